@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# One library per folder, one test binary per test folder.
+
+add_library(foretoken_options INTERFACE)
+target_include_directories(foretoken_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Werror -Wno-sign-compare -Wno-psabi)
+if(FORETOKEN_SANITIZER)
+  target_compile_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZER} -fno-omit-frame-pointer)
+  target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZER})
+endif()
+
+# foretoken_library(NAME DEPS ...): every .cc of the current folder but main.cc, as a static library.
+function(foretoken_library name)
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  if(sources)
+    add_library(${name} STATIC ${sources})
+    target_link_libraries(${name} PUBLIC foretoken_options ${ARG_DEPS})
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE foretoken_options ${ARG_DEPS})
+  endif()
+endfunction()
+
+# foretoken_binary(NAME DEPS ...): main.cc of the current folder.
+function(foretoken_binary name)
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  add_executable(${name} ${CMAKE_CURRENT_SOURCE_DIR}/main.cc)
+  target_link_libraries(${name} PRIVATE foretoken_options ${ARG_DEPS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
+
+# foretoken_test(NAME FOLDER DEPS ...): every *_test.cc of tests/FOLDER as one binary, a ctest entry per case.
+function(foretoken_test name folder)
+  cmake_parse_arguments(ARG "" "" "DEPS;LABELS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  target_link_libraries(${name} PRIVATE foretoken_options foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  include(GoogleTest)
+  gtest_discover_tests(${name} TEST_PREFIX "${folder}/" DISCOVERY_MODE PRE_TEST
+    PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::base {
+
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  struct stat info;
+  const bool is_file = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!is_file || info.st_size == 0) {
+    ::close(fd);
+    if (!is_file) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+    return MappedFile(path, {});
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  const int map_errno = errno;
+  ::close(fd);
+  if (data == MAP_FAILED) return absl::ErrnoToStatus(map_errno, absl::StrCat("cannot map ", path));
+  return MappedFile(path, {static_cast<const std::byte*>(data), size});
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  FT_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+}  // namespace foretoken::base

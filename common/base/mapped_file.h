@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file mapped read-only into memory for the life of the object.
+//
+// Errors: NOT_FOUND or PERMISSION_DENIED with the path; INVALID_ARGUMENT when it is not a regular file.
+// Threads: immutable after Open.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace foretoken::base {
+
+class MappedFile {
+ public:
+  static absl::StatusOr<MappedFile> Open(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  MappedFile(std::string path, std::span<const std::byte> bytes) : path_(std::move(path)), bytes_(bytes) {}
+
+  std::string path_;
+  std::span<const std::byte> bytes_;  // empty for an empty file
+};
+
+// Reads a whole (small) file. Errors as MappedFile::Open.
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+}  // namespace foretoken::base

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// SHA-256 over pieces, for fingerprints and cache keys. Threads: one object, one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+struct evp_md_ctx_st;
+
+namespace foretoken::base {
+
+using Sha256Digest = std::array<uint8_t, 32>;
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  void Update(absl::string_view bytes);
+  // The number as 8 little-endian bytes, so that a digest means the same on every machine.
+  void UpdateInteger(uint64_t value);
+  // Ends the digest; the object is not used afterwards.
+  Sha256Digest Finish();
+
+ private:
+  evp_md_ctx_st* context_;
+};
+
+std::string ToHex(std::span<const uint8_t> bytes);
+
+}  // namespace foretoken::base
