@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fixed set of threads that run short parallel loops back to back.
+//
+// Workers spin for a moment after a loop, because the next op follows within microseconds, then sleep. Tasks are claimed
+// one by one, so which thread ran a task is chance: a task's result may depend on its number only (E1).
+// Threads: one caller at a time; the caller works too.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace foretoken::kernels::cpu {
+
+class ThreadPool {
+ public:
+  // `num_threads` counts the caller's.
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls fn(task, thread_idx) for every task in [0, num_tasks), returns when all are done.
+  template <typename Fn>
+  void ParallelFor(int64_t num_tasks, Fn&& fn) {
+    using Callable = std::remove_reference_t<Fn>;
+    Run(num_tasks, const_cast<void*>(static_cast<const void*>(&fn)),
+        [](void* callable, int64_t task, int thread_idx) { (*static_cast<Callable*>(callable))(task, thread_idx); });
+  }
+
+ private:
+  using Trampoline = void (*)(void*, int64_t, int);
+  void Run(int64_t num_tasks, void* callable, Trampoline call);
+  void Work(int thread_idx);
+  void RunTasks(int thread_idx);
+
+  std::vector<std::thread> workers_;
+  // The loop being run: written by the caller before it raises generation_, read by workers after they saw it raised.
+  int64_t num_tasks_ = 0;
+  void* callable_ = nullptr;
+  Trampoline call_ = nullptr;
+  alignas(64) std::atomic<int64_t> next_task_{0};
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<int> num_busy_{0};
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace foretoken::kernels::cpu
