@@ -23,7 +23,7 @@
 namespace foretoken::verifier {
 
 struct TextStreamOptions {
-  std::vector<std::string> stop_strings;  // UTF-8, not empty
+  std::vector<std::string> stop_strings = {};  // UTF-8, not empty
   bool include_stop_string = false;
   bool skip_special_tokens = true;
 };
