@@ -7,8 +7,8 @@
 //
 // Errors: Submit fails with RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when draining, ALREADY_EXISTS for a
 // request_id in use. What goes wrong with one request later comes as that request's last output.
-// Threads: Reserve, Submit, Abort, Drain, GetStats from any; `publish` is called on the engine's thread, once a step, with the
-// outputs of all samples, and must not block.
+// Threads: Reserve, Submit, Abort, Drain, GetStats from any; `publish` is called on the engine's thread, once a step,
+// with the outputs of all samples, and must not block.
 #pragma once
 
 #include <atomic>
