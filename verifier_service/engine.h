@@ -30,22 +30,6 @@ namespace foretoken::verifier {
 
 using Publish = std::function<void(std::vector<SampleOutput>)>;
 
-// A place in the bounded queue, taken before a request is even tokenised and given back when it is destroyed unused.
-class QueuePlace {
- public:
-  explicit QueuePlace(std::atomic<int32_t>* num_queued) : num_queued_(num_queued) {}
-  QueuePlace(QueuePlace&& other) noexcept : num_queued_(std::exchange(other.num_queued_, nullptr)) {}
-  QueuePlace& operator=(QueuePlace&& other) noexcept {
-    std::swap(num_queued_, other.num_queued_);
-    return *this;
-  }
-  ~QueuePlace() {
-    if (num_queued_ != nullptr) num_queued_->fetch_sub(1);
-  }
-
- private:
-  std::atomic<int32_t>* num_queued_;
-};
 
 struct EngineConfig {
   int32_t max_queued_requests = 256;    // waiting, tokenising included; beyond: RESOURCE_EXHAUSTED
