@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/weights/checkpoint.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -168,11 +168,12 @@ TEST(Checkpoint, DeeplyNestedIndexIsRefused) {
 
 // Which of the pages from `begin` on are mapped in now: bit 63 of their entries in Linux's pagemap.
 std::vector<bool> ResidentPages(const char* begin, size_t num_pages, size_t page_bytes) {
-  std::ifstream pagemap("/proc/self/pagemap", std::ios::binary);
-  pagemap.seekg(static_cast<std::streamoff>(reinterpret_cast<uintptr_t>(begin) / page_bytes * sizeof(uint64_t)));
   std::vector<uint64_t> entries(num_pages);
-  pagemap.read(reinterpret_cast<char*>(entries.data()), static_cast<std::streamsize>(num_pages * sizeof(uint64_t)));
-  EXPECT_TRUE(pagemap.good());
+  const auto num_bytes = static_cast<ssize_t>(num_pages * sizeof(uint64_t));
+  const auto offset = static_cast<off_t>(reinterpret_cast<uintptr_t>(begin) / page_bytes * sizeof(uint64_t));
+  const int pagemap = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(::pread(pagemap, entries.data(), num_pages * sizeof(uint64_t), offset), num_bytes);
+  ::close(pagemap);
   std::vector<bool> is_resident;
   for (const uint64_t entry : entries) is_resident.push_back(entry >> 63 != 0);
   return is_resident;
