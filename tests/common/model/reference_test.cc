@@ -21,14 +21,14 @@ using testing::SourcePath;
 
 json ReadJson(const std::string& path) { return json::parse(base::ReadFile(path).value()); }
 
-class TinyModel : public ::testing::TestWithParam<const char*> {
+class TinyModelForward : public ::testing::TestWithParam<const char*> {
  protected:
   const std::string directory_ = SourcePath("tests/cases/models/") + GetParam();
 };
 
 // transformers runs in float64 but for norms and rotary angles, which it computes in float32 (roundoff 6e-8, angles up
 // to 100): 2e-5 of logits of size 1 is what that leaves, and the file holds six decimals.
-TEST_P(TinyModel, ReferenceReproducesTransformers) {
+TEST_P(TinyModelForward, ReferenceReproducesTransformers) {
   const auto model = Transformer::Load(directory_, Rounding::kNone);
   ASSERT_TRUE(model.ok()) << model.status();
   const json cases = ReadJson(directory_ + "/reference.json")["cases"];
@@ -49,7 +49,7 @@ TEST_P(TinyModel, ReferenceReproducesTransformers) {
   EXPECT_LT(worst, 2e-5);
 }
 
-TEST_P(TinyModel, ReferenceContinuesGreedilyAsTransformers) {
+TEST_P(TinyModelForward, ReferenceContinuesGreedilyAsTransformers) {
   const auto model = Transformer::Load(directory_, Rounding::kNone);
   ASSERT_TRUE(model.ok()) << model.status();
   const json reference = ReadJson(directory_ + "/reference.json")["cases"][2];
@@ -62,7 +62,7 @@ TEST_P(TinyModel, ReferenceContinuesGreedilyAsTransformers) {
 }
 
 // A backend that rounds by contract is near the exact function, and is not the exact function.
-TEST_P(TinyModel, RoundingToBf16MovesLogitsALittle) {
+TEST_P(TinyModelForward, RoundingToBf16MovesLogitsALittle) {
   const auto exact = Transformer::Load(directory_, Rounding::kNone);
   const auto rounded = Transformer::Load(directory_, Rounding::kBf16);
   ASSERT_TRUE(exact.ok() && rounded.ok());
@@ -78,7 +78,7 @@ TEST_P(TinyModel, RoundingToBf16MovesLogitsALittle) {
   EXPECT_LT(root_mean_square, 5e-2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Reference, TinyModel, ::testing::ValuesIn(testing::kTinyModels), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Reference, TinyModelForward, ::testing::ValuesIn(testing::kTinyModels), [](const auto& info) {
   std::string name = info.param;
   std::ranges::replace(name, '-', '_');
   return name;
