@@ -60,8 +60,16 @@ absl::Status CheckIdRange(const JsonValue& root, const Bpe::Ids& ids, const std:
   return absl::OkStatus();
 }
 
-absl::StatusOr<Vocabulary> MakeVocabulary(const JsonValue& root, const Bpe::Ids& ids,
-                                          const std::vector<AddedToken>& added, const Decoder& decoder) {
+struct VocabularyArgs {
+  const JsonValue& root;
+  const Bpe::Ids& ids;
+  const std::vector<AddedToken>& added;
+  const Normalizer& normalizer;
+  const Decoder& decoder;
+};
+
+absl::StatusOr<Vocabulary> MakeVocabulary(const VocabularyArgs& args) {
+  const auto& [root, ids, added, normalizer, decoder] = args;
   FT_RETURN_IF_ERROR(CheckIdRange(root, ids, added));
   int32_t max_id = -1;
   for (const auto& [spelling, id] : ids) max_id = std::max(max_id, id);
@@ -75,8 +83,9 @@ absl::StatusOr<Vocabulary> MakeVocabulary(const JsonValue& root, const Bpe::Ids&
                                      slot->spelling, "\""));
     }
     const bool was_special = slot && slot->special;
-    slot = Token{
-        .spelling = token.content, .bytes = decoder.BytesOf(token.content), .special = token.special || was_special};
+    slot = Token{.spelling = token.content,
+                 .bytes = decoder.BytesOf(token.normalized ? normalizer.Apply(token.content) : token.content),
+                 .special = token.special || was_special};
   }
   return Vocabulary(std::move(tokens));
 }
@@ -156,7 +165,7 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& directory) {
   FT_ASSIGN_OR_RETURN(const Bpe::Ids ids, VocabularyFromJson(model));
   FT_ASSIGN_OR_RETURN(Bpe bpe, Bpe::FromJson(model, ids, pre_tokenizer.is_byte_level()));
   FT_ASSIGN_OR_RETURN(const std::vector<AddedToken> added, AddedTokensFromJson(root, ids));
-  FT_ASSIGN_OR_RETURN(Vocabulary vocabulary, MakeVocabulary(root, ids, added, decoder));
+  FT_ASSIGN_OR_RETURN(Vocabulary vocabulary, MakeVocabulary({root, ids, added, normalizer, decoder}));
   FT_ASSIGN_OR_RETURN(Surroundings surroundings, ReadSurroundings(root, directory, vocabulary));
   AddedTokenMatcher raw_matcher = MakeMatcher(added, /*normalized=*/false, normalizer);
   AddedTokenMatcher normalized_matcher = MakeMatcher(added, /*normalized=*/true, normalizer);
