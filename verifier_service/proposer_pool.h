@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's side of the proposal protocol: which proposers exist, which replica mirrors which sequence, and the
-// newest tree of each. The engine says what happened to its sequences and takes what trees there are; it never waits
-// for a peer unless it asks to, and no fault of a proposer reaches it: a broken stream, a full, silent or lying replica
-// just means no trees, until that replica or another is there again.
+// The verifier's side of the proposal protocol: which proposers exist, which replica mirrors which sequence, and the newest
+// tree of each. The engine says what happened to its sequences and takes what trees there are; it never waits for a peer
+// unless it asks to, and no fault of a proposer reaches it: a broken stream, a full, silent or lying replica just means no
+// trees, until that replica or another is there again.
 //
-// A proposer is named by a spec: METHOD=TARGET[,TARGET...] with targets dns:///name:port (resolved again every few
-// seconds, one channel and stream per address) or static:host:port, or METHOD,embedded, served inside this process.
+// A proposer is named by a spec: METHOD=TARGET[,TARGET...] with targets dns:///name:port (resolved again every few seconds,
+// one channel and stream per address) or static:host:port, or METHOD,embedded, served inside this process.
 //
 // The pool keeps its own copy of every sequence's tokens, so it can open a session anew wherever and whenever it must.
 //
-// Threads: Open, Advance, Close and TakeProposals are called by one thread, the engine's, and never block on the
-// network. GetStatus may be called from any thread.
+// Threads: Open, Advance, Close and TakeProposals are called by one thread, the engine's, and never block on the network.
+// GetStatus may be called from any thread.
 #pragma once
 
 #include <cstdint>

@@ -35,27 +35,27 @@ void Publisher::Publish(std::vector<SampleOutput> outputs) {
   batches_.push_back(std::move(outputs));
 }
 
+void Publisher::Deliver(SampleOutput output) {
+  OutputSink sink;
+  {
+    absl::MutexLock lock(&sinks_mutex_);
+    const auto it = sinks_.find(output.ticket);
+    if (it != sinks_.end()) sink = it->second;
+  }
+  if (sink) sink(std::move(output));
+}
+
 void Publisher::Run() {
   for (;;) {
     std::vector<std::vector<SampleOutput>> batches;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(
-          +[](Publisher* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->stopping_ || !self->batches_.empty(); },
-          this));
+      mutex_.Await(absl::Condition(this, &Publisher::Ready));
       if (stopping_) return;
       batches.swap(batches_);
     }
     for (std::vector<SampleOutput>& batch : batches) {
-      for (SampleOutput& output : batch) {
-        OutputSink sink;
-        {
-          absl::MutexLock lock(&sinks_mutex_);
-          const auto it = sinks_.find(output.ticket);
-          if (it != sinks_.end()) sink = it->second;
-        }
-        if (sink) sink(std::move(output));
-      }
+      for (SampleOutput& output : batch) Deliver(std::move(output));
     }
   }
 }

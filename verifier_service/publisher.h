@@ -38,6 +38,8 @@ class Publisher {
 
  private:
   void Run();
+  void Deliver(SampleOutput output);
+  bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !batches_.empty(); }
 
   absl::Mutex mutex_;
   std::vector<std::vector<SampleOutput>> batches_ ABSL_GUARDED_BY(mutex_);

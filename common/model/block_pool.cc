@@ -14,20 +14,22 @@ BlockPool::BlockPool(int32_t num_blocks) : blocks_(num_blocks) {
 }
 
 std::optional<int32_t> BlockPool::Allocate(Evict evict) {
-  int32_t block;
-  if (!free_.empty()) {
-    block = free_.back();
-    free_.pop_back();
-  } else if (evict == Evict::kYes && !lru_.empty()) {
-    block = lru_.front();
+  if (evict == Evict::kYes) EvictUntilFree(1);
+  if (free_.empty()) return std::nullopt;
+  const int32_t block = free_.back();
+  free_.pop_back();
+  blocks_[block].num_references = 1;
+  return block;
+}
+
+void BlockPool::EvictUntilFree(int32_t num_wanted) {
+  while (num_free() < num_wanted && !lru_.empty()) {
+    const int32_t block = lru_.front();
     lru_.pop_front();
     trie_.erase(*blocks_[block].key);
     blocks_[block].key.reset();
-  } else {
-    return std::nullopt;
+    free_.push_back(block);
   }
-  blocks_[block].num_references = 1;
-  return block;
 }
 
 void BlockPool::Release(int32_t block) {

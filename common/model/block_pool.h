@@ -45,6 +45,8 @@ class BlockPool {
   std::optional<int32_t> Allocate(Evict evict);
   // Gives one reference back.
   void Release(int32_t block);
+  // Evicts cached blocks until so many are free, or none is cached.
+  void EvictUntilFree(int32_t num_wanted);
 
   struct Prefix {
     std::vector<int32_t> blocks;  // one reference each is the caller's now
