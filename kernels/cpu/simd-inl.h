@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
