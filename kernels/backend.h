@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the model and a device: every op that a forward pass, its draw and its commit need.
+//
+// Ops are enqueued in order; Synchronize waits for all of them. The CPU backend has done the work when a call returns.
+// Errors: shapes and pointers are our own logic and are checked, not reported.
+// Threads: one caller at a time.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/ops.h"
+
+namespace foretoken::kernels {
+
+// Device memory, freed with the pointer. It starts as zeros; pages that are never touched cost nothing on a host.
+using Buffer = std::unique_ptr<void, std::function<void(void*)>>;
+
+enum class CopyKind { kToDevice, kToHost };
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // What decides bits besides the build: for example "cpu/avx512_bf16". Part of the numerics fingerprint.
+  virtual std::string Describe() const = 0;
+
+  virtual Buffer Allocate(size_t num_bytes) = 0;
+  virtual void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) = 0;
+  virtual void Synchronize() = 0;
+  // Copies the parts exactly once, into the device's own layout.
+  virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
+
+  virtual void Embed(const EmbedArgs& args) = 0;
+  virtual void MatMul(const MatMulArgs& args) = 0;
+  virtual void RmsNorm(const RmsNormArgs& args) = 0;
+  virtual void RopeStoreKv(const RopeStoreKvArgs& args) = 0;
+  virtual void Attention(const AttentionArgs& args) = 0;
+  virtual void SiluMul(const SiluMulArgs& args) = 0;
+  virtual void MoveKv(const MoveKvArgs& args) = 0;
+  virtual void AcceptTrees(const AcceptTreesArgs& args) = 0;
+  virtual void ScoreTokens(const ScoreTokensArgs& args) = 0;
+};
+
+}  // namespace foretoken::kernels

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the backend that the options name.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace foretoken::kernels {
+
+struct BackendOptions {
+  std::string device = "cpu";
+  int num_threads = 0;      // the caller's thread included; 0: one per core this process may run on
+  std::string isa = "auto";  // cpu: "auto" takes the best of SupportedCpuIsas()
+};
+
+// The CPU paths that this machine can run, best first, of "amx", "avx512_bf16", "avx512", "avx2", "baseline".
+std::vector<std::string> SupportedCpuIsas();
+
+struct MadeBackend {
+  std::unique_ptr<Backend> backend;  // null on an error
+  std::string error;                 // what, expected and got
+};
+
+MadeBackend MakeBackend(const BackendOptions& options);
+
+}  // namespace foretoken::kernels

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of every op: plain structs, shared by all backends. Shape letters are the legend's in
+// common/tensor/shape.h. `data` pointers of views, and the pointers of BatchView, are the backend's memory; spans are host.
+//
+// Row invariance (E1): whatever an op writes for a row is a pure function of that row's inputs, bit for bit. It depends on
+// no other row, on no row count, on no thread count and on no slot or block number.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/tensor_view.h"
+
+namespace foretoken::kernels {
+
+// Tokens in a K/V block. A slot is block * kKvBlockSize + offset; a slot holds one token's K and V of every layer.
+inline constexpr int kKvBlockSize = 16;
+
+// One forward pass, flat. A *segment* is one sequence's rows, consecutive, parents before children.
+// A row sees positions [0, chain_len) through its segment's block table, then its ancestor slots (its own slot last), which
+// stand at logical positions chain_len, chain_len + 1, ... A row of a chain has no ancestors and its own position inside
+// chain_len: positions[row] + 1 == chain_len + number of ancestors, always.
+struct BatchView {
+  int32_t num_rows = 0;                          // T
+  int32_t num_segments = 0;                      // S
+  const int32_t* token_ids = nullptr;            // [T]
+  const int32_t* positions = nullptr;            // [T] logical position, zero-based
+  const int32_t* slots = nullptr;                // [T] where the row's K/V is stored
+  const int32_t* chain_lens = nullptr;           // [T]
+  const int32_t* ancestor_begins = nullptr;      // [T + 1] into ancestor_slots
+  const int32_t* ancestor_slots = nullptr;       // nearest the root first
+  const int32_t* segment_begins = nullptr;       // [S + 1] first row of each segment
+  const int32_t* block_table_begins = nullptr;   // [S + 1] into block_tables
+  const int32_t* block_tables = nullptr;         // block of positions [16 i, 16 i + 16)
+};
+
+// The paged K/V cache: [L, 2, num_blocks, K, kKvBlockSize, D] bf16, K before V. One allocation.
+struct KvCacheView {
+  void* data = nullptr;
+  int32_t num_layers = 0;
+  int32_t num_blocks = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+
+  size_t bytes_per_block_layer() const { return size_t{2} * num_kv_heads * kKvBlockSize * head_dim; }
+  size_t num_bytes() const { return size_t{2} * num_layers * num_blocks * bytes_per_block_layer(); }
+  // Host backends only: the first element of K (part 0) or V (part 1) of a layer, [num_blocks, K, kKvBlockSize, D].
+  uint16_t* part(int32_t layer, int32_t part) const {
+    return static_cast<uint16_t*>(data) + (size_t{2} * layer + part) * num_blocks * (bytes_per_block_layer() / 2);
+  }
+};
+
+// A matrix in the backend's own layout. Row n of the matrix makes output n.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  int64_t out_features() const { return out_features_; }  // N
+  int64_t in_features() const { return in_features_; }    // K
+  size_t num_bytes() const { return num_bytes_; }         // as laid out, padding included
+
+ protected:
+  Weight(int64_t out_features, int64_t in_features, size_t num_bytes)
+      : out_features_(out_features), in_features_(in_features), num_bytes_(num_bytes) {}
+
+ private:
+  int64_t out_features_;
+  int64_t in_features_;
+  size_t num_bytes_;
+};
+
+struct WeightSource {
+  // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v are one weight. F32 and F16 are
+  // rounded to bf16, to nearest, ties to even.
+  std::span<const ConstTensorView> parts;
+  // Called now and then with bytes of a part that will not be read again, so that their pages can be given back.
+  std::function<void(const void* begin, size_t num_bytes)> release;
+};
+
+enum class OutputMode { kStore, kAdd };
+
+struct EmbedArgs {
+  const Weight* weight = nullptr;      // [V, E]
+  const int32_t* token_ids = nullptr;  // [T]
+  TensorView out;                      // [T, E] f32
+};
+
+// out = x weight^T (+ bias), or out += the same. Every output element is one sum over K in an order that the weight's
+// shape and the backend fix.
+struct MatMulArgs {
+  ConstTensorView x;  // [T, K] bf16
+  const Weight* weight = nullptr;
+  const float* bias = nullptr;  // [N], or null
+  OutputMode mode = OutputMode::kStore;
+  TensorView out;  // [T, N] f32
+};
+
+// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * gain, for r = rows[i], or r = i where rows is null.
+struct RmsNormArgs {
+  ConstTensorView x;              // [*, E] f32
+  const int32_t* rows = nullptr;  // [T], or null
+  const float* gain = nullptr;    // [E]
+  float eps = 0;
+  TensorView out;  // [T, E] bf16
+};
+
+// Splits qkv into heads, normalises q and k per head where gains are given (Qwen3), turns q and k by the row's position
+// (pairs (i, i + D/2), as Hugging Face does), and stores k and v, rounded to bf16, in the row's slot.
+struct RopeStoreKvArgs {
+  ConstTensorView qkv;            // [T, (H + 2 K) D] f32
+  const float* q_gain = nullptr;  // [D], or null
+  const float* k_gain = nullptr;  // [D], or null
+  float eps = 0;
+  const float* cos = nullptr;  // [max positions, D / 2]
+  const float* sin = nullptr;  // [max positions, D / 2]
+  BatchView batch;
+  KvCacheView kv;
+  int32_t layer = 0;
+  TensorView q;  // [T, H D] f32
+};
+
+// Softmax attention of every row over what BatchView says it sees, reading K and V only from the cache, in tiles cut at
+// multiples of a constant in logical position. With a window w a row at position p sees (p - w, p].
+struct AttentionArgs {
+  ConstTensorView q;  // [T, H D] f32
+  BatchView batch;
+  KvCacheView kv;
+  int32_t layer = 0;
+  std::optional<int32_t> window;
+  float scale = 0;  // multiplies q . k
+  TensorView out;   // [T, H D] bf16
+};
+
+// out = silu(gate) * up.
+struct SiluMulArgs {
+  ConstTensorView gate_up;  // [T, 2 F] f32, gate first
+  TensorView out;           // [T, F] bf16
+};
+
+struct KvMove {
+  int32_t from_slot = 0;
+  int32_t to_slot = 0;
+};
+
+// Moves K and V of whole slots, in all layers. Reads all before it writes any. Targets are distinct.
+struct MoveKvArgs {
+  KvCacheView kv;
+  std::span<const KvMove> moves;
+};
+
+// How a token is drawn from a row of logits. Values are validated before they come here.
+struct SamplingParams {
+  float temperature = 1;         // below 1e-5: plain argmax
+  int32_t top_k = 0;             // 0: off
+  float top_p = 1;               // 1: off
+  float min_p = 0;               // 0: off; relative to the largest probability
+  float repetition_penalty = 1;  // 1: off; divides positive, multiplies negative logits of tokens in the context
+  float presence_penalty = 0;    // subtracted from tokens generated at least once
+  float frequency_penalty = 0;   // subtracted once per generated occurrence
+  uint64_t seed = 0;             // Philox key
+  uint32_t sample_index = 0;
+};
+
+struct TokenCount {
+  int32_t token_id = 0;
+  bool in_prompt = false;
+  int32_t num_generated = 0;
+};
+
+struct LogitBias {
+  int32_t token_id = 0;
+  float bias = 0;
+};
+
+// One sequence of a verification. Node 0 is the root; its row is first_logit_row, node i's is first_logit_row + i.
+struct TreeToAccept {
+  int32_t first_logit_row = 0;
+  std::span<const int32_t> token_ids;  // [N] of the nodes; the root's is its own token
+  std::span<const int32_t> parents;    // [N] parents[0] == -1; parents[i] < i
+  uint32_t context_len = 0;            // t of the token drawn at the root: tokens before it, root included
+  SamplingParams sampling;
+  std::span<const TokenCount> counts;  // of the context, root included; ids distinct
+  std::span<const LogitBias> bias;     // ids distinct
+  // While t < ban_until, these ids (the ones that would end the sequence) cannot be drawn.
+  uint32_t ban_until = 0;
+  std::span<const int32_t> banned_ids;
+  // How many of the most likely tokens to report, with the drawn one, from the unmodified row at temperature 1.
+  // Unset: no log-probabilities at all.
+  std::optional<int32_t> num_top_logprobs;
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;  // natural logarithm
+};
+
+struct RowLogprobs {
+  TokenLogprob token;             // the drawn (or given) token
+  std::vector<TokenLogprob> top;  // by (logprob descending, id ascending)
+};
+
+enum class DrawStatus { kOk, kNonFiniteLogits, kEmptySupport };
+
+// What the target says: the accepted nodes' tokens and one more. node_idx[i] is the node whose row emitted token_ids[i]:
+// node_idx[0] == 0, and node_idx[i + 1] is the child that carried token_ids[i].
+struct AcceptedPath {
+  DrawStatus status = DrawStatus::kOk;  // not kOk: token_ids ends before the row that failed
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> node_idx;
+  std::vector<RowLogprobs> logprobs;  // as token_ids, where asked for
+};
+
+// Walks every tree from its root: draws at a node's row by
+//   argmax_v (log target_prob(v) + g(v)),  ties to the lowest id,
+// and descends while a child carries the drawn token. Filters, in this order: bias, penalties (which count the tokens on
+// the node's own path too), bans, temperature, top_k, top_p, min_p; each cut orders by (value descending, id ascending).
+// g = -log(-log1p(-u)), u in (0, 1) from the token's Philox word, purpose kTargetDraw. Rows off the walk are not drawn.
+struct AcceptTreesArgs {
+  ConstTensorView logits;  // [rows, >= V] f32
+  int32_t num_tokens = 0;  // V: ids at or beyond it never win and carry no probability
+  std::span<const TreeToAccept> trees;
+  std::span<AcceptedPath> paths;  // one per tree, filled by the op
+};
+
+// Log-probabilities, from the unmodified rows at temperature 1, of given tokens.
+struct ScoreTokensArgs {
+  ConstTensorView logits;  // [rows, >= V] f32
+  int32_t num_tokens = 0;  // V
+  int32_t first_row = 0;
+  std::span<const int32_t> token_ids;  // one per row from first_row on
+  int32_t num_top = 0;
+  std::span<RowLogprobs> scores;
+};
+
+}  // namespace foretoken::kernels
