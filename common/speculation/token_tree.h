@@ -38,6 +38,9 @@ absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nod
 // Empty when they leave the tree. Never an error: a late tree is worth what is left of it.
 TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed);
 
+// The nodes that carry `tokens` from the root on, as far as the tree goes along.
+std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens);
+
 // One trie of all trees; they stand at the same position. A node that several suggest keeps the largest chance and all of
 // their proposer bits. Children keep the order of first appearance.
 TokenTree Merge(std::span<const TokenTree> trees);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fixed set of threads that run short parallel loops back to back.
 //
-// Workers spin for a moment after a loop, because the next op follows within microseconds, then sleep. Tasks are claimed
-// one by one, so which thread ran a task is chance: a task's result may depend on its number only (E1).
-// Threads: one caller at a time; the caller works too.
+// Workers spin for a moment after a loop, because the next op follows within microseconds, then sleep. Tasks are
+// claimed one by one, so which thread ran a task is chance: a task's result may depend on its number only (E1). A
+// worker that wakes too late finds the loop closed, and nobody has waited for it. Threads: one caller at a time; the
+// caller works too.
 #pragma once
 
 #include <atomic>
@@ -37,15 +38,19 @@ class ThreadPool {
   void Run(int64_t num_tasks, void* callable, Trampoline call);
   void Work(int thread_idx);
   void RunTasks(int thread_idx);
+  uint32_t AwaitChange(uint32_t seen) const;  // of generation_
 
   std::vector<std::thread> workers_;
-  // The loop being run: written by the caller before it raises generation_, read by workers after they saw it raised.
+  // The loop being run: written by the caller while the loop is closed and no worker is inside, read by those inside.
   int64_t num_tasks_ = 0;
   void* callable_ = nullptr;
   Trampoline call_ = nullptr;
   alignas(64) std::atomic<int64_t> next_task_{0};
+  // Odd: a loop is open. A worker first counts itself in, then looks whether the loop is open; the caller first closes
+  // it, then looks whether anybody is inside. All four are sequentially consistent, so that one of the two sees the
+  // other.
   alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<int> num_busy_{0};
+  alignas(64) std::atomic<int> num_inside_{0};
   std::atomic<bool> stopping_{false};
 };
 

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks of a paged K/V cache: who holds which, and which hold a prefix that another sequence can share.
+//
+// A block is free, held (by one or more references), or *cached*: held by nobody, but full and still findable by its
+// content until somebody needs the room. Prefixes form a trie: a node is one full block's tokens below its parent node.
+// Lookups compare the tokens themselves, so a hit is never a hash collision, and tenants have separate tries.
+//
+// Eviction takes the cached block that was released longest ago; Release of a sequence's blocks goes from the last to the
+// first, so that a prefix outlives its continuations. A child whose parent was evicted cannot be found and ages away.
+//
+// Threads: one. Source of the idea: paged K/V is vLLM's (2309.06180).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "kernels/ops.h"
+
+namespace foretoken::model {
+
+using BlockTokens = std::span<const int32_t, kernels::kKvBlockSize>;
+
+// A trie node. Never reused, so a stale id finds nothing.
+using PrefixId = uint64_t;
+inline constexpr PrefixId kEmptyPrefix = 0;
+
+enum class Evict { kNo, kYes };
+
+class BlockPool {
+ public:
+  explicit BlockPool(int32_t num_blocks);
+
+  int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  int32_t num_cached() const { return static_cast<int32_t>(lru_.size()); }
+
+  // A block with one reference; nothing when none is free (and, with kYes, none is cached).
+  std::optional<int32_t> Allocate(Evict evict);
+  // Gives one reference back.
+  void Release(int32_t block);
+  // Evicts cached blocks until so many are free, or none is cached.
+  void EvictUntilFree(int32_t num_wanted);
+
+  struct Prefix {
+    std::vector<int32_t> blocks;  // one reference each is the caller's now
+    PrefixId last = kEmptyPrefix;
+  };
+  // The longest cached run of full blocks that `tokens` starts with.
+  Prefix Find(absl::string_view tenant, std::span<const int32_t> tokens);
+  // Makes a held, full block findable below `parent`. Where an equal block is there already, that one stays and this is
+  // left as it was. Returns the prefix's id, the parent of the next block.
+  PrefixId Insert(absl::string_view tenant, PrefixId parent, BlockTokens tokens, int32_t block);
+
+  // Dies unless every block is in exactly one of the three states and the trie points at its blocks.
+  void CheckIntegrity() const;
+
+ private:
+  struct Key {
+    PrefixId parent;
+    std::array<int32_t, kernels::kKvBlockSize> tokens;
+    std::string tenant;  // only below kEmptyPrefix; deeper nodes have it by their parent
+
+    friend bool operator==(const Key&, const Key&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Key& key) {
+      return H::combine(std::move(h), key.parent, key.tokens, key.tenant);
+    }
+  };
+  struct Node {
+    PrefixId id;
+    int32_t block;
+  };
+  struct Block {
+    int32_t num_references = 0;
+    std::optional<Key> key;                  // where the trie points at it
+    std::list<int32_t>::iterator lru_place;  // valid while cached
+  };
+
+  static Key MakeKey(absl::string_view tenant, PrefixId parent, BlockTokens tokens);
+
+  std::vector<Block> blocks_;
+  std::vector<int32_t> free_;
+  std::list<int32_t> lru_;  // cached blocks, the next to evict first
+  absl::flat_hash_map<Key, Node> trie_;
+  PrefixId next_id_ = kEmptyPrefix + 1;
+};
+
+}  // namespace foretoken::model

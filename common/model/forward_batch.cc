@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/forward_batch.h"
+
+#include "kernels/check.h"
+#include "kernels/ops.h"
+
+namespace foretoken::model {
+namespace {
+
+void AppendRow(int32_t token_id, int32_t position, int32_t slot, int32_t chain_len, ForwardBatch* batch) {
+  batch->token_ids.push_back(token_id);
+  batch->positions.push_back(position);
+  batch->slots.push_back(slot);
+  batch->chain_lens.push_back(chain_len);
+}
+
+}  // namespace
+
+int32_t SlotOf(std::span<const int32_t> block_table, int32_t position) {
+  const size_t block_idx = position / kernels::kKvBlockSize;
+  FT_CHECK(block_idx < block_table.size());
+  return block_table[block_idx] * kernels::kKvBlockSize + position % kernels::kKvBlockSize;
+}
+
+int32_t AppendSegment(const Segment& segment, ForwardBatch* batch) {
+  FT_CHECK(!segment.chain.empty());
+  FT_CHECK(segment.tree_parents.size() == segment.tree_token_ids.size());
+  FT_CHECK(segment.tree_slots.size() == segment.tree_token_ids.size());
+  for (size_t i = 0; i < segment.chain.size(); ++i) {
+    const int32_t position = segment.first_position + static_cast<int32_t>(i);
+    AppendRow(segment.chain[i], position, SlotOf(segment.block_table, position), position + 1, batch);
+    batch->ancestor_begins.push_back(static_cast<int32_t>(batch->ancestor_slots.size()));
+  }
+  const int32_t root_row = batch->num_rows() - 1;
+  const int32_t chain_len = batch->positions[root_row] + 1;
+  for (size_t node = 0; node < segment.tree_token_ids.size(); ++node) {
+    const int32_t parent = segment.tree_parents[node];
+    FT_CHECK(parent < static_cast<int32_t>(node));
+    if (parent >= 0) {  // the parent's list, then the node itself
+      const int32_t parent_row = root_row + 1 + parent;
+      for (int32_t i = batch->ancestor_begins[parent_row]; i < batch->ancestor_begins[parent_row + 1]; ++i) {
+        batch->ancestor_slots.push_back(batch->ancestor_slots[i]);
+      }
+    }
+    batch->ancestor_slots.push_back(segment.tree_slots[node]);
+    const int32_t depth = static_cast<int32_t>(batch->ancestor_slots.size()) - batch->ancestor_begins.back();
+    AppendRow(segment.tree_token_ids[node], chain_len - 1 + depth, segment.tree_slots[node], chain_len, batch);
+    batch->ancestor_begins.push_back(static_cast<int32_t>(batch->ancestor_slots.size()));
+  }
+  batch->block_tables.insert(batch->block_tables.end(), segment.block_table.begin(), segment.block_table.end());
+  batch->block_table_begins.push_back(static_cast<int32_t>(batch->block_tables.size()));
+  batch->segment_begins.push_back(batch->num_rows());
+  return root_row;
+}
+
+}  // namespace foretoken::model

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields of a JSON object that somebody else wrote, read by name and type. A field that is null counts as absent.
+//
+//   FT_ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::Parse(text, "config.json"));
+//   FT_ASSIGN_OR_RETURN(const int64_t hidden_size, fields.Required<int64_t>("hidden_size"));
+//   FT_ASSIGN_OR_RETURN(const std::optional<double> eps, fields.Optional<double>("rms_norm_eps"));
+//
+// T is bool, int64_t, double (finite), std::string, or a std::vector of one of int64_t and std::string; a lone integer
+// also reads as a list of one. Errors: INVALID_ARGUMENT with source, field, expected and got.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::model {
+
+class JsonFields {
+ public:
+  static absl::StatusOr<JsonFields> Parse(absl::string_view text, absl::string_view source);
+
+  bool Has(const std::string& name) const { return Get(name) != nullptr; }
+  // Written as null, where that differs from not being written.
+  bool IsNull(const std::string& name) const;
+
+  template <typename T>
+  absl::StatusOr<std::optional<T>> Optional(const std::string& name) const;
+
+  template <typename T>
+  absl::StatusOr<T> Required(const std::string& name) const {
+    absl::StatusOr<std::optional<T>> value = Optional<T>(name);
+    if (!value.ok()) return value.status();
+    if (!value->has_value()) return Error(name, "is missing");
+    return **std::move(value);
+  }
+
+  template <typename T>
+  absl::StatusOr<T> OrDefault(const std::string& name, T default_value) const {
+    absl::StatusOr<std::optional<T>> value = Optional<T>(name);
+    if (!value.ok()) return value.status();
+    return std::move(*value).value_or(std::move(default_value));
+  }
+
+  // The object in a field, or nothing where it is absent.
+  absl::StatusOr<std::optional<JsonFields>> Object(const std::string& name) const;
+
+  // The field as JSON text, for messages and comparisons; "null" where it is absent.
+  std::string Text(const std::string& name) const;
+
+  // INVALID_ARGUMENT "<source>: <field> <problem>".
+  template <typename... Parts>
+  absl::Status Error(absl::string_view name, const Parts&... problem) const {
+    return absl::InvalidArgumentError(absl::StrCat(source_, ": ", prefix_, name, " ", problem...));
+  }
+
+ private:
+  JsonFields(nlohmann::json object, std::string source, std::string prefix)
+      : object_(std::move(object)), source_(std::move(source)), prefix_(std::move(prefix)) {}
+  const nlohmann::json* Get(const std::string& name) const;
+
+  nlohmann::json object_;
+  std::string source_;
+  std::string prefix_;  // "rope_parameters." for the fields of that object
+};
+
+}  // namespace foretoken::model

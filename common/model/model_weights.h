@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model's weights in a backend's own layout, read once from a checkpoint.
+//
+// q, k and v are one matrix, gate and up another; norms and biases are f32. A tied head is the embedding itself, which
+// Embed reads in its packed form. Pages of the mapped files are given back as they are copied, so the peak is the weights
+// and a little more.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/config.h"
+#include "common/tensor/tensor.h"
+#include "common/weights/checkpoint.h"
+#include "kernels/backend.h"
+
+namespace foretoken::model {
+
+struct LayerWeights {
+  tensor::Tensor input_norm;                     // [E] f32
+  std::unique_ptr<kernels::Weight> qkv;          // [(H + 2 K) D, E]
+  tensor::Tensor qkv_bias;                       // [(H + 2 K) D] f32, or empty
+  tensor::Tensor q_norm;                         // [D] f32, or empty
+  tensor::Tensor k_norm;                         // [D] f32, or empty
+  std::unique_ptr<kernels::Weight> o;            // [E, H D]
+  tensor::Tensor o_bias;                         // [E] f32, or empty
+  tensor::Tensor post_attention_norm;            // [E] f32
+  std::unique_ptr<kernels::Weight> gate_up;      // [2 F, E]
+  std::unique_ptr<kernels::Weight> down;         // [E, F]
+};
+
+struct ModelWeights {
+  std::unique_ptr<kernels::Weight> embed;  // [V, E]
+  std::vector<LayerWeights> layers;        // [L]
+  tensor::Tensor final_norm;               // [E] f32
+  std::unique_ptr<kernels::Weight> head;   // [V, E], or null where it is tied to embed
+
+  const kernels::Weight& head_or_embed() const { return head != nullptr ? *head : *embed; }
+};
+
+// Told of bytes of the checkpoint copied so far, and of all.
+using LoadProgress = std::function<void(size_t num_bytes_done, size_t num_bytes)>;
+
+// Errors: as Checkpoint::Find.
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+                                         kernels::Backend& backend, const LoadProgress& progress);
+
+// How many numbers the model has, a tied head counted once.
+uint64_t CountParameters(const ModelConfig& config);
+
+}  // namespace foretoken::model

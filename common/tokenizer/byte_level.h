@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// How byte-level tokenizers spell bytes in their files: each of the 256 bytes is one printable character ("Ġ" is a
+// space).
+//
+// Source: the ByteLevel pre-tokenizer of Hugging Face, after GPT-2. Bytes that are printable in Latin-1 stand for
+// themselves; the other 68, in order, are U+0100 and up.
+// Threads: pure.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace foretoken::tokenizer {
+
+// Nullopt when a character of the spelling stands for no byte: no byte-level text contains such a token.
+std::optional<std::string> BytesOfSpelling(absl::string_view spelling);
+
+}  // namespace foretoken::tokenizer

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mapped_file.h"
+#include "common/base/status_macros.h"
+#include "common/tokenizer/added_tokens.h"
+#include "common/tokenizer/bpe.h"
+#include "common/tokenizer/json_value.h"
+#include "common/tokenizer/normalizer.h"
+#include "common/tokenizer/post_processor.h"
+#include "common/tokenizer/pre_tokenizer.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::tokenizer {
+namespace {
+
+absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
+  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected JSON, got ", text.size(), " bytes that are not"));
+  }
+  return json;
+}
+
+absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& root, const Bpe::Ids& ids) {
+  FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> list, root.OptionalMember("added_tokens"));
+  if (!list) return std::vector<AddedToken>();
+  FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> elements, list->Elements());
+  std::vector<AddedToken> tokens;
+  for (const JsonValue& element : elements) {
+    AddedToken token;
+    FT_ASSIGN_OR_RETURN(const JsonValue id, element.Member("id"));
+    FT_ASSIGN_OR_RETURN(token.id, id.TokenId());
+    FT_ASSIGN_OR_RETURN(token.content, element.StringMember("content"));
+    FT_ASSIGN_OR_RETURN(token.special, element.BoolOr("special", false));
+    FT_ASSIGN_OR_RETURN(token.normalized, element.BoolOr("normalized", !token.special));
+    FT_ASSIGN_OR_RETURN(token.lstrip, element.BoolOr("lstrip", false));
+    FT_ASSIGN_OR_RETURN(token.rstrip, element.BoolOr("rstrip", false));
+    FT_ASSIGN_OR_RETURN(token.single_word, element.BoolOr("single_word", false));
+    if (token.content.empty()) return element.Error("expected content, got none");
+    const auto it = ids.find(token.content);
+    if (it != ids.end() && it->second != token.id) return id.Expected(absl::StrCat(it->second, " as in model.vocab"));
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+// A file that lies about one id could ask for gigabytes.
+absl::Status CheckIdRange(const JsonValue& root, const Bpe::Ids& ids, const std::vector<AddedToken>& added) {
+  const size_t max_id = MaxId(ids.size() + added.size());
+  for (const AddedToken& token : added) {
+    if (static_cast<size_t>(token.id) <= max_id) continue;
+    return root.Error(
+        absl::StrCat("added token \"", token.content, "\": expected an id up to ", max_id, ", got ", token.id));
+  }
+  return absl::OkStatus();
+}
+
+struct VocabularyArgs {
+  const JsonValue& root;
+  const Bpe::Ids& ids;
+  const std::vector<AddedToken>& added;
+  const Normalizer& normalizer;
+  const Decoder& decoder;
+};
+
+absl::StatusOr<Vocabulary> MakeVocabulary(const VocabularyArgs& args) {
+  const auto& [root, ids, added, normalizer, decoder] = args;
+  FT_RETURN_IF_ERROR(CheckIdRange(root, ids, added));
+  int32_t max_id = -1;
+  for (const auto& [spelling, id] : ids) max_id = std::max(max_id, id);
+  for (const AddedToken& token : added) max_id = std::max(max_id, token.id);
+  std::vector<std::optional<Token>> tokens(max_id + 1);
+  for (const auto& [spelling, id] : ids) tokens[id] = Token{.spelling = spelling, .bytes = decoder.BytesOf(spelling)};
+  for (const AddedToken& token : added) {
+    std::optional<Token>& slot = tokens[token.id];
+    if (slot && slot->spelling != token.content) {
+      return root.Error(absl::StrCat("added token \"", token.content, "\": its id ", token.id, " is already that of \"",
+                                     slot->spelling, "\""));
+    }
+    const bool was_special = slot && slot->special;
+    slot = Token{.spelling = token.content,
+                 .bytes = decoder.BytesOf(token.normalized ? normalizer.Apply(token.content) : token.content),
+                 .special = token.special || was_special};
+  }
+  return Vocabulary(std::move(tokens));
+}
+
+// Matches those of the tokens whose `normalized` is as asked.
+AddedTokenMatcher MakeMatcher(const std::vector<AddedToken>& all, bool normalized, const Normalizer& normalizer) {
+  std::vector<AddedToken> tokens;
+  std::vector<std::string> patterns;
+  for (const AddedToken& token : all) {
+    if (token.normalized != normalized) continue;
+    std::string pattern = normalized ? normalizer.Apply(token.content) : token.content;
+    if (pattern.empty()) continue;
+    tokens.push_back(token);
+    patterns.push_back(std::move(pattern));
+  }
+  return AddedTokenMatcher(std::move(tokens), patterns);
+}
+
+absl::StatusOr<Surroundings> ReadSurroundings(const JsonValue& root, const std::string& directory,
+                                              const Vocabulary& vocabulary) {
+  FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> json, root.OptionalMember("post_processor"));
+  FT_ASSIGN_OR_RETURN(std::optional<Surroundings> surroundings, SurroundingsFromPostProcessor(json, vocabulary));
+  if (surroundings) return *std::move(surroundings);
+  const std::string path = directory + "/tokenizer_config.json";
+  const absl::StatusOr<nlohmann::json> config = ReadJson(path);
+  if (absl::IsNotFound(config.status())) return Surroundings();
+  FT_RETURN_IF_ERROR(config.status());
+  return SurroundingsFromConfig(JsonValue(*config, path), vocabulary);
+}
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  std::string path;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  Bpe bpe;
+  Decoder decoder;
+  Vocabulary vocabulary;
+  AddedTokenMatcher raw_matcher;         // before normalisation
+  AddedTokenMatcher normalized_matcher;  // after it
+  Surroundings surroundings;
+
+  // Text without added tokens of the first kind.
+  absl::Status EncodeText(absl::string_view text, bool is_first, bool parse_special, std::vector<int32_t>& out) const {
+    const std::string normalized = normalizer.Apply(text);
+    for (const TextPart& part : normalized_matcher.Split(normalized, parse_special)) {
+      if (part.id) {
+        out.push_back(*part.id);
+        continue;
+      }
+      const bool part_is_first = is_first && part.text.data() == normalized.data();
+      FT_ASSIGN_OR_RETURN(const Words words, pre_tokenizer.Apply(part.text, part_is_first));
+      for (const absl::string_view word : words.words) bpe.Encode(word, out);
+    }
+    return absl::OkStatus();
+  }
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& directory) {
+  const std::string path = directory + "/tokenizer.json";
+  FT_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJson(path));
+  const JsonValue root(json, path);
+  FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> normalizer_json, root.OptionalMember("normalizer"));
+  FT_ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::FromJson(normalizer_json));
+  FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> pre_tokenizer_json, root.OptionalMember("pre_tokenizer"));
+  FT_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::FromJson(pre_tokenizer_json));
+  FT_ASSIGN_OR_RETURN(const JsonValue decoder_json, root.Member("decoder"));
+  FT_ASSIGN_OR_RETURN(Decoder decoder, Decoder::FromJson(decoder_json));
+  FT_ASSIGN_OR_RETURN(const JsonValue model, root.Member("model"));
+  FT_RETURN_IF_ERROR(Bpe::CheckSupported(model));
+  FT_ASSIGN_OR_RETURN(const Bpe::Ids ids, VocabularyFromJson(model));
+  FT_ASSIGN_OR_RETURN(Bpe bpe, Bpe::FromJson(model, ids, pre_tokenizer.is_byte_level()));
+  FT_ASSIGN_OR_RETURN(const std::vector<AddedToken> added, AddedTokensFromJson(root, ids));
+  FT_ASSIGN_OR_RETURN(Vocabulary vocabulary, MakeVocabulary({root, ids, added, normalizer, decoder}));
+  FT_ASSIGN_OR_RETURN(Surroundings surroundings, ReadSurroundings(root, directory, vocabulary));
+  AddedTokenMatcher raw_matcher = MakeMatcher(added, /*normalized=*/false, normalizer);
+  AddedTokenMatcher normalized_matcher = MakeMatcher(added, /*normalized=*/true, normalizer);
+  return Tokenizer(std::unique_ptr<const Parts>(new Parts{.path = path,
+                                                          .normalizer = std::move(normalizer),
+                                                          .pre_tokenizer = std::move(pre_tokenizer),
+                                                          .bpe = std::move(bpe),
+                                                          .decoder = std::move(decoder),
+                                                          .vocabulary = std::move(vocabulary),
+                                                          .raw_matcher = std::move(raw_matcher),
+                                                          .normalized_matcher = std::move(normalized_matcher),
+                                                          .surroundings = std::move(surroundings)}));
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text, const EncodeOptions& options) const {
+  if (const std::optional<size_t> at = FirstInvalidUtf8(text)) {
+    return absl::InvalidArgumentError(absl::StrCat("text: expected UTF-8, got an invalid sequence at byte ", *at));
+  }
+  const bool add_special_tokens = options.add_special_tokens.value_or(true);
+  const Surroundings& surroundings = parts_->surroundings;
+  std::vector<int32_t> ids;
+  if (add_special_tokens) ids = surroundings.before;
+  for (const TextPart& part : parts_->raw_matcher.Split(text, options.parse_special)) {
+    if (part.id) {
+      ids.push_back(*part.id);
+      continue;
+    }
+    const bool is_first = part.text.data() == text.data();
+    FT_RETURN_IF_ERROR(parts_->EncodeText(part.text, is_first, options.parse_special, ids));
+  }
+  if (add_special_tokens) ids.insert(ids.end(), surroundings.after.begin(), surroundings.after.end());
+  return ids;
+}
+
+absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
+  std::string text;
+  DecodeState state = parts_->decoder.Start(options.continues_text);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Token* token = parts_->vocabulary.Find(ids[i]);
+    if (token == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("token id ", i, ": expected a token of the vocabulary (ids up to ",
+                                                     parts_->vocabulary.num_ids() - 1, "), got ", ids[i]));
+    }
+    if (!token->special || !options.skip_special) parts_->decoder.Append(*token, state, text);
+  }
+  parts_->decoder.Flush(state, text);
+  return text;
+}
+
+const Vocabulary& Tokenizer::vocabulary() const { return parts_->vocabulary; }
+
+absl::Status Tokenizer::CheckFits(size_t model_vocab_size) const {
+  for (size_t id = model_vocab_size; id < parts_->vocabulary.num_ids(); ++id) {
+    if (const Token* token = parts_->vocabulary.Find(static_cast<int32_t>(id))) {
+      return absl::InvalidArgumentError(absl::StrCat(parts_->path, ": token \"", token->spelling,
+                                                     "\": expected an id below the model's vocab_size of ",
+                                                     model_vocab_size, ", got ", id));
+    }
+  }
+  return absl::OkStatus();
+}
+
+IncrementalDecoder::IncrementalDecoder(const Tokenizer& tokenizer, const DecodeOptions& options)
+    : tokenizer_(&tokenizer),
+      skip_special_(options.skip_special),
+      state_(tokenizer.parts_->decoder.Start(options.continues_text)) {}
+
+std::string IncrementalDecoder::Append(int32_t id) {
+  std::string text;
+  const Token* token = tokenizer_->vocabulary().Find(id);
+  if (token == nullptr || (token->special && skip_special_)) return text;
+  tokenizer_->parts_->decoder.Append(*token, state_, text);
+  return text;
+}
+
+std::string IncrementalDecoder::Flush() {
+  std::string text;
+  tokenizer_->parts_->decoder.Flush(state_, text);
+  return text;
+}
+
+}  // namespace foretoken::tokenizer

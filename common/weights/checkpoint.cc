@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/weights/checkpoint.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/mapped_file.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::weights {
+namespace {
+
+using nlohmann::json;
+
+std::optional<kernels::DType> WeightDType(absl::string_view stored) {
+  for (const auto dtype : {kernels::DType::kF32, kernels::DType::kF16, kernels::DType::kBF16}) {
+    if (stored == kernels::Name(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+std::vector<int64_t> Dims(const kernels::Shape& shape) { return {shape.dims.begin(), shape.dims.begin() + shape.rank}; }
+
+bool Exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// Tensor name -> shard file name.
+absl::StatusOr<json> ReadWeightMap(const std::string& index_path) {
+  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(index_path));
+  const auto drop_deep = [](int depth, json::parse_event_t, const json&) { return depth <= 2; };
+  json index = json::parse(text, drop_deep, /*allow_exceptions=*/false);
+  if (index.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(index_path, ": not valid JSON"));
+  const bool has_map = index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
+  if (!has_map) return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map is missing or no object"));
+  return std::move(index["weight_map"]);
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& directory) {
+  Checkpoint checkpoint(directory);
+  const std::string single_path = directory + "/model.safetensors";
+  const std::string index_path = directory + "/model.safetensors.index.json";
+  if (Exists(single_path)) {
+    FT_RETURN_IF_ERROR(checkpoint.OpenSingleFile(single_path));
+  } else if (Exists(index_path)) {
+    FT_RETURN_IF_ERROR(checkpoint.OpenShards(index_path));
+  } else {
+    return absl::NotFoundError(absl::StrCat(directory, ": neither model.safetensors nor model.safetensors.index.json"));
+  }
+  return checkpoint;
+}
+
+absl::Status Checkpoint::OpenSingleFile(const std::string& path) {
+  FT_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+  for (const auto& [name, tensor] : file.tensors()) files_by_tensor_.emplace(name, 0);
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::OpenShards(const std::string& index_path) {
+  FT_ASSIGN_OR_RETURN(const json weight_map, ReadWeightMap(index_path));
+  absl::flat_hash_map<std::string, size_t> files_by_shard;
+  for (const auto& [name, shard_name] : weight_map.items()) {
+    const auto where = absl::StrCat(index_path, ": tensor ", name);
+    if (!shard_name.is_string()) return absl::InvalidArgumentError(absl::StrCat(where, ": the shard is not a string"));
+    const auto& shard = shard_name.get_ref<const std::string&>();
+    if (shard.find('/') != std::string::npos || !absl::EndsWith(shard, ".safetensors")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": expected the name of a .safetensors file beside the index, got ", shard));
+    }
+    const auto [entry, is_new] = files_by_shard.emplace(shard, files_.size());
+    if (is_new) {
+      absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(absl::StrCat(directory_, "/", shard));
+      if (!file.ok()) return absl::Status(file.status().code(), absl::StrCat(where, ": ", file.status().message()));
+      files_.push_back(*std::move(file));
+    }
+    const SafetensorsFile& file = files_[entry->second];
+    if (!file.tensors().contains(name)) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": ", file.path(), " does not hold it"));
+    }
+    files_by_tensor_.emplace(name, entry->second);
+  }
+  return absl::OkStatus();
+}
+
+size_t Checkpoint::num_bytes() const {
+  size_t total = 0;
+  for (const auto& [name, file_idx] : files_by_tensor_) total += files_[file_idx].tensors().at(name).bytes.size();
+  return total;
+}
+
+absl::StatusOr<kernels::ConstTensorView> Checkpoint::Find(absl::string_view name,
+                                                          const kernels::Shape& expected_shape) const {
+  const std::vector<int64_t> expected_dims = Dims(expected_shape);
+  const auto found = files_by_tensor_.find(name);
+  if (found == files_by_tensor_.end()) {
+    return absl::NotFoundError(absl::StrCat(directory_, ": tensor ", name, " [", absl::StrJoin(expected_dims, ", "),
+                                            "] is missing among the checkpoint's ", files_by_tensor_.size()));
+  }
+  const SafetensorsFile& file = files_[found->second];
+  const StoredTensor& tensor = file.tensors().at(found->first);
+  const auto where = absl::StrCat(file.path(), ": tensor ", name);
+  const std::optional<kernels::DType> dtype = WeightDType(tensor.dtype);
+  if (!dtype) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": expected dtype F32, F16 or BF16, got ", tensor.dtype));
+  }
+  if (tensor.shape != expected_dims) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": expected shape [", absl::StrJoin(expected_dims, ", "),
+                                                   "], got [", absl::StrJoin(tensor.shape, ", "), "]"));
+  }
+  if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % kernels::SizeOf(*dtype) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": its bytes lie at no multiple of ", kernels::SizeOf(*dtype), " in the file"));
+  }
+  return kernels::ConstTensorView{.data = tensor.bytes.data(), .dtype = *dtype, .shape = expected_shape};
+}
+
+void ReleasePages(const void* begin, size_t num_bytes) {
+  const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = (address + page_bytes - 1) / page_bytes * page_bytes;
+  const uintptr_t last = (address + num_bytes) / page_bytes * page_bytes;
+  // A refusal only leaves the pages resident.
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+}  // namespace foretoken::weights

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Hugging Face checkpoint directory: model.safetensors, or shards named by model.safetensors.index.json. Every file
+// is mapped for the life of the object; nothing is copied.
+//
+//   FT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open("models/llama"));
+//   FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView norm,
+//                       checkpoint.Find("model.norm.weight", kernels::Shape(hidden_size)));
+//   ... copy it to where it is used ...
+//   ReleasePages(norm.data, norm.num_bytes());
+//
+// Errors: INVALID_ARGUMENT or NOT_FOUND naming file and tensor, expected and got. Threads: immutable after Open.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/weights/safetensors.h"
+#include "kernels/tensor_view.h"
+
+namespace foretoken::weights {
+
+class Checkpoint {
+ public:
+  // Maps all files and checks their headers. Where both layouts are present the single file counts, as in transformers.
+  static absl::StatusOr<Checkpoint> Open(const std::string& directory);
+
+  const std::string& directory() const { return directory_; }
+  bool Contains(absl::string_view name) const { return files_by_tensor_.contains(name); }
+  // Bytes of all tensors together, as stored.
+  size_t num_bytes() const;
+
+  // The named tensor as a weight: F32, F16 or BF16, of exactly this shape, in host memory while the checkpoint lives.
+  absl::StatusOr<kernels::ConstTensorView> Find(absl::string_view name, const kernels::Shape& expected_shape) const;
+
+ private:
+  explicit Checkpoint(std::string directory) : directory_(std::move(directory)) {}
+  absl::Status OpenSingleFile(const std::string& path);
+  absl::Status OpenShards(const std::string& index_path);
+
+  std::string directory_;
+  std::vector<SafetensorsFile> files_;
+  absl::flat_hash_map<std::string, size_t> files_by_tensor_;  // index into files_
+};
+
+// Gives back the resident memory of the whole pages inside a mapped range that has been copied. The range stays
+// readable: its pages come from the file again.
+void ReleasePages(const void* begin, size_t num_bytes);
+
+}  // namespace foretoken::weights

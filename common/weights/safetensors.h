@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// One safetensors file: eight bytes of header length, a JSON header, and the tensors' bytes.
+//
+//   FT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open("model.safetensors"));
+//   const StoredTensor& norm = file.tensors().at("model.norm.weight");
+//
+// The header is checked whole before anything is handed out: its length, its JSON, every dtype, shape and offset, and
+// that the tensors cover the data without a gap or an overlap, as the format demands. Errors: INVALID_ARGUMENT naming
+// the file, the tensor, what was expected and what was there; as MappedFile::Open. Threads: immutable after Open. A
+// file that is cut short while it is mapped ends the process (SIGBUS), as with any mapping. Source:
+// huggingface/safetensors, README "Format".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/mapped_file.h"
+
+namespace foretoken::weights {
+
+struct StoredTensor {
+  std::string dtype;                 // as the file spells it: "BF16", "I64", ...
+  std::vector<int64_t> shape;        // row-major; empty for a scalar
+  std::span<const std::byte> bytes;  // exactly the shape's bytes, inside the mapping
+};
+
+using StoredTensors = absl::flat_hash_map<std::string, StoredTensor>;
+
+// The tensors of a whole safetensors file in memory, as views into `file`. `path` is for messages only.
+absl::StatusOr<StoredTensors> ReadSafetensors(std::span<const std::byte> file, absl::string_view path);
+
+class SafetensorsFile {
+ public:
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  const StoredTensors& tensors() const { return tensors_; }
+
+ private:
+  SafetensorsFile(base::MappedFile file, StoredTensors tensors)
+      : file_(std::move(file)), tensors_(std::move(tensors)) {}
+
+  base::MappedFile file_;
+  StoredTensors tensors_;  // views into file_
+};
+
+}  // namespace foretoken::weights

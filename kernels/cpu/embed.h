@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the embedding table, read out of the panels that the tied head multiplies with. Exact.
+#pragma once
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+void Embed(const EmbedArgs& args, ThreadPool& pool);
+
+}  // namespace foretoken::kernels::cpu

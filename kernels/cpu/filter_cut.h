@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where top_k, top_p and min_p cut a row. All three keep a prefix of the tokens ordered by (logit descending, id
+// ascending), so together they are one cut: the last token kept.
+//
+// - top_k keeps the first k;
+// - top_p keeps a token while the probability before it, within what top_k kept, is below top_p;
+// - min_p keeps a token whose probability is at least min_p times the largest.
+// The order is that of the adjusted logits before temperature, which does not change it and must not round it into
+// ties. The first token is always kept.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+struct FilterCut {
+  float value = -std::numeric_limits<float>::infinity();
+  int32_t id = std::numeric_limits<int32_t>::max();
+
+  bool Keeps(float other_value, int32_t other_id) const {
+    return other_value > value || (other_value == value && other_id <= id);
+  }
+};
+
+// `row` holds adjusted logits without NaN or +inf; `max` is its largest, finite. Temperature is not below 1e-5.
+FilterCut FindCut(std::span<const float> row, float max, const SamplingParams& sampling);
+
+struct RankedToken {
+  float value = 0;
+  int32_t id = 0;
+  // The order of every cut.
+  friend bool operator<(const RankedToken& a, const RankedToken& b) {
+    return a.value > b.value || (a.value == b.value && a.id < b.id);
+  }
+};
+
+// The first `count` tokens in that order. Tokens at -inf are left out. Valid until the thread's next call into this
+// file.
+std::span<const RankedToken> TopTokens(std::span<const float> row, size_t count);
+
+}  // namespace foretoken::kernels::cpu

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/cpu/matmul_amx.h"
+#include "kernels/cpu/matmul_avx512_bf16.h"
+#include "kernels/cpu/matmul_highway.h"
+#include "kernels/cpu/weight.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+// A task's share of the weight: long enough a stream for the prefetchers, short enough for an even end.
+constexpr int64_t kTaskBytes = 256 << 10;
+
+constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// x in blocks of rows, each packed by itself.
+struct PackedRows {
+  const std::byte* data = nullptr;
+  int64_t num_rows = 0;
+  int64_t block_rows = 0;
+  size_t row_bytes = 0;
+
+  int64_t num_blocks() const { return CeilDiv(num_rows, block_rows); }
+  int64_t rows_of(int64_t block) const { return std::min(block_rows, num_rows - block * block_rows); }
+};
+
+PackedRows Pack(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, ThreadPool& pool) {
+  const CpuWeight& weight = AsCpuWeight(args.weight);
+  PackedRows rows;
+  rows.num_rows = args.x.shape[0];
+  rows.block_rows = kernel.tile_shape(rows.num_rows).num_rows;
+  rows.row_bytes = weight.padded_in_features() * kernel.packed_bytes_per_input;
+  const size_t num_bytes = rows.num_rows * rows.row_bytes;
+  if (scratch.num_bytes() < num_bytes) scratch = Pages(num_bytes);
+  auto* packed = static_cast<std::byte*>(scratch.data());
+  rows.data = packed;
+  pool.ParallelFor(rows.num_blocks(), [&](int64_t block, int) {
+    const int64_t first = block * rows.block_rows;
+    kernel.pack({.x = args.x.as<uint16_t>() + first * weight.in_features(),
+                 .num_rows = rows.rows_of(block),
+                 .num_inputs = weight.in_features(),
+                 .padded_num_inputs = weight.padded_in_features(),
+                 .packed = packed + first * rows.row_bytes});
+  });
+  return rows;
+}
+
+struct TilePlace {
+  int64_t first_row = 0;
+  int64_t first_panel = 0;
+};
+
+// The sums of a tile, finished: bias, and the addition to what `out` holds.
+void Finish(const MatMulArgs& args, const MatMulTile& tile, const TilePlace& place) {
+  const int64_t num_outputs = args.out.shape[1];
+  const int64_t begin = place.first_panel * kPanelWidth;
+  const int64_t count = std::min(tile.num_panels * kPanelWidth, num_outputs - begin);
+  for (int64_t r = 0; r < tile.num_rows; ++r) {
+    float* sums = tile.sums + r * tile.num_panels * kPanelWidth;
+    float* out = args.out.as<float>() + (place.first_row + r) * num_outputs + begin;
+    if (args.bias != nullptr) {
+      for (int64_t i = 0; i < count; ++i) sums[i] += args.bias[begin + i];
+    }
+    if (args.mode == OutputMode::kAdd) {
+      for (int64_t i = 0; i < count; ++i) out[i] += sums[i];
+    } else {
+      std::copy_n(sums, count, out);
+    }
+  }
+}
+
+}  // namespace
+
+const MatMulKernel& KernelOf(Isa isa) {
+  switch (isa) {
+    case Isa::kAmx:
+      return AmxKernel();
+    case Isa::kAvx512Bf16:
+      return Avx512Bf16Kernel();
+    case Isa::kAvx512:
+    case Isa::kAvx2:
+    case Isa::kBaseline:
+      break;
+  }
+  return HighwayKernel();
+}
+
+void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, ThreadPool& pool) {
+  const CpuWeight& weight = AsCpuWeight(args.weight);
+  FT_CHECK(args.x.dtype == DType::kBF16 && args.x.shape == Shape(args.x.shape[0], weight.in_features()));
+  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(args.x.shape[0], weight.out_features()));
+  if (args.x.shape[0] == 0) return;
+
+  const PackedRows rows = Pack(args, kernel, scratch, pool);
+  const int64_t tile_panels = kernel.tile_shape(rows.num_rows).num_panels;
+  const int64_t panel_bytes = weight.panel_elements() * static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t task_bytes = kTaskBytes / rows.num_blocks();
+  const int64_t task_panels = CeilDiv(std::max(task_bytes / panel_bytes, int64_t{1}), tile_panels) * tile_panels;
+  pool.ParallelFor(CeilDiv(weight.num_panels(), task_panels), [&](int64_t task, int) {
+    alignas(64) float sums[kMaxTileRows * kMaxTilePanels * kPanelWidth];
+    const int64_t end = std::min((task + 1) * task_panels, weight.num_panels());
+    for (int64_t panel = task * task_panels; panel < end; panel += tile_panels) {
+      for (int64_t block = 0; block < rows.num_blocks(); ++block) {
+        const int64_t first_row = block * rows.block_rows;
+        const MatMulTile tile = {.x = rows.data + first_row * rows.row_bytes,
+                                 .num_rows = rows.rows_of(block),
+                                 .panels = weight.panel(panel),
+                                 .num_panels = std::min(tile_panels, end - panel),
+                                 .padded_num_inputs = weight.padded_in_features(),
+                                 .sums = sums};
+        kernel.multiply(tile);
+        Finish(args, tile, {.first_row = first_row, .first_panel = panel});
+      }
+    }
+  });
+}
+
+}  // namespace foretoken::kernels::cpu

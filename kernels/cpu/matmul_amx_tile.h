@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The AMX kernel's tile logic, over a policy for the eight tile registers, so that tests can run it on an emulation.
+//
+// A panel is already a row of B tiles: 16 pairs x 16 outputs are 1 KiB, consecutive. x is packed as A tiles, of up to
+// 16 rows x 32 inputs each. An accumulator tile holds 16 rows x 16 outputs; up to four are under way, to hide the 52
+// cycles of one multiplication behind the 16 that the next can follow after.
+//   up to 16 rows: accumulators 0..3 are panels, A is 4, B is 5
+//   up to 32 rows: accumulators 0..3 are (rows 0..15, 16..31) x 2 panels, A is 4 and 6, B is 5
+//
+// struct Tiles {
+//   static void Configure(const TileConfig&);  static void Release();
+//   template <int kTile> static void Zero();
+//   template <int kTile> static void Load(const void* rows, int64_t stride_bytes);
+//   template <int kTile> static void Store(void* rows, int64_t stride_bytes);
+//   template <int kAcc, int kA, int kB> static void MultiplyAdd();  // tdpbf16ps
+// };
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/matmul_kernel.h"
+#include "kernels/cpu/weight.h"
+
+namespace foretoken::kernels::cpu {
+
+inline constexpr int kTileRows = 16;
+inline constexpr int kTileRowBytes = 64;
+inline constexpr int kTileInputs = 32;
+static_assert(kTileInputs == kInputsPadding && kTileRowBytes == 2 * kPanelWidth * sizeof(uint16_t));
+
+// The operand of ldtilecfg.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t num_rows[16] = {};
+
+  void Set(int tile, int64_t rows) {
+    row_bytes[tile] = kTileRowBytes;
+    num_rows[tile] = static_cast<uint8_t>(rows);
+  }
+};
+static_assert(sizeof(TileConfig) == 64);
+
+template <typename Tiles>
+struct AmxTile {
+  static constexpr int64_t kPanelTileBytes = kTileRows * kTileRowBytes;
+
+  // x as packed: [row tile][K / 32][rows of the tile][32].
+  static void Pack(const PackArgs& args) {
+    auto* packed = static_cast<char*>(args.packed);
+    for (int64_t first = 0; first < args.num_rows; first += kTileRows) {
+      const int64_t num_rows = std::min<int64_t>(kTileRows, args.num_rows - first);
+      for (int64_t begin = 0; begin < args.padded_num_inputs; begin += kTileInputs) {
+        const size_t num_bytes = std::min<int64_t>(kTileInputs, args.num_inputs - begin) * sizeof(uint16_t);
+        for (int64_t r = 0; r < num_rows; ++r, packed += kTileRowBytes) {
+          std::memcpy(packed, args.x + (first + r) * args.num_inputs + begin, num_bytes);
+          std::memset(packed + num_bytes, 0, kTileRowBytes - num_bytes);
+        }
+      }
+    }
+  }
+
+  template <int kAcc>
+  static void MultiplyPanel(const MatMulTile& tile, int64_t panel, int64_t step) {
+    if (panel >= tile.num_panels) return;
+    const auto* weights = reinterpret_cast<const char*>(tile.panels + panel * tile.padded_num_inputs * kPanelWidth);
+    Tiles::template Load<5>(weights + step * kPanelTileBytes, kTileRowBytes);
+    Tiles::template MultiplyAdd<kAcc, 4, 5>();
+    if constexpr (kAcc < 2) {
+      if (tile.num_rows > kTileRows) Tiles::template MultiplyAdd<kAcc + 2, 6, 5>();
+    }
+  }
+
+  template <int kAcc>
+  static void StoreSums(const MatMulTile& tile, int64_t row, int64_t panel) {
+    if (row >= tile.num_rows || panel >= tile.num_panels) return;
+    const int64_t stride = tile.num_panels * kPanelWidth;
+    Tiles::template Store<kAcc>(tile.sums + row * stride + panel * kPanelWidth, stride * sizeof(float));
+  }
+
+  static void Configure(int64_t num_rows) {
+    TileConfig config;
+    const int64_t upper = std::min<int64_t>(num_rows, kTileRows);
+    const int64_t lower = num_rows - upper;
+    for (const int tile : {0, 1, 4}) config.Set(tile, upper);
+    for (const int tile : {2, 3}) config.Set(tile, lower != 0 ? lower : upper);
+    config.Set(5, kTileRows);
+    if (lower != 0) config.Set(6, lower);
+    Tiles::Configure(config);
+    Tiles::template Zero<0>();
+    Tiles::template Zero<1>();
+    Tiles::template Zero<2>();
+    Tiles::template Zero<3>();
+  }
+
+  // At most 32 rows; at most 4 panels, 2 from 17 rows on.
+  static void Multiply(const MatMulTile& tile) {
+    Configure(tile.num_rows);
+    const bool two_row_tiles = tile.num_rows > kTileRows;
+    const int64_t num_steps = tile.padded_num_inputs / kTileInputs;
+    const auto* upper = static_cast<const char*>(tile.x);
+    const int64_t upper_bytes = std::min<int64_t>(tile.num_rows, kTileRows) * kTileRowBytes;
+    const char* lower = upper + num_steps * upper_bytes;
+    const int64_t lower_bytes = tile.num_rows * kTileRowBytes - upper_bytes;
+    for (int64_t step = 0; step < num_steps; ++step) {
+      Tiles::template Load<4>(upper + step * upper_bytes, kTileRowBytes);
+      if (two_row_tiles) Tiles::template Load<6>(lower + step * lower_bytes, kTileRowBytes);
+      MultiplyPanel<0>(tile, 0, step);
+      MultiplyPanel<1>(tile, 1, step);
+      if (!two_row_tiles) {
+        MultiplyPanel<2>(tile, 2, step);
+        MultiplyPanel<3>(tile, 3, step);
+      }
+    }
+    StoreSums<0>(tile, 0, 0);
+    StoreSums<1>(tile, 0, 1);
+    StoreSums<2>(tile, two_row_tiles ? kTileRows : 0, two_row_tiles ? 0 : 2);
+    StoreSums<3>(tile, two_row_tiles ? kTileRows : 0, two_row_tiles ? 1 : 3);
+    Tiles::Release();
+  }
+
+  static MatMulTileShape TileShape(int64_t num_rows) {
+    if (num_rows <= kTileRows) return {num_rows, 4};
+    return {2 * kTileRows, 2};
+  }
+
+  static constexpr MatMulKernel kKernel = {
+      .packed_bytes_per_input = sizeof(uint16_t), .tile_shape = TileShape, .pack = Pack, .multiply = Multiply};
+};
+
+}  // namespace foretoken::kernels::cpu

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Root mean square normalisation: see RmsNormArgs. Parallel over rows.
+#pragma once
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+void RmsNorm(const RmsNormArgs& args, ThreadPool& pool);
+
+}  // namespace foretoken::kernels::cpu

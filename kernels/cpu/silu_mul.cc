@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/silu_mul.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/silu_mul.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace foretoken::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+// gate / (1 + exp(-gate)) * up. Beyond 88 the exponential would overflow and the quotient is below 1e-36 anyway.
+HWY_ATTR FloatVec SiluTimes(FloatVec gate, FloatVec up) {
+  const FloatVec exponential = hn::Exp(kFloat, hn::Min(hn::Neg(gate), hn::Set(kFloat, 88.0f)));
+  return hn::Mul(hn::Div(gate, hn::Add(exponential, hn::Set(kFloat, 1.0f))), up);
+}
+
+void SiluMulRange(const float* gate, const float* up, size_t count, uint16_t* out) {
+  const size_t lanes = NumLanes();
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    StoreBf16(SiluTimes(hn::LoadU(kFloat, gate + i), hn::LoadU(kFloat, up + i)), out + i);
+  }
+  if (i < count) {
+    StoreBf16Prefix(SiluTimes(LoadPrefix(gate + i, count - i), LoadPrefix(up + i, count - i)), out + i, count - i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace foretoken::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace foretoken::kernels::cpu {
+
+HWY_EXPORT(SiluMulRange);
+
+void SiluMul(const SiluMulArgs& args, ThreadPool& pool) {
+  const int64_t num_rows = args.out.shape[0];
+  const int64_t num_columns = args.out.shape[1];
+  FT_CHECK(args.gate_up.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
+  FT_CHECK(args.gate_up.shape[1] == 2 * num_columns);
+  const int64_t rows_per_task = std::max<int64_t>(1, 4096 / num_columns);
+  pool.ParallelFor((num_rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int) {
+    const int64_t end = std::min(num_rows, (task + 1) * rows_per_task);
+    for (int64_t row = task * rows_per_task; row < end; ++row) {
+      const float* gate = args.gate_up.as<float>() + row * 2 * num_columns;
+      HWY_DYNAMIC_DISPATCH(SiluMulRange)
+      (gate, gate + num_columns, num_columns, args.out.as<uint16_t>() + row * num_columns);
+    }
+  });
+}
+
+}  // namespace foretoken::kernels::cpu
+#endif  // HWY_ONCE

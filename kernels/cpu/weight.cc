@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/weight.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/check.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+constexpr size_t kSlabBytes = size_t{8} << 20;  // of source, between two releases
+
+constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// Row `row` of the stacked parts.
+struct SourceRow {
+  const std::byte* data = nullptr;  // null: beyond the last
+  DType dtype = DType::kBF16;
+};
+
+SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row) {
+  for (const ConstTensorView& part : parts) {
+    if (row < part.shape[0]) {
+      const size_t row_bytes = static_cast<size_t>(part.shape[1]) * SizeOf(part.dtype);
+      return {part.as<std::byte>() + row * row_bytes, part.dtype};
+    }
+    row -= part.shape[0];
+  }
+  return {};
+}
+
+// Inputs [begin, begin + count) of a row as bf16.
+void ReadRow(const SourceRow& row, int64_t begin, int64_t count, uint16_t* out) {
+  switch (row.dtype) {
+    case DType::kBF16:
+      std::copy_n(reinterpret_cast<const uint16_t*>(row.data) + begin, count, out);
+      return;
+    case DType::kF16:
+      for (int64_t i = 0; i < count; ++i) {
+        out[i] = Bf16FromFloat(FloatFromF16(reinterpret_cast<const uint16_t*>(row.data)[begin + i]));
+      }
+      return;
+    case DType::kF32:
+      for (int64_t i = 0; i < count; ++i) out[i] = Bf16FromFloat(reinterpret_cast<const float*>(row.data)[begin + i]);
+      return;
+    case DType::kI32:
+      break;
+  }
+  FT_CHECK(row.dtype != DType::kI32);
+}
+
+// The panel's memory is zero before.
+void PackPanel(std::span<const ConstTensorView> parts, int64_t panel_idx, CpuWeight& weight) {
+  std::array<SourceRow, kPanelWidth> rows;
+  for (int lane = 0; lane < kPanelWidth; ++lane) rows[lane] = FindRow(parts, panel_idx * kPanelWidth + lane);
+  uint16_t* panel = weight.mutable_panel(panel_idx);
+  for (int64_t begin = 0; begin < weight.in_features(); begin += kInputsPadding) {
+    const int64_t count = std::min<int64_t>(kInputsPadding, weight.in_features() - begin);
+    uint16_t* tile = panel + begin * kPanelWidth;  // [16 pairs][16 lanes][2]
+    for (int lane = 0; lane < kPanelWidth; ++lane) {
+      if (rows[lane].data == nullptr) continue;
+      std::array<uint16_t, kInputsPadding> inputs{};
+      ReadRow(rows[lane], begin, count, inputs.data());
+      for (int i = 0; i < kInputsPadding; ++i) tile[(i / 2 * kPanelWidth + lane) * 2 + i % 2] = inputs[i];
+    }
+  }
+}
+
+// Releases the stacked rows [begin, end).
+void Release(const WeightSource& source, int64_t begin, int64_t end) {
+  if (!source.release) return;
+  for (const ConstTensorView& part : source.parts) {
+    const int64_t num_rows = part.shape[0];
+    const int64_t first = std::clamp<int64_t>(begin, 0, num_rows);
+    const int64_t last = std::clamp<int64_t>(end, 0, num_rows);
+    const size_t row_bytes = static_cast<size_t>(part.shape[1]) * SizeOf(part.dtype);
+    if (first < last) source.release(part.as<std::byte>() + first * row_bytes, (last - first) * row_bytes);
+    begin -= num_rows;
+    end -= num_rows;
+  }
+}
+
+size_t NumBytes(int64_t out_features, int64_t in_features) {
+  return static_cast<size_t>(CeilDiv(out_features, kPanelWidth) * kPanelWidth) *
+         static_cast<size_t>(CeilDiv(in_features, kInputsPadding) * kInputsPadding) * sizeof(uint16_t);
+}
+
+}  // namespace
+
+CpuWeight::CpuWeight(int64_t out_features, int64_t in_features)
+    : Weight(out_features, in_features, NumBytes(out_features, in_features)),
+      num_panels_(CeilDiv(out_features, kPanelWidth)),
+      padded_in_features_(CeilDiv(in_features, kInputsPadding) * kInputsPadding),
+      pages_(num_bytes()) {}
+
+std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool) {
+  FT_CHECK(!source.parts.empty());
+  const int64_t in_features = source.parts[0].shape[1];
+  int64_t out_features = 0;
+  size_t source_bytes = 0;
+  for (const ConstTensorView& part : source.parts) {
+    FT_CHECK(part.shape.rank == 2 && part.shape[1] == in_features && part.dtype != DType::kI32);
+    out_features += part.shape[0];
+    source_bytes += part.num_bytes();
+  }
+  FT_CHECK(out_features > 0 && in_features > 0);
+  auto weight = std::make_unique<CpuWeight>(out_features, in_features);
+  const int64_t num_panels = weight->num_panels();
+  const int64_t num_slabs = std::clamp<int64_t>(CeilDiv(source_bytes, kSlabBytes), 1, num_panels);
+  const int64_t slab_panels = CeilDiv(num_panels, num_slabs);
+  for (int64_t first = 0; first < num_panels; first += slab_panels) {
+    const int64_t count = std::min(slab_panels, num_panels - first);
+    pool.ParallelFor(count, [&](int64_t task, int) { PackPanel(source.parts, first + task, *weight); });
+    Release(source, first * kPanelWidth, (first + count) * kPanelWidth);
+  }
+  return weight;
+}
+
+}  // namespace foretoken::kernels::cpu

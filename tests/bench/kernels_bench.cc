@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix product against what the machine can do at best, for every isa.
+//
+//   kernels_bench [isa] [number of threads]
+//
+// Few rows: the weight is a stream of 1 GiB, held against reading as many bytes. Many rows: two shapes of a 1B model,
+// held against the same instruction in registers. What is compared is measured in turn, so that noise meets both;
+// figures are medians, ratios are medians of each round's ratio.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/pages.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/weight.h"
+#include "kernels/make_backend.h"
+#include "tests/bench/machine_rates.h"
+
+namespace foretoken::bench {
+namespace {
+
+using namespace kernels;       // NOLINT
+using namespace kernels::cpu;  // NOLINT
+
+double Seconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double Best(const std::vector<double>& seconds) { return *std::ranges::min_element(seconds); }
+
+// Not zeros: the pages must be real, and products must not be denormals.
+void Fill(uint16_t* values, int64_t count, ThreadPool& pool) {
+  constexpr int64_t kChunk = 1 << 20;
+  pool.ParallelFor((count + kChunk - 1) / kChunk, [&](int64_t chunk, int) {
+    const int64_t end = std::min((chunk + 1) * kChunk, count);
+    for (int64_t i = chunk * kChunk; i < end; ++i) values[i] = static_cast<uint16_t>(0x3c00 + i * 40503 % 1021);
+  });
+}
+
+struct Product {
+  Product(int64_t num_rows, const CpuWeight& weight, ThreadPool& pool)
+      : x(num_rows * weight.in_features()), out(num_rows * weight.out_features()) {
+    Fill(x.data(), std::ssize(x), pool);
+    args = {.x = {x.data(), DType::kBF16, Shape(num_rows, weight.in_features())},
+            .weight = &weight,
+            .out = {out.data(), DType::kF32, Shape(num_rows, weight.out_features())}};
+  }
+
+  std::vector<uint16_t> x;
+  std::vector<float> out;
+  MatMulArgs args;
+};
+
+CpuWeight RandomWeight(int64_t num_outputs, int64_t num_inputs, ThreadPool& pool) {
+  CpuWeight weight(num_outputs, num_inputs);
+  Fill(weight.mutable_panel(0), static_cast<int64_t>(weight.num_bytes() / 2), pool);
+  return weight;
+}
+
+void StreamFewRows(Isa isa, ThreadPool& pool) {
+  constexpr int64_t kInputs = 2048, kOutputs = (int64_t{1} << 30) / (2 * kInputs);
+  constexpr int kRounds = 12;
+  const CpuWeight weight = RandomWeight(kOutputs, kInputs, pool);
+  const std::span words(reinterpret_cast<const uint64_t*>(weight.panel(0)), weight.num_bytes() / 8);
+  Pages scratch;
+  const std::vector<int64_t> row_counts = {1, 2, 4, 8, 12, 16, 24, 32, 64};
+  std::vector<Product> products;
+  for (const int64_t num_rows : row_counts) products.emplace_back(num_rows, weight, pool);
+
+  std::vector<double> read_seconds;
+  std::vector<std::vector<double>> seconds(row_counts.size());
+  for (int round = 0; round < kRounds; ++round) {
+    uint64_t sum = 0;
+    read_seconds.push_back(Seconds([&] { sum = ReadAll(words, pool); }));
+    if (sum == 0) std::abort();
+    for (size_t i = 0; i < row_counts.size(); ++i) {
+      seconds[i].push_back(Seconds([&] { MatMul(products[i].args, KernelOf(isa), scratch, pool); }));
+    }
+  }
+  const double gigabytes = static_cast<double>(weight.num_bytes()) * 1e-9;
+  const double read = Best(read_seconds);
+  std::printf("  read of 1 GiB: %.2f GB/s\n", gigabytes / read);
+  for (size_t i = 0; i < row_counts.size(); ++i) {
+    const double best = Best(seconds[i]);
+    std::printf("  T %3ld: %8.2f ms  %6.2f GB/s  %.3f of the read's time, %.3f of one row's\n", row_counts[i],
+                best * 1e3, gigabytes / best, best / read, best / Best(seconds[0]));
+  }
+}
+
+void MultiplyManyRows(Isa isa, ThreadPool& pool) {
+  constexpr int kRounds = 12;
+  for (const auto& [num_outputs, num_inputs] : {std::pair<int64_t, int64_t>{8192, 2048}, {2048, 8192}}) {
+    const CpuWeight weight = RandomWeight(num_outputs, num_inputs, pool);
+    Pages scratch;
+    for (const int64_t num_rows : {64, 128, 512}) {
+      Product product(num_rows, weight, pool);
+      const double count = static_cast<double>(num_rows) * static_cast<double>(num_outputs * num_inputs);
+      std::vector<double> seconds, register_seconds;  // a multiply-add
+      for (int round = 0; round < kRounds; ++round) {
+        double register_count = 0;
+        const double register_time = Seconds([&] { register_count = MultiplyInRegisters(isa, pool); });
+        register_seconds.push_back(register_time / register_count);
+        seconds.push_back(Seconds([&] { MatMul(product.args, KernelOf(isa), scratch, pool); }) / count);
+      }
+      std::printf("  T %3ld, K %ld, N %ld: %7.1f GMAC/s, %.3f of the rate in registers\n", num_rows, num_inputs,
+                  num_outputs, 1e-9 / Best(seconds), Best(register_seconds) / Best(seconds));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::bench
+
+int main(int argc, char** argv) {
+  using namespace foretoken;  // NOLINT
+  std::vector<int> thread_counts = {1, 2};
+  if (argc > 2) thread_counts = {std::atoi(argv[2])};
+  for (const kernels::cpu::Isa isa : kernels::cpu::SupportedIsas()) {
+    if (argc > 1 && std::string(argv[1]) != kernels::cpu::Name(isa)) continue;
+    const auto pin = kernels::cpu::IsaPin::Make(isa);
+    for (const int num_threads : thread_counts) {
+      kernels::cpu::ThreadPool pool(num_threads);
+      std::printf("%s, %d threads\n", kernels::cpu::Name(isa), num_threads);
+      bench::StreamFewRows(isa, pool);
+      bench::MultiplyManyRows(isa, pool);
+    }
+  }
+}

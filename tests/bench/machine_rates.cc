@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/machine_rates.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/check.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tests/bench/machine_rates.cc"
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)  // vectors of unknown size
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace foretoken::bench {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+double MultiplyFloats(int64_t num_rounds) {
+  constexpr int kAccumulators = 10;
+  const hn::ScalableTag<float> tag;
+  hn::Vec<decltype(tag)> acc[kAccumulators];
+  for (auto& sum : acc) sum = hn::Zero(tag);
+  const auto a = hn::Set(tag, 0.5f);
+  for (int64_t i = 0; i < num_rounds; ++i) {
+#pragma GCC unroll 16
+    for (int j = 0; j < kAccumulators; ++j) acc[j] = hn::MulAdd(acc[j], a, a);
+  }
+  for (int j = 1; j < kAccumulators; ++j) acc[0] = hn::Add(acc[0], acc[j]);
+  FT_CHECK(hn::GetLane(acc[0]) >= 0);  // the work is not for nothing
+  return static_cast<double>(num_rounds) * kAccumulators * static_cast<double>(hn::Lanes(tag));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace foretoken::bench
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace foretoken::bench {
+namespace {
+
+HWY_EXPORT(MultiplyFloats);
+
+using kernels::cpu::Isa;
+using kernels::cpu::ThreadPool;
+
+#if defined(__x86_64__)
+
+double MultiplyBf16Vectors(int64_t num_rounds) {
+  for (int64_t i = 0; i < num_rounds; ++i) {
+    asm volatile(
+        "vdpbf16ps %%zmm30, %%zmm31, %%zmm0\n vdpbf16ps %%zmm30, %%zmm31, %%zmm1\n"
+        "vdpbf16ps %%zmm30, %%zmm31, %%zmm2\n vdpbf16ps %%zmm30, %%zmm31, %%zmm3\n"
+        "vdpbf16ps %%zmm30, %%zmm31, %%zmm4\n vdpbf16ps %%zmm30, %%zmm31, %%zmm5\n"
+        "vdpbf16ps %%zmm30, %%zmm31, %%zmm6\n vdpbf16ps %%zmm30, %%zmm31, %%zmm7\n"
+        "vdpbf16ps %%zmm30, %%zmm31, %%zmm8\n vdpbf16ps %%zmm30, %%zmm31, %%zmm9\n"
+        :
+        :
+        : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9");
+  }
+  return static_cast<double>(num_rounds) * 10 * 32;
+}
+
+double MultiplyTiles(int64_t num_rounds) {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t num_rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  asm volatile("ldtilecfg %0" : : "m"(config));
+  for (int64_t i = 0; i < num_rounds; ++i) {
+    asm volatile(
+        "tdpbf16ps %tmm5, %tmm4, %tmm0\n tdpbf16ps %tmm6, %tmm4, %tmm1\n"
+        "tdpbf16ps %tmm5, %tmm7, %tmm2\n tdpbf16ps %tmm6, %tmm7, %tmm3\n");
+  }
+  asm volatile("tilerelease");
+  return static_cast<double>(num_rounds) * 4 * 16 * 16 * 32;
+}
+
+#else
+
+double MultiplyBf16Vectors(int64_t) { FT_CHECK(false); }
+double MultiplyTiles(int64_t) { FT_CHECK(false); }
+
+#endif
+
+double MultiplyOnThisThread(Isa isa) {
+  switch (isa) {
+    case Isa::kAmx:
+      return MultiplyTiles(4000);
+    case Isa::kAvx512Bf16:
+      return MultiplyBf16Vectors(100000);
+    case Isa::kAvx512:
+    case Isa::kAvx2:
+    case Isa::kBaseline:
+      break;
+  }
+  return HWY_DYNAMIC_DISPATCH(MultiplyFloats)(100000);
+}
+
+}  // namespace
+
+uint64_t ReadAll(std::span<const uint64_t> words, ThreadPool& pool) {
+  constexpr size_t kChunk = size_t{256 << 10} / sizeof(uint64_t);
+  std::atomic<uint64_t> total{0};
+  const auto num_chunks = static_cast<int64_t>((words.size() + kChunk - 1) / kChunk);
+  pool.ParallelFor(num_chunks, [&](int64_t chunk, int) {
+    const auto part = words.subspan(chunk * kChunk, std::min(kChunk, words.size() - chunk * kChunk));
+    uint64_t sums[8] = {};
+    size_t i = 0;
+    for (; i + 8 <= part.size(); i += 8) {
+      __builtin_prefetch(part.data() + i + 256);
+      for (int j = 0; j < 8; ++j) sums[j] += part[i + j];
+    }
+    for (; i < part.size(); ++i) sums[0] += part[i];
+    uint64_t sum = 0;
+    for (const uint64_t s : sums) sum += s;
+    total.fetch_add(sum, std::memory_order_relaxed);
+  });
+  return total.load();
+}
+
+double MultiplyInRegisters(Isa isa, ThreadPool& pool) {
+  constexpr int64_t kTasksPerThread = 8;
+  std::atomic<double> total{0};
+  pool.ParallelFor(kTasksPerThread * pool.num_threads(), [&](int64_t, int) { total += MultiplyOnThisThread(isa); });
+  return total.load();
+}
+
+}  // namespace foretoken::bench
+#endif

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tiny random models of this folder and what Hugging Face transformers computes with them.
+
+    python3 -m venv venv && venv/bin/pip install torch==2.15.0 transformers==5.23.0
+    venv/bin/python tests/cases/models/make_references.py
+
+Same versions, same files, byte for byte. README.md describes them.
+"""
+
+import copy
+import json
+import pathlib
+import shutil
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROMPT_LENGTHS = (1, 7, 40, 100)
+NUM_GREEDY = 16
+
+COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+              vocab_size=304, max_position_embeddings=256, rms_norm_eps=1e-3, bos_token_id=1, eos_token_id=2)
+
+# name -> (configuration, storage dtype, largest shard, generation settings)
+MODELS = {
+    "llama": (LlamaConfig(**COMMON), torch.bfloat16, "1GB", {}),
+    "llama-llama3-tied": (
+        LlamaConfig(**{**COMMON, "vocab_size": 301, "intermediate_size": 112, "tie_word_embeddings": True,
+                       "rms_norm_eps": 1e-5, "eos_token_id": [2, 5]},
+                    rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
+                                         high_freq_factor=4.0, original_max_position_embeddings=32)),
+        torch.bfloat16, "1GB", dict(do_sample=True, temperature=0.6, top_p=0.9)),
+    "llama-linear-bias": (
+        LlamaConfig(**{**COMMON, "attention_bias": True},
+                    rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
+        torch.float32, "1GB", {}),
+    "llama-yarn": (
+        LlamaConfig(**{**COMMON, "num_key_value_heads": 1, "head_dim": 32},
+                    rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=16.0,
+                                         original_max_position_embeddings=64)),
+        torch.float16, "1GB", {}),
+    "mistral-window": (
+        MistralConfig(**{**COMMON, "head_dim": 32, "vocab_size": 299}, sliding_window=20),
+        torch.bfloat16, "1GB", {}),
+    "qwen2": (
+        Qwen2Config(**{**COMMON, "intermediate_size": 112, "tie_word_embeddings": True},
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        torch.bfloat16, "1GB", dict(do_sample=True, temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05)),
+    "qwen2-mixed-window-sharded": (
+        Qwen2Config(**{**COMMON, "num_hidden_layers": 4, "vocab_size": 307}, use_sliding_window=True,
+                    sliding_window=23, max_window_layers=2),
+        torch.bfloat16, "120KB", {}),
+    "qwen3": (
+        Qwen3Config(**{**COMMON, "head_dim": 32, "num_hidden_layers": 3, "rms_norm_eps": 1e-4},
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        torch.bfloat16, "1GB", {}),
+}
+
+
+def fill_at_random(model, seed):
+    """Weights large enough that attention and logits are far from flat, so that a mistake shows."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if name.endswith("norm.weight"):
+                parameter.copy_(1 + 0.2 * noise)
+            else:
+                parameter.copy_((0.3 if name.endswith("bias") else 0.15) * noise)
+
+
+def old_spelling(config):
+    """The same config.json as transformers 4 wrote it."""
+    old = {key: value for key, value in copy.deepcopy(config).items() if key != "layer_types"}
+    old["torch_dtype"] = old.pop("dtype")
+    rope = old.pop("rope_parameters")
+    old["rope_theta"] = rope.pop("rope_theta")
+    rope_type = rope.pop("rope_type")
+    old["rope_scaling"] = None if rope_type == "default" else {"type" if rope_type == "linear" else "rope_type": rope_type,
+                                                               **rope}
+    return old
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, separators=(",", ":")).replace("},{", "},\n{") + "\n")
+
+
+def rounded(values):
+    return [round(float(value), 6) for value in values]
+
+
+@torch.no_grad()
+def reference_case(model, token_ids):
+    length = len(token_ids)
+    logits = model(torch.tensor([token_ids])).logits[0]
+    positions = sorted({length - 1, length // 2, length // 4})
+    greedy, margins, context = [], [], list(token_ids)
+    for _ in range(NUM_GREEDY):
+        best = torch.topk(model(torch.tensor([context]), use_cache=False).logits[0, -1], 2)
+        context.append(int(best.indices[0]))
+        greedy.append(context[-1])
+        margins.append(float(best.values[0] - best.values[1]))
+    return {"token_ids": token_ids, "positions": positions, "logits": [rounded(logits[p]) for p in positions],
+            "greedy_token_ids": greedy, "greedy_margins": rounded(margins)}
+
+
+def write_model(name, seed):
+    config, dtype, max_shard_size, generation = MODELS[name]
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = AutoModelForCausalLM.from_config(copy.deepcopy(config))
+    fill_at_random(model, seed)
+    model.generation_config.update(**generation)
+    model.to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config_transformers4.json").write_text(json.dumps(old_spelling(written), indent=2) + "\n")
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="sdpa").eval()
+    generator = torch.Generator().manual_seed(seed + 1000)
+    prompts = [torch.randint(config.vocab_size, (length,), generator=generator).tolist() for length in PROMPT_LENGTHS]
+    write_json(folder / "reference.json", {"cases": [reference_case(model, prompt) for prompt in prompts]})
+
+
+def write_rope_tables():
+    """Inverse frequencies of full-size models, from transformers' own functions."""
+    base = dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=1, num_attention_heads=32,
+                num_key_value_heads=8, vocab_size=1000, rms_norm_eps=1e-5)
+    yarn = dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=32768)
+    ropes = [
+        (8192, dict(rope_type="linear", rope_theta=10000.0, factor=2.5)),
+        (131072, dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                      original_max_position_embeddings=8192)),
+        (131072, dict(rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                      original_max_position_embeddings=8192)),
+        (131072, yarn),
+        (32768, yarn),
+        (131072, {**yarn, "attention_factor": 1.25, "beta_fast": 24.0, "beta_slow": 2.0}),
+        (131072, {**yarn, "mscale": 1.0, "mscale_all_dim": 0.7}),
+        (131072, {**yarn, "truncate": False}),
+        (131072, {**yarn, "factor": None}),
+        (4096, {**yarn, "rope_theta": 10000.0, "factor": 1.0, "original_max_position_embeddings": 4096}),
+    ]
+    cases = []
+    for max_positions, rope in ropes:
+        config = LlamaConfig(**base, max_position_embeddings=max_positions, rope_parameters=dict(rope))
+        inv_freq, attention_factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, torch.device("cpu"))
+        cases.append({"config": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **base,
+                                 "max_position_embeddings": max_positions, "rope_parameters": rope},
+                      "inverse_frequencies": [float(f"{value:.9g}") for value in inv_freq.tolist()],
+                      "attention_factor": attention_factor})
+    write_json(HERE / "rope.json", {"cases": cases})
+
+
+def main():
+    torch.set_num_threads(1)
+    for seed, name in enumerate(MODELS):
+        write_model(name, seed)
+        print(name)
+    write_rope_tables()
+
+
+if __name__ == "__main__":
+    main()

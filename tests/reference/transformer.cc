@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/reference/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/model/rope.h"
+#include "common/weights/checkpoint.h"
+#include "kernels/dtype.h"
+
+namespace foretoken::reference {
+namespace {
+
+double RoundToBf16(double value) { return kernels::FloatFromBf16(kernels::Bf16FromFloat(static_cast<float>(value))); }
+
+std::vector<double> ToDoubles(const kernels::ConstTensorView& view) {
+  std::vector<double> values(static_cast<size_t>(view.shape.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (view.dtype) {
+      case kernels::DType::kF32:
+        values[i] = view.as<float>()[i];
+        break;
+      case kernels::DType::kF16:
+        values[i] = kernels::FloatFromF16(view.as<uint16_t>()[i]);
+        break;
+      case kernels::DType::kBF16:
+        values[i] = kernels::FloatFromBf16(view.as<uint16_t>()[i]);
+        break;
+      case kernels::DType::kI32:
+        values[i] = view.as<int32_t>()[i];
+        break;
+    }
+  }
+  return values;
+}
+
+void AddTo(std::vector<std::vector<double>>& x, const std::vector<std::vector<double>>& y) {
+  for (size_t t = 0; t < x.size(); ++t) {
+    for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Transformer> Transformer::Load(const std::string& directory, Rounding rounding) {
+  FT_ASSIGN_OR_RETURN(model::ModelConfig config, model::LoadModelConfig(directory));
+  FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(directory));
+  Transformer transformer(std::move(config), rounding);
+  for (const model::WeightName& weight : model::ListWeights(transformer.names_)) {
+    FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView view, checkpoint.Find(weight.name, weight.shape));
+    std::vector<double> values = ToDoubles(view);
+    if (weight.shape.rank == 2)
+      std::ranges::transform(values, values.begin(), [&](double v) { return transformer.Rounded(v); });
+    transformer.weights_.emplace(weight.name, std::move(values));
+  }
+  return transformer;
+}
+
+double Transformer::Rounded(double value) const { return rounding_ == Rounding::kBf16 ? RoundToBf16(value) : value; }
+
+Transformer::Row Transformer::Normed(const Row& x, std::span<const double> gain) const {
+  double sum_of_squares = 0;
+  for (const double value : x) sum_of_squares += value * value;
+  const double scale = 1 / std::sqrt(sum_of_squares / static_cast<double>(x.size()) + config_.rms_norm_eps);
+  Row out(x.size());
+  for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * gain[i];
+  return out;
+}
+
+Transformer::Rows Transformer::MatMul(const Rows& x, const model::WeightName& weight) const {
+  const std::vector<double>& matrix = Values(weight);
+  const auto num_outputs = static_cast<size_t>(weight.shape[0]);
+  const auto num_inputs = static_cast<size_t>(weight.shape[1]);
+  Rows out(x.size(), Row(num_outputs));
+  for (size_t t = 0; t < x.size(); ++t) {
+    Row row = x[t];
+    for (double& value : row) value = Rounded(value);
+    for (size_t n = 0; n < num_outputs; ++n) {
+      double sum = 0;
+      for (size_t k = 0; k < num_inputs; ++k) sum += row[k] * matrix[n * num_inputs + k];
+      out[t][n] = sum;
+    }
+  }
+  return out;
+}
+
+Transformer::Rows Transformer::Project(const Rows& x, const model::WeightName& weight,
+                                       const std::optional<model::WeightName>& bias) const {
+  Rows out = MatMul(x, weight);
+  if (bias) AddTo(out, Rows(x.size(), Values(*bias)));
+  return out;
+}
+
+void Transformer::NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain) const {
+  const auto head_dim = static_cast<size_t>(config_.head_dim);
+  const model::RopeFrequencies frequencies = model::ComputeRopeFrequencies(config_.rope, config_.head_dim);
+  for (size_t position = 0; position < x.size(); ++position) {
+    for (size_t begin = 0; begin < x[position].size(); begin += head_dim) {
+      Row head(x[position].begin() + begin, x[position].begin() + begin + head_dim);
+      if (gain) head = Normed(head, Values(*gain));
+      for (size_t i = 0; i < head_dim / 2; ++i) {
+        const double angle = static_cast<double>(position) * frequencies.inverse[i];
+        const double cos = frequencies.attention_factor * std::cos(angle);
+        const double sin = frequencies.attention_factor * std::sin(angle);
+        const double first = head[i];
+        const double second = head[i + head_dim / 2];
+        x[position][begin + i] = first * cos - second * sin;
+        x[position][begin + i + head_dim / 2] = second * cos + first * sin;
+      }
+    }
+  }
+}
+
+Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
+  const model::LayerWeightNames& names = names_.layers[layer];
+  Rows q = Project(x, names.q, names.q_bias);
+  Rows k = Project(x, names.k, names.k_bias);
+  Rows v = Project(x, names.v, names.v_bias);
+  NormAndRotateHeads(q, names.q_norm);
+  NormAndRotateHeads(k, names.k_norm);
+  for (Rows* stored : {&k, &v}) {
+    for (Row& row : *stored) std::ranges::transform(row, row.begin(), [&](double value) { return Rounded(value); });
+  }
+
+  const auto head_dim = static_cast<size_t>(config_.head_dim);
+  const auto num_heads = static_cast<size_t>(config_.num_heads);
+  const auto num_heads_per_kv_head = num_heads / static_cast<size_t>(config_.num_kv_heads);
+  Rows out(x.size(), Row(num_heads * head_dim));
+  for (size_t row = 0; row < x.size(); ++row) {
+    const auto window = static_cast<size_t>(config_.sliding_windows[layer].value_or(static_cast<int64_t>(row) + 1));
+    const size_t first_seen = row + 1 - std::min(window, row + 1);
+    for (size_t head = 0; head < num_heads; ++head) {
+      const size_t q_begin = head * head_dim;
+      const size_t kv_begin = head / num_heads_per_kv_head * head_dim;
+      Row scores;
+      for (size_t seen = first_seen; seen <= row; ++seen) {
+        double dot = 0;
+        for (size_t i = 0; i < head_dim; ++i) dot += q[row][q_begin + i] * k[seen][kv_begin + i];
+        scores.push_back(dot / std::sqrt(static_cast<double>(head_dim)));
+      }
+      const double max = *std::ranges::max_element(scores);
+      double sum = 0;
+      for (double& score : scores) sum += score = std::exp(score - max);
+      for (size_t seen = first_seen; seen <= row; ++seen) {
+        const double weight = scores[seen - first_seen] / sum;
+        for (size_t i = 0; i < head_dim; ++i) out[row][q_begin + i] += weight * v[seen][kv_begin + i];
+      }
+    }
+  }
+  return Project(out, names.o, names.o_bias);
+}
+
+Transformer::Rows Transformer::Mlp(const Rows& x, const model::LayerWeightNames& layer) const {
+  Rows gate = MatMul(x, layer.gate);
+  const Rows up = MatMul(x, layer.up);
+  for (size_t t = 0; t < x.size(); ++t) {
+    for (size_t i = 0; i < gate[t].size(); ++i) gate[t][i] = gate[t][i] / (1 + std::exp(-gate[t][i])) * up[t][i];
+  }
+  return MatMul(gate, layer.down);
+}
+
+std::vector<std::vector<double>> Transformer::Logits(std::span<const int64_t> token_ids,
+                                                     std::span<const size_t> positions) const {
+  const auto hidden_size = static_cast<size_t>(config_.hidden_size);
+  const auto normed = [&](const Rows& x, const model::WeightName& gain) {
+    Rows out;
+    for (const Row& row : x) out.push_back(Normed(row, Values(gain)));
+    return out;
+  };
+  Rows x;
+  for (const int64_t id : token_ids) {
+    const auto row = Values(names_.embed).begin() + id * config_.hidden_size;
+    x.emplace_back(row, row + hidden_size);
+  }
+  for (size_t layer = 0; layer < names_.layers.size(); ++layer) {
+    AddTo(x, Attention(normed(x, names_.layers[layer].input_norm), layer));
+    AddTo(x, Mlp(normed(x, names_.layers[layer].post_attention_norm), names_.layers[layer]));
+  }
+  Rows wanted;
+  for (const size_t position : positions) wanted.push_back(x[position]);
+  return MatMul(normed(wanted, names_.final_norm), names_.head);
+}
+
+}  // namespace foretoken::reference

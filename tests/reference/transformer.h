@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of Llama, Mistral, Qwen2 and Qwen3 as their definition reads: scalar, in double, one sequence, the
+// whole context anew, no cache. Slow and obvious: the yardstick for the transformer that serves.
+//
+//   FT_ASSIGN_OR_RETURN(const Transformer model, Transformer::Load("tests/cases/models/llama", Rounding::kNone));
+//   const std::vector<std::vector<double>> logits = model.Logits(token_ids, {token_ids.size() - 1});
+//
+// Source: transformers, modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/config.h"
+#include "common/model/weight_names.h"
+
+namespace foretoken::reference {
+
+// Where a backend rounds by contract to bf16: matrices, the inputs of matrix products, and K and V as stored.
+enum class Rounding { kNone, kBf16 };
+
+class Transformer {
+ public:
+  // Reads config.json and every tensor of a checkpoint directory.
+  static absl::StatusOr<Transformer> Load(const std::string& directory, Rounding rounding);
+
+  const model::ModelConfig& config() const { return config_; }
+
+  // One row [V] for each of `positions`: the logits of the token that follows it. `token_ids` lie in the vocabulary.
+  std::vector<std::vector<double>> Logits(std::span<const int64_t> token_ids, std::span<const size_t> positions) const;
+
+ private:
+  using Row = std::vector<double>;
+  using Rows = std::vector<Row>;  // [T, features]
+
+  Transformer(model::ModelConfig config, Rounding rounding)
+      : config_(std::move(config)), names_(model::NameWeights(config_)), rounding_(rounding) {}
+  double Rounded(double value) const;
+  const std::vector<double>& Values(const model::WeightName& weight) const { return weights_.at(weight.name); }
+  Row Normed(const Row& x, std::span<const double> gain) const;
+  Rows MatMul(const Rows& x, const model::WeightName& weight) const;
+  Rows Project(const Rows& x, const model::WeightName& weight, const std::optional<model::WeightName>& bias) const;
+  void NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain) const;
+  Rows Attention(const Rows& x, size_t layer) const;
+  Rows Mlp(const Rows& x, const model::LayerWeightNames& layer) const;
+
+  model::ModelConfig config_;
+  model::ModelWeightNames names_;
+  Rounding rounding_;
+  std::map<std::string, std::vector<double>> weights_;
+};
+
+}  // namespace foretoken::reference

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tiny random models of tests/cases/models, by directory name: one for each architecture and feature.
+#pragma once
+
+namespace foretoken::testing {
+
+inline constexpr const char* kTinyModels[] = {
+    "llama",
+    "llama-llama3-tied",
+    "llama-linear-bias",
+    "llama-yarn",
+    "mistral-window",
+    "qwen2",
+    "qwen2-mixed-window-sharded",
+    "qwen3",
+};
+
+}  // namespace foretoken::testing

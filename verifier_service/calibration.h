@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a proposer's stated chances are worth: how often a node was emitted, given that its parent was, by proposer, depth
+// and stated chance. Every tree that arrived is scored against the tokens emitted later, whether it was verified or not;
+// under the keyed draw the score does not depend on that, so it is unbiased.
+//
+// Threads: one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/speculation/token_tree.h"
+
+namespace foretoken::verifier {
+
+class Calibration {
+ public:
+  explicit Calibration(size_t num_proposers) : cells_(num_proposers) {}
+
+  // The tree's chances, replaced by what experience says of them. A node of several proposers has its best one's chance.
+  std::vector<float> CalibratedChances(const speculation::TokenTree& tree) const;
+
+  // Scores a tree against the tokens emitted at its position.
+  void Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted);
+
+ private:
+  static constexpr int32_t kNumChanceCells = 8;
+  static constexpr int32_t kNumDepthCells = 5;  // depths 1, 2, 3-4, 5-8, 9 and more
+  struct Cell {
+    float num_trials = 0;
+    float num_hits = 0;
+  };
+  using ProposerCells = std::array<std::array<Cell, kNumChanceCells>, kNumDepthCells>;
+
+  static size_t DepthCell(int32_t depth);
+  static size_t ChanceCell(float chance);
+
+  std::vector<ProposerCells> cells_;  // [proposers]
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/commit.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace foretoken::verifier {
+namespace {
+
+bool Contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+
+// One more token of the sample. A token that ends it has no text.
+void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
+  const GenerationRequest& request = sequence.request();
+  sequence.token_ids.push_back(token_id);
+  if (sequence.counts_tokens) sequence.counts.Add(token_id, /*in_prompt=*/false);
+  SampleOutput& output = sequence.output;
+  output.token_ids.push_back(token_id);
+  output.speculated.push_back(is_speculated);
+
+  std::optional<FinishReason> finish;
+  if (Contains(sequence.active->ending_ids, token_id)) {
+    finish = FinishReason::kStop;
+    if (Contains(request.stop.stop_token_ids, token_id)) sequence.usage.matched_stop_token_id = token_id;
+  } else {
+    const bool counts_for_stop = sequence.num_generated() >= request.stop.min_tokens;
+    TextStream::Appended appended = sequence.text.Append(token_id, counts_for_stop);
+    output.text += appended.text;
+    if (appended.matched_stop_string.has_value()) {
+      finish = FinishReason::kStop;
+      sequence.usage.matched_stop_string = request.stop.stop_strings[*appended.matched_stop_string];
+    }
+  }
+  if (!finish.has_value() && sequence.num_generated() >= request.stop.max_tokens) finish = FinishReason::kLength;
+  if (finish.has_value()) Finish(sequence, *finish);
+  output.text_ends.push_back(static_cast<uint32_t>(output.text.size()));
+}
+
+void CountProposers(uint32_t bits, uint64_t ProposerCount::* field, Sequence& sequence) {
+  for (; bits != 0; bits &= bits - 1) ++(sequence.proposer_counts[std::countr_zero(bits)].*field);
+}
+
+}  // namespace
+
+int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, std::vector<kernels::KvMove>* moves) {
+  Sequence& sequence = *planned.sequence;
+  const int32_t old_size = sequence.size();
+  int32_t num_committed = 0;
+  for (size_t i = 0; i < path.token_ids.size() && !sequence.is_finished; ++i) {
+    if (i > 0) {  // the row that drew this token is an accepted node's, which carries the token before it
+      const int32_t node = path.node_idx[i] - 1;
+      moves->push_back({.from_slot = planned.tree_slots.slots[node],
+                        .to_slot = model::SlotOf(sequence.blocks, old_size + static_cast<int32_t>(i) - 1)});
+      CountProposers(planned.tree.proposers[node], &ProposerCount::num_accepted, sequence);
+    }
+    AppendToken(sequence, path.token_ids[i], /*is_speculated=*/path.node_idx[i] != 0);
+    if (!path.logprobs.empty()) sequence.output.logprobs.push_back(std::move(path.logprobs[i]));
+    ++num_committed;
+  }
+  for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
+  sequence.num_computed = sequence.size() - 1;
+  return num_committed;
+}
+
+void CommitChunk(const PlannedSequence& planned) { planned.sequence->num_computed += planned.num_chain; }
+
+void ReportPrompt(Sequence& sequence) {
+  const OutputRequest& wanted = sequence.request().output;
+  if (sequence.prompt_reported || (!wanted.echo && !wanted.num_prompt_logprobs.has_value())) return;
+  const std::vector<int32_t>& prompt = sequence.request().prompt;
+  if (wanted.num_prompt_logprobs.has_value() && sequence.prompt_logprobs.size() + 1 < prompt.size()) return;
+  sequence.output.prompt = PromptEcho{.token_ids = prompt, .logprobs = std::move(sequence.prompt_logprobs)};
+  sequence.prompt_logprobs.clear();
+  sequence.prompt_reported = true;
+}
+
+void Finish(Sequence& sequence, FinishReason reason) {
+  FT_CHECK(!sequence.is_finished);
+  sequence.is_finished = true;
+  SampleCompletion& usage = sequence.usage;
+  if (!usage.matched_stop_string.has_value()) sequence.output.text += sequence.text.Flush();
+  usage.finish_reason = reason;
+  usage.num_prompt_tokens = static_cast<int32_t>(sequence.request().prompt.size());
+  usage.num_completion_tokens = sequence.num_generated();
+  for (const ProposerCount& count : sequence.proposer_counts) {
+    if (count.num_proposed > 0) usage.proposers.push_back(count);
+  }
+  sequence.output.completion = std::move(usage);
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: takes requests in, runs steps, gives outputs out. One thread owns every sequence and all K/V and takes no
+// lock inside a step; other threads reach it through the inbox.
+//
+//   Engine engine(config, {.transformer = ..., .kv = ..., .tokenizer = ..., .proposers = ..., .publish = ...});
+//   engine.Start();
+//   FT_ASSIGN_OR_RETURN(QueuePlace place, engine.Reserve());
+//   FT_RETURN_IF_ERROR(engine.Submit(std::move(place), std::move(request)));
+//
+// Errors: Reserve fails with RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when draining; Submit with
+// ALREADY_EXISTS for a request_id in use, INVALID_ARGUMENT for a prompt that can never fit. What goes wrong with one request
+// later comes as that request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT where its sampling
+// parameters leave no token to draw.
+// Threads: Reserve, Submit, Abort, Drain and GetStats from any. `publish` is called on the engine's thread, at most once a
+// step, with the outputs of all samples, and must not block.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/model/transformer.h"
+#include "common/tokenizer/tokenizer.h"
+#include "verifier_service/calibration.h"
+#include "verifier_service/proposer_pool.h"
+#include "verifier_service/queue_place.h"
+#include "verifier_service/request.h"
+#include "verifier_service/scheduler.h"
+#include "verifier_service/sequence.h"
+#include "verifier_service/step_cost.h"
+#include "verifier_service/tree_batch.h"
+
+namespace foretoken::verifier {
+
+using Publish = std::function<void(std::vector<SampleOutput>)>;
+
+struct EngineConfig {
+  int32_t max_queued_requests = 256;    // waiting, tokenising included; beyond: RESOURCE_EXHAUSTED
+  int32_t max_running_samples = 64;     // sequences in a step
+  int32_t max_step_rows = 512;          // rows of one forward pass: roots, tree nodes and prompt tokens
+  int32_t max_tree_nodes = 32;          // per sequence and step; a request can lower it
+  float max_inter_token_growth = 1.5f;  // how much longer a step may get for prompt chunks while others stream
+  bool enable_prefix_cache = true;
+};
+
+// INVALID_ARGUMENT naming the field, expected and got.
+absl::Status Validate(const EngineConfig& config);
+
+struct EngineParts {
+  model::Transformer* transformer = nullptr;  // its limits hold max_step_rows rows, with logits
+  model::KvCache* kv = nullptr;
+  const tokenizer::Tokenizer* tokenizer = nullptr;
+  ProposerClient* proposers = nullptr;
+  std::vector<int32_t> end_token_ids;  // what ends a sample, unless it ignores that
+  Publish publish;
+  std::function<absl::Time()> now = absl::Now;
+};
+
+// Where the time of all steps went, in milliseconds. A step's host time reaches from one result's arrival to the next
+// launch; waiting for proposals is apart.
+struct StepTimes {
+  double forward_ms = 0;  // the transformer
+  double draw_ms = 0;
+  double host_ms = 0;
+  double wait_ms = 0;
+};
+
+// Gauges and counters, as of the end of the last step.
+struct EngineStats {
+  int32_t num_queued = 0;   // requests, reserved or waiting
+  int32_t num_running = 0;  // samples
+  int32_t num_blocks = 0;
+  int32_t num_free_blocks = 0;
+  int32_t num_cached_blocks = 0;  // held by nobody, but findable
+  uint64_t num_steps = 0;
+  uint64_t num_rows = 0;
+  uint64_t num_prompt_tokens = 0;  // computed
+  uint64_t num_cached_tokens = 0;
+  uint64_t num_generated_tokens = 0;
+  uint64_t num_preemptions = 0;
+  StepTimes times;
+  std::vector<ProposerCount> proposers;  // as ProposerClient::Names()
+};
+
+class Engine {
+ public:
+  Engine(const EngineConfig& config, EngineParts parts);
+  ~Engine();  // stops the thread; running requests end with kAbort
+
+  // Runs steps on a thread of its own until Stop. Tests call Step themselves instead.
+  void Start();
+  void Stop();
+  // One step, or only the inbox when there is nothing to compute. Returns whether there is more to do.
+  bool Step();
+
+  absl::StatusOr<QueuePlace> Reserve();
+  // The ticket is the caller's choice, never used before.
+  absl::Status Submit(QueuePlace place, GenerationRequest request);
+  // Ends the request within one step; its samples finish with kAbort. False: it is not known (any more).
+  bool Abort(const std::string& request_id);
+  void Abort(Ticket ticket);
+  // Refuses what is new from now on; what is accepted goes on.
+  void Drain();
+
+  EngineStats GetStats() const;
+  // Tokens that prompt and output may have together: what the model and the K/V cache both hold.
+  int32_t max_context_tokens() const { return max_context_tokens_; }
+
+ private:
+  struct Inbox {
+    std::vector<std::shared_ptr<ActiveRequest>> requests;
+    std::vector<Ticket> aborts;
+  };
+
+  void Run();
+  // The stages of a step, in order.
+  void TakeInbox();
+  void Admit();
+  void Gather();
+  std::vector<PlannedSequence> Plan();
+  std::vector<kernels::AcceptedPath> Launch(const TreeBatch& batch);
+  void Commit(std::vector<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
+  void Publish();
+
+  void Begin(const std::shared_ptr<ActiveRequest>& active);
+  void End(Ticket ticket);
+  void OpenAtProposers(Sequence& sequence);
+  speculation::TokenTree MergedGuess(Sequence& sequence) const;
+  void PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan);
+  void ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch);
+  void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
+  void Fail(ActiveRequest* active, kernels::DrawStatus status);
+  void TakeOutput(Sequence& sequence);
+  void Retire();
+  double ElapsedMs();  // since the last call: the stage that ended
+
+  const EngineConfig config_;
+  EngineParts parts_;
+  const int32_t max_context_tokens_;
+
+  // The engine's thread only.
+  Scheduler scheduler_;
+  StepCost step_cost_;
+  Calibration calibration_;
+  absl::flat_hash_map<SequenceId, Sequence*> sequences_;            // waiting and running
+  absl::flat_hash_map<SequenceId, speculation::TokenTree> offers_;  // this step's merged guesses
+  std::vector<SampleOutput> outputs_;                               // to be published
+  kernels::ConstTensorView logits_;                                 // of this step
+  SequenceId next_sequence_id_ = 1;
+  uint64_t step_idx_ = 0;
+  bool is_curious_ = false;           // in this step
+  bool waits_for_proposals_ = false;  // in this step
+  double last_step_ms_ = 1;
+  double gain_ = 1;          // tokens that guesses win per root, a moving mean over steps that waited
+  double wait_cost_ms_ = 0;  // of such a wait, likewise
+  absl::Time last_event_;    // when the last stage ended
+  EngineStats own_stats_;
+
+  std::atomic<int32_t> num_queued_{0};
+  std::atomic<bool> is_draining_{false};
+
+  mutable absl::Mutex mutex_;
+  Inbox inbox_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Ticket> tickets_ ABSL_GUARDED_BY(mutex_);  // of requests that are not finished
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  EngineStats stats_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of the engine, stage by stage.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+#include "verifier_service/commit.h"
+#include "verifier_service/engine.h"
+#include "verifier_service/planner.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// Every so many steps the planner looks where its memory may be wrong.
+constexpr uint64_t kCuriousEvery = 32;
+// Weight of the newest value in the moving means.
+constexpr double kNewest = 0.1;
+// A wait for proposals ends after this part of a step.
+constexpr double kMaxWaitPart = 0.25;
+// A prompt that is scored has this many rows in a step: each of them is a row of logits.
+constexpr int32_t kMaxScoredRows = 64;
+
+std::vector<int32_t> Depths(const speculation::TokenTree& tree) {
+  std::vector<int32_t> depths(tree.num_nodes());
+  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
+    const int32_t parent = tree.parents[node];
+    depths[node] = parent == speculation::kRootParent ? 1 : depths[parent] + 1;
+  }
+  return depths;
+}
+
+// Guesses beyond what a sample may still emit are of no use: the last token is drawn at the node before it.
+speculation::TokenTree CutDepth(const speculation::TokenTree& tree, int32_t max_depth) {
+  const std::vector<int32_t> depths = Depths(tree);
+  std::vector<int32_t> kept;
+  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
+    if (depths[node] <= max_depth) kept.push_back(node);
+  }
+  return Keep(tree, kept);
+}
+
+int32_t Depth(const speculation::TokenTree& tree) {
+  const std::vector<int32_t> depths = Depths(tree);
+  return depths.empty() ? 0 : *std::max_element(depths.begin(), depths.end());
+}
+
+// How many of the emitted tokens the tree had guessed, in a row.
+int32_t NumGuessed(const speculation::TokenTree& tree, std::span<const int32_t> emitted) {
+  return static_cast<int32_t>(speculation::MatchedPath(tree, emitted).size());
+}
+
+bool HasNews(const SampleOutput& output) {
+  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() || output.completion.has_value();
+}
+
+}  // namespace
+
+bool Engine::Step() {
+  TakeInbox();
+  Admit();
+  if (scheduler_.running().empty()) {
+    last_event_ = parts_.now();
+  } else {
+    Gather();
+    const std::vector<PlannedSequence> plan = Plan();
+    const TreeBatch batch = BuildTreeBatch(plan);
+    std::vector<kernels::AcceptedPath> paths = Launch(batch);
+    Commit(plan, batch, std::move(paths));
+  }
+  Publish();
+  return !scheduler_.running().empty() || !scheduler_.waiting().empty();
+}
+
+void Engine::Admit() {
+  Retire();
+  for (Sequence* sequence : scheduler_.Admit()) {
+    sequence->active->place.reset();
+    if (sequence->num_generated() == 0) {
+      sequence->usage.num_cached_tokens = sequence->num_computed;
+      own_stats_.num_cached_tokens += sequence->num_computed;
+    }
+    if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence);
+  }
+  scheduler_.ReserveRoots();
+}
+
+void Engine::OpenAtProposers(Sequence& sequence) {
+  const GenerationRequest& request = sequence.request();
+  parts_.proposers->Open({.sequence_id = sequence.id,
+                          .token_ids = sequence.token_ids,
+                          .seed = sequence.sampling.seed,
+                          .sample_index = sequence.sampling.sample_index,
+                          .temperature = sequence.sampling.temperature,
+                          .top_k = sequence.sampling.top_k,
+                          .top_p = sequence.sampling.top_p,
+                          .min_p = sequence.sampling.min_p,
+                          .tenant = request.tenant,
+                          .traceparent = request.traceparent,
+                          .allowed_proposers = request.speculation.proposers});
+  sequence.is_open = true;
+}
+
+void Engine::Gather() {
+  is_curious_ = step_idx_++ % kCuriousEvery == 0;
+  const int32_t num_guessing = static_cast<int32_t>(std::count_if(
+      scheduler_.running().begin(), scheduler_.running().end(),
+      [](const auto& sequence) { return sequence->is_open && sequence->decodes(); }));
+  const double step_ms = last_step_ms_;
+  // To wait pays where the tokens that guesses win are worth more of a step than the wait costs.
+  waits_for_proposals_ = num_guessing > 0 && (is_curious_ || gain_ * step_ms > wait_cost_ms_);
+  own_stats_.times.host_ms += ElapsedMs();
+  const absl::Duration max_wait =
+      waits_for_proposals_ ? absl::Milliseconds(kMaxWaitPart * step_ms) : absl::ZeroDuration();
+  for (Proposal& proposal : parts_.proposers->TakeProposals(max_wait)) {
+    const auto sequence = sequences_.find(proposal.sequence_id);
+    if (sequence == sequences_.end()) continue;  // it ended meanwhile
+    if (proposal.tree.position > static_cast<uint64_t>(sequence->second->size())) continue;  // about tokens never said
+    sequence->second->guesses[proposal.proposer_idx] = std::move(proposal.tree);
+  }
+  const double wait_ms = ElapsedMs();
+  own_stats_.times.wait_ms += wait_ms;
+  if (waits_for_proposals_) wait_cost_ms_ += kNewest * (wait_ms - wait_cost_ms_);
+}
+
+speculation::TokenTree Engine::MergedGuess(Sequence& sequence) const {
+  std::vector<speculation::TokenTree> trees;
+  for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
+    if (!guess.has_value()) continue;
+    guess = speculation::ReRoot(*guess, std::span<const int32_t>(sequence.token_ids).subspan(guess->position));
+    if (guess->num_nodes() == 0) {
+      guess.reset();
+    } else {
+      trees.push_back(*guess);
+    }
+  }
+  if (trees.empty()) return {};
+  return CutDepth(speculation::Merge(trees), sequence.request().stop.max_tokens - sequence.num_generated() - 1);
+}
+
+std::vector<PlannedSequence> Engine::Plan() {
+  std::vector<PlannedSequence> plan;
+  int32_t num_rows = 0;
+  for (const auto& sequence : scheduler_.running()) {
+    if (!sequence->decodes()) continue;
+    plan.push_back({.sequence = sequence.get(), .num_chain = 1, .tree = {}, .tree_slots = {}});
+    ++num_rows;
+  }
+  int32_t num_prompt_rows =
+      PromptRows(num_rows, config_.max_step_rows, config_.max_inter_token_growth, step_cost_);
+  for (const auto& sequence : scheduler_.running()) {
+    if (sequence->decodes() || num_prompt_rows <= 0) continue;
+    const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
+    int32_t num_chain = std::min(sequence->size() - sequence->num_computed, num_prompt_rows);
+    if (is_scored) num_chain = std::min(num_chain, kMaxScoredRows);
+    plan.push_back({.sequence = sequence.get(), .num_chain = num_chain, .tree = {}, .tree_slots = {}});
+    num_prompt_rows -= num_chain;
+    num_rows += num_chain;
+  }
+  PlanTrees(num_rows, &plan);
+  return plan;
+}
+
+void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan) {
+  offers_.clear();
+  std::vector<TreeOffer> offers;
+  std::vector<speculation::TokenTree> calibrated;
+  std::vector<size_t> planned_idx;
+  int32_t num_emitting = 0;
+  for (size_t i = 0; i < plan->size(); ++i) {
+    Sequence& sequence = *(*plan)[i].sequence;
+    if ((*plan)[i].draws()) ++num_emitting;
+    if (!sequence.decodes() || !sequence.is_open) continue;
+    const speculation::TokenTree& merged = offers_[sequence.id] = MergedGuess(sequence);
+    if (merged.num_nodes() == 0) continue;
+    calibrated.push_back(merged);
+    calibrated.back().chances = calibration_.CalibratedChances(merged);
+    planned_idx.push_back(i);
+  }
+  for (size_t i = 0; i < calibrated.size(); ++i) {
+    const int32_t max_nodes = (*plan)[planned_idx[i]].sequence->active->max_tree_nodes;
+    offers.push_back({.tree = &calibrated[i], .max_nodes = max_nodes});
+  }
+  const std::vector<std::vector<int32_t>> chosen =
+      ChooseNodes(offers,
+                  {.num_fixed_rows = num_fixed_rows,
+                   .max_rows = config_.max_step_rows,
+                   .num_emitting = num_emitting,
+                   .is_curious = is_curious_},
+                  step_cost_);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    PlannedSequence& planned = (*plan)[planned_idx[i]];
+    planned.tree = Keep(calibrated[i], chosen[i]);
+    planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
+    const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
+    if (num_slots < planned.tree.num_nodes()) planned.tree = speculation::BestNodes(planned.tree, num_slots);
+  }
+}
+
+std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
+  own_stats_.times.host_ms += ElapsedMs();
+  kernels::Backend& backend = parts_.transformer->backend();
+  logits_ = parts_.transformer->Forward(batch.forward, parts_.kv->view);
+  const double forward_ms = ElapsedMs();
+  std::vector<kernels::AcceptedPath> paths(batch.trees.size());
+  backend.AcceptTrees({.logits = logits_,
+                       .num_tokens = parts_.tokenizer->vocabulary().size(),
+                       .trees = batch.trees,
+                       .paths = paths});
+  backend.Synchronize();
+  const double draw_ms = ElapsedMs();
+  last_step_ms_ = forward_ms + draw_ms;
+  step_cost_.Observe(batch.forward.num_rows(), static_cast<float>(last_step_ms_));
+  own_stats_.times.forward_ms += forward_ms;
+  own_stats_.times.draw_ms += draw_ms;
+  return paths;
+}
+
+void Engine::Commit(std::vector<PlannedSequence> plan, const TreeBatch& batch,
+                    std::vector<kernels::AcceptedPath> paths) {
+  ScorePrompts(plan, batch);
+  CountRows(plan, batch);
+  std::vector<kernels::KvMove> moves;
+  for (const PlannedSequence& planned : plan) {
+    if (!planned.draws()) CommitChunk(planned);
+  }
+  double num_guessed = 0;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const PlannedSequence& planned = plan[batch.planned_idx[i]];
+    Sequence& sequence = *planned.sequence;
+    if (sequence.is_finished) continue;  // its request failed at another sample
+    if (paths[i].status != kernels::DrawStatus::kOk) {
+      Fail(sequence.active.get(), paths[i].status);
+      continue;
+    }
+    const int32_t num_committed = CommitPath(planned, std::move(paths[i]), &moves);
+    const auto committed = std::span<const int32_t>(sequence.token_ids).last(static_cast<size_t>(num_committed));
+    own_stats_.num_generated_tokens += num_committed;
+    if (const auto offer = offers_.find(sequence.id); offer != offers_.end()) {
+      calibration_.Observe(offer->second, committed);
+      num_guessed += NumGuessed(offer->second, committed);
+    }
+    if (sequence.is_open && !sequence.is_finished) {
+      parts_.proposers->Advance(sequence.id, committed, sequence.active->max_tree_nodes);
+    }
+  }
+  if (!moves.empty()) parts_.transformer->backend().MoveKv({.kv = parts_.kv->view, .moves = moves});
+  for (PlannedSequence& planned : plan) {
+    ReportPrompt(*planned.sequence);
+    scheduler_.GiveBack(planned.tree_slots);
+    scheduler_.Settle(*planned.sequence);
+  }
+  scheduler_.KeepFree();
+  if (waits_for_proposals_ && !offers_.empty()) {
+    gain_ += kNewest * (num_guessed / static_cast<double>(offers_.size()) - gain_);
+  }
+}
+
+void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
+  for (const PromptScore& score : batch.prompt_scores) {
+    Sequence& sequence = *plan[score.planned_idx].sequence;
+    std::vector<kernels::RowLogprobs> scores(score.token_ids.size());
+    parts_.transformer->backend().ScoreTokens({.logits = logits_,
+                                               .num_tokens = parts_.tokenizer->vocabulary().size(),
+                                               .first_row = score.first_logit_row,
+                                               .token_ids = score.token_ids,
+                                               .num_top = *sequence.request().output.num_prompt_logprobs,
+                                               .scores = scores});
+    std::move(scores.begin(), scores.end(), std::back_inserter(sequence.prompt_logprobs));
+  }
+}
+
+void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
+  ++own_stats_.num_steps;
+  own_stats_.num_rows += batch.forward.num_rows();
+  for (const PlannedSequence& planned : plan) {
+    Sequence& sequence = *planned.sequence;
+    if (planned.draws()) ++sequence.usage.num_steps;
+    if (!sequence.decodes()) own_stats_.num_prompt_tokens += planned.num_chain;
+  }
+}
+
+void Engine::Fail(ActiveRequest* active, kernels::DrawStatus status) {
+  absl::Status error =
+      status == kernels::DrawStatus::kNonFiniteLogits
+          ? absl::InternalError("the model's logits are not finite")
+          : absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn");
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->active.get() != active) continue;
+    sequence->is_finished = true;
+    sequence->output = {};
+  }
+  outputs_.push_back({.ticket = active->request.ticket, .error = std::move(error)});
+}
+
+void Engine::TakeOutput(Sequence& sequence) {
+  if (!HasNews(sequence.output)) return;
+  sequence.output.ticket = sequence.request().ticket;
+  sequence.output.sample_index = sequence.sample_index;
+  outputs_.push_back(std::exchange(sequence.output, {}));
+}
+
+void Engine::Retire() {
+  scheduler_.RemoveFinished([this](Sequence& sequence) {
+    TakeOutput(sequence);
+    if (sequence.is_open) parts_.proposers->Close(sequence.id);
+    sequences_.erase(sequence.id);
+    for (size_t i = 0; i < own_stats_.proposers.size(); ++i) {
+      own_stats_.proposers[i].num_proposed += sequence.proposer_counts[i].num_proposed;
+      own_stats_.proposers[i].num_accepted += sequence.proposer_counts[i].num_accepted;
+    }
+    if (--sequence.active->num_unfinished == 0) {
+      absl::MutexLock lock(&mutex_);
+      tickets_.erase(sequence.request().request_id);
+    }
+  });
+}
+
+void Engine::Publish() {
+  Retire();
+  parts_.proposers->Flush(absl::ZeroDuration());
+  for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
+  own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());
+  own_stats_.num_free_blocks = scheduler_.pool().num_free();
+  own_stats_.num_cached_blocks = scheduler_.pool().num_cached();
+  own_stats_.num_preemptions = scheduler_.num_preemptions();
+  {
+    absl::MutexLock lock(&mutex_);
+    stats_ = own_stats_;
+  }
+  if (!outputs_.empty()) parts_.publish(std::exchange(outputs_, {}));
+}
+
+double Engine::ElapsedMs() {
+  const absl::Time now = parts_.now();
+  return absl::ToDoubleMilliseconds(now - std::exchange(last_event_, now));
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/planner.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace foretoken::verifier {
+namespace {
+
+struct Candidate {
+  float path_chance;
+  int32_t offer_idx;
+  int32_t node_idx;
+};
+
+// Best first. A parent's path chance is never below its child's and its index never above, so it comes first.
+std::vector<Candidate> SortedCandidates(std::span<const TreeOffer> offers) {
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < offers.size(); ++i) {
+    const std::vector<float> path_chances = speculation::PathChances(*offers[i].tree);
+    for (int32_t node = 0; node < offers[i].tree->num_nodes(); ++node) {
+      candidates.push_back({path_chances[node], static_cast<int32_t>(i), node});
+    }
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tuple(-a.path_chance, a.offer_idx, a.node_idx) < std::tuple(-b.path_chance, b.offer_idx, b.node_idx);
+  });
+  // Beyond an offer's own limit its nodes, the least likely ones, are out.
+  std::vector<int32_t> num_taken(offers.size(), 0);
+  std::erase_if(candidates, [&](const Candidate& c) { return ++num_taken[c.offer_idx] > offers[c.offer_idx].max_nodes; });
+  return candidates;
+}
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const RowBudget& budget,
+                                              const StepCost& cost) {
+  std::vector<Candidate> candidates = SortedCandidates(offers);
+  const int32_t room = std::max(0, budget.max_rows - budget.num_fixed_rows);
+  if (candidates.size() > static_cast<size_t>(room)) candidates.resize(room);
+
+  double expected = budget.num_emitting;
+  double best_rate = expected / cost.Predict(budget.num_fixed_rows);
+  int32_t num_chosen = 0;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    expected += candidates[i].path_chance;
+    const int32_t num_nodes = static_cast<int32_t>(i) + 1;
+    const double rate = expected / cost.Predict(budget.num_fixed_rows + num_nodes);
+    if (rate > best_rate) {
+      best_rate = rate;
+      num_chosen = num_nodes;
+    }
+  }
+  if (budget.is_curious) {
+    const int32_t next_rows = cost.NextBucket(budget.num_fixed_rows + num_chosen);
+    num_chosen = std::min(next_rows - budget.num_fixed_rows, static_cast<int32_t>(candidates.size()));
+  }
+
+  std::vector<std::vector<int32_t>> chosen(offers.size());
+  for (int32_t i = 0; i < num_chosen; ++i) chosen[candidates[i].offer_idx].push_back(candidates[i].node_idx);
+  for (std::vector<int32_t>& nodes : chosen) std::sort(nodes.begin(), nodes.end());
+  return chosen;
+}
+
+int32_t PromptRows(int32_t num_decoding_rows, int32_t max_rows, float max_growth, const StepCost& cost) {
+  const int32_t room = max_rows - num_decoding_rows;
+  if (num_decoding_rows == 0 || room <= 1) return room;
+  const float limit_ms = max_growth * cost.Predict(num_decoding_rows);
+  int32_t num_rows = 1;
+  while (num_rows < room && cost.Predict(num_decoding_rows + num_rows + 1) <= limit_ms) ++num_rows;
+  return num_rows;
+}
+
+speculation::TokenTree Keep(const speculation::TokenTree& tree, std::span<const int32_t> node_idx) {
+  speculation::TokenTree kept{.position = tree.position, .token_ids = {}, .parents = {}, .chances = {}, .proposers = {}};
+  std::vector<int32_t> new_idx(tree.num_nodes());
+  for (const int32_t node : node_idx) {
+    new_idx[node] = kept.num_nodes();
+    const int32_t parent = tree.parents[node];
+    kept.token_ids.push_back(tree.token_ids[node]);
+    kept.parents.push_back(parent == speculation::kRootParent ? parent : new_idx[parent]);
+    kept.chances.push_back(tree.chances[node]);
+    kept.proposers.push_back(tree.proposers[node]);
+  }
+  return kept;
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A generation request as the engine takes it, and what the engine says about it: plain data, already validated against
+// the model. Between the rpc adapter (which makes and reads them) and the engine (which owns sequences).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/ops.h"
+
+namespace foretoken::verifier {
+
+// Names one accepted request inside this process; never reused.
+using Ticket = uint64_t;
+
+struct StopConditions {
+  int32_t max_tokens = 1;  // prompt + max_tokens fit the context
+  int32_t min_tokens = 0;
+  std::vector<std::string> stop_strings;
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop_string = false;
+};
+
+struct OutputRequest {
+  std::optional<int32_t> num_logprobs;         // unset: none; 0: the token's own only
+  std::optional<int32_t> num_prompt_logprobs;  // the same for the prompt
+  bool echo = false;
+  bool skip_special_tokens = true;
+};
+
+struct SpeculationRequest {
+  bool enabled = true;
+  std::vector<std::string> proposers;  // method names; empty: all
+  std::optional<int32_t> max_tree_nodes;
+};
+
+struct GenerationRequest {
+  Ticket ticket = 0;
+  std::string request_id;
+  std::string tenant;
+  int32_t priority = 0;  // higher goes first
+  std::vector<int32_t> prompt;
+  kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is the effective one.
+  std::vector<kernels::LogitBias> logit_bias;
+  int32_t num_samples = 1;
+  StopConditions stop;
+  OutputRequest output;
+  SpeculationRequest speculation;
+  std::string traceparent;
+};
+
+enum class FinishReason { kStop, kLength, kAbort };
+
+struct ProposerCount {
+  std::string proposer;
+  uint64_t num_proposed = 0;  // nodes verified
+  uint64_t num_accepted = 0;
+};
+
+struct SampleCompletion {
+  FinishReason finish_reason = FinishReason::kStop;
+  std::optional<std::string> matched_stop_string;
+  std::optional<int32_t> matched_stop_token_id;
+  int32_t num_prompt_tokens = 0;
+  int32_t num_cached_tokens = 0;
+  int32_t num_completion_tokens = 0;
+  int32_t num_steps = 0;
+  std::vector<ProposerCount> proposers;
+};
+
+// The prompt given back, where echo or prompt log-probabilities asked for it.
+struct PromptEcho {
+  std::vector<int32_t> token_ids;
+  std::vector<kernels::RowLogprobs> logprobs;  // of the tokens from the second on; empty where not asked for
+};
+
+// News of one sample. Text and tokens are deltas.
+struct SampleOutput {
+  Ticket ticket = 0;
+  int32_t sample_index = 0;
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<uint32_t> text_ends;                // as token_ids: bytes of text released once the token was counted
+  std::vector<bool> speculated;                   // as token_ids
+  std::vector<kernels::RowLogprobs> logprobs;     // as token_ids, where asked for
+  std::optional<PromptEcho> prompt;
+  std::optional<SampleCompletion> completion;     // the sample's last output
+  absl::Status error;                             // not OK: the request's last output, of any sample
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sequence: a sample of a request, with everything the engine knows of it. Plain data, owned by the scheduler; only the
+// stages of a step touch it, and only commit changes its tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/model/block_pool.h"
+#include "common/speculation/token_tree.h"
+#include "kernels/ops.h"
+#include "verifier_service/proposer_pool.h"
+#include "verifier_service/queue_place.h"
+#include "verifier_service/request.h"
+#include "verifier_service/text_stream.h"
+
+namespace foretoken::verifier {
+
+// What the samples of one request share.
+struct ActiveRequest {
+  GenerationRequest request;
+  std::optional<QueuePlace> place;     // until the first sample runs
+  std::vector<int32_t> ending_ids;     // tokens that end a sample: the model's (unless ignored) and the request's own
+  uint32_t allowed_proposers = 0;      // bit per ProposerClient::Names() entry
+  int32_t max_tree_nodes = 0;          // 0: no speculation
+  int32_t num_unfinished = 0;          // samples
+};
+
+// How often each token stands in a context, for the penalties.
+class TokenCounts {
+ public:
+  void Add(int32_t token_id, bool in_prompt) {
+    const auto [place, is_new] = places_.try_emplace(token_id, counts_.size());
+    if (is_new) counts_.push_back({.token_id = token_id});
+    kernels::TokenCount& count = counts_[place->second];
+    if (in_prompt) {
+      count.in_prompt = true;
+    } else {
+      ++count.num_generated;
+    }
+  }
+  std::span<const kernels::TokenCount> counts() const { return counts_; }
+
+ private:
+  std::vector<kernels::TokenCount> counts_;
+  absl::flat_hash_map<int32_t, size_t> places_;
+};
+
+struct Sequence {
+  Sequence(SequenceId id, std::shared_ptr<ActiveRequest> active, int32_t sample_index, TextStream text)
+      : id(id), active(std::move(active)), sample_index(sample_index), text(std::move(text)) {}
+
+  const GenerationRequest& request() const { return active->request; }
+  int32_t size() const { return static_cast<int32_t>(token_ids.size()); }
+  int32_t num_generated() const { return size() - static_cast<int32_t>(request().prompt.size()); }
+  // Only the root's K/V is missing: the next row draws a token, and a tree may hang below it.
+  bool decodes() const { return num_computed + 1 == size(); }
+
+  SequenceId id;
+  std::shared_ptr<ActiveRequest> active;  // shared by the samples of a request; the last one to finish ends it
+  int32_t sample_index;
+  kernels::SamplingParams sampling;
+  std::vector<int32_t> token_ids;  // prompt and generated: the context
+  bool counts_tokens = false;      // a penalty is on
+  TokenCounts counts;
+  TextStream text;
+
+  // K/V
+  int32_t num_computed = 0;          // positions below it are in the cache
+  std::vector<int32_t> blocks;       // the block table
+  model::PrefixId prefix = model::kEmptyPrefix;
+  int32_t num_registered_blocks = 0;  // full blocks that the prefix cache knows
+
+  // Speculation
+  bool is_open = false;                                        // the proposers know of it
+  std::vector<std::optional<speculation::TokenTree>> guesses;  // the newest tree of each proposer
+
+  // What its client is told
+  bool prompt_reported = false;
+  std::vector<kernels::RowLogprobs> prompt_logprobs;
+  SampleCompletion usage;
+  std::vector<ProposerCount> proposer_counts;  // as ProposerClient::Names()
+  SampleOutput output;                         // of this step
+  bool is_finished = false;
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/step_cost.h"
+
+#include <algorithm>
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr float kMaxWeight = 16;           // a bucket forgets with this many observations
+constexpr float kMaxOutlier = 3;           // one observation counts at most this many times its bucket's mean
+constexpr float kUnknownRowCost = 0.02f;   // of a one-row step
+
+}  // namespace
+
+StepCost::StepCost(int32_t max_rows) : max_rows_(max_rows), bucket_of_rows_(max_rows + 1), predicted_(max_rows + 1) {
+  // Single rows up to 8, then steps of about a sixth.
+  int32_t bucket = 0;
+  int32_t last_of_bucket = 0;
+  for (int32_t rows = 0; rows <= max_rows; ++rows) {
+    if (rows > last_of_bucket) {
+      ++bucket;
+      last_of_bucket = rows + std::max(0, rows / 6 - 1);
+    }
+    bucket_of_rows_[rows] = bucket;
+  }
+  buckets_.resize(bucket + 1);
+  for (int32_t rows = 0; rows <= max_rows; ++rows) {
+    predicted_[rows] = 1 + kUnknownRowCost * static_cast<float>(std::max(0, rows - 1));
+  }
+}
+
+int32_t StepCost::NextBucket(int32_t num_rows) const {
+  int32_t rows = std::min(num_rows, max_rows_);
+  const int32_t bucket = bucket_of_rows_[rows];
+  while (rows < max_rows_ && bucket_of_rows_[rows] == bucket) ++rows;
+  return rows;
+}
+
+void StepCost::Observe(int32_t num_rows, float step_ms) {
+  Bucket& bucket = buckets_[bucket_of_rows_[std::min(num_rows, max_rows_)]];
+  if (bucket.weight > 0) step_ms = std::min(step_ms, kMaxOutlier * bucket.mean_ms);
+  bucket.weight = std::min(bucket.weight + 1, kMaxWeight);
+  bucket.mean_rows += (static_cast<float>(num_rows) - bucket.mean_rows) / bucket.weight;
+  bucket.mean_ms += (step_ms - bucket.mean_ms) / bucket.weight;
+  is_empty_ = false;
+  Refit();
+}
+
+void StepCost::Refit() {
+  // Pool adjacent violators: the monotone curve nearest to the means.
+  std::vector<Bucket> points;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.weight == 0) continue;
+    points.push_back(bucket);
+    while (points.size() > 1 && points[points.size() - 2].mean_ms > points.back().mean_ms) {
+      const Bucket high = points.back();
+      points.pop_back();
+      Bucket& low = points.back();
+      const float weight = low.weight + high.weight;
+      low.mean_ms = (low.mean_ms * low.weight + high.mean_ms * high.weight) / weight;
+      low.mean_rows = (low.mean_rows * low.weight + high.mean_rows * high.weight) / weight;
+      low.weight = weight;
+    }
+  }
+  const float slope_floor = kUnknownRowCost * points.front().mean_ms;
+  size_t next = 0;  // the first point at or beyond `rows`
+  for (int32_t rows = 0; rows <= max_rows_; ++rows) {
+    const auto x = static_cast<float>(rows);
+    while (next < points.size() && points[next].mean_rows < x) ++next;
+    if (next == 0) {
+      predicted_[rows] = points.front().mean_ms;
+    } else if (next < points.size()) {
+      const Bucket& low = points[next - 1];
+      const Bucket& high = points[next];
+      const float part = (x - low.mean_rows) / (high.mean_rows - low.mean_rows);
+      predicted_[rows] = low.mean_ms + part * (high.mean_ms - low.mean_ms);
+    } else {
+      float slope = slope_floor;
+      if (points.size() > 1) {
+        const Bucket& low = points[points.size() - 2];
+        slope = std::max(slope, (points.back().mean_ms - low.mean_ms) / (points.back().mean_rows - low.mean_rows));
+      }
+      predicted_[rows] = points.back().mean_ms + slope * (x - points.back().mean_rows);
+    }
+  }
+}
+
+}  // namespace foretoken::verifier

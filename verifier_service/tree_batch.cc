@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/tree_batch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace foretoken::verifier {
+namespace {
+
+// Logit rows for the prompt tokens of this chunk that are not scored yet. Row p tells of token p + 1.
+void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t first_row, TreeBatch* batch) {
+  const Sequence& sequence = *planned.sequence;
+  const auto num_prompt = static_cast<int32_t>(sequence.request().prompt.size());
+  if (!sequence.request().output.num_prompt_logprobs.has_value() || sequence.prompt_reported) return;
+  const int32_t begin = std::max(sequence.num_computed, static_cast<int32_t>(sequence.prompt_logprobs.size()));
+  const int32_t end = std::min(sequence.num_computed + planned.num_chain, num_prompt - 1);
+  if (begin >= end) return;
+  batch->prompt_scores.push_back(
+      {.planned_idx = planned_idx,
+       .first_logit_row = static_cast<int32_t>(batch->forward.logit_rows.size()),
+       .token_ids = std::span(sequence.token_ids).subspan(begin + 1, static_cast<size_t>(end - begin))});
+  for (int32_t position = begin; position < end; ++position) {
+    batch->forward.logit_rows.push_back(first_row + position - sequence.num_computed);
+  }
+}
+
+void AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t root_row, TreeBatch* batch) {
+  const Sequence& sequence = *planned.sequence;
+  const GenerationRequest& request = sequence.request();
+  std::vector<int32_t> token_ids = {sequence.token_ids.back()};
+  std::vector<int32_t> parents = {-1};
+  for (int32_t node = 0; node < planned.tree.num_nodes(); ++node) {
+    token_ids.push_back(planned.tree.token_ids[node]);
+    parents.push_back(planned.tree.parents[node] + 1);  // kRootParent becomes node 0
+  }
+  const auto first_logit_row = static_cast<int32_t>(batch->forward.logit_rows.size());
+  for (size_t node = 0; node < token_ids.size(); ++node) {
+    batch->forward.logit_rows.push_back(root_row + static_cast<int32_t>(node));
+  }
+  batch->node_token_ids.push_back(std::move(token_ids));
+  batch->node_parents.push_back(std::move(parents));
+  batch->planned_idx.push_back(planned_idx);
+  batch->trees.push_back({.first_logit_row = first_logit_row,
+                          .token_ids = batch->node_token_ids.back(),
+                          .parents = batch->node_parents.back(),
+                          .context_len = static_cast<uint32_t>(sequence.size()),
+                          .sampling = sequence.sampling,
+                          .counts = sequence.counts.counts(),
+                          .bias = request.logit_bias,
+                          .ban_until = static_cast<uint32_t>(request.prompt.size() + request.stop.min_tokens),
+                          .banned_ids = sequence.active->ending_ids,
+                          .num_top_logprobs = request.output.num_logprobs});
+}
+
+}  // namespace
+
+TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan) {
+  TreeBatch batch;
+  batch.node_token_ids.reserve(plan.size());  // spans into the vectors' elements are taken while it grows
+  batch.node_parents.reserve(plan.size());
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const PlannedSequence& planned = plan[i];
+    const Sequence& sequence = *planned.sequence;
+    const int32_t root_row = model::AppendSegment(
+        {.block_table = sequence.blocks,
+         .first_position = sequence.num_computed,
+         .chain = std::span(sequence.token_ids).subspan(sequence.num_computed, static_cast<size_t>(planned.num_chain)),
+         .tree_token_ids = planned.tree.token_ids,
+         .tree_parents = planned.tree.parents,
+         .tree_slots = planned.tree_slots.slots},
+        &batch.forward);
+    AddPromptScores(planned, i, root_row + 1 - planned.num_chain, &batch);
+    if (planned.draws()) AddTree(planned, i, root_row, &batch);
+  }
+  return batch;
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step computes, and the flat batches made of it: rows for the forward pass, trees for the draw.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/model/forward_batch.h"
+#include "common/speculation/token_tree.h"
+#include "kernels/ops.h"
+#include "verifier_service/scheduler.h"
+#include "verifier_service/sequence.h"
+
+namespace foretoken::verifier {
+
+// One sequence's part of a step: the next num_chain tokens of its context, and a tree below the last of them.
+struct PlannedSequence {
+  Sequence* sequence = nullptr;
+  int32_t num_chain = 0;
+  speculation::TokenTree tree;  // the nodes to verify
+  Scheduler::TreeSlots tree_slots;
+
+  bool draws() const { return sequence->num_computed + num_chain == sequence->size(); }
+};
+
+// Rows whose next token is known, because it is part of the prompt, and wanted with its log-probability.
+struct PromptScore {
+  size_t planned_idx = 0;
+  int32_t first_logit_row = 0;
+  std::span<const int32_t> token_ids;
+};
+
+// Spans point into the plan's sequences and into the batch itself; both must outlive it unmoved.
+struct TreeBatch {
+  model::ForwardBatch forward;
+  std::vector<kernels::TreeToAccept> trees;
+  std::vector<size_t> planned_idx;  // of each tree
+  std::vector<PromptScore> prompt_scores;
+
+  std::vector<std::vector<int32_t>> node_token_ids;  // behind trees[].token_ids, the root first
+  std::vector<std::vector<int32_t>> node_parents;
+};
+
+TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan);
+
+}  // namespace foretoken::verifier
