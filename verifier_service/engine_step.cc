@@ -143,7 +143,7 @@ std::vector<PlannedSequence> Engine::Plan() {
   int32_t num_rows = 0;
   for (const auto& sequence : scheduler_.running()) {
     if (!sequence->decodes()) continue;
-    plan.push_back({.sequence = sequence.get(), .num_chain = 1, .tree = {}, .tree_slots = {}});
+    plan.push_back({.sequence = sequence.get(), .num_chain = 1});
     ++num_rows;
   }
   int32_t num_prompt_rows =
@@ -153,7 +153,7 @@ std::vector<PlannedSequence> Engine::Plan() {
     const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
     int32_t num_chain = std::min(sequence->size() - sequence->num_computed, num_prompt_rows);
     if (is_scored) num_chain = std::min(num_chain, kMaxScoredRows);
-    plan.push_back({.sequence = sequence.get(), .num_chain = num_chain, .tree = {}, .tree_slots = {}});
+    plan.push_back({.sequence = sequence.get(), .num_chain = num_chain});
     num_prompt_rows -= num_chain;
     num_rows += num_chain;
   }
@@ -204,7 +204,7 @@ std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
   const double forward_ms = ElapsedMs();
   std::vector<kernels::AcceptedPath> paths(batch.trees.size());
   backend.AcceptTrees({.logits = logits_,
-                       .num_tokens = parts_.tokenizer->vocabulary().size(),
+                       .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
                        .trees = batch.trees,
                        .paths = paths});
   backend.Synchronize();
@@ -261,7 +261,7 @@ void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch
     Sequence& sequence = *plan[score.planned_idx].sequence;
     std::vector<kernels::RowLogprobs> scores(score.token_ids.size());
     parts_.transformer->backend().ScoreTokens({.logits = logits_,
-                                               .num_tokens = parts_.tokenizer->vocabulary().size(),
+                                               .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
                                                .first_row = score.first_logit_row,
                                                .token_ids = score.token_ids,
                                                .num_top = *sequence.request().output.num_prompt_logprobs,

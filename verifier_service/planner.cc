@@ -72,7 +72,7 @@ int32_t PromptRows(int32_t num_decoding_rows, int32_t max_rows, float max_growth
 }
 
 speculation::TokenTree Keep(const speculation::TokenTree& tree, std::span<const int32_t> node_idx) {
-  speculation::TokenTree kept{.position = tree.position, .token_ids = {}, .parents = {}, .chances = {}, .proposers = {}};
+  speculation::TokenTree kept{.position = tree.position};
   std::vector<int32_t> new_idx(tree.num_nodes());
   for (const int32_t node : node_idx) {
     new_idx[node] = kept.num_nodes();

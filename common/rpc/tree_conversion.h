@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Token trees between the wire and our own struct. Nothing of a peer's tree is believed: it is checked before it
+// becomes a speculation::TokenTree, and the checks cost no more than reading it.
+//
+// Example:
+//   FT_ASSIGN_OR_RETURN(TokenTree tree, FromProto(message, {.num_tokens = vocabulary_size, .max_nodes = 64, .proposers
+//   = 1}));
+//
+// The distributions of a SAMPLED tree are not read: they mean something to rejection sampling only, and under the keyed
+// draw any tree whatever is lossless.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "common/speculation/token_tree.h"
+#include "foretoken/v1/token_tree.pb.h"
+
+namespace foretoken::rpc {
+
+struct WireTreeLimits {
+  int32_t num_tokens = 0;                          // token ids lie in [0, num_tokens)
+  int32_t max_nodes = speculation::kMaxTreeNodes;  // refused above
+  uint32_t proposers = 0;                          // the bits that every node of the tree gets
+};
+
+// INVALID_ARGUMENT names the rule that the message breaks, the node, expected and got.
+absl::StatusOr<speculation::TokenTree> FromProto(const v1::TokenTree& message, const WireTreeLimits& limits);
+
+// The tree as a message of `session_id`, its children a guess (DRAW_METHOD_POINT). The tree is ours: valid.
+v1::TokenTree ToProto(const speculation::TokenTree& tree, uint64_t session_id);
+
+}  // namespace foretoken::rpc

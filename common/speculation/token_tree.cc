@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/speculation/token_tree.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace foretoken::speculation {
+namespace {
+
+absl::Status ValidateSizes(const TokenTree& tree, int32_t max_nodes) {
+  const size_t num_nodes = tree.token_ids.size();
+  if (tree.parents.size() != num_nodes || tree.chances.size() != num_nodes || tree.proposers.size() != num_nodes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token tree arrays: expected one length, got ", num_nodes, " token_ids, ", tree.parents.size(),
+                     " parents, ", tree.chances.size(), " chances, ", tree.proposers.size(), " proposers"));
+  }
+  if (num_nodes > static_cast<size_t>(std::max(max_nodes, 0))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token tree size: expected at most ", max_nodes, " nodes, got ", num_nodes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateNode(const TokenTree& tree, int32_t node_idx, int32_t num_tokens) {
+  const int32_t parent = tree.parents[node_idx];
+  if (parent < kRootParent || parent >= node_idx) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token tree node ", node_idx, ": parent expected in [-1, ", node_idx, "), got ", parent));
+  }
+  const int32_t token = tree.token_ids[node_idx];
+  if (token < 0 || token >= num_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token tree node ", node_idx, ": token id expected in [0, ", num_tokens, "), got ", token));
+  }
+  const float chance = tree.chances[node_idx];
+  if (!(chance > 0 && chance <= 1)) {  // NaN fails too
+    return absl::InvalidArgumentError(
+        absl::StrCat("token tree node ", node_idx, ": chance expected in (0, 1], got ", chance));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateSiblings(const TokenTree& tree) {
+  struct Edge {
+    int32_t parent, token, node_idx;
+  };
+  std::vector<Edge> edges(tree.num_nodes());
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) edges[i] = {tree.parents[i], tree.token_ids[i], i};
+  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
+    if (a.parent != b.parent) return a.parent < b.parent;
+    return a.token != b.token ? a.token < b.token : a.node_idx < b.node_idx;
+  });
+  for (size_t i = 1; i < edges.size(); ++i) {
+    if (edges[i].parent == edges[i - 1].parent && edges[i].token == edges[i - 1].token) {
+      return absl::InvalidArgumentError(absl::StrCat("token tree node ", edges[i].node_idx,
+                                                     ": siblings expected with distinct tokens, got token ",
+                                                     edges[i].token, " of node ", edges[i - 1].node_idx, " again"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Append(const TokenTree& from, int32_t node_idx, int32_t parent, TokenTree& to) {
+  to.token_ids.push_back(from.token_ids[node_idx]);
+  to.parents.push_back(parent);
+  to.chances.push_back(from.chances[node_idx]);
+  to.proposers.push_back(from.proposers[node_idx]);
+}
+
+}  // namespace
+
+absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nodes) {
+  if (absl::Status status = ValidateSizes(tree, max_nodes); !status.ok()) return status;
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
+    if (absl::Status status = ValidateNode(tree, i, num_tokens); !status.ok()) return status;
+  }
+  return ValidateSiblings(tree);
+}
+
+TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
+  TokenTree result{.position = tree.position + committed.size()};
+  // A child stands behind its parent, so one sweep finds the whole path.
+  int32_t root = kRootParent;
+  int32_t node_idx = 0;
+  for (const int32_t token : committed) {
+    while (node_idx < tree.num_nodes() && (tree.parents[node_idx] != root || tree.token_ids[node_idx] != token)) {
+      ++node_idx;
+    }
+    if (node_idx == tree.num_nodes()) return result;
+    root = node_idx++;
+  }
+  // [N] the new index of every kept node.
+  std::vector<std::optional<int32_t>> kept(tree.num_nodes());
+  for (int32_t i = root + 1; i < tree.num_nodes(); ++i) {
+    const int32_t parent = tree.parents[i];
+    if (parent == root) {
+      kept[i] = result.num_nodes();
+      Append(tree, i, kRootParent, result);
+    } else if (parent > root && kept[parent].has_value()) {
+      kept[i] = result.num_nodes();
+      Append(tree, i, *kept[parent], result);
+    }
+  }
+  return result;
+}
+
+TokenTree Merge(std::span<const TokenTree> trees) {
+  TokenTree merged;
+  if (trees.empty()) return merged;
+  merged.position = trees.front().position;
+  absl::flat_hash_map<std::pair<int32_t, int32_t>, int32_t> nodes;  // (merged parent, token) -> merged node
+  std::vector<int32_t> merged_idx;                                  // [N] of the current tree
+  for (const TokenTree& tree : trees) {
+    FT_CHECK(tree.position == merged.position);
+    merged_idx.resize(tree.num_nodes());
+    for (int32_t i = 0; i < tree.num_nodes(); ++i) {
+      const int32_t parent = tree.parents[i] == kRootParent ? kRootParent : merged_idx[tree.parents[i]];
+      const auto [it, is_new] = nodes.try_emplace(std::pair(parent, tree.token_ids[i]), merged.num_nodes());
+      const int32_t node_idx = merged_idx[i] = it->second;
+      if (is_new) {
+        Append(tree, i, parent, merged);
+      } else {
+        merged.chances[node_idx] = std::max(merged.chances[node_idx], tree.chances[i]);
+        merged.proposers[node_idx] |= tree.proposers[i];
+      }
+    }
+  }
+  return merged;
+}
+
+std::vector<float> PathChances(const TokenTree& tree) {
+  std::vector<float> path_chances(tree.num_nodes());
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
+    const int32_t parent = tree.parents[i];
+    path_chances[i] = parent == kRootParent ? tree.chances[i] : path_chances[parent] * tree.chances[i];
+  }
+  return path_chances;
+}
+
+TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes) {
+  if (tree.num_nodes() <= max_nodes) return tree;
+  TokenTree best{.position = tree.position};
+  if (max_nodes <= 0) return best;
+  // A child's path chance never exceeds its parent's and its index is higher: the best nodes are closed under parents.
+  const std::vector<float> path_chances = PathChances(tree);
+  std::vector<int32_t> order(tree.num_nodes());
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) order[i] = i;
+  std::nth_element(order.begin(), order.begin() + max_nodes, order.end(), [&](int32_t a, int32_t b) {
+    return path_chances[a] != path_chances[b] ? path_chances[a] > path_chances[b] : a < b;
+  });
+  order.resize(max_nodes);
+  std::sort(order.begin(), order.end());
+  std::vector<int32_t> best_idx(tree.num_nodes());
+  for (const int32_t node_idx : order) {
+    const int32_t parent = tree.parents[node_idx];
+    best_idx[node_idx] = best.num_nodes();
+    Append(tree, node_idx, parent == kRootParent ? kRootParent : best_idx[parent], best);
+  }
+  return best;
+}
+
+}  // namespace foretoken::speculation

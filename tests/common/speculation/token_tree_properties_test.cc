@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold for every tree, checked on random ones against slow and obvious readings of the header.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "common/speculation/token_tree.h"
+
+namespace foretoken::speculation {
+namespace {
+
+constexpr int32_t kNumTokens = 12;  // few, so that trees overlap
+using Path = std::vector<int32_t>;  // the tokens from the root's child down to a node
+
+struct PathNode {
+  float chance = 0;
+  uint32_t proposers = 0;
+  bool operator==(const PathNode&) const = default;
+};
+
+TokenTree RandomTree(std::mt19937& random, int32_t max_nodes, uint32_t proposers) {
+  TokenTree tree{.position = 5};
+  std::set<std::pair<int32_t, int32_t>> edges;
+  const int32_t num_tries = std::uniform_int_distribution<int32_t>(0, max_nodes)(random);
+  for (int32_t i = 0; i < num_tries; ++i) {
+    const int32_t parent = std::uniform_int_distribution<int32_t>(-1, tree.num_nodes() - 1)(random);
+    const int32_t token = std::uniform_int_distribution<int32_t>(0, kNumTokens - 1)(random);
+    if (!edges.emplace(parent, token).second) continue;
+    tree.token_ids.push_back(token);
+    tree.parents.push_back(parent);
+    tree.chances.push_back(std::uniform_int_distribution<int32_t>(1, 8)(random) / 8.0f);  // ties are common
+    tree.proposers.push_back(proposers);
+  }
+  return tree;
+}
+
+Path PathOf(const TokenTree& tree, int32_t node_idx) {
+  Path path;
+  for (; node_idx != kRootParent; node_idx = tree.parents[node_idx]) path.push_back(tree.token_ids[node_idx]);
+  return Path(path.rbegin(), path.rend());
+}
+
+std::map<Path, PathNode> Paths(const TokenTree& tree) {
+  std::map<Path, PathNode> paths;
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) paths[PathOf(tree, i)] = {tree.chances[i], tree.proposers[i]};
+  return paths;
+}
+
+TEST(TokenTree, ReRootKeepsExactlyThePathsThatBeginWithTheCommittedTokens) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 500; ++round) {
+    const TokenTree tree = RandomTree(random, 60, 1);
+    Path committed;
+    if (tree.num_nodes() > 0 && round % 4 != 0) committed = PathOf(tree, random() % tree.num_nodes());
+    if (round % 3 == 0) committed.push_back(random() % kNumTokens);
+    const TokenTree below = ReRoot(tree, committed);
+    EXPECT_EQ(below.position, tree.position + committed.size());
+    EXPECT_TRUE(Validate(below, kNumTokens, kMaxTreeNodes).ok());
+    std::map<Path, PathNode> want;
+    for (const auto& [path, node] : Paths(tree)) {
+      if (path.size() > committed.size() && std::equal(committed.begin(), committed.end(), path.begin())) {
+        want[Path(path.begin() + committed.size(), path.end())] = node;
+      }
+    }
+    EXPECT_EQ(Paths(below), want);
+  }
+}
+
+TEST(TokenTree, ReRootInTwoStepsIsReRootInOne) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 200; ++round) {
+    const TokenTree tree = RandomTree(random, 60, 1);
+    if (tree.num_nodes() == 0) continue;
+    const Path path = PathOf(tree, random() % tree.num_nodes());
+    const std::span<const int32_t> committed(path);
+    const size_t cut = random() % (path.size() + 1);
+    EXPECT_EQ(Paths(ReRoot(ReRoot(tree, committed.first(cut)), committed.subspan(cut))),
+              Paths(ReRoot(tree, committed)));
+  }
+}
+
+TEST(TokenTree, MergeIsTheUnionOfPathsWithTheLargestChanceAndAllProposers) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<TokenTree> trees = {RandomTree(random, 40, 1), RandomTree(random, 40, 2),
+                                          RandomTree(random, 40, 4)};
+    std::map<Path, PathNode> want;
+    for (const TokenTree& tree : trees) {
+      for (const auto& [path, node] : Paths(tree)) {
+        want[path].chance = std::max(want[path].chance, node.chance);
+        want[path].proposers |= node.proposers;
+      }
+    }
+    const TokenTree merged = Merge(trees);
+    EXPECT_TRUE(Validate(merged, kNumTokens, kMaxTreeNodes).ok());
+    EXPECT_EQ(Paths(merged), want);
+  }
+}
+
+TEST(TokenTree, BestNodesHaveTheLargestPathChancesAndKeepTheirOrder) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    const TokenTree tree = RandomTree(random, 60, 1);
+    const int32_t max_nodes = random() % 20;
+    const TokenTree best = BestNodes(tree, max_nodes);
+    ASSERT_EQ(best.num_nodes(), std::min(max_nodes, tree.num_nodes()));
+    EXPECT_TRUE(Validate(best, kNumTokens, kMaxTreeNodes).ok());
+    std::vector<float> want = PathChances(tree);
+    std::sort(want.rbegin(), want.rend());
+    want.resize(best.num_nodes());
+    std::vector<float> got = PathChances(best);
+    std::sort(got.rbegin(), got.rend());
+    EXPECT_EQ(got, want);
+    // Order kept: the chosen paths appear in the tree's own order.
+    int32_t next = 0;
+    for (int32_t i = 0; i < tree.num_nodes() && next < best.num_nodes(); ++i) {
+      if (PathOf(tree, i) == PathOf(best, next)) ++next;
+    }
+    EXPECT_EQ(next, best.num_nodes());
+  }
+}
+
+TEST(TokenTree, BestNodesHandlesPathChancesThatVanish) {
+  TokenTree chain{.position = 1};
+  for (int32_t i = 0; i < kMaxTreeNodes; ++i) {
+    chain.token_ids.push_back(0);
+    chain.parents.push_back(i - 1);
+    chain.chances.push_back(std::numeric_limits<float>::min());
+    chain.proposers.push_back(1);
+  }
+  const TokenTree best = BestNodes(chain, kMaxTreeNodes - 1);
+  EXPECT_TRUE(Validate(best, 1, kMaxTreeNodes).ok());
+  EXPECT_EQ(best.num_nodes(), kMaxTreeNodes - 1);
+}
+
+TEST(TokenTree, ValidateRefusesArraysOfDifferentLengths) {
+  const TokenTree good{
+      .position = 1, .token_ids = {1, 2}, .parents = {-1, 0}, .chances = {.5f, .5f}, .proposers = {1, 1}};
+  ASSERT_TRUE(Validate(good, 10, 10).ok());
+  TokenTree tree = good;
+  tree.parents.pop_back();
+  EXPECT_EQ(Validate(tree, 10, 10).message(),
+            "token tree arrays: expected one length, got 2 token_ids, 1 parents, 2 chances, 2 proposers");
+  tree = good;
+  tree.chances.push_back(.5f);
+  EXPECT_EQ(Validate(tree, 10, 10).code(), absl::StatusCode::kInvalidArgument);
+  tree = good;
+  tree.proposers.clear();
+  EXPECT_EQ(Validate(tree, 10, 10).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace foretoken::speculation
