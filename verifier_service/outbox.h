@@ -10,6 +10,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -44,7 +45,13 @@ class Outbox {
   std::optional<absl::Status> Result() const;
 
  private:
+  struct Pending {
+    v1::GenerateResponse message;
+    size_t num_bytes = 0;  // about
+  };
+
   v1::GenerateResponse NewMessage(int32_t sample_index) const;
+  v1::GenerateResponse& MessageWithRoom(const SampleOutput& output);
   void AddPrompt(const SampleOutput& output);
   void AddCompletion(const SampleCompletion& completion, v1::GenerateResponse& message);
 
