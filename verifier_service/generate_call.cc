@@ -152,7 +152,7 @@ void GenerateCall::Do(const NextAction& action) {
   if (action.write) StartWrite(&message_);
   if (action.finish) {
     context_->metrics->CountCall(action.finish->code());
-    Finish(rpc::ToGrpcStatus(*action.finish));
+    Finish(rpc::ToGrpc(*action.finish));
   }
 }
 

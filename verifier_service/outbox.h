@@ -56,9 +56,9 @@ class Outbox {
   void AddCompletion(const SampleCompletion& completion, v1::GenerateResponse& message);
 
   OutboxOptions options_;
-  std::deque<v1::GenerateResponse> prompts_;                  // at most one per sample
-  std::vector<std::optional<v1::GenerateResponse>> pending_;  // [num_samples]
-  int32_t next_sample_ = 0;                                   // whose turn it is
+  std::deque<v1::GenerateResponse> prompts_;
+  std::vector<std::deque<Pending>> pending_;  // [num_samples]
+  int32_t next_sample_ = 0;                   // whose turn it is
   int32_t num_completed_ = 0;
   absl::Status error_;
 };
