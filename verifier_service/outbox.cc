@@ -58,10 +58,9 @@ size_t NumBytes(const SampleOutput& output) {
 
 // Appends the delta to one that was not sent yet.
 void MergeDelta(const SampleOutput& output, v1::GenerateResponse& message) {
-  const auto base = static_cast<uint32_t>(message.text().size());
   message.mutable_text()->append(output.text);
   for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
-  for (const uint32_t end : output.text_ends) message.add_text_ends(base + end);
+  for (const uint32_t end : output.text_ends) message.add_text_ends(end);
   for (const bool speculated : output.speculated) message.add_speculated(speculated);
   for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
 }
