@@ -3,6 +3,7 @@
 
 add_library(foretoken_options INTERFACE)
 target_include_directories(foretoken_options INTERFACE ${CMAKE_SOURCE_DIR})
+# Designated initialisers leave fields at their defaults on purpose.
 target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Werror -Wno-sign-compare -Wno-psabi
   -Wno-missing-field-initializers)
 if(FORETOKEN_SANITIZER)

@@ -1,1 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/make_backend.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/isa.h"
+
+namespace foretoken::kernels {
+namespace {
+
+int NumUsableCores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(CPU_COUNT(&cores), 1);
+  return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
+}
+
+std::string Joined(const std::vector<std::string>& names) {
+  std::string joined;
+  for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
+  return joined;
+}
+
+MadeBackend MakeCpuBackend(const BackendOptions& options) {
+  if (options.num_threads < 0) {
+    return {nullptr, "threads: expected 0 (one per core) or more, got " + std::to_string(options.num_threads)};
+  }
+  const std::string name = options.isa == "auto" ? SupportedCpuIsas().front() : options.isa;
+  const std::vector<std::string> supported = SupportedCpuIsas();
+  const std::optional<cpu::Isa> isa = cpu::IsaFromName(name);
+  if (!isa || std::ranges::find(supported, name) == supported.end()) {
+    return {nullptr, "isa: this machine has auto, " + Joined(supported) + "; got \"" + name + "\""};
+  }
+  std::optional<cpu::IsaPin> pin = cpu::IsaPin::Make(*isa);
+  if (!pin) return {nullptr, "isa: a process runs one at a time, and a backend with another than " + name + " lives"};
+  const int num_threads = options.num_threads != 0 ? options.num_threads : NumUsableCores();
+  return {std::make_unique<cpu::CpuBackend>(std::move(*pin), num_threads), ""};
+}
+
+}  // namespace
+
+std::vector<std::string> SupportedCpuIsas() {
+  std::vector<std::string> names;
+  for (const cpu::Isa isa : cpu::SupportedIsas()) names.push_back(cpu::Name(isa));
+  return names;
+}
+
+MadeBackend MakeBackend(const BackendOptions& options) {
+  if (options.device == "cpu") return MakeCpuBackend(options);
+  return {nullptr, "device: this build has cpu; got \"" + options.device + "\""};
+}
+
+}  // namespace foretoken::kernels

@@ -10,15 +10,6 @@ namespace {
 constexpr float kPriorTrials = 4;   // how many observations the stated chance itself counts for
 constexpr float kMaxTrials = 256;   // beyond it a cell forgets
 
-std::vector<int32_t> Depths(const speculation::TokenTree& tree) {
-  std::vector<int32_t> depths(tree.num_nodes());
-  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    const int32_t parent = tree.parents[node];
-    depths[node] = parent == speculation::kRootParent ? 1 : depths[parent] + 1;
-  }
-  return depths;
-}
-
 }  // namespace
 
 size_t Calibration::DepthCell(int32_t depth) {
@@ -30,7 +21,7 @@ size_t Calibration::ChanceCell(float chance) {
 }
 
 std::vector<float> Calibration::CalibratedChances(const speculation::TokenTree& tree) const {
-  const std::vector<int32_t> depths = Depths(tree);
+  const std::vector<int32_t> depths = speculation::Depths(tree);
   std::vector<float> chances(tree.num_nodes());
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
     for (uint32_t bits = tree.proposers[node]; bits != 0; bits &= bits - 1) {
@@ -44,27 +35,20 @@ std::vector<float> Calibration::CalibratedChances(const speculation::TokenTree& 
 
 void Calibration::Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted) {
   // Children of the emitted path only: below a wrong node nothing was ever tried.
-  int32_t path_end = speculation::kRootParent;
-  int32_t depth = 0;  // of path_end
-  for (int32_t node = 0; node < tree.num_nodes() && depth < static_cast<int32_t>(emitted.size()); ++node) {
-    if (tree.parents[node] != path_end) continue;
-    // All siblings stand behind path_end, and the hit among them may not be the last: look at the whole family first.
-    int32_t hit = path_end;
-    for (int32_t sibling = node; sibling < tree.num_nodes(); ++sibling) {
-      if (tree.parents[sibling] != path_end) continue;
-      const bool is_hit = tree.token_ids[sibling] == emitted[depth];
-      if (is_hit) hit = sibling;
-      for (uint32_t bits = tree.proposers[sibling]; bits != 0; bits &= bits - 1) {
-        Cell& cell = cells_[std::countr_zero(bits)][DepthCell(depth + 1)][ChanceCell(tree.chances[sibling])];
-        if (cell.num_trials >= kMaxTrials) cell = {.num_trials = cell.num_trials / 2, .num_hits = cell.num_hits / 2};
-        cell.num_trials += 1;
-        cell.num_hits += is_hit ? 1 : 0;
-      }
+  const std::vector<int32_t> path = speculation::MatchedPath(tree, emitted);
+  const std::vector<int32_t> depths = speculation::Depths(tree);
+  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
+    const int32_t depth = depths[node];
+    const size_t num_above = static_cast<size_t>(depth) - 1;
+    if (num_above >= emitted.size() || num_above > path.size()) continue;
+    if (tree.parents[node] != (num_above == 0 ? speculation::kRootParent : path[num_above - 1])) continue;
+    const bool is_hit = tree.token_ids[node] == emitted[num_above];
+    for (uint32_t bits = tree.proposers[node]; bits != 0; bits &= bits - 1) {
+      Cell& cell = cells_[std::countr_zero(bits)][DepthCell(depth)][ChanceCell(tree.chances[node])];
+      if (cell.num_trials >= kMaxTrials) cell = {.num_trials = cell.num_trials / 2, .num_hits = cell.num_hits / 2};
+      cell.num_trials += 1;
+      cell.num_hits += is_hit ? 1 : 0;
     }
-    if (hit == path_end) return;
-    path_end = hit;
-    ++depth;
-    node = hit;
   }
 }
 

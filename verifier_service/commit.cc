@@ -38,7 +38,7 @@ void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   }
   if (!finish.has_value() && sequence.num_generated() >= request.stop.max_tokens) finish = FinishReason::kLength;
   if (finish.has_value()) Finish(sequence, *finish);
-  output.text_ends.push_back(static_cast<uint32_t>(output.text.size()));
+  output.text_ends.push_back(sequence.num_text_bytes + static_cast<uint32_t>(output.text.size()));
 }
 
 void CountProposers(uint32_t bits, uint64_t ProposerCount::* field, Sequence& sequence) {

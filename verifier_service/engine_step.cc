@@ -21,33 +21,19 @@ constexpr double kMaxWaitPart = 0.25;
 // A prompt that is scored has this many rows in a step: each of them is a row of logits.
 constexpr int32_t kMaxScoredRows = 64;
 
-std::vector<int32_t> Depths(const speculation::TokenTree& tree) {
-  std::vector<int32_t> depths(tree.num_nodes());
-  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    const int32_t parent = tree.parents[node];
-    depths[node] = parent == speculation::kRootParent ? 1 : depths[parent] + 1;
-  }
-  return depths;
-}
-
 // Guesses beyond what a sample may still emit are of no use: the last token is drawn at the node before it.
 speculation::TokenTree CutDepth(const speculation::TokenTree& tree, int32_t max_depth) {
-  const std::vector<int32_t> depths = Depths(tree);
+  const std::vector<int32_t> depths = speculation::Depths(tree);
   std::vector<int32_t> kept;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
     if (depths[node] <= max_depth) kept.push_back(node);
   }
-  return Keep(tree, kept);
+  return speculation::Keep(tree, kept);
 }
 
 int32_t Depth(const speculation::TokenTree& tree) {
-  const std::vector<int32_t> depths = Depths(tree);
+  const std::vector<int32_t> depths = speculation::Depths(tree);
   return depths.empty() ? 0 : *std::max_element(depths.begin(), depths.end());
-}
-
-// How many of the emitted tokens the tree had guessed, in a row.
-int32_t NumGuessed(const speculation::TokenTree& tree, std::span<const int32_t> emitted) {
-  return static_cast<int32_t>(speculation::MatchedPath(tree, emitted).size());
 }
 
 bool HasNews(const SampleOutput& output) {
@@ -143,7 +129,7 @@ std::vector<PlannedSequence> Engine::Plan() {
   int32_t num_rows = 0;
   for (const auto& sequence : scheduler_.running()) {
     if (!sequence->decodes()) continue;
-    plan.push_back({.sequence = sequence.get(), .num_chain = 1, .tree = {}, .tree_slots = {}});
+    plan.push_back({.sequence = sequence.get(), .num_chain = 1});
     ++num_rows;
   }
   int32_t num_prompt_rows =
@@ -153,7 +139,7 @@ std::vector<PlannedSequence> Engine::Plan() {
     const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
     int32_t num_chain = std::min(sequence->size() - sequence->num_computed, num_prompt_rows);
     if (is_scored) num_chain = std::min(num_chain, kMaxScoredRows);
-    plan.push_back({.sequence = sequence.get(), .num_chain = num_chain, .tree = {}, .tree_slots = {}});
+    plan.push_back({.sequence = sequence.get(), .num_chain = num_chain});
     num_prompt_rows -= num_chain;
     num_rows += num_chain;
   }
@@ -190,7 +176,7 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
                   step_cost_);
   for (size_t i = 0; i < chosen.size(); ++i) {
     PlannedSequence& planned = (*plan)[planned_idx[i]];
-    planned.tree = Keep(calibrated[i], chosen[i]);
+    planned.tree = speculation::Keep(calibrated[i], chosen[i]);
     planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
     const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
     if (num_slots < planned.tree.num_nodes()) planned.tree = speculation::BestNodes(planned.tree, num_slots);
@@ -204,7 +190,7 @@ std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
   const double forward_ms = ElapsedMs();
   std::vector<kernels::AcceptedPath> paths(batch.trees.size());
   backend.AcceptTrees({.logits = logits_,
-                       .num_tokens = parts_.tokenizer->vocabulary().size(),
+                       .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
                        .trees = batch.trees,
                        .paths = paths});
   backend.Synchronize();
@@ -238,7 +224,7 @@ void Engine::Commit(std::vector<PlannedSequence> plan, const TreeBatch& batch,
     own_stats_.num_generated_tokens += num_committed;
     if (const auto offer = offers_.find(sequence.id); offer != offers_.end()) {
       calibration_.Observe(offer->second, committed);
-      num_guessed += NumGuessed(offer->second, committed);
+      num_guessed += static_cast<double>(speculation::MatchedPath(offer->second, committed).size());
     }
     if (sequence.is_open && !sequence.is_finished) {
       parts_.proposers->Advance(sequence.id, committed, sequence.active->max_tree_nodes);
@@ -261,7 +247,7 @@ void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch
     Sequence& sequence = *plan[score.planned_idx].sequence;
     std::vector<kernels::RowLogprobs> scores(score.token_ids.size());
     parts_.transformer->backend().ScoreTokens({.logits = logits_,
-                                               .num_tokens = parts_.tokenizer->vocabulary().size(),
+                                               .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
                                                .first_row = score.first_logit_row,
                                                .token_ids = score.token_ids,
                                                .num_top = *sequence.request().output.num_prompt_logprobs,
@@ -295,6 +281,7 @@ void Engine::Fail(ActiveRequest* active, kernels::DrawStatus status) {
 
 void Engine::TakeOutput(Sequence& sequence) {
   if (!HasNews(sequence.output)) return;
+  sequence.num_text_bytes += static_cast<uint32_t>(sequence.output.text.size());
   sequence.output.ticket = sequence.request().ticket;
   sequence.output.sample_index = sequence.sample_index;
   outputs_.push_back(std::exchange(sequence.output, {}));

@@ -71,18 +71,4 @@ int32_t PromptRows(int32_t num_decoding_rows, int32_t max_rows, float max_growth
   return num_rows;
 }
 
-speculation::TokenTree Keep(const speculation::TokenTree& tree, std::span<const int32_t> node_idx) {
-  speculation::TokenTree kept{.position = tree.position, .token_ids = {}, .parents = {}, .chances = {}, .proposers = {}};
-  std::vector<int32_t> new_idx(tree.num_nodes());
-  for (const int32_t node : node_idx) {
-    new_idx[node] = kept.num_nodes();
-    const int32_t parent = tree.parents[node];
-    kept.token_ids.push_back(tree.token_ids[node]);
-    kept.parents.push_back(parent == speculation::kRootParent ? parent : new_idx[parent]);
-    kept.chances.push_back(tree.chances[node]);
-    kept.proposers.push_back(tree.proposers[node]);
-  }
-  return kept;
-}
-
 }  // namespace foretoken::verifier

@@ -37,7 +37,4 @@ std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers,
 // without them. With nobody decoding all of `max_rows`. At least one, so that every prompt ends.
 int32_t PromptRows(int32_t num_decoding_rows, int32_t max_rows, float max_growth, const StepCost& cost);
 
-// The sub-tree of the given nodes, which hold every node's parent.
-speculation::TokenTree Keep(const speculation::TokenTree& tree, std::span<const int32_t> node_idx);
-
 }  // namespace foretoken::verifier

@@ -80,6 +80,7 @@ struct Sequence {
   std::vector<std::optional<speculation::TokenTree>> guesses;  // the newest tree of each proposer
 
   // What its client is told
+  uint32_t num_text_bytes = 0;  // published
   bool prompt_reported = false;
   std::vector<kernels::RowLogprobs> prompt_logprobs;
   SampleCompletion usage;

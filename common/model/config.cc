@@ -91,14 +91,17 @@ absl::Status ReadSizes(const JsonFields& fields, ModelConfig& config) {
   FT_ASSIGN_OR_RETURN(config.hidden_size, ReadSize(fields, "hidden_size", kMaxSize));
   FT_ASSIGN_OR_RETURN(config.intermediate_size, ReadSize(fields, "intermediate_size", kMaxSize));
   FT_ASSIGN_OR_RETURN(config.num_layers, ReadSize(fields, "num_hidden_layers", kMaxLayers));
-  FT_ASSIGN_OR_RETURN(config.num_heads, ReadSize(fields, "num_attention_heads", kMaxHeads));
   FT_ASSIGN_OR_RETURN(config.vocab_size, ReadSize(fields, "vocab_size", kMaxSize));
   FT_ASSIGN_OR_RETURN(config.max_position_embeddings, ReadSize(fields, "max_position_embeddings", kMaxPositions));
   FT_ASSIGN_OR_RETURN(config.rms_norm_eps, fields.OrDefault<double>("rms_norm_eps", config.rms_norm_eps));
   if (config.rms_norm_eps <= 0) {
     return fields.Error("rms_norm_eps", "expects a number above 0, got ", config.rms_norm_eps);
   }
+  return absl::OkStatus();
+}
 
+absl::Status ReadHeads(const JsonFields& fields, ModelConfig& config) {
+  FT_ASSIGN_OR_RETURN(config.num_heads, ReadSize(fields, "num_attention_heads", kMaxHeads));
   // As many key/value heads as heads where null, and in Llama configurations from before grouped heads.
   config.num_kv_heads = config.num_heads;
   const bool may_be_absent = config.architecture == Architecture::kLlama || fields.IsNull("num_key_value_heads");
@@ -192,6 +195,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_ASSIGN_OR_RETURN(config.architecture, ReadArchitecture(fields));
   FT_RETURN_IF_ERROR(RefuseWhatIsNotImplemented(fields, config.architecture));
   FT_RETURN_IF_ERROR(ReadSizes(fields, config));
+  FT_RETURN_IF_ERROR(ReadHeads(fields, config));
   FT_RETURN_IF_ERROR(ReadSlidingWindows(fields, config));
   FT_ASSIGN_OR_RETURN(config.rope, ReadRopeConfig(fields, config.max_position_embeddings));
   FT_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.OrDefault<bool>("tie_word_embeddings", false));

@@ -82,18 +82,23 @@ absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nod
   return ValidateSiblings(tree);
 }
 
+std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens) {
+  // A child stands behind its parent, so one sweep finds the whole path.
+  std::vector<int32_t> path;
+  int32_t parent = kRootParent;
+  for (int32_t i = 0; i < tree.num_nodes() && path.size() < tokens.size(); ++i) {
+    if (tree.parents[i] != parent || tree.token_ids[i] != tokens[path.size()]) continue;
+    path.push_back(i);
+    parent = i;
+  }
+  return path;
+}
+
 TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
   TokenTree result{.position = tree.position + committed.size()};
-  // A child stands behind its parent, so one sweep finds the whole path.
-  int32_t root = kRootParent;
-  int32_t node_idx = 0;
-  for (const int32_t token : committed) {
-    while (node_idx < tree.num_nodes() && (tree.parents[node_idx] != root || tree.token_ids[node_idx] != token)) {
-      ++node_idx;
-    }
-    if (node_idx == tree.num_nodes()) return result;
-    root = node_idx++;
-  }
+  const std::vector<int32_t> path = MatchedPath(tree, committed);
+  if (path.size() < committed.size()) return result;
+  const int32_t root = path.empty() ? kRootParent : path.back();
   // [N] the new index of every kept node.
   std::vector<std::optional<int32_t>> kept(tree.num_nodes());
   for (int32_t i = root + 1; i < tree.num_nodes(); ++i) {
@@ -142,10 +147,29 @@ std::vector<float> PathChances(const TokenTree& tree) {
   return path_chances;
 }
 
+std::vector<int32_t> Depths(const TokenTree& tree) {
+  std::vector<int32_t> depths(tree.num_nodes());
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
+    const int32_t parent = tree.parents[i];
+    depths[i] = parent == kRootParent ? 1 : depths[parent] + 1;
+  }
+  return depths;
+}
+
+TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {
+  TokenTree kept{.position = tree.position};
+  std::vector<int32_t> kept_idx(tree.num_nodes());
+  for (const int32_t node : node_idx) {
+    const int32_t parent = tree.parents[node];
+    kept_idx[node] = kept.num_nodes();
+    Append(tree, node, parent == kRootParent ? kRootParent : kept_idx[parent], kept);
+  }
+  return kept;
+}
+
 TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes) {
   if (tree.num_nodes() <= max_nodes) return tree;
-  TokenTree best{.position = tree.position};
-  if (max_nodes <= 0) return best;
+  if (max_nodes <= 0) return {.position = tree.position};
   // A child's path chance never exceeds its parent's and its index is higher: the best nodes are closed under parents.
   const std::vector<float> path_chances = PathChances(tree);
   std::vector<int32_t> order(tree.num_nodes());
@@ -155,13 +179,7 @@ TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes) {
   });
   order.resize(max_nodes);
   std::sort(order.begin(), order.end());
-  std::vector<int32_t> best_idx(tree.num_nodes());
-  for (const int32_t node_idx : order) {
-    const int32_t parent = tree.parents[node_idx];
-    best_idx[node_idx] = best.num_nodes();
-    Append(tree, node_idx, parent == kRootParent ? kRootParent : best_idx[parent], best);
-  }
-  return best;
+  return Keep(tree, order);
 }
 
 }  // namespace foretoken::speculation

@@ -48,6 +48,12 @@ TokenTree Merge(std::span<const TokenTree> trees);
 // The chance that each node is reached and emitted: the product along its path. [N]
 std::vector<float> PathChances(const TokenTree& tree);
 
+// How many tokens below the root each node stands: 1 for the root's children. [N]
+std::vector<int32_t> Depths(const TokenTree& tree);
+
+// The sub-tree of the given nodes: ascending, and with every node its parent.
+TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx);
+
 // The `max_nodes` nodes of the largest path chances, ties to the lower index; parents stay before children, order is kept.
 TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes);
 

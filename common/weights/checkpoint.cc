@@ -39,8 +39,7 @@ bool Exists(const std::string& path) {
 // Tensor name -> shard file name.
 absl::StatusOr<json> ReadWeightMap(const std::string& index_path) {
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(index_path));
-  const auto drop_deep = [](int depth, json::parse_event_t, const json&) { return depth <= 2; };
-  json index = json::parse(text, drop_deep, /*allow_exceptions=*/false);
+  json index = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (index.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(index_path, ": not valid JSON"));
   const bool has_map = index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
   if (!has_map) return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map is missing or no object"));

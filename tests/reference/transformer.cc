@@ -36,6 +36,20 @@ std::vector<double> ToDoubles(const kernels::ConstTensorView& view) {
   return values;
 }
 
+double Dot(std::span<const double> x, std::span<const double> y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+std::vector<double> Softmax(std::vector<double> values) {
+  const double max = *std::ranges::max_element(values);
+  double sum = 0;
+  for (double& value : values) sum += value = std::exp(value - max);
+  for (double& value : values) value /= sum;
+  return values;
+}
+
 void AddTo(std::vector<std::vector<double>>& x, const std::vector<std::vector<double>>& y) {
   for (size_t t = 0; t < x.size(); ++t) {
     for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
@@ -70,18 +84,14 @@ Transformer::Row Transformer::Normed(const Row& x, std::span<const double> gain)
 }
 
 Transformer::Rows Transformer::MatMul(const Rows& x, const model::WeightName& weight) const {
-  const std::vector<double>& matrix = Values(weight);
+  const std::span<const double> matrix = Values(weight);
   const auto num_outputs = static_cast<size_t>(weight.shape[0]);
   const auto num_inputs = static_cast<size_t>(weight.shape[1]);
   Rows out(x.size(), Row(num_outputs));
   for (size_t t = 0; t < x.size(); ++t) {
     Row row = x[t];
     for (double& value : row) value = Rounded(value);
-    for (size_t n = 0; n < num_outputs; ++n) {
-      double sum = 0;
-      for (size_t k = 0; k < num_inputs; ++k) sum += row[k] * matrix[n * num_inputs + k];
-      out[t][n] = sum;
-    }
+    for (size_t n = 0; n < num_outputs; ++n) out[t][n] = Dot(row, matrix.subspan(n * num_inputs, num_inputs));
   }
   return out;
 }
@@ -129,22 +139,21 @@ Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
   const auto num_heads_per_kv_head = num_heads / static_cast<size_t>(config_.num_kv_heads);
   Rows out(x.size(), Row(num_heads * head_dim));
   for (size_t row = 0; row < x.size(); ++row) {
-    const auto window = static_cast<size_t>(config_.sliding_windows[layer].value_or(static_cast<int64_t>(row) + 1));
-    const size_t first_seen = row + 1 - std::min(window, row + 1);
+    const size_t num_seen = row + 1;
+    const auto window = static_cast<size_t>(config_.sliding_windows[layer].value_or(static_cast<int64_t>(num_seen)));
+    const size_t first_seen = num_seen - std::min(window, num_seen);
     for (size_t head = 0; head < num_heads; ++head) {
       const size_t q_begin = head * head_dim;
       const size_t kv_begin = head / num_heads_per_kv_head * head_dim;
+      const auto head_of = [&](const Row& values, size_t begin) { return std::span(values).subspan(begin, head_dim); };
       Row scores;
-      for (size_t seen = first_seen; seen <= row; ++seen) {
-        double dot = 0;
-        for (size_t i = 0; i < head_dim; ++i) dot += q[row][q_begin + i] * k[seen][kv_begin + i];
+      for (size_t seen = first_seen; seen < num_seen; ++seen) {
+        const double dot = Dot(head_of(q[row], q_begin), head_of(k[seen], kv_begin));
         scores.push_back(dot / std::sqrt(static_cast<double>(head_dim)));
       }
-      const double max = *std::ranges::max_element(scores);
-      double sum = 0;
-      for (double& score : scores) sum += score = std::exp(score - max);
-      for (size_t seen = first_seen; seen <= row; ++seen) {
-        const double weight = scores[seen - first_seen] / sum;
+      const Row weights = Softmax(scores);
+      for (size_t seen = first_seen; seen < num_seen; ++seen) {
+        const double weight = weights[seen - first_seen];
         for (size_t i = 0; i < head_dim; ++i) out[row][q_begin + i] += weight * v[seen][kv_begin + i];
       }
     }

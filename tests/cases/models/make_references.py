@@ -79,8 +79,8 @@ def old_spelling(config):
     rope = old.pop("rope_parameters")
     old["rope_theta"] = rope.pop("rope_theta")
     rope_type = rope.pop("rope_type")
-    old["rope_scaling"] = None if rope_type == "default" else {"type" if rope_type == "linear" else "rope_type": rope_type,
-                                                               **rope}
+    type_key = "type" if rope_type == "linear" else "rope_type"
+    old["rope_scaling"] = None if rope_type == "default" else {type_key: rope_type, **rope}
     return old
 
 

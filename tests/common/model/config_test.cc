@@ -220,7 +220,8 @@ const BadConfig kBadConfigs[] = {
     {"NoJson", "{", "config.json: not valid JSON"},
     {"NoObject", "[1]", "config.json: not a JSON object"},
     {"UnknownArchitecture", Patched(R"({"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"})"),
-     R"(architectures expects one of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, got ["GPT2LMHeadModel"] with model_type "gpt2")"},
+     "architectures expects one of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+     R"(got ["GPT2LMHeadModel"] with model_type "gpt2")"},
     {"TwoArchitectures", Patched(R"({"architectures":["LlamaForCausalLM","Qwen3ForCausalLM"]})"),
      "architectures expects"},
     {"ContradictingArchitecture", Patched(R"({"model_type":"mistral"})"), R"(with model_type "mistral")"},

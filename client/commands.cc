@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/commands.h"
+
+#include <iostream>
+
+#include "client/interrupt.h"
+
+namespace foretoken::client {
+
+int ExitCode(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "foretoken: " << absl::StatusCodeToString(status.code()) << ": " << status.message() << std::endl;
+  return absl::IsCancelled(status) ? kInterruptedExitCode : 1;
+}
+
+}  // namespace foretoken::client

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands of `foretoken`. Each takes the arguments that are left when the flags are parsed and returns the
+// process's exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace foretoken::client {
+
+int RunGenerate(const std::vector<std::string>& arguments);
+int RunTokenize(const std::vector<std::string>& arguments);
+int RunInfo(const std::vector<std::string>& arguments);
+int RunBench(const std::vector<std::string>& arguments);
+
+// 0 when OK, 130 when CANCELLED, else 1; prints "foretoken: CODE: message" to standard error unless OK.
+int ExitCode(const absl::Status& status);
+
+}  // namespace foretoken::client

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same requests with speculation off and on: how much faster, and are the tokens equal?
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "client/generation_stats.h"
+#include "client/load.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::client {
+
+struct Comparison {
+  GenerationStats off;
+  GenerationStats on;
+  int num_compared = 0;  // requests that both ways completed
+  std::vector<std::string> differences =
+      {};  // "request 3, sample 0: token 17 is 42 with speculation off and 43 with it on"
+  // on.tokens_per_s / off.tokens_per_s. Unset: no token came.
+  std::optional<double> speedup = std::nullopt;
+
+  bool AllEqual() const { return differences.empty() && num_compared == off.num_requests; }
+};
+
+// Sends the requests in rounds of one per client, each round once with speculation off and once on, the order changing
+// from round to round, so that a machine that slows down slows both. A request without a seed gets its index. The two
+// ways are two tenants, so that neither finds the other's prompts in the prefix cache.
+Comparison Compare(GenerationClient& client, std::span<const foretoken::v1::GenerateRequest> requests,
+                   const LoadOptions& options, absl::FunctionRef<void(const TimedGeneration&)> on_done);
+
+nlohmann::ordered_json ToJson(const Comparison& comparison);
+
+}  // namespace foretoken::client

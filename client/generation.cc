@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/generation.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::v1::GenerateResponse;
+
+absl::Status CheckLength(absl::string_view field, int got, int num_tokens) {
+  if (got == 0 || got == num_tokens) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the server sent ", got, " entries of ", field, " for ", num_tokens, " token_ids"));
+}
+
+absl::Status Check(const GenerateResponse& response, const Sample& sample) {
+  if (sample.completion.has_value()) {
+    return absl::InternalError(
+        absl::StrCat("the server sent more of sample ", response.sample_index(), " after its completion"));
+  }
+  FT_RETURN_IF_ERROR(CheckLength("speculated", response.speculated_size(), response.token_ids_size()));
+  FT_RETURN_IF_ERROR(CheckLength("text_ends", response.text_ends_size(), response.token_ids_size()));
+  FT_RETURN_IF_ERROR(CheckLength("logprobs", response.logprobs_size(), response.token_ids_size()));
+  uint32_t last_end = sample.text_ends.empty() ? 0 : sample.text_ends.back();
+  for (uint32_t end : response.text_ends()) {
+    if (end < last_end) {
+      return absl::InternalError(absl::StrCat("the server sent text_ends that fall from ", last_end, " to ", end));
+    }
+    last_end = end;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Append(const GenerateResponse& response, Generation& generation) {
+  if (response.sample_index() >= kMaxSamples) {
+    return absl::InternalError(
+        absl::StrCat("the server sent sample_index ", response.sample_index(), "; expected less than ", kMaxSamples));
+  }
+  if (!response.request_id().empty()) generation.request_id = response.request_id();
+  if (response.has_prompt()) generation.prompt = response.prompt();
+  const bool has_output = !response.text().empty() || response.token_ids_size() > 0 || response.has_completion();
+  if (!has_output) return absl::OkStatus();
+
+  if (response.sample_index() >= generation.samples.size()) generation.samples.resize(response.sample_index() + 1);
+  Sample& sample = generation.samples[response.sample_index()];
+  FT_RETURN_IF_ERROR(Check(response, sample));
+  sample.text += response.text();
+  sample.token_ids.insert(sample.token_ids.end(), response.token_ids().begin(), response.token_ids().end());
+  sample.speculated.insert(sample.speculated.end(), response.speculated().begin(), response.speculated().end());
+  sample.text_ends.insert(sample.text_ends.end(), response.text_ends().begin(), response.text_ends().end());
+  sample.logprobs.insert(sample.logprobs.end(), response.logprobs().begin(), response.logprobs().end());
+  if (response.has_completion()) sample.completion = response.completion();
+  return absl::OkStatus();
+}
+
+absl::Status CheckComplete(const Generation& generation, int num_samples) {
+  for (int index = 0; index < num_samples; ++index) {
+    if (index >= static_cast<int>(generation.samples.size()) || !generation.samples[index].completion.has_value()) {
+      return absl::InternalError(absl::StrCat("the server ended the stream without completing sample ", index));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace foretoken::client

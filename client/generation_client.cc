@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/generation_client.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/timed_generation.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::v1::GenerateRequest;
+using foretoken::v1::GenerateResponse;
+
+// gRPC's codes are absl's codes, number by number.
+absl::Status FromGrpc(const grpc::Status& status) {
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
+
+}  // namespace
+
+absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);  // the server says how long a prompt may be
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  auto channel = grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(options.connect_timeout_ms);
+  if (!channel->WaitForConnected(deadline)) {
+    return absl::UnavailableError(
+        absl::StrCat("no server answers at ", options.target, " within ", options.connect_timeout_ms, " ms"));
+  }
+  return GenerationClient(channel, options.call_timeout_ms);
+}
+
+GenerationClient::GenerationClient(const std::shared_ptr<grpc::Channel>& channel,
+                                   std::optional<int64_t> call_timeout_ms)
+    : stub_(foretoken::v1::GenerationService::NewStub(channel)), call_timeout_ms_(call_timeout_ms) {}
+
+void GenerationClient::SetDeadline(grpc::ClientContext& context) const {
+  if (!call_timeout_ms_.has_value()) return;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(*call_timeout_ms_));
+}
+
+absl::Status GenerationClient::Generate(const GenerateRequest& request, OnResponse on_response,
+                                        Cancellation* cancellation) {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  ScopedCancellable cancellable(context, cancellation);
+  auto reader = stub_->Generate(&context, request);
+  GenerateResponse response;
+  while (reader->Read(&response)) {
+    if (on_response(response)) continue;
+    context.TryCancel();
+    while (reader->Read(&response)) {
+    }
+    reader->Finish();
+    return absl::OkStatus();
+  }
+  return FromGrpc(reader->Finish());
+}
+
+absl::StatusOr<Generation> GenerationClient::Generate(const GenerateRequest& request, Cancellation* cancellation) {
+  TimedGeneration timed = GenerateTimed(
+      *this, request, [](const GenerateResponse&) {}, cancellation);
+  FT_RETURN_IF_ERROR(timed.status);
+  return std::move(timed.generation);
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> GenerationClient::Call(UnaryMethod<Request, Response> method, const Request& request) {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  Response response;
+  const grpc::Status status = ((*stub_).*method)(&context, request, &response);
+  if (!status.ok()) return FromGrpc(status);
+  return response;
+}
+
+absl::StatusOr<bool> GenerationClient::Abort(const std::string& request_id) {
+  foretoken::v1::AbortRequest request;
+  request.set_request_id(request_id);
+  FT_ASSIGN_OR_RETURN(foretoken::v1::AbortResponse response, Call(&Stub::Abort, request));
+  return response.aborted();
+}
+
+absl::StatusOr<foretoken::v1::TokenizeResponse> GenerationClient::Tokenize(
+    const foretoken::v1::TokenizeRequest& request) {
+  return Call(&Stub::Tokenize, request);
+}
+
+absl::StatusOr<foretoken::v1::DetokenizeResponse> GenerationClient::Detokenize(
+    const foretoken::v1::DetokenizeRequest& request) {
+  return Call(&Stub::Detokenize, request);
+}
+
+absl::StatusOr<foretoken::v1::GetModelInfoResponse> GenerationClient::GetModelInfo(
+    const foretoken::v1::GetModelInfoRequest& request) {
+  return Call(&Stub::GetModelInfo, request);
+}
+
+}  // namespace foretoken::client

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client of foretoken.v1.GenerationService.
+//
+//   FT_ASSIGN_OR_RETURN(GenerationClient client, GenerationClient::Connect({.target = "localhost:50051"}));
+//   foretoken::v1::GenerateRequest request;
+//   request.set_text("def main():");
+//   FT_ASSIGN_OR_RETURN(Generation generation, client.Generate(request));
+//   puts(generation.samples[0].text.c_str());
+//
+// Errors: the server's status as it came; UNAVAILABLE names the target when nobody answers; CANCELLED after Cancel.
+// Threads: any; calls do not wait for one another.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cancellation.h"
+#include "client/generation.h"
+#include "foretoken/v1/generation.grpc.pb.h"
+
+namespace foretoken::client {
+
+struct ConnectOptions {
+  std::string target = "localhost:50051";  // any gRPC name: host:port, dns:///, unix:
+  int32_t connect_timeout_ms = 10'000;
+  std::optional<int64_t> call_timeout_ms = std::nullopt;  // of every call, its whole stream included; unset: none
+  int32_t keepalive_ms = 30'000;  // how often a silent connection is asked whether it still lives
+};
+
+class GenerationClient {
+ public:
+  // Waits until the connection stands. UNAVAILABLE names the target when it does not within connect_timeout_ms.
+  static absl::StatusOr<GenerationClient> Connect(const ConnectOptions& options);
+
+  // Called for each message as it arrives. False: enough, the call is cancelled.
+  using OnResponse = absl::FunctionRef<bool(const foretoken::v1::GenerateResponse&)>;
+  // OK also when on_response ended it.
+  absl::Status Generate(const foretoken::v1::GenerateRequest& request, OnResponse on_response,
+                        Cancellation* cancellation = nullptr);
+  // The whole output. INTERNAL when the server breaks the protocol.
+  absl::StatusOr<Generation> Generate(const foretoken::v1::GenerateRequest& request,
+                                      Cancellation* cancellation = nullptr);
+
+  // Whether a request of this id was running.
+  absl::StatusOr<bool> Abort(const std::string& request_id);
+  absl::StatusOr<foretoken::v1::TokenizeResponse> Tokenize(const foretoken::v1::TokenizeRequest& request);
+  absl::StatusOr<foretoken::v1::DetokenizeResponse> Detokenize(const foretoken::v1::DetokenizeRequest& request);
+  absl::StatusOr<foretoken::v1::GetModelInfoResponse> GetModelInfo(
+      const foretoken::v1::GetModelInfoRequest& request = {});
+
+ private:
+  GenerationClient(const std::shared_ptr<grpc::Channel>& channel, std::optional<int64_t> call_timeout_ms);
+  void SetDeadline(grpc::ClientContext& context) const;
+
+  using Stub = foretoken::v1::GenerationService::Stub;
+  template <typename Request, typename Response>
+  using UnaryMethod = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(UnaryMethod<Request, Response> method, const Request& request);
+
+  std::unique_ptr<Stub> stub_;
+  std::optional<int64_t> call_timeout_ms_;
+};
+
+}  // namespace foretoken::client

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What many generations took, as numbers for people and machines.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/time/time.h"
+#include "client/timed_generation.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::client {
+
+struct Distribution {
+  double mean = 0;
+  double p50 = 0;
+  double p90 = 0;
+  double p99 = 0;
+};
+
+struct ProposerCounts {
+  uint64_t proposed_tokens = 0;
+  uint64_t accepted_tokens = 0;
+};
+
+struct GenerationStats {
+  int num_requests = 0;
+  int num_failed = 0;
+  std::map<std::string, int> errors = {};  // status code -> requests
+  uint64_t num_tokens = 0;                 // generated, all samples
+  double wall_s = 0;
+  double tokens_per_s = 0;                                            // num_tokens / wall_s
+  std::optional<Distribution> time_to_first_token_ms = std::nullopt;  // unset: no token came
+  // Of each token after a sample's first message: the time since the message before, shared evenly by the message's
+  // tokens. Unset: no sample had a second message.
+  std::optional<Distribution> inter_token_ms = std::nullopt;
+  std::optional<double> tokens_per_step = std::nullopt;  // the mean accepted length; unset: no sample was completed
+  std::map<std::string, ProposerCounts> proposers = {};
+};
+
+// `wall` is the time from the start of the first call to the end of the last.
+GenerationStats Summarise(std::span<const TimedGeneration> generations, absl::Duration wall);
+
+nlohmann::ordered_json ToJson(const GenerationStats& stats);
+
+// One line without a line end: "96 tokens, 310.4 tokens/s, 2.41 tokens per step, first token after 8.1 ms, ngram
+// accepted 55 of 140". Here tokens/s is what a reader of the stream sees: 1 / mean inter_token_ms.
+std::string ToLine(const GenerationStats& stats);
+
+// The nearest-rank percentile. `sorted` is not empty and ascending; fraction in [0, 1].
+double Percentile(std::span<const double> sorted, double fraction);
+
+}  // namespace foretoken::client

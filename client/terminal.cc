@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/terminal.h"
+
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace foretoken::client {
+namespace {
+
+constexpr absl::string_view kGreen = "\x1b[32m";
+constexpr absl::string_view kPlain = "\x1b[0m";
+
+std::string EscapeControls(absl::string_view text) {
+  std::string escaped;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    // U+0080 to U+009F are controls too: 0xc2, then 0x80 to 0x9f.
+    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
+    if (is_c0) {
+      absl::StrAppendFormat(&escaped, "\\x%02x", byte);
+    } else if (is_c1) {
+      absl::StrAppendFormat(&escaped, "\\x%02x", static_cast<unsigned char>(text[++i]));
+    } else {
+      escaped.push_back(text[i]);
+    }
+  }
+  return escaped;
+}
+
+}  // namespace
+
+bool WantsColor(std::FILE* out, const char* no_color) {
+  const bool is_refused = no_color != nullptr && *no_color != '\0';
+  return !is_refused && isatty(fileno(out)) == 1;
+}
+
+std::string ForTerminal(const TextRun& run, bool color) {
+  const std::string text = EscapeControls(run.text);
+  return color && run.speculated ? absl::StrCat(kGreen, text, kPlain) : text;
+}
+
+}  // namespace foretoken::client

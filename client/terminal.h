@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// How model output is shown to a person.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "client/text_attribution.h"
+
+namespace foretoken::client {
+
+// True on a terminal, unless NO_COLOR is set (https://no-color.org). `no_color` is that variable's value, or null.
+bool WantsColor(std::FILE* out, const char* no_color);
+
+// The run for a terminal: green where speculation won it. Control characters become visible, so that a model cannot
+// command the terminal.
+std::string ForTerminal(const TextRun& run, bool color);
+
+}  // namespace foretoken::client

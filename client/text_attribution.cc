@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/text_attribution.h"
+
+#include <algorithm>
+
+#include "absl/strings/string_view.h"
+
+namespace foretoken::client {
+
+std::vector<TextRun> TextAttribution::Append(const foretoken::v1::GenerateResponse& response) {
+  for (int i = 0; i < std::min(response.text_ends_size(), response.speculated_size()); ++i) {
+    pending_.push_back({response.text_ends(i), response.speculated(i)});
+  }
+  std::vector<TextRun> runs;
+  absl::string_view text = response.text();
+  while (!text.empty()) {
+    while (!pending_.empty() && pending_.front().text_end <= num_bytes_) {
+      speculated_ = pending_.front().speculated;
+      pending_.pop_front();
+    }
+    // Text beyond the last token is what its unfinished character became at the end: that token's.
+    uint64_t length = text.size();
+    if (!pending_.empty()) {
+      speculated_ = pending_.front().speculated;
+      length = std::min<uint64_t>(length, pending_.front().text_end - num_bytes_);
+    }
+    if (runs.empty() || runs.back().speculated != speculated_) runs.push_back({.text = "", .speculated = speculated_});
+    runs.back().text.append(text.data(), length);
+    text.remove_prefix(length);
+    num_bytes_ += length;
+  }
+  return runs;
+}
+
+}  // namespace foretoken::client

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/version.h"
+
+namespace foretoken::base {
+
+const char* Version() { return FORETOKEN_VERSION; }
+
+}  // namespace foretoken::base

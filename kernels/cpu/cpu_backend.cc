@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/cpu_backend.h"
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/accept_trees.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/embed.h"
+#include "kernels/cpu/move_kv.h"
+#include "kernels/cpu/rms_norm.h"
+#include "kernels/cpu/rope_store_kv.h"
+#include "kernels/cpu/score_tokens.h"
+#include "kernels/cpu/silu_mul.h"
+#include "kernels/cpu/weight.h"
+
+namespace foretoken::kernels::cpu {
+
+CpuBackend::CpuBackend(IsaPin pin, int num_threads)
+    : pin_(std::move(pin)), matmul_kernel_(KernelOf(pin_.isa())), pool_(num_threads) {}
+
+std::string CpuBackend::Describe() const { return std::string("cpu/") + Name(pin_.isa()); }
+
+Buffer CpuBackend::Allocate(size_t num_bytes) {
+  auto pages = std::make_shared<Pages>(num_bytes);  // shared: std::function wants to be copied
+  void* data = pages->data();
+  return Buffer(data, [pages = std::move(pages)](void*) mutable { pages.reset(); });
+}
+
+void CpuBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind) {
+  if (num_bytes != 0) std::memcpy(to, from, num_bytes);
+}
+
+std::unique_ptr<Weight> CpuBackend::PrepareWeight(const WeightSource& source) {
+  return cpu::PrepareWeight(source, pool_);
+}
+
+void CpuBackend::Embed(const EmbedArgs& args) { cpu::Embed(args, pool_); }
+void CpuBackend::MatMul(const MatMulArgs& args) { cpu::MatMul(args, matmul_kernel_, matmul_scratch_, pool_); }
+void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }
+void CpuBackend::RopeStoreKv(const RopeStoreKvArgs& args) { cpu::RopeStoreKv(args, pool_); }
+void CpuBackend::Attention(const AttentionArgs& args) { cpu::Attention(args, pool_); }
+void CpuBackend::SiluMul(const SiluMulArgs& args) { cpu::SiluMul(args, pool_); }
+void CpuBackend::MoveKv(const MoveKvArgs& args) { cpu::MoveKv(args, pool_); }
+void CpuBackend::AcceptTrees(const AcceptTreesArgs& args) { cpu::AcceptTrees(args, pool_); }
+void CpuBackend::ScoreTokens(const ScoreTokensArgs& args) { cpu::ScoreTokens(args, pool_); }
+
+}  // namespace foretoken::kernels::cpu

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Backend of this machine's processor. Work is done when a call returns.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/pages.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace foretoken::kernels::cpu {
+
+class CpuBackend final : public Backend {
+ public:
+  // The pin holds for the backend's life. `num_threads` counts the caller's.
+  CpuBackend(IsaPin pin, int num_threads);
+
+  std::string Describe() const override;
+
+  Buffer Allocate(size_t num_bytes) override;
+  void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) override;
+  void Synchronize() override {}
+  std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override;
+
+  void Embed(const EmbedArgs& args) override;
+  void MatMul(const MatMulArgs& args) override;
+  void RmsNorm(const RmsNormArgs& args) override;
+  void RopeStoreKv(const RopeStoreKvArgs& args) override;
+  void Attention(const AttentionArgs& args) override;
+  void SiluMul(const SiluMulArgs& args) override;
+  void MoveKv(const MoveKvArgs& args) override;
+  void AcceptTrees(const AcceptTreesArgs& args) override;
+  void ScoreTokens(const ScoreTokensArgs& args) override;
+
+ private:
+  IsaPin pin_;
+  const MatMulKernel& matmul_kernel_;
+  Pages matmul_scratch_;
+  ThreadPool pool_;
+};
+
+}  // namespace foretoken::kernels::cpu

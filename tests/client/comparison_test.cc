@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/comparison.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/fake_generation_service.h"
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::testing::FakeGenerationService;
+using foretoken::testing::GenerateFromPrompt;
+using foretoken::v1::GenerateRequest;
+using foretoken::v1::SPECULATION_MODE_AUTO;
+using foretoken::v1::SPECULATION_MODE_OFF;
+using ::testing::ElementsAre;
+
+std::vector<GenerateRequest> Requests(int count) {
+  std::vector<GenerateRequest> requests(count);
+  for (int i = 0; i < count; ++i) requests[i].set_text(std::string(1, static_cast<char>('a' + i)) + "xyz");
+  return requests;
+}
+
+Comparison CompareOn(const FakeGenerationService& service, const std::vector<GenerateRequest>& requests,
+                     int num_clients) {
+  GenerationClient client = *GenerationClient::Connect({.target = service.target()});
+  return Compare(client, requests, {.num_clients = num_clients}, [](const TimedGeneration&) {});
+}
+
+TEST(Compare, FindsEqualTokensEqual) {
+  FakeGenerationService service;
+  const Comparison comparison = CompareOn(service, Requests(5), 2);
+  EXPECT_TRUE(comparison.AllEqual());
+  EXPECT_EQ(comparison.num_compared, 5);
+  EXPECT_EQ(comparison.off.tokens_per_step, 1);
+  EXPECT_EQ(comparison.on.tokens_per_step, 2);
+  EXPECT_GT(comparison.speedup.value(), 0);
+}
+
+TEST(Compare, AlternatesTheWaysAndKeepsEverythingElseEqual) {
+  FakeGenerationService service;
+  CompareOn(service, Requests(2), 1);
+  std::vector<int> modes;
+  std::vector<uint64_t> seeds;
+  for (const GenerateRequest& request : service.requests()) {
+    modes.push_back(request.speculation().mode());
+    seeds.push_back(request.sampling().seed());
+  }
+  EXPECT_THAT(modes,
+              ElementsAre(SPECULATION_MODE_OFF, SPECULATION_MODE_AUTO, SPECULATION_MODE_AUTO, SPECULATION_MODE_OFF));
+  EXPECT_THAT(seeds, ElementsAre(0, 0, 1, 1));
+  EXPECT_NE(service.requests()[0].tenant(), service.requests()[1].tenant());
+}
+
+TEST(Compare, NamesTheFirstTokenThatDiffers) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, auto& context, auto& write) {
+    if (request.speculation().mode() == SPECULATION_MODE_OFF) return GenerateFromPrompt(request, context, write);
+    GenerateRequest changed = request;
+    if (request.text() == "bxyz") changed.mutable_text()->at(2) = '!';
+    return GenerateFromPrompt(changed, context, write);
+  });
+  const Comparison comparison = CompareOn(service, Requests(3), 1);
+  EXPECT_FALSE(comparison.AllEqual());
+  EXPECT_THAT(comparison.differences,
+              ElementsAre("request 1, sample 0: token 2 is 121 with speculation off and 33 with it on"));
+}
+
+TEST(Compare, NamesATokenThatIsAbsent) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, auto& context, auto& write) {
+    GenerateRequest shorter = request;
+    if (request.speculation().mode() != SPECULATION_MODE_OFF) shorter.mutable_stopping()->set_max_tokens(15);
+    return GenerateFromPrompt(shorter, context, write);
+  });
+  EXPECT_THAT(CompareOn(service, Requests(1), 1).differences,
+              ElementsAre("request 0, sample 0: token 15 is 122 with speculation off and absent with it on"));
+}
+
+TEST(Compare, DoesNotCallAFailedRequestEqual) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, auto& context, auto& write) {
+    if (request.text() == "bxyz") return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full");
+    return GenerateFromPrompt(request, context, write);
+  });
+  const Comparison comparison = CompareOn(service, Requests(3), 3);
+  EXPECT_EQ(comparison.num_compared, 2);
+  EXPECT_FALSE(comparison.AllEqual());
+  EXPECT_EQ(comparison.on.errors.at("RESOURCE_EXHAUSTED"), 1);
+}
+
+}  // namespace
+}  // namespace foretoken::client

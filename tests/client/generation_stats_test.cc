@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/generation_stats.h"
+
+#include <gtest/gtest.h>
+
+namespace foretoken::client {
+namespace {
+
+Arrival At(int ms, int num_tokens, uint32_t sample_index = 0) {
+  return {.since_start = absl::Milliseconds(ms), .sample_index = sample_index, .num_tokens = num_tokens};
+}
+
+TimedGeneration Completed(int num_tokens, int steps) {
+  TimedGeneration timed;
+  Sample& sample = timed.generation.samples.emplace_back();
+  sample.token_ids.resize(num_tokens);
+  foretoken::v1::Usage& usage = *sample.completion.emplace().mutable_usage();
+  usage.set_completion_tokens(num_tokens);
+  usage.set_steps(steps);
+  auto& proposer = *usage.add_proposers();
+  proposer.set_proposer("ngram");
+  proposer.set_proposed_tokens(10);
+  proposer.set_accepted_tokens(4);
+  return timed;
+}
+
+TEST(Percentile, IsTheNearestRank) {
+  const std::vector<double> values = {1, 2, 3, 4};
+  EXPECT_EQ(Percentile(values, 0), 1);
+  EXPECT_EQ(Percentile(values, 0.5), 2);
+  EXPECT_EQ(Percentile(values, 0.51), 3);
+  EXPECT_EQ(Percentile(values, 0.99), 4);
+  EXPECT_EQ(Percentile(std::vector<double>{7}, 0.5), 7);
+}
+
+TEST(Summarise, SharesAMessagesGapAmongItsTokens) {
+  TimedGeneration timed = Completed(8, 3);
+  timed.arrivals = {At(10, 1), At(22, 3), At(30, 4)};  // 4, 4, 4 and 2, 2, 2, 2 ms
+  const GenerationStats stats = Summarise({&timed, 1}, absl::Milliseconds(40));
+  EXPECT_DOUBLE_EQ(stats.inter_token_ms->mean, 20.0 / 7);
+  EXPECT_DOUBLE_EQ(stats.inter_token_ms->p50, 2);
+  EXPECT_DOUBLE_EQ(stats.inter_token_ms->p99, 4);
+  EXPECT_DOUBLE_EQ(stats.time_to_first_token_ms->p50, 10);
+  EXPECT_DOUBLE_EQ(stats.tokens_per_s, 8 / 0.04);
+  EXPECT_DOUBLE_EQ(*stats.tokens_per_step, 8.0 / 3);
+}
+
+TEST(Summarise, MeasuresEachSampleOnItsOwn) {
+  TimedGeneration timed;
+  timed.arrivals = {At(0, 1, 0), At(1, 1, 1), At(10, 1, 0), At(11, 1, 1)};
+  EXPECT_DOUBLE_EQ(Summarise({&timed, 1}, absl::Seconds(1)).inter_token_ms->p50, 10);
+}
+
+TEST(Summarise, AddsUpProposersAndCountsErrorsByCode) {
+  std::vector<TimedGeneration> generations = {Completed(3, 2), Completed(5, 2)};
+  generations.emplace_back().status = absl::ResourceExhaustedError("full");
+  const GenerationStats stats = Summarise(generations, absl::Seconds(2));
+  EXPECT_EQ(stats.num_requests, 3);
+  EXPECT_EQ(stats.num_failed, 1);
+  EXPECT_EQ(stats.errors.at("RESOURCE_EXHAUSTED"), 1);
+  EXPECT_EQ(stats.proposers.at("ngram").proposed_tokens, 20);
+  EXPECT_EQ(stats.proposers.at("ngram").accepted_tokens, 8);
+  EXPECT_DOUBLE_EQ(*stats.tokens_per_step, 2);
+}
+
+TEST(Summarise, LeavesUnsetWhatNothingTells) {
+  const GenerationStats stats = Summarise({}, absl::ZeroDuration());
+  EXPECT_FALSE(stats.time_to_first_token_ms.has_value());
+  EXPECT_FALSE(stats.inter_token_ms.has_value());
+  EXPECT_FALSE(stats.tokens_per_step.has_value());
+  EXPECT_TRUE(ToJson(stats)["inter_token_ms"].is_null());
+}
+
+TEST(ToLine, TellsSpeedAcceptanceAndLatency) {
+  TimedGeneration timed = Completed(3, 2);
+  timed.arrivals = {At(8, 1), At(12, 2)};
+  EXPECT_EQ(ToLine(Summarise({&timed, 1}, absl::Milliseconds(12))),
+            "3 tokens, 500.0 tokens/s, 1.50 tokens per step, first token after 8.0 ms, ngram accepted 4 of 10");
+}
+
+}  // namespace
+}  // namespace foretoken::client

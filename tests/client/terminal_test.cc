@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/terminal.h"
+
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
+
+namespace foretoken::client {
+namespace {
+
+TEST(ForTerminal, ColoursOnlyWhatSpeculationWon) {
+  EXPECT_EQ(ForTerminal({.text = "x", .speculated = true}, /*color=*/true), "\x1b[32mx\x1b[0m");
+  EXPECT_EQ(ForTerminal({.text = "x", .speculated = false}, /*color=*/true), "x");
+  EXPECT_EQ(ForTerminal({.text = "x", .speculated = true}, /*color=*/false), "x");
+}
+
+TEST(ForTerminal, MakesControlCharactersVisible) {
+  EXPECT_EQ(ForTerminal({.text = "a\x1b[2Jb\x7f\r"}, /*color=*/false), "a\\x1b[2Jb\\x7f\\x0d");
+  EXPECT_EQ(ForTerminal({.text = "\u009b2J"}, /*color=*/false), "\\x9b2J");
+}
+
+TEST(ForTerminal, KeepsTextLinesAndTabs) {
+  EXPECT_EQ(ForTerminal({.text = "\tdéjà\n\u00a0"}, /*color=*/false), "\tdéjà\n\u00a0");
+}
+
+TEST(WantsColor, FollowsTheTerminalAndNoColor) {
+  int leader = -1;
+  int follower = -1;
+  ASSERT_EQ(openpty(&leader, &follower, nullptr, nullptr, nullptr), 0);
+  std::FILE* terminal = fdopen(follower, "w");
+  EXPECT_TRUE(WantsColor(terminal, nullptr));
+  EXPECT_TRUE(WantsColor(terminal, ""));
+  EXPECT_FALSE(WantsColor(terminal, "1"));
+  std::FILE* file = std::tmpfile();
+  EXPECT_FALSE(WantsColor(file, nullptr));
+  std::fclose(file);
+  std::fclose(terminal);
+  close(leader);
+}
+
+}  // namespace
+}  // namespace foretoken::client

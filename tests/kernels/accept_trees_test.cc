@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tree walks, as tests/cases/accept_trees.txt tells them, and what surrounds them.
+#include "kernels/cpu/accept_trees.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/score_tokens.h"
+#include "tests/reference/sampling.h"
+#include "tests/testing/for_each_isa.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/random_values.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+using testing::ForEachIsa;
+using testing::RandomValues;
+
+constexpr int32_t kNumTokens = 8;
+constexpr int32_t kWidth = 11;  // the row is wider than the vocabulary, and what lies beyond would win
+constexpr uint32_t kContextLen = 10;
+
+struct WalkCase {
+  std::string name;
+  std::vector<int32_t> parents, token_ids;
+  std::vector<float> logits;
+  std::vector<int32_t> banned_ids;
+  uint32_t ban_until = 0;
+  float presence_penalty = 0;
+  std::vector<int32_t> path, emitted;
+  DrawStatus status = DrawStatus::kOk;
+
+  float* row(int32_t node_idx) { return logits.data() + node_idx * kWidth; }
+};
+
+// Applies one line, "keyword values", to the case.
+void ReadLine(const std::string& line, WalkCase& walk) {
+  std::istringstream words(line);
+  std::string keyword, word;
+  words >> keyword;
+  std::vector<std::string> values;
+  while (words >> word) values.push_back(word);
+  const auto before_colon = [](const std::string& pair) { return pair.substr(0, pair.find(':')); };
+  const auto after_colon = [](const std::string& pair) { return std::stoi(pair.substr(pair.find(':') + 1)); };
+  if (keyword == "tree") {
+    for (const std::string& value : values) {
+      walk.parents.push_back(before_colon(value) == "-" ? -1 : std::stoi(before_colon(value)));
+      walk.token_ids.push_back(after_colon(value));
+    }
+    walk.logits.assign(walk.parents.size() * kWidth, 0);
+  } else if (keyword == "draws") {
+    ASSERT_EQ(values.size(), walk.parents.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      walk.row(i)[std::stoi(values[i])] = 10;
+      for (int32_t id = kNumTokens; id < kWidth; ++id) walk.row(i)[id] = 100;
+    }
+  } else if (keyword == "second") {
+    for (const std::string& value : values) walk.row(std::stoi(before_colon(value)))[after_colon(value)] = 9;
+  } else if (keyword == "ban") {
+    walk.banned_ids.push_back(std::stoi(values[0]));
+    walk.ban_until = std::stoi(values[2]);
+  } else if (keyword == "presence") {
+    walk.presence_penalty = 5;
+  } else if (keyword == "bad") {
+    walk.row(std::stoi(values[0]))[6] = std::numeric_limits<float>::quiet_NaN();
+  } else if (keyword == "empty") {
+    std::fill_n(walk.row(std::stoi(values[0])), kNumTokens, -std::numeric_limits<float>::infinity());
+  } else if (keyword == "path") {
+    for (const std::string& value : values) walk.path.push_back(std::stoi(value));
+  } else if (keyword == "emit") {
+    for (const std::string& value : values) walk.emitted.push_back(std::stoi(value));
+  } else if (keyword == "status") {
+    walk.status = values[0] == "ok"           ? DrawStatus::kOk
+                  : values[0] == "non_finite" ? DrawStatus::kNonFiniteLogits
+                                              : DrawStatus::kEmptySupport;
+  } else {
+    FAIL() << "no such keyword: " << line;
+  }
+}
+
+std::vector<WalkCase> ReadCases() {
+  std::ifstream file(testing::SourcePath("tests/cases/accept_trees.txt"));
+  std::vector<WalkCase> cases;
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.empty() || line[0] == '#') continue;
+    if (line.starts_with("case ")) {
+      cases.emplace_back().name = line.substr(5);
+    } else {
+      ReadLine(line, cases.back());
+    }
+  }
+  return cases;
+}
+
+TreeToAccept TreeOf(const WalkCase& walk) {
+  return {.token_ids = walk.token_ids,
+          .parents = walk.parents,
+          .context_len = kContextLen,
+          .sampling = {.temperature = 0, .presence_penalty = walk.presence_penalty},
+          .ban_until = walk.ban_until,
+          .banned_ids = walk.banned_ids};
+}
+
+TEST(AcceptTrees, WalksAsTheTableSays) {
+  std::vector<WalkCase> cases = ReadCases();
+  ASSERT_GE(cases.size(), 14);
+  for (WalkCase& walk : cases) {
+    SCOPED_TRACE(walk.name);
+    const TreeToAccept tree = TreeOf(walk);
+    AcceptedPath path;
+    ThreadPool pool(1);
+    AcceptTrees({.logits = {walk.logits.data(), DType::kF32, Shape(walk.parents.size(), kWidth)},
+                 .num_tokens = kNumTokens,
+                 .trees = {&tree, 1},
+                 .paths = {&path, 1}},
+                pool);
+    EXPECT_EQ(path.node_idx, walk.path);
+    EXPECT_EQ(path.token_ids, walk.emitted);
+    EXPECT_EQ(path.status, walk.status);
+    EXPECT_TRUE(path.logprobs.empty());
+  }
+}
+
+// Many random trees, whole, against plain decoding with the reference: the same tokens, as far as the tree reaches.
+TEST(AcceptTrees, EmitsWhatPlainDecodingWould) {
+  ForEachIsa([] {
+    RandomValues random(10);
+    ThreadPool pool(2);
+    constexpr int32_t kVocab = 9, kStride = 12, kNumTrees = 20;
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::vector<int32_t>> parents(kNumTrees), tokens(kNumTrees);
+      std::vector<TreeToAccept> trees(kNumTrees);
+      std::vector<TokenCount> counts = {{1, true, 0}, {2, true, 3}, {3, false, 1}};
+      int32_t num_rows = 0;
+      for (int32_t i = 0; i < kNumTrees; ++i) {
+        const int32_t num_nodes = 1 + random.Below(30);
+        for (int32_t node = 0; node < num_nodes; ++node) {
+          parents[i].push_back(node == 0 ? -1 : random.Below(node));
+          tokens[i].push_back(random.Below(kVocab));
+        }
+        trees[i] = {.first_logit_row = num_rows,
+                    .token_ids = tokens[i],
+                    .parents = parents[i],
+                    .context_len = static_cast<uint32_t>(random.Below(1000)),
+                    .sampling = {.temperature = 0.7f, .top_p = 0.9f, .frequency_penalty = 0.5f, .seed = 7},
+                    .counts = counts};
+        num_rows += num_nodes;
+      }
+      std::vector<float> logits = random.Normals(num_rows * kStride, 1);
+      std::vector<AcceptedPath> paths(kNumTrees);
+      AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(num_rows, kStride)},
+                   .num_tokens = kVocab,
+                   .trees = trees,
+                   .paths = paths},
+                  pool);
+      for (int32_t i = 0; i < kNumTrees; ++i) {
+        std::vector<int32_t> emitted;
+        for (int32_t node = 0;;) {
+          const float* row = logits.data() + (trees[i].first_logit_row + node) * kStride;
+          const auto token = reference::DrawToken({.logits = {row, row + kVocab},
+                                                   .sampling = trees[i].sampling,
+                                                   .t = trees[i].context_len + static_cast<uint32_t>(emitted.size()),
+                                                   .bias = {},
+                                                   .counts = counts,
+                                                   .path_token_ids = emitted,
+                                                   .banned_ids = {}});
+          emitted.push_back(*token);
+          int32_t child = node + 1;
+          while (child < parents[i].size() && (parents[i][child] != node || tokens[i][child] != *token)) ++child;
+          if (child == parents[i].size()) break;
+          node = child;
+        }
+        ASSERT_EQ(paths[i].token_ids, emitted) << round << " " << i;
+      }
+    }
+  });
+}
+
+TEST(AcceptTrees, ReportsLogprobsOfTheUnmodifiedRow) {
+  ForEachIsa([] {
+    RandomValues random(11);
+    constexpr int32_t kVocab = 3001;
+    const std::vector<float> logits = random.Normals(kVocab + 5, 3);
+    const std::vector<int32_t> token_ids = {0}, parents = {-1};
+    const std::vector<LogitBias> bias = {{5, 50}};
+    const TreeToAccept tree{.token_ids = token_ids,
+                            .parents = parents,
+                            .context_len = 1,
+                            .sampling = {.temperature = 0.5f, .top_k = 3},
+                            .bias = bias,
+                            .num_top_logprobs = 4};
+    AcceptedPath path;
+    ThreadPool pool(1);
+    AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(1, kVocab + 5)},
+                 .num_tokens = kVocab,
+                 .trees = {&tree, 1},
+                 .paths = {&path, 1}},
+                pool);
+    const std::vector<double> expected = reference::LogSoftmax({logits.data(), kVocab});
+    ASSERT_EQ(path.token_ids, std::vector<int32_t>{5});
+    ASSERT_EQ(path.logprobs.size(), 1);
+    // The sum's relative error is n u within a block of 1024 and an ulp per exponential; the result's rounding is u
+    // |x|.
+    const double tolerance = 1100 * 0x1p-24 + 20 * 0x1p-24;
+    EXPECT_EQ(path.logprobs[0].token.token_id, 5);
+    EXPECT_NEAR(path.logprobs[0].token.logprob, expected[5], tolerance);
+    ASSERT_EQ(path.logprobs[0].top.size(), 4);
+    std::vector<int32_t> order(kVocab);
+    for (int32_t id = 0; id < kVocab; ++id) order[id] = id;
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(path.logprobs[0].top[i].token_id, order[i]);
+      EXPECT_NEAR(path.logprobs[0].top[i].logprob, expected[order[i]], tolerance);
+    }
+  });
+}
+
+TEST(ScoreTokens, ScoresEachRowsOwnToken) {
+  RandomValues random(12);
+  std::vector<float> logits = random.Normals(5 * 40, 2);
+  logits[3 * 40 + 7] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<int32_t> token_ids = {0, 31, 7};
+  std::vector<RowLogprobs> scores(3);
+  ThreadPool pool(2);
+  ScoreTokens({.logits = {logits.data(), DType::kF32, Shape(5, 40)},
+               .num_tokens = 32,
+               .first_row = 1,
+               .token_ids = token_ids,
+               .num_top = 2,
+               .scores = scores},
+              pool);
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<double> expected = reference::LogSoftmax({logits.data() + (i + 1) * 40, 32});
+    EXPECT_EQ(scores[i].token.token_id, token_ids[i]);
+    EXPECT_NEAR(scores[i].token.logprob, expected[token_ids[i]], 1e-5);
+    ASSERT_EQ(scores[i].top.size(), 2);
+    EXPECT_GE(scores[i].top[0].logprob, scores[i].top[1].logprob);
+  }
+  EXPECT_TRUE(std::isnan(scores[2].token.logprob));
+  EXPECT_TRUE(scores[2].top.empty());
+}
+
+}  // namespace
+}  // namespace foretoken::kernels::cpu

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawing from a row against tests/reference, on every instruction set.
+#include "kernels/cpu/draw_row.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "kernels/cpu/filter_cut.h"
+#include "tests/reference/sampling.h"
+#include "tests/testing/for_each_isa.h"
+#include "tests/testing/random_values.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+using reference::DrawInputs;
+using testing::ForEachIsa;
+using testing::RandomValues;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+RowDraw Draw(const DrawInputs& inputs) {
+  return DrawRow({.logits = inputs.logits,
+                  .sampling = inputs.sampling,
+                  .t = inputs.t,
+                  .bias = inputs.bias,
+                  .counts = inputs.counts,
+                  .path_token_ids = inputs.path_token_ids,
+                  .banned_ids = inputs.banned_ids});
+}
+
+std::vector<int32_t> DistinctIds(RandomValues& random, int32_t num_tokens, double chance) {
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < num_tokens; ++id) {
+    if (random.Coin(chance)) ids.push_back(id);
+  }
+  return ids;
+}
+
+// A row with every filter on by chance; values are often quantised, so that ties abound.
+DrawInputs RandomInputs(RandomValues& random) {
+  const int32_t num_tokens = 1 + random.Below(random.Coin(0.2) ? 5000 : 300);
+  DrawInputs inputs;
+  inputs.logits = random.Normals(num_tokens, random.Coin(0.3) ? 0.5f : 4);
+  if (random.Coin(0.4)) {
+    for (float& logit : inputs.logits) logit = std::round(logit * 2) / 2;
+  }
+  if (random.Coin(0.2)) {
+    for (float& logit : inputs.logits) logit = random.Coin(0.3) ? -kInfinity : logit;
+    inputs.logits[random.Below(num_tokens)] = 1;
+  }
+  SamplingParams& sampling = inputs.sampling;
+  sampling.seed = static_cast<uint64_t>(random.Uniform() * 0x1p53);
+  sampling.sample_index = random.Below(4);
+  sampling.temperature = random.Coin(0.15) ? 0 : static_cast<float>(0.05 + 2 * random.Uniform());
+  if (random.Coin(0.4)) sampling.top_k = 1 + random.Below(random.Coin(0.5) ? 20 : num_tokens + 5);
+  if (random.Coin(0.4)) sampling.top_p = static_cast<float>(random.Uniform());
+  if (random.Coin(0.3)) sampling.min_p = static_cast<float>(random.Uniform() * random.Uniform());
+  if (random.Coin(0.3)) sampling.repetition_penalty = static_cast<float>(0.5 + random.Uniform() * 1.5);
+  if (random.Coin(0.3)) sampling.presence_penalty = static_cast<float>(random.Uniform() * 4 - 2);
+  if (random.Coin(0.3)) sampling.frequency_penalty = static_cast<float>(random.Uniform() * 4 - 2);
+  inputs.t = random.Below(100000);
+  for (const int32_t id : DistinctIds(random, num_tokens, 0.1)) {
+    const bool in_prompt = random.Coin(0.5);
+    inputs.counts.push_back({id, in_prompt, in_prompt ? random.Below(3) : 1 + random.Below(3)});
+  }
+  for (int32_t i = random.Below(6); i > 0; --i) inputs.path_token_ids.push_back(random.Below(num_tokens));
+  if (random.Coin(0.3)) {
+    for (const int32_t id : DistinctIds(random, num_tokens, 0.05)) inputs.bias.push_back({id, random.Normal() * 3});
+  }
+  if (random.Coin(0.3)) inputs.banned_ids = DistinctIds(random, num_tokens, 0.05);
+  return inputs;
+}
+
+TEST(DrawRow, EqualsTheReferenceUnderAllFiltersTogether) {
+  ForEachIsa([] {
+    RandomValues random(5);
+    for (int i = 0; i < 3000; ++i) {
+      const DrawInputs inputs = RandomInputs(random);
+      const std::optional<int32_t> expected = reference::DrawToken(inputs);
+      const RowDraw draw = Draw(inputs);
+      ASSERT_EQ(draw.status, expected.has_value() ? DrawStatus::kOk : DrawStatus::kEmptySupport) << i;
+      ASSERT_EQ(draw.token_id, expected.value_or(0)) << i;
+    }
+  });
+}
+
+TEST(DrawRow, EqualsTheReferenceOnALargeVocabulary) {
+  ForEachIsa([] {
+    RandomValues random(6);
+    DrawInputs inputs;
+    inputs.logits = random.Normals(128256, 2);
+    inputs.sampling.seed = 0x123456789abcdef0;
+    for (const SamplingParams& filters :
+         {SamplingParams{.temperature = 1}, SamplingParams{.temperature = 0.3f},
+          SamplingParams{.temperature = 2, .top_p = 0.95f}, SamplingParams{.temperature = 1, .top_k = 50},
+          SamplingParams{.temperature = 1, .top_k = 100000, .top_p = 0.5f}, SamplingParams{.min_p = 0.01f}}) {
+      inputs.sampling = filters;
+      for (inputs.t = 0; inputs.t < 4; ++inputs.t) ASSERT_EQ(Draw(inputs).token_id, reference::DrawToken(inputs));
+    }
+  });
+}
+
+TEST(DrawRow, BreaksTiesByTheLowestId) {
+  ForEachIsa([] {
+    DrawInputs inputs;
+    inputs.logits.assign(3000, 1);
+    inputs.logits[2500] = inputs.logits[70] = inputs.logits[71] = 2;
+    inputs.sampling.temperature = 0;
+    EXPECT_EQ(Draw(inputs).token_id, 70);
+    inputs.sampling.temperature = 1;
+    inputs.sampling.top_k = 1;
+    EXPECT_EQ(Draw(inputs).token_id, 70);
+    inputs.sampling = {.top_p = 0.0001f};
+    EXPECT_EQ(Draw(inputs).token_id, 70);
+    inputs.sampling = {.min_p = 1};
+    for (inputs.t = 0; inputs.t < 20; ++inputs.t) {
+      const int32_t id = Draw(inputs).token_id;
+      EXPECT_TRUE(id == 70 || id == 71 || id == 2500) << id;
+    }
+  });
+}
+
+TEST(DrawRow, FindsTheMaximumInEveryPlace) {
+  ForEachIsa([] {
+    for (const size_t num_tokens : {1, 3, 15, 16, 17, 1023, 1024, 1025, 2049}) {
+      for (size_t id = 0; id < num_tokens; id += num_tokens / 40 + 1) {
+        DrawInputs inputs;
+        inputs.logits.assign(num_tokens, -5);
+        inputs.logits[id] = -4;
+        inputs.sampling.temperature = 9e-6f;
+        ASSERT_EQ(Draw(inputs).token_id, static_cast<int32_t>(id));
+        inputs.sampling.temperature = 0.01f;  // 100 below: the noise cannot lift any other
+        ASSERT_EQ(Draw(inputs).token_id, static_cast<int32_t>(id));
+      }
+    }
+  });
+}
+
+TEST(DrawRow, ReportsNonFiniteLogitsWhereverTheyStand) {
+  ForEachIsa([] {
+    for (const float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+      for (const size_t id : {size_t{0}, size_t{100}, size_t{1024}, size_t{1499}}) {
+        DrawInputs inputs;
+        inputs.logits.assign(1500, 0);
+        inputs.logits[id] = bad;
+        for (const float temperature : {0.0f, 1.0f}) {
+          inputs.sampling.temperature = temperature;
+          inputs.banned_ids.clear();
+          EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << id;
+          inputs.banned_ids = {static_cast<int32_t>(id)};
+          EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << "hidden by a ban: " << id;
+        }
+      }
+    }
+  });
+}
+
+TEST(DrawRow, ReportsAnEmptySupport) {
+  DrawInputs inputs;
+  inputs.logits = {-kInfinity, 1, 2};
+  inputs.banned_ids = {1, 2};
+  EXPECT_EQ(Draw(inputs).status, DrawStatus::kEmptySupport);
+  inputs.sampling.temperature = 0;
+  EXPECT_EQ(Draw(inputs).status, DrawStatus::kEmptySupport);
+  inputs.banned_ids = {2};
+  EXPECT_EQ(Draw(inputs).token_id, 1);
+}
+
+TEST(DrawRow, IgnoresIdsOutsideTheVocabulary) {
+  DrawInputs inputs;
+  inputs.logits = {0, 1};
+  inputs.sampling = {.temperature = 0, .presence_penalty = 5};
+  inputs.bias = {{2, 100}, {-1, 100}};
+  inputs.counts = {{7, false, 1}};
+  inputs.path_token_ids = {-3, 1 << 30};
+  inputs.banned_ids = {2, -1};
+  EXPECT_EQ(Draw(inputs).token_id, 1);
+}
+
+// Upper quantile of chi-square by Wilson and Hilferty's approximation; z = 3.719 leaves 1e-4 above.
+double ChiSquareLimit(double degrees_of_freedom) {
+  const double spread = 2 / (9 * degrees_of_freedom);
+  return degrees_of_freedom * std::pow(1 - spread + 3.719 * std::sqrt(spread), 3);
+}
+
+double ChiSquare(const DrawInputs& shape, const std::vector<double>& probabilities, int num_draws) {
+  DrawInputs inputs = shape;
+  std::vector<int> counts(inputs.logits.size());
+  for (inputs.t = 0; inputs.t < num_draws; ++inputs.t) ++counts[Draw(inputs).token_id];
+  double sum = 0;
+  for (size_t id = 0; id < counts.size(); ++id) {
+    if (probabilities[id] == 0) {
+      if (counts[id] != 0) return kInfinity;
+      continue;
+    }
+    const double expected = probabilities[id] * num_draws;
+    sum += (counts[id] - expected) * (counts[id] - expected) / expected;
+  }
+  return sum;
+}
+
+TEST(DrawRow, FollowsTheSoftmaxOverManyPositions) {
+  RandomValues random(7);
+  DrawInputs inputs;
+  inputs.logits = random.Normals(37, 1);
+  inputs.sampling = {.temperature = 0.8f, .seed = 42};
+  constexpr int kNumDraws = 200000;
+  const std::vector<double> target = reference::FilteredDistribution(inputs);
+  EXPECT_LT(ChiSquare(inputs, target, kNumDraws), ChiSquareLimit(36));
+  // The control: a slightly other temperature is found out.
+  DrawInputs control = inputs;
+  control.sampling.temperature = 0.83f;
+  EXPECT_GT(ChiSquare(inputs, reference::FilteredDistribution(control), kNumDraws), ChiSquareLimit(36));
+}
+
+TEST(DrawRow, FollowsTheTruncatedDistribution) {
+  RandomValues random(8);
+  DrawInputs inputs;
+  inputs.logits = random.Normals(200, 2);
+  inputs.sampling = {.top_k = 30, .top_p = 0.9f, .min_p = 0.02f, .seed = 43};
+  const std::vector<double> target = reference::FilteredDistribution(inputs);
+  const auto num_kept = std::count_if(target.begin(), target.end(), [](double p) { return p > 0; });
+  ASSERT_GT(num_kept, 3);
+  EXPECT_LT(ChiSquare(inputs, target, 100000), ChiSquareLimit(static_cast<double>(num_kept - 1)));
+}
+
+TEST(TopTokens, OrdersByValueThenId) {
+  ForEachIsa([] {
+    RandomValues random(9);
+    for (const int32_t num_tokens : {1, 10, 1000, 5000, 40000}) {
+      std::vector<float> row = random.Normals(num_tokens, 2);
+      for (float& value : row) value = random.Coin(0.1) ? -kInfinity : std::round(value * 8) / 8;
+      std::vector<RankedToken> all;
+      for (int32_t id = 0; id < num_tokens; ++id) {
+        if (row[id] > -kInfinity) all.push_back({row[id], id});
+      }
+      std::sort(all.begin(), all.end());
+      for (const size_t count : {size_t{1}, size_t{20}, size_t{3000}, size_t{50000}}) {
+        const auto top = TopTokens(row, count);
+        ASSERT_EQ(top.size(), std::min(count, all.size()));
+        for (size_t i = 0; i < top.size(); ++i)
+          ASSERT_EQ(top[i].id, all[i].id) << num_tokens << " " << count << " " << i;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace foretoken::kernels::cpu

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/make_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace foretoken::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(MakeBackend, MakesEverySupportedIsaByName) {
+  for (const std::string& isa : SupportedCpuIsas()) {
+    const MadeBackend made = MakeBackend({.device = "cpu", .num_threads = 1, .isa = isa});
+    ASSERT_NE(made.backend, nullptr) << made.error;
+    EXPECT_EQ(made.backend->Describe(), "cpu/" + isa);
+  }
+}
+
+TEST(MakeBackend, AutoIsTheBestOfThisMachine) {
+  const MadeBackend made = MakeBackend({});
+  ASSERT_NE(made.backend, nullptr) << made.error;
+  EXPECT_EQ(made.backend->Describe(), "cpu/" + SupportedCpuIsas().front());
+  EXPECT_EQ(SupportedCpuIsas().back(), "baseline");
+}
+
+TEST(MakeBackend, RefusesWhatThisMachineOrBuildLacks) {
+  EXPECT_THAT(MakeBackend({.device = "abacus"}).error, HasSubstr("got \"abacus\""));
+  EXPECT_THAT(MakeBackend({.num_threads = -1}).error, HasSubstr("got -1"));
+  for (const std::string isa : {"amx", "avx512_bf16", "avx512", "avx2", "mmx", ""}) {
+    const std::vector<std::string> supported = SupportedCpuIsas();
+    if (std::ranges::find(supported, isa) != supported.end()) continue;
+    const MadeBackend made = MakeBackend({.isa = isa});
+    EXPECT_EQ(made.backend, nullptr);
+    EXPECT_THAT(made.error, HasSubstr("got \"" + isa + "\""));
+    EXPECT_THAT(made.error, HasSubstr(supported.front()));
+  }
+}
+
+TEST(MakeBackend, KeepsOneIsaPerProcessAtATime) {
+  if (SupportedCpuIsas().size() < 2) GTEST_SKIP() << "this machine has one isa";
+  MadeBackend best = MakeBackend({.num_threads = 1});
+  EXPECT_NE(MakeBackend({.num_threads = 1}).backend, nullptr);
+  EXPECT_THAT(MakeBackend({.isa = "baseline"}).error, HasSubstr("one at a time"));
+  best.backend.reset();
+  EXPECT_NE(MakeBackend({.isa = "baseline"}).backend, nullptr);
+}
+
+TEST(CpuBackend, AllocatesZerosAndCopies) {
+  const MadeBackend made = MakeBackend({.num_threads = 1});
+  for (const size_t num_bytes : {size_t{1}, size_t{5000}, size_t{5} << 20}) {
+    const Buffer buffer = made.backend->Allocate(num_bytes);
+    const auto* bytes = static_cast<const char*>(buffer.get());
+    EXPECT_TRUE(std::all_of(bytes, bytes + num_bytes, [](char byte) { return byte == 0; }));
+    const std::vector<char> from(num_bytes, 'x');
+    made.backend->Copy(buffer.get(), from.data(), num_bytes, CopyKind::kToDevice);
+    std::vector<char> to(num_bytes);
+    made.backend->Copy(to.data(), buffer.get(), num_bytes, CopyKind::kToHost);
+    EXPECT_EQ(to, from);
+  }
+  made.backend->Allocate(0);
+}
+
+TEST(CpuBackend, MultipliesWithAWeightItPrepared) {
+  const MadeBackend made = MakeBackend({.num_threads = 2});
+  const std::vector<float> rows = {1, 2, 3, 4, 5, 6};  // [2, 3]
+  const ConstTensorView part = {rows.data(), DType::kF32, Shape(2, 3)};
+  const auto weight = made.backend->PrepareWeight({.parts = {&part, 1}, .release = nullptr});
+  const std::vector<uint16_t> x = {Bf16FromFloat(1), Bf16FromFloat(10), Bf16FromFloat(100)};
+  std::vector<float> out(2);
+  made.backend->MatMul({.x = {x.data(), DType::kBF16, Shape(1, 3)},
+                        .weight = weight.get(),
+                        .out = {out.data(), DType::kF32, Shape(1, 2)}});
+  EXPECT_EQ(out, (std::vector<float>{321, 654}));
+  const int32_t token_id = 1;
+  std::vector<float> row(3);
+  made.backend->Embed({.weight = weight.get(), .token_ids = &token_id, .out = {row.data(), DType::kF32, Shape(1, 3)}});
+  EXPECT_EQ(row, (std::vector<float>{4, 5, 6}));
+}
+
+}  // namespace
+}  // namespace foretoken::kernels

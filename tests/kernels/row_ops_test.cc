@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that work row by row, against tests/reference, on every instruction set.
+//
+// Tolerances: u = 2^-24 is f32's unit roundoff, b = 2^-8 that of bf16 (8 significant bits, rounded to nearest). A sum
+// of n terms of one sign has a relative error of at most n u; each further operation adds u, an exponential of 1 ulp 2
+// u.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cpu/move_kv.h"
+#include "kernels/cpu/rms_norm.h"
+#include "kernels/cpu/rope_store_kv.h"
+#include "kernels/cpu/silu_mul.h"
+#include "tests/reference/ops.h"
+#include "tests/testing/for_each_isa.h"
+#include "tests/testing/random_values.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+using testing::ForEachIsa;
+using testing::RandomValues;
+
+constexpr double kUnit = 0x1p-24;
+constexpr double kBf16Unit = 0x1p-8;
+
+TensorView View(std::vector<float>& values, int64_t rows, int64_t columns) {
+  return {values.data(), DType::kF32, Shape(rows, columns)};
+}
+TensorView View(std::vector<uint16_t>& values, int64_t rows, int64_t columns) {
+  return {values.data(), DType::kBF16, Shape(rows, columns)};
+}
+
+TEST(RmsNorm, MatchesTheReference) {
+  ForEachIsa([] {
+    for (const int64_t num_columns : {1, 7, 16, 63, 64, 65, 576, 2048}) {
+      RandomValues random(1);
+      const int64_t num_rows = 5;
+      std::vector<float> x = random.Normals(num_rows * num_columns, 3), gain = random.Normals(num_columns);
+      const std::vector<int32_t> rows = {4, 0, 2};
+      std::vector<uint16_t> out(rows.size() * num_columns);
+      ThreadPool pool(2);
+      const RmsNormArgs args{.x = View(x, num_rows, num_columns),
+                             .rows = rows.data(),
+                             .gain = gain.data(),
+                             .eps = 1e-5f,
+                             .out = View(out, 3, num_columns)};
+      RmsNorm(args, pool);
+      const std::vector<double> expected = reference::RmsNorm(args);
+      // Sum of squares (halved by the root), root, division, two products, bf16.
+      const double tolerance = (num_columns / 2.0 + 6) * kUnit + kBf16Unit;
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i])) << num_columns << " " << i;
+      }
+    }
+  });
+}
+
+TEST(RmsNorm, TakesAllRowsInOrderWithoutAList) {
+  std::vector<float> x = {3, 4, 1, -1}, gain = {1, 2};
+  std::vector<uint16_t> out(4);
+  ThreadPool pool(1);
+  RmsNorm({.x = View(x, 2, 2), .gain = gain.data(), .eps = 0, .out = View(out, 2, 2)}, pool);
+  EXPECT_NEAR(FloatFromBf16(out[0]), 3 / std::sqrt(12.5), 0.01);
+  EXPECT_NEAR(FloatFromBf16(out[1]), 8 / std::sqrt(12.5), 0.01);
+  EXPECT_EQ(FloatFromBf16(out[2]), 1);
+  EXPECT_EQ(FloatFromBf16(out[3]), -2);
+}
+
+TEST(RmsNorm, DoesNotDependOnOtherRows) {
+  ForEachIsa([] {
+    RandomValues random(2);
+    const int64_t num_rows = 40, num_columns = 333;
+    std::vector<float> x = random.Normals(num_rows * num_columns), gain = random.Normals(num_columns);
+    std::vector<uint16_t> all(num_rows * num_columns), alone(num_columns);
+    ThreadPool pool(2), caller_only(1);
+    RmsNorm({.x = View(x, num_rows, num_columns), .gain = gain.data(), .out = View(all, num_rows, num_columns)}, pool);
+    for (int32_t row = 0; row < num_rows; ++row) {
+      const TensorView view = View(x, num_rows, num_columns);
+      RmsNorm({.x = view, .rows = &row, .gain = gain.data(), .out = View(alone, 1, num_columns)}, caller_only);
+      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * num_columns)) << row;
+    }
+  });
+}
+
+TEST(SiluMul, MatchesTheReferenceForLargeAndSmallGates) {
+  ForEachIsa([] {
+    for (const int64_t num_columns : {1, 15, 16, 100, 1024}) {
+      RandomValues random(3);
+      const int64_t num_rows = 9;
+      std::vector<float> gate_up = random.Normals(num_rows * 2 * num_columns, 20);
+      gate_up[0] = -120;
+      gate_up.back() = 1000;
+      std::vector<uint16_t> out(num_rows * num_columns);
+      ThreadPool pool(2);
+      const SiluMulArgs args{.gate_up = View(gate_up, num_rows, 2 * num_columns),
+                             .out = View(out, num_rows, num_columns)};
+      SiluMul(args, pool);
+      const std::vector<double> expected = reference::SiluMul(args);
+      // Exponential, sum, division, product, bf16; what lies below exp(-88) may be anything as small.
+      const double tolerance = 5 * kUnit + kBf16Unit;
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i]) + 1e-33) << i;
+      }
+    }
+  });
+}
+
+struct RopeShape {
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  bool has_gains;
+};
+
+void CheckRope(const RopeShape& shape) {
+  RandomValues random(4);
+  constexpr int32_t kNumRows = 5, kNumBlocks = 4, kMaxPositions = 50;
+  const int32_t half_dim = shape.head_dim / 2;
+  const int64_t num_columns = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+  std::vector<float> qkv = random.Normals(kNumRows * num_columns), cos, sin;
+  for (int32_t i = 0; i < kMaxPositions * half_dim; ++i) {
+    const double angle = random.Uniform() * 6.28;
+    cos.push_back(static_cast<float>(std::cos(angle)));
+    sin.push_back(static_cast<float>(std::sin(angle)));
+  }
+  const std::vector<float> q_gain = random.Normals(shape.head_dim), k_gain = random.Normals(shape.head_dim);
+  const std::vector<int32_t> positions = {0, 49, 7, 7, 3}, slots = {63, 0, 17, 16, 40};
+  KvCacheView kv{
+      .num_layers = 2, .num_blocks = kNumBlocks, .num_kv_heads = shape.num_kv_heads, .head_dim = shape.head_dim};
+  std::vector<uint16_t> cache(kv.num_bytes() / 2);
+  kv.data = cache.data();
+  std::vector<float> q(kNumRows * shape.num_heads * shape.head_dim);
+  ThreadPool pool(2);
+  const RopeStoreKvArgs args{.qkv = View(qkv, kNumRows, num_columns),
+                             .q_gain = shape.has_gains ? q_gain.data() : nullptr,
+                             .k_gain = shape.has_gains ? k_gain.data() : nullptr,
+                             .eps = 1e-6f,
+                             .cos = cos.data(),
+                             .sin = sin.data(),
+                             .batch = {.num_rows = kNumRows, .positions = positions.data(), .slots = slots.data()},
+                             .kv = kv,
+                             .layer = 1,
+                             .q = View(q, kNumRows, shape.num_heads * shape.head_dim)};
+  RopeStoreKv(args, pool);
+  const reference::RotatedRows expected = reference::RopeStoreKv(args);
+  // The norm as in RmsNorm, then a sum of two products of up to twice the largest element.
+  const double tolerance = (shape.head_dim / 2.0 + 10) * kUnit * 16;
+  for (size_t i = 0; i < q.size(); ++i) ASSERT_NEAR(q[i], expected.q[i], tolerance) << i;
+  size_t i = 0;
+  for (const int32_t slot : slots) {
+    for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
+      for (int32_t d = 0; d < shape.head_dim; ++d, ++i) {
+        const float k = FloatFromBf16(reference::CacheElement(kv, 1, 0, slot, head, d));
+        ASSERT_NEAR(k, expected.k[i], tolerance + kBf16Unit * std::abs(expected.k[i])) << i;
+        const uint16_t v = reference::CacheElement(kv, 1, 1, slot, head, d);
+        ASSERT_EQ(v, Bf16FromFloat(static_cast<float>(expected.v[i]))) << i;
+        ASSERT_EQ(reference::CacheElement(kv, 0, 0, slot, head, d), 0) << "another layer was written";
+      }
+    }
+  }
+}
+
+TEST(RopeStoreKv, MatchesTheReference) {
+  ForEachIsa([] {
+    for (const RopeShape& shape : {RopeShape{1, 1, 2, false}, RopeShape{4, 2, 16, true}, RopeShape{3, 1, 6, true},
+                                   RopeShape{8, 2, 64, false}, RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}}) {
+      CheckRope(shape);
+    }
+  });
+}
+
+TEST(MoveKv, ReadsAllBeforeItWritesAny) {
+  KvCacheView kv{.num_layers = 3, .num_blocks = 3, .num_kv_heads = 2, .head_dim = 6};
+  std::vector<uint16_t> cache(kv.num_bytes() / 2);
+  std::iota(cache.begin(), cache.end(), uint16_t{0});
+  std::vector<uint16_t> before = cache;
+  kv.data = cache.data();
+  KvCacheView old = kv;
+  old.data = before.data();
+  // A cycle, a chain and a move onto itself.
+  const std::vector<KvMove> moves = {{1, 17}, {17, 40}, {40, 1}, {2, 3}, {3, 4}, {9, 9}};
+  ThreadPool pool(2);
+  MoveKv({.kv = kv, .moves = moves}, pool);
+  for (int32_t layer = 0; layer < 3; ++layer) {
+    for (int32_t part = 0; part < 2; ++part) {
+      for (int32_t slot = 0; slot < 48; ++slot) {
+        int32_t source = slot;
+        for (const KvMove& move : moves) source = move.to_slot == slot ? move.from_slot : source;
+        for (int32_t i = 0; i < 12; ++i) {
+          ASSERT_EQ(reference::CacheElement(kv, layer, part, slot, i / 6, i % 6),
+                    reference::CacheElement(old, layer, part, source, i / 6, i % 6));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::kernels::cpu

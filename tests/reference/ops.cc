@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/reference/ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace foretoken::reference {
+namespace {
+
+using kernels::FloatFromBf16;
+using kernels::kKvBlockSize;
+
+double InverseRms(const double* x, int64_t count, double eps) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += x[i] * x[i];
+  return 1 / std::sqrt(sum / static_cast<double>(count) + eps);
+}
+
+}  // namespace
+
+std::vector<double> RmsNorm(const kernels::RmsNormArgs& args) {
+  const int64_t num_columns = args.out.shape[1];
+  std::vector<double> out;
+  for (int64_t i = 0; i < args.out.shape[0]; ++i) {
+    const float* x = args.x.as<float>() + (args.rows != nullptr ? args.rows[i] : i) * num_columns;
+    const std::vector<double> row(x, x + num_columns);
+    const double inverse = InverseRms(row.data(), num_columns, args.eps);
+    for (int64_t c = 0; c < num_columns; ++c) out.push_back(row[c] * inverse * args.gain[c]);
+  }
+  return out;
+}
+
+std::vector<double> SiluMul(const kernels::SiluMulArgs& args) {
+  const int64_t num_columns = args.out.shape[1];
+  std::vector<double> out;
+  for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+    const float* gate = args.gate_up.as<float>() + row * 2 * num_columns;
+    for (int64_t c = 0; c < num_columns; ++c) {
+      const double x = gate[c];
+      out.push_back(x / (1 + std::exp(-x)) * gate[num_columns + c]);
+    }
+  }
+  return out;
+}
+
+RotatedRows RopeStoreKv(const kernels::RopeStoreKvArgs& args) {
+  const int64_t head_dim = args.kv.head_dim, half_dim = head_dim / 2;
+  const int64_t num_kv_heads = args.kv.num_kv_heads, num_heads = args.q.shape[1] / head_dim;
+  RotatedRows rows;
+  for (int64_t row = 0; row < args.batch.num_rows; ++row) {
+    const float* qkv = args.qkv.as<float>() + row * args.qkv.shape[1];
+    const int64_t position = args.batch.positions[row];
+    for (int64_t head = 0; head < num_heads + 2 * num_kv_heads; ++head) {
+      std::vector<double> x(qkv + head * head_dim, qkv + (head + 1) * head_dim);
+      const bool is_q = head < num_heads, is_v = head >= num_heads + num_kv_heads;
+      const float* gain = is_v ? nullptr : is_q ? args.q_gain : args.k_gain;
+      if (gain != nullptr) {
+        const double inverse = InverseRms(x.data(), head_dim, args.eps);
+        for (int64_t d = 0; d < head_dim; ++d) x[d] *= inverse * gain[d];
+      }
+      for (int64_t i = 0; i < half_dim && !is_v; ++i) {
+        const double c = args.cos[position * half_dim + i], s = args.sin[position * half_dim + i];
+        const double first = x[i], second = x[i + half_dim];
+        x[i] = first * c - second * s;
+        x[i + half_dim] = second * c + first * s;
+      }
+      std::vector<double>& to = is_v ? rows.v : is_q ? rows.q : rows.k;
+      to.insert(to.end(), x.begin(), x.end());
+    }
+  }
+  return rows;
+}
+
+VisibleSlots SlotsOfRow(const kernels::AttentionArgs& args, int32_t segment, int32_t row) {
+  const kernels::BatchView& batch = args.batch;
+  const int32_t end = batch.positions[row] + 1;
+  VisibleSlots visible{.first_position = args.window.has_value() ? std::max(0, end - *args.window) : 0, .slots = {}};
+  for (int32_t position = visible.first_position; position < end; ++position) {
+    if (position < batch.chain_lens[row]) {
+      const int32_t block = batch.block_tables[batch.block_table_begins[segment] + position / kKvBlockSize];
+      visible.slots.push_back(block * kKvBlockSize + position % kKvBlockSize);
+    } else {
+      visible.slots.push_back(batch.ancestor_slots[batch.ancestor_begins[row] + position - batch.chain_lens[row]]);
+    }
+  }
+  return visible;
+}
+
+uint16_t& CacheElement(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head,
+                       int32_t d) {
+  const size_t block = slot / kKvBlockSize, offset = slot % kKvBlockSize;
+  return kv.part(layer, part)[((block * kv.num_kv_heads + head) * kKvBlockSize + offset) * kv.head_dim + d];
+}
+
+std::vector<double> Attention(const kernels::AttentionArgs& args) {
+  const int32_t head_dim = args.kv.head_dim;
+  const auto num_heads = static_cast<int32_t>(args.q.shape[1] / head_dim);
+  std::vector<double> out(args.batch.num_rows * num_heads * head_dim);
+  for (int32_t segment = 0; segment < args.batch.num_segments; ++segment) {
+    for (int32_t row = args.batch.segment_begins[segment]; row < args.batch.segment_begins[segment + 1]; ++row) {
+      const std::vector<int32_t> slots = SlotsOfRow(args, segment, row).slots;
+      for (int32_t head = 0; head < num_heads; ++head) {
+        const int32_t kv_head = head / (num_heads / args.kv.num_kv_heads);
+        const float* q = args.q.as<float>() + (row * num_heads + head) * head_dim;
+        std::vector<double> scores;
+        for (const int32_t slot : slots) {
+          double score = 0;
+          for (int32_t d = 0; d < head_dim; ++d) {
+            score += double{q[d]} * FloatFromBf16(CacheElement(args.kv, args.layer, 0, slot, kv_head, d));
+          }
+          scores.push_back(score * args.scale);
+        }
+        const double max = *std::max_element(scores.begin(), scores.end());
+        double sum = 0;
+        for (double& score : scores) sum += score = std::exp(score - max);
+        for (size_t j = 0; j < slots.size(); ++j) {
+          for (int32_t d = 0; d < head_dim; ++d) {
+            const double value = FloatFromBf16(CacheElement(args.kv, args.layer, 1, slots[j], kv_head, d));
+            out[(row * num_heads + head) * head_dim + d] += scores[j] / sum * value;
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace foretoken::reference

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops once more: scalar, in double precision, obvious. They read the same arguments and return what a backend's
+// output is compared with.
+#pragma once
+
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace foretoken::reference {
+
+std::vector<double> RmsNorm(const kernels::RmsNormArgs& args);  // [T, E]
+std::vector<double> SiluMul(const kernels::SiluMulArgs& args);  // [T, F]
+
+struct RotatedRows {
+  std::vector<double> q;  // [T, H, D]
+  std::vector<double> k;  // [T, K, D]
+  std::vector<double> v;  // [T, K, D]
+};
+RotatedRows RopeStoreKv(const kernels::RopeStoreKvArgs& args);
+
+// Slots that a row sees, by logical position, its window applied: the first has position `first_position`.
+struct VisibleSlots {
+  int32_t first_position = 0;
+  std::vector<int32_t> slots;
+};
+VisibleSlots SlotsOfRow(const kernels::AttentionArgs& args, int32_t segment, int32_t row);
+
+std::vector<double> Attention(const kernels::AttentionArgs& args);  // [T, H, D]
+
+// The cached element of K (part 0) or V (part 1).
+uint16_t& CacheElement(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head,
+                       int32_t d);
+
+}  // namespace foretoken::reference

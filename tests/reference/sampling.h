@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawing once more: every filter by sorting all tokens, in double precision. Only the adjusted logits are f32, because
+// their ties decide the order of the cuts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace foretoken::reference {
+
+struct DrawInputs {
+  std::vector<float> logits;  // [V]
+  kernels::SamplingParams sampling;
+  uint32_t t = 0;
+  std::vector<kernels::LogitBias> bias;
+  std::vector<kernels::TokenCount> counts;
+  std::vector<int32_t> path_token_ids;
+  std::vector<int32_t> banned_ids;
+};
+
+// Standard Gumbel noise of a token.
+double TokenNoise(const kernels::SamplingParams& sampling, uint32_t t, uint32_t token_id);
+
+// Probability by token after all filters; empty where nothing can be drawn.
+std::vector<double> FilteredDistribution(const DrawInputs& inputs);
+
+// The token drawn, or nothing.
+std::optional<int32_t> DrawToken(const DrawInputs& inputs);
+
+std::vector<double> LogSoftmax(std::span<const float> logits);
+
+}  // namespace foretoken::reference

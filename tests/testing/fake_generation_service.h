@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GenerationService on a loopback port, with health and reflection, that answers from a script and remembers what it
+// was asked. Without a script it "generates" from the prompt alone, so that equal requests give equal tokens.
+//
+//   FakeGenerationService service;
+//   GenerationClient::Connect({.target = service.target()})
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "foretoken/v1/generation.grpc.pb.h"
+
+namespace foretoken::testing {
+
+// Writes the stream of one Generate call. False from `write`: the client is gone.
+using GenerateScript =
+    std::function<grpc::Status(const foretoken::v1::GenerateRequest& request, grpc::ServerContext& context,
+                               const std::function<bool(const foretoken::v1::GenerateResponse&)>& write)>;
+
+class FakeGenerationService final : public foretoken::v1::GenerationService::Service {
+ public:
+  // Serves at 127.0.0.1:`port`; 0 takes a free one.
+  explicit FakeGenerationService(int port = 0);
+  ~FakeGenerationService() override;
+
+  std::string target() const;
+  void set_script(GenerateScript script);
+  std::vector<foretoken::v1::GenerateRequest> requests() const;
+
+  grpc::Status Generate(grpc::ServerContext* context, const foretoken::v1::GenerateRequest* request,
+                        grpc::ServerWriter<foretoken::v1::GenerateResponse>* writer) override;
+  grpc::Status Abort(grpc::ServerContext* context, const foretoken::v1::AbortRequest* request,
+                     foretoken::v1::AbortResponse* response) override;
+  // A token per byte, its value.
+  grpc::Status Tokenize(grpc::ServerContext* context, const foretoken::v1::TokenizeRequest* request,
+                        foretoken::v1::TokenizeResponse* response) override;
+  grpc::Status Detokenize(grpc::ServerContext* context, const foretoken::v1::DetokenizeRequest* request,
+                          foretoken::v1::DetokenizeResponse* response) override;
+  grpc::Status GetModelInfo(grpc::ServerContext* context, const foretoken::v1::GetModelInfoRequest* request,
+                            foretoken::v1::GetModelInfoResponse* response) override;
+
+ private:
+  mutable absl::Mutex mutex_;
+  GenerateScript script_;
+  std::vector<foretoken::v1::GenerateRequest> requests_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Says the prompt's bytes again and again up to max_tokens (16 by default), a token per byte; with speculation two
+// tokens a message, the second of them speculated, else one.
+grpc::Status GenerateFromPrompt(const foretoken::v1::GenerateRequest& request, grpc::ServerContext& context,
+                                const std::function<bool(const foretoken::v1::GenerateResponse&)>& write);
+
+}  // namespace foretoken::testing

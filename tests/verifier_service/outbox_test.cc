@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/outbox.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+
+SampleOutput Tokens(int32_t sample, std::string text, std::vector<int32_t> ids, std::vector<uint32_t> ends) {
+  SampleOutput output;
+  output.sample_index = sample;
+  output.text = std::move(text);
+  output.speculated.assign(ids.size(), sample == 1);
+  output.token_ids = std::move(ids);
+  output.text_ends = std::move(ends);
+  return output;
+}
+
+SampleOutput Completed(int32_t sample, FinishReason reason) {
+  SampleOutput output;
+  output.sample_index = sample;
+  output.completion = SampleCompletion{.finish_reason = reason};
+  return output;
+}
+
+TEST(Outbox, MergesWhatWaitsIntoOneMessageAndShiftsTextEnds) {
+  Outbox outbox({.request_id = "r"});
+  outbox.Add(Tokens(0, "ab", {1, 2}, {1, 2}));
+  outbox.Add(Tokens(0, "cde", {3, 4}, {0, 3}));
+  const v1::GenerateResponse message = *outbox.Take();
+  EXPECT_EQ(message.request_id(), "r");
+  EXPECT_EQ(message.text(), "abcde");
+  EXPECT_THAT(message.token_ids(), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(message.text_ends(), ElementsAre(1, 2, 2, 5));
+  EXPECT_EQ(message.speculated_size(), 4);
+  EXPECT_FALSE(outbox.Take());
+}
+
+TEST(Outbox, SamplesTakeTurns) {
+  Outbox outbox({.num_samples = 2});
+  outbox.Add(Tokens(0, "a", {1}, {1}));
+  outbox.Add(Tokens(1, "b", {2}, {1}));
+  EXPECT_EQ(outbox.Take()->sample_index(), 0);
+  outbox.Add(Tokens(0, "c", {3}, {1}));
+  EXPECT_EQ(outbox.Take()->sample_index(), 1);
+  EXPECT_EQ(outbox.Take()->sample_index(), 0);
+}
+
+TEST(Outbox, ThePromptIsAMessageOfItsOwnAndFirst) {
+  Outbox outbox({.num_samples = 1, .prompt_text = "hi"});
+  SampleOutput output = Tokens(0, "a", {1}, {1});
+  output.prompt = PromptEcho{.token_ids = {7, 8}, .logprobs = {{.token = {8, -0.5f}, .top = {{9, -0.1f}}}}};
+  outbox.Add(std::move(output));
+  const v1::GenerateResponse prompt = *outbox.Take();
+  EXPECT_EQ(prompt.prompt().text(), "hi");
+  EXPECT_THAT(prompt.prompt().token_ids(), ElementsAre(7, 8));
+  EXPECT_EQ(prompt.prompt().logprobs(0).top(0).token_id(), 9);
+  EXPECT_EQ(prompt.token_ids_size(), 0);
+  EXPECT_EQ(outbox.Take()->text(), "a");
+}
+
+TEST(Outbox, EndsAfterTheCompletionOfEverySampleIsTaken) {
+  Outbox outbox({.num_samples = 2, .seed = 5, .numerics_fingerprint = "f"});
+  outbox.Add(Completed(0, FinishReason::kLength));
+  outbox.Take();
+  EXPECT_FALSE(outbox.Result());
+  SampleOutput last = Completed(1, FinishReason::kStop);
+  last.completion->matched_stop_string = "x";
+  last.completion->proposers = {{"ngram", 9, 4}};
+  outbox.Add(std::move(last));
+  EXPECT_FALSE(outbox.Result());
+  const v1::Completion completion = outbox.Take()->completion();
+  EXPECT_EQ(completion.finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(completion.matched_stop_string(), "x");
+  EXPECT_FALSE(completion.has_matched_stop_token_id());
+  EXPECT_EQ(completion.usage().proposers(0).accepted_tokens(), 4);
+  EXPECT_EQ(completion.seed(), 5);
+  EXPECT_EQ(completion.numerics_fingerprint(), "f");
+  EXPECT_EQ(outbox.Result(), absl::OkStatus());
+}
+
+TEST(Outbox, AnErrorEndsTheRequestAfterWhatWasSaid) {
+  Outbox outbox({});
+  outbox.Add(Tokens(0, "a", {1}, {1}));
+  SampleOutput failed;
+  failed.error = absl::InternalError("NaN");
+  outbox.Add(std::move(failed));
+  outbox.Add(Tokens(0, "late", {2}, {4}));
+  EXPECT_FALSE(outbox.Result());
+  EXPECT_EQ(outbox.Take()->text(), "a");
+  EXPECT_EQ(outbox.Result(), absl::InternalError("NaN"));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/request_conversion.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr uint64_t kDrawn = 0x1234;
+
+const tokenizer::Tokenizer& DemoTokenizer() {
+  static const auto* const tokenizer =
+      new tokenizer::Tokenizer(*tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")));
+  return *tokenizer;
+}
+
+ServedModel DemoModel() {
+  ServedModel model;
+  model.name = "demo";
+  model.tokenizer = &DemoTokenizer();
+  model.vocabulary_size = 4096;
+  model.max_context_tokens = 32;
+  model.default_sampling = {.temperature = 0.8f, .top_p = 0.95f};
+  model.proposers = {"ngram", "suffix"};
+  model.max_prompt_bytes = 1000;
+  return model;
+}
+
+v1::GenerateRequest Parse(const std::string& text) {
+  v1::GenerateRequest request;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &request)) << text;
+  return request;
+}
+
+absl::StatusOr<GenerationRequest> Convert(const v1::GenerateRequest& request) {
+  return ConvertRequest(request, DemoModel(), [] { return kDrawn; });
+}
+
+struct BadRequest {
+  const char* name;
+  const char* fields;   // in text format, besides a good prompt where it names none
+  const char* message;  // how it must begin
+};
+
+class RefusedRequest : public ::testing::TestWithParam<BadRequest> {};
+
+TEST_P(RefusedRequest, NamesTheField) {
+  std::string text = GetParam().fields;
+  if (!absl::StrContains(text, "text:") && !absl::StrContains(text, "tokens {")) text += " tokens { ids: [1, 2, 3] }";
+  const absl::StatusOr<GenerationRequest> converted = Convert(Parse(text));
+  EXPECT_EQ(converted.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StartsWith(converted.status().message(), GetParam().message)) << converted.status();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EveryRule, RefusedRequest,
+    ::testing::Values(
+        BadRequest{"EmptyText", "text: ''", "text: "},  //
+        BadRequest{"EmptyTokens", "tokens { }", "tokens.ids: "},
+        BadRequest{"TokenOutsideTheVocabulary", "tokens { ids: [1, 5000] }", "tokens.ids[1]: "},
+        BadRequest{"HugeToken", "tokens { ids: [4294967295] }", "tokens.ids[0]: "},
+        BadRequest{"PromptThatFillsTheContext",
+                   "tokens { ids: [1,1,1,1,1,1,1,1, 1,1,1,1,1,1,1,1, 1,1,1,1,1,1,1,1, 1,1,1,1,1,1,1,1] }",
+                   "tokens.ids: expected a prompt of at most 31 tokens"},
+        BadRequest{"TruncationToNothing", "truncate_prompt_tokens: 0", "truncate_prompt_tokens: "},
+        BadRequest{"NanTemperature", "sampling { temperature: nan }", "sampling.temperature: "},
+        BadRequest{"NegativeTemperature", "sampling { temperature: -0.1 }", "sampling.temperature: "},
+        BadRequest{"InfiniteTemperature", "sampling { temperature: inf }", "sampling.temperature: "},
+        BadRequest{"ZeroTopP", "sampling { top_p: 0 }", "sampling.top_p: "},
+        BadRequest{"LargeTopP", "sampling { top_p: 1.5 }", "sampling.top_p: "},
+        BadRequest{"NanTopP", "sampling { top_p: nan }", "sampling.top_p: "},
+        BadRequest{"NegativeMinP", "sampling { min_p: -1 }", "sampling.min_p: "},
+        BadRequest{"LargeMinP", "sampling { min_p: 2 }", "sampling.min_p: "},
+        BadRequest{"ZeroRepetitionPenalty", "sampling { repetition_penalty: 0 }", "sampling.repetition_penalty: "},
+        BadRequest{"InfiniteRepetitionPenalty", "sampling { repetition_penalty: inf }",
+                   "sampling.repetition_penalty: "},
+        BadRequest{"LargePresencePenalty", "sampling { presence_penalty: 2.5 }", "sampling.presence_penalty: "},
+        BadRequest{"NanFrequencyPenalty", "sampling { frequency_penalty: nan }", "sampling.frequency_penalty: "},
+        BadRequest{"NanBias", "sampling { logit_bias { key: 7 value: nan } }", "sampling.logit_bias[7]: "},
+        BadRequest{"BiasOutsideTheVocabulary", "sampling { logit_bias { key: 70000 value: 1 } }",
+                   "sampling.logit_bias[70000]: "},
+        BadRequest{"NoSamples", "sampling { n: 0 }", "sampling.n: "},
+        BadRequest{"TooManySamples", "sampling { n: 65 }", "sampling.n: "},
+        BadRequest{"NoTokens", "stopping { max_tokens: 0 }", "stopping.max_tokens: "},
+        BadRequest{"MoreMinThanMaxTokens", "stopping { max_tokens: 2 min_tokens: 3 }", "stopping.min_tokens: "},
+        BadRequest{"EmptyStopString", "stopping { stop_strings: ['a', ''] }", "stopping.stop_strings[1]: "},
+        BadRequest{"TooManyStopStrings",
+                   "stopping { stop_strings: ['a','a','a','a','a','a','a','a','a','a','a','a','a',"
+                   "'a','a','a','a'] }",
+                   "stopping.stop_strings: "},
+        BadRequest{"StopTokenOutsideTheVocabulary", "stopping { stop_token_ids: [4096] }",
+                   "stopping.stop_token_ids[0]: "},
+        BadRequest{"TooManyLogprobs", "output { logprobs: 21 }", "output.logprobs: "},
+        BadRequest{"TooManyPromptLogprobs", "output { prompt_logprobs: 21 }", "output.prompt_logprobs: "},
+        BadRequest{"UnknownProposer", "speculation { proposers: ['ngram', 'oracle'] }", "speculation.proposers[1]: "},
+        BadRequest{"TooManyTreeNodes", "speculation { max_tree_nodes: 1025 }", "speculation.max_tree_nodes: "},
+        BadRequest{"RejectionSampling", "verification: VERIFICATION_RULE_REJECTION_SAMPLING", "verification: "}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ConvertRequest, RefusesARequestWithoutAPrompt) {
+  EXPECT_TRUE(absl::StartsWith(Convert(v1::GenerateRequest()).status().message(), "prompt: "));
+}
+
+TEST(ConvertRequest, RefusesUnknownEnumValues) {
+  v1::GenerateRequest request = Parse("tokens { ids: 1 }");
+  request.set_verification(static_cast<v1::VerificationRule>(9));
+  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "verification: "));
+  request = Parse("tokens { ids: 1 }");
+  request.mutable_speculation()->set_mode(static_cast<v1::SpeculationMode>(9));
+  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "speculation.mode: "));
+}
+
+TEST(ConvertRequest, RefusesTextsAndNamesThatAreTooLong) {
+  v1::GenerateRequest request;
+  request.set_text(std::string(1001, 'a'));
+  EXPECT_EQ(Convert(request).status().message(), "text: expected at most 1000 bytes, got 1001");
+  request = Parse("tokens { ids: 1 }");
+  request.set_tenant(std::string(257, 'a'));
+  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "tenant: "));
+  request = Parse("tokens { ids: 1 }");
+  request.set_request_id(std::string(257, 'a'));
+  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "request_id: "));
+  request = Parse("tokens { ids: 1 }");
+  request.mutable_stopping()->add_stop_strings(std::string(257, 'a'));
+  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "stopping.stop_strings[0]: "));
+}
+
+TEST(ConvertRequest, DoesNotFindAnotherModel) {
+  EXPECT_EQ(Convert(Parse("model: 'other' tokens { ids: 1 }")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Convert(Parse("model: 'demo' tokens { ids: 1 }")).ok());
+}
+
+TEST(ConvertRequest, UnsetFieldsTakeTheModelsDefaults) {
+  const GenerationRequest request = *Convert(Parse("tokens { ids: [1, 2] }"));
+  EXPECT_FLOAT_EQ(request.sampling.temperature, 0.8f);
+  EXPECT_FLOAT_EQ(request.sampling.top_p, 0.95f);
+  EXPECT_EQ(request.sampling.seed, kDrawn);
+  EXPECT_EQ(request.request_id, "00000000000012340000000000001234");
+  EXPECT_EQ(request.stop.max_tokens, 30);
+  EXPECT_EQ(request.num_samples, 1);
+  EXPECT_TRUE(request.speculation.enabled);
+  EXPECT_TRUE(request.output.skip_special_tokens);
+  EXPECT_FALSE(request.output.num_logprobs);
+}
+
+TEST(ConvertRequest, ZeroIsNotUnset) {
+  const GenerationRequest request =
+      *Convert(Parse("tokens { ids: 1 } sampling { temperature: 0 seed: 0 } output { logprobs: 0 } "
+                     "speculation { max_tree_nodes: 0 }"));
+  EXPECT_EQ(request.sampling.temperature, 0);
+  EXPECT_EQ(request.sampling.seed, 0);
+  EXPECT_EQ(request.output.num_logprobs, 0);
+  EXPECT_EQ(request.speculation.max_tree_nodes, 0);
+}
+
+TEST(ConvertRequest, CutsMaxTokensToWhatTheContextHolds) {
+  const GenerationRequest request =
+      *Convert(Parse("tokens { ids: [1, 2] } stopping { max_tokens: 4000000000 min_tokens: 3000000000 }"));
+  EXPECT_EQ(request.stop.max_tokens, 30);
+  EXPECT_EQ(request.stop.min_tokens, 30);
+}
+
+TEST(ConvertRequest, KeepsTheLastTokensOfATruncatedPrompt) {
+  EXPECT_EQ(Convert(Parse("tokens { ids: [1, 2, 3] } truncate_prompt_tokens: 2"))->prompt,
+            (std::vector<int32_t>{2, 3}));
+  EXPECT_EQ(Convert(Parse("tokens { ids: [1, 2, 3] } truncate_prompt_tokens: 9"))->prompt.size(), 3);
+}
+
+TEST(ConvertRequest, SpecialTokensInTextAreTextUnlessAsked) {
+  const std::string spelling = DemoTokenizer().vocabulary().Find(4092)->spelling;
+  v1::GenerateRequest request;
+  request.set_text(spelling);
+  EXPECT_GT(Convert(request)->prompt.size(), 1);
+  request.set_parse_special_tokens(true);
+  EXPECT_EQ(Convert(request)->prompt, (std::vector<int32_t>{4092}));
+}
+
+TEST(ConvertRequest, CarriesEverythingElseOver) {
+  const GenerationRequest request = *Convert(Parse(R"pb(
+    request_id: "r"
+    tenant: "t"
+    priority: -3
+    tokens { ids: 1 }
+    sampling {
+      top_k: 4000000000
+      min_p: 0.1
+      repetition_penalty: 1.1
+      presence_penalty: -2
+      frequency_penalty: 2
+      n: 3
+      logit_bias { key: 9 value: -1 }
+      logit_bias { key: 2 value: 1 }
+    }
+    stopping {
+      stop_strings: "x"
+      stop_token_ids: [ 7, 7, 3 ]
+      ignore_eos: true
+      include_stop_string: true
+    }
+    output { logprobs: 5 prompt_logprobs: 20 echo: true skip_special_tokens: false }
+    speculation { mode: SPECULATION_MODE_OFF proposers: "suffix" max_tree_nodes: 4 }
+    verification: VERIFICATION_RULE_KEYED_DRAW)pb"));
+  EXPECT_EQ(request.request_id, "r");
+  EXPECT_EQ(request.tenant, "t");
+  EXPECT_EQ(request.priority, -3);
+  EXPECT_EQ(request.sampling.top_k, 4096);
+  EXPECT_FLOAT_EQ(request.sampling.min_p, 0.1f);
+  EXPECT_FLOAT_EQ(request.sampling.repetition_penalty, 1.1f);
+  EXPECT_EQ(request.sampling.presence_penalty, -2);
+  EXPECT_EQ(request.sampling.frequency_penalty, 2);
+  EXPECT_EQ(request.num_samples, 3);
+  ASSERT_EQ(request.logit_bias.size(), 2);
+  EXPECT_EQ(request.logit_bias[0].token_id, 2);
+  EXPECT_EQ(request.logit_bias[1].bias, -1);
+  EXPECT_EQ(request.stop.stop_strings, std::vector<std::string>{"x"});
+  EXPECT_EQ(request.stop.stop_token_ids, (std::vector<int32_t>{3, 7}));
+  EXPECT_TRUE(request.stop.ignore_eos);
+  EXPECT_TRUE(request.stop.include_stop_string);
+  EXPECT_EQ(request.output.num_logprobs, 5);
+  EXPECT_EQ(request.output.num_prompt_logprobs, 20);
+  EXPECT_TRUE(request.output.echo);
+  EXPECT_FALSE(request.output.skip_special_tokens);
+  EXPECT_FALSE(request.speculation.enabled);
+  EXPECT_EQ(request.speculation.proposers, std::vector<std::string>{"suffix"});
+  EXPECT_EQ(request.speculation.max_tree_nodes, 4);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

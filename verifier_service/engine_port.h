@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the client side needs of the engine, as functions: main binds them to an Engine, tests to a script.
+//
+// Threads: called from any. Errors: those of Engine's methods of the same names.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "verifier_service/queue_place.h"
+#include "verifier_service/request.h"
+
+namespace foretoken::verifier {
+
+struct EnginePort {
+  std::function<absl::StatusOr<QueuePlace>()> reserve;
+  std::function<absl::Status(QueuePlace, GenerationRequest)> submit;
+  std::function<bool(const std::string& request_id)> abort_by_id;
+  std::function<void(Ticket)> abort;
+};
+
+}  // namespace foretoken::verifier

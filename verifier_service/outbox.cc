@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/outbox.h"
+
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace foretoken::verifier {
+namespace {
+
+void CopyLogprob(const kernels::TokenLogprob& from, v1::TokenLogprob& to) {
+  to.set_token_id(static_cast<uint32_t>(from.token_id));
+  to.set_logprob(from.logprob);
+}
+
+void CopyLogprobs(const kernels::RowLogprobs& from, v1::PositionLogprobs& to) {
+  CopyLogprob(from.token, *to.mutable_token());
+  for (const kernels::TokenLogprob& top : from.top) CopyLogprob(top, *to.add_top());
+}
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case FinishReason::kAbort:
+      return v1::FINISH_REASON_ABORT;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+v1::Usage ToProto(const SampleCompletion& completion) {
+  v1::Usage usage;
+  usage.set_prompt_tokens(completion.num_prompt_tokens);
+  usage.set_cached_tokens(completion.num_cached_tokens);
+  usage.set_completion_tokens(completion.num_completion_tokens);
+  usage.set_steps(completion.num_steps);
+  for (const ProposerCount& count : completion.proposers) {
+    v1::ProposerUsage& proposer = *usage.add_proposers();
+    proposer.set_proposer(count.proposer);
+    proposer.set_proposed_tokens(count.num_proposed);
+    proposer.set_accepted_tokens(count.num_accepted);
+  }
+  return usage;
+}
+
+// Appends the delta to one that was not sent yet.
+void MergeDelta(const SampleOutput& output, v1::GenerateResponse& message) {
+  message.mutable_text()->append(output.text);
+  for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
+  for (const uint32_t end : output.text_ends) message.add_text_ends(end);
+  for (const bool speculated : output.speculated) message.add_speculated(speculated);
+  for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
+}
+
+}  // namespace
+
+Outbox::Outbox(OutboxOptions options) : options_(std::move(options)), pending_(options_.num_samples) {}
+
+v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
+  v1::GenerateResponse message;
+  message.set_request_id(options_.request_id);
+  message.set_sample_index(static_cast<uint32_t>(sample_index));
+  return message;
+}
+
+void Outbox::AddPrompt(const SampleOutput& output) {
+  v1::PromptOutput& prompt = *prompts_.emplace_back(NewMessage(output.sample_index)).mutable_prompt();
+  for (const int32_t id : output.prompt->token_ids) prompt.add_token_ids(static_cast<uint32_t>(id));
+  for (const kernels::RowLogprobs& logprobs : output.prompt->logprobs) CopyLogprobs(logprobs, *prompt.add_logprobs());
+  prompt.set_text(options_.prompt_text);
+}
+
+void Outbox::AddCompletion(const SampleCompletion& from, v1::GenerateResponse& message) {
+  v1::Completion& completion = *message.mutable_completion();
+  completion.set_finish_reason(ToProto(from.finish_reason));
+  if (from.matched_stop_string) completion.set_matched_stop_string(*from.matched_stop_string);
+  if (from.matched_stop_token_id) completion.set_matched_stop_token_id(*from.matched_stop_token_id);
+  *completion.mutable_usage() = ToProto(from);
+  completion.set_seed(options_.seed);
+  completion.set_numerics_fingerprint(options_.numerics_fingerprint);
+  ++num_completed_;
+}
+
+void Outbox::Add(SampleOutput output) {
+  if (!error_.ok() || num_completed_ == options_.num_samples) return;
+  FT_CHECK(output.sample_index >= 0 && output.sample_index < options_.num_samples);
+  if (!output.error.ok()) {
+    error_ = std::move(output.error);
+    return;
+  }
+  if (output.prompt) AddPrompt(output);
+  if (output.text.empty() && output.token_ids.empty() && !output.completion) return;
+  std::optional<v1::GenerateResponse>& message = pending_[output.sample_index];
+  if (!message) message = NewMessage(output.sample_index);
+  MergeDelta(output, *message);
+  if (output.completion) AddCompletion(*output.completion, *message);
+}
+
+std::optional<v1::GenerateResponse> Outbox::Take() {
+  if (!prompts_.empty()) {
+    v1::GenerateResponse message = std::move(prompts_.front());
+    prompts_.pop_front();
+    return message;
+  }
+  for (int32_t i = 0; i < options_.num_samples; ++i) {
+    std::optional<v1::GenerateResponse>& message = pending_[next_sample_];
+    next_sample_ = (next_sample_ + 1) % options_.num_samples;
+    if (message) return std::exchange(message, std::nullopt);
+  }
+  return std::nullopt;
+}
+
+std::optional<absl::Status> Outbox::Result() const {
+  if (error_.ok() && num_completed_ < options_.num_samples) return std::nullopt;
+  if (!prompts_.empty()) return std::nullopt;
+  for (const auto& message : pending_) {
+    if (message) return std::nullopt;
+  }
+  return error_;
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one request still has to tell its client. A client that reads slowly gets fewer, larger messages: at most one
+// per sample waits, and news is merged into it. So an outbox never holds more than the output itself, and nobody waits
+// for anybody.
+//
+//   outbox.Add(std::move(output));                        // whenever the engine has news
+//   while (std::optional<v1::GenerateResponse> message = outbox.Take()) Write(*message);
+//   if (const std::optional<absl::Status> status = outbox.Result()) Finish(*status);
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "foretoken/v1/generation.pb.h"
+#include "verifier_service/request.h"
+
+namespace foretoken::verifier {
+
+struct OutboxOptions {
+  std::string request_id;
+  int32_t num_samples = 1;
+  uint64_t seed = 0;
+  std::string numerics_fingerprint;
+  std::string prompt_text;  // for the message with the prompt, where echo asked for it
+};
+
+class Outbox {
+ public:
+  explicit Outbox(OutboxOptions options);
+
+  // After an error has been added, or every sample's completion, more is ignored.
+  void Add(SampleOutput output);
+
+  // The next message. Prompts go first, then samples in turn.
+  std::optional<v1::GenerateResponse> Take();
+
+  // How the request ended, once that is known and everything is taken: OK after the completion of every sample.
+  std::optional<absl::Status> Result() const;
+
+ private:
+  v1::GenerateResponse NewMessage(int32_t sample_index) const;
+  void AddPrompt(const SampleOutput& output);
+  void AddCompletion(const SampleCompletion& completion, v1::GenerateResponse& message);
+
+  OutboxOptions options_;
+  std::deque<v1::GenerateResponse> prompts_;                  // at most one per sample
+  std::vector<std::optional<v1::GenerateResponse>> pending_;  // [num_samples]
+  int32_t next_sample_ = 0;                                   // whose turn it is
+  int32_t num_completed_ = 0;
+  absl::Status error_;
+};
+
+}  // namespace foretoken::verifier

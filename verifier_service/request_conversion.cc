@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/request_conversion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;  // of request_id and tenant
+constexpr uint32_t kMaxSamples = 64;
+constexpr int kMaxStopStrings = 16;
+constexpr size_t kMaxStopStringBytes = 256;
+constexpr uint32_t kMaxLogprobs = 20;
+constexpr uint32_t kMaxTreeNodes = 1024;
+
+template <typename... Parts>
+absl::Status Invalid(absl::string_view field, const Parts&... why) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", why...));
+}
+
+absl::Status CheckNumber(absl::string_view field, float value, bool in_range, absl::string_view expected) {
+  if (std::isfinite(value) && in_range) return absl::OkStatus();
+  return Invalid(field, "expected ", expected, ", got ", value);
+}
+
+absl::Status CheckAtMost(absl::string_view field, uint64_t value, uint64_t most) {
+  if (value <= most) return absl::OkStatus();
+  return Invalid(field, "expected at most ", most, ", got ", value);
+}
+
+absl::Status CheckTokenId(absl::string_view field, uint32_t id, const ServedModel& model) {
+  const bool known = id <= static_cast<uint32_t>(std::numeric_limits<int32_t>::max()) &&
+                     model.tokenizer->vocabulary().Find(static_cast<int32_t>(id)) != nullptr;
+  if (known) return absl::OkStatus();
+  return Invalid(field, "expected the id of a token, below ", model.vocabulary_size, ", got ", id);
+}
+
+absl::Status ConvertNames(const v1::GenerateRequest& request, const DrawBits& draw_bits, GenerationRequest& out) {
+  for (const auto& [field, value] : {std::pair("request_id", &request.request_id()), {"tenant", &request.tenant()}}) {
+    if (value->size() > kMaxNameBytes) {
+      return Invalid(field, "expected at most ", kMaxNameBytes, " bytes, got ", value->size());
+    }
+  }
+  out.request_id = request.request_id();
+  if (out.request_id.empty()) out.request_id = absl::StrFormat("%016x%016x", draw_bits(), draw_bits());
+  out.tenant = request.tenant();
+  out.priority = request.priority();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> PromptTokens(const v1::GenerateRequest& request, const ServedModel& model) {
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::kText: {
+      TextToEncode args = {.text = request.text(), .field = "text"};
+      if (request.has_add_special_tokens()) args.add_special_tokens = request.add_special_tokens();
+      args.parse_special_tokens = request.parse_special_tokens();
+      return EncodeText(args, model);
+    }
+    case v1::GenerateRequest::kTokens:
+      return CheckTokenIds(request.tokens().ids(), "tokens.ids", model);
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      return Invalid("prompt", "expected text or tokens, got neither");
+  }
+  return Invalid("prompt", "expected text or tokens");
+}
+
+absl::Status ConvertPrompt(const v1::GenerateRequest& request, const ServedModel& model, GenerationRequest& out) {
+  const char* field = request.has_tokens() ? "tokens.ids" : "text";
+  FT_ASSIGN_OR_RETURN(out.prompt, PromptTokens(request, model));
+  if (out.prompt.empty()) return Invalid(field, "expected a prompt of at least one token, got none");
+  if (request.has_truncate_prompt_tokens()) {
+    const size_t keep = request.truncate_prompt_tokens();
+    if (keep == 0) return Invalid("truncate_prompt_tokens", "expected at least 1, got 0");
+    if (out.prompt.size() > keep) out.prompt.erase(out.prompt.begin(), out.prompt.end() - keep);
+  }
+  const size_t most = model.max_context_tokens - 1;  // one is left to be generated
+  if (out.prompt.size() > most) {
+    return Invalid(field, "expected a prompt of at most ", most, " tokens, which leaves room for one in a context of ",
+                   model.max_context_tokens, "; got ", out.prompt.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConvertSampling(const v1::SamplingOptions& options, const ServedModel& model, const DrawBits& draw_bits,
+                             kernels::SamplingParams& out) {
+  out = model.default_sampling;
+  if (options.has_temperature()) out.temperature = options.temperature();
+  FT_RETURN_IF_ERROR(CheckNumber("sampling.temperature", out.temperature, out.temperature >= 0, "at least 0"));
+  if (options.has_top_k()) out.top_k = static_cast<int32_t>(std::min<uint32_t>(options.top_k(), model.vocabulary_size));
+  if (options.has_top_p()) out.top_p = options.top_p();
+  FT_RETURN_IF_ERROR(CheckNumber("sampling.top_p", out.top_p, out.top_p > 0 && out.top_p <= 1, "above 0, at most 1"));
+  if (options.has_min_p()) out.min_p = options.min_p();
+  FT_RETURN_IF_ERROR(CheckNumber("sampling.min_p", out.min_p, out.min_p >= 0 && out.min_p <= 1, "0 to 1"));
+  if (options.has_repetition_penalty()) out.repetition_penalty = options.repetition_penalty();
+  FT_RETURN_IF_ERROR(
+      CheckNumber("sampling.repetition_penalty", out.repetition_penalty, out.repetition_penalty > 0, "above 0"));
+  if (options.has_presence_penalty()) out.presence_penalty = options.presence_penalty();
+  FT_RETURN_IF_ERROR(
+      CheckNumber("sampling.presence_penalty", out.presence_penalty, std::abs(out.presence_penalty) <= 2, "-2 to 2"));
+  if (options.has_frequency_penalty()) out.frequency_penalty = options.frequency_penalty();
+  FT_RETURN_IF_ERROR(CheckNumber("sampling.frequency_penalty", out.frequency_penalty,
+                                 std::abs(out.frequency_penalty) <= 2, "-2 to 2"));
+  out.seed = options.has_seed() ? options.seed() : draw_bits();
+  return absl::OkStatus();
+}
+
+absl::Status ConvertSamples(const v1::SamplingOptions& options, const ServedModel& model, GenerationRequest& out) {
+  if (options.has_n()) {
+    if (options.n() == 0) return Invalid("sampling.n", "expected 1 to ", kMaxSamples, ", got 0");
+    FT_RETURN_IF_ERROR(CheckAtMost("sampling.n", options.n(), kMaxSamples));
+    out.num_samples = static_cast<int32_t>(options.n());
+  }
+  for (const auto& [id, bias] : options.logit_bias()) {
+    const std::string field = absl::StrCat("sampling.logit_bias[", id, "]");
+    FT_RETURN_IF_ERROR(CheckTokenId(field, id, model));
+    FT_RETURN_IF_ERROR(CheckNumber(field, bias, true, "a finite number"));
+    out.logit_bias.push_back({.token_id = static_cast<int32_t>(id), .bias = bias});
+  }
+  std::sort(out.logit_bias.begin(), out.logit_bias.end(),
+            [](const auto& a, const auto& b) { return a.token_id < b.token_id; });
+  return absl::OkStatus();
+}
+
+absl::Status ConvertLengths(const v1::StoppingOptions& options, int32_t room, StopConditions& out) {
+  if (options.has_max_tokens() && options.max_tokens() == 0) {
+    return Invalid("stopping.max_tokens", "expected at least 1, got 0");
+  }
+  if (options.has_max_tokens() && options.min_tokens() > options.max_tokens()) {
+    return Invalid("stopping.min_tokens", "expected at most stopping.max_tokens, ", options.max_tokens(), ", got ",
+                   options.min_tokens());
+  }
+  out.max_tokens = room;
+  if (options.has_max_tokens()) out.max_tokens = static_cast<int32_t>(std::min<uint32_t>(options.max_tokens(), room));
+  out.min_tokens = static_cast<int32_t>(std::min<uint32_t>(options.min_tokens(), out.max_tokens));
+  return absl::OkStatus();
+}
+
+absl::Status ConvertStopping(const v1::StoppingOptions& options, const ServedModel& model, GenerationRequest& out) {
+  const int32_t room = model.max_context_tokens - static_cast<int32_t>(out.prompt.size());
+  FT_RETURN_IF_ERROR(ConvertLengths(options, room, out.stop));
+  if (options.stop_strings_size() > kMaxStopStrings) {
+    return Invalid("stopping.stop_strings", "expected at most ", kMaxStopStrings, ", got ",
+                   options.stop_strings_size());
+  }
+  for (const std::string& text : options.stop_strings()) {
+    if (text.empty() || text.size() > kMaxStopStringBytes) {
+      return Invalid(absl::StrCat("stopping.stop_strings[", out.stop.stop_strings.size(), "]"), "expected 1 to ",
+                     kMaxStopStringBytes, " bytes, got ", text.size());
+    }
+    out.stop.stop_strings.push_back(text);
+  }
+  FT_ASSIGN_OR_RETURN(out.stop.stop_token_ids,
+                      CheckTokenIds(options.stop_token_ids(), "stopping.stop_token_ids", model));
+  std::vector<int32_t>& ids = out.stop.stop_token_ids;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  out.stop.ignore_eos = options.ignore_eos();
+  out.stop.include_stop_string = options.include_stop_string();
+  return absl::OkStatus();
+}
+
+absl::Status ConvertOutput(const v1::OutputOptions& options, OutputRequest& out) {
+  FT_RETURN_IF_ERROR(CheckAtMost("output.logprobs", options.logprobs(), kMaxLogprobs));
+  FT_RETURN_IF_ERROR(CheckAtMost("output.prompt_logprobs", options.prompt_logprobs(), kMaxLogprobs));
+  if (options.has_logprobs()) out.num_logprobs = static_cast<int32_t>(options.logprobs());
+  if (options.has_prompt_logprobs()) out.num_prompt_logprobs = static_cast<int32_t>(options.prompt_logprobs());
+  out.echo = options.echo();
+  if (options.has_skip_special_tokens()) out.skip_special_tokens = options.skip_special_tokens();
+  return absl::OkStatus();
+}
+
+absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const ServedModel& model,
+                                SpeculationRequest& out) {
+  switch (options.mode()) {
+    case v1::SPECULATION_MODE_UNSPECIFIED:
+    case v1::SPECULATION_MODE_AUTO:
+      break;
+    case v1::SPECULATION_MODE_OFF:
+      out.enabled = false;
+      break;
+    default:
+      return Invalid("speculation.mode", "expected a SpeculationMode, got ", options.mode());
+  }
+  for (const std::string& name : options.proposers()) {
+    if (std::find(model.proposers.begin(), model.proposers.end(), name) == model.proposers.end()) {
+      return Invalid(absl::StrCat("speculation.proposers[", out.proposers.size(), "]"), "expected one of {",
+                     absl::StrJoin(model.proposers, ", "), "}, got \"", name, "\"");
+    }
+    out.proposers.push_back(name);
+  }
+  if (options.has_max_tree_nodes()) {
+    FT_RETURN_IF_ERROR(CheckAtMost("speculation.max_tree_nodes", options.max_tree_nodes(), kMaxTreeNodes));
+    out.max_tree_nodes = static_cast<int32_t>(options.max_tree_nodes());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckVerification(v1::VerificationRule rule) {
+  if (rule == v1::VERIFICATION_RULE_UNSPECIFIED || rule == v1::VERIFICATION_RULE_KEYED_DRAW) return absl::OkStatus();
+  const std::string got = v1::VerificationRule_IsValid(rule) ? v1::VerificationRule_Name(rule) : absl::StrCat(rule);
+  return Invalid("verification", "expected VERIFICATION_RULE_KEYED_DRAW, the rule that this server has, got ", got);
+}
+
+}  // namespace
+
+absl::Status CheckModelName(const std::string& requested, const ServedModel& model) {
+  if (requested.empty() || requested == model.name) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("model: expected \"", model.name, "\", got \"", requested, "\""));
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model) {
+  if (args.text.size() > model.max_prompt_bytes) {
+    return Invalid(args.field, "expected at most ", model.max_prompt_bytes, " bytes, got ", args.text.size());
+  }
+  absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(
+      args.text, {.add_special_tokens = args.add_special_tokens, .parse_special = args.parse_special_tokens});
+  // Whatever the tokenizer does not like is about this text, and the same text will never do.
+  if (!ids.ok()) return Invalid(args.field, ids.status().message());
+  return ids;
+}
+
+absl::StatusOr<std::vector<int32_t>> CheckTokenIds(const RepeatedIds& ids, absl::string_view field,
+                                                   const ServedModel& model) {
+  for (int i = 0; i < ids.size(); ++i) {
+    if (model.tokenizer->vocabulary().Find(static_cast<int32_t>(ids[i])) == nullptr) {
+      return CheckTokenId(absl::StrCat(field, "[", i, "]"), ids[i], model);
+    }
+  }
+  return std::vector<int32_t>(ids.begin(), ids.end());
+}
+
+absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& request, const ServedModel& model,
+                                                 const DrawBits& draw_bits) {
+  GenerationRequest out;
+  FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
+  FT_RETURN_IF_ERROR(CheckVerification(request.verification()));
+  FT_RETURN_IF_ERROR(ConvertNames(request, draw_bits, out));
+  FT_RETURN_IF_ERROR(ConvertSampling(request.sampling(), model, draw_bits, out.sampling));
+  FT_RETURN_IF_ERROR(ConvertSamples(request.sampling(), model, out));
+  FT_RETURN_IF_ERROR(ConvertOutput(request.output(), out.output));
+  FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), model, out.speculation));
+  FT_RETURN_IF_ERROR(ConvertPrompt(request, model, out));  // the costly one, after all that is cheap
+  FT_RETURN_IF_ERROR(ConvertStopping(request.stopping(), model, out));
+  return out;
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/service_metrics.h"
+
+#include "prometheus/client_metric.h"
+#include "prometheus/metric_type.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+const prometheus::Histogram::BucketBoundaries kFirstTokenSeconds = {.001, .005, .01, .02, .04, .06, .08, .1, .25,
+                                                                    .5,   .75,  1,   2.5, 5,   7.5, 10,  30, 60};
+// Finer than the usual ones: with speculation several tokens share a step of a few milliseconds.
+const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
+                                                                    .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
+
+prometheus::Histogram& MakeHistogram(prometheus::Registry& registry, const char* name, const char* help,
+                                     const prometheus::Histogram::BucketBoundaries& buckets) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
+}
+
+void SetValue(MetricType type, double value, prometheus::ClientMetric* metric) {
+  if (type == MetricType::Counter) {
+    metric->counter.value = value;
+  } else {
+    metric->gauge.value = value;
+  }
+}
+
+MetricFamily Family(MetricType type, const char* name, const char* help) {
+  MetricFamily family;
+  family.type = type;
+  family.name = name;
+  family.help = help;
+  return family;
+}
+
+MetricFamily Single(MetricType type, const char* name, const char* help, double value) {
+  MetricFamily family = Family(type, name, help);
+  SetValue(type, value, &family.metric.emplace_back());
+  return family;
+}
+
+void AddOfProposer(const std::string& proposer, double value, MetricFamily* family) {
+  prometheus::ClientMetric& metric = family->metric.emplace_back();
+  metric.label.push_back({.name = "proposer", .value = proposer});
+  SetValue(family->type, value, &metric);
+}
+
+}  // namespace
+
+CallMetrics::CallMetrics(prometheus::Registry& registry)
+    : first_token_(MakeHistogram(registry, "foretoken_time_to_first_token_seconds",
+                                 "From a request's arrival to its first token.", kFirstTokenSeconds)),
+      inter_token_(MakeHistogram(registry, "foretoken_inter_token_seconds",
+                                 "Time per token after the first; tokens of one step share its time.",
+                                 kInterTokenSeconds)),
+      calls_(prometheus::BuildCounter()
+                 .Name("foretoken_generate_calls_total")
+                 .Help("Generate calls that have ended, by gRPC status.")
+                 .Register(registry)) {}
+
+void CallMetrics::ObserveTokens(double seconds, size_t num_tokens) {
+  for (size_t i = 0; i < num_tokens; ++i) inter_token_.Observe(seconds / static_cast<double>(num_tokens));
+}
+
+void CallMetrics::CountCall(absl::StatusCode code) {
+  calls_.Add({{"code", absl::StatusCodeToString(code)}}).Increment();
+}
+
+std::vector<MetricFamily> EngineCollector::Collect() const {
+  const EngineStats stats = stats_();
+  const auto gauge = [](const char* name, const char* help, double value) {
+    return Single(MetricType::Gauge, name, help, value);
+  };
+  const auto counter = [](const char* name, const char* help, uint64_t value) {
+    return Single(MetricType::Counter, name, help, static_cast<double>(value));
+  };
+  std::vector<MetricFamily> families = {
+      gauge("foretoken_requests_queued", "Requests that wait, those being encoded included.", stats.num_queued),
+      gauge("foretoken_samples_running", "Samples in the batch.", stats.num_running),
+      gauge("foretoken_kv_blocks", "K/V blocks.", stats.num_blocks),
+      gauge("foretoken_kv_blocks_free", "K/V blocks that hold nothing.", stats.num_free_blocks),
+      gauge("foretoken_kv_blocks_cached", "K/V blocks that nobody holds, kept for their prefix.",
+            stats.num_cached_blocks),
+      counter("foretoken_steps_total", "Forward passes.", stats.num_steps),
+      counter("foretoken_rows_total", "Rows of all forward passes.", stats.num_rows),
+      counter("foretoken_prompt_tokens_total", "Prompt tokens computed.", stats.num_prompt_tokens),
+      counter("foretoken_cached_tokens_total", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens),
+      counter("foretoken_generated_tokens_total", "Tokens generated.", stats.num_generated_tokens),
+      counter("foretoken_preemptions_total", "Samples put back to wait for K/V blocks.", stats.num_preemptions)};
+  MetricFamily proposed = Family(MetricType::Counter, "foretoken_proposed_tokens_total", "Tree nodes verified.");
+  MetricFamily accepted =
+      Family(MetricType::Counter, "foretoken_accepted_tokens_total", "Verified nodes on an accepted path.");
+  for (const ProposerCount& count : stats.proposers) {
+    AddOfProposer(count.proposer, static_cast<double>(count.num_proposed), &proposed);
+    AddOfProposer(count.proposer, static_cast<double>(count.num_accepted), &accepted);
+  }
+  MetricFamily connected =
+      Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
+  for (const ProposerStatus& status : proposers_()) AddOfProposer(status.name, status.num_connected, &connected);
+  families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
+  return families;
+}
+
+}  // namespace foretoken::verifier

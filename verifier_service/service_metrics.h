@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Prometheus is told: the engine's counters, read when it asks, and what clients wait for.
+//
+// Units: seconds, tokens. Threads: any.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "prometheus/collectable.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/registry.h"
+#include "verifier_service/engine.h"
+
+namespace foretoken::verifier {
+
+// What calls observe.
+class CallMetrics {
+ public:
+  // The registry must outlive it.
+  explicit CallMetrics(prometheus::Registry& registry);
+
+  void ObserveFirstToken(double seconds) { first_token_.Observe(seconds); }
+  // `num_tokens` came together, `seconds` after those before.
+  void ObserveTokens(double seconds, size_t num_tokens);
+  void CountCall(absl::StatusCode code);
+
+ private:
+  prometheus::Histogram& first_token_;
+  prometheus::Histogram& inter_token_;
+  prometheus::Family<prometheus::Counter>& calls_;
+};
+
+// The engine's counters and gauges, and the proposers' connections, at the time of a scrape.
+class EngineCollector : public prometheus::Collectable {
+ public:
+  EngineCollector(std::function<EngineStats()> stats, std::function<std::vector<ProposerStatus>()> proposers)
+      : stats_(std::move(stats)), proposers_(std::move(proposers)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  std::function<EngineStats()> stats_;
+  std::function<std::vector<ProposerStatus>()> proposers_;
+};
+
+}  // namespace foretoken::verifier

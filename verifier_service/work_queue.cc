@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/work_queue.h"
+
+#include <utility>
+
+namespace foretoken::verifier {
+
+WorkQueue::WorkQueue(int num_threads) {
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+WorkQueue::~WorkQueue() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkQueue::Push(absl::AnyInvocable<void()> work) {
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back(std::move(work));
+}
+
+void WorkQueue::Run() {
+  for (;;) {
+    absl::AnyInvocable<void()> work;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &WorkQueue::Ready));
+      if (queue_.empty()) return;
+      work = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    work();
+  }
+}
+
+}  // namespace foretoken::verifier
