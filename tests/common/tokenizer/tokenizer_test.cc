@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/tokenizer/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/tokenizer/tokenizer_file.h"
