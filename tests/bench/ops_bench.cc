@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/accept_trees.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/pages.h"
 #include "tests/bench/machine_rates.h"
 
 namespace foretoken::kernels::cpu {
@@ -32,10 +33,11 @@ void BM_Attention(benchmark::State& state) {
   const bool is_tree = state.range(2) != 0;
   const int32_t num_blocks = (context + num_rows) / kKvBlockSize + 1;
   KvCacheView kv{.num_layers = kLayers, .num_blocks = num_blocks, .num_kv_heads = kKvHeads, .head_dim = kHeadDim};
-  std::vector<uint16_t> cache(kv.num_bytes() / 2);
-  std::mt19937 engine(2);
-  for (uint16_t& element : cache) element = Bf16FromFloat(static_cast<float>(engine()) * 0x1p-32f - 0.5f);
+  const Pages cache(kv.num_bytes());  // huge pages, as the backend's
   kv.data = cache.data();
+  const std::span elements(static_cast<uint16_t*>(kv.data), kv.num_bytes() / 2);
+  std::minstd_rand engine(2);
+  for (uint16_t& element : elements) element = Bf16FromFloat(static_cast<float>(engine()) * 0x1p-31f - 0.5f);
   std::vector<int32_t> positions, chain_lens, ancestor_begins = {0}, ancestor_slots, blocks(num_blocks);
   std::iota(blocks.begin(), blocks.end(), 0);
   double num_keys = 0;
