@@ -354,4 +354,6 @@ const std::vector<ProtoRule>& ProtoRules() {
   return *kRules;
 }
 
+void PrintTo(const ProtoRule& rule, std::ostream* out) { *out << rule.name; }
+
 }  // namespace foretoken::testing

@@ -9,6 +9,7 @@
 #include <google/protobuf/descriptor.pb.h>
 
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,8 @@ struct ProtoRule {
 };
 
 const std::vector<ProtoRule>& ProtoRules();
+
+// How GoogleTest names a rule.
+void PrintTo(const ProtoRule& rule, std::ostream* out);
 
 }  // namespace foretoken::testing
