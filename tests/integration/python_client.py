@@ -67,6 +67,7 @@ def stream(stub, pb2, arguments):
         expect(completion is None, "a message came after the completion")
         expect(response.request_id, "a message lacks its request_id")
         expect(len(response.speculated) == len(response.token_ids), "speculated is not as long as token_ids")
+        expect(len(response.text_ends) == len(response.token_ids), "text_ends is not as long as token_ids")
         text += response.text
         token_ids += response.token_ids
         speculated += response.speculated
