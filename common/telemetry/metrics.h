@@ -15,6 +15,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "prometheus/collectable.h"
 #include "prometheus/counter.h"
 #include "prometheus/exposer.h"
 #include "prometheus/gauge.h"
@@ -47,6 +48,8 @@ class MetricsServer {
  public:
   // `address` is HOST:PORT; port 0 takes a free one. Errors: UNAVAILABLE with the address.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address, const Metrics& metrics);
+  // Shows what this collects too, as long as it lives.
+  void Add(const std::weak_ptr<prometheus::Collectable>& collectable) { exposer_->RegisterCollectable(collectable); }
   int port() const { return port_; }
 
  private:

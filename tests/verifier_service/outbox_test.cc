@@ -43,6 +43,19 @@ TEST(Outbox, MergesWhatWaitsIntoOneMessage) {
   EXPECT_FALSE(outbox.Take());
 }
 
+TEST(Outbox, MessagesStaySmallEnoughForEveryClient) {
+  Outbox outbox({.request_id = "r"});
+  const std::string text(100'000, 'x');
+  for (int i = 0; i < 50; ++i) outbox.Add(Tokens(0, text, {1}, {100'000}));
+  size_t num_bytes = 0;
+  while (const std::optional<v1::GenerateResponse> message = outbox.Take()) {
+    EXPECT_LE(message->ByteSizeLong(), 1 << 20);
+    EXPECT_EQ(message->text_ends(0), 100'000);
+    num_bytes += message->text().size();
+  }
+  EXPECT_EQ(num_bytes, 50 * text.size());
+}
+
 TEST(Outbox, SamplesTakeTurns) {
   Outbox outbox({.num_samples = 2});
   outbox.Add(Tokens(0, "a", {1}, {1}));
