@@ -2,7 +2,6 @@
 #include "proposer_service/ngram_index.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/check.h"
 
@@ -17,6 +16,14 @@ constexpr int32_t kLinksPerOccurrence = 2;
 uint64_t Extend(uint64_t hash, int32_t token_id) {
   hash = (hash ^ static_cast<uint32_t>(token_id)) * 0x9E3779B97F4A7C15ull;
   return hash ^ (hash >> 29);
+}
+
+// Most n-grams are too short for a call of memcmp to pay.
+bool SameTokens(const int32_t* a, const int32_t* b, int32_t length) {
+  for (int32_t i = 0; i < length; ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -69,7 +76,7 @@ int32_t NgramIndex::Find(std::span<const int32_t> tail, int32_t length, std::spa
   int32_t links_left = kLinksPerOccurrence * static_cast<int32_t>(found.size());
   uint32_t next = latest_[Slot(length, hash)];
   for (; next != 0 && links_left > 0 && num_found < found.size(); --links_left) {
-    if (next < tokens_.size() && std::memcmp(&tokens_[next - length], ngram, length * sizeof(int32_t)) == 0) {
+    if (next < tokens_.size() && SameTokens(&tokens_[next - length], ngram, length)) {
       found[num_found++] = static_cast<TokenIndex>(next);
     }
     next = previous_[static_cast<size_t>(next - 1) * num_lengths_ + (length - min_length_)];

@@ -73,99 +73,124 @@ std::span<const int32_t> Tail(std::span<const int32_t> tokens) {
   return tokens.last(std::min<size_t>(tokens.size(), NgramMatch::kMaxLength));
 }
 
-// A node that may join the tree.
-struct Candidate {
-  float path_chance = 0;
-  float chance = 0;
-  int32_t parent = kRootParent;
-  int32_t token_id = 0;
-  NgramMatch match = {};  // behind the token; empty where the match that suggested it ends with the sequence
-};
-
 // Grows one tree, best path chance first.
 class TreeGrower {
  public:
-  TreeGrower(const NgramIndex& index, const MatchConfidence& confidence) : index_(index), confidence_(confidence) {}
+  TreeGrower(const NgramIndex& index, const MatchConfidence& confidence, int32_t node_budget)
+      : index_(index), confidence_(confidence), node_budget_(node_budget) {
+    tree_.position = index.tokens().size();
+    tree_.token_ids.reserve(node_budget);
+    tree_.parents.reserve(node_budget);
+    tree_.chances.reserve(node_budget);
+    frontier_.reserve(node_budget + 1);
+  }
 
-  TokenTree Grow(const NgramMatch& root_match, int32_t node_budget) {
-    tree_.position = index_.tokens().size();
-    Expand(kRootParent, 1, root_match);
-    while (!heap_.empty() && tree_.num_nodes() < node_budget) {
-      std::pop_heap(heap_.begin(), heap_.end());
-      const Candidate best = candidates_[heap_.back().candidate_idx];
-      heap_.pop_back();
+  TokenTree Grow(const NgramMatch& root_match) {
+    if (node_budget_ == 0) return std::move(tree_);
+    Expand({.node_idx = kRootParent, .path_chance = 1}, root_match);
+    while (!frontier_.empty()) {
+      const Candidate best = frontier_.back();
+      frontier_.pop_back();
       tree_.token_ids.push_back(best.token_id);
       tree_.parents.push_back(best.parent);
       tree_.chances.push_back(best.chance);
-      if (tree_.num_nodes() < node_budget) Expand(tree_.num_nodes() - 1, best.path_chance, best.match);
+      if (tree_.num_nodes() == node_budget_) break;
+      Expand({.node_idx = tree_.num_nodes() - 1, .path_chance = best.path_chance},
+             Advance(matches_[best.match_idx], index_.tokens(), best.token_id));
     }
     return std::move(tree_);
   }
 
  private:
-  struct HeapEntry {
+  // A node that may join the tree.
+  struct Candidate {
     float path_chance = 0;
-    int32_t candidate_idx = 0;
-    // Equal chances: whoever came first, so that the tree is a function of the tokens.
-    bool operator<(const HeapEntry& other) const {
-      return path_chance != other.path_chance ? path_chance < other.path_chance : candidate_idx > other.candidate_idx;
-    }
+    float chance = 0;
+    int32_t parent = kRootParent;
+    int32_t token_id = 0;
+    int32_t match_idx = 0;  // of matches_, the one that suggested it
+  };
+
+  // A node whose children are being looked for.
+  struct Expansion {
+    int32_t node_idx = kRootParent;
+    float path_chance = 1;
+    float chance_left = 1;  // that no child found so far is the next token
+    int32_t num_children = 0;
+    std::array<int32_t, kMaxChildren> children = {};
   };
 
   // Makes a node's children candidates: what follows its match, then what follows shorter ones.
-  void Expand(int32_t node_idx, float path_chance, const NgramMatch& match) {
-    const size_t first_child = candidates_.size();
-    float chance_left = 1;
+  void Expand(Expansion node, const NgramMatch& match) {
     std::array<int32_t, NgramMatch::kMaxLength> tail_buffer;
     std::span<const int32_t> tail;
-    NgramMatch shorter = match;
-    if (match.num_occurrences == 0) {
-      tail = TailOf(node_idx, tail_buffer);
-      shorter = LongestMatch(index_, tail);
-      if (shorter.num_occurrences == 0) return;
+    if (match.num_occurrences > 0) {
+      matches_.push_back(match);
+    } else {
+      tail = TailOf(node.node_idx, tail_buffer);
+      matches_.push_back(LongestMatch(index_, tail));
+      if (matches_.back().num_occurrences == 0) return;
     }
-    AddChildren(node_idx, path_chance, chance_left, shorter, first_child);
-    for (int32_t length = std::min(shorter.length - 1, index_.max_length()); length >= index_.min_length(); --length) {
-      if (path_chance * chance_left * confidence_.Estimate(length) < kMinPathChance) break;
-      if (candidates_.size() - first_child >= kMaxChildren) break;
-      if (tail.empty()) tail = TailOf(node_idx, tail_buffer);
+    AddChildren(node);
+    // Half as long at a time: most matches in between have the same continuations.
+    while (matches_.back().length > index_.min_length()) {
+      const int32_t length = std::clamp((matches_.back().length + 1) / 2, index_.min_length(), index_.max_length());
+      if (node.path_chance * node.chance_left * confidence_.Estimate(length) <= WorthAdding()) break;
+      if (node.num_children == kMaxChildren) break;
+      if (tail.empty()) tail = TailOf(node.node_idx, tail_buffer);
+      NgramMatch& shorter = matches_.emplace_back();
       shorter.length = length;
       shorter.num_occurrences = index_.Find(tail, length, shorter.next);
-      AddChildren(node_idx, path_chance, chance_left, shorter, first_child);
+      AddChildren(node);
     }
   }
 
-  // Adds the continuations that are not among the node's children yet, and takes their chance from what is left.
-  void AddChildren(int32_t node_idx, float path_chance, float& chance_left, const NgramMatch& match,
-                   size_t first_child) {
-    const std::span<const int32_t> tokens = index_.tokens();
-    const size_t first_new = candidates_.size();
+  // Makes candidates of the last match's continuations that are not among the node's children yet.
+  void AddChildren(Expansion& node) {
+    const NgramMatch& match = matches_.back();
+    const int32_t first_new = node.num_children;
+    std::array<float, kMaxChildren> weights;
     float weight = 1;
     float sum = 0;
     for (int32_t i = 0; i < match.num_occurrences; ++i, weight *= kRecency) {
-      const int32_t token_id = tokens[match.next[i]];
-      size_t child = first_child;
-      while (child < candidates_.size() && candidates_[child].token_id != token_id) ++child;
+      const int32_t token_id = index_.tokens()[match.next[i]];
+      int32_t child = 0;
+      while (child < node.num_children && node.children[child] != token_id) ++child;
       if (child < first_new) continue;
       sum += weight;
-      if (child < candidates_.size()) {
-        candidates_[child].chance += weight;
-      } else if (child - first_child < kMaxChildren) {
-        candidates_.push_back({.chance = weight, .parent = node_idx, .token_id = token_id});
+      if (child < node.num_children) {
+        weights[child] += weight;
+      } else if (child < kMaxChildren) {
+        weights[child] = weight;
+        node.children[node.num_children++] = token_id;
       }
     }
     if (sum == 0) return;
     const float confidence = confidence_.Estimate(match.length);
-    for (size_t child = first_new; child < candidates_.size(); ++child) {
-      Candidate& candidate = candidates_[child];
-      candidate.chance = std::min(kMaxChance, chance_left * confidence * candidate.chance / sum);
-      candidate.path_chance = path_chance * candidate.chance;
-      if (candidate.path_chance < kMinPathChance) continue;
-      candidate.match = Advance(match, tokens, candidate.token_id);
-      heap_.push_back({candidate.path_chance, static_cast<int32_t>(child)});
-      std::push_heap(heap_.begin(), heap_.end());
+    for (int32_t child = first_new; child < node.num_children; ++child) {
+      const float chance = std::min(kMaxChance, node.chance_left * confidence * weights[child] / sum);
+      Offer({.path_chance = node.path_chance * chance,
+             .chance = chance,
+             .parent = node.node_idx,
+             .token_id = node.children[child],
+             .match_idx = static_cast<int32_t>(matches_.size()) - 1});
     }
-    chance_left *= 1 - confidence;
+    node.chance_left *= 1 - confidence;
+  }
+
+  // Only candidates of a larger path chance can still join the tree.
+  float WorthAdding() const {
+    const int32_t nodes_left = node_budget_ - tree_.num_nodes();
+    return frontier_.size() < nodes_left ? kMinPathChance : frontier_[frontier_.size() - nodes_left].path_chance;
+  }
+
+  void Offer(const Candidate& candidate) {
+    if (candidate.path_chance <= WorthAdding()) return;
+    // Behind larger ones in taking order, and behind equal ones that came first.
+    const auto place =
+        std::lower_bound(frontier_.begin(), frontier_.end(), candidate.path_chance,
+                         [](const Candidate& c, float path_chance) { return c.path_chance < path_chance; });
+    frontier_.insert(place, candidate);
   }
 
   // The last tokens of the sequence followed by the path to a node.
@@ -181,30 +206,34 @@ class TreeGrower {
 
   const NgramIndex& index_;
   const MatchConfidence& confidence_;
+  const int32_t node_budget_;
   TokenTree tree_;
-  std::vector<Candidate> candidates_;
-  std::vector<HeapEntry> heap_;
+  std::vector<NgramMatch> matches_;
+  std::vector<Candidate> frontier_;  // ascending path chance: the next node stands last
 };
 
 }  // namespace
 
-void MatchConfidence::Record(int32_t length, bool found) {
-  Trials& trials = trials_[Bucket(length)];
-  if (trials.num_trials >= kMemoryTrials) {
-    trials.num_trials /= 2;
-    trials.num_found /= 2;
+MatchConfidence::MatchConfidence() {
+  for (int32_t length = NgramMatch::kMaxLength; length >= 1; --length) {
+    Bucket& bucket = buckets_[BucketOf(length)];
+    const float odds = kPriorOddsPerToken * length;
+    bucket.prior = bucket.estimate = odds / (1 + odds);
   }
-  trials.num_trials += 1;
-  trials.num_found += found;
 }
 
-float MatchConfidence::Estimate(int32_t length) const {
-  const Trials& trials = trials_[Bucket(length)];
-  const float odds = kPriorOddsPerToken * length;
-  return (trials.num_found + kPriorTrials * odds / (1 + odds)) / (trials.num_trials + kPriorTrials);
+void MatchConfidence::Record(int32_t length, bool found) {
+  Bucket& bucket = buckets_[BucketOf(length)];
+  if (bucket.num_trials >= kMemoryTrials) {
+    bucket.num_trials /= 2;
+    bucket.num_found /= 2;
+  }
+  bucket.num_trials += 1;
+  bucket.num_found += found;
+  bucket.estimate = (bucket.num_found + kPriorTrials * bucket.prior) / (bucket.num_trials + kPriorTrials);
 }
 
-int32_t MatchConfidence::Bucket(int32_t length) {
+int32_t MatchConfidence::BucketOf(int32_t length) {
   if (length <= 8) return length - 1;
   return std::min<int32_t>(kNumBuckets - 1, 4 + std::bit_width(static_cast<uint32_t>(length)));
 }
@@ -224,7 +253,7 @@ void NgramSession::Append(std::span<const int32_t> token_ids) {
 }
 
 TokenTree NgramSession::Propose(int32_t node_budget) const {
-  return TreeGrower(index_, confidence_).Grow(match_, node_budget);
+  return TreeGrower(index_, confidence_, node_budget).Grow(match_);
 }
 
 }  // namespace foretoken::proposer

@@ -25,18 +25,22 @@ struct NgramMatch {
 // How often the next token was among a match's continuations, by the match's length.
 class MatchConfidence {
  public:
+  MatchConfidence();
   void Record(int32_t length, bool found);
-  // In (0, 1).
-  float Estimate(int32_t length) const;
+  // In (0, 1); length is at least 1.
+  float Estimate(int32_t length) const { return buckets_[BucketOf(length)].estimate; }
 
  private:
-  struct Trials {
+  static constexpr int32_t kNumBuckets = 11;  // lengths 1 to 8, below 16, below 32, longer
+  struct Bucket {
     float num_trials = 0;
     float num_found = 0;
+    float prior = 0;  // of the shortest length in the bucket
+    float estimate = 0;
   };
-  static constexpr int32_t kNumBuckets = 11;  // lengths 1 to 8, below 16, below 32, longer
-  static int32_t Bucket(int32_t length);
-  std::array<Trials, kNumBuckets> trials_;
+  static int32_t BucketOf(int32_t length);
+
+  std::array<Bucket, kNumBuckets> buckets_;
 };
 
 class NgramSession : public Session {

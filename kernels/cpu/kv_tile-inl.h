@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/simd-inl.h"
@@ -134,6 +135,14 @@ inline HWY_ATTR void LoadBlock(KvTile& tile, int32_t block, size_t column) {
   tile.loaded |= kMask << column;
 }
 
+// Asks for a block of this head ahead of its use: blocks lie anywhere, so the hardware cannot foresee the next one.
+inline void PrefetchBlock(const KvTile& tile, int32_t block) {
+  constexpr size_t kLine = 64 / sizeof(uint16_t);
+  const size_t offset = HeadOffset(tile, block);
+  for (size_t i = 0; i < kKvBlockSize * tile.head_dim; i += kLine) hwy::Prefetch(tile.cache_keys + offset + i);
+  for (size_t i = 0; i < kKvBlockSize * tile.head_dim; i += kLine) hwy::Prefetch(tile.cache_values + offset + i);
+}
+
 // Makes the tile that starts at position `tile_begin` hold what the row sees of it: positions [begin, end).
 struct RowKeys {
   const int32_t* block_table = nullptr;
@@ -143,6 +152,8 @@ struct RowKeys {
 inline HWY_ATTR void LoadForRow(KvTile& tile, const RowKeys& row, int32_t tile_begin, int32_t begin, int32_t end) {
   const int32_t chain_end = std::min(end, row.chain_len);
   for (int32_t block = begin / kKvBlockSize; block * kKvBlockSize < chain_end; ++block) {
+    const int32_t ahead = block + kAttentionTile / kKvBlockSize;
+    if (ahead * kKvBlockSize < row.chain_len) PrefetchBlock(tile, row.block_table[ahead]);
     LoadBlock(tile, row.block_table[block], block * kKvBlockSize - tile_begin);
   }
   for (int32_t position = std::max(begin, row.chain_len); position < end; ++position) {

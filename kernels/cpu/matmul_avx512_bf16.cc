@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile keeps rows x panels accumulators of 16 outputs in registers. A step takes one pair of inputs: a 64-byte load
 // of each panel, and for every row its pair, broadcast from x packed as [pairs][rows][2]. vdpbf16ps has a latency of
-// about 6 cycles at one a cycle, so 8 and more accumulators keep it busy; few rows take more panels for that.
+// about 6 cycles at one a cycle, so 8 and more accumulators keep it busy.
+//
+// Up to 5 rows leave it idle most of the time: memory is what counts, and one plain stream, which the processor's own
+// prefetchers follow best, beats anything cleverer. From 6 rows on the reorder buffer fills with arithmetic before it
+// reaches the next lines, so they are asked for by hand, some 40 ahead.
 #include "kernels/cpu/matmul_avx512_bf16.h"
 
 #if defined(__x86_64__)
@@ -21,29 +25,36 @@ namespace {
 
 constexpr int kMaxRows = 16;
 constexpr int kPairBytes = 2 * kPanelWidth * sizeof(uint16_t);  // of a panel: one cache line
-constexpr int kPrefetchLines = 24;
 
-constexpr int NumPanels(int64_t num_rows) {
-  if (num_rows <= 6) return 4;
-  if (num_rows <= 14) return 2;
-  return 1;
-}
+constexpr int NumPanels(int64_t num_rows) { return num_rows >= 6 && num_rows <= 14 ? 2 : 1; }
+constexpr int NumPrefetchPairs(int num_rows) { return num_rows >= 6 ? 40 : 0; }
 
 template <int kRows, int kPanels>
-void MultiplyPanels(const uint32_t* x, const char* panels, int64_t num_pairs, float* sums, int64_t sums_stride) {
+void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
+  constexpr int64_t kAhead = NumPrefetchPairs(kRows);
+  const auto* x = static_cast<const uint32_t*>(tile.x);
+  const int64_t num_pairs = tile.padded_num_inputs / 2;
+  const int64_t end = tile.end_input / 2;
   const int64_t panel_bytes = num_pairs * kPairBytes;
+  const char* panels = reinterpret_cast<const char*>(tile.panels) + first_panel * panel_bytes;
+  float* sums = tile.sums + first_panel * kPanelWidth;
+  const bool resumes = tile.first_input != 0;
   __m512 acc[kRows][kPanels];
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-    for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_setzero_ps();
+    for (int p = 0; p < kPanels; ++p) {
+      acc[r][p] = resumes ? _mm512_load_ps(sums + r * tile.sums_stride + p * kPanelWidth) : _mm512_setzero_ps();
+    }
   }
-  for (int64_t k = 0; k < num_pairs; ++k) {
+  for (int64_t k = tile.first_input / 2; k < end; ++k) {
+    // The last steps look into the panel that will take this one's place.
+    const int64_t ahead_bytes = kAhead * kPairBytes + (k < num_pairs - kAhead ? 0 : (kPanels - 1) * panel_bytes);
     __m512bh weights[kPanels];
 #pragma GCC unroll 32
     for (int p = 0; p < kPanels; ++p) {
       const char* line = panels + p * panel_bytes + k * kPairBytes;
-      _mm_prefetch(line + kPrefetchLines * kPairBytes, _MM_HINT_T0);
+      if constexpr (kAhead != 0) _mm_prefetch(line + ahead_bytes, _MM_HINT_T0);
       weights[p] = (__m512bh)_mm512_load_si512(line);
     }
 #pragma GCC unroll 32
@@ -56,25 +67,16 @@ void MultiplyPanels(const uint32_t* x, const char* panels, int64_t num_pairs, fl
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-    for (int p = 0; p < kPanels; ++p) _mm512_store_ps(sums + r * sums_stride + p * kPanelWidth, acc[r][p]);
+    for (int p = 0; p < kPanels; ++p) _mm512_store_ps(sums + r * tile.sums_stride + p * kPanelWidth, acc[r][p]);
   }
 }
 
 template <int kRows>
 void MultiplyRows(const MatMulTile& tile) {
   constexpr int kPanels = NumPanels(kRows);
-  const auto* x = static_cast<const uint32_t*>(tile.x);
-  const auto* panels = reinterpret_cast<const char*>(tile.panels);
-  const int64_t num_pairs = tile.padded_num_inputs / 2;
-  const int64_t stride = tile.num_panels * kPanelWidth;
   int64_t p = 0;
-  for (; p + kPanels <= tile.num_panels; p += kPanels) {
-    MultiplyPanels<kRows, kPanels>(x, panels + p * num_pairs * kPairBytes, num_pairs, tile.sums + p * kPanelWidth,
-                                   stride);
-  }
-  for (; p < tile.num_panels; ++p) {
-    MultiplyPanels<kRows, 1>(x, panels + p * num_pairs * kPairBytes, num_pairs, tile.sums + p * kPanelWidth, stride);
-  }
+  for (; p + kPanels <= tile.num_panels; p += kPanels) MultiplyPanels<kRows, kPanels>(tile, p);
+  for (; p < tile.num_panels; ++p) MultiplyPanels<kRows, 1>(tile, p);
 }
 
 template <int... kRowsLessOne>

@@ -27,26 +27,34 @@ inline constexpr int kLanes = HWY_MIN(HWY_LANES(float), kPanelWidth);
 inline constexpr int kVectors = kPanelWidth / kLanes;  // of a panel
 // Accumulators that leave room for a vector of weights, widened twice, and one of x.
 inline constexpr int kMaxAccumulators = HWY_TARGET <= HWY_AVX3 ? 24 : 12;
+inline constexpr int kMaxPanels = 4;
 inline constexpr int kMaxRows = HWY_MAX(kMaxAccumulators / 2 / kVectors, 1);
 
 constexpr int NumPanels(int64_t num_rows) {
-  return static_cast<int>(HWY_MAX(HWY_MIN(kMaxAccumulators / (kVectors * num_rows), kMaxTilePanels), 1));
+  return static_cast<int>(HWY_MAX(HWY_MIN(kMaxAccumulators / (kVectors * num_rows), kMaxPanels), 1));
 }
 
 template <int kRows, int kPanels>
-void MultiplyPanels(const float* HWY_RESTRICT x, const uint16_t* HWY_RESTRICT panels, int64_t num_pairs, float* sums,
-                    int64_t sums_stride) {
+void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
   const FloatTag float_tag;
   const BitsTag bits_tag;
   using Vector = hn::Vec<FloatTag>;
+  const auto* HWY_RESTRICT x = static_cast<const float*>(tile.x);
+  const int64_t num_pairs = tile.padded_num_inputs / 2;
+  const int64_t end = tile.end_input / 2;
+  const uint16_t* HWY_RESTRICT panels = tile.panels + first_panel * tile.padded_num_inputs * kPanelWidth;
+  float* sums = tile.sums + first_panel * kPanelWidth;
+  const bool resumes = tile.first_input != 0;
   const auto high_half = hn::Set(bits_tag, 0xffff0000u);
   Vector acc[kRows][kPanels * kVectors];
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-    for (int v = 0; v < kPanels * kVectors; ++v) acc[r][v] = hn::Zero(float_tag);
+    for (int v = 0; v < kPanels * kVectors; ++v) {
+      acc[r][v] = resumes ? hn::Load(float_tag, sums + r * tile.sums_stride + v * kLanes) : hn::Zero(float_tag);
+    }
   }
-  for (int64_t k = 0; k < num_pairs; ++k) {
+  for (int64_t k = tile.first_input / 2; k < end; ++k) {
 #pragma GCC unroll 32
     for (int v = 0; v < kPanels * kVectors; ++v) {
       const uint16_t* line = panels + (v / kVectors * num_pairs + k) * 2 * kPanelWidth + v % kVectors * 2 * kLanes;
@@ -63,24 +71,17 @@ void MultiplyPanels(const float* HWY_RESTRICT x, const uint16_t* HWY_RESTRICT pa
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-    for (int v = 0; v < kPanels * kVectors; ++v) hn::Store(acc[r][v], float_tag, sums + r * sums_stride + v * kLanes);
+    for (int v = 0; v < kPanels * kVectors; ++v)
+      hn::Store(acc[r][v], float_tag, sums + r * tile.sums_stride + v * kLanes);
   }
 }
 
 template <int kRows>
 void MultiplyRows(const MatMulTile& tile) {
   constexpr int kPanels = NumPanels(kRows);
-  const auto* x = static_cast<const float*>(tile.x);
-  const int64_t num_pairs = tile.padded_num_inputs / 2;
-  const int64_t panel_elements = tile.padded_num_inputs * kPanelWidth;
-  const int64_t stride = tile.num_panels * kPanelWidth;
   int64_t p = 0;
-  for (; p + kPanels <= tile.num_panels; p += kPanels) {
-    MultiplyPanels<kRows, kPanels>(x, tile.panels + p * panel_elements, num_pairs, tile.sums + p * kPanelWidth, stride);
-  }
-  for (; p < tile.num_panels; ++p) {
-    MultiplyPanels<kRows, 1>(x, tile.panels + p * panel_elements, num_pairs, tile.sums + p * kPanelWidth, stride);
-  }
+  for (; p + kPanels <= tile.num_panels; p += kPanels) MultiplyPanels<kRows, kPanels>(tile, p);
+  for (; p < tile.num_panels; ++p) MultiplyPanels<kRows, 1>(tile, p);
 }
 
 template <int kRows = kMaxRows>

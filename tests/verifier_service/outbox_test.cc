@@ -30,10 +30,10 @@ SampleOutput Completed(int32_t sample, FinishReason reason) {
   return output;
 }
 
-TEST(Outbox, MergesWhatWaitsIntoOneMessageAndShiftsTextEnds) {
+TEST(Outbox, MergesWhatWaitsIntoOneMessage) {
   Outbox outbox({.request_id = "r"});
   outbox.Add(Tokens(0, "ab", {1, 2}, {1, 2}));
-  outbox.Add(Tokens(0, "cde", {3, 4}, {0, 3}));
+  outbox.Add(Tokens(0, "cde", {3, 4}, {2, 5}));
   const v1::GenerateResponse message = *outbox.Take();
   EXPECT_EQ(message.request_id(), "r");
   EXPECT_EQ(message.text(), "abcde");
