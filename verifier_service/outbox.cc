@@ -56,18 +56,10 @@ size_t NumBytes(const SampleOutput& output) {
   return num_bytes;
 }
 
-// Appends the delta to one that was not sent yet.
-void MergeDelta(const SampleOutput& output, v1::GenerateResponse& message) {
-  message.mutable_text()->append(output.text);
-  for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
-  for (const uint32_t end : output.text_ends) message.add_text_ends(end);
-  for (const bool speculated : output.speculated) message.add_speculated(speculated);
-  for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
-}
-
 }  // namespace
 
-Outbox::Outbox(OutboxOptions options) : options_(std::move(options)), pending_(options_.num_samples) {}
+Outbox::Outbox(OutboxOptions options)
+    : options_(std::move(options)), pending_(options_.num_samples), num_text_bytes_(options_.num_samples) {}
 
 v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   v1::GenerateResponse message;
@@ -76,14 +68,25 @@ v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   return message;
 }
 
-v1::GenerateResponse& Outbox::MessageWithRoom(const SampleOutput& output) {
+Outbox::Pending& Outbox::PendingWithRoom(const SampleOutput& output) {
   std::deque<Pending>& pending = pending_[output.sample_index];
   const size_t num_bytes = NumBytes(output);
   if (pending.empty() || pending.back().num_bytes + num_bytes > kMaxMessageBytes) {
-    pending.push_back({.message = NewMessage(output.sample_index)});
+    pending.push_back({.message = NewMessage(output.sample_index), .text_begin = num_text_bytes_[output.sample_index]});
   }
   pending.back().num_bytes += num_bytes;
-  return pending.back().message;
+  num_text_bytes_[output.sample_index] += static_cast<uint32_t>(output.text.size());
+  return pending.back();
+}
+
+// Appends the delta to what was not sent yet.
+void Outbox::MergeDelta(const SampleOutput& output, Pending& pending) {
+  v1::GenerateResponse& message = pending.message;
+  message.mutable_text()->append(output.text);
+  for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
+  for (const uint32_t end : output.text_ends) message.add_text_ends(end - pending.text_begin);
+  for (const bool speculated : output.speculated) message.add_speculated(speculated);
+  for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
 }
 
 void Outbox::AddPrompt(const SampleOutput& output) {
@@ -113,9 +116,9 @@ void Outbox::Add(SampleOutput output) {
   }
   if (output.prompt) AddPrompt(output);
   if (output.text.empty() && output.token_ids.empty() && !output.completion) return;
-  v1::GenerateResponse& message = MessageWithRoom(output);
-  MergeDelta(output, message);
-  if (output.completion) AddCompletion(*output.completion, message);
+  Pending& pending = PendingWithRoom(output);
+  MergeDelta(output, pending);
+  if (output.completion) AddCompletion(*output.completion, pending.message);
 }
 
 std::optional<v1::GenerateResponse> Outbox::Take() {

@@ -92,6 +92,7 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
 
 void Verifier::FinishCalls() {
   engine_->Drain();
+  spdlog::info("running requests get {} to end", absl::FormatDuration(config_.drain_grace));
   if (service_->WaitUntilIdle(config_.drain_grace)) return;
   spdlog::warn("requests are still running after {}: aborting them", absl::FormatDuration(config_.drain_grace));
   service_->AbortAll();

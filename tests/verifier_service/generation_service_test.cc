@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -83,7 +84,7 @@ class ScriptedEngine {
     output.sample_index = sample;
     output.text = text;
     output.token_ids = {1};
-    output.text_ends = {static_cast<uint32_t>(text.size())};
+    output.text_ends = {num_text_bytes_[ticket] += static_cast<uint32_t>(text.size())};
     output.speculated = {false};
     Publish(std::move(output));
   }
@@ -117,6 +118,7 @@ class ScriptedEngine {
   absl::Mutex mutex_;
   std::vector<GenerationRequest> requests_;
   std::vector<Ticket> aborted_;
+  std::map<Ticket, uint32_t> num_text_bytes_;  // of the first sample
 };
 
 class GenerationServiceTest : public ::testing::Test {

@@ -43,10 +43,20 @@ TEST(Outbox, MergesWhatWaitsIntoOneMessage) {
   EXPECT_FALSE(outbox.Take());
 }
 
+TEST(Outbox, TextEndsCountFromTheMessagesOwnText) {
+  Outbox outbox({.num_samples = 2});
+  outbox.Add(Tokens(0, "ab", {1}, {2}));
+  outbox.Add(Tokens(1, "xyz", {1}, {3}));
+  outbox.Take();
+  outbox.Take();
+  outbox.Add(Tokens(0, "cde", {2, 3}, {2, 5}));
+  EXPECT_THAT(outbox.Take()->text_ends(), ElementsAre(0, 3));
+}
+
 TEST(Outbox, MessagesStaySmallEnoughForEveryClient) {
   Outbox outbox({.request_id = "r"});
   const std::string text(100'000, 'x');
-  for (int i = 0; i < 50; ++i) outbox.Add(Tokens(0, text, {1}, {100'000}));
+  for (uint32_t i = 1; i <= 50; ++i) outbox.Add(Tokens(0, text, {1}, {i * 100'000}));
   size_t num_bytes = 0;
   while (const std::optional<v1::GenerateResponse> message = outbox.Take()) {
     EXPECT_LE(message->ByteSizeLong(), 1 << 20);
