@@ -81,6 +81,16 @@ void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRo
   }
 }
 
+// Asks for the lines of `out` that Store will write. Of a wide matrix every row has its own page, and some rows' misses
+// at the end of each panel would interrupt the stream of weights.
+void PrefetchOut(const MatMulArgs& args, const PanelTile& panels) {
+  const int64_t num_outputs = args.out.shape[1];
+  for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+    const float* out = args.out.as<float>() + row * num_outputs + panels.first * kPanelWidth;
+    for (int64_t panel = 0; panel < panels.count; ++panel) __builtin_prefetch(out + panel * kPanelWidth, 1);
+  }
+}
+
 // Finished sums go out: bias, and the addition to what `out` holds.
 void Store(const MatMulArgs& args, const PanelTile& panels) {
   const int64_t num_outputs = args.out.shape[1];
@@ -132,6 +142,7 @@ void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, 
     const int64_t end = std::min((task + 1) * task_panels, weight.num_panels());
     for (int64_t panel = task * task_panels; panel < end; panel += tile_panels) {
       const PanelTile panels = {.first = panel, .count = std::min(tile_panels, end - panel), .sums = sums};
+      if (rows.num_blocks() == 1) PrefetchOut(args, panels);
       Multiply(args, kernel, rows, panels);
       Store(args, panels);
     }
