@@ -14,6 +14,8 @@ using speculation::TokenTree;
 
 // The weight of an occurrence, per occurrence that is later.
 constexpr float kRecency = 0.8f;
+// What a continuation's first occurrence counts, beside one seen again: most that were seen once never come back.
+constexpr float kFirstOccurrence = 0.15f;
 // Guesses that are reached more rarely than this cost their receiver more than they bring.
 constexpr float kMinPathChance = 0.01f;
 constexpr float kMaxChance = 0.999f;
@@ -155,11 +157,13 @@ class TreeGrower {
       int32_t child = 0;
       while (child < node.num_children && node.children[child] != token_id) ++child;
       if (child < first_new) continue;
-      sum += weight;
-      if (child < node.num_children) {
-        weights[child] += weight;
+      const bool is_first = child == node.num_children;
+      const float evidence = is_first ? weight * kFirstOccurrence : weight;
+      sum += evidence;
+      if (!is_first) {
+        weights[child] += evidence;
       } else if (child < kMaxChildren) {
-        weights[child] = weight;
+        weights[child] = evidence;
         node.children[node.num_children++] = token_id;
       }
     }

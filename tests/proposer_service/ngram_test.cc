@@ -89,7 +89,7 @@ TEST(Ngram, PrefersTheLongestMatch) {
 TEST(Ngram, LoopsArePredictedDeepBeyondTheContext) {
   for (const int32_t period : {1, 2, 3, 7, 50}) {
     std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < 3 * period + 1; ++i) tokens.push_back(i % period);
+    for (int32_t i = 0; i < 20 + 3 * period; ++i) tokens.push_back(i % period);
     const std::vector<int32_t> chain = FirstChain(ProposeAfter(tokens, 64));
     ASSERT_GE(chain.size(), 16) << "period " << period;
     for (size_t i = 0; i < chain.size(); ++i) {
@@ -108,13 +108,13 @@ TEST(Ngram, ASegmentThatBeginsAgainIsPredictedPastTheEndOfTheContext) {
 }
 
 TEST(Ngram, DifferentContinuationsMakeATree) {
-  const TokenTree tree = ProposeAfter({1, 2, 10, 1, 2, 11, 1, 2, 10, 1, 2}, 16);
+  const TokenTree tree = ProposeAfter({1, 2, 10, 7, 1, 2, 11, 8, 1, 2, 10, 9, 1, 2}, 16);
   EXPECT_GT(ChanceOfRootChild(tree, 10), ChanceOfRootChild(tree, 11));
   EXPECT_GT(ChanceOfRootChild(tree, 11), 0);
 }
 
 TEST(Ngram, LaterOccurrencesWeighMore) {
-  const TokenTree tree = ProposeAfter({1, 2, 10, 1, 2, 11, 1, 2}, 16);
+  const TokenTree tree = ProposeAfter({1, 2, 10, 7, 1, 2, 11, 8, 1, 2}, 16);
   EXPECT_GT(ChanceOfRootChild(tree, 11), ChanceOfRootChild(tree, 10));
 }
 
@@ -208,18 +208,18 @@ TEST(NgramIndex, FindsWhatASearchFinds) {
     index.Append(tokens.back());
     const int32_t length = 1 + static_cast<int32_t>(random() % 5);
     if (length > tokens.size()) continue;
-    std::array<TokenIndex, 1> found;
+    std::array<TokenIndex, 8> found;
     const int32_t num_found = index.Find(index.MakeTail(tokens), length, found);
     TokenIndex expected = 0;
     for (TokenIndex next = static_cast<TokenIndex>(tokens.size()) - 1; next >= length && expected == 0; --next) {
       if (std::equal(tokens.end() - length, tokens.end(), tokens.begin() + next - length)) expected = next;
     }
     // A slot shared with other n-grams may hide an occurrence, but never invents one.
-    if (num_found == 1) {
+    if (num_found > 0) {
       EXPECT_EQ(found[0], expected);
     }
     if (length <= 2 && expected != 0) {
-      EXPECT_EQ(num_found, 1);
+      EXPECT_GT(num_found, 0);
     }
   }
 }
