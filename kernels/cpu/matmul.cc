@@ -8,12 +8,16 @@
 #include "kernels/cpu/matmul_avx512_bf16.h"
 #include "kernels/cpu/matmul_highway.h"
 #include "kernels/cpu/weight.h"
+#include "kernels/cpu/workspace.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
 
 // A task's share of the weight: long enough a stream for the prefetchers, short enough for an even end.
 constexpr int64_t kTaskBytes = 256 << 10;
+
+// With more than one block of rows: two panels of so many inputs are 128 KiB, which stay in the L2 cache.
+constexpr int64_t kRangeInputs = 2048;
 
 constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
@@ -49,19 +53,52 @@ PackedRows Pack(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scrat
   return rows;
 }
 
-struct TilePlace {
-  int64_t first_row = 0;
-  int64_t first_panel = 0;
+// Panels that one thread multiplies with all rows.
+struct PanelTile {
+  int64_t first = 0;
+  int64_t count = 0;
+  float* sums = nullptr;  // [T, count * kPanelWidth]
 };
 
-// The sums of a tile, finished: bias, and the addition to what `out` holds.
-void Finish(const MatMulArgs& args, const MatMulTile& tile, const TilePlace& place) {
+void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRows& rows, const PanelTile& panels) {
+  const CpuWeight& weight = AsCpuWeight(args.weight);
+  const int64_t num_inputs = weight.padded_in_features();
+  const int64_t range = rows.num_blocks() == 1 ? num_inputs : kRangeInputs;
+  const int64_t stride = panels.count * kPanelWidth;
+  for (int64_t first_input = 0; first_input < num_inputs; first_input += range) {
+    for (int64_t block = 0; block < rows.num_blocks(); ++block) {
+      const int64_t first_row = block * rows.block_rows;
+      kernel.multiply({.x = rows.data + first_row * rows.row_bytes,
+                       .num_rows = rows.rows_of(block),
+                       .panels = weight.panel(panels.first),
+                       .num_panels = panels.count,
+                       .padded_num_inputs = num_inputs,
+                       .first_input = first_input,
+                       .end_input = std::min(first_input + range, num_inputs),
+                       .sums = panels.sums + first_row * stride,
+                       .sums_stride = stride});
+    }
+  }
+}
+
+// Asks for the lines of `out` that Store will write. Of a wide matrix every row has its own page, and some rows' misses
+// at the end of each panel would interrupt the stream of weights.
+void PrefetchOut(const MatMulArgs& args, const PanelTile& panels) {
   const int64_t num_outputs = args.out.shape[1];
-  const int64_t begin = place.first_panel * kPanelWidth;
-  const int64_t count = std::min(tile.num_panels * kPanelWidth, num_outputs - begin);
-  for (int64_t r = 0; r < tile.num_rows; ++r) {
-    float* sums = tile.sums + r * tile.num_panels * kPanelWidth;
-    float* out = args.out.as<float>() + (place.first_row + r) * num_outputs + begin;
+  for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+    const float* out = args.out.as<float>() + row * num_outputs + panels.first * kPanelWidth;
+    for (int64_t panel = 0; panel < panels.count; ++panel) __builtin_prefetch(out + panel * kPanelWidth, 1);
+  }
+}
+
+// Finished sums go out: bias, and the addition to what `out` holds.
+void Store(const MatMulArgs& args, const PanelTile& panels) {
+  const int64_t num_outputs = args.out.shape[1];
+  const int64_t begin = panels.first * kPanelWidth;
+  const int64_t count = std::min(panels.count * kPanelWidth, num_outputs - begin);
+  for (int64_t row = 0; row < args.out.shape[0]; ++row) {
+    float* sums = panels.sums + row * panels.count * kPanelWidth;
+    float* out = args.out.as<float>() + row * num_outputs + begin;
     if (args.bias != nullptr) {
       for (int64_t i = 0; i < count; ++i) sums[i] += args.bias[begin + i];
     }
@@ -101,20 +138,13 @@ void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, 
   const int64_t task_bytes = kTaskBytes / rows.num_blocks();
   const int64_t task_panels = CeilDiv(std::max(task_bytes / panel_bytes, int64_t{1}), tile_panels) * tile_panels;
   pool.ParallelFor(CeilDiv(weight.num_panels(), task_panels), [&](int64_t task, int) {
-    alignas(64) float sums[kMaxTileRows * kMaxTilePanels * kPanelWidth];
+    float* sums = ThreadWorkspace<float>(rows.num_rows * tile_panels * kPanelWidth);
     const int64_t end = std::min((task + 1) * task_panels, weight.num_panels());
     for (int64_t panel = task * task_panels; panel < end; panel += tile_panels) {
-      for (int64_t block = 0; block < rows.num_blocks(); ++block) {
-        const int64_t first_row = block * rows.block_rows;
-        const MatMulTile tile = {.x = rows.data + first_row * rows.row_bytes,
-                                 .num_rows = rows.rows_of(block),
-                                 .panels = weight.panel(panel),
-                                 .num_panels = std::min(tile_panels, end - panel),
-                                 .padded_num_inputs = weight.padded_in_features(),
-                                 .sums = sums};
-        kernel.multiply(tile);
-        Finish(args, tile, {.first_row = first_row, .first_panel = panel});
-      }
+      const PanelTile panels = {.first = panel, .count = std::min(tile_panels, end - panel), .sums = sums};
+      if (rows.num_blocks() == 1) PrefetchOut(args, panels);
+      Multiply(args, kernel, rows, panels);
+      Store(args, panels);
     }
   });
 }

@@ -2,7 +2,8 @@
 // The matrix product out = x weight^T, whole: packs x, cuts the product into tiles, runs them on all threads.
 //
 // Few rows are bound by reading the weight once; so each thread streams whole panels, and all rows ride on that stream.
-// Many rows are bound by arithmetic: a few panels stay in the L2 cache while all blocks of rows pass by them.
+// Many rows are bound by arithmetic: a range of inputs of a few panels stays in the L2 cache while all blocks of rows
+// pass by.
 #pragma once
 
 #include "kernels/cpu/isa.h"

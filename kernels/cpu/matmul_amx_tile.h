@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cpu/matmul_kernel.h"
 #include "kernels/cpu/weight.h"
@@ -49,21 +48,6 @@ template <typename Tiles>
 struct AmxTile {
   static constexpr int64_t kPanelTileBytes = kTileRows * kTileRowBytes;
 
-  // x as packed: [row tile][K / 32][rows of the tile][32].
-  static void Pack(const PackArgs& args) {
-    auto* packed = static_cast<char*>(args.packed);
-    for (int64_t first = 0; first < args.num_rows; first += kTileRows) {
-      const int64_t num_rows = std::min<int64_t>(kTileRows, args.num_rows - first);
-      for (int64_t begin = 0; begin < args.padded_num_inputs; begin += kTileInputs) {
-        const size_t num_bytes = std::min<int64_t>(kTileInputs, args.num_inputs - begin) * sizeof(uint16_t);
-        for (int64_t r = 0; r < num_rows; ++r, packed += kTileRowBytes) {
-          std::memcpy(packed, args.x + (first + r) * args.num_inputs + begin, num_bytes);
-          std::memset(packed + num_bytes, 0, kTileRowBytes - num_bytes);
-        }
-      }
-    }
-  }
-
   template <int kAcc>
   static void MultiplyPanel(const MatMulTile& tile, int64_t panel, int64_t step) {
     if (panel >= tile.num_panels) return;
@@ -75,11 +59,30 @@ struct AmxTile {
     }
   }
 
+  // Where accumulator kAcc belongs in `sums`; null where the tile has no such rows or panel.
   template <int kAcc>
-  static void StoreSums(const MatMulTile& tile, int64_t row, int64_t panel) {
-    if (row >= tile.num_rows || panel >= tile.num_panels) return;
-    const int64_t stride = tile.num_panels * kPanelWidth;
-    Tiles::template Store<kAcc>(tile.sums + row * stride + panel * kPanelWidth, stride * sizeof(float));
+  static float* SumsOf(const MatMulTile& tile) {
+    const bool two_row_tiles = tile.num_rows > kTileRows;
+    const int64_t row = two_row_tiles ? kAcc / 2 * kTileRows : 0;
+    const int64_t panel = two_row_tiles ? kAcc % 2 : kAcc;
+    return panel < tile.num_panels ? tile.sums + row * tile.sums_stride + panel * kPanelWidth : nullptr;
+  }
+
+  template <int kAcc>
+  static void StartSums(const MatMulTile& tile) {
+    const float* sums = SumsOf<kAcc>(tile);
+    if (sums == nullptr) return;
+    if (tile.first_input == 0) {
+      Tiles::template Zero<kAcc>();
+    } else {
+      Tiles::template Load<kAcc>(sums, tile.sums_stride * sizeof(float));
+    }
+  }
+
+  template <int kAcc>
+  static void StoreSums(const MatMulTile& tile) {
+    float* sums = SumsOf<kAcc>(tile);
+    if (sums != nullptr) Tiles::template Store<kAcc>(sums, tile.sums_stride * sizeof(float));
   }
 
   static void Configure(int64_t num_rows) {
@@ -91,22 +94,21 @@ struct AmxTile {
     config.Set(5, kTileRows);
     if (lower != 0) config.Set(6, lower);
     Tiles::Configure(config);
-    Tiles::template Zero<0>();
-    Tiles::template Zero<1>();
-    Tiles::template Zero<2>();
-    Tiles::template Zero<3>();
   }
 
   // At most 32 rows; at most 4 panels, 2 from 17 rows on.
   static void Multiply(const MatMulTile& tile) {
     Configure(tile.num_rows);
+    StartSums<0>(tile);
+    StartSums<1>(tile);
+    StartSums<2>(tile);
+    StartSums<3>(tile);
     const bool two_row_tiles = tile.num_rows > kTileRows;
-    const int64_t num_steps = tile.padded_num_inputs / kTileInputs;
     const auto* upper = static_cast<const char*>(tile.x);
     const int64_t upper_bytes = std::min<int64_t>(tile.num_rows, kTileRows) * kTileRowBytes;
-    const char* lower = upper + num_steps * upper_bytes;
+    const char* lower = upper + tile.padded_num_inputs / kTileInputs * upper_bytes;
     const int64_t lower_bytes = tile.num_rows * kTileRowBytes - upper_bytes;
-    for (int64_t step = 0; step < num_steps; ++step) {
+    for (int64_t step = tile.first_input / kTileInputs; step < tile.end_input / kTileInputs; ++step) {
       Tiles::template Load<4>(upper + step * upper_bytes, kTileRowBytes);
       if (two_row_tiles) Tiles::template Load<6>(lower + step * lower_bytes, kTileRowBytes);
       MultiplyPanel<0>(tile, 0, step);
@@ -116,10 +118,10 @@ struct AmxTile {
         MultiplyPanel<3>(tile, 3, step);
       }
     }
-    StoreSums<0>(tile, 0, 0);
-    StoreSums<1>(tile, 0, 1);
-    StoreSums<2>(tile, two_row_tiles ? kTileRows : 0, two_row_tiles ? 0 : 2);
-    StoreSums<3>(tile, two_row_tiles ? kTileRows : 0, two_row_tiles ? 1 : 3);
+    StoreSums<0>(tile);
+    StoreSums<1>(tile);
+    StoreSums<2>(tile);
+    StoreSums<3>(tile);
     Tiles::Release();
   }
 
@@ -129,7 +131,7 @@ struct AmxTile {
   }
 
   static constexpr MatMulKernel kKernel = {
-      .packed_bytes_per_input = sizeof(uint16_t), .tile_shape = TileShape, .pack = Pack, .multiply = Multiply};
+      .packed_bytes_per_input = sizeof(uint16_t), .tile_shape = TileShape, .pack = PackBf16, .multiply = Multiply};
 };
 
 }  // namespace foretoken::kernels::cpu

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile keeps rows x panels accumulators of 16 outputs in registers. A step takes one pair of inputs: a 64-byte load
-// of each panel, and for every row its pair, broadcast from x packed as [pairs][rows][2]. vdpbf16ps has a latency of
-// about 6 cycles at one a cycle, so 8 and more accumulators keep it busy; few rows take more panels for that.
+// of each panel, and for every row its pair, broadcast from x (PackBf16). vdpbf16ps has a latency of
+// about 6 cycles at one a cycle, so 8 and more accumulators keep it busy.
+//
+// Up to 5 rows leave it idle most of the time: memory is what counts, and one plain stream, which the processor's own
+// prefetchers follow best, beats anything cleverer. From 6 rows on the reorder buffer fills with arithmetic before it
+// reaches the next lines, so they are asked for by hand, some 50 ahead.
 #include "kernels/cpu/matmul_avx512_bf16.h"
 
 #if defined(__x86_64__)
@@ -9,7 +13,6 @@
 #include <immintrin.h>
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "kernels/cpu/weight.h"
@@ -21,60 +24,59 @@ namespace {
 
 constexpr int kMaxRows = 16;
 constexpr int kPairBytes = 2 * kPanelWidth * sizeof(uint16_t);  // of a panel: one cache line
-constexpr int kPrefetchLines = 24;
 
-constexpr int NumPanels(int64_t num_rows) {
-  if (num_rows <= 6) return 4;
-  if (num_rows <= 14) return 2;
-  return 1;
-}
+constexpr int NumPanels(int64_t num_rows) { return num_rows >= 6 && num_rows <= 14 ? 2 : 1; }
+constexpr int NumInputsAhead(int num_rows) { return num_rows >= 6 ? 96 : 0; }
 
 template <int kRows, int kPanels>
-void MultiplyPanels(const uint32_t* x, const char* panels, int64_t num_pairs, float* sums, int64_t sums_stride) {
-  const int64_t panel_bytes = num_pairs * kPairBytes;
+void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
+  constexpr int64_t kInputsAhead = NumInputsAhead(kRows);
+  const int64_t panel_bytes = tile.padded_num_inputs / 2 * kPairBytes;
+  const char* panels = reinterpret_cast<const char*>(tile.panels) + first_panel * panel_bytes;
+  float* sums = tile.sums + first_panel * kPanelWidth;
+  const bool resumes = tile.first_input != 0;
   __m512 acc[kRows][kPanels];
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-    for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_setzero_ps();
-  }
-  for (int64_t k = 0; k < num_pairs; ++k) {
-    __m512bh weights[kPanels];
-#pragma GCC unroll 32
     for (int p = 0; p < kPanels; ++p) {
-      const char* line = panels + p * panel_bytes + k * kPairBytes;
-      _mm_prefetch(line + kPrefetchLines * kPairBytes, _MM_HINT_T0);
-      weights[p] = (__m512bh)_mm512_load_si512(line);
+      acc[r][p] = resumes ? _mm512_load_ps(sums + r * tile.sums_stride + p * kPanelWidth) : _mm512_setzero_ps();
     }
+  }
+  for (int64_t input = tile.first_input; input < tile.end_input; input += kInputsPadding) {
+    const uint32_t* x = static_cast<const uint32_t*>(tile.x) + input / 2 * kRows;  // [rows][16 pairs]
+    const char* lines = panels + input / 2 * kPairBytes;
+    // The last steps look into the panel that will take this one's place.
+    const bool near_end = input + kInputsAhead >= tile.padded_num_inputs;
+    const char* ahead = lines + kInputsAhead / 2 * kPairBytes + (near_end ? (kPanels - 1) * panel_bytes : 0);
+    for (int k = 0; k < kInputsPadding / 2; ++k) {
+      __m512bh weights[kPanels];
 #pragma GCC unroll 32
-    for (int r = 0; r < kRows; ++r) {
-      const __m512bh pair = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[k * kRows + r]));
+      for (int p = 0; p < kPanels; ++p) {
+        if constexpr (kInputsAhead != 0) _mm_prefetch(ahead + p * panel_bytes + k * kPairBytes, _MM_HINT_T0);
+        weights[p] = (__m512bh)_mm512_load_si512(lines + p * panel_bytes + k * kPairBytes);
+      }
 #pragma GCC unroll 32
-      for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_dpbf16_ps(acc[r][p], weights[p], pair);
+      for (int r = 0; r < kRows; ++r) {
+        const __m512bh pair = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r * kInputsPadding / 2 + k]));
+#pragma GCC unroll 32
+        for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_dpbf16_ps(acc[r][p], weights[p], pair);
+      }
     }
   }
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 32
-    for (int p = 0; p < kPanels; ++p) _mm512_store_ps(sums + r * sums_stride + p * kPanelWidth, acc[r][p]);
+    for (int p = 0; p < kPanels; ++p) _mm512_store_ps(sums + r * tile.sums_stride + p * kPanelWidth, acc[r][p]);
   }
 }
 
 template <int kRows>
 void MultiplyRows(const MatMulTile& tile) {
   constexpr int kPanels = NumPanels(kRows);
-  const auto* x = static_cast<const uint32_t*>(tile.x);
-  const auto* panels = reinterpret_cast<const char*>(tile.panels);
-  const int64_t num_pairs = tile.padded_num_inputs / 2;
-  const int64_t stride = tile.num_panels * kPanelWidth;
   int64_t p = 0;
-  for (; p + kPanels <= tile.num_panels; p += kPanels) {
-    MultiplyPanels<kRows, kPanels>(x, panels + p * num_pairs * kPairBytes, num_pairs, tile.sums + p * kPanelWidth,
-                                   stride);
-  }
-  for (; p < tile.num_panels; ++p) {
-    MultiplyPanels<kRows, 1>(x, panels + p * num_pairs * kPairBytes, num_pairs, tile.sums + p * kPanelWidth, stride);
-  }
+  for (; p + kPanels <= tile.num_panels; p += kPanels) MultiplyPanels<kRows, kPanels>(tile, p);
+  for (; p < tile.num_panels; ++p) MultiplyPanels<kRows, 1>(tile, p);
 }
 
 template <int... kRowsLessOne>
@@ -85,19 +87,6 @@ constexpr auto MakeTable(std::integer_sequence<int, kRowsLessOne...>) {
 void Multiply(const MatMulTile& tile) {
   static constexpr auto kTable = MakeTable(std::make_integer_sequence<int, kMaxRows>());
   kTable[tile.num_rows - 1](tile);
-}
-
-void Pack(const PackArgs& args) {
-  auto* packed = static_cast<uint32_t*>(args.packed);  // [pairs][rows]
-  constexpr int kPairs = kInputsPadding / 2;
-  for (int64_t begin = 0; begin < args.padded_num_inputs; begin += kInputsPadding) {
-    const int64_t count = std::min<int64_t>(kInputsPadding, args.num_inputs - begin);
-    for (int64_t r = 0; r < args.num_rows; ++r) {
-      uint32_t pairs[kPairs] = {};
-      std::memcpy(pairs, args.x + r * args.num_inputs + begin, count * sizeof(uint16_t));
-      for (int i = 0; i < kPairs; ++i) packed[(begin / 2 + i) * args.num_rows + r] = pairs[i];
-    }
-  }
 }
 
 MatMulTileShape TileShape(int64_t num_rows) {
@@ -112,7 +101,7 @@ MatMulTileShape TileShape(int64_t num_rows) {
 
 const MatMulKernel& Avx512Bf16Kernel() {
   static constexpr MatMulKernel kKernel = {
-      .packed_bytes_per_input = sizeof(uint16_t), .tile_shape = TileShape, .pack = Pack, .multiply = Multiply};
+      .packed_bytes_per_input = sizeof(uint16_t), .tile_shape = TileShape, .pack = PackBf16, .multiply = Multiply};
   return kKernel;
 }
 

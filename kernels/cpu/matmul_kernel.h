@@ -19,13 +19,22 @@ struct PackArgs {
   void* packed = nullptr;         // aligned to 64 bytes
 };
 
+// The layout of kernels that multiply bf16 itself: [groups of 16 rows][K / 32][rows of the group][32], 64-byte lines of
+// x one below the other. A copy, and no two rows' lines compete for one set of the cache.
+void PackBf16(const PackArgs& args);
+
+// Rows x panels x a range of inputs. Sums of the range from 0 start at zero; those of a later range go on from what
+// `sums` holds, so that a sum done in ranges is the same chain as one done at once.
 struct MatMulTile {
   const void* x = nullptr;  // as packed
   int64_t num_rows = 0;
   const uint16_t* panels = nullptr;  // consecutive panels of a CpuWeight
   int64_t num_panels = 0;
   int64_t padded_num_inputs = 0;
-  float* sums = nullptr;  // [num_rows, num_panels * kPanelWidth], aligned to 64 bytes
+  int64_t first_input = 0;  // [first_input, end_input): multiples of kInputsPadding
+  int64_t end_input = 0;
+  float* sums = nullptr;  // [num_rows, sums_stride], panels side by side, aligned to 64 bytes
+  int64_t sums_stride = 0;
 };
 
 // Upper bounds of what a tile holds.
@@ -33,9 +42,6 @@ struct MatMulTileShape {
   int64_t num_rows = 0;
   int64_t num_panels = 0;
 };
-
-inline constexpr int64_t kMaxTileRows = 32;
-inline constexpr int64_t kMaxTilePanels = 4;
 
 struct MatMulKernel {
   size_t packed_bytes_per_input = 0;

@@ -18,6 +18,23 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Four vectors at a time, in one stream and with no prefetches: the fastest of what was tried.
+uint64_t Sum(const uint64_t* words, size_t count) {
+  const hn::ScalableTag<uint64_t> tag;
+  const size_t lanes = hn::Lanes(tag);
+  auto sum0 = hn::Zero(tag), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    sum0 = hn::Add(sum0, hn::LoadU(tag, words + i));
+    sum1 = hn::Add(sum1, hn::LoadU(tag, words + i + lanes));
+    sum2 = hn::Add(sum2, hn::LoadU(tag, words + i + 2 * lanes));
+    sum3 = hn::Add(sum3, hn::LoadU(tag, words + i + 3 * lanes));
+  }
+  uint64_t sum = hn::GetLane(hn::SumOfLanes(tag, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+  for (; i < count; ++i) sum += words[i];
+  return sum;
+}
+
 double MultiplyFloats(int64_t num_rounds) {
   constexpr int kAccumulators = 10;
   const hn::ScalableTag<float> tag;
@@ -42,6 +59,7 @@ namespace foretoken::bench {
 namespace {
 
 HWY_EXPORT(MultiplyFloats);
+HWY_EXPORT(Sum);
 
 using kernels::cpu::Isa;
 using kernels::cpu::ThreadPool;
@@ -108,16 +126,7 @@ uint64_t ReadAll(std::span<const uint64_t> words, ThreadPool& pool) {
   const auto num_chunks = static_cast<int64_t>((words.size() + kChunk - 1) / kChunk);
   pool.ParallelFor(num_chunks, [&](int64_t chunk, int) {
     const auto part = words.subspan(chunk * kChunk, std::min(kChunk, words.size() - chunk * kChunk));
-    uint64_t sums[8] = {};
-    size_t i = 0;
-    for (; i + 8 <= part.size(); i += 8) {
-      __builtin_prefetch(part.data() + i + 256);
-      for (int j = 0; j < 8; ++j) sums[j] += part[i + j];
-    }
-    for (; i < part.size(); ++i) sums[0] += part[i];
-    uint64_t sum = 0;
-    for (const uint64_t s : sums) sum += s;
-    total.fetch_add(sum, std::memory_order_relaxed);
+    total.fetch_add(HWY_DYNAMIC_DISPATCH(Sum)(part.data(), part.size()), std::memory_order_relaxed);
   });
   return total.load();
 }

@@ -161,15 +161,15 @@ TEST_P(MatMulTest, PaddingDoesNotMeetANeighboursInfinity) {
 
 // E1: bit for bit the same row, whatever rows stand around it, wherever it stands, and on however many threads.
 TEST_P(MatMulTest, ARowDoesNotDependOnItsNeighbours) {
-  constexpr int64_t kRows = 300, kOutputs = 83, kInputs = 403;
+  constexpr int64_t kRows = 300, kOutputs = 35, kInputs = 2115;  // more than one range of inputs
   const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
   const auto weight = Prepare(all, pool_);
   const std::vector<float> expected = Run(all, *weight, pool_);
-  ThreadPool one(1), three(3);
-  for (ThreadPool* pool : {&one, &pool_, &three}) {
+  ThreadPool one(1);
+  for (ThreadPool* pool : {&one, &pool_}) {
     for (const int64_t num_rows : {1, 2, 3, 5, 8, 12, 13, 16, 17, 31, 33, 64, 300}) {
       for (const int64_t first : {int64_t{0}, int64_t{77}, kRows - num_rows}) {
-        if (first + num_rows > kRows) continue;
+        if (first != 0 && num_rows > 64) continue;
         MatMulInput some = all;
         some.num_rows = num_rows;
         some.x.assign(all.x.begin() + first * kInputs, all.x.begin() + (first + num_rows) * kInputs);
