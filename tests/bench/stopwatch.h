@@ -15,16 +15,19 @@ inline int NumThreads(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Work on one thread is timed by that thread's own clock, which stands still while others have the core; work on more
-// threads by the wall's.
+// Seconds since some moment. Work on one thread is timed by that thread's own clock, which stands still while others
+// have the core; work on more threads by the wall's.
+inline double Now(int num_threads) {
+  timespec now;
+  clock_gettime(num_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 template <typename Work>
 double Seconds(int num_threads, Work&& work) {
-  const clockid_t clock = num_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
-  timespec begin, end;
-  clock_gettime(clock, &begin);
+  const double begin = Now(num_threads);
   work();
-  clock_gettime(clock, &end);
-  return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
+  return Now(num_threads) - begin;
 }
 
 // `part` 0.5: the median. At least one value.
