@@ -17,8 +17,8 @@ struct SessionLimits {
 
 struct Config {
   std::string method = "ngram";
-  SessionLimits limits;
-  NgramOptions ngram;
+  SessionLimits limits = {};
+  NgramOptions ngram = {};
 };
 
 // INVALID_ARGUMENT names the field, expected and got.

@@ -68,13 +68,20 @@ void NgramIndex::Link(TokenIndex end) {
   }
 }
 
-int32_t NgramIndex::Find(std::span<const int32_t> tail, int32_t length, std::span<TokenIndex> found) const {
-  const int32_t* ngram = tail.data() + tail.size() - length;
+NgramIndex::Tail NgramIndex::MakeTail(std::span<const int32_t> tokens) const {
+  Tail tail;
+  tail.tokens = tokens;
+  const int32_t longest = std::min(max_length_, static_cast<int32_t>(tokens.size()));
   uint64_t hash = 0;
-  for (int32_t i = length - 1; i >= 0; --i) hash = Extend(hash, ngram[i]);
+  for (int32_t i = 0; i < longest; ++i) tail.hashes[i] = hash = Extend(hash, tokens[tokens.size() - 1 - i]);
+  return tail;
+}
+
+int32_t NgramIndex::Find(const Tail& tail, int32_t length, std::span<TokenIndex> found) const {
+  const int32_t* ngram = tail.tokens.data() + tail.tokens.size() - length;
   int32_t num_found = 0;
   int32_t links_left = kLinksPerOccurrence * static_cast<int32_t>(found.size());
-  uint32_t next = latest_[Slot(length, hash)];
+  uint32_t next = latest_[Slot(length, tail.hashes[length - 1])];
   for (; next != 0 && links_left > 0 && num_found < found.size(); --links_left) {
     if (next < tokens_.size() && SameTokens(&tokens_[next - length], ngram, length)) {
       found[num_found++] = static_cast<TokenIndex>(next);

@@ -9,6 +9,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,12 +26,19 @@ class NgramIndex {
 
   static constexpr int32_t kMaxLength = 32;
 
+  // Tokens whose last n are looked for, with the hashes of their n-grams. It views the tokens.
+  struct Tail {
+    std::span<const int32_t> tokens;
+    std::array<uint64_t, kMaxLength> hashes;  // of the last 1, 2, ... tokens
+  };
+  Tail MakeTail(std::span<const int32_t> tokens) const;
+
   void Append(int32_t token_id);
 
-  // Fills `found` with the latest occurrences of the n-gram that ends `tail`, latest first, and returns how many there
-  // are. An occurrence is the index of the n-gram's *following* token, so the sequence's own end never counts. The tail
-  // need not be in the sequence. min_length <= length <= max_length, length <= tail.size().
-  int32_t Find(std::span<const int32_t> tail, int32_t length, std::span<TokenIndex> found) const;
+  // Fills `found` with the latest occurrences of the n-gram that ends the tail, latest first, and returns how many
+  // there are. An occurrence is the index of the n-gram's *following* token, so the sequence's own end never counts.
+  // The tail need not be in the sequence. min_length <= length <= max_length, length <= tail.tokens.size().
+  int32_t Find(const Tail& tail, int32_t length, std::span<TokenIndex> found) const;
 
   std::span<const int32_t> tokens() const { return tokens_; }
   int32_t min_length() const { return min_length_; }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <utility>
 
 namespace foretoken::proposer {
 namespace {
@@ -12,6 +14,8 @@ using speculation::TokenTree;
 
 // The weight of an occurrence, per occurrence that is later.
 constexpr float kRecency = 0.8f;
+// What a continuation's first occurrence counts, beside one seen again: most that were seen once never come back.
+constexpr float kFirstOccurrence = 0.15f;
 // Guesses that are reached more rarely than this cost their receiver more than they bring.
 constexpr float kMinPathChance = 0.01f;
 constexpr float kMaxChance = 0.999f;
@@ -24,7 +28,7 @@ constexpr float kPriorOddsPerToken = 0.6f;
 
 // How many tokens agree before an occurrence and at the end of the tail.
 int32_t AgreeingTokens(std::span<const int32_t> tokens, TokenIndex next, std::span<const int32_t> tail) {
-  const int32_t limit = std::min<int32_t>(next, static_cast<int32_t>(tail.size()));
+  const int32_t limit = std::min({next, static_cast<int32_t>(tail.size()), NgramMatch::kMaxLength});
   int32_t length = 0;
   while (length < limit && tokens[next - 1 - length] == tail[tail.size() - 1 - length]) ++length;
   return length;
@@ -32,16 +36,16 @@ int32_t AgreeingTokens(std::span<const int32_t> tokens, TokenIndex next, std::sp
 
 // The longest indexed match of the tail's end. Occurrences that agree for less than half of the best one's length are
 // another, shorter match's.
-NgramMatch LongestMatch(const NgramIndex& index, std::span<const int32_t> tail) {
+NgramMatch LongestMatch(const NgramIndex& index, const NgramIndex::Tail& tail) {
   NgramMatch match;
-  int32_t length = std::min<int32_t>(index.max_length(), static_cast<int32_t>(tail.size()));
+  int32_t length = std::min<int32_t>(index.max_length(), static_cast<int32_t>(tail.tokens.size()));
   for (; length >= index.min_length(); --length) {
     match.num_occurrences = index.Find(tail, length, match.next);
     if (match.num_occurrences > 0) break;
   }
   std::array<int32_t, NgramMatch::kMaxOccurrences> lengths;
   for (int32_t i = 0; i < match.num_occurrences; ++i) {
-    lengths[i] = length < index.max_length() ? length : AgreeingTokens(index.tokens(), match.next[i], tail);
+    lengths[i] = length < index.max_length() ? length : AgreeingTokens(index.tokens(), match.next[i], tail.tokens);
     match.length = std::max(match.length, lengths[i]);
   }
   int32_t num_kept = 0;
@@ -68,11 +72,6 @@ bool IsContinuation(const NgramMatch& match, std::span<const int32_t> tokens, in
                      [&](TokenIndex next) { return tokens[next] == token_id; });
 }
 
-// The last tokens of the sequence, as many as matches are told apart by.
-std::span<const int32_t> Tail(std::span<const int32_t> tokens) {
-  return tokens.last(std::min<size_t>(tokens.size(), NgramMatch::kMaxLength));
-}
-
 // Grows one tree, best path chance first.
 class TreeGrower {
  public:
@@ -83,6 +82,7 @@ class TreeGrower {
     tree_.parents.reserve(node_budget);
     tree_.chances.reserve(node_budget);
     frontier_.reserve(node_budget + 1);
+    matches_.reserve(2 * node_budget);
   }
 
   TokenTree Grow(const NgramMatch& root_match) {
@@ -123,12 +123,12 @@ class TreeGrower {
   // Makes a node's children candidates: what follows its match, then what follows shorter ones.
   void Expand(Expansion node, const NgramMatch& match) {
     std::array<int32_t, NgramMatch::kMaxLength> tail_buffer;
-    std::span<const int32_t> tail;
+    std::optional<NgramIndex::Tail> tail;
     if (match.num_occurrences > 0) {
       matches_.push_back(match);
     } else {
       tail = TailOf(node.node_idx, tail_buffer);
-      matches_.push_back(LongestMatch(index_, tail));
+      matches_.push_back(LongestMatch(index_, *tail));
       if (matches_.back().num_occurrences == 0) return;
     }
     AddChildren(node);
@@ -137,10 +137,10 @@ class TreeGrower {
       const int32_t length = std::clamp((matches_.back().length + 1) / 2, index_.min_length(), index_.max_length());
       if (node.path_chance * node.chance_left * confidence_.Estimate(length) <= WorthAdding()) break;
       if (node.num_children == kMaxChildren) break;
-      if (tail.empty()) tail = TailOf(node.node_idx, tail_buffer);
+      if (!tail.has_value()) tail = TailOf(node.node_idx, std::span(tail_buffer).first(index_.max_length()));
       NgramMatch& shorter = matches_.emplace_back();
       shorter.length = length;
-      shorter.num_occurrences = index_.Find(tail, length, shorter.next);
+      shorter.num_occurrences = index_.Find(*tail, length, shorter.next);
       AddChildren(node);
     }
   }
@@ -157,11 +157,13 @@ class TreeGrower {
       int32_t child = 0;
       while (child < node.num_children && node.children[child] != token_id) ++child;
       if (child < first_new) continue;
-      sum += weight;
-      if (child < node.num_children) {
-        weights[child] += weight;
+      const bool is_first = child == node.num_children;
+      const float evidence = is_first ? weight * kFirstOccurrence : weight;
+      sum += evidence;
+      if (!is_first) {
+        weights[child] += evidence;
       } else if (child < kMaxChildren) {
-        weights[child] = weight;
+        weights[child] = evidence;
         node.children[node.num_children++] = token_id;
       }
     }
@@ -193,15 +195,15 @@ class TreeGrower {
     frontier_.insert(place, candidate);
   }
 
-  // The last tokens of the sequence followed by the path to a node.
-  std::span<const int32_t> TailOf(int32_t node_idx, std::array<int32_t, NgramMatch::kMaxLength>& buffer) const {
+  // The last tokens of the sequence followed by the path to a node, as many as the buffer holds.
+  NgramIndex::Tail TailOf(int32_t node_idx, std::span<int32_t> buffer) const {
     size_t begin = buffer.size();
     for (; node_idx != kRootParent && begin > 0; node_idx = tree_.parents[node_idx]) {
       buffer[--begin] = tree_.token_ids[node_idx];
     }
     const std::span<const int32_t> tokens = index_.tokens();
     for (size_t end = tokens.size(); end > 0 && begin > 0; --end) buffer[--begin] = tokens[end - 1];
-    return std::span(buffer).subspan(begin);
+    return index_.MakeTail(buffer.subspan(begin));
   }
 
   const NgramIndex& index_;
@@ -247,7 +249,7 @@ void NgramSession::Append(std::span<const int32_t> token_ids) {
     // A match longer than the index tells apart is known only by having been followed.
     match_ = Advance(match_, index_.tokens(), token_id);
     if (match_.num_occurrences == 0 || match_.length <= index_.max_length()) {
-      match_ = LongestMatch(index_, Tail(index_.tokens()));
+      match_ = LongestMatch(index_, index_.MakeTail(index_.tokens()));
     }
   }
 }

@@ -50,6 +50,7 @@ void CountProposers(uint32_t bits, uint64_t ProposerCount::* field, Sequence& se
 int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, std::vector<kernels::KvMove>* moves) {
   Sequence& sequence = *planned.sequence;
   const int32_t old_size = sequence.size();
+  for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
   int32_t num_committed = 0;
   for (size_t i = 0; i < path.token_ids.size() && !sequence.is_finished; ++i) {
     if (i > 0) {  // the row that drew this token is an accepted node's, which carries the token before it
@@ -62,7 +63,6 @@ int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, s
     if (!path.logprobs.empty()) sequence.output.logprobs.push_back(std::move(path.logprobs[i]));
     ++num_committed;
   }
-  for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
   sequence.num_computed = sequence.size() - 1;
   return num_committed;
 }

@@ -18,7 +18,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cpu/matmul_kernel.h"
 #include "kernels/cpu/weight.h"
@@ -48,21 +47,6 @@ static_assert(sizeof(TileConfig) == 64);
 template <typename Tiles>
 struct AmxTile {
   static constexpr int64_t kPanelTileBytes = kTileRows * kTileRowBytes;
-
-  // x as packed: [row tile][K / 32][rows of the tile][32].
-  static void Pack(const PackArgs& args) {
-    auto* packed = static_cast<char*>(args.packed);
-    for (int64_t first = 0; first < args.num_rows; first += kTileRows) {
-      const int64_t num_rows = std::min<int64_t>(kTileRows, args.num_rows - first);
-      for (int64_t begin = 0; begin < args.padded_num_inputs; begin += kTileInputs) {
-        const size_t num_bytes = std::min<int64_t>(kTileInputs, args.num_inputs - begin) * sizeof(uint16_t);
-        for (int64_t r = 0; r < num_rows; ++r, packed += kTileRowBytes) {
-          std::memcpy(packed, args.x + (first + r) * args.num_inputs + begin, num_bytes);
-          std::memset(packed + num_bytes, 0, kTileRowBytes - num_bytes);
-        }
-      }
-    }
-  }
 
   template <int kAcc>
   static void MultiplyPanel(const MatMulTile& tile, int64_t panel, int64_t step) {
@@ -147,7 +131,7 @@ struct AmxTile {
   }
 
   static constexpr MatMulKernel kKernel = {
-      .packed_bytes_per_input = sizeof(uint16_t), .tile_shape = TileShape, .pack = Pack, .multiply = Multiply};
+      .packed_bytes_per_input = sizeof(uint16_t), .tile_shape = TileShape, .pack = PackBf16, .multiply = Multiply};
 };
 
 }  // namespace foretoken::kernels::cpu

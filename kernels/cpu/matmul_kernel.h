@@ -19,6 +19,10 @@ struct PackArgs {
   void* packed = nullptr;         // aligned to 64 bytes
 };
 
+// The layout of kernels that multiply bf16 itself: [groups of 16 rows][K / 32][rows of the group][32], 64-byte lines of
+// x one below the other. A copy, and no two rows' lines compete for one set of the cache.
+void PackBf16(const PackArgs& args);
+
 // Rows x panels x a range of inputs. Sums of the range from 0 start at zero; those of a later range go on from what
 // `sums` holds, so that a sum done in ranges is the same chain as one done at once.
 struct MatMulTile {

@@ -56,15 +56,15 @@ void Fill(uint16_t* values, int64_t count, ThreadPool& pool) {
 
 struct Product {
   Product(int64_t num_rows, const CpuWeight& weight, ThreadPool& pool)
-      : x(num_rows * weight.in_features()), out(num_rows * weight.out_features()) {
-    Fill(x.data(), std::ssize(x), pool);
+      : x(num_rows * weight.in_features() * sizeof(uint16_t)), out(num_rows * weight.out_features() * sizeof(float)) {
+    Fill(static_cast<uint16_t*>(x.data()), num_rows * weight.in_features(), pool);
     args = {.x = {x.data(), DType::kBF16, Shape(num_rows, weight.in_features())},
             .weight = &weight,
             .out = {out.data(), DType::kF32, Shape(num_rows, weight.out_features())}};
   }
 
-  std::vector<uint16_t> x;
-  std::vector<float> out;
+  Pages x;
+  Pages out;
   MatMulArgs args;
 };
 

@@ -93,6 +93,9 @@ class EngineTest : public ::testing::Test {
         result.finish_reason = output.completion->finish_reason;
         result.matched_stop_string = output.completion->matched_stop_string;
         completions_[{output.ticket, output.sample_index}] = *output.completion;
+        for (const ProposerCount& count : output.completion->proposers) {
+          EXPECT_LE(count.num_accepted, count.num_proposed);
+        }
       }
     }
   }

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's own time, and how well it shields streams from a long prompt.
+//
+//   engine_bench [--short] [--json] [--threads=N]
+//
+// Host work: 16 sequences of the demo model, each offered trees of 16 nodes of which half are right; the time from a
+// step's result to the next launch, waiting for proposals apart, on one thread and by its own clock. Admission: a model
+// of random weights of the shape of Llama 3.2 1B, 4 streams with 1,024 tokens of context; the time between their tokens
+// before and while a prompt of 4,096 tokens is computed. --short: 4 layers, 256 and 512 tokens. The draw is over the
+// demo tokenizer's vocabulary.
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/check.h"
+#include "tests/bench/findings.h"
+#include "tests/bench/random_model.h"
+#include "tests/bench/scripted_proposer.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/testing/loaded_model.h"
+#include "tests/testing/random_values.h"
+#include "verifier_service/engine.h"
+
+ABSL_FLAG(bool, short, false, "a smaller model and shorter prompts");
+ABSL_FLAG(bool, json, false, "print JSON");
+ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
+
+namespace foretoken::bench {
+namespace {
+
+using testing::LoadedModel;
+using verifier::Engine;
+using verifier::SampleOutput;
+
+const std::string kDemoModel = FORETOKEN_SOURCE_DIR "/deploy/demo/target";
+constexpr double kMicrosecondsPerMs = 1e3;
+
+verifier::GenerationRequest Request(uint64_t ticket, std::vector<int32_t> prompt, int32_t max_tokens) {
+  verifier::GenerationRequest request{
+      .ticket = ticket, .request_id = absl::StrCat(ticket), .prompt = std::move(prompt)};
+  request.sampling.seed = ticket;
+  request.stop = {.max_tokens = max_tokens, .ignore_eos = true};
+  return request;
+}
+
+std::vector<int32_t> RandomPrompt(uint32_t seed, int32_t num_tokens) {
+  testing::RandomValues random(seed);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < num_tokens; ++i) prompt.push_back(random.Below(4000));
+  return prompt;
+}
+
+void Submit(Engine& engine, verifier::GenerationRequest request) {
+  FT_CHECK(engine.Submit(engine.Reserve().value(), std::move(request)).ok());
+}
+
+// An engine that is driven step by step.
+struct Bench {
+  Bench(LoadedModel loaded_model, int num_threads, verifier::ProposerClient& proposers)
+      : loaded(std::move(loaded_model)),
+        tokenizer(tokenizer::Tokenizer::Load(kDemoModel).value()),
+        engine({.max_step_rows = loaded.transformer->options().max_rows},
+               {.transformer = loaded.transformer.get(),
+                .kv = &loaded.kv,
+                .tokenizer = &tokenizer,
+                .proposers = &proposers,
+                .publish = [this](std::vector<SampleOutput> outputs) { on_outputs(std::move(outputs)); },
+                .now = [num_threads] { return absl::UnixEpoch() + absl::Seconds(Now(num_threads)); }}) {}
+
+  LoadedModel loaded;
+  tokenizer::Tokenizer tokenizer;
+  std::function<void(std::vector<SampleOutput>)> on_outputs = [](std::vector<SampleOutput>) {};
+  Engine engine;
+};
+
+// --- host work
+// --------------------------------------------------------------------------------------------------------
+
+constexpr int32_t kNumSequences = 16;
+constexpr int32_t kPromptTokens = 64;
+constexpr int32_t kMaxTokens = 600;
+
+void SubmitAll(Engine& engine, bool speculates) {
+  static uint64_t round = 0;
+  ++round;
+  for (uint32_t i = 0; i < kNumSequences; ++i) {
+    verifier::GenerationRequest request = Request(1000 * round + i, RandomPrompt(i, kPromptTokens), kMaxTokens);
+    request.sampling.seed = i;
+    request.speculation.enabled = speculates;
+    Submit(engine, std::move(request));
+  }
+}
+
+// Without speculation first, to learn what the sequences say.
+void TeachScripts(Bench& bench, ScriptedProposer& proposer) {
+  std::map<uint64_t, std::vector<int32_t>> said;
+  bench.on_outputs = [&](std::vector<SampleOutput> outputs) {
+    for (const SampleOutput& output : outputs) {
+      std::vector<int32_t>& tokens = said[output.ticket % 1000];
+      tokens.insert(tokens.end(), output.token_ids.begin(), output.token_ids.end());
+    }
+  };
+  SubmitAll(bench.engine, /*speculates=*/false);
+  while (bench.engine.Step()) continue;
+  for (auto& [i, tokens] : said) proposer.Teach(RandomPrompt(static_cast<uint32_t>(i), kPromptTokens), tokens);
+  bench.on_outputs = [](std::vector<SampleOutput>) {};
+}
+
+void MeasureHostWork(Findings* findings) {
+  ScriptedProposer proposer(/*chain_len=*/8);
+  Bench bench(testing::LoadModel(kDemoModel, {.num_threads = 1, .num_blocks = 2048}), /*num_threads=*/1, proposer);
+  TeachScripts(bench, proposer);
+  SubmitAll(bench.engine, /*speculates=*/true);
+
+  std::vector<double> host_us;  // of steps in which all sequences decode
+  verifier::EngineStats first, last;
+  for (bool has_more = true; has_more;) {
+    const verifier::EngineStats before = bench.engine.GetStats();
+    has_more = bench.engine.Step();
+    last = bench.engine.GetStats();
+    const bool all_decode = before.num_running == kNumSequences && last.num_running == kNumSequences &&
+                            before.num_prompt_tokens == last.num_prompt_tokens;
+    if (!all_decode && !host_us.empty()) break;
+    if (!all_decode) continue;
+    if (host_us.empty()) first = before;
+    host_us.push_back(kMicrosecondsPerMs * (last.times.host_ms - before.times.host_ms));
+  }
+  const auto num_steps = static_cast<double>(last.num_steps - first.num_steps);
+  findings->Add({.what = "host work at 16 sequences, draw excluded",
+                 .value = Median(host_us),
+                 .unit = "us a step",
+                 .at_most = 50});
+  findings->Add({.what = "  slowest tenth", .value = Quantile(host_us, 0.9), .unit = "us a step"});
+  findings->Add(
+      {.what = "  rows", .value = static_cast<double>(last.num_rows - first.num_rows) / num_steps, .unit = "a step"});
+  findings->Add(
+      {.what = "  tokens of a sequence",
+       .value = static_cast<double>(last.num_generated_tokens - first.num_generated_tokens) / num_steps / kNumSequences,
+       .unit = "a step"});
+}
+
+// --- admission of a long prompt
+// ---------------------------------------------------------------------------------------
+
+struct AdmissionSizes {
+  int64_t num_layers = 16;
+  int32_t num_stream_tokens = 1024;  // context of each stream
+  int32_t num_prompt_tokens = 4096;
+  size_t num_tokens_before = 40;
+};
+
+constexpr uint64_t kNumStreams = 4;
+constexpr uint64_t kLongPrompt = 100;  // its ticket
+
+LoadedModel MakeOneBillion(const AdmissionSizes& sizes, int num_threads) {
+  const model::ModelConfig config = OneBillionShape(sizes.num_layers);
+  LoadedModel loaded;
+  loaded.backend = kernels::MakeBackend({.num_threads = num_threads}).backend;
+  loaded.transformer = std::make_unique<model::Transformer>(
+      config, RandomWeights(config, *loaded.backend), *loaded.backend,
+      model::TransformerOptions{.max_rows = 512, .max_logit_rows = 512, .max_positions = 5120});
+  loaded.kv = model::MakeKvCache(config, /*num_blocks=*/1024, *loaded.backend);
+  return loaded;
+}
+
+// Seconds between the tokens of the streams.
+struct Gaps {
+  std::vector<double> before;  // the long prompt
+  std::vector<double> during;
+};
+
+Gaps MeasureGaps(const AdmissionSizes& sizes, int num_threads) {
+  ScriptedProposer silent(/*chain_len=*/0);
+  Bench bench(MakeOneBillion(sizes, num_threads), num_threads, silent);
+  Gaps gaps;
+  std::map<uint64_t, double> last_token;  // by ticket
+  bool is_prompt_done = false;
+  std::vector<double>* current = nullptr;
+  bench.on_outputs = [&](std::vector<SampleOutput> outputs) {
+    const double now = Now(num_threads);
+    for (const SampleOutput& output : outputs) {
+      if (output.ticket == kLongPrompt) {
+        is_prompt_done = true;
+        continue;
+      }
+      const auto last = last_token.find(output.ticket);
+      if (current != nullptr && last != last_token.end()) current->push_back(now - last->second);
+      last_token[output.ticket] = now;
+    }
+  };
+  for (uint64_t i = 0; i < kNumStreams; ++i) {
+    Submit(bench.engine, Request(i, RandomPrompt(static_cast<uint32_t>(i), sizes.num_stream_tokens), 2048));
+  }
+  while (last_token.size() < kNumStreams) bench.engine.Step();
+  current = &gaps.before;
+  while (gaps.before.size() < kNumStreams * sizes.num_tokens_before) bench.engine.Step();
+  Submit(bench.engine, Request(kLongPrompt, RandomPrompt(kLongPrompt, sizes.num_prompt_tokens), 1));
+  current = &gaps.during;
+  while (!is_prompt_done) bench.engine.Step();
+  return gaps;
+}
+
+void MeasureAdmission(const AdmissionSizes& sizes, int num_threads, Findings* findings) {
+  const Gaps gaps = MeasureGaps(sizes, num_threads);
+  findings->Add({.what = "between tokens of 4 streams", .value = 1e3 * Median(gaps.before), .unit = "ms"});
+  findings->Add({.what = "  tokens of each while the long prompt is admitted",
+                 .value = static_cast<double>(gaps.during.size()) / kNumStreams,
+                 .unit = "tokens"});
+  findings->Add({.what = "  growth of the median meanwhile",
+                 .value = Median(gaps.during) / Median(gaps.before),
+                 .unit = "x",
+                 .at_most = 1.5});
+  findings->Add({.what = "  growth of the slowest tenth meanwhile",
+                 .value = Quantile(gaps.during, 0.9) / Quantile(gaps.before, 0.9),
+                 .unit = "x",
+                 .at_most = 1.5});
+}
+
+int Main() {
+  Findings findings;
+  MeasureHostWork(&findings);
+  AdmissionSizes sizes;
+  if (absl::GetFlag(FLAGS_short)) {
+    sizes = {.num_layers = 4, .num_stream_tokens = 256, .num_prompt_tokens = 512, .num_tokens_before = 15};
+  }
+  MeasureAdmission(sizes, NumThreads(absl::GetFlag(FLAGS_threads)), &findings);
+  findings.Print(absl::GetFlag(FLAGS_json));
+  return 0;
+}
+
+}  // namespace
+}  // namespace foretoken::bench
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  return foretoken::bench::Main();
+}

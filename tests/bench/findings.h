@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a benchmark found: numbers, and for some of them what must hold.
+//
+//   Findings findings;
+//   findings.Add({.what = "decode, batch 1", .value = 91.2, .unit = "% of the read", .at_least = 85});
+//   findings.Print(absl::GetFlag(FLAGS_json));
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace foretoken::bench {
+
+struct Finding {
+  std::string what;
+  double value = 0;
+  std::string unit;
+  std::optional<double> at_least;
+  std::optional<double> at_most;
+};
+
+class Findings {
+ public:
+  void Add(Finding finding);
+  // A table, or one JSON array: [{"what", "value", "unit", "at_least" or "at_most", "met"}].
+  void Print(bool as_json) const;
+
+ private:
+  std::vector<Finding> findings_;
+};
+
+}  // namespace foretoken::bench

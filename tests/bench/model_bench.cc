@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of a model of random weights, of the shape of Llama 3.2 1B, against what the machine can do at best.
+//
+//   model_bench [--short] [--json] [--threads=N] [--isa=NAME]
+//
+// A step is the forward pass of a root and the tree below it at 1,024 tokens of context, head and draw included. Every
+// round measures in turn a read of a buffer as large as the weights and one step of each size; figures are medians over
+// the rounds, ratios medians of each round's ratio. The matrix rate is that of the isa's multiply instruction working
+// in registers only. On one thread the time is that thread's own, so that a busy machine does less harm.
+// --short: 4 of the 16 layers, fewer rounds.
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "common/model/transformer.h"
+#include "kernels/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/pages.h"
+#include "tests/bench/findings.h"
+#include "tests/bench/machine_rates.h"
+#include "tests/bench/profiled_backend.h"
+#include "tests/bench/random_model.h"
+#include "tests/bench/stopwatch.h"
+
+ABSL_FLAG(bool, short, false, "a smaller model and fewer rounds");
+ABSL_FLAG(bool, json, false, "print JSON");
+ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
+ABSL_FLAG(std::string, isa, "auto", "amx, avx512_bf16, avx512, avx2, baseline, or auto: the best of this machine");
+
+namespace foretoken::bench {
+namespace {
+
+using kernels::cpu::Isa;
+using kernels::cpu::ThreadPool;
+
+constexpr int32_t kContextTokens = 1024;
+constexpr int32_t kPromptRows = 512;
+constexpr int32_t kMaxTreeRows = 32;
+
+// One step: what the model computes and what is drawn.
+struct StepInput {
+  model::ForwardBatch forward;
+  std::vector<int32_t> token_ids;  // of the tree's nodes, root first
+  std::vector<int32_t> parents;
+};
+
+std::vector<int32_t> BlockTable() {
+  std::vector<int32_t> blocks;
+  for (int32_t i = 0; i < kContextTokens / kernels::kKvBlockSize; ++i) blocks.push_back(i);
+  return blocks;
+}
+
+// Rows [begin, end) of the context; the last one's token is drawn.
+StepInput PromptChunk(int32_t begin, int32_t end) {
+  std::vector<int32_t> chain;
+  for (int32_t position = begin; position < end; ++position) chain.push_back(position * 17 % 1000);
+  StepInput step{.token_ids = {chain.back()}, .parents = {-1}};
+  const int32_t root =
+      AppendSegment({.block_table = BlockTable(), .first_position = begin, .chain = chain}, &step.forward);
+  step.forward.logit_rows = {root};
+  return step;
+}
+
+// The root at the context's end and a tree of chains and branches below it.
+StepInput TreeStep(int32_t num_rows) {
+  StepInput step{.token_ids = {7}, .parents = {-1}};
+  std::vector<int32_t> parents, slots;  // of the nodes below the root
+  for (int32_t node = 0; node + 1 < num_rows; ++node) {
+    parents.push_back(node % 4 == 0 ? node / 2 - 1 : node - 1);
+    slots.push_back(kContextTokens + node);
+    step.token_ids.push_back(100 + node);
+    step.parents.push_back(parents.back() + 1);
+  }
+  const std::vector<int32_t> chain = {step.token_ids[0]};
+  const int32_t root = AppendSegment({.block_table = BlockTable(),
+                                      .first_position = kContextTokens - 1,
+                                      .chain = chain,
+                                      .tree_token_ids = std::span(step.token_ids).subspan(1),
+                                      .tree_parents = parents,
+                                      .tree_slots = slots},
+                                     &step.forward);
+  for (int32_t i = 0; i < num_rows; ++i) step.forward.logit_rows.push_back(root + i);
+  return step;
+}
+
+class Model {
+ public:
+  Model(Isa isa, int num_threads, const model::ModelConfig& config)
+      : num_threads_(num_threads),
+        backend_(std::make_unique<kernels::cpu::CpuBackend>(*kernels::cpu::IsaPin::Make(isa), num_threads),
+                 num_threads),
+        config_(config) {
+    model::ModelWeights weights = RandomWeights(config, backend_);
+    matrix_bytes_ = MatrixBytes(weights);
+    transformer_ = std::make_unique<model::Transformer>(
+        config, std::move(weights), backend_,
+        model::TransformerOptions{
+            .max_rows = kPromptRows, .max_logit_rows = kMaxTreeRows, .max_positions = kContextTokens + kMaxTreeRows});
+    kv_ = model::MakeKvCache(config, (kContextTokens + kMaxTreeRows) / kernels::kKvBlockSize, backend_);
+    for (int32_t begin = 0; begin < kContextTokens; begin += kPromptRows) {
+      StepSeconds(PromptChunk(begin, begin + kPromptRows));
+    }
+    backend_.TakeMilliseconds();
+  }
+
+  double StepSeconds(const StepInput& step) {
+    const kernels::TreeToAccept tree = {
+        .token_ids = step.token_ids, .parents = step.parents, .context_len = kContextTokens, .sampling = {.seed = 5}};
+    kernels::AcceptedPath path;
+    const double seconds = Seconds(num_threads_, [&] {
+      const kernels::ConstTensorView logits = transformer_->Forward(step.forward, kv_.view);
+      backend_.AcceptTrees({.logits = logits,
+                            .num_tokens = static_cast<int32_t>(config_.vocab_size),
+                            .trees = std::span(&tree, 1),
+                            .paths = std::span(&path, 1)});
+    });
+    FT_CHECK(path.status == kernels::DrawStatus::kOk);
+    return seconds;
+  }
+
+  size_t matrix_bytes() const { return matrix_bytes_; }
+  const model::ModelConfig& config() const { return config_; }
+  ProfiledBackend& backend() { return backend_; }
+
+ private:
+  int num_threads_;
+  ProfiledBackend backend_;
+  model::ModelConfig config_;
+  std::unique_ptr<model::Transformer> transformer_;
+  model::KvCache kv_;
+  size_t matrix_bytes_ = 0;
+};
+
+// Seconds, a value per round.
+struct StepTimes {
+  StepInput input;
+  int32_t num_rows = 0;
+  std::vector<double> seconds;
+  std::map<std::string, std::vector<double>> op_ms;
+};
+
+void Measure(Model& model, StepTimes& step) {
+  step.seconds.push_back(model.StepSeconds(step.input));
+  for (const auto& [op, ms] : model.backend().TakeMilliseconds()) step.op_ms[op].push_back(ms);
+}
+
+struct Measured {
+  std::vector<StepTimes> trees;
+  StepTimes prompt;
+  std::vector<double> read_seconds;          // of a buffer as large as the weights
+  std::vector<double> seconds_per_multiply;  // in registers
+};
+
+Measured MeasureAll(Isa isa, int num_threads, int num_rounds, Model& model) {
+  Measured measured;
+  for (const int32_t num_rows : {1, 2, 4, 8, 16, 32}) {
+    measured.trees.push_back({.input = TreeStep(num_rows), .num_rows = num_rows});
+  }
+  measured.prompt = {.input = PromptChunk(kContextTokens - kPromptRows, kContextTokens), .num_rows = kPromptRows};
+
+  ThreadPool pool(num_threads);
+  const kernels::cpu::Pages pages(model.matrix_bytes());
+  const std::span words(static_cast<uint64_t*>(pages.data()), pages.num_bytes() / sizeof(uint64_t));
+  for (uint64_t& word : words) word = 1;
+  for (int round = 0; round < num_rounds; ++round) {
+    uint64_t sum = 0;
+    measured.read_seconds.push_back(Seconds(num_threads, [&] { sum = ReadAll(words, pool); }));
+    FT_CHECK(sum == words.size());
+    for (StepTimes& step : measured.trees) Measure(model, step);
+    double num_multiplies = 0;
+    const double seconds = Seconds(num_threads, [&] { num_multiplies = MultiplyInRegisters(isa, pool); });
+    measured.seconds_per_multiply.push_back(seconds / num_multiplies);
+    Measure(model, measured.prompt);
+  }
+  return measured;
+}
+
+Finding StepFinding(Isa isa, const Model& model, const Measured& measured, const StepTimes& step) {
+  const double multiplies = step.num_rows * (LayerMultiplies(model.config()) + HeadMultiplies(model.config()));
+  const double multiply_seconds = multiplies * Median(measured.seconds_per_multiply);
+  const bool is_read_bound = multiply_seconds < Median(measured.read_seconds);
+  Finding finding{.what = absl::StrCat("step of ", step.num_rows, " rows (best possible: bound by ",
+                                       is_read_bound ? "reading)" : "multiplying)"),
+                  .value = MedianRatio(step.seconds, measured.trees[0].seconds),
+                  .unit = "x of one row"};
+  if (isa == Isa::kAmx && step.num_rows == 16) finding.at_most = 1.15;
+  if (isa == Isa::kAmx && step.num_rows == 32) finding.at_most = 1.35;
+  if (isa == Isa::kAvx512Bf16 && step.num_rows == 8) finding.at_most = 1.9;
+  return finding;
+}
+
+Findings Judge(Isa isa, const Model& model, const Measured& measured) {
+  Findings findings;
+  const double gigabytes = static_cast<double>(model.matrix_bytes()) * 1e-9;
+  findings.Add({.what = "read of a buffer as large as the weights",
+                .value = gigabytes / Median(measured.read_seconds),
+                .unit = "GB/s"});
+  findings.Add({.what = "  slowest tenth of the reads",
+                .value = Quantile(measured.read_seconds, 0.9) / Median(measured.read_seconds),
+                .unit = "x of the median"});
+  findings.Add({.what = "step of 1 row", .value = 1e3 * Median(measured.trees[0].seconds), .unit = "ms"});
+  findings.Add({.what = "decode at batch 1: weights read",
+                .value = 100 * MedianRatio(measured.read_seconds, measured.trees[0].seconds),
+                .unit = "% of the read",
+                .at_least = 85});
+  for (size_t i = 1; i < measured.trees.size(); ++i) {
+    findings.Add(StepFinding(isa, model, measured, measured.trees[i]));
+  }
+  findings.Add(
+      {.what = "matrix rate in registers", .value = 2e-9 / Median(measured.seconds_per_multiply), .unit = "GFLOP/s"});
+  findings.Add(
+      {.what = "prefill of 512 tokens", .value = kPromptRows / Median(measured.prompt.seconds), .unit = "tokens/s"});
+  const double multiplies = kPromptRows * LayerMultiplies(model.config()) + HeadMultiplies(model.config());
+  findings.Add({.what = "prefill of 512 tokens: matrix rate",
+                .value = 100 * multiplies * MedianRatio(measured.seconds_per_multiply, measured.prompt.seconds),
+                .unit = "% of registers'",
+                .at_least = 60});
+  return findings;
+}
+
+void PrintProfile(const StepTimes& step) {
+  std::printf("  %3d rows %8.2f ms:", step.num_rows, 1e3 * Median(step.seconds));
+  for (const auto& [op, ms] : step.op_ms) std::printf("  %s %.2f", op.c_str(), Median(ms));
+  std::printf("\n");
+}
+
+// Unset: this machine has no such path.
+std::optional<Isa> FindIsa(const std::string& name) {
+  for (const Isa isa : kernels::cpu::SupportedIsas()) {
+    if (name == "auto" || name == kernels::cpu::Name(isa)) return isa;
+  }
+  return std::nullopt;
+}
+
+int Main() {
+  const bool is_short = absl::GetFlag(FLAGS_short);
+  const int num_threads = NumThreads(absl::GetFlag(FLAGS_threads));
+  const std::optional<Isa> isa = FindIsa(absl::GetFlag(FLAGS_isa));
+  if (!isa.has_value()) {
+    std::fprintf(stderr, "--isa: this machine has no %s\n", absl::GetFlag(FLAGS_isa).c_str());
+    return 1;
+  }
+  Model model(*isa, num_threads, OneBillionShape(is_short ? 4 : 16));
+  const Measured measured = MeasureAll(*isa, num_threads, is_short ? 5 : 15, model);
+  const Findings findings = Judge(*isa, model, measured);
+  const bool as_json = absl::GetFlag(FLAGS_json);
+  if (!as_json) {
+    std::printf("1B shape, %ld layers, %.2f GB of matrices, %s, %d threads\n", model.config().num_layers,
+                1e-9 * static_cast<double>(model.matrix_bytes()), model.backend().Describe().c_str(), num_threads);
+  }
+  findings.Print(as_json);
+  if (!as_json) {
+    std::printf("  where a step's time goes, ms (matmul inputs x outputs):\n");
+    PrintProfile(measured.trees[0]);
+    PrintProfile(measured.trees[3]);
+    PrintProfile(measured.prompt);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace foretoken::bench
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  return foretoken::bench::Main();
+}

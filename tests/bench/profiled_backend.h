@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend that notes how long each kind of op took. For backends whose work is done when a call returns.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/backend.h"
+#include "tests/bench/stopwatch.h"
+
+namespace foretoken::bench {
+
+class ProfiledBackend final : public kernels::Backend {
+ public:
+  ProfiledBackend(std::unique_ptr<kernels::Backend> backend, int num_threads)
+      : backend_(std::move(backend)), num_threads_(num_threads) {}
+
+  // Milliseconds by op since the last call; matrix products by shape.
+  std::map<std::string, double> TakeMilliseconds() { return std::exchange(ms_, {}); }
+
+  std::string Describe() const override { return backend_->Describe(); }
+  kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
+  void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
+    backend_->Copy(to, from, num_bytes, kind);
+  }
+  void Synchronize() override { backend_->Synchronize(); }
+  std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
+    return backend_->PrepareWeight(source);
+  }
+
+  void Embed(const kernels::EmbedArgs& args) override {
+    Time("embed", [&] { backend_->Embed(args); });
+  }
+  void MatMul(const kernels::MatMulArgs& args) override {
+    const std::string shape =
+        std::to_string(args.weight->in_features()) + "x" + std::to_string(args.weight->out_features());
+    Time("matmul " + shape, [&] { backend_->MatMul(args); });
+  }
+  void RmsNorm(const kernels::RmsNormArgs& args) override {
+    Time("norm", [&] { backend_->RmsNorm(args); });
+  }
+  void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override {
+    Time("rope", [&] { backend_->RopeStoreKv(args); });
+  }
+  void Attention(const kernels::AttentionArgs& args) override {
+    Time("attention", [&] { backend_->Attention(args); });
+  }
+  void SiluMul(const kernels::SiluMulArgs& args) override {
+    Time("silu", [&] { backend_->SiluMul(args); });
+  }
+  void MoveKv(const kernels::MoveKvArgs& args) override {
+    Time("move", [&] { backend_->MoveKv(args); });
+  }
+  void AcceptTrees(const kernels::AcceptTreesArgs& args) override {
+    Time("draw", [&] { backend_->AcceptTrees(args); });
+  }
+  void ScoreTokens(const kernels::ScoreTokensArgs& args) override {
+    Time("score", [&] { backend_->ScoreTokens(args); });
+  }
+
+ private:
+  template <typename Op>
+  void Time(std::string name, Op&& op) {
+    ms_[std::move(name)] += 1e3 * Seconds(num_threads_, op);
+  }
+
+  std::unique_ptr<kernels::Backend> backend_;
+  int num_threads_;
+  std::map<std::string, double> ms_;
+};
+
+}  // namespace foretoken::bench

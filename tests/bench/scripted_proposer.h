@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A proposer inside the engine's own thread that answers at once. It knows what every sequence will say, and offers the
+// next tokens as a chain with a wrong guess beside each of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "verifier_service/proposer_pool.h"
+
+namespace foretoken::bench {
+
+class ScriptedProposer final : public verifier::ProposerClient {
+ public:
+  // Without a script it offers nothing. `chain_len` right guesses and as many wrong ones.
+  explicit ScriptedProposer(int32_t chain_len) : chain_len_(chain_len) {}
+
+  // What follows the prompt.
+  void Teach(std::vector<int32_t> prompt, std::vector<int32_t> continuation) {
+    scripts_[std::move(prompt)] = std::move(continuation);
+  }
+
+  const std::vector<std::string>& Names() const override { return names_; }
+  void Open(const verifier::SequenceIntroduction& introduction) override {
+    const auto script = scripts_.find({introduction.token_ids.begin(), introduction.token_ids.end()});
+    if (script == scripts_.end()) return;
+    sessions_[introduction.sequence_id] = {.script = &script->second, .num_prompt = introduction.token_ids.size()};
+    due_.push_back(introduction.sequence_id);
+  }
+  void Advance(verifier::SequenceId sequence_id, std::span<const int32_t> committed, int32_t) override {
+    const auto session = sessions_.find(sequence_id);
+    if (session == sessions_.end()) return;
+    session->second.num_said += committed.size();
+    due_.push_back(sequence_id);
+  }
+  void Close(verifier::SequenceId sequence_id) override { sessions_.erase(sequence_id); }
+  void Flush(absl::Duration) override {}
+  std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
+    std::vector<verifier::Proposal> proposals;
+    for (const verifier::SequenceId id : due_) {
+      const auto session = sessions_.find(id);
+      if (session != sessions_.end()) proposals.push_back({.sequence_id = id, .tree = TreeOf(session->second)});
+    }
+    due_.clear();
+    return proposals;
+  }
+  std::vector<verifier::ProposerStatus> GetStatus() const override { return {{.name = names_[0], .num_connected = 1}}; }
+
+ private:
+  struct Session {
+    const std::vector<int32_t>* script = nullptr;
+    size_t num_prompt = 0;
+    size_t num_said = 0;
+  };
+
+  speculation::TokenTree TreeOf(const Session& session) const {
+    speculation::TokenTree tree{.position = session.num_prompt + session.num_said};
+    const auto add = [&](int32_t token_id, int32_t parent, float chance) {
+      tree.token_ids.push_back(token_id);
+      tree.parents.push_back(parent);
+      tree.chances.push_back(chance);
+      tree.proposers.push_back(1);
+    };
+    int32_t parent = speculation::kRootParent;
+    for (int32_t i = 0; i < chain_len_ && session.num_said + i < session.script->size(); ++i) {
+      const int32_t token_id = (*session.script)[session.num_said + i];
+      add(token_id, parent, 0.8f);
+      add(token_id ^ 1, parent, 0.1f);
+      parent = tree.num_nodes() - 2;
+    }
+    return tree;
+  }
+
+  int32_t chain_len_;
+  std::vector<std::string> names_ = {"scripted"};
+  std::map<std::vector<int32_t>, std::vector<int32_t>> scripts_;  // continuation by prompt
+  absl::flat_hash_map<verifier::SequenceId, Session> sessions_;
+  std::vector<verifier::SequenceId> due_;  // answers
+};
+
+}  // namespace foretoken::bench
