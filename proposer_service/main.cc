@@ -54,9 +54,11 @@ absl::Status Run() {
     spdlog::info("metrics on port {}", metrics_server->port());
   }
   const std::string listen = absl::GetFlag(FLAGS_listen);
-  FT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::Server> server,
-      rpc::Server::Start({.listen_address = listen, .drain_grace = absl::GetFlag(FLAGS_drain_grace)}, {service.get()}));
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                      rpc::Server::Start({.listen_address = listen,
+                                          .service_names = {v1::ProposalService::service_full_name()},
+                                          .drain_grace = absl::GetFlag(FLAGS_drain_grace)},
+                                         {service.get()}));
   server->SetServing(true);
   spdlog::info("proposing by {}", absl::GetFlag(FLAGS_method));
   std::printf("listening on %s:%d\n", listen.substr(0, listen.rfind(':')).c_str(), server->port());

@@ -83,6 +83,7 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
     spdlog::info("metrics on port {}", metrics_server_->port());
   }
   FT_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen_address = config_.listen_address,
+                                                   .service_names = {v1::GenerationService::service_full_name()},
                                                    .max_receive_bytes = static_cast<int>(config_.max_receive_bytes),
                                                    .drain_grace = kLastWrites},
                                                   {service_.get()}));

@@ -73,6 +73,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                "': the address is in use, not local or not permitted"));
   }
   auto started = std::unique_ptr<Server>(new Server(std::move(server), port, options.drain_grace));
+  // A name has to be known before SetServing, which sets all that are.
+  for (const std::string& name : options.service_names) {
+    started->server_->GetHealthCheckService()->SetServingStatus(name, false);
+  }
   started->SetServing(false);
   return started;
 }

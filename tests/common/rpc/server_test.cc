@@ -20,21 +20,21 @@ namespace {
 using ::testing::HasSubstr;
 
 std::unique_ptr<Server> StartServer(absl::Duration drain_grace = absl::Seconds(1)) {
-  return *Server::Start({.listen_address = "127.0.0.1:0", .drain_grace = drain_grace}, {});
+  return *Server::Start({.listen_address = "127.0.0.1:0", .service_names = {"named"}, .drain_grace = drain_grace}, {});
 }
 
-// grpc.health.v1.Health/Check by hand, since its proto is not installed: the request is empty, and the answer's only
-// field is the status.
+// grpc.health.v1.Health/Check by hand, since its proto is not installed: the request's only field is the service, the
+// answer's the status.
 enum class Health { kServing, kNotServing, kUnreachable };
 
-Health CheckHealth(const std::shared_ptr<grpc::Channel>& channel) {
+Health CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service = {}) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   grpc::CompletionQueue queue;
-  const grpc::Slice empty;
+  const grpc::Slice request(service.empty() ? service : absl::StrCat("\x0a", std::string(1, service.size()), service));
   const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &queue);
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&request, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer response;
   grpc::Status status;
@@ -79,6 +79,8 @@ TEST(Server, IsHealthyOnlyWhileServing) {
   EXPECT_EQ(CheckHealth(channel), Health::kNotServing);
   server->SetServing(true);
   EXPECT_EQ(CheckHealth(channel), Health::kServing);
+  EXPECT_EQ(CheckHealth(channel, "named"), Health::kServing);
+  EXPECT_EQ(CheckHealth(channel, "other"), Health::kUnreachable);
   server->Drain([&] { EXPECT_EQ(CheckHealth(channel), Health::kNotServing) << "told before the server goes"; });
   EXPECT_EQ(CheckHealth(channel), Health::kUnreachable);
 }
