@@ -33,7 +33,7 @@ std::vector<float> Calibration::CalibratedChances(const speculation::TokenTree& 
   return chances;
 }
 
-void Calibration::Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted) {
+int32_t Calibration::Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted) {
   // Children of the emitted path only: below a wrong node nothing was ever tried.
   const std::vector<int32_t> path = speculation::MatchedPath(tree, emitted);
   const std::vector<int32_t> depths = speculation::Depths(tree);
@@ -50,6 +50,7 @@ void Calibration::Observe(const speculation::TokenTree& tree, std::span<const in
       cell.num_hits += is_hit ? 1 : 0;
     }
   }
+  return static_cast<int32_t>(path.size());
 }
 
 }  // namespace foretoken::verifier

@@ -22,8 +22,8 @@ class Calibration {
   // The tree's chances, replaced by what experience says of them. A node of several proposers has its best one's chance.
   std::vector<float> CalibratedChances(const speculation::TokenTree& tree) const;
 
-  // Scores a tree against the tokens emitted at its position.
-  void Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted);
+  // Scores a tree against the tokens emitted at its position. Returns how many of them it had guessed.
+  int32_t Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted);
 
  private:
   static constexpr int32_t kNumChanceCells = 8;

@@ -52,6 +52,9 @@ int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, s
   const int32_t old_size = sequence.size();
   for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
   int32_t num_committed = 0;
+  sequence.output.token_ids.reserve(path.token_ids.size());
+  sequence.output.speculated.reserve(path.token_ids.size());
+  sequence.output.text_ends.reserve(path.token_ids.size());
   for (size_t i = 0; i < path.token_ids.size() && !sequence.is_finished; ++i) {
     if (i > 0) {  // the row that drew this token is an accepted node's, which carries the token before it
       const int32_t node = path.node_idx[i] - 1;

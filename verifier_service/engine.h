@@ -18,6 +18,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,7 +71,7 @@ struct EngineParts {
 // launch; waiting for proposals is apart.
 struct StepTimes {
   double forward_ms = 0;  // the transformer
-  double draw_ms = 0;
+  double draw_ms = 0;     // accepted K/V moved into place included
   double host_ms = 0;
   double wait_ms = 0;
 };
@@ -129,7 +130,7 @@ class Engine {
   void Gather();
   std::vector<PlannedSequence> Plan();
   std::vector<kernels::AcceptedPath> Launch(const TreeBatch& batch);
-  void Commit(std::vector<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
+  void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
   void Publish();
 
   void Begin(const std::shared_ptr<ActiveRequest>& active);

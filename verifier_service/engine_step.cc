@@ -22,8 +22,9 @@ constexpr double kMaxWaitPart = 0.25;
 constexpr int32_t kMaxScoredRows = 64;
 
 // Guesses beyond what a sample may still emit are of no use: the last token is drawn at the node before it.
-speculation::TokenTree CutDepth(const speculation::TokenTree& tree, int32_t max_depth) {
+speculation::TokenTree CutDepth(speculation::TokenTree tree, int32_t max_depth) {
   const std::vector<int32_t> depths = speculation::Depths(tree);
+  if (std::all_of(depths.begin(), depths.end(), [&](int32_t depth) { return depth <= max_depth; })) return tree;
   std::vector<int32_t> kept;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
     if (depths[node] <= max_depth) kept.push_back(node);
@@ -49,7 +50,7 @@ bool Engine::Step() {
     last_event_ = parts_.now();
   } else {
     Gather();
-    const std::vector<PlannedSequence> plan = Plan();
+    std::vector<PlannedSequence> plan = Plan();
     const TreeBatch batch = BuildTreeBatch(plan);
     std::vector<kernels::AcceptedPath> paths = Launch(batch);
     Commit(plan, batch, std::move(paths));
@@ -113,7 +114,9 @@ speculation::TokenTree Engine::MergedGuess(Sequence& sequence) const {
   std::vector<speculation::TokenTree> trees;
   for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
     if (!guess.has_value()) continue;
-    guess = speculation::ReRoot(*guess, std::span<const int32_t>(sequence.token_ids).subspan(guess->position));
+    if (guess->position < static_cast<uint64_t>(sequence.size())) {
+      guess = speculation::ReRoot(*guess, std::span<const int32_t>(sequence.token_ids).subspan(guess->position));
+    }
     if (guess->num_nodes() == 0) {
       guess.reset();
     } else {
@@ -126,6 +129,7 @@ speculation::TokenTree Engine::MergedGuess(Sequence& sequence) const {
 
 std::vector<PlannedSequence> Engine::Plan() {
   std::vector<PlannedSequence> plan;
+  plan.reserve(scheduler_.running().size());
   int32_t num_rows = 0;
   for (const auto& sequence : scheduler_.running()) {
     if (!sequence->decodes()) continue;
@@ -151,6 +155,7 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
   offers_.clear();
   std::vector<TreeOffer> offers;
   std::vector<speculation::TokenTree> calibrated;
+  calibrated.reserve(plan->size());
   std::vector<size_t> planned_idx;
   int32_t num_emitting = 0;
   for (size_t i = 0; i < plan->size(); ++i) {
@@ -202,7 +207,7 @@ std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
   return paths;
 }
 
-void Engine::Commit(std::vector<PlannedSequence> plan, const TreeBatch& batch,
+void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch,
                     std::vector<kernels::AcceptedPath> paths) {
   ScorePrompts(plan, batch);
   CountRows(plan, batch);
@@ -223,14 +228,15 @@ void Engine::Commit(std::vector<PlannedSequence> plan, const TreeBatch& batch,
     const auto committed = std::span<const int32_t>(sequence.token_ids).last(static_cast<size_t>(num_committed));
     own_stats_.num_generated_tokens += num_committed;
     if (const auto offer = offers_.find(sequence.id); offer != offers_.end()) {
-      calibration_.Observe(offer->second, committed);
-      num_guessed += static_cast<double>(speculation::MatchedPath(offer->second, committed).size());
+      num_guessed += calibration_.Observe(offer->second, committed);
     }
     if (sequence.is_open && !sequence.is_finished) {
       parts_.proposers->Advance(sequence.id, committed, sequence.active->max_tree_nodes);
     }
   }
+  own_stats_.times.host_ms += ElapsedMs();
   if (!moves.empty()) parts_.transformer->backend().MoveKv({.kv = parts_.kv->view, .moves = moves});
+  own_stats_.times.draw_ms += ElapsedMs();
   for (PlannedSequence& planned : plan) {
     ReportPrompt(*planned.sequence);
     scheduler_.GiveBack(planned.tree_slots);
@@ -306,6 +312,7 @@ void Engine::Retire() {
 void Engine::Publish() {
   Retire();
   parts_.proposers->Flush(absl::ZeroDuration());
+  outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
   own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());
   own_stats_.num_free_blocks = scheduler_.pool().num_free();

@@ -2,7 +2,6 @@
 #include "verifier_service/planner.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace foretoken::verifier {
 namespace {
@@ -16,6 +15,9 @@ struct Candidate {
 // Best first. A parent's path chance is never below its child's and its index never above, so it comes first.
 std::vector<Candidate> SortedCandidates(std::span<const TreeOffer> offers) {
   std::vector<Candidate> candidates;
+  size_t num_nodes = 0;
+  for (const TreeOffer& offer : offers) num_nodes += offer.tree->token_ids.size();
+  candidates.reserve(num_nodes);
   for (size_t i = 0; i < offers.size(); ++i) {
     const std::vector<float> path_chances = speculation::PathChances(*offers[i].tree);
     for (int32_t node = 0; node < offers[i].tree->num_nodes(); ++node) {
@@ -23,7 +25,8 @@ std::vector<Candidate> SortedCandidates(std::span<const TreeOffer> offers) {
     }
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tuple(-a.path_chance, a.offer_idx, a.node_idx) < std::tuple(-b.path_chance, b.offer_idx, b.node_idx);
+    if (a.path_chance != b.path_chance) return a.path_chance > b.path_chance;
+    return a.offer_idx != b.offer_idx ? a.offer_idx < b.offer_idx : a.node_idx < b.node_idx;
   });
   // Beyond an offer's own limit its nodes, the least likely ones, are out.
   std::vector<int32_t> num_taken(offers.size(), 0);

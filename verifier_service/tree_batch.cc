@@ -28,8 +28,11 @@ void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t
 void AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t root_row, TreeBatch* batch) {
   const Sequence& sequence = *planned.sequence;
   const GenerationRequest& request = sequence.request();
-  std::vector<int32_t> token_ids = {sequence.token_ids.back()};
-  std::vector<int32_t> parents = {-1};
+  std::vector<int32_t> token_ids, parents;
+  token_ids.reserve(1 + planned.tree.token_ids.size());
+  parents.reserve(1 + planned.tree.token_ids.size());
+  token_ids.push_back(sequence.token_ids.back());
+  parents.push_back(-1);
   for (int32_t node = 0; node < planned.tree.num_nodes(); ++node) {
     token_ids.push_back(planned.tree.token_ids[node]);
     parents.push_back(planned.tree.parents[node] + 1);  // kRootParent becomes node 0
@@ -59,6 +62,8 @@ TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan) {
   TreeBatch batch;
   batch.node_token_ids.reserve(plan.size());  // spans into the vectors' elements are taken while it grows
   batch.node_parents.reserve(plan.size());
+  batch.trees.reserve(plan.size());
+  batch.planned_idx.reserve(plan.size());
   for (size_t i = 0; i < plan.size(); ++i) {
     const PlannedSequence& planned = plan[i];
     const Sequence& sequence = *planned.sequence;

@@ -65,6 +65,13 @@ absl::Status ValidateSiblings(const TokenTree& tree) {
   return absl::OkStatus();
 }
 
+void Reserve(int32_t num_nodes, TokenTree& tree) {
+  tree.token_ids.reserve(num_nodes);
+  tree.parents.reserve(num_nodes);
+  tree.chances.reserve(num_nodes);
+  tree.proposers.reserve(num_nodes);
+}
+
 void Append(const TokenTree& from, int32_t node_idx, int32_t parent, TokenTree& to) {
   to.token_ids.push_back(from.token_ids[node_idx]);
   to.parents.push_back(parent);
@@ -95,10 +102,12 @@ std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t>
 }
 
 TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
+  if (committed.empty()) return tree;
   TokenTree result{.position = tree.position + committed.size()};
   const std::vector<int32_t> path = MatchedPath(tree, committed);
   if (path.size() < committed.size()) return result;
-  const int32_t root = path.empty() ? kRootParent : path.back();
+  const int32_t root = path.back();
+  Reserve(tree.num_nodes() - root - 1, result);
   // [N] the new index of every kept node.
   std::vector<std::optional<int32_t>> kept(tree.num_nodes());
   for (int32_t i = root + 1; i < tree.num_nodes(); ++i) {
@@ -117,6 +126,7 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
 TokenTree Merge(std::span<const TokenTree> trees) {
   TokenTree merged;
   if (trees.empty()) return merged;
+  if (trees.size() == 1) return trees.front();  // the common case, and a valid tree is a trie already
   merged.position = trees.front().position;
   absl::flat_hash_map<std::pair<int32_t, int32_t>, int32_t> nodes;  // (merged parent, token) -> merged node
   std::vector<int32_t> merged_idx;                                  // [N] of the current tree
@@ -158,6 +168,7 @@ std::vector<int32_t> Depths(const TokenTree& tree) {
 
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {
   TokenTree kept{.position = tree.position};
+  Reserve(static_cast<int32_t>(node_idx.size()), kept);
   std::vector<int32_t> kept_idx(tree.num_nodes());
   for (const int32_t node : node_idx) {
     const int32_t parent = tree.parents[node];

@@ -16,7 +16,7 @@ namespace foretoken::bench {
 
 class ScriptedProposer final : public verifier::ProposerClient {
  public:
-  // Without a script it offers nothing. `chain_len` right guesses and as many wrong ones.
+  // Trees of 2 chain_len nodes; nothing for a sequence without a script.
   explicit ScriptedProposer(int32_t chain_len) : chain_len_(chain_len) {}
 
   // What follows the prompt.
@@ -51,6 +51,8 @@ class ScriptedProposer final : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {{.name = names_[0], .num_connected = 1}}; }
 
  private:
+  static constexpr size_t kMaxRight = 5;  // right guesses of a tree: fewer, by position
+
   struct Session {
     const std::vector<int32_t>* script = nullptr;
     size_t num_prompt = 0;
@@ -65,11 +67,12 @@ class ScriptedProposer final : public verifier::ProposerClient {
       tree.chances.push_back(chance);
       tree.proposers.push_back(1);
     };
+    const size_t num_right = tree.position % kMaxRight;
     int32_t parent = speculation::kRootParent;
     for (int32_t i = 0; i < chain_len_ && session.num_said + i < session.script->size(); ++i) {
-      const int32_t token_id = (*session.script)[session.num_said + i];
-      add(token_id, parent, 0.8f);
-      add(token_id ^ 1, parent, 0.1f);
+      const int32_t right_id = (*session.script)[session.num_said + i];
+      add(i < num_right ? right_id : right_id ^ 2, parent, 0.7f);
+      add(right_id ^ 1, parent, 0.1f);
       parent = tree.num_nodes() - 2;
     }
     return tree;
