@@ -59,7 +59,7 @@ size_t NumBytes(const SampleOutput& output) {
 }  // namespace
 
 Outbox::Outbox(OutboxOptions options)
-    : options_(std::move(options)), pending_(options_.num_samples), num_text_bytes_(options_.num_samples) {}
+    : options_(std::move(options)), pending_(options_.num_samples) {}
 
 v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   v1::GenerateResponse message;
@@ -72,10 +72,9 @@ Outbox::Pending& Outbox::PendingWithRoom(const SampleOutput& output) {
   std::deque<Pending>& pending = pending_[output.sample_index];
   const size_t num_bytes = NumBytes(output);
   if (pending.empty() || pending.back().num_bytes + num_bytes > kMaxMessageBytes) {
-    pending.push_back({.message = NewMessage(output.sample_index), .text_begin = num_text_bytes_[output.sample_index]});
+    pending.push_back({.message = NewMessage(output.sample_index)});
   }
   pending.back().num_bytes += num_bytes;
-  num_text_bytes_[output.sample_index] += static_cast<uint32_t>(output.text.size());
   return pending.back();
 }
 
@@ -84,7 +83,7 @@ void Outbox::MergeDelta(const SampleOutput& output, Pending& pending) {
   v1::GenerateResponse& message = pending.message;
   message.mutable_text()->append(output.text);
   for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
-  for (const uint32_t end : output.text_ends) message.add_text_ends(end - pending.text_begin);
+  for (const uint32_t end : output.text_ends) message.add_text_ends(end);
   for (const bool speculated : output.speculated) message.add_speculated(speculated);
   for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
 }

@@ -47,8 +47,7 @@ class Outbox {
  private:
   struct Pending {
     v1::GenerateResponse message;
-    size_t num_bytes = 0;     // about
-    uint32_t text_begin = 0;  // where its text stands in the sample's
+    size_t num_bytes = 0;  // about
   };
 
   v1::GenerateResponse NewMessage(int32_t sample_index) const;
@@ -60,7 +59,6 @@ class Outbox {
   OutboxOptions options_;
   std::deque<v1::GenerateResponse> prompts_;
   std::vector<std::deque<Pending>> pending_;  // [num_samples]
-  std::vector<uint32_t> num_text_bytes_;      // [num_samples] added so far
   int32_t next_sample_ = 0;                   // whose turn it is
   int32_t num_completed_ = 0;
   absl::Status error_;
