@@ -86,14 +86,21 @@ ProposerPool::Keeper::Link& ProposerPool::Keeper::AddLink(uint32_t proposer_idx,
 }
 
 void ProposerPool::Keeper::Keep() {
-  absl::MutexLock lock(&mutex);
-  while (!is_stopping_) {
-    const absl::Time now = absl::Now();
-    for (auto& [id, link] : links) KeepLink(*link, now);
-    book.RetryRefused(now);
-    WriteAll(now);
-    wake_.WaitWithDeadline(&mutex, NextWake(now));
+  while (KeepOnce()) {
   }
+}
+
+bool ProposerPool::Keeper::KeepOnce() {
+  std::vector<std::shared_ptr<void>> ended;  // freed after the lock
+  absl::MutexLock lock(&mutex);
+  if (is_stopping_) return false;
+  const absl::Time now = absl::Now();
+  for (auto& [id, link] : links) KeepLink(*link, now);
+  book.RetryRefused(now);
+  WriteAll(now);
+  wake_.WaitWithDeadline(&mutex, NextWake(now));
+  ended.swap(ended_);
+  return true;
 }
 
 void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
@@ -137,6 +144,7 @@ void ProposerPool::Keeper::Resolve() {
 
 void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string& dns_name,
                                         const std::vector<std::string>& addresses) {
+  std::vector<std::unique_ptr<Link>> removed;  // freed after the lock, as `ended_`
   absl::MutexLock lock(&mutex);
   if (is_stopping_) return;
   std::vector<std::string> known;
@@ -159,13 +167,15 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
     Link& link = *links.at(id);
     if (link.describing != nullptr) link.describing->context.TryCancel();
     if (link.stream != nullptr) Drop(link, "its address is gone from the name", now);
+    removed.push_back(std::move(links.at(id)));
     links.erase(id);
   }
   wake_.SignalAll();
 }
 
 void ProposerPool::Keeper::Describe(Link& link) {
-  auto call = std::make_shared<DescribeCall>();
+  DescribeCall* call = new DescribeCall;
+  describe_calls_.try_emplace(call, call);
   call->request.set_vocabulary_fingerprint(options.vocabulary_fingerprint);
   call->context.set_deadline(absl::ToChronoTime(absl::Now() + options.describe_timeout));
   link.describing = call;
@@ -175,14 +185,15 @@ void ProposerPool::Keeper::Describe(Link& link) {
       [this, link_id = link.id, call](grpc::Status status) { OnDescribed(link_id, call, status); });
 }
 
-void ProposerPool::Keeper::OnDescribed(uint64_t link_id, const std::shared_ptr<DescribeCall>& call,
-                                       const grpc::Status& status) {
+void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status) {
   absl::MutexLock lock(&mutex);
   --num_calls_;
+  ended_.push_back(std::move(describe_calls_.at(call)));
+  describe_calls_.erase(call);
   const auto it = links.find(link_id);
   if (is_stopping_ || it == links.end()) return;
   Link& link = *it->second;
-  link.describing.reset();
+  link.describing = nullptr;
   const absl::Time now = absl::Now();
   if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", status.error_message()), now);
   if (absl::Status fits = CheckDescription(link, call->response); !fits.ok()) {
@@ -225,7 +236,7 @@ void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerRes
       {.on_answer = [=, this](const auto& response) { OnAnswer(link_id, replica_id, proposer_idx, response); },
        .on_written = [=, this] { OnWritten(link_id, replica_id); },
        .on_closing = [=, this] { OnClosing(link_id, replica_id); },
-       .on_end = [=, this](const grpc::Status& status) { OnEnd(link_id, status); }});
+       .on_end = [=, this](const grpc::Status& status, auto stream) { OnEnd(link_id, status, std::move(stream)); }});
   spdlog::info("proposer {} at {}: connected, {}", names[proposer_idx], link.address, description.version());
   link.last_complaint.clear();
   book.AddReplica(replica_id, proposer_idx,
@@ -284,9 +295,10 @@ void ProposerPool::Keeper::OnClosing(uint64_t link_id, ReplicaId replica_id) {
   if (Link* link = FindStream(link_id, replica_id); link != nullptr) Drop(*link, "the stream ended", absl::Now());
 }
 
-void ProposerPool::Keeper::OnEnd(uint64_t link_id, const grpc::Status& status) {
+void ProposerPool::Keeper::OnEnd(uint64_t link_id, const grpc::Status& status, std::shared_ptr<ReplicaStream> stream) {
   absl::MutexLock lock(&mutex);
   --num_calls_;
+  ended_.push_back(std::move(stream));
   const auto it = links.find(link_id);
   if (is_stopping_ || it == links.end() || status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) return;
   Complain(*it->second, status.error_message());

@@ -45,7 +45,7 @@ class ProposerPool::Keeper {
     absl::Time next_attempt = absl::InfinitePast();  // while neither describing nor streaming
     int num_failures = 0;                            // in a row
     std::string last_complaint;                      // what was logged last, so that it is logged once
-    std::shared_ptr<DescribeCall> describing;        // shared with the call in flight
+    DescribeCall* describing = nullptr;              // in `describe_calls_`
     std::shared_ptr<ReplicaStream> stream;           // shared with itself until gRPC lets go of it
     ReplicaId replica_id = 0;                        // of `stream`
     std::optional<absl::Time> writing_since;
@@ -67,6 +67,7 @@ class ProposerPool::Keeper {
 
  private:
   void Keep();
+  bool KeepOnce();  // false: the pool ends
   void Resolve();
   void KeepLink(Link& link, absl::Time now);
   absl::Time NextWake(absl::Time now) const;
@@ -74,13 +75,13 @@ class ProposerPool::Keeper {
   Link& AddLink(uint32_t proposer_idx, std::string address, std::shared_ptr<grpc::Channel> channel);
 
   void Describe(Link& link);
-  void OnDescribed(uint64_t link_id, const std::shared_ptr<DescribeCall>& call, const grpc::Status& status);
+  void OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status);
   absl::Status CheckDescription(const Link& link, const v1::DescribeProposerResponse& description) const;
   void StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now);
   void OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx, const v1::ProposeResponse& response);
   void OnWritten(uint64_t link_id, ReplicaId replica_id);
   void OnClosing(uint64_t link_id, ReplicaId replica_id);
-  void OnEnd(uint64_t link_id, const grpc::Status& status);
+  void OnEnd(uint64_t link_id, const grpc::Status& status, std::shared_ptr<ReplicaStream> stream);
   Link* FindStream(uint64_t link_id, ReplicaId replica_id);
 
   // Lets go of the stream, moves its sessions, and stays away for a while.
@@ -89,8 +90,12 @@ class ProposerPool::Keeper {
   void Complain(Link& link, const std::string& why);
 
   std::mt19937_64 random_;
-  uint64_t next_id_ = 1;  // of links and replicas
-  int num_calls_ = 0;     // in gRPC's hands
+  uint64_t next_id_ = 1;                                                              // of links and replicas
+  int num_calls_ = 0;                                                                 // in gRPC's hands
+  absl::flat_hash_map<DescribeCall*, std::unique_ptr<DescribeCall>> describe_calls_;  // in flight
+  // What gRPC has let go of and may hold the last share of a channel. Freed without the lock and by a thread of ours:
+  // the end of a process's last channel waits for gRPC's threads, which may wait for the lock.
+  std::vector<std::shared_ptr<void>> ended_;
   bool is_stopping_ = false;
   absl::CondVar wake_;  // of Keep and Resolve
   std::thread keep_thread_;

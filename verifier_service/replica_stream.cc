@@ -37,8 +37,9 @@ void ReplicaStream::OnWriteDone(bool ok) {
 }
 
 void ReplicaStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<ReplicaStream> self = std::move(self_);
-  events_.on_end(status);
+  // Whoever takes the stream may end it at once, and its events with it.
+  const auto on_end = std::move(events_.on_end);
+  on_end(status, std::move(self_));
 }
 
 }  // namespace foretoken::verifier

@@ -25,7 +25,9 @@ class ReplicaStream final : public grpc::ClientBidiReactor<v1::ProposeRequest, v
     std::function<void(const v1::ProposeResponse& response)> on_answer;
     std::function<void()> on_written;
     std::function<void()> on_closing;  // the peer is gone: Write no more. Always before on_end.
-    std::function<void(const grpc::Status& status)> on_end;
+    // Hands over the stream's own share of itself. The last share must not be given up on a gRPC thread: with the
+    // stream may go its channel, and the last channel of a process waits for gRPC's threads.
+    std::function<void(const grpc::Status& status, std::shared_ptr<ReplicaStream> self)> on_end;
   };
 
   // The stream keeps itself alive until on_end; the owner's share is for Write and Cancel.
@@ -45,7 +47,7 @@ class ReplicaStream final : public grpc::ClientBidiReactor<v1::ProposeRequest, v
   grpc::ClientContext context_;
   v1::ProposeRequest request_;    // of the write in flight
   v1::ProposeResponse response_;  // of the read in flight
-  const Events events_;
+  Events events_;
   std::shared_ptr<ReplicaStream> self_;  // until OnDone: gRPC holds a bare pointer
 };
 
