@@ -60,6 +60,7 @@ std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers,
   }
 
   std::vector<std::vector<int32_t>> chosen(offers.size());
+  for (size_t i = 0; i < offers.size(); ++i) chosen[i].reserve(offers[i].tree->token_ids.size());
   for (int32_t i = 0; i < num_chosen; ++i) chosen[candidates[i].offer_idx].push_back(candidates[i].node_idx);
   for (std::vector<int32_t>& nodes : chosen) std::sort(nodes.begin(), nodes.end());
   return chosen;

@@ -126,7 +126,6 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
 TokenTree Merge(std::span<const TokenTree> trees) {
   TokenTree merged;
   if (trees.empty()) return merged;
-  if (trees.size() == 1) return trees.front();  // the common case, and a valid tree is a trie already
   merged.position = trees.front().position;
   absl::flat_hash_map<std::pair<int32_t, int32_t>, int32_t> nodes;  // (merged parent, token) -> merged node
   std::vector<int32_t> merged_idx;                                  // [N] of the current tree
