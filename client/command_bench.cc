@@ -61,9 +61,11 @@ void PrintRow(absl::string_view name, std::span<const Column> columns, Read read
 
 void PrintTable(std::span<const Column> columns) {
   using Stats = GenerationStats;
-  std::cout << absl::StrFormat("%-28s", "");
-  for (const Column& column : columns) std::cout << absl::StrFormat("%18s", column.title);
-  std::cout << "\n";
+  if (columns.size() > 1) {
+    std::cout << absl::StrFormat("%-28s", "");
+    for (const Column& column : columns) std::cout << absl::StrFormat("%18s", column.title);
+    std::cout << "\n";
+  }
   PrintRow("requests", columns, [](const Stats& s) { return absl::StrCat(s.num_requests); });
   PrintRow("tokens", columns, [](const Stats& s) { return absl::StrCat(s.num_tokens); });
   PrintRow("tokens/s", columns, [](const Stats& s) { return Number(s.tokens_per_s); });
@@ -141,7 +143,7 @@ absl::Status Bench(const std::vector<std::string>& arguments) {
   PrintTable(std::vector<Column>{{"speculation off", comparison.off}, {"speculation on", comparison.on}});
   for (const std::string& difference : comparison.differences) std::cout << difference << "\n";
   std::cout << "speedup " << Number(comparison.speedup) << "x; token ids "
-            << (comparison.AllEqual() ? "equal" : "NOT equal") << " in " << comparison.num_compared << " of "
+            << (comparison.differences.empty() ? "equal" : "NOT equal") << " in " << comparison.num_compared << " of "
             << comparison.off.num_requests << " requests" << std::endl;
   FT_RETURN_IF_ERROR(WriteJson(ToJson(comparison)));
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.off, first_error));

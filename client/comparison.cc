@@ -71,7 +71,8 @@ Comparison Compare(GenerationClient& client, std::span<const GenerateRequest> re
     ++comparison.num_compared;
     AppendDifference(i, off.generation, on.generation, comparison.differences);
   }
-  if (comparison.off.tokens_per_s > 0) comparison.speedup = comparison.on.tokens_per_s / comparison.off.tokens_per_s;
+  const bool is_fair = comparison.num_compared == comparison.off.num_requests && comparison.off.tokens_per_s > 0;
+  if (is_fair) comparison.speedup = comparison.on.tokens_per_s / comparison.off.tokens_per_s;
   return comparison;
 }
 

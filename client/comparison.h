@@ -19,7 +19,7 @@ struct Comparison {
   int num_compared = 0;  // requests that both ways completed
   std::vector<std::string> differences =
       {};  // "request 3, sample 0: token 17 is 42 with speculation off and 43 with it on"
-  // on.tokens_per_s / off.tokens_per_s. Unset: no token came.
+  // on.tokens_per_s / off.tokens_per_s. Unset: a request failed, or no token came.
   std::optional<double> speedup = std::nullopt;
 
   bool AllEqual() const { return differences.empty() && num_compared == off.num_requests; }

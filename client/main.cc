@@ -31,7 +31,7 @@ const std::vector<Command>& Commands() {
        RunGenerate,
        {"connect_flags.cc", "request_flags.cc", "prompts.cc", "command_generate.cc", "json_flag.cc"}},
       {"tokenize",
-       "[TEXT]",
+       "[--add_special_tokens=BOOL] [--parse_special_tokens=BOOL] [TEXT]",
        "show the tokens of a text",
        RunTokenize,
        {"connect_flags.cc", "prompts.cc", "json_flag.cc"}},

@@ -2,9 +2,11 @@
 #include "client/prompts.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <system_error>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
@@ -23,9 +25,12 @@ namespace foretoken::client {
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) return absl::NotFoundError(absl::StrCat("--prompt_file: cannot read ", path));
-  return text;
+  std::error_code error;
+  // A directory opens like a file, and throws when read.
+  if (!file || std::filesystem::is_directory(path, error)) {
+    return absl::NotFoundError(absl::StrCat("--prompt_file: cannot read ", path));
+  }
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 absl::StatusOr<std::vector<std::string>> ParsePromptLines(absl::string_view text) {

@@ -50,6 +50,7 @@ void CountProposers(uint32_t bits, uint64_t ProposerCount::* field, Sequence& se
 int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, std::vector<kernels::KvMove>* moves) {
   Sequence& sequence = *planned.sequence;
   const int32_t old_size = sequence.size();
+  for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
   int32_t num_committed = 0;
   sequence.output.token_ids.reserve(path.token_ids.size());
   sequence.output.speculated.reserve(path.token_ids.size());
@@ -65,7 +66,6 @@ int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, s
     if (!path.logprobs.empty()) sequence.output.logprobs.push_back(std::move(path.logprobs[i]));
     ++num_committed;
   }
-  for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
   sequence.num_computed = sequence.size() - 1;
   return num_committed;
 }

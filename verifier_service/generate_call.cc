@@ -135,6 +135,7 @@ GenerateCall::NextAction GenerateCall::Next() {
   if (!end && outbox_) {
     if (std::optional<v1::GenerateResponse> message = outbox_->Take()) {
       bool owns_buffer;
+      message_.Clear();
       const grpc::Status serialized =
           grpc::SerializationTraits<v1::GenerateResponse>::Serialize(*message, &message_, &owns_buffer);
       FT_CHECK(serialized.ok());
@@ -152,7 +153,7 @@ void GenerateCall::Do(const NextAction& action) {
   if (action.write) StartWrite(&message_);
   if (action.finish) {
     context_->metrics->CountCall(action.finish->code());
-    Finish(rpc::ToGrpcStatus(*action.finish));
+    Finish(rpc::ToGrpc(*action.finish));
   }
 }
 

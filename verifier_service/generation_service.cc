@@ -34,9 +34,9 @@ std::string Traceparent(const grpc::CallbackServerContext& context) {
 template <typename Request, typename Handler>
 grpc::Status Handle(const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response, const Handler& handler) {
   Request request;
-  if (const absl::Status status = rpc::ParseMessage(bytes, request); !status.ok()) return rpc::ToGrpcStatus(status);
+  if (const absl::Status status = rpc::ParseMessage(bytes, request); !status.ok()) return rpc::ToGrpc(status);
   const auto answer = handler(request);
-  if (!answer.ok()) return rpc::ToGrpcStatus(answer.status());
+  if (!answer.ok()) return rpc::ToGrpc(answer.status());
   using Response = std::decay_t<decltype(*answer)>;
   bool owns_buffer;
   return grpc::SerializationTraits<Response>::Serialize(*answer, response, &owns_buffer);
@@ -121,7 +121,7 @@ grpc::ServerUnaryReactor* GenerationService::AnswerLater(
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   absl::StatusOr<QueuePlace> place = call_context_.engine.reserve();
   if (!place.ok()) {
-    reactor->Finish(rpc::ToGrpcStatus(place.status()));
+    reactor->Finish(rpc::ToGrpc(place.status()));
     return reactor;
   }
   work_queue_.Push([this, method, reactor, response, bytes = *request, place = *std::move(place)] {

@@ -8,6 +8,8 @@
 namespace foretoken::verifier {
 namespace {
 
+constexpr size_t kMaxMessageBytes = size_t{1} << 20;
+
 void CopyLogprob(const kernels::TokenLogprob& from, v1::TokenLogprob& to) {
   to.set_token_id(static_cast<uint32_t>(from.token_id));
   to.set_logprob(from.logprob);
@@ -45,24 +47,46 @@ v1::Usage ToProto(const SampleCompletion& completion) {
   return usage;
 }
 
-// Appends the delta to one that was not sent yet.
-void MergeDelta(const SampleOutput& output, v1::GenerateResponse& message) {
-  message.mutable_text()->append(output.text);
-  for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
-  for (const uint32_t end : output.text_ends) message.add_text_ends(end);
-  for (const bool speculated : output.speculated) message.add_speculated(speculated);
-  for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
+// What the delta takes in a message, from above.
+size_t NumBytes(const SampleOutput& output) {
+  constexpr size_t kTokenBytes = 12;    // id, end of text, whether speculated
+  constexpr size_t kLogprobBytes = 16;  // id, number, tags and lengths
+  size_t num_bytes = output.text.size() + kTokenBytes * output.token_ids.size();
+  for (const kernels::RowLogprobs& row : output.logprobs) num_bytes += kLogprobBytes * (2 + row.top.size());
+  return num_bytes;
 }
 
 }  // namespace
 
-Outbox::Outbox(OutboxOptions options) : options_(std::move(options)), pending_(options_.num_samples) {}
+Outbox::Outbox(OutboxOptions options)
+    : options_(std::move(options)), pending_(options_.num_samples), num_text_bytes_(options_.num_samples) {}
 
 v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   v1::GenerateResponse message;
   message.set_request_id(options_.request_id);
   message.set_sample_index(static_cast<uint32_t>(sample_index));
   return message;
+}
+
+Outbox::Pending& Outbox::PendingWithRoom(const SampleOutput& output) {
+  std::deque<Pending>& pending = pending_[output.sample_index];
+  const size_t num_bytes = NumBytes(output);
+  if (pending.empty() || pending.back().num_bytes + num_bytes > kMaxMessageBytes) {
+    pending.push_back({.message = NewMessage(output.sample_index), .text_begin = num_text_bytes_[output.sample_index]});
+  }
+  pending.back().num_bytes += num_bytes;
+  num_text_bytes_[output.sample_index] += static_cast<uint32_t>(output.text.size());
+  return pending.back();
+}
+
+// Appends the delta to what was not sent yet.
+void Outbox::MergeDelta(const SampleOutput& output, Pending& pending) {
+  v1::GenerateResponse& message = pending.message;
+  message.mutable_text()->append(output.text);
+  for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
+  for (const uint32_t end : output.text_ends) message.add_text_ends(end - pending.text_begin);
+  for (const bool speculated : output.speculated) message.add_speculated(speculated);
+  for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
 }
 
 void Outbox::AddPrompt(const SampleOutput& output) {
@@ -92,10 +116,9 @@ void Outbox::Add(SampleOutput output) {
   }
   if (output.prompt) AddPrompt(output);
   if (output.text.empty() && output.token_ids.empty() && !output.completion) return;
-  std::optional<v1::GenerateResponse>& message = pending_[output.sample_index];
-  if (!message) message = NewMessage(output.sample_index);
-  MergeDelta(output, *message);
-  if (output.completion) AddCompletion(*output.completion, *message);
+  Pending& pending = PendingWithRoom(output);
+  MergeDelta(output, pending);
+  if (output.completion) AddCompletion(*output.completion, pending.message);
 }
 
 std::optional<v1::GenerateResponse> Outbox::Take() {
@@ -105,9 +128,12 @@ std::optional<v1::GenerateResponse> Outbox::Take() {
     return message;
   }
   for (int32_t i = 0; i < options_.num_samples; ++i) {
-    std::optional<v1::GenerateResponse>& message = pending_[next_sample_];
+    std::deque<Pending>& pending = pending_[next_sample_];
     next_sample_ = (next_sample_ + 1) % options_.num_samples;
-    if (message) return std::exchange(message, std::nullopt);
+    if (pending.empty()) continue;
+    v1::GenerateResponse message = std::move(pending.front().message);
+    pending.pop_front();
+    return message;
   }
   return std::nullopt;
 }
@@ -115,8 +141,8 @@ std::optional<v1::GenerateResponse> Outbox::Take() {
 std::optional<absl::Status> Outbox::Result() const {
   if (error_.ok() && num_completed_ < options_.num_samples) return std::nullopt;
   if (!prompts_.empty()) return std::nullopt;
-  for (const auto& message : pending_) {
-    if (message) return std::nullopt;
+  for (const std::deque<Pending>& pending : pending_) {
+    if (!pending.empty()) return std::nullopt;
   }
   return error_;
 }

@@ -10,6 +10,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -44,14 +45,23 @@ class Outbox {
   std::optional<absl::Status> Result() const;
 
  private:
+  struct Pending {
+    v1::GenerateResponse message;
+    size_t num_bytes = 0;     // about
+    uint32_t text_begin = 0;  // where its text stands in the sample's
+  };
+
   v1::GenerateResponse NewMessage(int32_t sample_index) const;
+  Pending& PendingWithRoom(const SampleOutput& output);
+  static void MergeDelta(const SampleOutput& output, Pending& pending);
   void AddPrompt(const SampleOutput& output);
   void AddCompletion(const SampleCompletion& completion, v1::GenerateResponse& message);
 
   OutboxOptions options_;
-  std::deque<v1::GenerateResponse> prompts_;                  // at most one per sample
-  std::vector<std::optional<v1::GenerateResponse>> pending_;  // [num_samples]
-  int32_t next_sample_ = 0;                                   // whose turn it is
+  std::deque<v1::GenerateResponse> prompts_;
+  std::vector<std::deque<Pending>> pending_;  // [num_samples]
+  std::vector<uint32_t> num_text_bytes_;      // [num_samples] added so far
+  int32_t next_sample_ = 0;                   // whose turn it is
   int32_t num_completed_ = 0;
   absl::Status error_;
 };

@@ -1,80 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's side of the proposal protocol: which proposers exist, which replica mirrors which sequence, and the newest
-// tree of each. The engine says what happened to its sequences and takes what trees there are; it never waits for a peer
-// unless it asks to, and no fault of a proposer reaches it: a broken stream, a full, silent or lying replica just means no
-// trees, until that replica or another is there again.
+// The verifier's side of the proposal protocol: which proposers exist, which replica mirrors which sequence, and the
+// newest tree of each. A broken stream, a full, silent or lying replica just means no trees, until that replica or
+// another is there again: its sequences are opened anew by the pool, from its own copy of their tokens.
 //
-// A proposer is named by a spec: METHOD=TARGET[,TARGET...] with targets dns:///name:port (resolved again every few seconds,
-// one channel and stream per address) or static:host:port, or METHOD,embedded, served inside this process.
+// Example:
+//   FT_ASSIGN_OR_RETURN(ProposerSpec spec, ParseProposerSpec("ngram=dns:///proposer:50052"));
+//   FT_ASSIGN_OR_RETURN(std::unique_ptr<ProposerPool> pool,
+//                       ProposerPool::Create({spec}, {.num_tokens = vocabulary_size, .vocabulary_fingerprint = ...}));
+//   pool->Open({.sequence_id = 1, .token_ids = prompt, ...});
+//   pool->Advance(1, {first_token}, /*node_budget=*/32);
+//   pool->Flush(absl::Milliseconds(20));
+//   for (Proposal& proposal : pool->TakeProposals(absl::Milliseconds(5))) ...
 //
-// The pool keeps its own copy of every sequence's tokens, so it can open a session anew wherever and whenever it must.
+// How it is built: SessionBook decides what is said to whom, ReplicaStream speaks, and the pool owns the lock, the
+// connections and the clock. A name is resolved again every few seconds; each address has its own channel and stream.
+// Before a stream opens, DescribeProposer must agree: the method is the spec's, the vocabulary ours.
 //
-// Threads: Open, Advance, Close and TakeProposals are called by one thread, the engine's, and never block on the network.
-// GetStatus may be called from any thread.
+// Threads: as ProposerClient; GetCounters from any thread. One thread of the pool's own keeps connections, another
+// resolves names.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/speculation/token_tree.h"
+#include "verifier_service/backoff.h"
+#include "verifier_service/name_resolver.h"
+#include "verifier_service/proposer_client.h"
+#include "verifier_service/proposer_spec.h"
 
 namespace foretoken::verifier {
 
-using SequenceId = uint64_t;
-
-// What a proposer is told when a sequence begins.
-struct SequenceIntroduction {
-  SequenceId sequence_id = 0;
-  std::span<const int32_t> token_ids;  // prompt, or all committed tokens
-  uint64_t seed = 0;
-  uint32_t sample_index = 0;
-  float temperature = 1;
-  int32_t top_k = 0;
-  float top_p = 1;
-  float min_p = 0;
-  std::string tenant;
-  std::string traceparent;
-  std::vector<std::string> allowed_proposers;  // method names; empty: all
+struct ProposerPoolOptions {
+  int32_t num_tokens = 0;                               // size of the vocabulary; required
+  std::string vocabulary_fingerprint;                   // hex; empty: not told, any proposer serves
+  int32_t max_tree_nodes = speculation::kMaxTreeNodes;  // larger trees are bad trees
+  absl::Duration resolve_period = absl::Seconds(5);
+  Backoff backoff;  // between attempts to reach a replica, and to place a refused sequence
+  absl::Duration describe_timeout = absl::Seconds(5);
+  absl::Duration silence_timeout = absl::Seconds(5);  // answers due and none came: the stream is given up
+  int32_t max_bad_trees_in_a_row = 8;                 // the stream is given up
+  int32_t max_message_bytes = 4 << 20;                // of one ProposeResponse
+  NameResolver resolve = ResolveName;
+  uint64_t jitter_seed = 0;  // 0: drawn
 };
 
-// A tree that arrived and passed Validate. tree.proposers holds this proposer's bit.
-struct Proposal {
-  SequenceId sequence_id = 0;
-  uint32_t proposer_idx = 0;  // of ProposerClient::Names()
-  speculation::TokenTree tree;
+// Since the start, per method. Only ever grow.
+struct ProposerCounters {
+  uint64_t num_sent_bytes = 0;
+  uint64_t num_received_bytes = 0;
+  uint64_t num_trees = 0;
+  uint64_t num_stale_trees = 0;     // of sessions that ended, or older than one we had
+  uint64_t num_bad_trees = 0;       // broke a rule, and were dropped
+  uint64_t num_connects = 0;        // streams opened; the first of each replica included
+  uint64_t num_breaks = 0;          // streams that ended, by the peer or given up
+  uint64_t num_moved_sessions = 0;  // opened anew at another stream
 };
 
-struct ProposerStatus {
-  std::string name;  // the method
-  int32_t num_connected = 0;
-};
-
-// What the engine needs of proposers; the pool and the tests' scripted proposers stand behind it.
-class ProposerClient {
+class ProposerPool final : public ProposerClient {
  public:
-  virtual ~ProposerClient() = default;
+  // INVALID_ARGUMENT: more than 32 methods, a method twice, an embedded one without a channel, num_tokens not positive.
+  static absl::StatusOr<std::unique_ptr<ProposerPool>> Create(std::vector<ProposerSpec> specs,
+                                                              ProposerPoolOptions options);
+  // Ends all streams; returns when gRPC has let go of them.
+  ~ProposerPool() override;
 
-  // Method names, fixed for life; at most 32. A proposal's bit is its index here.
-  virtual const std::vector<std::string>& Names() const = 0;
+  const std::vector<std::string>& Names() const override;
+  void Open(const SequenceIntroduction& introduction) override;
+  void Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) override;
+  void Close(SequenceId sequence_id) override;
+  void Flush(absl::Duration until_next_step) override;
+  std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
+  std::vector<ProposerStatus> GetStatus() const override;
 
-  virtual void Open(const SequenceIntroduction& introduction) = 0;
-  // `committed` are the tokens since the last call for this sequence. node_budget 0 asks for no tree.
-  virtual void Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) = 0;
-  virtual void Close(SequenceId sequence_id) = 0;
+  // As Names().
+  std::vector<ProposerCounters> GetCounters() const;
 
-  // Sends what Open, Advance and Close have said since the last Flush, one message per stream.
-  virtual void Flush(absl::Duration until_next_step) = 0;
+ private:
+  class Keeper;
+  explicit ProposerPool(std::unique_ptr<Keeper> keeper);
 
-  // Every tree that arrived since the last call. Waits at most max_wait for the answers that are still due from healthy
-  // replicas; returns at once when none are.
-  virtual std::vector<Proposal> TakeProposals(absl::Duration max_wait) = 0;
-
-  virtual std::vector<ProposerStatus> GetStatus() const = 0;
+  const std::unique_ptr<Keeper> keeper_;
 };
 
 }  // namespace foretoken::verifier

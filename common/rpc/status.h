@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// absl::Status to gRPC's and back. The codes are the same numbers.
+// absl::Status inside, grpc::Status on the wire; their codes are the same canonical ones.
 #pragma once
 
-#include <string>
-
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "grpcpp/support/status.h"
 
 namespace foretoken::rpc {
 
-inline grpc::Status ToGrpcStatus(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
+grpc::Status ToGrpc(const absl::Status& status);
+absl::Status FromGrpc(const grpc::Status& status);
 
-inline absl::Status FromGrpcStatus(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
+// INVALID_ARGUMENT "field: why", the form in which every request error names its field.
+absl::Status InvalidField(absl::string_view field, absl::string_view why);
 
 }  // namespace foretoken::rpc

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
@@ -31,6 +32,7 @@ absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& roo
   if (!list) return std::vector<AddedToken>();
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> elements, list->Elements());
   std::vector<AddedToken> tokens;
+  absl::flat_hash_map<std::string, int32_t> seen;
   for (const JsonValue& element : elements) {
     AddedToken token;
     FT_ASSIGN_OR_RETURN(const JsonValue id, element.Member("id"));
@@ -44,6 +46,10 @@ absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& roo
     if (token.content.empty()) return element.Error("expected content, got none");
     const auto it = ids.find(token.content);
     if (it != ids.end() && it->second != token.id) return id.Expected(absl::StrCat(it->second, " as in model.vocab"));
+    const auto [other, is_new] = seen.try_emplace(token.content, token.id);
+    if (!is_new && other->second != token.id) {
+      return id.Error(absl::StrCat("\"", token.content, "\" is listed twice, also with id ", other->second));
+    }
     tokens.push_back(std::move(token));
   }
   return tokens;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/simd-inl.h"
@@ -37,6 +38,9 @@ struct KvTile {
   float* values = nullptr;      // [kAttentionTile, value_stride]
   uint32_t* staging = nullptr;  // [D / 2, kKvBlockSize]
 
+  // The block to ask for while loading another: blocks lie anywhere, so the hardware cannot foresee the next one.
+  size_t next_block_offset = 0;
+
   uint64_t loaded = 0;  // bit i: column i holds slots[i]
   std::array<int32_t, kAttentionTile> slots = {};
 };
@@ -44,6 +48,11 @@ static_assert(kAttentionTile == 64 && kAttentionTile % kKvBlockSize == 0);
 
 inline size_t HeadOffset(const KvTile& tile, size_t block) {
   return (block * tile.num_kv_heads + tile.kv_head) * kKvBlockSize * tile.head_dim;
+}
+
+// Asks for one token's elements ahead of their use.
+inline void PrefetchToken(const KvTile& tile, const uint16_t* elements) {
+  for (size_t d = 0; d < tile.head_dim; d += 64 / sizeof(uint16_t)) hwy::Prefetch(elements + d);
 }
 
 inline HWY_ATTR void LoadValues(const KvTile& tile, const uint16_t* from, size_t column) {
@@ -77,6 +86,7 @@ inline HWY_ATTR void LoadKeyBlock(const KvTile& tile, const uint16_t* from, size
   constexpr size_t kPiece = 8;  // dimensions in 16 bytes
   const size_t num_pieces = tile.head_dim / kPiece;
   for (size_t position = 0; position < kKvBlockSize; ++position) {
+    PrefetchToken(tile, tile.cache_keys + tile.next_block_offset + position * tile.head_dim);
     uint32_t* to = tile.staging + (position % 4) * kKvBlockSize + (position / 4) * 4;
     for (size_t piece = 0; piece < num_pieces; ++piece) {
       std::memcpy(to + piece * 4 * kKvBlockSize, from + position * tile.head_dim + piece * kPiece, 16);
@@ -128,6 +138,7 @@ inline HWY_ATTR void LoadBlock(KvTile& tile, int32_t block, size_t column) {
   const size_t offset = HeadOffset(tile, block);
   LoadKeyBlock(tile, tile.cache_keys + offset, column);
   for (int i = 0; i < kKvBlockSize; ++i) {
+    PrefetchToken(tile, tile.cache_values + tile.next_block_offset + i * tile.head_dim);
     LoadValues(tile, tile.cache_values + offset + i * tile.head_dim, column + i);
     tile.slots[column + i] = first_slot + i;
   }
@@ -143,6 +154,8 @@ struct RowKeys {
 inline HWY_ATTR void LoadForRow(KvTile& tile, const RowKeys& row, int32_t tile_begin, int32_t begin, int32_t end) {
   const int32_t chain_end = std::min(end, row.chain_len);
   for (int32_t block = begin / kKvBlockSize; block * kKvBlockSize < chain_end; ++block) {
+    const int32_t ahead = std::min(block + kAttentionTile / kKvBlockSize, (row.chain_len - 1) / kKvBlockSize);
+    tile.next_block_offset = HeadOffset(tile, row.block_table[ahead]);
     LoadBlock(tile, row.block_table[block], block * kKvBlockSize - tile_begin);
   }
   for (int32_t position = std::max(begin, row.chain_len); position < end; ++position) {

@@ -16,8 +16,12 @@ namespace {
 // A task's share of the weight: long enough a stream for the prefetchers, short enough for an even end.
 constexpr int64_t kTaskBytes = 256 << 10;
 
-// With more than one block of rows: two panels of so many inputs are 128 KiB, which stay in the L2 cache.
-constexpr int64_t kRangeInputs = 2048;
+// With more than one block of rows: so many inputs of so many panels are 256 KiB, which stay in the L2 cache, and a
+// block's rows of the range, 24 KiB of bf16, are read from afar once for all of these panels.
+constexpr int64_t kRangeInputs = 1024;
+constexpr int64_t kGroupPanels = 8;
+
+constexpr int64_t kMinTasksPerThread = 4;
 
 constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
@@ -53,14 +57,15 @@ PackedRows Pack(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scrat
   return rows;
 }
 
-// Panels that one thread multiplies with all rows.
-struct PanelTile {
+// Panels that one thread multiplies with all rows, `tile_panels` at a time.
+struct PanelGroup {
   int64_t first = 0;
   int64_t count = 0;
+  int64_t tile_panels = 0;
   float* sums = nullptr;  // [T, count * kPanelWidth]
 };
 
-void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRows& rows, const PanelTile& panels) {
+void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRows& rows, const PanelGroup& panels) {
   const CpuWeight& weight = AsCpuWeight(args.weight);
   const int64_t num_inputs = weight.padded_in_features();
   const int64_t range = rows.num_blocks() == 1 ? num_inputs : kRangeInputs;
@@ -68,22 +73,24 @@ void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRo
   for (int64_t first_input = 0; first_input < num_inputs; first_input += range) {
     for (int64_t block = 0; block < rows.num_blocks(); ++block) {
       const int64_t first_row = block * rows.block_rows;
-      kernel.multiply({.x = rows.data + first_row * rows.row_bytes,
-                       .num_rows = rows.rows_of(block),
-                       .panels = weight.panel(panels.first),
-                       .num_panels = panels.count,
-                       .padded_num_inputs = num_inputs,
-                       .first_input = first_input,
-                       .end_input = std::min(first_input + range, num_inputs),
-                       .sums = panels.sums + first_row * stride,
-                       .sums_stride = stride});
+      for (int64_t panel = 0; panel < panels.count; panel += panels.tile_panels) {
+        kernel.multiply({.x = rows.data + first_row * rows.row_bytes,
+                         .num_rows = rows.rows_of(block),
+                         .panels = weight.panel(panels.first + panel),
+                         .num_panels = std::min(panels.tile_panels, panels.count - panel),
+                         .padded_num_inputs = num_inputs,
+                         .first_input = first_input,
+                         .end_input = std::min(first_input + range, num_inputs),
+                         .sums = panels.sums + first_row * stride + panel * kPanelWidth,
+                         .sums_stride = stride});
+      }
     }
   }
 }
 
 // Asks for the lines of `out` that Store will write. Of a wide matrix every row has its own page, and some rows' misses
 // at the end of each panel would interrupt the stream of weights.
-void PrefetchOut(const MatMulArgs& args, const PanelTile& panels) {
+void PrefetchOut(const MatMulArgs& args, const PanelGroup& panels) {
   const int64_t num_outputs = args.out.shape[1];
   for (int64_t row = 0; row < args.out.shape[0]; ++row) {
     const float* out = args.out.as<float>() + row * num_outputs + panels.first * kPanelWidth;
@@ -92,7 +99,7 @@ void PrefetchOut(const MatMulArgs& args, const PanelTile& panels) {
 }
 
 // Finished sums go out: bias, and the addition to what `out` holds.
-void Store(const MatMulArgs& args, const PanelTile& panels) {
+void Store(const MatMulArgs& args, const PanelGroup& panels) {
   const int64_t num_outputs = args.out.shape[1];
   const int64_t begin = panels.first * kPanelWidth;
   const int64_t count = std::min(panels.count * kPanelWidth, num_outputs - begin);
@@ -133,16 +140,21 @@ void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, 
   if (args.x.shape[0] == 0) return;
 
   const PackedRows rows = Pack(args, kernel, scratch, pool);
+  const bool streams = rows.num_blocks() == 1;
   const int64_t tile_panels = kernel.tile_shape(rows.num_rows).num_panels;
   const int64_t panel_bytes = weight.panel_elements() * static_cast<int64_t>(sizeof(uint16_t));
-  const int64_t task_bytes = kTaskBytes / rows.num_blocks();
-  const int64_t task_panels = CeilDiv(std::max(task_bytes / panel_bytes, int64_t{1}), tile_panels) * tile_panels;
+  const int64_t wanted_panels = streams ? kTaskBytes / panel_bytes : kGroupPanels;
+  const int64_t fair_panels = weight.num_panels() / (kMinTasksPerThread * pool.num_threads());
+  const int64_t task_panels =
+      CeilDiv(std::clamp(wanted_panels, int64_t{1}, std::max(fair_panels, int64_t{1})), tile_panels) * tile_panels;
+  const int64_t group_panels = streams ? tile_panels : task_panels;
   pool.ParallelFor(CeilDiv(weight.num_panels(), task_panels), [&](int64_t task, int) {
-    float* sums = ThreadWorkspace<float>(rows.num_rows * tile_panels * kPanelWidth);
+    float* sums = ThreadWorkspace<float>(rows.num_rows * group_panels * kPanelWidth);
     const int64_t end = std::min((task + 1) * task_panels, weight.num_panels());
-    for (int64_t panel = task * task_panels; panel < end; panel += tile_panels) {
-      const PanelTile panels = {.first = panel, .count = std::min(tile_panels, end - panel), .sums = sums};
-      if (rows.num_blocks() == 1) PrefetchOut(args, panels);
+    for (int64_t first = task * task_panels; first < end; first += group_panels) {
+      const PanelGroup panels = {
+          .first = first, .count = std::min(group_panels, end - first), .tile_panels = tile_panels, .sums = sums};
+      if (streams) PrefetchOut(args, panels);
       Multiply(args, kernel, rows, panels);
       Store(args, panels);
     }

@@ -88,6 +88,7 @@ TEST(Compare, DoesNotCallAFailedRequestEqual) {
   EXPECT_EQ(comparison.num_compared, 2);
   EXPECT_FALSE(comparison.AllEqual());
   EXPECT_EQ(comparison.on.errors.at("RESOURCE_EXHAUSTED"), 1);
+  EXPECT_FALSE(comparison.speedup.has_value());
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/philox.h"
 #include "tests/reference/ops.h"
 #include "tests/testing/for_each_isa.h"
 #include "tests/testing/random_values.h"
@@ -31,8 +30,10 @@ struct HeadShape {
 
 // Element d of a token's K (part 0), V (1) or q (2) at a head: a function of who the token is, wherever it is stored.
 float TokenElement(uint32_t token, uint32_t part, uint32_t head, uint32_t d) {
-  const uint32_t word = Philox4x32(77, {token, part, head, d})[0];
-  return (static_cast<float>(word >> 8) * 0x1p-24f - 0.5f) * (part == 0 ? 4.0f : 2.0f);
+  uint64_t word = ((uint64_t{token} * 4 + part) * 64 + head) * 1024 + d + 1;
+  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;  // splitmix64's finaliser
+  word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+  return (static_cast<float>(word >> 40) * 0x1p-24f - 0.5f) * (part == 0 ? 4.0f : 2.0f);
 }
 
 // Rows over a paged cache. Tokens are named by numbers; a token's K and V lie where its sequence put them. The rest of
@@ -203,7 +204,7 @@ AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_s
 TEST(Attention, MatchesTheReference) {
   ForEachIsa([] {
     for (const HeadShape& shape :
-         {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 32}, HeadShape{4, 1, 64},
+         {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 8}, HeadShape{4, 1, 64},
           HeadShape{5, 5, 80}, HeadShape{2, 1, 128}, HeadShape{2, 1, 256}}) {
       for (const int32_t num_tokens : {1, 16, 63, 64, 65, 200}) {
         for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(1), std::optional(75)}) {
@@ -227,7 +228,7 @@ TEST(Attention, MatchesTheReference) {
 
 // The output of the last of `tokens` as a lone chain row.
 std::vector<uint16_t> LoneRow(HeadShape shape, const std::vector<uint32_t>& tokens, std::optional<int32_t> window) {
-  AttentionBatch batch(shape, 40, 0);
+  AttentionBatch batch(shape, static_cast<int32_t>(tokens.size()) / kKvBlockSize + 1, 0);
   batch.AddSegment(tokens);
   batch.AddChainRow(static_cast<int32_t>(tokens.size()) - 1);
   batch.Run(1, window);
@@ -237,6 +238,12 @@ std::vector<uint16_t> LoneRow(HeadShape shape, const std::vector<uint32_t>& toke
 void CheckInvariance(HeadShape shape, int32_t num_tokens, std::optional<int32_t> window) {
   SCOPED_TRACE(::testing::Message() << "D " << shape.head_dim << " tokens " << num_tokens << " window "
                                     << window.value_or(0));
+  std::map<std::vector<uint32_t>, std::vector<uint16_t>> lone_rows;
+  const auto lone_row = [&](const std::vector<uint32_t>& tokens) -> const std::vector<uint16_t>& {
+    const auto [entry, is_new] = lone_rows.try_emplace(tokens);
+    if (is_new) entry->second = LoneRow(shape, tokens, window);
+    return entry->second;
+  };
   // Prompt chunks of 1, 2, 3, 5, ... rows, blocks anywhere, other sequences around.
   for (int32_t chunk = 1; chunk <= num_tokens; chunk = chunk * 2 + 1) {
     AttentionBatch batch(shape, 60, 10 + chunk);
@@ -249,7 +256,7 @@ void CheckInvariance(HeadShape shape, int32_t num_tokens, std::optional<int32_t>
     batch.Run(chunk % 2 + 1, window);
     for (int32_t i = 0; i < chunk; i += std::max(1, chunk / 5)) {
       const std::vector<uint32_t> seen = Tokens(num_tokens - chunk + i + 1);
-      ASSERT_EQ(batch.OutputOfRow(10 + i), LoneRow(shape, seen, window)) << "chunk " << chunk << " row " << i;
+      ASSERT_EQ(batch.OutputOfRow(10 + i), lone_row(seen)) << "chunk " << chunk << " row " << i;
     }
   }
   // The same tokens as a tree's deepest path, with siblings and other branches between.
@@ -271,12 +278,10 @@ void CheckInvariance(HeadShape shape, int32_t num_tokens, std::optional<int32_t>
     batch.Run(2, window);
     for (int32_t d = 1; d <= depth; ++d) {
       const std::vector<uint32_t> seen = Tokens(chain_len + d);
-      ASSERT_EQ(batch.OutputOfRow(first + 3 * (d - 1) + 1), LoneRow(shape, seen, window))
-          << "depth " << d << " of " << depth;
+      ASSERT_EQ(batch.OutputOfRow(first + 3 * (d - 1) + 1), lone_row(seen)) << "depth " << d << " of " << depth;
       std::vector<uint32_t> sibling = seen;
       sibling.back() += 4000;
-      ASSERT_EQ(batch.OutputOfRow(first + 3 * (d - 1) + 2), LoneRow(shape, sibling, window))
-          << "sibling at depth " << d;
+      ASSERT_EQ(batch.OutputOfRow(first + 3 * (d - 1) + 2), lone_row(sibling)) << "sibling at depth " << d;
     }
   }
 }
@@ -285,7 +290,7 @@ TEST(Attention, GivesARowTheSameBitsHoweverItIsBatched) {
   ForEachIsa([] {
     for (const HeadShape& shape :
          {HeadShape{4, 2, 16}, HeadShape{3, 1, 10}, HeadShape{4, 1, 64}, HeadShape{2, 2, 80}}) {
-      for (const int32_t num_tokens : {1, 15, 17, 64, 70, 128, 205}) {
+      for (const int32_t num_tokens : {1, 17, 64, 70, 205}) {
         for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(37), std::optional(100)}) {
           CheckInvariance(shape, num_tokens, window);
           if (::testing::Test::HasFatalFailure()) return;

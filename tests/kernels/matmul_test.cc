@@ -181,6 +181,22 @@ TEST_P(MatMulTest, ARowDoesNotDependOnItsNeighbours) {
   }
 }
 
+// The same, where a task holds several tiles of panels and several ranges of inputs.
+TEST_P(MatMulTest, ARowOfAWideMatrixDoesNotDependOnItsNeighbours) {
+  constexpr int64_t kRows = 34, kOutputs = 1100, kInputs = 1100;
+  const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
+  const auto weight = Prepare(all, pool_);
+  const std::vector<float> expected = Run(all, *weight, pool_);
+  ExpectClose(all, expected);
+  for (const int64_t row : {int64_t{0}, int64_t{17}, kRows - 1}) {
+    MatMulInput one = all;
+    one.num_rows = 1;
+    one.x.assign(all.x.begin() + row * kInputs, all.x.begin() + (row + 1) * kInputs);
+    const std::vector<float> out = Run(one, *weight, pool_);
+    ASSERT_EQ(std::memcmp(out.data(), expected.data() + row * kOutputs, out.size() * sizeof(float)), 0) << row;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, MatMulTest, ::testing::ValuesIn(Arithmetics()),
                          [](const auto& info) { return info.param.name; });
 

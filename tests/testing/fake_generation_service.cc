@@ -120,6 +120,9 @@ void Complete(const GenerateRequest& request, uint32_t num_tokens, bool is_specu
 grpc::Status GenerateFromPrompt(const GenerateRequest& request, grpc::ServerContext& /*context*/,
                                 const std::function<bool(const GenerateResponse&)>& write) {
   if (request.text().empty()) return {grpc::StatusCode::INVALID_ARGUMENT, "text: expected a prompt, got none"};
+  if (request.sampling().temperature() < 0) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, "sampling.temperature: expected at least 0"};
+  }
   const bool is_speculative = request.speculation().mode() != foretoken::v1::SPECULATION_MODE_OFF;
   const uint32_t num_tokens = request.stopping().has_max_tokens() ? request.stopping().max_tokens() : 16;
   const uint32_t num_samples = std::max(1U, request.sampling().n());

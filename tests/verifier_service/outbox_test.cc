@@ -30,10 +30,10 @@ SampleOutput Completed(int32_t sample, FinishReason reason) {
   return output;
 }
 
-TEST(Outbox, MergesWhatWaitsIntoOneMessageAndShiftsTextEnds) {
+TEST(Outbox, MergesWhatWaitsIntoOneMessage) {
   Outbox outbox({.request_id = "r"});
   outbox.Add(Tokens(0, "ab", {1, 2}, {1, 2}));
-  outbox.Add(Tokens(0, "cde", {3, 4}, {0, 3}));
+  outbox.Add(Tokens(0, "cde", {3, 4}, {2, 5}));
   const v1::GenerateResponse message = *outbox.Take();
   EXPECT_EQ(message.request_id(), "r");
   EXPECT_EQ(message.text(), "abcde");
@@ -41,6 +41,29 @@ TEST(Outbox, MergesWhatWaitsIntoOneMessageAndShiftsTextEnds) {
   EXPECT_THAT(message.text_ends(), ElementsAre(1, 2, 2, 5));
   EXPECT_EQ(message.speculated_size(), 4);
   EXPECT_FALSE(outbox.Take());
+}
+
+TEST(Outbox, TextEndsCountFromTheMessagesOwnText) {
+  Outbox outbox({.num_samples = 2});
+  outbox.Add(Tokens(0, "ab", {1}, {2}));
+  outbox.Add(Tokens(1, "xyz", {1}, {3}));
+  outbox.Take();
+  outbox.Take();
+  outbox.Add(Tokens(0, "cde", {2, 3}, {2, 5}));
+  EXPECT_THAT(outbox.Take()->text_ends(), ElementsAre(0, 3));
+}
+
+TEST(Outbox, MessagesStaySmallEnoughForEveryClient) {
+  Outbox outbox({.request_id = "r"});
+  const std::string text(100'000, 'x');
+  for (uint32_t i = 1; i <= 50; ++i) outbox.Add(Tokens(0, text, {1}, {i * 100'000}));
+  size_t num_bytes = 0;
+  while (const std::optional<v1::GenerateResponse> message = outbox.Take()) {
+    EXPECT_LE(message->ByteSizeLong(), 1 << 20);
+    EXPECT_EQ(message->text_ends(0), 100'000);
+    num_bytes += message->text().size();
+  }
+  EXPECT_EQ(num_bytes, 50 * text.size());
 }
 
 TEST(Outbox, SamplesTakeTurns) {

@@ -13,6 +13,7 @@
 The 108 code points on which the Unicode tables of `tokenizers` and of utf8proc differ, all of them combining marks, are left
 out: see agreed(). The letter and number classes of its patterns agree with PCRE2's on every code point.
 """
+import collections
 import functools
 import glob
 import json
@@ -29,6 +30,10 @@ NUM_TEXTS = 10000
 LLAMA3_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
                   r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2_PATTERN = LLAMA3_PATTERN.replace("{1,3}", "")
+# Of a later generation: upper and lower case apart (Mistral Nemo and others).
+CASED_PATTERN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+                 r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+                 r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 # Ranges that the training text and the hostile texts draw from.
 SCRIPTS = [(0x20, 0x7e), (0xa1, 0x17f), (0x370, 0x3ff), (0x400, 0x4ff), (0x5d0, 0x5ea), (0x620, 0x64a), (0x905, 0x939),
@@ -132,7 +137,11 @@ def qwen2(lines):
 def sentence_piece(lines, size):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=size, show_progress=False, limit_alphabet=600))
+    # Not limit_alphabet, which breaks ties differently in every run.
+    counts = collections.Counter(c for line in lines for c in line)
+    kept = set(sorted(counts, key=lambda c: (-counts[c], c))[:600])
+    lines = ["".join(c for c in line if c in kept) for line in lines]
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=size, show_progress=False))
     trained = json.loads(tokenizer.to_str())["model"]
     # SentencePiece has line feeds and the like as byte tokens only.
     tokens = [t for t in sorted(trained["vocab"], key=trained["vocab"].get) if all(ord(c) >= 0x20 for c in t)]
@@ -314,6 +323,7 @@ def variants(specs):
         ("qwen2", {"pre_tokenizer": {"pretokenizers": [split(two, "MergedWithNext"), byte_level()]}}),
         ("qwen2", {"pre_tokenizer": {"pretokenizers": [split({"Regex": QWEN2_PATTERN}, "Removed", True), byte_level()]}}),
         ("qwen2", {"pre_tokenizer": {"pretokenizers": [split({"Regex": r"\w+|[^\w\s]+"}, "Isolated"), byte_level()]}}),
+        ("qwen2", {"pre_tokenizer": {"pretokenizers": [split({"Regex": CASED_PATTERN}, "Isolated"), byte_level()]}}),
         ("qwen2", {"pre_tokenizer": {"pretokenizers": None, **byte_level(True, True)}}),
         ("llama3", {"model": {"ignore_merges": False}}),
         ("llama3", {"post_processor": {"processors": [
@@ -329,7 +339,8 @@ VARIANT_TEXTS = ["", " ", "a", " a b", "  a  b  ", "\u2581a", "<s>a</s> b", "[IN
                  "a  <R>  b", " <LR> <LR> ", "<L> <L>", "<L><L>", "x<W>y", "x <W> y", "\u00e9<W>", "<W>\u0301", "<W>_", "word",
                  "sword", "a word.", "words word", "\u24b6word", "\u200dword", "(word)", "<N>", "a<N>b", "a <N> b", "w\u00f6",
                  "wo\u0308 wo\u0308x", " w\u00f6 ", "<R>\n\n<L>", "a<|im_end|>b", "it's we'll I'D", "tab\there", "\ufeffx", "a\u180eb",
-                 "<|begin_of_text|>x", "x<|end_of_text|>", "12345 67", "a\r\n\r\nb", " \n \n ", "\u3000x", "a_b\u203fc 1\u00b2"]
+                 "<|begin_of_text|>x", "x<|end_of_text|>", "12345 67", "a\r\n\r\nb", " \n \n ", "\u3000x", "a_b\u203fc 1\u00b2",
+                 "camelCase HTTPServer ABC\u0301d \u01c5x a//b/\n"]
 
 
 def main():

@@ -78,6 +78,17 @@ TEST(AdversarialPattern, IsStoppedByItsStepLimit) {
   EXPECT_NE(status.message().find("(?:a+)+(?:b|c)"), absl::string_view::npos) << status;
 }
 
+TEST(AdversarialPattern, OfManyOverlappingClassesIsLinear) {
+  const std::string upper = "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]", lower = "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]";
+  const std::string pattern = upper + "*" + lower + "+|" + upper + "+" + lower + "*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+  const nlohmann::json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+  const TokenizerFile file("qwen2", {{"pre_tokenizer", {{"pretokenizers", {split, {{"type", "ByteLevel"}}}}}}});
+  const Tokenizer tokenizer = Tokenizer::Load(file.directory()).value();
+  ExpectFast(tokenizer, Repeated("A"), "upper_case");
+  ExpectFast(tokenizer, Repeated("\xe4\xb8\xad"), "neither_case");
+  ExpectFast(tokenizer, Repeated("A") + "1", "upper_case_then_digit");
+}
+
 TEST(AdversarialTokens, LeftStripLooksAtEachSpaceOnce) {
   nlohmann::json added = nlohmann::json::parse(R"([{"id": 1200, "content": "<x>", "lstrip": true, "rstrip": true}])");
   const TokenizerFile file("qwen2", {{"added_tokens", added}, {"normalizer", nullptr}});

@@ -19,7 +19,7 @@ namespace foretoken::tokenizer {
 
 class TokenizerFile {
  public:
-  TokenizerFile(const std::string& style, const nlohmann::json& patch) {
+  explicit TokenizerFile(const std::string& style, const nlohmann::json& patch = nlohmann::json::object()) {
     std::ifstream in(testing::SourcePath("tests/cases/tokenizer/" + style + "/tokenizer.json"));
     nlohmann::json content = nlohmann::json::parse(in);
     content.merge_patch(patch);

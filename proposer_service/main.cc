@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// foretoken_proposer: serves token trees to verifiers until SIGTERM or SIGINT. Once ready it prints one line,
+// "listening on HOST:PORT", to standard output.
+#include <cstdio>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/server.h"
+#include "common/telemetry/logging.h"
+#include "common/telemetry/metrics.h"
+#include "proposer_service/proposal_service.h"
+#include "spdlog/spdlog.h"
+
+ABSL_FLAG(std::string, listen, "0.0.0.0:50052", "HOST:PORT to serve on; port 0 takes a free one");
+ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
+ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning, error or off");
+ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "how long streams may take to end after SIGTERM");
+ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram");
+ABSL_FLAG(int32_t, max_sessions, foretoken::proposer::SessionLimits().max_sessions,
+          "sessions over all streams; further ones are refused");
+ABSL_FLAG(int64_t, max_context_tokens, foretoken::proposer::SessionLimits().max_context_tokens,
+          "tokens per session; longer ones are refused");
+ABSL_FLAG(int32_t, max_tree_nodes, foretoken::proposer::SessionLimits().max_tree_nodes,
+          "nodes per tree; larger budgets are cut");
+ABSL_FLAG(int32_t, ngram_min_length, foretoken::proposer::NgramOptions().min_length,
+          "tokens of the shortest match that predicts");
+ABSL_FLAG(int32_t, ngram_max_length, foretoken::proposer::NgramOptions().max_length,
+          "tokens of the longest indexed n-gram");
+
+namespace foretoken::proposer {
+namespace {
+
+Config ConfigFromFlags() {
+  return {.method = absl::GetFlag(FLAGS_method),
+          .limits = {.max_sessions = absl::GetFlag(FLAGS_max_sessions),
+                     .max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens),
+                     .max_tree_nodes = absl::GetFlag(FLAGS_max_tree_nodes)},
+          .ngram = {.min_length = absl::GetFlag(FLAGS_ngram_min_length),
+                    .max_length = absl::GetFlag(FLAGS_ngram_max_length)}};
+}
+
+absl::Status Run() {
+  FT_RETURN_IF_ERROR(telemetry::InitLogging(absl::GetFlag(FLAGS_log_level)));
+  telemetry::Metrics metrics;
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<ProposalService> service,
+                      ProposalService::Create(ConfigFromFlags(), metrics));
+  std::unique_ptr<telemetry::MetricsServer> metrics_server;
+  if (const std::string address = absl::GetFlag(FLAGS_metrics_listen); !address.empty()) {
+    FT_ASSIGN_OR_RETURN(metrics_server, telemetry::MetricsServer::Start(address, metrics));
+    spdlog::info("metrics on port {}", metrics_server->port());
+  }
+  const std::string listen = absl::GetFlag(FLAGS_listen);
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
+                      rpc::Server::Start({.listen_address = listen,
+                                          .service_names = {v1::ProposalService::service_full_name()},
+                                          .drain_grace = absl::GetFlag(FLAGS_drain_grace)},
+                                         {service.get()}));
+  server->SetServing(true);
+  spdlog::info("proposing by {}", absl::GetFlag(FLAGS_method));
+  std::printf("listening on %s:%d\n", listen.substr(0, listen.rfind(':')).c_str(), server->port());
+  std::fflush(stdout);
+  server->ServeUntilSignal([&] { service->StopAdmitting(); });
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace foretoken::proposer
+
+int main(int argc, char** argv) {
+  foretoken::rpc::BlockTerminationSignals();
+  absl::SetProgramUsageMessage("Serves token trees, guessed from the sequences' own n-grams, to verifiers.");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = foretoken::proposer::Run();
+  if (!status.ok()) {
+    std::fprintf(stderr, "foretoken_proposer: %s\n", status.ToString().c_str());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// foretoken.v1.ProposalService over a proposer, by gRPC's callback API. Served by the foretoken_proposer binary, or
+// inside a verifier over an in-process channel:
+//
+//   FT_ASSIGN_OR_RETURN(std::unique_ptr<ProposalService> service, ProposalService::Create(config, metrics));
+//   FT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Server> server, rpc::Server::Start({}, {service.get()}));
+//   std::shared_ptr<grpc::Channel> channel = server->InProcessChannel();
+//
+// The metrics outlive the service, and the service its server.
+// Threads: any.
+#pragma once
+
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "foretoken/v1/proposal.grpc.pb.h"
+#include "proposer_service/config.h"
+#include "proposer_service/session_table.h"
+
+namespace foretoken::proposer {
+
+class ProposalStream;
+
+class ProposalService : public v1::ProposalService::CallbackService {
+ public:
+  // Errors: those of Validate.
+  static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config, telemetry::Metrics& metrics);
+  ~ProposalService() override;
+
+  // Ends every stream with UNAVAILABLE once what it is sending is sent, and new ones at once.
+  void StopAdmitting();
+
+  grpc::ServerBidiReactor<v1::ProposeRequest, v1::ProposeResponse>* Propose(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* DescribeProposer(grpc::CallbackServerContext* context,
+                                             const v1::DescribeProposerRequest* request,
+                                             v1::DescribeProposerResponse* response) override;
+
+ private:
+  friend class ProposalStream;
+
+  ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics);
+  void Forget(ProposalStream* stream);
+
+  const Config config_;
+  const std::unique_ptr<Proposer> proposer_;
+  ProposerMetrics metrics_;
+  SessionSlots slots_;
+  absl::Mutex mutex_;
+  bool admitting_ ABSL_GUARDED_BY(mutex_) = true;
+  absl::flat_hash_set<ProposalStream*> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace foretoken::proposer

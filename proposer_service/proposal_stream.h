@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// One stream of a verifier. A request is applied, and answered where possible, in the callback that delivers it. While
+// a response is on its way further requests are applied but not answered; the next response is made of what is owed
+// when the way is free. Where a verifier does not read and what must be told it grows, reading pauses, which is felt
+// over there.
+//
+// Threads: gRPC calls back on any of its threads, reading and writing at once; the mutex makes them one. The stream
+// deletes itself when gRPC is done with it.
+#pragma once
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "foretoken/v1/proposal.grpc.pb.h"
+#include "proposer_service/session_table.h"
+
+namespace foretoken::proposer {
+
+class ProposalService;
+
+class ProposalStream : public grpc::ServerBidiReactor<v1::ProposeRequest, v1::ProposeResponse> {
+ public:
+  // The service outlives the stream.
+  ProposalStream(ProposalService& service, const SessionTable::Environment& environment);
+  // Begins to read.
+  void Start();
+  // Ends the stream when nothing is being sent. Only the first call counts.
+  void End(const grpc::Status& status);
+
+ private:
+  static constexpr size_t kMaxNotices = 4096;
+
+  ~ProposalStream() override;
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+  void WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  ProposalService& service_;
+  absl::Mutex mutex_;
+  SessionTable table_ ABSL_GUARDED_BY(mutex_);
+  v1::ProposeRequest request_;    // gRPC's while reading_
+  v1::ProposeResponse response_;  // gRPC's while writing_
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);  // how the stream shall end
+};
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind the proposal protocol: something that reads along with sequences and guesses how they go on.
+//
+// Example:
+//   std::unique_ptr<Session> session = proposer.Open({.seed = 7});
+//   session->Append(prompt);
+//   std::vector<TokenTree> trees = proposer.Propose({{session.get(), 32}});
+//
+// A session is a handle that its stream owns, so two streams may use the same session ids and everything of a stream
+// dies with it. Proposing takes a batch, so that a draft model runs one forward pass for many sessions.
+//
+// Threads: a proposer serves many streams at once, so Open and Propose may run concurrently. One session is used by one
+// thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/speculation/token_tree.h"
+
+namespace foretoken::proposer {
+
+struct ProposerDescription {
+  std::string method;                       // the name that requests and metrics use
+  std::string vocabulary_fingerprint = {};  // empty: works with any vocabulary
+};
+
+// How the target's tokens are chosen, for proposers that draw alike. As OpenSession in the protocol.
+struct SessionIntroduction {
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+  float temperature = 1;
+  uint32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  std::string tenant;
+};
+
+// The mirror of one sequence.
+class Session {
+ public:
+  virtual ~Session() = default;
+  // Takes over committed tokens, all >= 0.
+  virtual void Append(std::span<const int32_t> token_ids) = 0;
+  // How many tokens were appended.
+  virtual uint64_t position() const = 0;
+};
+
+struct ProposalRequest {
+  Session* session = nullptr;  // opened by the proposer that is asked
+  int32_t node_budget = 0;     // at least 0
+};
+
+class Proposer {
+ public:
+  virtual ~Proposer() = default;
+  virtual const ProposerDescription& Describe() const = 0;
+  virtual std::unique_ptr<Session> Open(const SessionIntroduction& introduction) = 0;
+  // One tree per request, in their order, each of at most node_budget nodes and at the session's position. Empty where
+  // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business.
+  virtual std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) = 0;
+};
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/session_table.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace foretoken::proposer {
+namespace {
+
+SessionIntroduction Introduction(const v1::OpenSession& open) {
+  const v1::SamplingFilters& filters = open.filters();
+  return {.seed = open.seed(),
+          .sample_index = open.sample_index(),
+          .temperature = filters.has_temperature() ? filters.temperature() : 1,
+          .top_k = filters.top_k(),
+          .top_p = filters.has_top_p() ? filters.top_p() : 1,
+          .min_p = filters.min_p(),
+          .tenant = open.tenant()};
+}
+
+void FillTree(uint64_t session_id, const speculation::TokenTree& tree, v1::TokenTree& message) {
+  message.set_session_id(session_id);
+  message.set_position(tree.position);
+  message.mutable_token_ids()->Add(tree.token_ids.begin(), tree.token_ids.end());
+  message.mutable_parents()->Add(tree.parents.begin(), tree.parents.end());
+  message.mutable_chances()->Add(tree.chances.begin(), tree.chances.end());
+  message.set_draw_method(v1::DRAW_METHOD_POINT);
+}
+
+}  // namespace
+
+ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics)
+    : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.")),
+      sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.")),
+      trees(metrics.AddCounter("foretoken_proposer_trees_total", "Trees sent, empty ones too.")),
+      nodes(metrics.AddCounter("foretoken_proposer_nodes_total", "Nodes of the trees sent.")),
+      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.")),
+      unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.")) {}
+
+bool SessionSlots::TryTake() {
+  if (num_free_.fetch_sub(1) <= 0) {
+    num_free_.fetch_add(1);
+    return false;
+  }
+  open_sessions_.Increment();
+  return true;
+}
+
+void SessionSlots::Return(int32_t num_sessions) {
+  num_free_.fetch_add(num_sessions);
+  open_sessions_.Decrement(num_sessions);
+}
+
+SessionTable::~SessionTable() { environment_.slots.Return(static_cast<int32_t>(entries_.size())); }
+
+void SessionTable::Apply(const v1::ProposeRequest& request) {
+  for (const v1::OpenSession& open : request.opens()) Open(open);
+  for (const v1::AdvanceSession& advance : request.advances()) Advance(advance);
+  for (const v1::CloseSession& close : request.closes()) {
+    // A session that is gone already needs no closing.
+    if (const auto entry = entries_.find(close.session_id()); entry != entries_.end()) Drop(entry);
+  }
+}
+
+void SessionTable::Open(const v1::OpenSession& open) {
+  if (const auto entry = entries_.find(open.session_id()); entry != entries_.end()) {
+    Drop(entry);
+    return ReportUnknown(open.session_id());
+  }
+  if (!environment_.slots.TryTake()) return Refuse(open.session_id());
+  const auto entry = entries_.emplace(open.session_id(), Entry{}).first;
+  entry->second.session = environment_.proposer.Open(Introduction(open));
+  if (!Append(entry, open.token_ids())) return;
+  if (!open.awaiting_more()) Owe(open.session_id(), entry->second, open.node_budget());
+}
+
+void SessionTable::Advance(const v1::AdvanceSession& advance) {
+  const auto entry = entries_.find(advance.session_id());
+  if (entry == entries_.end()) return ReportUnknown(advance.session_id());
+  if (advance.base_position() != entry->second.session->position()) {
+    Drop(entry);
+    return ReportUnknown(advance.session_id());
+  }
+  if (!Append(entry, advance.token_ids())) return;
+  if (!advance.awaiting_more()) Owe(advance.session_id(), entry->second, advance.node_budget());
+}
+
+bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
+  constexpr uint32_t kLastTokenId = std::numeric_limits<int32_t>::max();
+  const uint64_t new_position = entry->second.session->position() + static_cast<uint64_t>(token_ids.size());
+  if (new_position > environment_.limits.max_context_tokens ||
+      std::any_of(token_ids.begin(), token_ids.end(), [](uint32_t token_id) { return token_id > kLastTokenId; })) {
+    const uint64_t session_id = entry->first;
+    Drop(entry);
+    Refuse(session_id);
+    return false;
+  }
+  static_assert(sizeof(int32_t) == sizeof(uint32_t));
+  entry->second.session->Append({reinterpret_cast<const int32_t*>(token_ids.data()),  // the signed twin may alias
+                                 static_cast<size_t>(token_ids.size())});
+  return true;
+}
+
+void SessionTable::Owe(uint64_t session_id, Entry& entry, uint32_t node_budget) {
+  if (node_budget == 0) return;
+  if (!entry.owed_nodes.has_value()) owed_.push_back(session_id);
+  entry.owed_nodes =
+      static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(environment_.limits.max_tree_nodes)));
+}
+
+void SessionTable::Drop(Entries::iterator entry) {
+  if (entry->second.owed_nodes.has_value()) std::erase(owed_, entry->first);
+  entries_.erase(entry);
+  environment_.slots.Return(1);
+}
+
+void SessionTable::Refuse(uint64_t session_id) {
+  refused_.push_back(session_id);
+  environment_.metrics.refused.Increment();
+}
+
+void SessionTable::ReportUnknown(uint64_t session_id) {
+  unknown_.push_back(session_id);
+  environment_.metrics.unknown.Increment();
+}
+
+void SessionTable::TakeNews(v1::ProposeResponse& response) {
+  response.Clear();
+  std::vector<ProposalRequest> requests;
+  requests.reserve(owed_.size());
+  for (const uint64_t session_id : owed_) {
+    Entry& entry = entries_.find(session_id)->second;
+    requests.push_back({.session = entry.session.get(), .node_budget = *std::exchange(entry.owed_nodes, std::nullopt)});
+  }
+  const std::vector<speculation::TokenTree> trees = environment_.proposer.Propose(requests);
+  size_t num_nodes = 0;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    FillTree(owed_[i], trees[i], *response.add_trees());
+    num_nodes += trees[i].token_ids.size();
+  }
+  response.mutable_refused_session_ids()->Add(refused_.begin(), refused_.end());
+  response.mutable_unknown_session_ids()->Add(unknown_.begin(), unknown_.end());
+  environment_.metrics.trees.Increment(static_cast<double>(trees.size()));
+  environment_.metrics.nodes.Increment(static_cast<double>(num_nodes));
+  owed_.clear();
+  refused_.clear();
+  unknown_.clear();
+}
+
+}  // namespace foretoken::proposer

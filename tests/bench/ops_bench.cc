@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention and drawing, in shapes of a 1B-parameter model (32 heads, 8 kv heads, D 64, 16 layers; V 128,256).
+// Attention prints GMAC/s; drawing prints ns per vocabulary entry. ReadLogits is what reading the rows costs.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/accept_trees.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/pages.h"
+#include "tests/bench/machine_rates.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+constexpr int32_t kHeads = 32, kKvHeads = 8, kHeadDim = 64, kLayers = 16;
+
+std::vector<float> Normals(size_t count, float scale) {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
+// One sequence: `num_rows` rows behind `context` tokens, a chain or a tree of branches four nodes deep. All layers.
+void BM_Attention(benchmark::State& state) {
+  const auto num_rows = static_cast<int32_t>(state.range(0)), context = static_cast<int32_t>(state.range(1));
+  const bool is_tree = state.range(2) != 0;
+  const int32_t num_blocks = (context + num_rows) / kKvBlockSize + 1;
+  KvCacheView kv{.num_layers = kLayers, .num_blocks = num_blocks, .num_kv_heads = kKvHeads, .head_dim = kHeadDim};
+  const Pages cache(kv.num_bytes());  // huge pages, as the backend's
+  kv.data = cache.data();
+  const std::span elements(static_cast<uint16_t*>(kv.data), kv.num_bytes() / 2);
+  std::minstd_rand engine(2);
+  for (uint16_t& element : elements) element = Bf16FromFloat(static_cast<float>(engine()) * 0x1p-31f - 0.5f);
+  std::vector<int32_t> positions, chain_lens, ancestor_begins = {0}, ancestor_slots, blocks(num_blocks);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  double num_keys = 0;
+  for (int32_t row = 0; row < num_rows; ++row) {
+    const int32_t depth = is_tree ? row % 4 : row;
+    for (int32_t i = 0; is_tree && i <= depth; ++i) ancestor_slots.push_back(context + row - depth + i);
+    ancestor_begins.push_back(static_cast<int32_t>(ancestor_slots.size()));
+    positions.push_back(context + depth);
+    chain_lens.push_back(is_tree ? context : context + row + 1);
+    num_keys += positions.back() + 1;
+  }
+  const std::vector<int32_t> segment_begins = {0, num_rows}, table_begins = {0, num_blocks};
+  const std::vector<float> q = Normals(num_rows * kHeads * kHeadDim, 1);
+  std::vector<uint16_t> out(q.size());
+  AttentionArgs args{.q = {q.data(), DType::kF32, Shape(num_rows, kHeads * kHeadDim)},
+                     .batch = {.num_rows = num_rows,
+                               .num_segments = 1,
+                               .positions = positions.data(),
+                               .chain_lens = chain_lens.data(),
+                               .ancestor_begins = ancestor_begins.data(),
+                               .ancestor_slots = ancestor_slots.data(),
+                               .segment_begins = segment_begins.data(),
+                               .block_table_begins = table_begins.data(),
+                               .block_tables = blocks.data()},
+                     .kv = kv,
+                     .layer = 0,
+                     .window = std::nullopt,
+                     .scale = 0.125f,
+                     .out = {out.data(), DType::kBF16, Shape(num_rows, kHeads * kHeadDim)}};
+  ThreadPool pool(static_cast<int>(state.range(3)));
+  for (auto _ : state) {
+    for (args.layer = 0; args.layer < kLayers; ++args.layer) Attention(args, pool);
+  }
+  state.counters["GMAC/s"] = benchmark::Counter(num_keys * 2 * kHeads * kHeadDim * kLayers * 1e-9,
+                                                benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(BM_Attention)
+    ->ArgNames({"rows", "context", "tree", "threads"})
+    ->ArgsProduct({{1}, {1024, 8192}, {0}, {1, 2}})
+    ->ArgsProduct({{32}, {1024}, {0, 1}, {1, 2}})
+    ->ArgsProduct({{512}, {0, 4096}, {0}, {1, 2}})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->MinTime(0.3);
+
+constexpr int32_t kVocab = 128256, kRows = 64;
+
+std::vector<float>& Logits() {
+  static std::vector<float>& logits = *new std::vector<float>(Normals(size_t{kRows} * kVocab, 3));
+  return logits;
+}
+
+void CountEntries(benchmark::State& state) {
+  state.counters["s/entry"] = benchmark::Counter(
+      double{kRows} * kVocab, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+void BM_ReadLogits(benchmark::State& state) {
+  const std::vector<float>& logits = Logits();
+  const std::span words(reinterpret_cast<const uint64_t*>(logits.data()), logits.size() / 2);
+  ThreadPool pool(1);
+  for (auto _ : state) benchmark::DoNotOptimize(bench::ReadAll(words, pool));
+  CountEntries(state);
+}
+BENCHMARK(BM_ReadLogits)->MinTime(0.3);
+
+void Draw(benchmark::State& state, const SamplingParams& sampling) {
+  const std::vector<float>& logits = Logits();
+  const std::vector<int32_t> token_ids = {0}, parents = {-1};
+  std::vector<TreeToAccept> trees;
+  for (int32_t row = 0; row < kRows; ++row) {
+    trees.push_back({.first_logit_row = row,
+                     .token_ids = token_ids,
+                     .parents = parents,
+                     .context_len = static_cast<uint32_t>(row),
+                     .sampling = sampling,
+                     .counts = {},
+                     .bias = {},
+                     .banned_ids = {},
+                     .num_top_logprobs = std::nullopt});
+  }
+  std::vector<AcceptedPath> paths(kRows);
+  ThreadPool pool(1);
+  for (auto _ : state) {
+    AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(kRows, kVocab)},
+                 .num_tokens = kVocab,
+                 .trees = trees,
+                 .paths = paths},
+                pool);
+  }
+  CountEntries(state);
+}
+BENCHMARK_CAPTURE(Draw, greedy, SamplingParams{.temperature = 0})->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, keyed, SamplingParams{.temperature = 1})->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, keyed_hot, SamplingParams{.temperature = 8})->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, top_k_50, SamplingParams{.temperature = 1, .top_k = 50})->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, top_p_95, SamplingParams{.temperature = 1, .top_p = 0.95f})->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, top_p_95_hot, SamplingParams{.temperature = 8, .top_p = 0.95f})->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, min_p_05, SamplingParams{.temperature = 1, .min_p = 0.05f})->MinTime(0.3);
+
+}  // namespace
+}  // namespace foretoken::kernels::cpu
+
+BENCHMARK_MAIN();

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `foretoken` binary as a user runs it, against the fake service.
+#include "client/commands.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/proto_json.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/fake_generation_service.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::testing::FakeGenerationService;
+using foretoken::v1::GenerateRequest;
+using foretoken::v1::GenerateResponse;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;  // standard output and, where the command says 2>&1, standard error
+};
+
+// Runs `foretoken ARGUMENTS` in a shell.
+Outcome RunShell(const std::string& arguments) {
+  std::FILE* pipe = popen(absl::StrCat(FORETOKEN_BINARY, " ", arguments).c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  while (const size_t length = std::fread(buffer, 1, sizeof(buffer), pipe)) outcome.out.append(buffer, length);
+  outcome.exit_code = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+Outcome RunAgainst(const FakeGenerationService& service, const std::string& command, const std::string& arguments) {
+  return RunShell(absl::StrCat(command, " --target=", service.target(), " ", arguments));
+}
+
+TEST(ForetokenGenerate, PrintsTextOnStandardOutputAndOneLineOfNumbersOnStandardError) {
+  FakeGenerationService service;
+  EXPECT_EQ(RunAgainst(service, "generate", "--max_tokens=5 abc 2>/dev/null").out, "abcab\n");
+  const Outcome both = RunAgainst(service, "generate", "--max_tokens=5 abc 2>&1");
+  EXPECT_EQ(both.exit_code, 0);
+  EXPECT_THAT(both.out, StartsWith("abcab\n5 tokens, "));
+  EXPECT_THAT(both.out, HasSubstr("1.67 tokens per step, first token after "));
+  EXPECT_THAT(both.out, HasSubstr("ngram accepted 2 of 5\n"));
+}
+
+TEST(ForetokenGenerate, ColoursWhatSpeculationWon) {
+  FakeGenerationService service;
+  EXPECT_EQ(RunAgainst(service, "generate", "--max_tokens=3 --color=always abc 2>/dev/null").out,
+            "a\x1b[32mb\x1b[0mc\n");
+}
+
+TEST(ForetokenGenerate, LeavesEveryFieldUnsetWhoseFlagIsNotGiven) {
+  FakeGenerationService service;
+  ASSERT_EQ(RunAgainst(service, "generate", "abc 2>&1").exit_code, 0);
+  GenerateRequest expected;
+  expected.set_text("abc");
+  expected.mutable_sampling();
+  expected.mutable_stopping();
+  expected.mutable_output();
+  expected.mutable_speculation();
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(service.requests().at(0), expected))
+      << service.requests().at(0).DebugString();
+}
+
+TEST(ForetokenGenerate, SetsEveryFieldWhoseFlagIsGiven) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(
+      service, "generate",
+      "--request_id=r --model=m --tenant=t --priority=-2 --add_special_tokens=false --parse_special_tokens=true "
+      "--truncate_prompt_tokens=9 --temperature=0 --top_k=0 --top_p=0.5 --min_p=0.25 --repetition_penalty=1.5 "
+      "--presence_penalty=-0.5 --frequency_penalty=0.75 --logit_bias=3=-1.5,4=2 --seed=18446744073709551615 --n=2 "
+      "--max_tokens=4 --min_tokens=0 --stop='[\"a,b\", \"\\n\"]' --stop_token_ids=5,6 --ignore_eos=true "
+      "--include_stop_string=false --logprobs=0 --prompt_logprobs=3 --echo=true --skip_special_tokens=false "
+      "--speculation=off --proposers=ngram,draft --max_tree_nodes=0 --verification=keyed_draw "
+      "--prompt_tokens=7,8 2>&1");
+  ASSERT_EQ(service.requests().size(), 1) << outcome.out;
+  const GenerateRequest request = service.requests()[0];
+  const nlohmann::ordered_json expected = nlohmann::ordered_json::parse(R"({
+    "request_id": "r", "model": "m", "tenant": "t", "priority": -2, "tokens": {"ids": [7, 8]},
+    "add_special_tokens": false, "parse_special_tokens": true, "truncate_prompt_tokens": 9,
+    "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 0.5, "min_p": 0.25, "repetition_penalty": 1.5,
+                 "presence_penalty": -0.5, "frequency_penalty": 0.75, "logit_bias": {"3": -1.5, "4": 2.0},
+                 "seed": "18446744073709551615", "n": 2},
+    "stopping": {"max_tokens": 4, "min_tokens": 0, "stop_strings": ["a,b", "\n"], "stop_token_ids": [5, 6],
+                 "ignore_eos": true, "include_stop_string": false},
+    "output": {"logprobs": 0, "prompt_logprobs": 3, "echo": true, "skip_special_tokens": false},
+    "speculation": {"mode": "SPECULATION_MODE_OFF", "proposers": ["ngram", "draft"], "max_tree_nodes": 0},
+    "verification": "VERIFICATION_RULE_KEYED_DRAW"})");
+  EXPECT_EQ(nlohmann::json(ToJson(request)), nlohmann::json(expected));
+}
+
+TEST(ForetokenGenerate, TakesAPlainTextAsTheOneStopString) {
+  FakeGenerationService service;
+  ASSERT_EQ(RunAgainst(service, "generate", "--stop='x,y' abc 2>&1").exit_code, 0);
+  EXPECT_EQ(service.requests().at(0).stopping().stop_strings_size(), 1);
+  EXPECT_EQ(service.requests().at(0).stopping().stop_strings(0), "x,y");
+}
+
+TEST(ForetokenGenerate, NamesTheFlagThatItCannotRead) {
+  const FakeGenerationService service;
+  for (const std::string& flag :
+       std::vector<std::string>{"--logit_bias=x", "--logit_bias=1", "--stop_token_ids=x", "--stop='[1]'", "--stop='['",
+                                "--speculation=maybe", "--verification=none", "--color=blue", "--timeout=-1s",
+                                "--connect_timeout=0s", "--temperature=warm", "--max_tokens=-1"}) {
+    const Outcome outcome = RunAgainst(service, "generate", absl::StrCat(flag, " abc 2>&1"));
+    EXPECT_EQ(outcome.exit_code, 1) << flag;
+    EXPECT_THAT(outcome.out, HasSubstr(flag.substr(2, flag.find('=') - 2)));
+  }
+  EXPECT_TRUE(service.requests().empty());
+}
+
+TEST(ForetokenGenerate, ReadsThePromptFromStandardInputOrAFile) {
+  FakeGenerationService service;
+  const std::string path = absl::StrCat(::testing::TempDir(), "/foretoken_prompt.txt");
+  std::ofstream(path) << "from file";
+  const std::string flags = "--max_tokens=3 2>&1 ";
+  EXPECT_THAT(RunAgainst(service, "generate", flags + "<" + path).out, StartsWith("fro\n"));
+  EXPECT_THAT(RunAgainst(service, "generate", flags + "--prompt_file=" + path).out, StartsWith("fro\n"));
+  EXPECT_THAT(RunAgainst(service, "generate", flags + "--prompt_file=" + path + " abc").out,
+              HasSubstr("expected one prompt"));
+  EXPECT_THAT(RunAgainst(service, "generate", flags + "--prompt_tokens=x").out, HasSubstr("--prompt_tokens"));
+}
+
+TEST(ForetokenGenerate, PrintsSamplesOneAfterAnother) {
+  FakeGenerationService service;
+  EXPECT_EQ(RunAgainst(service, "generate", "--n=2 --max_tokens=3 abc 2>/dev/null").out,
+            "--- sample 0\nabc\n--- sample 1\nabc\n\n");
+}
+
+TEST(ForetokenGenerate, PrintsJsonForMachines) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "generate", "--json --max_tokens=3 abc");
+  const auto json = nlohmann::json::parse(outcome.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << outcome.out;
+  EXPECT_EQ(json["request_id"], "fake-1");
+  EXPECT_EQ(json["samples"][0]["text"], "abc");
+  EXPECT_EQ(json["samples"][0]["token_ids"], nlohmann::json({'a', 'b', 'c'}));
+  EXPECT_EQ(json["samples"][0]["speculated"], nlohmann::json({false, true, false}));
+  EXPECT_EQ(json["samples"][0]["completion"]["finish_reason"], "FINISH_REASON_LENGTH");
+  EXPECT_EQ(json["stats"]["num_tokens"], 3);
+}
+
+TEST(ForetokenGenerate, ReportsTheServersErrorAndExitsWithOne) {
+  FakeGenerationService service;
+  service.set_script([](auto&, auto&, auto&) { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full"); });
+  const Outcome outcome = RunAgainst(service, "generate", "abc 2>&1 >/dev/null");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.out, "foretoken: RESOURCE_EXHAUSTED: full\n");
+}
+
+TEST(ForetokenGenerate, CancelsTheCallAtAnInterruptAndExitsWith130) {
+  FakeGenerationService service;
+  absl::Notification began;
+  absl::Notification cancelled;
+  service.set_script([&](auto&, grpc::ServerContext& context, auto& write) {
+    GenerateResponse response;
+    response.add_token_ids(7);
+    write(response);
+    began.Notify();
+    while (!context.IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    cancelled.Notify();
+    return grpc::Status::CANCELLED;
+  });
+  std::string target = absl::StrCat("--target=", service.target());
+  std::string arguments[] = {FORETOKEN_BINARY, "generate", target, "abc"};
+  char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), arguments[3].data(), nullptr};
+  pid_t pid = 0;
+  ASSERT_EQ(posix_spawn(&pid, argv[0], nullptr, nullptr, argv, environ), 0);
+  began.WaitForNotification();
+  kill(pid, SIGINT);
+  int wait_status = 0;
+  ASSERT_EQ(waitpid(pid, &wait_status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(wait_status));
+  EXPECT_EQ(WEXITSTATUS(wait_status), 130);
+  EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
+}
+
+TEST(ForetokenTokenize, PrintsIdsAndBytes) {
+  FakeGenerationService service;
+  EXPECT_EQ(RunAgainst(service, "tokenize", "'a\"' 2>/dev/null").out, "97\t\"a\"\n34\t\"\\\"\"\n");
+  EXPECT_EQ(RunAgainst(service, "tokenize", "--json ab").out, "{\"token_ids\":[97,98]}\n");
+}
+
+TEST(ForetokenInfo, PrintsATableOrJson) {
+  FakeGenerationService service;
+  const Outcome table = RunAgainst(service, "info", "");
+  EXPECT_THAT(table.out, HasSubstr("EchoForCausalLM"));
+  EXPECT_THAT(table.out, HasSubstr("1.50 M"));
+  EXPECT_THAT(table.out, HasSubstr("proposer ngram          2 connected"));
+  EXPECT_EQ(nlohmann::json::parse(RunAgainst(service, "info", "--json").out, nullptr, false)["max_tree_nodes"], 64);
+}
+
+TEST(ForetokenBench, PrintsATableAndWritesJson) {
+  FakeGenerationService service;
+  const std::string path = absl::StrCat(::testing::TempDir(), "/foretoken_bench.json");
+  const Outcome outcome =
+      RunAgainst(service, "bench",
+                 absl::StrCat("--clients=4 --requests=40 --max_tokens=6 --prompt_file=",
+                              testing::SourcePath("deploy/demo/prompts.jsonl"), " --json_out=", path, " 2>&1"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("ngram accepted"));
+  EXPECT_EQ(service.requests().size(), 40);
+  std::ifstream file(path);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  EXPECT_EQ(json["num_tokens"], 240);
+  EXPECT_EQ(json["tokens_per_step"], 2.0);
+  EXPECT_EQ(json["num_failed"], 0);
+}
+
+TEST(ForetokenBench, ComparesSpeculationOffAndOn) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "bench", "--compare --requests=3 --max_tokens=8 abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("token ids equal in 3 of 3 requests"));
+}
+
+TEST(ForetokenBench, FailsWhenSpeculationChangesATokenOrARequestFails) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, auto& context, auto& write) {
+    GenerateRequest changed = request;
+    if (request.speculation().mode() != foretoken::v1::SPECULATION_MODE_OFF) changed.set_text("abd");
+    return foretoken::testing::GenerateFromPrompt(changed, context, write);
+  });
+  const Outcome changed = RunAgainst(service, "bench", "--compare abc 2>&1");
+  EXPECT_EQ(changed.exit_code, 1);
+  EXPECT_THAT(changed.out, HasSubstr("token ids NOT equal"));
+
+  service.set_script([](auto&, auto&, auto&) { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full"); });
+  const Outcome failed = RunAgainst(service, "bench", "--requests=2 abc 2>&1");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.out, HasSubstr("2 of 2 requests failed; the first with: full"));
+}
+
+TEST(ForetokenBench, RefusesImpossibleLoads) {
+  const FakeGenerationService service;
+  EXPECT_THAT(RunAgainst(service, "bench", "--clients=0 abc 2>&1").out, HasSubstr("--clients: expected 1 to 1024"));
+  EXPECT_THAT(RunAgainst(service, "bench", "--requests=-1 abc 2>&1").out, HasSubstr("--requests"));
+  EXPECT_THAT(RunAgainst(service, "bench", "--request_id=r abc 2>&1").out, HasSubstr("--request_id"));
+  EXPECT_THAT(RunAgainst(service, "bench", "2>&1").out, HasSubstr("expected one of a prompt argument"));
+}
+
+TEST(Foretoken, ExplainsItself) {
+  EXPECT_THAT(RunShell("help").out, HasSubstr("generate"));
+  EXPECT_EQ(RunShell("2>/dev/null").exit_code, 2);
+  EXPECT_THAT(RunShell("help bench").out, HasSubstr("--compare"));
+  EXPECT_THAT(RunShell("info --help").out, ::testing::Not(HasSubstr("--compare")));
+  const Outcome unknown = RunShell("sing 2>&1");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.out, HasSubstr("no command \"sing\""));
+}
+
+}  // namespace
+}  // namespace foretoken::client

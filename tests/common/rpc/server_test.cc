@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/server.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+
+namespace foretoken::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<Server> StartServer(absl::Duration drain_grace = absl::Seconds(1)) {
+  return *Server::Start({.listen_address = "127.0.0.1:0", .service_names = {"named"}, .drain_grace = drain_grace}, {});
+}
+
+// grpc.health.v1.Health/Check by hand, since its proto is not installed: the request's only field is the service, the
+// answer's the status.
+enum class Health { kServing, kNotServing, kUnreachable };
+
+Health CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service = {}) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  grpc::CompletionQueue queue;
+  const grpc::Slice request(service.empty() ? service : absl::StrCat("\x0a", std::string(1, service.size()), service));
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&request, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  if (!status.ok()) return Health::kUnreachable;
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(response.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return bytes == std::string("\x08\x01", 2) ? Health::kServing : Health::kNotServing;
+}
+
+TEST(Server, TakesAFreePort) {
+  const std::unique_ptr<Server> a = StartServer();
+  const std::unique_ptr<Server> b = StartServer();
+  EXPECT_GT(a->port(), 0);
+  EXPECT_GT(b->port(), 0);
+  EXPECT_NE(a->port(), b->port());
+}
+
+TEST(Server, SaysWhichAddressCannotBeBound) {
+  const std::unique_ptr<Server> first = StartServer();
+  const std::string address = absl::StrCat("127.0.0.1:", first->port());
+  const absl::Status status = Server::Start({.listen_address = address}, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.ToString(), HasSubstr(address));
+}
+
+TEST(Server, WantsAPort) {
+  const absl::Status status = Server::Start({.listen_address = "localhost"}, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("localhost"));
+}
+
+TEST(Server, IsHealthyOnlyWhileServing) {
+  const std::unique_ptr<Server> server = StartServer();
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server->port()), grpc::InsecureChannelCredentials());
+  EXPECT_EQ(CheckHealth(channel), Health::kNotServing);
+  server->SetServing(true);
+  EXPECT_EQ(CheckHealth(channel), Health::kServing);
+  EXPECT_EQ(CheckHealth(channel, "named"), Health::kServing);
+  EXPECT_EQ(CheckHealth(channel, "other"), Health::kUnreachable);
+  server->Drain([&] { EXPECT_EQ(CheckHealth(channel), Health::kNotServing) << "told before the server goes"; });
+  EXPECT_EQ(CheckHealth(channel), Health::kUnreachable);
+}
+
+TEST(Server, CanLiveInProcessAlone) {
+  const std::unique_ptr<Server> server = *Server::Start({}, {});
+  EXPECT_EQ(server->port(), 0);
+  server->SetServing(true);
+  EXPECT_EQ(CheckHealth(server->InProcessChannel()), Health::kServing);
+}
+
+// The tests below end their process, so they run in one of their own.
+void ServeAndSignal(int num_signals) {
+  BlockTerminationSignals();
+  const std::unique_ptr<Server> server = StartServer();
+  std::thread sender([&] {
+    for (int i = 0; i < num_signals; ++i) {
+      kill(getpid(), SIGTERM);
+      absl::SleepFor(absl::Milliseconds(200));
+    }
+  });
+  server->ServeUntilSignal([&] {
+    std::fprintf(stderr, "stopped admitting\n");
+    if (num_signals > 1) absl::SleepFor(absl::Seconds(30));
+  });
+  sender.join();
+  std::_Exit(0);
+}
+
+TEST(ServerDeathTest, DrainsAndReturnsOnASignal) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ServeAndSignal(1), ::testing::ExitedWithCode(0), "stopped admitting");
+}
+
+TEST(ServerDeathTest, ASecondSignalEndsItAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ServeAndSignal(2), ::testing::KilledBySignal(SIGTERM), "stopped admitting");
+}
+
+}  // namespace
+}  // namespace foretoken::rpc

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged and lying files: each refused with the file, the field, what was expected and what was found.
+#include <string>
+
+#include "absl/strings/match.h"
+#include "common/tokenizer/tokenizer.h"
+#include "gtest/gtest.h"
+#include "tests/common/tokenizer/tokenizer_file.h"
+
+namespace foretoken::tokenizer {
+namespace {
+
+using nlohmann::json;
+
+void ExpectRefused(const TokenizerFile& file, const std::vector<std::string>& parts) {
+  const absl::Status status = Tokenizer::Load(file.directory()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  for (const std::string& part : parts)
+    EXPECT_TRUE(absl::StrContains(status.message(), part)) << status << "\nlacks " << part;
+}
+
+void ExpectPatchRefused(const std::string& style, const json& patch, std::vector<std::string> parts) {
+  SCOPED_TRACE(patch.dump());
+  parts.push_back("tokenizer.json: ");
+  ExpectRefused(TokenizerFile(style, patch), parts);
+}
+
+json Split(const json& pattern, const std::string& behavior = "Isolated") {
+  return {
+      {"pre_tokenizer", {{"type", "Split"}, {"pretokenizers", nullptr}, {"pattern", pattern}, {"behavior", behavior}}}};
+}
+
+TEST(Load, SaysWhichFileIsMissing) {
+  const absl::Status status = Tokenizer::Load("/no/such/directory").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(status.message(), "/no/such/directory/tokenizer.json")) << status;
+}
+
+TEST(Load, RefusesWhatIsNotJson) {
+  const TokenizerFile file("qwen2");
+  for (const char* content : {"", "{", "{\"model\": {}", "\xff\xfe", "{\"a\": \"\xff\"}"}) {
+    file.Write("tokenizer.json", content);
+    ExpectRefused(file, {"tokenizer.json: expected JSON"});
+  }
+  file.Write("tokenizer.json", "[]");
+  ExpectRefused(file, {"expected an object, got a list"});
+}
+
+TEST(Load, RefusesAFileWithoutModelOrDecoder) {
+  ExpectPatchRefused("qwen2", {{"model", nullptr}}, {"\"model\""});
+  ExpectPatchRefused("qwen2", {{"decoder", nullptr}}, {"\"decoder\""});
+  ExpectPatchRefused("qwen2", {{"model", {{"vocab", nullptr}}}}, {"model: ", "\"vocab\""});
+  ExpectPatchRefused("qwen2", {{"model", {{"merges", nullptr}}}}, {"model: ", "\"merges\""});
+}
+
+TEST(Load, RefusesOtherModelsByName) {
+  ExpectPatchRefused("qwen2", {{"model", {{"type", "WordPiece"}}}}, {"model.type", "BPE", "WordPiece"});
+  ExpectPatchRefused("qwen2", {{"model", {{"type", "Unigram"}, {"vocab", json::array()}}}}, {"model.type", "Unigram"});
+  ExpectPatchRefused("qwen2", {{"model", {{"dropout", 0.1}}}}, {"model.dropout", "0.1"});
+  ExpectPatchRefused("qwen2", {{"model", {{"continuing_subword_prefix", "##"}}}}, {"continuing_subword_prefix", "##"});
+  ExpectPatchRefused("qwen2", {{"model", {{"end_of_word_suffix", "</w>"}}}}, {"end_of_word_suffix", "</w>"});
+}
+
+TEST(Load, RefusesOtherStepsByName) {
+  ExpectPatchRefused("qwen2", {{"normalizer", {{"type", "NFKC"}}}}, {"normalizer: ", "NFKC"});
+  ExpectPatchRefused("qwen2", {{"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}}},
+                     {"normalizer.normalizers[0]", "Lowercase"});
+  ExpectPatchRefused("qwen2", {{"pre_tokenizer", {{"type", "BertPreTokenizer"}}}},
+                     {"pre_tokenizer: ", "BertPreTokenizer"});
+  ExpectPatchRefused("qwen2", {{"decoder", {{"type", "WordPiece"}}}}, {"decoder: ", "WordPiece"});
+  ExpectPatchRefused("qwen2", {{"post_processor", {{"type", "BertProcessing"}}}},
+                     {"post_processor: ", "BertProcessing"});
+  ExpectPatchRefused("qwen2", {{"normalizer", {{"type", 7}}}}, {"normalizer.type", "expected a string, got 7"});
+}
+
+TEST(Load, RefusesStepsInAnOrderThatItDoesNotKnow) {
+  const json byte_level = {{"type", "ByteLevel"}};
+  const json fuse = {{"type", "Fuse"}};
+  const json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
+  const auto decoders = [](const json& steps) { return json{{"decoder", {{"decoders", steps}}}}; };
+  ExpectPatchRefused("qwen2", {{"pre_tokenizer", {{"pretokenizers", {byte_level, byte_level}}}}}, {"pretokenizers[1]"});
+  ExpectPatchRefused("llama2", decoders({byte_level, fuse}), {"decoders[0]", "ByteLevel"});
+  ExpectPatchRefused("llama2", decoders({strip, fuse}), {"decoders[0]", "Strip"});
+  ExpectPatchRefused("llama2", decoders({fuse, {{"type", "ByteFallback"}}}), {"decoders[1]", "ByteFallback"});
+  json strips_the_end = strip;
+  strips_the_end["stop"] = 1;
+  ExpectPatchRefused("llama2", decoders({fuse, strips_the_end}), {"decoders[1]", "stop"});
+  json strips_two = strip;
+  strips_two["content"] = "ab";
+  ExpectPatchRefused("llama2", decoders({fuse, strips_two}), {"decoders[1].content", "one character"});
+  json negative = strip;
+  negative["start"] = -1;
+  ExpectPatchRefused("llama2", decoders({fuse, negative}), {"decoders[1].start", "-1"});
+}
+
+TEST(Load, RefusesSequencesNestedTooDeeply) {
+  json nested = {{"type", "NFC"}};
+  for (int i = 0; i < 20; ++i) nested = {{"type", "Sequence"}, {"normalizers", json::array({nested})}};
+  ExpectPatchRefused("qwen2", {{"normalizer", nested}}, {"nested"});
+}
+
+TEST(Load, RefusesPatternsThatItCannotRun) {
+  ExpectPatchRefused("qwen2", Split({{"Regex", "a(b"}}), {"pre_tokenizer.pattern.Regex", "a(b", "does not compile"});
+  ExpectPatchRefused("qwen2", Split({{"Regex", "a\\"}}), {"backslash"});
+  ExpectPatchRefused("qwen2", Split({{"Regex", "\\p{L"}}), {"does not compile"});
+  ExpectPatchRefused("qwen2", Split({{"Regex", "\\bword"}}), {"\\b"});
+  ExpectPatchRefused("qwen2", Split({{"Regex", "[a&&b]"}}), {"class within a class"});
+  ExpectPatchRefused("qwen2", Split({{"Regex", "[a[bc]]"}}), {"class within a class"});
+  ExpectPatchRefused("qwen2", Split({{"Regex", "[\\W]"}}), {"\\W inside a class"});
+  ExpectPatchRefused("qwen2", Split({{"Regex", "a{1,3}+"}}), {"{n,m}+"});
+  ExpectPatchRefused("qwen2", Split({{"Glob", "*"}}), {"pattern", "Regex"});
+  ExpectPatchRefused("qwen2", Split({{"String", "a"}}, "Contiguous"), {"behavior", "Contiguous"});
+  ExpectPatchRefused("llama2", {{"normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "b"}}}},
+                     {"normalizer.pattern", "String"});
+  ExpectPatchRefused("llama2", {{"normalizer", {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "b"}}}},
+                     {"normalizer.pattern.String", "not empty"});
+}
+
+TEST(Load, RefusesAMetaspaceThatContradictsItself) {
+  ExpectPatchRefused("mistral", {{"pre_tokenizer", {{"add_prefix_space", false}}}}, {"prepend_scheme", "never"});
+  ExpectPatchRefused("mistral", {{"pre_tokenizer", {{"prepend_scheme", "often"}}}}, {"prepend_scheme", "often"});
+  ExpectPatchRefused("mistral", {{"pre_tokenizer", {{"replacement", "__"}}}}, {"replacement", "one character"});
+}
+
+TEST(Load, RefusesIdsThatCannotBe) {
+  const auto vocab = [](const json& entry) { return json{{"model", {{"vocab", entry}}}}; };
+  ExpectPatchRefused("qwen2", vocab({{"new", -1}}), {"model.vocab.new", "-1"});
+  ExpectPatchRefused("qwen2", vocab({{"new", 1.5}}), {"model.vocab.new", "1.5"});
+  ExpectPatchRefused("qwen2", vocab({{"new", "7"}}), {"model.vocab.new", "\"7\""});
+  ExpectPatchRefused("qwen2", vocab({{"new", 7}}), {"id 7 is already that of"});
+  ExpectPatchRefused("qwen2", vocab({{"new", 2000000000}}), {"model.vocab.new", "2000000000"});
+  ExpectPatchRefused("qwen2", vocab({{"new", 18446744073709551615u}}), {"model.vocab.new", "18446744073709551615"});
+  ExpectPatchRefused("qwen2", {{"model", {{"vocab", json::array({1})}}}}, {"model.vocab", "an object"});
+}
+
+TEST(Load, RefusesMergesOfUnknownTokens) {
+  const auto merges = [](const json& list) { return json{{"model", {{"merges", list}}}}; };
+  ExpectPatchRefused("qwen2", merges({"a b", "a \u1234"}), {"model.merges[", "is not in the vocabulary"});
+  ExpectPatchRefused("qwen2", merges({"\u0120 \u0120", "! \u0100"}), {"model.merges[1]", "!\u0100"});
+  ExpectPatchRefused("qwen2", merges({"abc"}), {"model.merges[0]", "LEFT RIGHT"});
+  ExpectPatchRefused("qwen2", merges({json::array({"a"})}), {"model.merges[0]", "LEFT"});
+  ExpectPatchRefused("qwen2", merges({7}), {"model.merges[0]", "expected a string, got 7"});
+  ExpectPatchRefused("qwen2", merges("a b"), {"model.merges", "a list"});
+}
+
+TEST(Load, RefusesAnUnknownUnknownToken) {
+  ExpectPatchRefused("llama2", {{"model", {{"unk_token", "<what>"}}}}, {"model.unk_token", "<what>"});
+}
+
+TEST(Load, RefusesFlagsThatAreNotFlags) {
+  ExpectPatchRefused("llama2", {{"model", {{"byte_fallback", "yes"}}}},
+                     {"model.byte_fallback", "true or false", "yes"});
+}
+
+TEST(Load, RefusesAddedTokensThatContradictTheVocabulary) {
+  const auto added = [](const json& token) { return json{{"added_tokens", json::array({token})}}; };
+  ExpectPatchRefused("qwen2", added({{"id", 7}, {"content", "<new>"}}), {"<new>", "id 7 is already that of"});
+  ExpectPatchRefused("qwen2", added({{"id", 2000}, {"content", "a"}}), {"added_tokens[0].id", "as in model.vocab"});
+  ExpectPatchRefused("qwen2", added({{"id", 2000000000}, {"content", "<new>"}}), {"<new>", "2000000000"});
+  ExpectPatchRefused("qwen2", added({{"id", 2000}, {"content", ""}}), {"added_tokens[0]", "content"});
+  ExpectPatchRefused("qwen2", added({{"content", "<new>"}}), {"added_tokens[0]", "\"id\""});
+  ExpectPatchRefused("qwen2",
+                     {{"added_tokens", {{{"id", 2000}, {"content", "<new>"}}, {{"id", 2001}, {"content", "<new>"}}}}},
+                     {"<new>", "twice"});
+}
+
+TEST(Load, RefusesTemplatesThatMakeNoSense) {
+  const auto single = [](const json& list) { return json{{"post_processor", {{"single", list}}}}; };
+  const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const json bos = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
+  const json other = {{"SpecialToken", {{"id", "<other>"}, {"type_id", 0}}}};
+  ExpectPatchRefused("llama2", single(json::array({bos})), {"post_processor.single", "never"});
+  ExpectPatchRefused("llama2", single({text, text}), {"post_processor.single", "twice"});
+  ExpectPatchRefused("llama2", single({other, text}), {"post_processor.special_tokens", "<other>"});
+  ExpectPatchRefused("llama2", {{"post_processor", {{"special_tokens", {{"<s>", {{"ids", {99999}}}}}}}}},
+                     {"ids[0]", "the id of a token, got 99999"});
+}
+
+TEST(Load, RefusesAConfigThatContradictsTheTokenizer) {
+  const TokenizerFile file("qwen2");
+  file.Write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<what>"})");
+  ExpectRefused(file, {"tokenizer_config.json: bos_token", "<what>"});
+  file.Write("tokenizer_config.json", R"({"add_bos_token": true})");
+  ExpectRefused(file, {"tokenizer_config.json: ", "\"bos_token\""});
+  file.Write("tokenizer_config.json", "{");
+  ExpectRefused(file, {"tokenizer_config.json: expected JSON"});
+}
+
+}  // namespace
+}  // namespace foretoken::tokenizer

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The protos are enough for a third party: a Python proposer serves our verifier, and a Python client is served by it.
+#
+#   tests/integration/foreign.sh build/release
+#
+# Exits with 77 (skipped) where Python or PyPI is not at hand.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$(cd "$1" && pwd)
+venv="$build/foreign-venv"
+scratch=$(mktemp -d)
+pids=()
+
+cleanup() {
+  ((${#pids[@]} == 0)) || kill "${pids[@]}" 2>/dev/null || true
+  wait
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+
+fail() {
+  printf 'foreign.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+if [[ ! -e $venv/ready ]]; then
+  if ! { python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$here/requirements.txt"; }; then
+    echo "foreign.sh: skipped: no Python virtual environment with $here/requirements.txt could be made" >&2
+    exit 77
+  fi
+  touch "$venv/ready"
+fi
+
+# start NAME COMMAND...: runs it in the background and sets `address` to where it listens.
+start() {
+  local log="$scratch/$1.out" pid
+  shift
+  "$@" >"$log" &
+  pid=$!
+  pids+=("$pid")
+  for _ in {1..300}; do
+    address=$(sed -n 's/^listening on //p' "$log")
+    [[ -n $address ]] && return
+    kill -0 "$pid" 2>/dev/null || fail "$1 ended before it listened"
+    sleep 0.1
+  done
+  fail "$1 does not listen"
+}
+
+start proposer "$venv/bin/python" "$here/python_proposer.py"
+start verifier "$build/bin/foretoken_verifier" --model="$here/../../deploy/demo/target" --listen=127.0.0.1:0 \
+  --proposer="python=static:$address"
+
+# Repetitive text, so that there is something to guess.
+prompt=$'def get_alpha(self):\n    return self.alpha\n\ndef get_beta(self):\n    return self.beta\n\ndef get_gamma(self):\n'
+"$venv/bin/python" "$here/python_client.py" --target="$address" --prompt="$prompt" --max_tokens=200 \
+  2> >(tee "$scratch/client.err" >&2) || fail "the client is not content"
+won=$(sed -n 's/.* \([0-9]*\) won by speculation.*/\1/p' "$scratch/client.err")
+((${won:-0} > 0)) || fail "no token of the Python proposer was accepted"

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a verifier that cannot start leaves behind: one line that says why, and exit code 1.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/child_process.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken {
+namespace {
+
+struct BadCommand {
+  const char* name;
+  const char* flag;
+  const char* message;
+};
+
+class FailedStart : public ::testing::TestWithParam<BadCommand> {};
+
+TEST_P(FailedStart, IsOneLineAndExitCodeOne) {
+  const testing::TempDir directory;
+  const std::string errors = directory.path() + "/stderr";
+  testing::ChildProcess verifier({std::string(FORETOKEN_BINARY_DIR) + "/foretoken_verifier", GetParam().flag}, errors);
+  EXPECT_FALSE(verifier.WaitForPort());
+  EXPECT_EQ(verifier.Wait(), 1);
+  std::ifstream file(errors);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_THAT(text, ::testing::HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(Causes, FailedStart,
+                         ::testing::Values(BadCommand{"NoModel", "--listen=127.0.0.1:0", "--model: "},
+                                           BadCommand{"MissingModel", "--model=/nowhere", "/nowhere/config.json"}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/child_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "kernels/check.h"
+
+namespace foretoken::testing {
+namespace {
+
+constexpr int kTimeoutMs = 60'000;
+
+std::optional<int> PortOf(const std::string& output) {
+  const std::string marker = "listening on ";
+  const size_t begin = output.find(marker);
+  const size_t end = output.find('\n', begin == std::string::npos ? 0 : begin);
+  if (begin == std::string::npos || end == std::string::npos) return std::nullopt;
+  return std::atoi(output.c_str() + output.rfind(':', end) + 1);
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::string& stderr_path) {
+  int ends[2];
+  FT_CHECK(pipe2(ends, O_CLOEXEC) == 0);
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  FT_CHECK(posix_spawn_file_actions_init(&actions) == 0);
+  FT_CHECK(posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO) == 0);
+  if (!stderr_path.empty()) {
+    FT_CHECK(posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, stderr_path.c_str(),
+                                              O_WRONLY | O_CREAT | O_TRUNC, 0644) == 0);
+  }
+  FT_CHECK(posix_spawnp(&pid_, arguments[0], &actions, nullptr, arguments.data(), environ) == 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  output_ = ends[0];
+}
+
+ChildProcess::~ChildProcess() {
+  Signal(SIGKILL);
+  Wait();
+  close(output_);
+}
+
+std::optional<int> ChildProcess::WaitForPort() {
+  std::string output;
+  for (;;) {
+    pollfd readable = {.fd = output_, .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, kTimeoutMs) <= 0) return std::nullopt;
+    char buffer[4096];
+    const ssize_t length = read(output_, buffer, sizeof(buffer));
+    if (length <= 0) return std::nullopt;
+    output.append(buffer, static_cast<size_t>(length));
+    if (const std::optional<int> port = PortOf(output)) return port;
+  }
+}
+
+void ChildProcess::Signal(int signal) {
+  if (!exit_code_) kill(pid_, signal);
+}
+
+int ChildProcess::Wait() {
+  if (!exit_code_) {
+    int status = 0;
+    FT_CHECK(waitpid(pid_, &status, 0) == pid_);
+    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  return *exit_code_;
+}
+
+}  // namespace foretoken::testing

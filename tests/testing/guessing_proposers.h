@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proposers inside the test: each is a function from a context to a tree. They answer at once, or late, or not at all.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "verifier_service/proposer_pool.h"
+
+namespace foretoken::testing {
+
+using Guess = std::function<speculation::TokenTree(std::span<const int32_t> context, int32_t node_budget)>;
+
+class GuessingProposers : public verifier::ProposerClient {
+ public:
+  explicit GuessingProposers(std::vector<std::pair<std::string, Guess>> proposers = {}) {
+    for (auto& [name, guess] : proposers) {
+      names_.push_back(name);
+      guesses_.push_back(std::move(guess));
+    }
+  }
+
+  // From now on trees arrive so many TakeProposals later.
+  void set_delay(int delay) { delay_ = delay; }
+  // From now on no tree arrives.
+  void set_dead(bool is_dead) { is_dead_ = is_dead; }
+  size_t num_open() const { return contexts_.size(); }
+
+  const std::vector<std::string>& Names() const override { return names_; }
+
+  void Open(const verifier::SequenceIntroduction& introduction) override {
+    contexts_[introduction.sequence_id].assign(introduction.token_ids.begin(), introduction.token_ids.end());
+  }
+
+  void Advance(verifier::SequenceId id, std::span<const int32_t> committed, int32_t node_budget) override {
+    std::vector<int32_t>& context = contexts_.at(id);
+    context.insert(context.end(), committed.begin(), committed.end());
+    for (uint32_t i = 0; i < guesses_.size() && !is_dead_; ++i) {
+      speculation::TokenTree tree = guesses_[i](context, node_budget);
+      tree.position = context.size();
+      tree.proposers.assign(tree.token_ids.size(), 1u << i);
+      in_flight_.push_back({num_takes_ + delay_, {.sequence_id = id, .proposer_idx = i, .tree = std::move(tree)}});
+    }
+  }
+
+  void Close(verifier::SequenceId id) override { contexts_.erase(id); }
+  void Flush(absl::Duration) override {}
+
+  std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
+    std::vector<verifier::Proposal> proposals;
+    while (!in_flight_.empty() && in_flight_.front().first <= num_takes_) {
+      proposals.push_back(std::move(in_flight_.front().second));
+      in_flight_.pop_front();
+    }
+    ++num_takes_;
+    return proposals;
+  }
+
+  std::vector<verifier::ProposerStatus> GetStatus() const override { return {}; }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<Guess> guesses_;
+  std::map<verifier::SequenceId, std::vector<int32_t>> contexts_;
+  std::deque<std::pair<int, verifier::Proposal>> in_flight_;
+  int num_takes_ = 0;
+  int delay_ = 0;
+  bool is_dead_ = false;
+};
+
+}  // namespace foretoken::testing

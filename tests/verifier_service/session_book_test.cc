@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/session_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+constexpr Backoff kRetry{.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
+
+std::vector<int32_t> Count(int32_t first, int32_t num) {
+  std::vector<int32_t> tokens(static_cast<size_t>(num));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+class SessionBookTest : public ::testing::Test {
+ protected:
+  void Open(SequenceId id, const std::vector<int32_t>& tokens, uint32_t proposers = 1) {
+    book_.Open({.sequence_id = id, .token_ids = tokens, .seed = 9, .tenant = "t"}, proposers, kNow);
+  }
+  v1::ProposeRequest Next(ReplicaId replica) { return book_.NextRequest(replica, kNow).value_or(v1::ProposeRequest()); }
+  AnswerVerdict Tree(ReplicaId replica, uint64_t session_id, uint64_t position, absl::Time now = kNow) {
+    CheckedAnswer answer;
+    answer.trees.push_back(
+        {session_id, speculation::TokenTree{
+                         .position = position, .token_ids = {1}, .parents = {-1}, .chances = {.5f}, .proposers = {1}}});
+    return book_.TakeAnswer(replica, std::move(answer), now);
+  }
+  void Refuse(ReplicaId replica, uint64_t session_id) {
+    CheckedAnswer answer;
+    answer.refused_session_ids = {session_id};
+    book_.TakeAnswer(replica, std::move(answer), kNow);
+  }
+  void Unknown(ReplicaId replica, uint64_t session_id) {
+    CheckedAnswer answer;
+    answer.unknown_session_ids = {session_id};
+    book_.TakeAnswer(replica, std::move(answer), kNow);
+  }
+
+  SessionBook book_{2, kRetry, 1};
+};
+
+TEST_F(SessionBookTest, OpensOnceThenAdvances) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5, 6, 7});
+  const v1::ProposeRequest open = Next(10);
+  ASSERT_THAT(open.opens(), SizeIs(1));
+  EXPECT_EQ(open.opens(0).session_id(), 1);
+  EXPECT_THAT(open.opens(0).token_ids(), ElementsAre(5, 6, 7));
+  EXPECT_EQ(open.opens(0).seed(), 9);
+  EXPECT_EQ(open.opens(0).tenant(), "t");
+  EXPECT_EQ(open.opens(0).rule(), v1::VERIFICATION_RULE_KEYED_DRAW);
+  EXPECT_EQ(open.opens(0).node_budget(), 0);
+  EXPECT_FALSE(open.opens(0).awaiting_more());
+  EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
+
+  book_.Advance(1, std::vector<int32_t>{8}, 16);
+  book_.MarkFlushed(10, absl::Milliseconds(3), kNow);
+  const v1::ProposeRequest advance = Next(10);
+  EXPECT_THAT(advance.opens(), IsEmpty());
+  ASSERT_THAT(advance.advances(), SizeIs(1));
+  EXPECT_EQ(advance.advances(0).base_position(), 3);
+  EXPECT_THAT(advance.advances(0).token_ids(), ElementsAre(8));
+  EXPECT_EQ(advance.advances(0).node_budget(), 16);
+  EXPECT_EQ(advance.advances(0).next_step_us(), 3000);
+}
+
+TEST_F(SessionBookTest, AdvancesThatWaitMergeFromTheEarliestPositionWithTheLastBudget) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  book_.Advance(1, std::vector<int32_t>{6}, 16);
+  book_.Advance(1, std::vector<int32_t>{7, 8}, 4);
+  const v1::ProposeRequest request = Next(10);
+  ASSERT_THAT(request.advances(), SizeIs(1));
+  EXPECT_EQ(request.advances(0).base_position(), 1);
+  EXPECT_THAT(request.advances(0).token_ids(), ElementsAre(6, 7, 8));
+  EXPECT_EQ(request.advances(0).node_budget(), 4);
+}
+
+TEST_F(SessionBookTest, ASessionThatOpensAndClosesUnwrittenIsNeverMentioned) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  book_.Advance(1, std::vector<int32_t>{6}, 16);
+  book_.Close(1);
+  EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
+}
+
+TEST_F(SessionBookTest, AClosedSessionIsClosedAtItsReplicaAndItsTreesAreStale) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  book_.Advance(1, std::vector<int32_t>{6}, 16);
+  book_.Close(1);
+  const v1::ProposeRequest request = Next(10);
+  EXPECT_THAT(request.advances(), IsEmpty());
+  ASSERT_THAT(request.closes(), SizeIs(1));
+  EXPECT_EQ(request.closes(0).session_id(), 1);
+  EXPECT_EQ(Tree(10, 1, 2).num_stale_trees, 1);
+  EXPECT_THAT(book_.TakeProposals(), IsEmpty());
+}
+
+TEST_F(SessionBookTest, ATreeThatWaitsToBeTakenIsDroppedWithItsSequence) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  EXPECT_EQ(Tree(10, 1, 1).num_trees, 1);
+  book_.Close(1);
+  EXPECT_THAT(book_.TakeProposals(), IsEmpty());
+}
+
+TEST_F(SessionBookTest, OnlyTheNewestTreeIsKept) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5, 6, 7});
+  Next(10);
+  EXPECT_EQ(Tree(10, 1, 2).num_trees, 1);
+  EXPECT_EQ(Tree(10, 1, 3).num_trees, 1);
+  EXPECT_EQ(Tree(10, 1, 1).num_stale_trees, 1);
+  const std::vector<Proposal> proposals = book_.TakeProposals();
+  ASSERT_THAT(proposals, SizeIs(1));
+  EXPECT_EQ(proposals[0].sequence_id, 1);
+  EXPECT_EQ(proposals[0].tree.position, 3);
+  EXPECT_THAT(book_.TakeProposals(), IsEmpty());
+}
+
+TEST_F(SessionBookTest, ATreeAboutTokensNeverToldIsBad) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  const AnswerVerdict verdict = Tree(10, 1, 2);
+  EXPECT_EQ(verdict.num_bad_trees, 1);
+  EXPECT_THAT(verdict.first_fault, HasSubstr("position: expected at most 1, got 2"));
+}
+
+TEST_F(SessionBookTest, ATreeOfASessionThatNeverWasIsBad) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  EXPECT_EQ(Tree(10, 0, 1).num_bad_trees, 1);
+  const AnswerVerdict verdict = Tree(10, 77, 1);
+  EXPECT_EQ(verdict.num_bad_trees, 1);
+  EXPECT_EQ(verdict.num_bad_in_a_row, 2);
+  EXPECT_THAT(verdict.first_fault, HasSubstr("session 77"));
+  EXPECT_EQ(Tree(10, 1, 1).num_bad_in_a_row, 0);
+}
+
+TEST_F(SessionBookTest, LongContextsTravelInPiecesBetweenOtherSessionsAdvances) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  const std::vector<int32_t> context = Count(0, 40'000);
+  Open(2, context);
+  book_.Advance(2, {}, 8);
+  std::vector<uint32_t> heard;
+  int num_messages = 0;
+  for (bool awaits_more = true; awaits_more; ++num_messages) {
+    ASSERT_LT(num_messages, 10);
+    book_.Advance(1, std::vector<int32_t>{num_messages}, 8);
+    const v1::ProposeRequest request = Next(10);
+    EXPECT_LE(request.ByteSizeLong(), 64 * 1024 + 200);
+    ASSERT_EQ(request.opens_size(), num_messages == 0 ? 1 : 0);
+    ASSERT_EQ(request.advances_size(), num_messages == 0 ? 1 : 2);
+    bool has_short = false;
+    for (const v1::AdvanceSession& advance : request.advances()) {
+      if (advance.session_id() == 1) {
+        has_short = true;
+        continue;
+      }
+      EXPECT_EQ(advance.base_position(), heard.size());
+      heard.insert(heard.end(), advance.token_ids().begin(), advance.token_ids().end());
+      awaits_more = advance.awaiting_more();
+      EXPECT_EQ(advance.node_budget(), 8);
+    }
+    EXPECT_TRUE(has_short);
+    for (const v1::OpenSession& open : request.opens()) {
+      heard.assign(open.token_ids().begin(), open.token_ids().end());
+      EXPECT_TRUE(open.awaiting_more());
+    }
+  }
+  EXPECT_GE(num_messages, 3);
+  EXPECT_EQ(heard, std::vector<uint32_t>(context.begin(), context.end()));
+  EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
+}
+
+TEST_F(SessionBookTest, SessionsSpreadOverReplicasAndMoveWhenOneLeaves) {
+  book_.AddReplica(10, 0, {}, kNow);
+  book_.AddReplica(11, 0, {}, kNow);
+  for (SequenceId id = 1; id <= 6; ++id) Open(id, {5});
+  EXPECT_EQ(book_.num_sessions(10), 3);
+  EXPECT_EQ(book_.num_sessions(11), 3);
+  book_.RemoveReplica(10, kNow);
+  EXPECT_EQ(book_.num_sessions(11), 6);
+  EXPECT_EQ(book_.num_moved(0), 3);
+  EXPECT_EQ(Next(11).opens_size(), 6);
+}
+
+TEST_F(SessionBookTest, ASequenceWithoutReplicasIsOpenedWithAllItsTokensWhenOneComes) {
+  Open(1, {5});
+  book_.Advance(1, std::vector<int32_t>{6, 7}, 32);
+  book_.AddReplica(10, 0, {}, kNow);
+  const v1::ProposeRequest request = Next(10);
+  ASSERT_THAT(request.opens(), SizeIs(1));
+  EXPECT_THAT(request.opens(0).token_ids(), ElementsAre(5, 6, 7));
+  EXPECT_EQ(request.opens(0).node_budget(), 32);
+}
+
+TEST_F(SessionBookTest, ARefusedSequenceTriesAnotherReplicaThenWaitsWithBackoff) {
+  book_.AddReplica(10, 0, {}, kNow);
+  book_.AddReplica(11, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  Refuse(10, 1);
+  EXPECT_EQ(Next(11).opens_size(), 1);
+  EXPECT_FALSE(book_.NextRetry().has_value());
+  Refuse(11, 1);
+  ASSERT_TRUE(book_.NextRetry().has_value());
+  const absl::Time retry_at = *book_.NextRetry();
+  EXPECT_GE(retry_at, kNow + kRetry.initial / 2);
+  EXPECT_LE(retry_at, kNow + kRetry.initial);
+  book_.RetryRefused(retry_at - absl::Milliseconds(1));
+  EXPECT_EQ(book_.num_sessions(10) + book_.num_sessions(11), 0);
+  book_.RetryRefused(retry_at);
+  EXPECT_EQ(book_.num_sessions(10) + book_.num_sessions(11), 1);
+  EXPECT_EQ(Next(10).opens(0).session_id(), 2);  // ids are never used twice
+}
+
+TEST_F(SessionBookTest, AnUnknownSessionIsOpenedAnewUnderANewIdButNotForEver) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5, 6});
+  Next(10);
+  Unknown(10, 1);
+  const v1::ProposeRequest request = Next(10);
+  ASSERT_THAT(request.opens(), SizeIs(1));
+  EXPECT_EQ(request.opens(0).session_id(), 2);
+  EXPECT_THAT(request.opens(0).token_ids(), ElementsAre(5, 6));
+  Unknown(10, 2);
+  EXPECT_EQ(Next(10).opens_size(), 1);
+  Unknown(10, 3);
+  EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
+  EXPECT_TRUE(book_.NextRetry().has_value());
+}
+
+TEST_F(SessionBookTest, StatedLimitsAreKept) {
+  book_.AddReplica(10, 0, {.max_sessions = 1, .max_context_tokens = 3}, kNow);
+  Open(1, {5, 6, 7, 8});
+  EXPECT_EQ(book_.num_sessions(10), 0);
+  Open(2, {5});
+  Open(3, {5});
+  EXPECT_EQ(book_.num_sessions(10), 1);
+  book_.Close(2);
+  Next(10);
+  book_.RetryRefused(kNow + kRetry.max);
+  EXPECT_EQ(Next(10).opens_size(), 1);  // sequence 3
+}
+
+TEST_F(SessionBookTest, ASequenceHasOneSessionPerAllowedProposer) {
+  book_.AddReplica(10, 0, {}, kNow);
+  book_.AddReplica(20, 1, {}, kNow);
+  Open(1, {5}, 0b11);
+  Open(2, {5}, 0b10);
+  EXPECT_EQ(book_.num_sessions(10), 1);
+  EXPECT_EQ(book_.num_sessions(20), 2);
+  Next(10);
+  Next(20);
+  Tree(10, 1, 1);
+  Tree(20, 1, 1);
+  EXPECT_THAT(book_.TakeProposals(), SizeIs(2));
+}
+
+class WaitTest : public SessionBookTest {
+ protected:
+  void Ask(absl::Time now, int32_t node_budget = 8) {
+    book_.Advance(1, std::vector<int32_t>{1}, node_budget);
+    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.NextRequest(10, now);
+    ++position_;
+  }
+  void SetUp() override {
+    book_.AddReplica(10, 0, {}, kNow);
+    Open(1, {5});
+    Next(10);
+  }
+  uint64_t position_ = 1;
+};
+
+TEST_F(WaitTest, NothingIsDueUnlessATreeWasAskedFor) {
+  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
+  Ask(kNow, 0);
+  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
+  Ask(kNow);
+  EXPECT_EQ(book_.WaitUntil(kNow, kNow + absl::Seconds(1)), kNow + absl::Seconds(1));
+  EXPECT_EQ(book_.SilentSince(10), kNow);
+  EXPECT_FALSE(Tree(10, 1, position_ - 1).ends_wait);  // about the position before
+  EXPECT_TRUE(Tree(10, 1, position_).ends_wait);
+  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
+  EXPECT_FALSE(book_.SilentSince(10).has_value());
+}
+
+TEST_F(WaitTest, LastsNoLongerThanTheReplicaUsuallyTakes) {
+  absl::Time now = kNow;
+  for (int i = 0; i < 50; ++i) {
+    Ask(now);
+    now += absl::Microseconds(100);
+    Tree(10, 1, position_, now);
+  }
+  Ask(now);
+  const absl::Time until = book_.WaitUntil(now, now + absl::Seconds(1)).value();
+  EXPECT_GT(until, now + absl::Microseconds(80));
+  EXPECT_LT(until, now + absl::Microseconds(200));
+  EXPECT_EQ(book_.WaitUntil(now, now + absl::Microseconds(20)), now + absl::Microseconds(20));
+  EXPECT_FALSE(book_.WaitUntil(now + absl::Milliseconds(1), now + absl::Seconds(1)).has_value());
+}
+
+TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsWaitedForSeldom) {
+  absl::Time now = kNow;
+  int num_waits = 0;
+  for (int i = 0; i < 100; ++i) {
+    now += absl::Milliseconds(10);
+    Ask(now);
+    if (book_.WaitUntil(now, now + absl::Milliseconds(1)).has_value()) ++num_waits;
+    book_.EndWait();
+  }
+  EXPECT_GE(num_waits, 5);
+  EXPECT_LE(num_waits, 12);
+  Tree(10, 1, position_, now);
+  book_.EndWait();
+  Ask(now);
+  EXPECT_TRUE(book_.WaitUntil(now, now + absl::Milliseconds(1)).has_value());
+}
+
+TEST_F(WaitTest, ABadTreeIsAnAnswer) {
+  Ask(kNow);
+  CheckedAnswer answer;
+  answer.trees.push_back({1, absl::InvalidArgumentError("bad")});
+  EXPECT_TRUE(book_.TakeAnswer(10, std::move(answer), kNow).ends_wait);
+}
+
+TEST_F(WaitTest, ClosingAndRefusingEndTheWait) {
+  Ask(kNow);
+  Refuse(10, 1);
+  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
+  book_.RetryRefused(kNow + kRetry.max);
+  Next(10);
+  EXPECT_TRUE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
+  book_.Close(1);
+  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
+}
+
+TEST(RoundTripEstimate, SettlesNearTheNinetiethPercentile) {
+  std::mt19937_64 random(1);
+  RoundTripEstimate estimate;
+  EXPECT_FALSE(estimate.p90().has_value());
+  for (int i = 0; i < 5000; ++i) {
+    estimate.Add(absl::Microseconds(std::uniform_int_distribution<int>(100, 200)(random)));
+  }
+  EXPECT_GT(*estimate.p90(), absl::Microseconds(175));
+  EXPECT_LT(*estimate.p90(), absl::Microseconds(215));
+}
+
+TEST(Backoff, DoublesUpToItsCapAndSpreads) {
+  const Backoff backoff{.initial = absl::Milliseconds(100), .max = absl::Seconds(5)};
+  EXPECT_EQ(BackoffDelay(backoff, 1, 0), absl::Milliseconds(50));
+  EXPECT_EQ(BackoffDelay(backoff, 1, .5), absl::Milliseconds(75));
+  EXPECT_EQ(BackoffDelay(backoff, 3, 0), absl::Milliseconds(200));
+  EXPECT_EQ(BackoffDelay(backoff, 10, 0), absl::Milliseconds(2500));
+  EXPECT_EQ(BackoffDelay(backoff, 1'000'000, 0), absl::Milliseconds(2500));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole verifier with the demo model, over loopback.
+#include "verifier_service/verifier.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// One sample, put together.
+struct Sample {
+  std::string text;
+  std::vector<uint32_t> token_ids;
+  std::vector<v1::PositionLogprobs> logprobs;
+  v1::Completion completion;
+};
+
+struct Output {
+  grpc::Status status;
+  std::vector<Sample> samples;
+  v1::PromptOutput prompt;
+};
+
+Config DemoConfig() {
+  Config config;
+  config.model_directory = testing::SourcePath("deploy/demo/target");
+  config.model_name = "demo";
+  config.listen_address = "127.0.0.1:0";
+  config.num_threads = 1;
+  config.drain_grace = absl::Seconds(1);
+  return config;
+}
+
+class RunningVerifier {
+ public:
+  explicit RunningVerifier(const Config& config = DemoConfig()) {
+    auto started = Verifier::Start(config, {.metrics = &metrics_, .draw_bits = [this] { return ++num_drawn_; }});
+    EXPECT_TRUE(started.ok()) << started.status();
+    verifier_ = *std::move(started);
+    stub_ = v1::GenerationService::NewStub(
+        grpc::CreateChannel("127.0.0.1:" + std::to_string(verifier_->port()), grpc::InsecureChannelCredentials()));
+  }
+
+  Verifier& operator*() { return *verifier_; }
+  Verifier* operator->() { return verifier_.get(); }
+  v1::GenerationService::Stub& stub() { return *stub_; }
+
+  Output Generate(const v1::GenerateRequest& request) {
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, request);
+    Output output;
+    output.samples.resize(std::max(1u, request.sampling().n()));
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      if (response.has_prompt()) output.prompt = response.prompt();
+      Sample& sample = output.samples[response.sample_index()];
+      EXPECT_FALSE(sample.completion.finish_reason()) << "after the completion";
+      for (const uint32_t end : response.text_ends()) EXPECT_LE(end, response.text().size());
+      EXPECT_EQ(response.text_ends_size(), response.token_ids_size());
+      EXPECT_EQ(response.speculated_size(), response.token_ids_size());
+      sample.text += response.text();
+      sample.token_ids.insert(sample.token_ids.end(), response.token_ids().begin(), response.token_ids().end());
+      sample.logprobs.insert(sample.logprobs.end(), response.logprobs().begin(), response.logprobs().end());
+      if (response.has_completion()) sample.completion = response.completion();
+    }
+    output.status = reader->Finish();
+    return output;
+  }
+
+  bool WaitUntil(const std::function<bool(const EngineStats&)>& condition) {
+    for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end; absl::SleepFor(absl::Milliseconds(2))) {
+      if (condition(verifier_->GetStats())) return true;
+    }
+    return false;
+  }
+
+ private:
+  telemetry::Metrics metrics_;
+  uint64_t num_drawn_ = 0;
+  std::unique_ptr<Verifier> verifier_;
+  std::unique_ptr<v1::GenerationService::Stub> stub_;
+};
+
+v1::GenerateRequest Greedy(const std::string& text, uint32_t max_tokens) {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_stopping()->set_max_tokens(max_tokens);
+  request.mutable_stopping()->set_ignore_eos(true);
+  return request;
+}
+
+bool IsIdle(const EngineStats& stats) { return stats.num_running == 0 && stats.num_queued == 0; }
+
+TEST(Verifier, StreamsARealModelsText) {
+  RunningVerifier verifier;
+  const Output output = verifier.Generate(Greedy("def read_config(path):\n", 40));
+  ASSERT_TRUE(output.status.ok()) << output.status.error_message();
+  const Sample& sample = output.samples[0];
+  EXPECT_EQ(sample.token_ids.size(), 40);
+  EXPECT_FALSE(sample.text.empty());
+  EXPECT_EQ(sample.completion.finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(sample.completion.usage().completion_tokens(), 40);
+  EXPECT_GT(sample.completion.usage().prompt_tokens(), 0);
+  EXPECT_EQ(sample.completion.usage().steps(), 40);
+  EXPECT_THAT(sample.completion.numerics_fingerprint(), HasSubstr("weights-"));
+  const Sample again = verifier.Generate(Greedy("def read_config(path):\n", 40)).samples[0];
+  EXPECT_EQ(again.token_ids, sample.token_ids);
+  EXPECT_NE(again.completion.seed(), sample.completion.seed());
+}
+
+TEST(Verifier, SamplesOfOneRequestDifferAndAreThoseOfTheSeed) {
+  RunningVerifier verifier;
+  v1::GenerateRequest request = Greedy("import os\n", 30);
+  request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_seed(7);
+  request.mutable_sampling()->set_n(3);
+  const Output three = verifier.Generate(request);
+  ASSERT_TRUE(three.status.ok()) << three.status.error_message();
+  EXPECT_NE(three.samples[0].token_ids, three.samples[1].token_ids);
+  EXPECT_NE(three.samples[1].token_ids, three.samples[2].token_ids);
+  for (const Sample& sample : three.samples) EXPECT_EQ(sample.completion.usage().completion_tokens(), 30);
+  request.mutable_sampling()->set_n(1);
+  EXPECT_EQ(verifier.Generate(request).samples[0].token_ids, three.samples[0].token_ids);
+}
+
+TEST(Verifier, StopsAtAStringAcrossTokens) {
+  RunningVerifier verifier;
+  const Output whole = verifier.Generate(Greedy("def read_config(path):\n", 40));
+  const std::string& text = whole.samples[0].text;
+  ASSERT_GT(text.size(), 40);
+  const std::string stop = text.substr(text.size() / 2, 12);  // longer than any common token
+  v1::GenerateRequest request = Greedy("def read_config(path):\n", 40);
+  request.mutable_stopping()->add_stop_strings("never in a text");
+  request.mutable_stopping()->add_stop_strings(stop);
+  Sample sample = verifier.Generate(request).samples[0];
+  EXPECT_EQ(sample.text, text.substr(0, text.find(stop)));
+  EXPECT_EQ(sample.completion.finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(sample.completion.matched_stop_string(), stop);
+  EXPECT_LT(sample.token_ids.size(), 40);
+  request.mutable_stopping()->set_include_stop_string(true);
+  sample = verifier.Generate(request).samples[0];
+  EXPECT_EQ(sample.text, text.substr(0, text.find(stop) + stop.size()));
+}
+
+TEST(Verifier, StopsAtAToken) {
+  RunningVerifier verifier;
+  const Sample whole = verifier.Generate(Greedy("import os\n", 20)).samples[0];
+  v1::GenerateRequest request = Greedy("import os\n", 20);
+  request.mutable_stopping()->add_stop_token_ids(whole.token_ids[9]);
+  const Sample sample = verifier.Generate(request).samples[0];
+  EXPECT_EQ(sample.completion.finish_reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(sample.completion.matched_stop_token_id(), whole.token_ids[9]);
+  EXPECT_LE(sample.token_ids.size(), 10);
+}
+
+TEST(Verifier, EchoesThePromptWithItsLogprobs) {
+  RunningVerifier verifier;
+  v1::GenerateRequest request = Greedy("import os\nimport sys\n", 4);
+  request.mutable_output()->set_echo(true);
+  request.mutable_output()->set_prompt_logprobs(2);
+  request.mutable_output()->set_logprobs(3);
+  const Output output = verifier.Generate(request);
+  ASSERT_TRUE(output.status.ok()) << output.status.error_message();
+  EXPECT_EQ(output.prompt.text(), request.text());
+  ASSERT_GT(output.prompt.token_ids_size(), 1);
+  ASSERT_EQ(output.prompt.logprobs_size(), output.prompt.token_ids_size() - 1);
+  EXPECT_EQ(output.prompt.logprobs(0).token().token_id(), output.prompt.token_ids(1));
+  EXPECT_EQ(output.prompt.logprobs(0).top_size(), 2);
+  const Sample& sample = output.samples[0];
+  ASSERT_EQ(sample.logprobs.size(), 4);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(sample.logprobs[i].token().token_id(), sample.token_ids[i]);
+    ASSERT_EQ(sample.logprobs[i].top_size(), 3);
+    EXPECT_EQ(sample.logprobs[i].top(0).token_id(), sample.token_ids[i]);  // greedy
+    EXPECT_LE(sample.logprobs[i].token().logprob(), 0);
+  }
+}
+
+TEST(Verifier, ACancelledCallFreesItsPlace) {
+  RunningVerifier verifier;
+  grpc::ClientContext context;
+  const auto reader = verifier.stub().Generate(&context, Greedy("import os\n", 900));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  context.TryCancel();
+  EXPECT_TRUE(verifier.WaitUntil(IsIdle));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  const EngineStats stats = verifier->GetStats();
+  EXPECT_LT(stats.num_generated_tokens, 900);
+  EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+}
+
+TEST(Verifier, ADeadlineEndsACall) {
+  RunningVerifier verifier;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  v1::GenerateRequest request = Greedy("import os\n", 1000);
+  request.mutable_sampling()->set_n(16);  // more than 200 ms of work
+  const auto reader = verifier.stub().Generate(&context, request);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) continue;
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(verifier.WaitUntil(IsIdle));
+}
+
+TEST(Verifier, AbortEndsACallWithItsReason) {
+  RunningVerifier verifier;
+  v1::GenerateRequest request = Greedy("import os\n", 900);
+  request.set_request_id("mine");
+  grpc::ClientContext context;
+  const auto reader = verifier.stub().Generate(&context, request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(verifier.Generate(request).status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  grpc::ClientContext abort_context;
+  v1::AbortRequest abort;
+  abort.set_request_id("mine");
+  v1::AbortResponse aborted;
+  ASSERT_TRUE(verifier.stub().Abort(&abort_context, abort, &aborted).ok());
+  EXPECT_TRUE(aborted.aborted());
+  v1::Completion completion;
+  while (reader->Read(&response)) completion = response.completion();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(completion.finish_reason(), v1::FINISH_REASON_ABORT);
+}
+
+TEST(Verifier, AFullQueueRefuses) {
+  Config config = DemoConfig();
+  config.engine.max_queued_requests = 1;
+  config.engine.max_running_samples = 1;
+  RunningVerifier verifier(config);
+  grpc::ClientContext contexts[2];
+  const auto running = verifier.stub().Generate(&contexts[0], Greedy("import os\n", 900));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(running->Read(&response));
+  const auto waiting = verifier.stub().Generate(&contexts[1], Greedy("import os\n", 900));
+  ASSERT_TRUE(verifier.WaitUntil([](const EngineStats& stats) { return stats.num_queued == 1; }));
+  EXPECT_EQ(verifier.Generate(Greedy("import os\n", 1)).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  EXPECT_TRUE(verifier.WaitUntil(IsIdle));
+  EXPECT_TRUE(verifier.Generate(Greedy("import os\n", 1)).status.ok());
+}
+
+TEST(Verifier, DrainingFinishesWhatRunsAndRefusesWhatIsNew) {
+  Config config = DemoConfig();
+  config.drain_grace = absl::Seconds(60);
+  RunningVerifier verifier(config);
+  grpc::ClientContext context;
+  const auto reader = verifier.stub().Generate(&context, Greedy("import os\n", 400));
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  std::thread drain([&] { verifier->Drain(); });
+  grpc::Status refused;
+  while ((refused = verifier.Generate(Greedy("import os\n", 1)).status).ok()) continue;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  v1::Completion completion;
+  while (reader->Read(&response)) completion = response.completion();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(completion.finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(completion.usage().completion_tokens(), 400);
+  drain.join();
+}
+
+TEST(Verifier, DrainingAbortsWhatOutlastsItsGrace) {
+  Config config = DemoConfig();
+  config.drain_grace = absl::ZeroDuration();
+  RunningVerifier verifier(config);
+  grpc::ClientContext context;
+  v1::GenerateRequest request = Greedy("import os\n", 1000);
+  request.mutable_sampling()->set_n(16);
+  const auto reader = verifier.stub().Generate(&context, request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  std::thread drain([&] { verifier->Drain(); });
+  int num_aborted = 0;
+  while (reader->Read(&response)) {
+    num_aborted += response.completion().finish_reason() == v1::FINISH_REASON_ABORT;
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(num_aborted, 16);
+  drain.join();
+}
+
+struct BadStart {
+  const char* name;
+  void (*spoil)(Config&);
+  const char* message;
+};
+
+class RefusedStart : public ::testing::TestWithParam<BadStart> {};
+
+TEST_P(RefusedStart, SaysWhatIsWrong) {
+  Config config = DemoConfig();
+  GetParam().spoil(config);
+  telemetry::Metrics metrics;
+  const auto started = Verifier::Start(config, {.metrics = &metrics, .draw_bits = [] { return uint64_t{1}; }});
+  ASSERT_FALSE(started.ok());
+  EXPECT_THAT(std::string(started.status().message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EveryCause, RefusedStart,
+    ::testing::Values(
+        BadStart{"NoModel", [](Config& c) { c.model_directory = ""; }, "--model: "},
+        BadStart{"NoSuchModel", [](Config& c) { c.model_directory = "/nowhere"; }, "/nowhere/config.json"},
+        BadStart{"Address", [](Config& c) { c.listen_address = "localhost"; }, "--listen: expected HOST:PORT"},
+        BadStart{"MetricsAddress", [](Config& c) { c.metrics_address = ":x"; }, "--metrics_listen: "},
+        BadStart{"Threads", [](Config& c) { c.num_threads = -1; }, "--threads: "},
+        BadStart{"Device", [](Config& c) { c.device = "abacus"; }, "device: "},
+        BadStart{"Isa", [](Config& c) { c.cpu_isa = "mmx"; }, "isa: "},
+        BadStart{"SmallKvCache", [](Config& c) { c.kv_cache_mb = 0; }, "--kv_cache_mb: "},
+        BadStart{"LongContext", [](Config& c) { c.max_context_tokens = 4096; }, "--max_context_tokens: "},
+        BadStart{"ShortContext", [](Config& c) { c.max_context_tokens = 1; }, "--max_context_tokens: "},
+        BadStart{"PromptBytes", [](Config& c) { c.max_prompt_bytes = 0; }, "--max_prompt_bytes: "},
+        BadStart{"ReceiveBytes", [](Config& c) { c.max_receive_bytes = 1; }, "--max_receive_bytes: "},
+        BadStart{"Grace", [](Config& c) { c.drain_grace = -absl::Seconds(1); }, "--drain_grace: "},
+        BadStart{"Queue", [](Config& c) { c.engine.max_queued_requests = 0; }, "--max_queued_requests: "}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(BaseName, IsTheLastPartOfAPath) {
+  EXPECT_EQ(BaseName("models/llama/"), "llama");
+  EXPECT_EQ(BaseName("/llama"), "llama");
+  EXPECT_EQ(BaseName("llama"), "llama");
+  EXPECT_EQ(BaseName("/"), "/");
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that can be set about a verifier, checked once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/model/config.h"
+#include "verifier_service/engine.h"
+
+namespace foretoken::verifier {
+
+struct Config {
+  std::string model_directory;
+  std::string model_name;  // empty: the directory's base name
+  std::string listen_address = "0.0.0.0:50051";
+  std::string metrics_address;  // empty: none
+  std::string log_level = "info";
+  std::string device = "cpu";
+  std::string cpu_isa = "auto";
+  int32_t num_threads = 0;                    // 0: one per core
+  std::optional<int64_t> kv_cache_mb;         // MiB of K/V; unset: 8 full contexts, at most 4 GiB
+  std::optional<int32_t> max_context_tokens;  // unset: the model's
+  EngineConfig engine;
+  std::vector<std::string> proposers;  // specs, as in proposer_pool.h
+  int64_t max_prompt_bytes = int64_t{4} << 20;
+  int64_t max_receive_bytes = int64_t{64} << 20;   // of one message
+  absl::Duration drain_grace = absl::Seconds(30);  // for running requests, after SIGTERM
+};
+
+// INVALID_ARGUMENT naming the flag, expected and got.
+absl::Status Validate(const Config& config);
+
+// The last part of a path: "models/llama/" -> "llama".
+std::string BaseName(const std::string& directory);
+
+// What the model allows: max_context_tokens, and how many K/V blocks that makes.
+struct ContextPlan {
+  int32_t max_context_tokens = 0;
+  int32_t num_blocks = 0;
+};
+// INVALID_ARGUMENT for a context longer than the model's, or a K/V cache that does not hold 64 tokens.
+absl::StatusOr<ContextPlan> PlanContext(const Config& config, const model::ModelConfig& model);
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// foretoken_verifier: serves a model's text, decoded speculatively, until SIGTERM or SIGINT. Once ready it prints one
+// line, "listening on HOST:PORT", to standard output. The only file of this service that includes a proposer's: to run
+// one in this process.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/server.h"
+#include "common/telemetry/logging.h"
+#include "common/telemetry/metrics.h"
+#include "proposer_service/proposal_service.h"
+#include "spdlog/spdlog.h"
+#include "verifier_service/verifier.h"
+
+ABSL_FLAG(std::string, model, "", "directory of a Hugging Face checkpoint");
+ABSL_FLAG(std::string, model_name, "", "what requests call the model; empty: the directory's name");
+ABSL_FLAG(std::string, listen, foretoken::verifier::Config().listen_address,
+          "HOST:PORT to serve on; port 0 takes a free one");
+ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
+ABSL_FLAG(std::string, log_level, foretoken::verifier::Config().log_level, "trace, debug, info, warning, error or off");
+ABSL_FLAG(std::string, device, foretoken::verifier::Config().device, "what computes: cpu");
+ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
+          "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
+ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
+ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
+          "MiB for the K/V cache; unset: 8 full contexts, at most 4096");
+ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,
+          "tokens of prompt and output together; unset: what the model was made for");
+ABSL_FLAG(std::string, proposer, "",
+          "where proposers are, separated by ';', each METHOD=TARGET[,TARGET...] with targets dns:///NAME:PORT or "
+          "static:HOST:PORT, or METHOD,embedded");
+ABSL_FLAG(int32_t, max_queued_requests, foretoken::verifier::EngineConfig().max_queued_requests,
+          "requests that may wait; further ones are refused");
+ABSL_FLAG(int32_t, max_running_samples, foretoken::verifier::EngineConfig().max_running_samples,
+          "samples computed together");
+ABSL_FLAG(int32_t, max_step_rows, foretoken::verifier::EngineConfig().max_step_rows,
+          "tokens in one forward pass: of samples, token trees and prompts");
+ABSL_FLAG(int32_t, max_tree_nodes, foretoken::verifier::EngineConfig().max_tree_nodes,
+          "nodes of a token tree per sample and step");
+ABSL_FLAG(float, max_inter_token_growth, foretoken::verifier::EngineConfig().max_inter_token_growth,
+          "how many times longer a step may take because of prompts while others stream");
+ABSL_FLAG(bool, prefix_cache, foretoken::verifier::EngineConfig().enable_prefix_cache,
+          "whether prompts with a common beginning share its K/V");
+ABSL_FLAG(int64_t, max_prompt_bytes, foretoken::verifier::Config().max_prompt_bytes, "bytes of a prompt's text");
+ABSL_FLAG(int64_t, max_receive_bytes, foretoken::verifier::Config().max_receive_bytes, "bytes of one request");
+ABSL_FLAG(absl::Duration, drain_grace, foretoken::verifier::Config().drain_grace,
+          "how long running requests may take to end after SIGTERM");
+
+namespace foretoken::verifier {
+namespace {
+
+Config ConfigFromFlags() {
+  return {.model_directory = absl::GetFlag(FLAGS_model),
+          .model_name = absl::GetFlag(FLAGS_model_name),
+          .listen_address = absl::GetFlag(FLAGS_listen),
+          .metrics_address = absl::GetFlag(FLAGS_metrics_listen),
+          .log_level = absl::GetFlag(FLAGS_log_level),
+          .device = absl::GetFlag(FLAGS_device),
+          .cpu_isa = absl::GetFlag(FLAGS_cpu_isa),
+          .num_threads = absl::GetFlag(FLAGS_threads),
+          .kv_cache_mb = absl::GetFlag(FLAGS_kv_cache_mb),
+          .max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens),
+          .engine = {.max_queued_requests = absl::GetFlag(FLAGS_max_queued_requests),
+                     .max_running_samples = absl::GetFlag(FLAGS_max_running_samples),
+                     .max_step_rows = absl::GetFlag(FLAGS_max_step_rows),
+                     .max_tree_nodes = absl::GetFlag(FLAGS_max_tree_nodes),
+                     .max_inter_token_growth = absl::GetFlag(FLAGS_max_inter_token_growth),
+                     .enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache)},
+          .proposers = absl::StrSplit(absl::GetFlag(FLAGS_proposer), ';', absl::SkipEmpty()),
+          .max_prompt_bytes = absl::GetFlag(FLAGS_max_prompt_bytes),
+          .max_receive_bytes = absl::GetFlag(FLAGS_max_receive_bytes),
+          .drain_grace = absl::GetFlag(FLAGS_drain_grace)};
+}
+
+// Proposers inside this process, each behind a server that only its channel reaches.
+class EmbeddedProposers {
+ public:
+  explicit EmbeddedProposers(telemetry::Metrics& metrics) : metrics_(metrics) {}
+
+  absl::Status Start(ProposerSpec& spec) {
+    FT_ASSIGN_OR_RETURN(std::unique_ptr<proposer::ProposalService> service,
+                        proposer::ProposalService::Create({.method = spec.method}, metrics_));
+    FT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Server> server, rpc::Server::Start({}, {service.get()}));
+    server->SetServing(true);
+    spec.channel = server->InProcessChannel();
+    services_.push_back(std::move(service));
+    servers_.push_back(std::move(server));
+    return absl::OkStatus();
+  }
+
+ private:
+  telemetry::Metrics& metrics_;
+  std::vector<std::unique_ptr<proposer::ProposalService>> services_;
+  std::vector<std::unique_ptr<rpc::Server>> servers_;  // end before the services
+};
+
+// SIGTERM and SIGINT wait for the server; whoever sends one while a large model loads means now.
+void ExitIfTerminated() {
+  sigset_t pending;
+  if (sigpending(&pending) != 0) return;
+  for (const int signal : {SIGTERM, SIGINT}) {
+    if (sigismember(&pending, signal) == 1) _exit(128 + signal);
+  }
+}
+
+// On a terminal one line that grows, otherwise a line per tenth; nothing for what loads at once.
+class ProgressLine {
+ public:
+  void Show(size_t num_bytes_done, size_t num_bytes) {
+    ExitIfTerminated();
+    if (num_bytes < kLargeBytes) return;
+    const auto percent = static_cast<int>(num_bytes_done * 100 / num_bytes);
+    const int shown = on_terminal_ ? percent : percent / 10 * 10;
+    if (shown == last_shown_) return;
+    last_shown_ = shown;
+    std::fprintf(stderr, on_terminal_ ? "\rloading %.1f of %.1f GiB, %d %%" : "loading %.1f of %.1f GiB, %d %%\n",
+                 num_bytes_done / kGiB, num_bytes / kGiB, percent);
+    if (on_terminal_ && num_bytes_done == num_bytes) std::fputc('\n', stderr);
+  }
+
+ private:
+  static constexpr size_t kLargeBytes = size_t{256} << 20;
+  static constexpr double kGiB = 1 << 30;
+  const bool on_terminal_ = isatty(STDERR_FILENO) == 1;
+  int last_shown_ = -1;
+};
+
+absl::Status Run() {
+  const Config config = ConfigFromFlags();
+  FT_RETURN_IF_ERROR(telemetry::InitLogging(config.log_level));
+  FT_RETURN_IF_ERROR(Validate(config));
+  telemetry::Metrics metrics;
+  EmbeddedProposers embedded(metrics);
+  std::vector<ProposerSpec> specs;
+  for (const std::string& text : config.proposers) {
+    FT_ASSIGN_OR_RETURN(ProposerSpec spec, ParseProposerSpec(text));
+    if (spec.is_embedded) FT_RETURN_IF_ERROR(embedded.Start(spec));
+    specs.push_back(std::move(spec));
+  }
+  std::random_device device;
+  std::mt19937_64 random((uint64_t{device()} << 32) | device());
+  ProgressLine progress;
+  FT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Verifier> verifier,
+      Verifier::Start(config, {.proposers = std::move(specs),
+                               .metrics = &metrics,
+                               .draw_bits = [&random] { return uint64_t{random()}; },
+                               .progress = [&progress](size_t done, size_t all) { progress.Show(done, all); }}));
+  const std::string host = config.listen_address.substr(0, config.listen_address.rfind(':'));
+  std::printf("listening on %s:%d\n", host.c_str(), verifier->port());
+  std::fflush(stdout);
+  verifier->ServeUntilSignal();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
+
+int main(int argc, char** argv) {
+  foretoken::rpc::BlockTerminationSignals();
+  absl::SetProgramUsageMessage("Serves a model's text over gRPC, decoded speculatively from proposers' token trees.");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = foretoken::verifier::Run();
+  if (!status.ok()) {
+    std::fprintf(stderr, "foretoken_verifier: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine needs of proposers. It says what happened to its sequences and takes what trees there are; it never
+// waits for a peer unless it asks to, and no fault of a proposer reaches it.
+//
+// Threads: Open, Advance, Close, Flush and TakeProposals are called by one thread, the engine's, and never block on the
+// network. GetStatus may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/speculation/token_tree.h"
+
+namespace foretoken::verifier {
+
+using SequenceId = uint64_t;
+
+// What a proposer is told when a sequence begins.
+struct SequenceIntroduction {
+  SequenceId sequence_id = 0;
+  std::span<const int32_t> token_ids;  // prompt, or all committed tokens
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+  float temperature = 1;
+  int32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  std::string tenant;
+  std::string traceparent;
+  std::vector<std::string> allowed_proposers;  // method names; empty: all
+};
+
+// A tree that arrived and passed Validate. tree.proposers holds this proposer's bit.
+struct Proposal {
+  SequenceId sequence_id = 0;
+  uint32_t proposer_idx = 0;  // of ProposerClient::Names()
+  speculation::TokenTree tree;
+};
+
+struct ProposerStatus {
+  std::string name;  // the method
+  int32_t num_connected = 0;
+};
+
+// What the engine needs of proposers; the pool and the tests' scripted proposers stand behind it.
+class ProposerClient {
+ public:
+  virtual ~ProposerClient() = default;
+
+  // Method names, fixed for life; at most 32. A proposal's bit is its index here.
+  virtual const std::vector<std::string>& Names() const = 0;
+
+  virtual void Open(const SequenceIntroduction& introduction) = 0;
+  // `committed` are the tokens since the last call for this sequence. node_budget 0 asks for no tree.
+  virtual void Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) = 0;
+  virtual void Close(SequenceId sequence_id) = 0;
+
+  // Sends what Open, Advance and Close have said since the last Flush, one message per stream.
+  virtual void Flush(absl::Duration until_next_step) = 0;
+
+  // Every tree that arrived since the last call. Waits at most max_wait for the answers that are still due from healthy
+  // replicas; returns at once when none are.
+  virtual std::vector<Proposal> TakeProposals(absl::Duration max_wait) = 0;
+
+  virtual std::vector<ProposerStatus> GetStatus() const = 0;
+};
+
+}  // namespace foretoken::verifier

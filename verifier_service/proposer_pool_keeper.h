@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a ProposerPool owns: one lock, the session book under it, and a link per known address, kept alive by a thread.
+//
+// A link's life: waiting -> describing (DescribeProposer) -> streaming -> waiting, with backoff after every failure.
+// The backoff starts afresh only when a good tree came: a peer that accepts streams and breaks them is a failing peer.
+//
+// Threads: gRPC's events, the engine's calls and the two threads here meet under `mutex`. Nothing waits under it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "foretoken/v1/proposal.grpc.pb.h"
+#include "verifier_service/proposer_pool.h"
+#include "verifier_service/replica_stream.h"
+#include "verifier_service/session_book.h"
+
+namespace foretoken::verifier {
+
+class ProposerPool::Keeper {
+ public:
+  Keeper(std::vector<ProposerSpec> specs, ProposerPoolOptions options);
+  ~Keeper();
+
+  struct DescribeCall {
+    grpc::ClientContext context;
+    v1::DescribeProposerRequest request;
+    v1::DescribeProposerResponse response;
+  };
+
+  // One address of one proposer.
+  struct Link {
+    uint64_t id = 0;
+    uint32_t proposer_idx = 0;
+    std::string address;
+    std::optional<std::string> dns_name;  // the name it was found under; unset: it was given, and stays
+    std::unique_ptr<v1::ProposalService::Stub> stub;
+    absl::Time next_attempt = absl::InfinitePast();  // while neither describing nor streaming
+    int num_failures = 0;                            // in a row
+    std::string last_complaint;                      // what was logged last, so that it is logged once
+    std::shared_ptr<DescribeCall> describing;        // shared with the call in flight
+    std::shared_ptr<ReplicaStream> stream;           // shared with itself until gRPC lets go of it
+    ReplicaId replica_id = 0;                        // of `stream`
+    std::optional<absl::Time> writing_since;
+  };
+
+  // Hands a link's stream its next message, if there is one and no write is in flight.
+  void Write(Link& link, absl::Time now);
+  void WriteAll(absl::Time now);
+
+  const ProposerPoolOptions options;
+  const std::vector<ProposerSpec> specs;  // [proposers]
+  std::vector<std::string> names;         // [proposers]
+
+  mutable absl::Mutex mutex;
+  SessionBook book;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Link>> links;  // by id: an event may come for one that is gone
+  std::vector<ProposerCounters> counters;                      // [proposers]
+  absl::CondVar answered;                                      // a replica owes nothing more
+
+ private:
+  void Keep();
+  void Resolve();
+  void KeepLink(Link& link, absl::Time now);
+  absl::Time NextWake(absl::Time now) const;
+  void SetAddresses(uint32_t proposer_idx, const std::string& dns_name, const std::vector<std::string>& addresses);
+  Link& AddLink(uint32_t proposer_idx, std::string address, std::shared_ptr<grpc::Channel> channel);
+
+  void Describe(Link& link);
+  void OnDescribed(uint64_t link_id, const std::shared_ptr<DescribeCall>& call, const grpc::Status& status);
+  absl::Status CheckDescription(const Link& link, const v1::DescribeProposerResponse& description) const;
+  void StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now);
+  void OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx, const v1::ProposeResponse& response);
+  void OnWritten(uint64_t link_id, ReplicaId replica_id);
+  void OnClosing(uint64_t link_id, ReplicaId replica_id);
+  void OnEnd(uint64_t link_id, const grpc::Status& status);
+  Link* FindStream(uint64_t link_id, ReplicaId replica_id);
+
+  // Lets go of the stream, moves its sessions, and stays away for a while.
+  void Drop(Link& link, const std::string& why, absl::Time now);
+  void Fail(Link& link, const std::string& why, absl::Time now);
+  void Complain(Link& link, const std::string& why);
+
+  std::mt19937_64 random_;
+  uint64_t next_id_ = 1;  // of links and replicas
+  int num_calls_ = 0;     // in gRPC's hands
+  bool is_stopping_ = false;
+  absl::CondVar wake_;  // of Keep and Resolve
+  std::thread keep_thread_;
+  std::thread resolve_thread_;
+};
+
+}  // namespace foretoken::verifier
