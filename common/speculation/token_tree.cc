@@ -92,6 +92,7 @@ absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nod
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens) {
   // A child stands behind its parent, so one sweep finds the whole path.
   std::vector<int32_t> path;
+  path.reserve(tokens.size());
   int32_t parent = kRootParent;
   for (int32_t i = 0; i < tree.num_nodes() && path.size() < tokens.size(); ++i) {
     if (tree.parents[i] != parent || tree.token_ids[i] != tokens[path.size()]) continue;
