@@ -23,8 +23,8 @@ constexpr int32_t kMaxScoredRows = 64;
 
 // Guesses beyond what a sample may still emit are of no use: the last token is drawn at the node before it.
 speculation::TokenTree CutDepth(speculation::TokenTree tree, int32_t max_depth) {
+  if (tree.num_nodes() <= max_depth) return tree;
   const std::vector<int32_t> depths = speculation::Depths(tree);
-  if (std::all_of(depths.begin(), depths.end(), [&](int32_t depth) { return depth <= max_depth; })) return tree;
   std::vector<int32_t> kept;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
     if (depths[node] <= max_depth) kept.push_back(node);
@@ -111,6 +111,7 @@ void Engine::Gather() {
 }
 
 speculation::TokenTree Engine::MergedGuess(Sequence& sequence) const {
+  const int32_t max_depth = sequence.request().stop.max_tokens - sequence.num_generated() - 1;
   std::vector<speculation::TokenTree> trees;
   for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
     if (!guess.has_value()) continue;
@@ -124,7 +125,8 @@ speculation::TokenTree Engine::MergedGuess(Sequence& sequence) const {
     }
   }
   if (trees.empty()) return {};
-  return CutDepth(speculation::Merge(trees), sequence.request().stop.max_tokens - sequence.num_generated() - 1);
+  // A valid tree is a trie already.
+  return CutDepth(trees.size() == 1 ? std::move(trees.front()) : speculation::Merge(trees), max_depth);
 }
 
 std::vector<PlannedSequence> Engine::Plan() {

@@ -2,6 +2,7 @@
 #include "verifier_service/planner.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace foretoken::verifier {
 namespace {
@@ -12,25 +13,31 @@ struct Candidate {
   int32_t node_idx;
 };
 
-// Best first. A parent's path chance is never below its child's and its index never above, so it comes first.
+// Best first; ties to the lower offer, then to the lower node. A parent's path chance is never below its child's and
+// its index never above, so it comes first.
 std::vector<Candidate> SortedCandidates(std::span<const TreeOffer> offers) {
-  std::vector<Candidate> candidates;
   size_t num_nodes = 0;
   for (const TreeOffer& offer : offers) num_nodes += offer.tree->token_ids.size();
-  candidates.reserve(num_nodes);
+  std::vector<Candidate> nodes;
+  std::vector<uint64_t> keys;  // the bits of a positive number order as it does, and integers are sorted fast
+  nodes.reserve(num_nodes);
+  keys.reserve(num_nodes);
   for (size_t i = 0; i < offers.size(); ++i) {
     const std::vector<float> path_chances = speculation::PathChances(*offers[i].tree);
     for (int32_t node = 0; node < offers[i].tree->num_nodes(); ++node) {
-      candidates.push_back({path_chances[node], static_cast<int32_t>(i), node});
+      keys.push_back(uint64_t{~std::bit_cast<uint32_t>(path_chances[node])} << 32 | nodes.size());
+      nodes.push_back({path_chances[node], static_cast<int32_t>(i), node});
     }
   }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.path_chance != b.path_chance) return a.path_chance > b.path_chance;
-    return a.offer_idx != b.offer_idx ? a.offer_idx < b.offer_idx : a.node_idx < b.node_idx;
-  });
+  std::sort(keys.begin(), keys.end());
   // Beyond an offer's own limit its nodes, the least likely ones, are out.
+  std::vector<Candidate> candidates;
   std::vector<int32_t> num_taken(offers.size(), 0);
-  std::erase_if(candidates, [&](const Candidate& c) { return ++num_taken[c.offer_idx] > offers[c.offer_idx].max_nodes; });
+  candidates.reserve(num_nodes);
+  for (const uint64_t key : keys) {
+    const Candidate& node = nodes[static_cast<uint32_t>(key)];
+    if (++num_taken[node.offer_idx] <= offers[node.offer_idx].max_nodes) candidates.push_back(node);
+  }
   return candidates;
 }
 
@@ -60,6 +67,7 @@ std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers,
   }
 
   std::vector<std::vector<int32_t>> chosen(offers.size());
+  for (size_t i = 0; i < offers.size(); ++i) chosen[i].reserve(offers[i].tree->token_ids.size());
   for (int32_t i = 0; i < num_chosen; ++i) chosen[candidates[i].offer_idx].push_back(candidates[i].node_idx);
   for (std::vector<int32_t>& nodes : chosen) std::sort(nodes.begin(), nodes.end());
   return chosen;

@@ -116,6 +116,8 @@ void Scheduler::ReleaseBlocks(Sequence& sequence) {
 Scheduler::TreeSlots Scheduler::ReserveTree(Sequence& sequence, int32_t num_nodes, int32_t depth) {
   TreeSlots tree_slots;
   if (num_nodes == 0 || !Extend(sequence, sequence.size() + depth, Evict::kNo)) return tree_slots;
+  tree_slots.blocks.reserve(NumBlocks(num_nodes));
+  tree_slots.slots.reserve(num_nodes);
   for (int32_t i = 0; i < NumBlocks(num_nodes); ++i) {
     const std::optional<int32_t> block = pool_.Allocate(Evict::kNo);
     if (!block.has_value()) break;

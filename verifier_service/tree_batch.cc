@@ -56,14 +56,29 @@ void AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t root_ro
                           .num_top_logprobs = request.output.num_logprobs});
 }
 
+void Reserve(std::span<const PlannedSequence> plan, TreeBatch* batch) {
+  size_t num_rows = 0, num_blocks = 0;
+  for (const PlannedSequence& planned : plan) {
+    num_rows += static_cast<size_t>(planned.num_chain) + planned.tree.token_ids.size();
+    num_blocks += planned.sequence->blocks.size();
+  }
+  model::ForwardBatch& forward = batch->forward;
+  for (std::vector<int32_t>* of_rows : {&forward.token_ids, &forward.positions, &forward.slots, &forward.chain_lens,
+                                        &forward.ancestor_begins, &forward.logit_rows}) {
+    of_rows->reserve(num_rows + 1);
+  }
+  forward.block_tables.reserve(num_blocks);
+  batch->trees.reserve(plan.size());
+  batch->planned_idx.reserve(plan.size());
+  batch->node_token_ids.reserve(plan.size());  // spans into the vectors' elements are taken while it grows
+  batch->node_parents.reserve(plan.size());
+}
+
 }  // namespace
 
 TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan) {
   TreeBatch batch;
-  batch.node_token_ids.reserve(plan.size());  // spans into the vectors' elements are taken while it grows
-  batch.node_parents.reserve(plan.size());
-  batch.trees.reserve(plan.size());
-  batch.planned_idx.reserve(plan.size());
+  Reserve(plan, &batch);
   for (size_t i = 0; i < plan.size(); ++i) {
     const PlannedSequence& planned = plan[i];
     const Sequence& sequence = *planned.sequence;

@@ -92,6 +92,7 @@ absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nod
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens) {
   // A child stands behind its parent, so one sweep finds the whole path.
   std::vector<int32_t> path;
+  path.reserve(tokens.size());
   int32_t parent = kRootParent;
   for (int32_t i = 0; i < tree.num_nodes() && path.size() < tokens.size(); ++i) {
     if (tree.parents[i] != parent || tree.token_ids[i] != tokens[path.size()]) continue;
@@ -126,7 +127,6 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
 TokenTree Merge(std::span<const TokenTree> trees) {
   TokenTree merged;
   if (trees.empty()) return merged;
-  if (trees.size() == 1) return trees.front();  // the common case, and a valid tree is a trie already
   merged.position = trees.front().position;
   absl::flat_hash_map<std::pair<int32_t, int32_t>, int32_t> nodes;  // (merged parent, token) -> merged node
   std::vector<int32_t> merged_idx;                                  // [N] of the current tree

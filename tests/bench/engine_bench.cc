@@ -178,12 +178,12 @@ struct Gaps {
 };
 
 Gaps MeasureGaps(const AdmissionSizes& sizes, int num_threads) {
-  ScriptedProposer silent(/*chain_len=*/0);
-  Bench bench(MakeOneBillion(sizes, num_threads), num_threads, silent);
   Gaps gaps;
   std::map<uint64_t, double> last_token;  // by ticket
   bool is_prompt_done = false;
   std::vector<double>* current = nullptr;
+  ScriptedProposer silent(/*chain_len=*/0);
+  Bench bench(MakeOneBillion(sizes, num_threads), num_threads, silent);  // ends before what it tells of its end
   bench.on_outputs = [&](std::vector<SampleOutput> outputs) {
     const double now = Now(num_threads);
     for (const SampleOutput& output : outputs) {

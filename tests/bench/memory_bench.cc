@@ -25,7 +25,7 @@
 #include "tests/testing/safetensors_writer.h"
 #include "tests/testing/temp_dir.h"
 
-ABSL_FLAG(bool, short, false, "this benchmark is short");
+ABSL_FLAG(bool, short, false, "changes nothing: it is short");
 ABSL_FLAG(bool, json, false, "print JSON");
 
 namespace foretoken::bench {

@@ -249,7 +249,7 @@ int Main() {
     return 1;
   }
   Model model(*isa, num_threads, OneBillionShape(is_short ? 4 : 16));
-  const Measured measured = MeasureAll(*isa, num_threads, is_short ? 5 : 15, model);
+  const Measured measured = MeasureAll(*isa, num_threads, is_short ? 5 : 9, model);
   const Findings findings = Judge(*isa, model, measured);
   const bool as_json = absl::GetFlag(FLAGS_json);
   if (!as_json) {
