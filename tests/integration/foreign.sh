@@ -37,6 +37,7 @@ fi
 start() {
   local log="$scratch/$1.out" pid
   shift
+  : >"$log"  # the loop may look before the background shell opens it
   "$@" >"$log" &
   pid=$!
   pids+=("$pid")
@@ -56,6 +57,6 @@ start verifier "$build/bin/foretoken_verifier" --model="$here/../../deploy/demo/
 # Repetitive text, so that there is something to guess.
 prompt=$'def get_alpha(self):\n    return self.alpha\n\ndef get_beta(self):\n    return self.beta\n\ndef get_gamma(self):\n'
 "$venv/bin/python" "$here/python_client.py" --target="$address" --prompt="$prompt" --max_tokens=200 \
-  2> >(tee "$scratch/client.err" >&2) || fail "the client is not content"
+  2>"$scratch/client.err" || { cat "$scratch/client.err" >&2; fail "the client is not content"; }
 won=$(sed -n 's/.* \([0-9]*\) won by speculation.*/\1/p' "$scratch/client.err")
 ((${won:-0} > 0)) || fail "no token of the Python proposer was accepted"

@@ -72,10 +72,10 @@ class RunningVerifier {
       if (response.has_prompt()) output.prompt = response.prompt();
       Sample& sample = output.samples[response.sample_index()];
       EXPECT_FALSE(sample.completion.finish_reason()) << "after the completion";
-      for (const uint32_t end : response.text_ends()) EXPECT_LE(end, response.text().size());
       EXPECT_EQ(response.text_ends_size(), response.token_ids_size());
       EXPECT_EQ(response.speculated_size(), response.token_ids_size());
       sample.text += response.text();
+      for (const uint32_t end : response.text_ends()) EXPECT_LE(end, sample.text.size());
       sample.token_ids.insert(sample.token_ids.end(), response.token_ids().begin(), response.token_ids().end());
       sample.logprobs.insert(sample.logprobs.end(), response.logprobs().begin(), response.logprobs().end());
       if (response.has_completion()) sample.completion = response.completion();
