@@ -9,6 +9,18 @@ target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Werror -Wno-si
 if(FORETOKEN_SANITIZER)
   target_compile_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZER} -fno-omit-frame-pointer)
   target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZER})
+  set(suppressions "suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers")
+  set(FORETOKEN_TEST_ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1"
+    "UBSAN_OPTIONS=halt_on_error=1 print_stacktrace=1" "TSAN_OPTIONS=${suppressions}/tsan.supp")
+endif()
+# What every executable of ours is linked with.
+add_library(foretoken_executable INTERFACE)
+target_link_libraries(foretoken_executable INTERFACE foretoken_options)
+if(FORETOKEN_SANITIZER STREQUAL "thread")
+  add_library(foretoken_absl_mutex_for_tsan OBJECT ${CMAKE_SOURCE_DIR}/tests/sanitizers/absl_mutex_for_tsan.cc)
+  target_link_libraries(foretoken_absl_mutex_for_tsan PUBLIC foretoken_options absl::synchronization ${CMAKE_DL_LIBS})
+  target_sources(foretoken_executable INTERFACE $<TARGET_OBJECTS:foretoken_absl_mutex_for_tsan>)
+  target_link_libraries(foretoken_executable INTERFACE absl::synchronization ${CMAKE_DL_LIBS})
 endif()
 
 # foretoken_library(NAME DEPS ...): every .cc of the current folder but main.cc, as a static library.
@@ -29,7 +41,7 @@ endfunction()
 function(foretoken_binary name)
   cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
   add_executable(${name} ${CMAKE_CURRENT_SOURCE_DIR}/main.cc)
-  target_link_libraries(${name} PRIVATE foretoken_options ${ARG_DEPS})
+  target_link_libraries(${name} PRIVATE foretoken_executable ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
@@ -41,8 +53,8 @@ function(foretoken_test name folder)
     return()
   endif()
   add_executable(${name} ${sources})
-  target_link_libraries(${name} PRIVATE foretoken_options foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   include(GoogleTest)
   gtest_discover_tests(${name} TEST_PREFIX "${folder}/" DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+    PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}" ENVIRONMENT "${FORETOKEN_TEST_ENVIRONMENT}")
 endfunction()

@@ -32,16 +32,19 @@ std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, Ticket ti
 GenerateCall::GenerateCall(CallContext* context, Ticket ticket, std::function<void()> on_done)
     : context_(context), ticket_(ticket), on_done_(std::move(on_done)) {}
 
-void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& bytes, const std::string& traceparent) {
+void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request, const std::string& traceparent) {
+  const absl::Status status = CheckAndSubmit(std::move(place), request, traceparent);
+  if (!status.ok()) Fail(status);  // the place is free again by now, so that a client may try again at once
+}
+
+absl::Status GenerateCall::CheckAndSubmit(QueuePlace place, const grpc::ByteBuffer& bytes,
+                                          const std::string& traceparent) {
   v1::GenerateRequest message;
-  absl::Status status = rpc::ParseMessage(bytes, message);
-  if (!status.ok()) return Fail(status);
-  absl::StatusOr<GenerationRequest> request = ConvertRequest(message, context_->model, context_->draw_bits);
-  if (!request.ok()) return Fail(request.status());
-  request->ticket = ticket_;
-  request->traceparent = traceparent;
-  status = Submit(std::move(place), *std::move(request));
-  if (!status.ok()) Fail(status);
+  FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, message));
+  FT_ASSIGN_OR_RETURN(GenerationRequest request, ConvertRequest(message, context_->model, context_->draw_bits));
+  request.ticket = ticket_;
+  request.traceparent = traceparent;
+  return Submit(std::move(place), std::move(request));
 }
 
 absl::Status GenerateCall::Submit(QueuePlace place, GenerationRequest request) {

@@ -62,6 +62,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnCancel() override;
   void OnDone() override;
 
+  absl::Status CheckAndSubmit(QueuePlace place, const grpc::ByteBuffer& bytes, const std::string& traceparent);
   absl::Status Submit(QueuePlace place, GenerationRequest request);
   void Deliver(SampleOutput output);
   void Observe(const SampleOutput& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -2,6 +2,7 @@
 #include "verifier_service/generation_service.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -124,9 +125,13 @@ grpc::ServerUnaryReactor* GenerationService::AnswerLater(
     reactor->Finish(rpc::ToGrpc(place.status()));
     return reactor;
   }
-  work_queue_.Push([this, method, reactor, response, bytes = *request, place = *std::move(place)] {
-    reactor->Finish(Handle<Request>(bytes, response, [&](const Request& message) { return (this->*method)(message); }));
-  });
+  work_queue_.Push(
+      [this, method, reactor, response, bytes = *request, place = std::optional(*std::move(place))]() mutable {
+        const grpc::Status status =
+            Handle<Request>(bytes, response, [&](const Request& message) { return (this->*method)(message); });
+        place.reset();  // before the client can know, so that it may call again at once
+        reactor->Finish(status);
+      });
   return reactor;
 }
 

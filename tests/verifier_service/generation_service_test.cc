@@ -292,6 +292,19 @@ TEST_F(GenerationServiceTest, NamesTheFieldThatIsNotUtf8) {
   bystander.ExpectToEnd();
 }
 
+TEST_F(GenerationServiceTest, AnAnsweredCallHasLeftTheQueue) {
+  engine_.max_queued = 1;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(Generate(Request("")).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    grpc::ClientContext context;
+    v1::TokenizeRequest request;
+    request.set_text("def");
+    v1::TokenizeResponse response;
+    const grpc::Status status = stub_->Tokenize(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+}
+
 TEST_F(GenerationServiceTest, AFullQueueRefusesBeforeAnythingIsRead) {
   engine_.max_queued = 0;
   EXPECT_EQ(Generate(Request(std::string(10 << 20, 'x'))).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shows absl::Mutex to ThreadSanitizer, in every executable of the tsan build.
+//
+// The distribution's libabsl is not instrumented, so TSan knows nothing of its locks and would call all that they guard
+// a race. The functions below stand before the library's own (the dynamic linker takes the executable's first), call
+// them, and tell TSan what was locked: for our code, and for gRPC, whose mutexes are absl's too. Nothing is hidden by
+// this, for only what really is locked is announced. A condition of Await is evaluated by the library, in whichever
+// thread gives the lock back; TSan looks away meanwhile, as it does in an instrumented absl.
+//
+// Not shown: locks for reading, which we do not use, and what gRPC orders by atomics alone.
+#include <dlfcn.h>
+#include <sanitizer/tsan_interface.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+
+namespace {
+
+// The library calls some of its own functions through the linker: AwaitWithTimeout calls AwaitWithDeadline. Only the
+// outermost is announced.
+thread_local bool is_announced = false;
+
+// The function that `method`, one of those below, stands before. The name is asked of the linker, because it holds the
+// inline namespace of the library's version.
+template <typename Method>
+Method Next(Method method) {
+  void* address;  // a pointer to a member function that is not virtual begins with the function's address
+  static_assert(sizeof(method) >= sizeof(address));
+  std::memcpy(&address, &method, sizeof(address));
+  Dl_info info;
+  if (dladdr(address, &info) == 0 || info.dli_sname == nullptr) std::abort();
+  address = dlsym(RTLD_NEXT, info.dli_sname);
+  if (address == nullptr) std::abort();
+  std::memcpy(&method, &address, sizeof(address));
+  return method;
+}
+
+template <typename Call>
+auto Locking(void* mutex, Call call) {
+  if (is_announced) return call();
+  is_announced = true;
+  __tsan_mutex_pre_lock(mutex, __tsan_mutex_not_static);
+  call();
+  __tsan_mutex_post_lock(mutex, __tsan_mutex_not_static, 0);
+  is_announced = false;
+}
+
+template <typename Call>
+void Unlocking(void* mutex, Call call) {
+  if (is_announced) return call();
+  is_announced = true;
+  __tsan_mutex_pre_unlock(mutex, 0);
+  call();
+  __tsan_mutex_post_unlock(mutex, 0);
+  is_announced = false;
+}
+
+// A wait gives the lock back and takes it again.
+template <typename Call>
+auto Waiting(void* mutex, Call call) {
+  if (is_announced) return call();
+  is_announced = true;
+  __tsan_mutex_pre_unlock(mutex, 0);
+  __tsan_mutex_post_unlock(mutex, 0);
+  __tsan_mutex_pre_lock(mutex, __tsan_mutex_not_static);
+  struct End {
+    ~End() {
+      __tsan_mutex_post_lock(mutex, __tsan_mutex_not_static, 0);
+      is_announced = false;
+    }
+    void* mutex;
+  } end{mutex};
+  return call();
+}
+
+}  // namespace
+
+namespace absl {
+ABSL_NAMESPACE_BEGIN
+
+void Mutex::Lock() {
+  static const auto next = Next(&Mutex::Lock);
+  Locking(this, [&] { (this->*next)(); });
+}
+
+void Mutex::Unlock() {
+  static const auto next = Next(&Mutex::Unlock);
+  Unlocking(this, [&] { (this->*next)(); });
+}
+
+bool Mutex::TryLock() {
+  static const auto next = Next(&Mutex::TryLock);
+  if (is_announced) return (this->*next)();
+  is_announced = true;
+  constexpr unsigned kFlags = __tsan_mutex_try_lock | __tsan_mutex_not_static;
+  __tsan_mutex_pre_lock(this, kFlags);
+  const bool is_locked = (this->*next)();
+  __tsan_mutex_post_lock(this, is_locked ? kFlags : kFlags | __tsan_mutex_try_lock_failed, 0);
+  is_announced = false;
+  return is_locked;
+}
+
+void Mutex::LockWhen(const Condition& condition) {
+  static const auto next = Next(&Mutex::LockWhen);
+  Locking(this, [&] { (this->*next)(condition); });
+}
+
+void Mutex::Await(const Condition& condition) {
+  static const auto next = Next(&Mutex::Await);
+  Waiting(this, [&] { (this->*next)(condition); });
+}
+
+bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
+  static const auto next = Next(&Mutex::AwaitWithTimeout);
+  return Waiting(this, [&] { return (this->*next)(condition, timeout); });
+}
+
+bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
+  static const auto next = Next(&Mutex::AwaitWithDeadline);
+  return Waiting(this, [&] { return (this->*next)(condition, deadline); });
+}
+
+void CondVar::Wait(Mutex* mutex) {
+  static const auto next = Next(&CondVar::Wait);
+  Waiting(mutex, [&] { (this->*next)(mutex); });
+}
+
+bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
+  static const auto next = Next(&CondVar::WaitWithTimeout);
+  return Waiting(mutex, [&] { return (this->*next)(mutex, timeout); });
+}
+
+bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
+  static const auto next = Next(&CondVar::WaitWithDeadline);
+  return Waiting(mutex, [&] { return (this->*next)(mutex, deadline); });
+}
+
+void Notification::Notify() {
+  static const auto next = Next(&Notification::Notify);
+  __tsan_release(this);
+  (this->*next)();
+}
+
+void Notification::WaitForNotification() const {
+  static const auto next = Next(&Notification::WaitForNotification);
+  (this->*next)();
+  __tsan_acquire(const_cast<Notification*>(this));
+}
+
+bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
+  static const auto next = Next(&Notification::WaitForNotificationWithTimeout);
+  const bool is_notified = (this->*next)(timeout);
+  if (is_notified) __tsan_acquire(const_cast<Notification*>(this));
+  return is_notified;
+}
+
+ABSL_NAMESPACE_END
+}  // namespace absl
