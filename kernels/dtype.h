@@ -14,10 +14,14 @@ constexpr size_t SizeOf(DType dtype) { return dtype == DType::kF32 || dtype == D
 
 constexpr const char* Name(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "F32";
-    case DType::kF16: return "F16";
-    case DType::kBF16: return "BF16";
-    case DType::kI32: return "I32";
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kI32:
+      return "I32";
   }
   return "?";
 }

@@ -30,8 +30,8 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
   if (options.num_threads < 0) {
     return {nullptr, "threads: expected 0 (one per core) or more, got " + std::to_string(options.num_threads)};
   }
-  const std::string name = options.isa == "auto" ? SupportedCpuIsas().front() : options.isa;
   const std::vector<std::string> supported = SupportedCpuIsas();
+  const std::string name = options.isa == "auto" ? supported.front() : options.isa;
   const std::optional<cpu::Isa> isa = cpu::IsaFromName(name);
   if (!isa || std::ranges::find(supported, name) == supported.end()) {
     return {nullptr, "isa: this machine has auto, " + Joined(supported) + "; got \"" + name + "\""};

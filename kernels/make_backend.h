@@ -13,7 +13,7 @@ namespace foretoken::kernels {
 
 struct BackendOptions {
   std::string device = "cpu";
-  int num_threads = 0;      // the caller's thread included; 0: one per core this process may run on
+  int num_threads = 0;       // the caller's thread included; 0: one per core this process may run on
   std::string isa = "auto";  // cpu: "auto" takes the best of SupportedCpuIsas()
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments of every op: plain structs, shared by all backends. Shape letters are the legend's in
-// common/tensor/shape.h. `data` pointers of views, and the pointers of BatchView, are the backend's memory; spans are host.
+// common/tensor/shape.h. Pointers, those inside of views too, are the backend's memory; spans are the host's, and so
+// are the parts of a WeightSource.
 //
-// Row invariance (E1): whatever an op writes for a row is a pure function of that row's inputs, bit for bit. It depends on
-// no other row, on no row count, on no thread count and on no slot or block number.
+// Row invariance (E1): whatever an op writes for a row is a pure function of that row's inputs, bit for bit. It depends
+// on no other row, on no row count, on no thread count and on no slot or block number.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +23,21 @@ namespace foretoken::kernels {
 inline constexpr int kKvBlockSize = 16;
 
 // One forward pass, flat. A *segment* is one sequence's rows, consecutive, parents before children.
-// A row sees positions [0, chain_len) through its segment's block table, then its ancestor slots (its own slot last), which
-// stand at logical positions chain_len, chain_len + 1, ... A row of a chain has no ancestors and its own position inside
-// chain_len: positions[row] + 1 == chain_len + number of ancestors, always.
+// A row sees positions [0, chain_len) through its segment's block table, then its ancestor slots (its own slot last),
+// which stand at logical positions chain_len, chain_len + 1, ... A row of a chain has no ancestors and its own position
+// inside chain_len: positions[row] + 1 == chain_len + number of ancestors, always.
 struct BatchView {
-  int32_t num_rows = 0;                          // T
-  int32_t num_segments = 0;                      // S
-  const int32_t* token_ids = nullptr;            // [T]
-  const int32_t* positions = nullptr;            // [T] logical position, zero-based
-  const int32_t* slots = nullptr;                // [T] where the row's K/V is stored
-  const int32_t* chain_lens = nullptr;           // [T]
-  const int32_t* ancestor_begins = nullptr;      // [T + 1] into ancestor_slots
-  const int32_t* ancestor_slots = nullptr;       // nearest the root first
-  const int32_t* segment_begins = nullptr;       // [S + 1] first row of each segment
-  const int32_t* block_table_begins = nullptr;   // [S + 1] into block_tables
-  const int32_t* block_tables = nullptr;         // block of positions [16 i, 16 i + 16)
+  int32_t num_rows = 0;                         // T
+  int32_t num_segments = 0;                     // S
+  const int32_t* token_ids = nullptr;           // [T]
+  const int32_t* positions = nullptr;           // [T] logical position, zero-based
+  const int32_t* slots = nullptr;               // [T] where the row's K/V is stored
+  const int32_t* chain_lens = nullptr;          // [T]
+  const int32_t* ancestor_begins = nullptr;     // [T + 1] into ancestor_slots
+  const int32_t* ancestor_slots = nullptr;      // nearest the root first
+  const int32_t* segment_begins = nullptr;      // [S + 1] first row of each segment
+  const int32_t* block_table_begins = nullptr;  // [S + 1] into block_tables
+  const int32_t* block_tables = nullptr;        // block of positions [16 i, 16 i + 16)
 };
 
 // The paged K/V cache: [L, 2, num_blocks, K, kKvBlockSize, D] bf16, K before V. One allocation.
@@ -47,11 +48,17 @@ struct KvCacheView {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
 
+  // Of K or of V, in one layer.
   size_t bytes_per_block_layer() const { return size_t{2} * num_kv_heads * kKvBlockSize * head_dim; }
   size_t num_bytes() const { return size_t{2} * num_layers * num_blocks * bytes_per_block_layer(); }
   // Host backends only: the first element of K (part 0) or V (part 1) of a layer, [num_blocks, K, kKvBlockSize, D].
   uint16_t* part(int32_t layer, int32_t part) const {
     return static_cast<uint16_t*>(data) + (size_t{2} * layer + part) * num_blocks * (bytes_per_block_layer() / 2);
+  }
+  // Where a slot's elements of a head begin within a part. Its next head lies kKvBlockSize * head_dim further.
+  size_t slot_offset(int32_t slot, int32_t head) const {
+    const size_t block_head = size_t{1} * (slot / kKvBlockSize) * num_kv_heads + head;
+    return (block_head * kKvBlockSize + slot % kKvBlockSize) * head_dim;
   }
 };
 
@@ -205,8 +212,8 @@ struct RowLogprobs {
 
 enum class DrawStatus { kOk, kNonFiniteLogits, kEmptySupport };
 
-// What the target says: the accepted nodes' tokens and one more. node_idx[i] is the node whose row emitted token_ids[i]:
-// node_idx[0] == 0, and node_idx[i + 1] is the child that carried token_ids[i].
+// What the target says: the accepted nodes' tokens and one more. node_idx[i] is the node whose row emitted
+// token_ids[i]: node_idx[0] == 0, and node_idx[i + 1] is the child that carried token_ids[i].
 struct AcceptedPath {
   DrawStatus status = DrawStatus::kOk;  // not kOk: token_ids ends before the row that failed
   std::vector<int32_t> token_ids;
@@ -216,9 +223,10 @@ struct AcceptedPath {
 
 // Walks every tree from its root: draws at a node's row by
 //   argmax_v (log target_prob(v) + g(v)),  ties to the lowest id,
-// and descends while a child carries the drawn token. Filters, in this order: bias, penalties (which count the tokens on
-// the node's own path too), bans, temperature, top_k, top_p, min_p; each cut orders by (value descending, id ascending).
-// g = -log(-log1p(-u)), u in (0, 1) from the token's Philox word, purpose kTargetDraw. Rows off the walk are not drawn.
+// and descends while a child carries the drawn token. Filters, in this order: bias, penalties (which count the tokens
+// on the node's own path too), bans, temperature, top_k, top_p, min_p; each cut orders by (value descending, id
+// ascending). g = -log(-log1p(-u)), u in (0, 1) from the token's Philox word, purpose kTargetDraw. Rows off the walk
+// are not drawn.
 struct AcceptTreesArgs {
   ConstTensorView logits;  // [rows, >= V] f32
   int32_t num_tokens = 0;  // V: ids at or beyond it never win and carry no probability

@@ -261,14 +261,14 @@ HWY_ATTR void CarveScratch(size_t num_queries, Queries& queries, KvTile& tile) {
   std::fill_n(queries.decay, padded, 0.0f);
 }
 
-// out / sum as bf16. The zero added turns -0, which masked columns could leave or not, into 0.
+// out / sum as bf16.
 HWY_ATTR void StoreOutput(const Queries& queries, size_t query, uint16_t* out) {
   const size_t lanes = NumLanes();
   const float sum = hn::GetLane(hn::SumOfLanes(kFloat, hn::Load(kFloat, queries.sums + query * 16)));
   const FloatVec inverse = hn::Set(kFloat, 1.0f / sum);
   const float* from = queries.out + query * queries.value_stride;
   for (size_t d = 0; d < queries.head_dim; d += lanes) {
-    const FloatVec value = hn::MulAdd(hn::Load(kFloat, from + d), inverse, hn::Zero(kFloat));
+    const FloatVec value = hn::Mul(hn::Load(kFloat, from + d), inverse);
     if (d + lanes <= queries.head_dim) {
       StoreBf16(value, out + d);
     } else {

@@ -2,9 +2,9 @@
 // Draws a token from one row of logits: argmax_v (log target_prob(v) + g(v)), see AcceptTreesArgs and kernels/philox.h.
 //
 // Arithmetic, all in f32: logit + bias; then, for a token of the context, / or * repetition penalty; then
-// - frequency_penalty * occurrences; then - presence_penalty. The score is (adjusted - largest adjusted) / temperature
-// + g. A logit of -inf says impossible and is allowed. NaN or +inf among the row's first V entries, or made by the
-// adjustments, is kNonFiniteLogits; a row where all is impossible is kEmptySupport.
+// - frequency_penalty * occurrences; then - presence_penalty. The score is (adjusted - largest adjusted) *
+// (1 / temperature) + g. A logit of -inf says impossible and is allowed. NaN or +inf among the row's first V entries,
+// or made by the adjustments, is kNonFiniteLogits; a row where all is impossible is kEmptySupport.
 // Ids outside [0, V) in bias, counts, path and bans are ignored.
 //
 // Threads: a row is drawn by the calling thread alone.

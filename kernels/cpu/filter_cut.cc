@@ -233,6 +233,8 @@ RankedToken EndOfNucleus(std::span<const float> row, float max, const SamplingPa
   const Bracket bracket = FindBracket({row, scratch.weights.data()}, floor, max, target);
   scratch.tokens.clear();
   HWY_DYNAMIC_DISPATCH(CollectBetween)(row, bracket.low, bracket.high, scratch.tokens);
+  // With top_p within rounding of 1, tokens below the floor can make the difference. They may go: all above stay.
+  if (scratch.tokens.empty()) return {bracket.high, std::numeric_limits<int32_t>::max()};
   std::sort(scratch.tokens.begin(), scratch.tokens.end());
   const auto weight = [&](const RankedToken& token) { return double{scratch.weights[token.id]}; };
   return LastBefore(scratch.tokens, bracket.mass_above, target, weight);
@@ -250,15 +252,12 @@ RankedToken EndOfTopK(std::span<const float> row, float max, const SamplingParam
   return LastBefore(kept, 0, sampling.top_p * total, weight);
 }
 
-// The least value that min_p keeps: a rounded guess, moved to where the comparison in f32 turns.
+// The least f32 that min_p keeps: the bound in double, rounded up.
 float LeastByMinP(float max, const SamplingParams& sampling) {
-  const float inverse_temperature = 1.0f / sampling.temperature;
-  const float least_log = std::log(sampling.min_p);
-  const auto keeps = [&](float value) { return (value - max) * inverse_temperature >= least_log; };
-  float value = max + least_log * sampling.temperature;
-  while (!keeps(value)) value = std::nextafter(value, kInfinity);
-  while (value > kLowest && keeps(std::nextafter(value, -kInfinity))) value = std::nextafter(value, -kInfinity);
-  return value;
+  const double bound = max + std::log(double{sampling.min_p}) * sampling.temperature;
+  if (bound <= kLowest) return kLowest;
+  const auto least = static_cast<float>(bound);
+  return least < bound ? std::nextafter(least, kInfinity) : least;
 }
 
 }  // namespace

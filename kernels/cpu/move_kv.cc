@@ -6,16 +6,6 @@
 #include "kernels/cpu/workspace.h"
 
 namespace foretoken::kernels::cpu {
-namespace {
-
-// Element of a slot's first head within a layer's K or V; heads lie kKvBlockSize * D apart.
-size_t SlotOffset(const KvCacheView& kv, int32_t slot) {
-  const size_t block = slot / kKvBlockSize;
-  const size_t offset = slot % kKvBlockSize;
-  return (block * kv.num_kv_heads * kKvBlockSize + offset) * kv.head_dim;
-}
-
-}  // namespace
 
 void MoveKv(const MoveKvArgs& args, ThreadPool& pool) {
   const KvCacheView& kv = args.kv;
@@ -28,14 +18,14 @@ void MoveKv(const MoveKvArgs& args, ThreadPool& pool) {
     uint16_t* const staging = ThreadWorkspace<uint16_t>(args.moves.size() * kv.num_kv_heads * kv.head_dim);
     uint16_t* staged = staging;
     for (const KvMove& move : args.moves) {
-      const uint16_t* from = part + SlotOffset(kv, move.from_slot);
+      const uint16_t* from = part + kv.slot_offset(move.from_slot, 0);
       for (int32_t head = 0; head < kv.num_kv_heads; ++head, staged += kv.head_dim) {
         std::memcpy(staged, from + head * head_stride, head_bytes);
       }
     }
     staged = staging;
     for (const KvMove& move : args.moves) {
-      uint16_t* to = part + SlotOffset(kv, move.to_slot);
+      uint16_t* to = part + kv.slot_offset(move.to_slot, 0);
       for (int32_t head = 0; head < kv.num_kv_heads; ++head, staged += kv.head_dim) {
         std::memcpy(to + head * head_stride, staged, head_bytes);
       }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/rms_norm.h"
 
-#include <algorithm>
-
 #include "kernels/check.h"
+#include "kernels/cpu/parallel_rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cc"
@@ -43,15 +42,9 @@ namespace foretoken::kernels::cpu {
 HWY_EXPORT(NormRow);
 
 void RmsNorm(const RmsNormArgs& args, ThreadPool& pool) {
-  const int64_t num_rows = args.out.shape[0];
   const int64_t num_columns = args.out.shape[1];
   FT_CHECK(args.x.dtype == DType::kF32 && args.out.dtype == DType::kBF16 && args.x.shape[1] == num_columns);
-  // A task is long enough to be worth waking a thread for.
-  const int64_t rows_per_task = std::max<int64_t>(1, 8192 / num_columns);
-  pool.ParallelFor((num_rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int) {
-    const int64_t end = std::min(num_rows, (task + 1) * rows_per_task);
-    for (int64_t i = task * rows_per_task; i < end; ++i) HWY_DYNAMIC_DISPATCH(NormRow)(args, i);
-  });
+  ParallelForRows(args.out.shape[0], num_columns, pool, [&](int64_t i) { HWY_DYNAMIC_DISPATCH(NormRow)(args, i); });
 }
 
 }  // namespace foretoken::kernels::cpu

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/cpu/parallel_rows.h"
 #include "kernels/cpu/workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -76,11 +77,9 @@ void RopeStoreRow(const RopeStoreKvArgs& args, int64_t row) {
     Rotate(q, q + half_dim, half_dim, cos, sin);
   }
 
-  const size_t block = args.batch.slots[row] / kKvBlockSize;
-  const size_t offset = args.batch.slots[row] % kKvBlockSize;
   float* k = ThreadWorkspace<float>(head_dim);
   for (size_t head = 0; head < num_kv_heads; ++head) {
-    const size_t place = ((block * num_kv_heads + head) * kKvBlockSize + offset) * head_dim;
+    const size_t place = kv.slot_offset(args.batch.slots[row], static_cast<int32_t>(head));
     std::copy_n(qkv + (num_heads + head) * head_dim, head_dim, k);
     if (args.k_gain != nullptr) NormHead(k, head_dim, args.k_gain, args.eps);
     Rotate(k, k + half_dim, half_dim, cos, sin);
@@ -103,11 +102,7 @@ void RopeStoreKv(const RopeStoreKvArgs& args, ThreadPool& pool) {
   const int64_t num_columns = args.qkv.shape[1];
   FT_CHECK(args.qkv.dtype == DType::kF32 && args.q.dtype == DType::kF32 && args.kv.head_dim % 2 == 0);
   FT_CHECK(num_columns == args.q.shape[1] + int64_t{2} * args.kv.num_kv_heads * args.kv.head_dim);
-  const int64_t rows_per_task = std::max<int64_t>(1, 8192 / num_columns);
-  pool.ParallelFor((num_rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int) {
-    const int64_t end = std::min(num_rows, (task + 1) * rows_per_task);
-    for (int64_t row = task * rows_per_task; row < end; ++row) HWY_DYNAMIC_DISPATCH(RopeStoreRow)(args, row);
-  });
+  ParallelForRows(num_rows, num_columns, pool, [&](int64_t row) { HWY_DYNAMIC_DISPATCH(RopeStoreRow)(args, row); });
 }
 
 }  // namespace foretoken::kernels::cpu

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/silu_mul.h"
 
-#include <algorithm>
-
 #include "kernels/check.h"
+#include "kernels/cpu/parallel_rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/silu_mul.cc"
@@ -42,18 +41,13 @@ namespace foretoken::kernels::cpu {
 HWY_EXPORT(SiluMulRange);
 
 void SiluMul(const SiluMulArgs& args, ThreadPool& pool) {
-  const int64_t num_rows = args.out.shape[0];
   const int64_t num_columns = args.out.shape[1];
   FT_CHECK(args.gate_up.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
   FT_CHECK(args.gate_up.shape[1] == 2 * num_columns);
-  const int64_t rows_per_task = std::max<int64_t>(1, 4096 / num_columns);
-  pool.ParallelFor((num_rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int) {
-    const int64_t end = std::min(num_rows, (task + 1) * rows_per_task);
-    for (int64_t row = task * rows_per_task; row < end; ++row) {
-      const float* gate = args.gate_up.as<float>() + row * 2 * num_columns;
-      HWY_DYNAMIC_DISPATCH(SiluMulRange)
-      (gate, gate + num_columns, num_columns, args.out.as<uint16_t>() + row * num_columns);
-    }
+  ParallelForRows(args.out.shape[0], 2 * num_columns, pool, [&](int64_t row) {
+    const float* gate = args.gate_up.as<float>() + row * 2 * num_columns;
+    HWY_DYNAMIC_DISPATCH(SiluMulRange)
+    (gate, gate + num_columns, num_columns, args.out.as<uint16_t>() + row * num_columns);
   });
 }
 

@@ -6,12 +6,9 @@
 // Few rows: the weight is a stream of 1 GiB, held against reading as many bytes. Many rows: two shapes of a 1B model,
 // held against the same instruction in registers. What is compared is measured in turn, so that noise meets both;
 // figures are medians, ratios are medians of each round's ratio.
-#include <time.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,27 +20,13 @@
 #include "kernels/cpu/weight.h"
 #include "kernels/make_backend.h"
 #include "tests/bench/machine_rates.h"
+#include "tests/bench/stopwatch.h"
 
 namespace foretoken::bench {
 namespace {
 
 using namespace kernels;       // NOLINT
 using namespace kernels::cpu;  // NOLINT
-
-// One thread is timed by the clock of its own work, which stands still while neighbours have the core.
-double Now(const ThreadPool& pool) {
-  timespec now = {};
-  clock_gettime(pool.num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-double Seconds(const ThreadPool& pool, const std::function<void()>& work) {
-  const double start = Now(pool);
-  work();
-  return Now(pool) - start;
-}
-
-double Best(const std::vector<double>& seconds) { return *std::ranges::min_element(seconds); }
 
 // Not zeros: the pages must be real, and products must not be denormals.
 void Fill(uint16_t* values, int64_t count, ThreadPool& pool) {
@@ -88,19 +71,20 @@ void StreamFewRows(Isa isa, ThreadPool& pool) {
   std::vector<std::vector<double>> seconds(row_counts.size());
   for (int round = 0; round < kRounds; ++round) {
     uint64_t sum = 0;
-    read_seconds.push_back(Seconds(pool, [&] { sum = ReadAll(words, pool); }));
+    read_seconds.push_back(Seconds(pool.num_threads(), [&] { sum = ReadAll(words, pool); }));
     if (sum == 0) std::abort();
     for (size_t i = 0; i < row_counts.size(); ++i) {
-      seconds[i].push_back(Seconds(pool, [&] { MatMul(products[i].args, KernelOf(isa), scratch, pool); }));
+      const auto multiply = [&] { MatMul(products[i].args, KernelOf(isa), scratch, pool); };
+      seconds[i].push_back(Seconds(pool.num_threads(), multiply));
     }
   }
   const double gigabytes = static_cast<double>(weight.num_bytes()) * 1e-9;
-  const double read = Best(read_seconds);
-  std::printf("  read of 1 GiB: %.2f GB/s\n", gigabytes / read);
+  std::printf("  read of 1 GiB: %.2f GB/s\n", gigabytes / Median(read_seconds));
   for (size_t i = 0; i < row_counts.size(); ++i) {
-    const double best = Best(seconds[i]);
+    const double median = Median(seconds[i]);
     std::printf("  T %3ld: %8.2f ms  %6.2f GB/s  %.3f of the read's time, %.3f of one row's\n", row_counts[i],
-                best * 1e3, gigabytes / best, best / read, best / Best(seconds[0]));
+                median * 1e3, gigabytes / median, MedianRatio(seconds[i], read_seconds),
+                MedianRatio(seconds[i], seconds[0]));
   }
 }
 
@@ -115,12 +99,14 @@ void MultiplyManyRows(Isa isa, ThreadPool& pool) {
       std::vector<double> seconds, register_seconds;  // a multiply-add
       for (int round = 0; round < kRounds; ++round) {
         double register_count = 0;
-        const double register_time = Seconds(pool, [&] { register_count = MultiplyInRegisters(isa, pool); });
+        const double register_time =
+            Seconds(pool.num_threads(), [&] { register_count = MultiplyInRegisters(isa, pool); });
         register_seconds.push_back(register_time / register_count);
-        seconds.push_back(Seconds(pool, [&] { MatMul(product.args, KernelOf(isa), scratch, pool); }) / count);
+        const auto multiply = [&] { MatMul(product.args, KernelOf(isa), scratch, pool); };
+        seconds.push_back(Seconds(pool.num_threads(), multiply) / count);
       }
       std::printf("  T %3ld, K %ld, N %ld: %7.1f GMAC/s, %.3f of the rate in registers\n", num_rows, num_inputs,
-                  num_outputs, 1e-9 / Best(seconds), Best(register_seconds) / Best(seconds));
+                  num_outputs, 1e-9 / Median(seconds), MedianRatio(register_seconds, seconds));
     }
   }
 }

@@ -5,10 +5,10 @@
 #include <atomic>
 
 #include "kernels/check.h"
+#include "kernels/cpu/matmul_amx_tile.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/bench/machine_rates.cc"
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)  // vectors of unknown size
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -82,11 +82,8 @@ double MultiplyBf16Vectors(int64_t num_rounds) {
 }
 
 double MultiplyTiles(int64_t num_rounds) {
-  struct alignas(64) {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t num_rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } config;
+  kernels::cpu::TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) config.Set(tile, kernels::cpu::kTileRows);
   asm volatile("ldtilecfg %0" : : "m"(config));
   for (int64_t i = 0; i < num_rounds; ++i) {
     asm volatile(

@@ -9,6 +9,7 @@
 
 #include "benchmark/benchmark.h"
 #include "proposer_service/ngram.h"
+#include "tests/bench/stopwatch.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -58,8 +59,7 @@ void BM_Propose(benchmark::State& state) {
     }
     state.SetIterationTime(total);
   }
-  std::nth_element(proposals_us.begin(), proposals_us.begin() + proposals_us.size() / 2, proposals_us.end());
-  state.counters["median_us"] = proposals_us[proposals_us.size() / 2];
+  state.counters["median_us"] = bench::Median(proposals_us);
   state.counters["nodes"] = benchmark::Counter(static_cast<double>(num_nodes) / state.iterations());
 }
 BENCHMARK(BM_Propose)->UseManualTime()->Unit(benchmark::kMicrosecond);

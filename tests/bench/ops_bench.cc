@@ -13,19 +13,12 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/pages.h"
 #include "tests/bench/machine_rates.h"
+#include "tests/testing/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
 
 constexpr int32_t kHeads = 32, kKvHeads = 8, kHeadDim = 64, kLayers = 16;
-
-std::vector<float> Normals(size_t count, float scale) {
-  std::mt19937 engine(1);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(engine);
-  return values;
-}
 
 // One sequence: `num_rows` rows behind `context` tokens, a chain or a tree of branches four nodes deep. All layers.
 void BM_Attention(benchmark::State& state) {
@@ -50,7 +43,7 @@ void BM_Attention(benchmark::State& state) {
     num_keys += positions.back() + 1;
   }
   const std::vector<int32_t> segment_begins = {0, num_rows}, table_begins = {0, num_blocks};
-  const std::vector<float> q = Normals(num_rows * kHeads * kHeadDim, 1);
+  const std::vector<float> q = testing::RandomValues(1).Normals(num_rows * kHeads * kHeadDim);
   std::vector<uint16_t> out(q.size());
   AttentionArgs args{.q = {q.data(), DType::kF32, Shape(num_rows, kHeads * kHeadDim)},
                      .batch = {.num_rows = num_rows,
@@ -86,7 +79,8 @@ BENCHMARK(BM_Attention)
 constexpr int32_t kVocab = 128256, kRows = 64;
 
 std::vector<float>& Logits() {
-  static std::vector<float>& logits = *new std::vector<float>(Normals(size_t{kRows} * kVocab, 3));
+  static std::vector<float>& logits =
+      *new std::vector<float>(testing::RandomValues(1).Normals(size_t{kRows} * kVocab, 3));
   return logits;
 }
 

@@ -241,7 +241,8 @@ TEST(ScoreTokens, ScoresEachRowsOwnToken) {
   for (int i = 0; i < 2; ++i) {
     const std::vector<double> expected = reference::LogSoftmax({logits.data() + (i + 1) * 40, 32});
     EXPECT_EQ(scores[i].token.token_id, token_ids[i]);
-    EXPECT_NEAR(scores[i].token.logprob, expected[token_ids[i]], 1e-5);
+    const double tolerance = (32 + 20 + 20) * 0x1p-24;  // as above: 32 terms, their exponentials, |x| below 20
+    EXPECT_NEAR(scores[i].token.logprob, expected[token_ids[i]], tolerance);
     ASSERT_EQ(scores[i].top.size(), 2);
     EXPECT_GE(scores[i].top[0].logprob, scores[i].top[1].logprob);
   }

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cstring>
@@ -48,6 +49,37 @@ TEST(MakeBackend, KeepsOneIsaPerProcessAtATime) {
   EXPECT_THAT(MakeBackend({.isa = "baseline"}).error, HasSubstr("one at a time"));
   best.backend.reset();
   EXPECT_NE(MakeBackend({.isa = "baseline"}).backend, nullptr);
+}
+
+// The name of the Highway path that ops take is part of what the backend says it is.
+TEST(MakeBackend, HidesBetterPathsFromHighway) {
+  const int64_t machine = hwy::SupportedTargets();
+  for (const std::string& isa : SupportedCpuIsas()) {
+    const MadeBackend made = MakeBackend({.num_threads = 1, .isa = isa});
+    const int64_t targets = hwy::SupportedTargets();
+    const bool has_avx512 = isa.starts_with("avx512") || isa == "amx", has_avx2 = has_avx512 || isa == "avx2";
+    EXPECT_EQ((targets & HWY_AVX3) != 0, has_avx512) << isa;
+    EXPECT_EQ((targets & HWY_AVX2) != 0, has_avx2) << isa;
+    EXPECT_EQ(targets & (HWY_AVX3 - 1), 0) << isa;
+  }
+  EXPECT_EQ(hwy::SupportedTargets(), machine);
+}
+
+TEST(CpuBackendDeathTest, EndsTheProcessOnShapesThatDoNotFit) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const MadeBackend made = MakeBackend({.num_threads = 1});
+  const std::vector<float> rows = {1, 2, 3, 4, 5, 6};
+  const ConstTensorView part = {rows.data(), DType::kF32, Shape(2, 3)};
+  const auto weight = made.backend->PrepareWeight({.parts = {&part, 1}, .release = nullptr});
+  std::vector<uint16_t> x(4);
+  std::vector<float> out(4);
+  const ConstTensorView row = {x.data(), DType::kBF16, Shape(1, 3)}, long_row = {x.data(), DType::kBF16, Shape(1, 4)};
+  const TensorView sums = {out.data(), DType::kF32, Shape(1, 2)}, wide_sums = {out.data(), DType::kF32, Shape(1, 3)};
+  EXPECT_DEATH(made.backend->MatMul({.x = long_row, .weight = weight.get(), .out = sums}), "check failed: .*args.x");
+  EXPECT_DEATH(made.backend->MatMul({.x = row, .weight = weight.get(), .out = wide_sums}), "check failed: .*args.out");
+  const int32_t token_id = 2;
+  EXPECT_DEATH(made.backend->Embed({.weight = weight.get(), .token_ids = &token_id, .out = wide_sums}),
+               "check failed: token_id");
 }
 
 TEST(CpuBackend, AllocatesZerosAndCopies) {

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/weight.h"
 #include "tests/reference/matmul.h"
 #include "tests/testing/emulated_tiles.h"
+#include "tests/testing/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -21,11 +21,10 @@ namespace {
 using reference::MatMulInput;
 using reference::MatMulResult;
 
-std::vector<float> RandomFloats(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = FloatFromBf16(Bf16FromFloat(normal(random)));
+// Values that bf16 holds exactly.
+std::vector<float> RandomFloats(size_t count, uint32_t seed) {
+  std::vector<float> values = testing::RandomValues(seed).Normals(count);
+  for (float& value : values) value = FloatFromBf16(Bf16FromFloat(value));
   return values;
 }
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace foretoken::kernels {
+namespace {
+
+TEST(FloatFromF16, IsExactForEveryBitPattern) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const int exponent = bits >> 10 & 0x1f, mantissa = bits & 0x3ff;
+    const float value = FloatFromF16(static_cast<uint16_t>(bits));
+    ASSERT_EQ(std::signbit(value), bits >= 0x8000) << bits;
+    if (exponent == 31) {
+      ASSERT_TRUE(mantissa != 0 ? std::isnan(value) : std::isinf(value)) << bits;
+    } else {
+      const double expected = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+      ASSERT_EQ(std::abs(value), expected) << bits;
+    }
+  }
+}
+
+TEST(Bf16FromFloat, RoundsToNearestTiesToEven) {
+  for (uint32_t high = 0; high < 0x7f80; ++high) {
+    const auto bits = static_cast<uint16_t>(high);
+    const float low = FloatFromBf16(bits);
+    ASSERT_EQ(Bf16FromFloat(low), bits);
+    const uint16_t even = high % 2 == 0 ? bits : bits + 1;
+    const float tie = std::bit_cast<float>(high << 16 | 0x8000);
+    ASSERT_EQ(Bf16FromFloat(tie), even) << high;
+    ASSERT_EQ(Bf16FromFloat(-tie), even | 0x8000) << high;
+    ASSERT_EQ(Bf16FromFloat(std::nextafter(tie, 0.0f)), bits) << high;
+    ASSERT_EQ(Bf16FromFloat(std::nextafter(tie, INFINITY)), bits + 1) << high;
+  }
+}
+
+TEST(Bf16FromFloat, KeepsInfinitiesAndNaNs) {
+  EXPECT_EQ(Bf16FromFloat(INFINITY), 0x7f80);
+  EXPECT_EQ(Bf16FromFloat(-INFINITY), 0xff80);
+  EXPECT_TRUE(std::isnan(FloatFromBf16(Bf16FromFloat(NAN))));
+  EXPECT_TRUE(std::isnan(FloatFromBf16(Bf16FromFloat(std::bit_cast<float>(0x7f800001u)))));
+}
+
+}  // namespace
+}  // namespace foretoken::kernels
