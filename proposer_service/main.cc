@@ -72,6 +72,8 @@ absl::Status Run() {
 
 int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
+  // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   absl::SetProgramUsageMessage("Serves token trees, guessed from the sequences' own n-grams, to verifiers.");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = foretoken::proposer::Run();

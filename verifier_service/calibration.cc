@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/container/fixed_array.h"
+#include "absl/container/inlined_vector.h"
+
 namespace foretoken::verifier {
 namespace {
 
@@ -20,37 +23,49 @@ size_t Calibration::ChanceCell(float chance) {
   return std::min<size_t>(static_cast<size_t>(chance * kNumChanceCells), kNumChanceCells - 1);
 }
 
-std::vector<float> Calibration::CalibratedChances(const speculation::TokenTree& tree) const {
-  const std::vector<int32_t> depths = speculation::Depths(tree);
-  std::vector<float> chances(tree.num_nodes());
+std::vector<float> Calibration::PathChances(const speculation::TokenTree& tree) const {
+  absl::FixedArray<int32_t, 64> depths(tree.token_ids.size());
+  std::vector<float> path_chances(tree.token_ids.size());
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
+    const int32_t parent = tree.parents[node];
+    const bool is_below_root = parent == speculation::kRootParent;
+    depths[node] = is_below_root ? 1 : depths[parent] + 1;
+    float chance = 0;
     for (uint32_t bits = tree.proposers[node]; bits != 0; bits &= bits - 1) {
       const Cell& cell = cells_[std::countr_zero(bits)][DepthCell(depths[node])][ChanceCell(tree.chances[node])];
-      const float chance = (cell.num_hits + kPriorTrials * tree.chances[node]) / (cell.num_trials + kPriorTrials);
-      chances[node] = std::max(chances[node], chance);
+      chance = std::max(chance,
+                        (cell.num_hits + kPriorTrials * tree.chances[node]) / (cell.num_trials + kPriorTrials));
     }
+    path_chances[node] = is_below_root ? chance : path_chances[parent] * chance;
   }
-  return chances;
+  return path_chances;
 }
 
 int32_t Calibration::Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted) {
-  // Children of the emitted path only: below a wrong node nothing was ever tried.
-  const std::vector<int32_t> path = speculation::MatchedPath(tree, emitted);
-  const std::vector<int32_t> depths = speculation::Depths(tree);
+  // Children of the emitted path only: below a wrong node nothing was ever tried. The path's nodes ascend, and a node
+  // stands behind its parent, so one sweep sees each child when its parent is known to be on the path.
+  int32_t num_guessed = 0;
+  absl::InlinedVector<int32_t, 64> path;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    const int32_t depth = depths[node];
-    const size_t num_above = static_cast<size_t>(depth) - 1;
-    if (num_above >= emitted.size() || num_above > path.size()) continue;
-    if (tree.parents[node] != (num_above == 0 ? speculation::kRootParent : path[num_above - 1])) continue;
+    const int32_t parent = tree.parents[node];
+    const auto place = std::find(path.begin(), path.end(), parent);
+    if (parent != speculation::kRootParent && place == path.end()) continue;
+    const size_t num_above = parent == speculation::kRootParent ? 0 : static_cast<size_t>(place - path.begin()) + 1;
+    if (num_above >= emitted.size()) continue;
     const bool is_hit = tree.token_ids[node] == emitted[num_above];
+    if (is_hit) {
+      path.push_back(node);
+      ++num_guessed;
+    }
     for (uint32_t bits = tree.proposers[node]; bits != 0; bits &= bits - 1) {
-      Cell& cell = cells_[std::countr_zero(bits)][DepthCell(depth)][ChanceCell(tree.chances[node])];
+      Cell& cell = cells_[std::countr_zero(bits)][DepthCell(static_cast<int32_t>(num_above) + 1)]
+                         [ChanceCell(tree.chances[node])];
       if (cell.num_trials >= kMaxTrials) cell = {.num_trials = cell.num_trials / 2, .num_hits = cell.num_hits / 2};
       cell.num_trials += 1;
       cell.num_hits += is_hit ? 1 : 0;
     }
   }
-  return static_cast<int32_t>(path.size());
+  return num_guessed;
 }
 
 }  // namespace foretoken::verifier

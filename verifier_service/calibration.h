@@ -19,8 +19,9 @@ class Calibration {
  public:
   explicit Calibration(size_t num_proposers) : cells_(num_proposers) {}
 
-  // The tree's chances, replaced by what experience says of them. A node of several proposers has its best one's chance.
-  std::vector<float> CalibratedChances(const speculation::TokenTree& tree) const;
+  // How likely each node is reached and emitted: the product of its path's chances, each replaced by what experience says
+  // of it. A node of several proposers has its best one's chance. [N]
+  std::vector<float> PathChances(const speculation::TokenTree& tree) const;
 
   // Scores a tree against the tokens emitted at its position. Returns how many of them it had guessed.
   int32_t Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted);

@@ -138,7 +138,7 @@ class Engine {
   void Begin(const std::shared_ptr<ActiveRequest>& active);
   void End(Ticket ticket);
   void OpenAtProposers(Sequence& sequence);
-  speculation::TokenTree MergedGuess(Sequence& sequence) const;
+  static const speculation::TokenTree* MergedGuess(Sequence& sequence);
   void PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan);
   void ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
@@ -156,7 +156,6 @@ class Engine {
   StepCost step_cost_;
   Calibration calibration_;
   absl::flat_hash_map<SequenceId, Sequence*> sequences_;            // waiting and running
-  absl::flat_hash_map<SequenceId, speculation::TokenTree> offers_;  // this step's merged guesses
   std::vector<SampleOutput> outputs_;                               // to be published
   kernels::ConstTensorView logits_;                                 // of this step
   SequenceId next_sequence_id_ = 1;

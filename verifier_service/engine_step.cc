@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/fixed_array.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "verifier_service/commit.h"
@@ -21,20 +22,16 @@ constexpr double kMaxWaitPart = 0.25;
 // A prompt that is scored has this many rows in a step: each of them is a row of logits.
 constexpr int32_t kMaxScoredRows = 64;
 
-// Guesses beyond what a sample may still emit are of no use: the last token is drawn at the node before it.
-speculation::TokenTree CutDepth(speculation::TokenTree tree, int32_t max_depth) {
-  if (tree.num_nodes() <= max_depth) return tree;
-  const std::vector<int32_t> depths = speculation::Depths(tree);
-  std::vector<int32_t> kept;
-  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    if (depths[node] <= max_depth) kept.push_back(node);
-  }
-  return speculation::Keep(tree, kept);
-}
-
+// How deep the deepest node stands below the root.
 int32_t Depth(const speculation::TokenTree& tree) {
-  const std::vector<int32_t> depths = speculation::Depths(tree);
-  return depths.empty() ? 0 : *std::max_element(depths.begin(), depths.end());
+  absl::FixedArray<int32_t, 64> depths(tree.token_ids.size());
+  int32_t deepest = 0;
+  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
+    const int32_t parent = tree.parents[node];
+    depths[node] = parent == speculation::kRootParent ? 1 : depths[parent] + 1;
+    deepest = std::max(deepest, depths[node]);
+  }
+  return deepest;
 }
 
 bool HasNews(const SampleOutput& output) {
@@ -110,23 +107,30 @@ void Engine::Gather() {
   if (waits_for_proposals_) wait_cost_ms_ += kNewest * (wait_ms - wait_cost_ms_);
 }
 
-speculation::TokenTree Engine::MergedGuess(Sequence& sequence) const {
-  const int32_t max_depth = sequence.request().stop.max_tokens - sequence.num_generated() - 1;
-  std::vector<speculation::TokenTree> trees;
+const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
+  std::vector<speculation::TokenTree*> trees;
   for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
     if (!guess.has_value()) continue;
     if (guess->position < static_cast<uint64_t>(sequence.size())) {
       guess = speculation::ReRoot(*guess, std::span<const int32_t>(sequence.token_ids).subspan(guess->position));
     }
-    if (guess->num_nodes() == 0) {
-      guess.reset();
-    } else {
-      trees.push_back(*guess);
-    }
+    if (guess->num_nodes() > 0) trees.push_back(&*guess);
   }
-  if (trees.empty()) return {};
-  // A valid tree is a trie already.
-  return CutDepth(trees.size() == 1 ? std::move(trees.front()) : speculation::Merge(trees), max_depth);
+  if (trees.empty()) return nullptr;
+  const speculation::TokenTree* merged = trees.front();  // a valid tree is a trie already
+  if (trees.size() > 1) {
+    std::vector<speculation::TokenTree> copies;
+    for (const speculation::TokenTree* tree : trees) copies.push_back(*tree);
+    sequence.merged_guess = speculation::Merge(copies);
+    merged = &sequence.merged_guess;
+  }
+  // Guesses beyond what a sample may still emit are of no use: its last token is drawn at the node before it.
+  const int32_t max_depth = sequence.request().stop.max_tokens - sequence.num_generated() - 1;
+  if (merged->num_nodes() > max_depth && Depth(*merged) > max_depth) {
+    sequence.merged_guess = speculation::CutDepth(*merged, max_depth);
+    merged = &sequence.merged_guess;
+  }
+  return merged->num_nodes() > 0 ? merged : nullptr;
 }
 
 std::vector<PlannedSequence> Engine::Plan() {
@@ -154,25 +158,20 @@ std::vector<PlannedSequence> Engine::Plan() {
 }
 
 void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan) {
-  offers_.clear();
   std::vector<TreeOffer> offers;
-  std::vector<speculation::TokenTree> calibrated;
-  calibrated.reserve(plan->size());
-  std::vector<size_t> planned_idx;
+  std::vector<PlannedSequence*> offering;
+  offers.reserve(plan->size());
+  offering.reserve(plan->size());
   int32_t num_emitting = 0;
-  for (size_t i = 0; i < plan->size(); ++i) {
-    Sequence& sequence = *(*plan)[i].sequence;
-    if ((*plan)[i].draws()) ++num_emitting;
+  for (PlannedSequence& planned : *plan) {
+    Sequence& sequence = *planned.sequence;
+    if (planned.draws()) ++num_emitting;
     if (!sequence.decodes() || !sequence.is_open) continue;
-    const speculation::TokenTree& merged = offers_[sequence.id] = MergedGuess(sequence);
-    if (merged.num_nodes() == 0) continue;
-    calibrated.push_back(merged);
-    calibrated.back().chances = calibration_.CalibratedChances(merged);
-    planned_idx.push_back(i);
-  }
-  for (size_t i = 0; i < calibrated.size(); ++i) {
-    const int32_t max_nodes = (*plan)[planned_idx[i]].sequence->active->max_tree_nodes;
-    offers.push_back({.tree = &calibrated[i], .max_nodes = max_nodes});
+    planned.guess = MergedGuess(sequence);
+    if (planned.guess == nullptr) continue;
+    offers.push_back({.path_chances = calibration_.PathChances(*planned.guess),
+                      .max_nodes = sequence.active->max_tree_nodes});
+    offering.push_back(&planned);
   }
   const std::vector<std::vector<int32_t>> chosen =
       ChooseNodes(offers,
@@ -182,8 +181,8 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
                    .is_curious = is_curious_},
                   step_cost_);
   for (size_t i = 0; i < chosen.size(); ++i) {
-    PlannedSequence& planned = (*plan)[planned_idx[i]];
-    planned.tree = speculation::Keep(calibrated[i], chosen[i]);
+    PlannedSequence& planned = *offering[i];
+    planned.tree = speculation::Keep(*planned.guess, chosen[i]);
     planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
     const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
     if (num_slots < planned.tree.num_nodes()) planned.tree = speculation::BestNodes(planned.tree, num_slots);
@@ -217,7 +216,7 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch,
   for (const PlannedSequence& planned : plan) {
     if (!planned.draws()) CommitChunk(planned);
   }
-  double num_guessed = 0;
+  int32_t num_roots = 0, num_guessed = 0;  // of sequences that proposers know; and tokens guessed right
   for (size_t i = 0; i < paths.size(); ++i) {
     const PlannedSequence& planned = plan[batch.planned_idx[i]];
     Sequence& sequence = *planned.sequence;
@@ -229,9 +228,8 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch,
     const int32_t num_committed = CommitPath(planned, std::move(paths[i]), &moves);
     const auto committed = std::span<const int32_t>(sequence.token_ids).last(static_cast<size_t>(num_committed));
     own_stats_.num_generated_tokens += num_committed;
-    if (const auto offer = offers_.find(sequence.id); offer != offers_.end()) {
-      num_guessed += calibration_.Observe(offer->second, committed);
-    }
+    if (sequence.is_open) ++num_roots;
+    if (planned.guess != nullptr) num_guessed += calibration_.Observe(*planned.guess, committed);
     if (sequence.is_open && !sequence.is_finished) {
       parts_.proposers->Advance(sequence.id, committed, sequence.active->max_tree_nodes);
     }
@@ -245,8 +243,8 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch,
     scheduler_.Settle(*planned.sequence);
   }
   scheduler_.KeepFree();
-  if (waits_for_proposals_ && !offers_.empty()) {
-    gain_ += kNewest * (num_guessed / static_cast<double>(offers_.size()) - gain_);
+  if (waits_for_proposals_ && num_roots > 0) {
+    gain_ += kNewest * (static_cast<double>(num_guessed) / num_roots - gain_);
   }
 }
 

@@ -169,6 +169,8 @@ absl::Status Run() {
 
 int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
+  // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   absl::SetProgramUsageMessage("Serves a model's text over gRPC, decoded speculatively from proposers' token trees.");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = foretoken::verifier::Run();

@@ -17,16 +17,16 @@ struct Candidate {
 // its index never above, so it comes first.
 std::vector<Candidate> SortedCandidates(std::span<const TreeOffer> offers) {
   size_t num_nodes = 0;
-  for (const TreeOffer& offer : offers) num_nodes += offer.tree->token_ids.size();
+  for (const TreeOffer& offer : offers) num_nodes += offer.path_chances.size();
   std::vector<Candidate> nodes;
   std::vector<uint64_t> keys;  // the bits of a positive number order as it does, and integers are sorted fast
   nodes.reserve(num_nodes);
   keys.reserve(num_nodes);
   for (size_t i = 0; i < offers.size(); ++i) {
-    const std::vector<float> path_chances = speculation::PathChances(*offers[i].tree);
-    for (int32_t node = 0; node < offers[i].tree->num_nodes(); ++node) {
-      keys.push_back(uint64_t{~std::bit_cast<uint32_t>(path_chances[node])} << 32 | nodes.size());
-      nodes.push_back({path_chances[node], static_cast<int32_t>(i), node});
+    int32_t node_idx = 0;
+    for (const float path_chance : offers[i].path_chances) {
+      keys.push_back(uint64_t{~std::bit_cast<uint32_t>(path_chance)} << 32 | nodes.size());
+      nodes.push_back({path_chance, static_cast<int32_t>(i), node_idx++});
     }
   }
   std::sort(keys.begin(), keys.end());
@@ -67,7 +67,7 @@ std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers,
   }
 
   std::vector<std::vector<int32_t>> chosen(offers.size());
-  for (size_t i = 0; i < offers.size(); ++i) chosen[i].reserve(offers[i].tree->token_ids.size());
+  for (size_t i = 0; i < offers.size(); ++i) chosen[i].reserve(offers[i].path_chances.size());
   for (int32_t i = 0; i < num_chosen; ++i) chosen[candidates[i].offer_idx].push_back(candidates[i].node_idx);
   for (std::vector<int32_t>& nodes : chosen) std::sort(nodes.begin(), nodes.end());
   return chosen;

@@ -10,15 +10,14 @@
 #include <span>
 #include <vector>
 
-#include "common/speculation/token_tree.h"
 #include "verifier_service/step_cost.h"
 
 namespace foretoken::verifier {
 
-// One decoding sequence's tree, with calibrated chances, and how many of its nodes may be taken.
+// One decoding sequence's tree, as far as the choice goes.
 struct TreeOffer {
-  const speculation::TokenTree* tree = nullptr;
-  int32_t max_nodes = 0;
+  std::vector<float> path_chances;  // [N] calibrated; a node's is at most its parent's, which stands before it
+  int32_t max_nodes = 0;            // how many may be taken
 };
 
 struct RowBudget {

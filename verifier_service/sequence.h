@@ -78,6 +78,7 @@ struct Sequence {
   // Speculation
   bool is_open = false;                                        // the proposers know of it
   std::vector<std::optional<speculation::TokenTree>> guesses;  // the newest tree of each proposer
+  speculation::TokenTree merged_guess;                         // of this step, where it is not simply one of them
 
   // What its client is told
   uint32_t num_text_bytes = 0;  // published

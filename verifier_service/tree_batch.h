@@ -18,7 +18,8 @@ namespace foretoken::verifier {
 struct PlannedSequence {
   Sequence* sequence = nullptr;
   int32_t num_chain = 0;
-  speculation::TokenTree tree;  // the nodes to verify
+  const speculation::TokenTree* guess = nullptr;  // all that was guessed; null: nothing
+  speculation::TokenTree tree;                    // of it, the nodes to verify
   Scheduler::TreeSlots tree_slots;
 
   bool draws() const { return sequence->num_computed + num_chain == sequence->size(); }

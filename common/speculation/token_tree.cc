@@ -157,13 +157,15 @@ std::vector<float> PathChances(const TokenTree& tree) {
   return path_chances;
 }
 
-std::vector<int32_t> Depths(const TokenTree& tree) {
+TokenTree CutDepth(const TokenTree& tree, int32_t max_depth) {
   std::vector<int32_t> depths(tree.num_nodes());
+  std::vector<int32_t> kept;
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
     const int32_t parent = tree.parents[i];
     depths[i] = parent == kRootParent ? 1 : depths[parent] + 1;
+    if (depths[i] <= max_depth) kept.push_back(i);
   }
-  return depths;
+  return Keep(tree, kept);
 }
 
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {

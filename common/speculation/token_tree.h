@@ -49,8 +49,8 @@ TokenTree Merge(std::span<const TokenTree> trees);
 // The chance that each node is reached and emitted: the product along its path. [N]
 std::vector<float> PathChances(const TokenTree& tree);
 
-// How many tokens below the root each node stands: 1 for the root's children. [N]
-std::vector<int32_t> Depths(const TokenTree& tree);
+// The nodes at most `max_depth` tokens below the root; its children stand at depth 1.
+TokenTree CutDepth(const TokenTree& tree, int32_t max_depth);
 
 // The sub-tree of the given nodes: ascending, and with every node its parent.
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx);

@@ -9,6 +9,7 @@
 namespace foretoken::verifier {
 namespace {
 
+using speculation::PathChances;
 using speculation::TokenTree;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -34,7 +35,7 @@ StepCost Learned(const std::function<float(int32_t)>& cost_ms, int32_t max_rows 
 TEST(Planner, TakesEveryLikelyNodeWhereRowsAreFree) {
   const StepCost cost = Learned([](int32_t) { return 10.0f; });
   const TokenTree tree = Chain({0.9f, 0.8f, 0.1f});
-  const TreeOffer offer = {.tree = &tree, .max_nodes = 8};
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
   EXPECT_THAT(ChooseNodes({&offer, 1}, {.num_fixed_rows = 1, .max_rows = 64, .num_emitting = 1}, cost),
               ElementsAre(ElementsAre(0, 1, 2)));
 }
@@ -42,7 +43,7 @@ TEST(Planner, TakesEveryLikelyNodeWhereRowsAreFree) {
 TEST(Planner, TakesNothingWhereARowCostsMoreThanItsChance) {
   const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
   const TokenTree tree = Chain({0.9f, 0.8f});
-  const TreeOffer offer = {.tree = &tree, .max_nodes = 8};
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
   EXPECT_THAT(ChooseNodes({&offer, 1}, {.num_fixed_rows = 1, .max_rows = 64, .num_emitting = 1}, cost),
               ElementsAre(IsEmpty()));
 }
@@ -51,11 +52,11 @@ TEST(Planner, JumpsOverACostStepWhenWhatLiesBehindItPays) {
   // A second row doubles the cost; from there to 16 rows are free: one node never pays, fifteen good ones do.
   const StepCost cost = Learned([](int32_t rows) { return rows == 1 ? 10.0f : 20.0f; });
   const TokenTree tree = Chain(std::vector<float>(15, 0.95f));
-  const TreeOffer offer = {.tree = &tree, .max_nodes = 15};
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 15};
   const RowBudget budget = {.num_fixed_rows = 1, .max_rows = 64, .num_emitting = 1};
   EXPECT_EQ(ChooseNodes({&offer, 1}, budget, cost)[0].size(), 15);
   const TokenTree short_tree = Chain({0.95f});
-  const TreeOffer short_offer = {.tree = &short_tree, .max_nodes = 15};
+  const TreeOffer short_offer = {.path_chances = PathChances(short_tree), .max_nodes = 15};
   EXPECT_THAT(ChooseNodes({&short_offer, 1}, budget, cost), ElementsAre(IsEmpty()));
 }
 
@@ -63,7 +64,7 @@ TEST(Planner, SequencesCompeteAndLimitsHold) {
   const StepCost cost = Learned([](int32_t) { return 10.0f; });
   const TokenTree good = Chain({0.9f, 0.9f, 0.9f});
   const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
-  const TreeOffer offers[] = {{.tree = &poor, .max_nodes = 8}, {.tree = &good, .max_nodes = 2}};
+  const TreeOffer offers[] = {{.path_chances = PathChances(poor), .max_nodes = 8}, {.path_chances = PathChances(good), .max_nodes = 2}};
   EXPECT_THAT(ChooseNodes(offers, {.num_fixed_rows = 2, .max_rows = 5, .num_emitting = 2}, cost),
               ElementsAre(ElementsAre(0), ElementsAre(0, 1)));
 }
@@ -101,18 +102,18 @@ TEST(StepCost, GuessesAGentleSlopeBeforeItKnows) {
 TEST(Calibration, LearnsWhatStatedChancesAreWorth) {
   Calibration calibration(1);
   const TokenTree tree = Chain({0.9f, 0.9f});
-  EXPECT_FLOAT_EQ(calibration.CalibratedChances(tree)[0], 0.9f);
+  EXPECT_FLOAT_EQ(calibration.PathChances(tree)[0], 0.9f);
   for (int i = 0; i < 200; ++i) calibration.Observe(tree, std::vector<int32_t>{i % 4 == 0 ? 0 : 7, 9});
-  EXPECT_NEAR(calibration.CalibratedChances(tree)[0], 0.25f, 0.05f);
-  EXPECT_LT(calibration.CalibratedChances(tree)[1], 0.2f) << "right once in four, and then always wrong";
+  EXPECT_NEAR(calibration.PathChances(tree)[0], 0.25f, 0.05f);
+  EXPECT_LT(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.2f) << "right once in four, and then always wrong";
 }
 
 TEST(Calibration, ScoresOnlyChildrenOfWhatWasEmitted) {
   Calibration calibration(1);
   const TokenTree tree = Chain({0.9f, 0.9f, 0.9f});
   for (int i = 0; i < 100; ++i) calibration.Observe(tree, std::vector<int32_t>{5, 1, 2});
-  EXPECT_LT(calibration.CalibratedChances(tree)[0], 0.1f);
-  EXPECT_FLOAT_EQ(calibration.CalibratedChances(tree)[1], 0.9f) << "below a wrong node nothing was tried";
+  EXPECT_LT(calibration.PathChances(tree)[0], 0.1f);
+  EXPECT_FLOAT_EQ(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.9f) << "below a wrong node nothing was tried";
 }
 
 }  // namespace
