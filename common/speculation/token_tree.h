@@ -2,7 +2,7 @@
 // A token tree: candidate continuations of one sequence below its root, the last committed token. Pure data and pure
 // functions; nodes are parallel arrays and a parent stands before its children.
 //
-// Example: after "the cat", the guesses "sat down" and "slept" are
+// After "the cat", the guesses "sat down" and "slept" are
 //   token_ids = {sat, down, slept}, parents = {-1, 0, -1}, chances = {.6, .8, .3}
 //
 // Source: the shape of a tree that one forward pass verifies is SpecInfer's (2305.09781).
@@ -21,17 +21,18 @@ inline constexpr int32_t kRootParent = -1;
 inline constexpr int32_t kMaxTreeNodes = 1024;
 
 struct TokenTree {
-  uint64_t position = 0;              // tokens of the sequence above the tree; the root is the token at position - 1
-  std::vector<int32_t> token_ids;     // [N]
-  std::vector<int32_t> parents;       // [N] node index or kRootParent; parents[i] < i
-  std::vector<float> chances;         // [N] in (0, 1], conditional on the parent being accepted
-  std::vector<uint32_t> proposers;    // [N] bit i: the proposer of index i suggested the node
+  uint64_t position = 0;            // tokens of the sequence above the tree; the root is the token at position - 1
+  std::vector<int32_t> token_ids;   // [N]
+  std::vector<int32_t> parents;     // [N] node index or kRootParent; parents[i] < i
+  std::vector<float> chances;       // [N] in (0, 1], conditional on the parent being accepted
+  std::vector<uint32_t> proposers;  // [N] bit i: the proposer of index i suggested the node
 
   int32_t num_nodes() const { return static_cast<int32_t>(token_ids.size()); }
 };
 
-// What a tree from outside must satisfy before anything reads it. INVALID_ARGUMENT names the rule, the node, expected and
-// got: array lengths, size, parents, ids in [0, num_tokens), finite chances in (0, 1], siblings with distinct tokens.
+// What a tree from outside must satisfy before anything reads it. INVALID_ARGUMENT names the rule, the node, expected
+// and got: array lengths, size, parents, ids in [0, num_tokens), finite chances in (0, 1], siblings with distinct
+// tokens.
 absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nodes);
 
 // The tree below the path `committed`, the tokens committed since tree.position: its position grows by their number.
@@ -41,8 +42,8 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed);
 // The nodes that carry `tokens` from the root on, as far as the tree goes along.
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens);
 
-// One trie of all trees; they stand at the same position. A node that several suggest keeps the largest chance and all of
-// their proposer bits. Children keep the order of first appearance.
+// One trie of all trees; they stand at the same position. A node that several suggest keeps the largest chance and all
+// of their proposer bits. Children keep the order of first appearance.
 TokenTree Merge(std::span<const TokenTree> trees);
 
 // The chance that each node is reached and emitted: the product along its path. [N]
@@ -54,7 +55,8 @@ std::vector<int32_t> Depths(const TokenTree& tree);
 // The sub-tree of the given nodes: ascending, and with every node its parent.
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx);
 
-// The `max_nodes` nodes of the largest path chances, ties to the lower index; parents stay before children, order is kept.
+// The `max_nodes` nodes of the largest path chances, ties to the lower index; parents stay before children, order is
+// kept.
 TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes);
 
 }  // namespace foretoken::speculation
