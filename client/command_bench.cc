@@ -17,6 +17,7 @@
 #include "client/prompts.h"
 #include "client/request_flags.h"
 #include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
 
 ABSL_FLAG(int32_t, clients, 1, "How many requests run at a time");
 ABSL_FLAG(int32_t, requests, 0, "How many requests to send, prompts in turn; default: each prompt once");
@@ -111,35 +112,35 @@ absl::Status CheckAllOk(const GenerationStats& stats, const absl::Status& first_
                                            " requests failed; the first with: ", first_error.message())};
 }
 
-absl::Status Bench(const std::vector<std::string>& arguments) {
-  FT_ASSIGN_OR_RETURN(const std::vector<GenerateRequest> requests, RequestsFromFlags(arguments));
-  Cancellation cancellation;
-  const LoadOptions options = {.num_clients = absl::GetFlag(FLAGS_clients), .cancellation = &cancellation};
-  if (options.num_clients < 1 || options.num_clients > 1024) {
-    return absl::InvalidArgumentError(absl::StrCat("--clients: expected 1 to 1024, got ", options.num_clients));
-  }
-  const InterruptWatcher interrupt(cancellation);
-  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
-
-  const bool is_comparison = absl::GetFlag(FLAGS_compare);
-  std::optional<ProgressBar> progress(std::in_place, static_cast<int>(requests.size()) * (is_comparison ? 2 : 1));
-  absl::Status first_error;
-  const auto on_done = [&](const TimedGeneration& timed) {
+// Runs `run(on_done)` behind a progress bar, and keeps the first error of its requests.
+template <typename Run>
+auto WithProgress(size_t num_requests, absl::Status& first_error, Run run) {
+  ProgressBar progress(static_cast<int>(num_requests));
+  return run([&](const TimedGeneration& timed) {
     uint64_t num_tokens = 0;
     for (const Sample& sample : timed.generation.samples) num_tokens += sample.token_ids.size();
-    progress->Advance(num_tokens);
+    progress.Advance(num_tokens);
     first_error.Update(timed.status);
-  };
-  if (!is_comparison) {
-    const LoadResult result = RunLoad(client, requests, options, on_done);
-    const GenerationStats stats = Summarise(result.generations, result.wall);
-    progress.reset();
-    PrintTable(std::vector<Column>{{"", stats}});
-    FT_RETURN_IF_ERROR(WriteJson(ToJson(stats)));
-    return CheckAllOk(stats, first_error);
-  }
-  const Comparison comparison = Compare(client, requests, options, on_done);
-  progress.reset();
+  });
+}
+
+absl::Status MeasureOnce(GenerationClient& client, std::span<const GenerateRequest> requests,
+                         const LoadOptions& options) {
+  absl::Status first_error;
+  const LoadResult result = WithProgress(
+      requests.size(), first_error, [&](const auto& on_done) { return RunLoad(client, requests, options, on_done); });
+  const GenerationStats stats = Summarise(result.generations, result.wall);
+  PrintTable(std::vector<Column>{{"", stats}});
+  FT_RETURN_IF_ERROR(WriteJson(ToJson(stats)));
+  return CheckAllOk(stats, first_error);
+}
+
+absl::Status MeasureBothWays(GenerationClient& client, std::span<const GenerateRequest> requests,
+                             const LoadOptions& options) {
+  absl::Status first_error;
+  const Comparison comparison = WithProgress(2 * requests.size(), first_error, [&](const auto& on_done) {
+    return Compare(client, requests, options, on_done);
+  });
   PrintTable(std::vector<Column>{{"speculation off", comparison.off}, {"speculation on", comparison.on}});
   for (const std::string& difference : comparison.differences) std::cout << difference << "\n";
   std::cout << "speedup " << Number(comparison.speedup) << "x; token ids "
@@ -150,6 +151,19 @@ absl::Status Bench(const std::vector<std::string>& arguments) {
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.on, first_error));
   if (!comparison.AllEqual()) return absl::DataLossError("speculation changed the output");
   return absl::OkStatus();
+}
+
+absl::Status Bench(const std::vector<std::string>& arguments) {
+  FT_ASSIGN_OR_RETURN(const std::vector<GenerateRequest> requests, RequestsFromFlags(arguments));
+  Cancellation cancellation;
+  const LoadOptions options = {.num_clients = absl::GetFlag(FLAGS_clients), .cancellation = &cancellation};
+  if (options.num_clients < 1 || options.num_clients > 1024) {
+    return absl::InvalidArgumentError(absl::StrCat("--clients: expected 1 to 1024, got ", options.num_clients));
+  }
+  const InterruptWatcher interrupt(cancellation);
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  return absl::GetFlag(FLAGS_compare) ? MeasureBothWays(client, requests, options)
+                                      : MeasureOnce(client, requests, options);
 }
 
 }  // namespace

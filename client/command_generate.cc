@@ -14,7 +14,6 @@
 #include "client/connect_flags.h"
 #include "client/generation_stats.h"
 #include "client/interrupt.h"
-#include "client/json_flag.h"
 #include "client/prompts.h"
 #include "client/proto_json.h"
 #include "client/request_flags.h"
@@ -22,6 +21,7 @@
 #include "client/text_attribution.h"
 #include "client/timed_generation.h"
 #include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
 
 ABSL_FLAG(std::string, color, "auto", "auto, always or never colour the text that speculation won");
 

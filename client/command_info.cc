@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "client/commands.h"
 #include "client/connect_flags.h"
-#include "client/json_flag.h"
 #include "client/proto_json.h"
 #include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
 
 namespace foretoken::client {
 namespace {

@@ -6,7 +6,6 @@
 #include "absl/strings/escaping.h"
 #include "client/commands.h"
 #include "client/connect_flags.h"
-#include "client/json_flag.h"
 #include "client/prompts.h"
 #include "client/request_flags.h"
 #include "common/base/status_macros.h"

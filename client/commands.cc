@@ -3,7 +3,10 @@
 
 #include <iostream>
 
+#include "absl/flags/flag.h"
 #include "client/interrupt.h"
+
+ABSL_FLAG(bool, json, false, "Print JSON, for machines");
 
 namespace foretoken::client {
 

@@ -6,7 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/flags/declare.h"
 #include "absl/status/status.h"
+
+// Print for machines: of all commands but bench, which has --json_out.
+ABSL_DECLARE_FLAG(bool, json);
 
 namespace foretoken::client {
 

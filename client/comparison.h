@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "client/generation_stats.h"
 #include "client/load.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::client {
 
@@ -17,8 +17,8 @@ struct Comparison {
   GenerationStats off;
   GenerationStats on;
   int num_compared = 0;  // requests that both ways completed
-  std::vector<std::string> differences =
-      {};  // "request 3, sample 0: token 17 is 42 with speculation off and 43 with it on"
+  // "request 3, sample 0: token 17 is 42 with speculation off and 43 with it on"
+  std::vector<std::string> differences = {};
   // on.tokens_per_s / off.tokens_per_s. Unset: a request failed, or no token came.
   std::optional<double> speedup = std::nullopt;
 

@@ -10,19 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "client/timed_generation.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/status.h"
 
 namespace foretoken::client {
-namespace {
 
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerateResponse;
-
-// gRPC's codes are absl's codes, number by number.
-absl::Status FromGrpc(const grpc::Status& status) {
-  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
-}
-
-}  // namespace
+using rpc::FromGrpc;
 
 absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions& options) {
   grpc::ChannelArguments arguments;

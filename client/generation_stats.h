@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 #include "client/timed_generation.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::client {
 

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "nlohmann/json.hpp"
+
 namespace foretoken::client {
 
 nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {

@@ -5,7 +5,7 @@
 
 #include <google/protobuf/message.h>
 
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::client {
 

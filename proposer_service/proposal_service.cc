@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/base/version.h"
 #include "proposer_service/ngram.h"
 #include "proposer_service/proposal_stream.h"
 
@@ -68,7 +69,7 @@ grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServer
   response->set_max_sessions(static_cast<uint32_t>(config_.limits.max_sessions));
   response->set_max_context_tokens(static_cast<uint64_t>(config_.limits.max_context_tokens));
   response->set_max_tree_nodes(static_cast<uint32_t>(config_.limits.max_tree_nodes));
-  response->set_version(FORETOKEN_VERSION);
+  response->set_version(base::Version());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

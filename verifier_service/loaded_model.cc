@@ -37,11 +37,11 @@ absl::StatusOr<std::vector<int32_t>> EndTokenIds(const model::GenerationConfig& 
 
 kernels::SamplingParams DefaultSampling(const model::GenerationConfig& generation) {
   kernels::SamplingParams sampling;
-  sampling.temperature = static_cast<float>(generation.temperature.value_or(sampling.temperature));
-  sampling.top_k = static_cast<int32_t>(generation.top_k.value_or(sampling.top_k));
-  sampling.top_p = static_cast<float>(generation.top_p.value_or(sampling.top_p));
-  sampling.min_p = static_cast<float>(generation.min_p.value_or(sampling.min_p));
-  sampling.repetition_penalty = static_cast<float>(generation.repetition_penalty.value_or(sampling.repetition_penalty));
+  sampling.temperature = generation.temperature.value_or(sampling.temperature);
+  sampling.top_k = generation.top_k.value_or(sampling.top_k);
+  sampling.top_p = generation.top_p.value_or(sampling.top_p);
+  sampling.min_p = generation.min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = generation.repetition_penalty.value_or(sampling.repetition_penalty);
   return sampling;
 }
 

@@ -16,7 +16,8 @@
 namespace foretoken::base {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK concerns a named pipe, which would otherwise wait for its writer instead of being refused.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   struct stat info;
   const bool is_file = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
@@ -48,6 +49,10 @@ MappedFile::~MappedFile() {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   FT_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  if (file.bytes().size() > kMaxReadBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected at most ", kMaxReadBytes, " bytes, got ", file.bytes().size()));
+  }
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -30,7 +31,10 @@ class MappedFile {
   std::span<const std::byte> bytes_;  // empty for an empty file
 };
 
-// Reads a whole (small) file. Errors as MappedFile::Open.
+// The largest file that ReadFile takes: twice the largest tokenizer.json that models come with.
+inline constexpr size_t kMaxReadBytes = size_t{64} << 20;
+
+// Reads a whole, small file. Errors as MappedFile::Open, and INVALID_ARGUMENT for a file above kMaxReadBytes.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 }  // namespace foretoken::base

@@ -12,9 +12,7 @@ Sha256::Sha256() : context_(EVP_MD_CTX_new()) { FT_CHECK(EVP_DigestInit_ex(conte
 
 Sha256::~Sha256() { EVP_MD_CTX_free(context_); }
 
-void Sha256::Update(absl::string_view bytes) {
-  FT_CHECK(EVP_DigestUpdate(context_, bytes.data(), bytes.size()) == 1);
-}
+void Sha256::Update(absl::string_view bytes) { FT_CHECK(EVP_DigestUpdate(context_, bytes.data(), bytes.size()) == 1); }
 
 void Sha256::UpdateInteger(uint64_t value) {
   char bytes[8];

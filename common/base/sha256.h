@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 
@@ -19,6 +18,8 @@ using Sha256Digest = std::array<uint8_t, 32>;
 class Sha256 {
  public:
   Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
   ~Sha256();
   void Update(absl::string_view bytes);
   // The number as 8 little-endian bytes, so that a digest means the same on every machine.

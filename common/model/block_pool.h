@@ -5,8 +5,9 @@
 // content until somebody needs the room. Prefixes form a trie: a node is one full block's tokens below its parent node.
 // Lookups compare the tokens themselves, so a hit is never a hash collision, and tenants have separate tries.
 //
-// Eviction takes the cached block that was released longest ago; Release of a sequence's blocks goes from the last to the
-// first, so that a prefix outlives its continuations. A child whose parent was evicted cannot be found and ages away.
+// Eviction takes the cached block that was released longest ago; Release of a sequence's blocks goes from the last to
+// the first, so that a prefix outlives its continuations. A child whose parent was evicted cannot be found and ages
+// away.
 //
 // Threads: one. Source of the idea: paged K/V is vLLM's (2309.06180).
 #pragma once

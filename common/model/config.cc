@@ -136,7 +136,9 @@ absl::StatusOr<std::optional<int64_t>> ReadWindow(const JsonFields& fields, Arch
   }
   if (fields.IsNull("sliding_window")) return std::optional<int64_t>();
   FT_ASSIGN_OR_RETURN(const int64_t window, fields.OrDefault<int64_t>("sliding_window", 4096));
-  if (window < 1) return fields.Error("sliding_window", "expects an integer above 0, got ", window);
+  if (window < 1 || window > kMaxPositions) {
+    return fields.Error("sliding_window", "expects an integer from 1 to ", kMaxPositions, ", got ", window);
+  }
   return std::optional<int64_t>(window);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one forward pass computes: a list of segments, each one sequence's new tokens. Flat arrays of integers, no pointers:
-// it can be a message to another rank. kernels/ops.h tells what every array means (BatchView is the same on a device).
+// What one forward pass computes: a list of segments, each one sequence's new tokens. Flat arrays of integers, no
+// pointers: it can be a message to another rank. kernels/ops.h tells what every array means (BatchView is the same on a
+// device).
 //
 //   ForwardBatch batch;
 //   AppendSegment({.block_table = blocks, .first_position = 32, .chain = {7, 8}, .tree_token_ids = ..., }, &batch);
@@ -34,8 +35,9 @@ struct Segment {
   int32_t first_position = 0;            // of the chain
   std::span<const int32_t> chain;        // at least one token
   std::span<const int32_t> tree_token_ids;
-  std::span<const int32_t> tree_parents;  // node index, or -1 below the chain's last token; a parent before its children
-  std::span<const int32_t> tree_slots;    // where the nodes' K/V goes
+  std::span<const int32_t>
+      tree_parents;                     // node index, or -1 below the chain's last token; a parent before its children
+  std::span<const int32_t> tree_slots;  // where the nodes' K/V goes
 };
 
 // Returns the row of the chain's last token; the tree's rows follow it.

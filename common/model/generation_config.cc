@@ -1,38 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/generation_config.h"
 
+#include <cmath>
+#include <limits>
+
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "common/model/json_fields.h"
 
 namespace foretoken::model {
 
+namespace {
+
+struct Range {
+  bool (*contains)(float);
+  const char* expected;
+};
+
+// A number as requests have it: in single precision, where what is tiny is 0 and what is huge is infinite.
+absl::StatusOr<std::optional<float>> ReadNumber(const JsonFields& fields, const char* name, const Range& range) {
+  FT_ASSIGN_OR_RETURN(const std::optional<double> number, fields.Optional<double>(name));
+  if (!number) return std::optional<float>();
+  const auto value = static_cast<float>(*number);
+  if (!std::isfinite(value) || !range.contains(value)) {
+    return fields.Error(name, "expects ", range.expected, ", got ", *number);
+  }
+  return std::optional<float>(value);
+}
+
+}  // namespace
+
 absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view text, absl::string_view source) {
+  constexpr Range kAtLeast0 = {[](float value) { return value >= 0; }, "at least 0, in single precision"};
+  constexpr Range kAbove0 = {[](float value) { return value > 0; }, "above 0, in single precision"};
+  constexpr Range kShareAbove0 = {[](float value) { return value > 0 && value <= 1; }, "above 0 and at most 1"};
+  constexpr Range kShare = {[](float value) { return value >= 0 && value <= 1; }, "from 0 to 1"};
+  constexpr int64_t kMaxTopK = std::numeric_limits<int32_t>::max();
+
   FT_ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::Parse(text, source));
   GenerationConfig config;
   FT_ASSIGN_OR_RETURN(config.eos_token_ids, fields.OrDefault("eos_token_id", std::vector<int64_t>()));
   for (const int64_t id : config.eos_token_ids) {
     if (id < 0) return fields.Error("eos_token_id", "expects ids of at least 0, got ", id);
   }
-  FT_ASSIGN_OR_RETURN(config.temperature, fields.Optional<double>("temperature"));
-  if (config.temperature && *config.temperature < 0)
-    return fields.Error("temperature", "expects at least 0, got ", *config.temperature);
+  FT_ASSIGN_OR_RETURN(config.temperature, ReadNumber(fields, "temperature", kAtLeast0));
   FT_ASSIGN_OR_RETURN(const bool do_sample, fields.OrDefault<bool>("do_sample", true));
   if (!do_sample) config.temperature = 0;
-  FT_ASSIGN_OR_RETURN(config.top_k, fields.Optional<int64_t>("top_k"));
-  if (config.top_k && *config.top_k < 0) return fields.Error("top_k", "expects at least 0, got ", *config.top_k);
-  FT_ASSIGN_OR_RETURN(config.top_p, fields.Optional<double>("top_p"));
-  if (config.top_p && (*config.top_p <= 0 || *config.top_p > 1)) {
-    return fields.Error("top_p", "expects above 0 and at most 1, got ", *config.top_p);
+  FT_ASSIGN_OR_RETURN(const std::optional<int64_t> top_k, fields.Optional<int64_t>("top_k"));
+  if (top_k && (*top_k < 0 || *top_k > kMaxTopK)) {
+    return fields.Error("top_k", "expects from 0 to ", kMaxTopK, ", got ", *top_k);
   }
-  FT_ASSIGN_OR_RETURN(config.min_p, fields.Optional<double>("min_p"));
-  if (config.min_p && (*config.min_p < 0 || *config.min_p > 1)) {
-    return fields.Error("min_p", "expects from 0 to 1, got ", *config.min_p);
-  }
-  FT_ASSIGN_OR_RETURN(config.repetition_penalty, fields.Optional<double>("repetition_penalty"));
-  if (config.repetition_penalty && *config.repetition_penalty <= 0) {
-    return fields.Error("repetition_penalty", "expects above 0, got ", *config.repetition_penalty);
-  }
+  if (top_k) config.top_k = static_cast<int32_t>(*top_k);
+  FT_ASSIGN_OR_RETURN(config.top_p, ReadNumber(fields, "top_p", kShareAbove0));
+  FT_ASSIGN_OR_RETURN(config.min_p, ReadNumber(fields, "min_p", kShare));
+  FT_ASSIGN_OR_RETURN(config.repetition_penalty, ReadNumber(fields, "repetition_penalty", kAbove0));
   return config;
 }
 

@@ -18,12 +18,12 @@
 namespace foretoken::model {
 
 struct GenerationConfig {
-  std::vector<int64_t> eos_token_ids;        // empty: those of config.json hold
-  std::optional<double> temperature;         // 0 where do_sample is false
-  std::optional<int64_t> top_k;              // 0: off
-  std::optional<double> top_p;               // in (0, 1]
-  std::optional<double> min_p;               // in [0, 1]
-  std::optional<double> repetition_penalty;  // above 0
+  std::vector<int64_t> eos_token_ids;       // empty: those of config.json hold
+  std::optional<float> temperature;         // 0 where do_sample is false
+  std::optional<int32_t> top_k;             // 0: off
+  std::optional<float> top_p;               // in (0, 1]
+  std::optional<float> min_p;               // in [0, 1]
+  std::optional<float> repetition_penalty;  // above 0
 };
 
 // `source` names the text in messages.

@@ -15,9 +15,12 @@ using kernels::DType;
 
 float ElementAsFloat(const ConstTensorView& view, int64_t i) {
   switch (view.dtype) {
-    case DType::kBF16: return kernels::FloatFromBf16(view.as<uint16_t>()[i]);
-    case DType::kF16: return kernels::FloatFromF16(view.as<uint16_t>()[i]);
-    default: return view.as<float>()[i];
+    case DType::kBF16:
+      return kernels::FloatFromBf16(view.as<uint16_t>()[i]);
+    case DType::kF16:
+      return kernels::FloatFromF16(view.as<uint16_t>()[i]);
+    default:
+      return view.as<float>()[i];
   }
 }
 

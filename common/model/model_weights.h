@@ -2,8 +2,8 @@
 // A model's weights in a backend's own layout, read once from a checkpoint.
 //
 // q, k and v are one matrix, gate and up another; norms and biases are f32. A tied head is the embedding itself, which
-// Embed reads in its packed form. Pages of the mapped files are given back as they are copied, so the peak is the weights
-// and a little more.
+// Embed reads in its packed form. Pages of the mapped files are given back as they are copied, so the peak is the
+// weights and a little more.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@
 namespace foretoken::model {
 
 struct LayerWeights {
-  tensor::Tensor input_norm;                     // [E] f32
-  std::unique_ptr<kernels::Weight> qkv;          // [(H + 2 K) D, E]
-  tensor::Tensor qkv_bias;                       // [(H + 2 K) D] f32, or empty
-  tensor::Tensor q_norm;                         // [D] f32, or empty
-  tensor::Tensor k_norm;                         // [D] f32, or empty
-  std::unique_ptr<kernels::Weight> o;            // [E, H D]
-  tensor::Tensor o_bias;                         // [E] f32, or empty
-  tensor::Tensor post_attention_norm;            // [E] f32
-  std::unique_ptr<kernels::Weight> gate_up;      // [2 F, E]
-  std::unique_ptr<kernels::Weight> down;         // [E, F]
+  tensor::Tensor input_norm;                 // [E] f32
+  std::unique_ptr<kernels::Weight> qkv;      // [(H + 2 K) D, E]
+  tensor::Tensor qkv_bias;                   // [(H + 2 K) D] f32, or empty
+  tensor::Tensor q_norm;                     // [D] f32, or empty
+  tensor::Tensor k_norm;                     // [D] f32, or empty
+  std::unique_ptr<kernels::Weight> o;        // [E, H D]
+  tensor::Tensor o_bias;                     // [E] f32, or empty
+  tensor::Tensor post_attention_norm;        // [E] f32
+  std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
+  std::unique_ptr<kernels::Weight> down;     // [E, F]
 };
 
 struct ModelWeights {

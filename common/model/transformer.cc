@@ -31,11 +31,12 @@ KvCache MakeKvCache(const ModelConfig& config, int32_t num_blocks, kernels::Back
 Transformer::Transformer(const ModelConfig& config, ModelWeights weights, kernels::Backend& backend,
                          const TransformerOptions& options)
     : config_(config), weights_(std::move(weights)), backend_(backend), options_(options) {
-  const RopeTables tables =
-      MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim), options.max_positions);
+  const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim), options.max_positions);
   rope_cos_ = Tensor::FromHost(backend, tables.cos);
   rope_sin_ = Tensor::FromHost(backend, tables.sin);
-  const auto matrix = [&](DType dtype, int64_t rows, int64_t cols) { return Tensor(backend, dtype, Shape(rows, cols)); };
+  const auto matrix = [&](DType dtype, int64_t rows, int64_t cols) {
+    return Tensor(backend, dtype, Shape(rows, cols));
+  };
   const int64_t rows = options.max_rows;
   const int64_t q_size = config.num_heads * config.head_dim;
   hidden_ = matrix(DType::kF32, rows, config.hidden_size);
@@ -108,8 +109,9 @@ kernels::BatchView Transformer::Upload(const ForwardBatch& batch) {
   FT_CHECK(static_cast<int32_t>(batch.logit_rows.size()) <= options_.max_logit_rows);
   FT_CHECK(*std::max_element(batch.positions.begin(), batch.positions.end()) < options_.max_positions);
   const std::array<const std::vector<int32_t>*, 10> arrays = {
-      &batch.token_ids,      &batch.positions,      &batch.slots,              &batch.chain_lens,   &batch.ancestor_begins,
-      &batch.ancestor_slots, &batch.segment_begins, &batch.block_table_begins, &batch.block_tables, &batch.logit_rows};
+      &batch.token_ids,       &batch.positions,      &batch.slots,          &batch.chain_lens,
+      &batch.ancestor_begins, &batch.ancestor_slots, &batch.segment_begins, &batch.block_table_begins,
+      &batch.block_tables,    &batch.logit_rows};
   staging_.clear();
   std::array<size_t, arrays.size()> offsets;
   for (size_t i = 0; i < arrays.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder-only transformer of Llama, Mistral, Qwen2 and Qwen3, written once over the backend seam. Token trees, prompt
-// chunks and plain decoding are the same code: a ForwardBatch.
+// The decoder-only transformer of Llama, Mistral, Qwen2 and Qwen3, written once over the backend seam. Token trees,
+// prompt chunks and plain decoding are the same code: a ForwardBatch.
 //
 //   Transformer transformer(config, std::move(weights), backend, {.max_rows = 512, .max_positions = 4096});
 //   KvCache kv = MakeKvCache(config, num_blocks, backend);
@@ -41,8 +41,8 @@ class Transformer {
   Transformer(const ModelConfig& config, ModelWeights weights, kernels::Backend& backend,
               const TransformerOptions& options);
 
-  // One pass: stores the rows' K/V in their slots, returns the logits of batch.logit_rows, [n, V] f32. They are valid until
-  // the next pass.
+  // One pass: stores the rows' K/V in their slots, returns the logits of batch.logit_rows, [n, V] f32. They are valid
+  // until the next pass.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv);
 
   const ModelConfig& config() const { return config_; }
@@ -74,8 +74,8 @@ class Transformer {
   // The batch on the device: its arrays end to end in one allocation, grown when needed.
   std::vector<int32_t> staging_;
   kernels::Buffer batch_buffer_;
-  size_t batch_capacity_ = 0;                // integers
-  const int32_t* logit_rows_ = nullptr;      // device
+  size_t batch_capacity_ = 0;            // integers
+  const int32_t* logit_rows_ = nullptr;  // device
 };
 
 }  // namespace foretoken::model

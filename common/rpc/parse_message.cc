@@ -46,12 +46,14 @@ std::optional<std::string> FindInvalidUtf8(absl::string_view bytes, const Descri
     const absl::string_view value = bytes.substr(in.CurrentPosition(), length);
     if (!in.Skip(static_cast<int>(length))) return std::nullopt;
 
-    std::string name = field->name();
-    if (field->is_repeated()) absl::StrAppend(&name, "[", num_seen[field]++, "]");
-    if (field->type() == FieldDescriptor::TYPE_STRING && !IsUtf8(value)) return name;
+    const int element_idx = field->is_repeated() ? num_seen[field]++ : 0;
+    const auto name = [&] {
+      return field->is_repeated() ? absl::StrCat(field->name(), "[", element_idx, "]") : field->name();
+    };
+    if (field->type() == FieldDescriptor::TYPE_STRING && !IsUtf8(value)) return name();
     if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
       const std::optional<std::string> inner = FindInvalidUtf8(value, *field->message_type(), depth + 1);
-      if (inner) return absl::StrCat(name, ".", *inner);
+      if (inner) return absl::StrCat(name(), ".", *inner);
     }
   }
   return std::nullopt;

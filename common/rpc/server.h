@@ -2,11 +2,11 @@
 // How a Foretoken service is served: one bootstrap with health checking, reflection, keepalive, limits and a graceful
 // end.
 //
-//   int main() {
-//     BlockTerminationSignals();  // before any thread exists
-//     FT_ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start({.listen_address = "0.0.0.0:50052"},
-//     {&service})); server->SetServing(true); server->ServeUntilSignal([&] { service.StopAdmitting(); });
-//   }
+//   BlockTerminationSignals();  // before any thread exists
+//   const ServerOptions options = {.listen_address = "0.0.0.0:50052"};
+//   FT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, {&service}));
+//   server->SetServing(true);
+//   server->ServeUntilSignal([&] { service.StopAdmitting(); });
 //
 // Draining: SIGTERM or SIGINT -> health NOT_SERVING -> stop_admitting -> calls in flight get drain_grace to end, then
 // are cancelled -> return. A second signal ends the process at once.

@@ -2,9 +2,8 @@
 // Token trees between the wire and our own struct. Nothing of a peer's tree is believed: it is checked before it
 // becomes a speculation::TokenTree, and the checks cost no more than reading it.
 //
-// Example:
-//   FT_ASSIGN_OR_RETURN(TokenTree tree, FromProto(message, {.num_tokens = vocabulary_size, .max_nodes = 64, .proposers
-//   = 1}));
+//   const WireTreeLimits limits = {.num_tokens = vocabulary_size, .max_nodes = 64, .proposers = 1};
+//   FT_ASSIGN_OR_RETURN(const TokenTree tree, FromProto(message, limits));
 //
 // The distributions of a SAMPLED tree are not read: they mean something to rejection sampling only, and under the keyed
 // draw any tree whatever is lossless.

@@ -2,7 +2,7 @@
 // A token tree: candidate continuations of one sequence below its root, the last committed token. Pure data and pure
 // functions; nodes are parallel arrays and a parent stands before its children.
 //
-// Example: after "the cat", the guesses "sat down" and "slept" are
+// After "the cat", the guesses "sat down" and "slept" are
 //   token_ids = {sat, down, slept}, parents = {-1, 0, -1}, chances = {.6, .8, .3}
 //
 // Source: the shape of a tree that one forward pass verifies is SpecInfer's (2305.09781).

@@ -6,7 +6,7 @@
 // searched, itself normalised, in the normalised text between the others.
 // Source: AddedVocabulary of Hugging Face tokenizers, as of version 0.23. One of its habits is worth knowing: a special
 // token that is not to be parsed still hides other tokens that start within it.
-// Time: O(text x longest token).
+// Time: O(text x longest token); the tokenizer refuses long ones.
 // Threads: immutable.
 #pragma once
 

@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/tokenizer/byte_level.h"
 #include "common/tokenizer/utf8.h"
+#include "nlohmann/json.hpp"
 
 namespace foretoken::tokenizer {
 namespace {

@@ -118,14 +118,16 @@ void Decoder::Flush(DecodeState& state, std::string& out) const {
 }
 
 void Decoder::Strip(DecodeState& state, std::string& out, size_t from) const {
-  while (state.num_strippable > 0 && out.size() > from) {
-    if (out.compare(from, stripped_.size(), stripped_) != 0) {
+  size_t end = from;
+  while (state.num_strippable > 0 && end < out.size()) {
+    if (out.compare(end, stripped_.size(), stripped_) != 0) {
       state.num_strippable = 0;
-      return;
+      break;
     }
-    out.erase(from, stripped_.size());
+    end += stripped_.size();
     --state.num_strippable;
   }
+  out.erase(from, end - from);
 }
 
 }  // namespace foretoken::tokenizer

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::tokenizer {
 
@@ -27,7 +27,6 @@ class JsonValue {
   JsonValue(const nlohmann::json& json, const std::string& file) : json_(&json), file_(&file) {}
 
   const nlohmann::json& json() const { return *json_; }
-  bool is_null() const { return json_->is_null(); }
   // "FILE: FIELD: what"
   absl::Status Error(absl::string_view what) const;
   // "FILE: FIELD: expected EXPECTED, got ..." with the value, shortened.

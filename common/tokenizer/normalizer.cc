@@ -64,6 +64,15 @@ std::string ApplyStep(const Prepend& step, absl::string_view text) {
 }
 std::string ApplyStep(const ReplaceAll& step, absl::string_view text) { return Apply(step, text); }
 
+// What a step puts into a text. A long one could make gigabytes of a request; real ones are a character.
+absl::StatusOr<std::string> InsertedText(const JsonValue& step, const char* name) {
+  constexpr size_t kMaxBytes = 16;
+  FT_ASSIGN_OR_RETURN(const JsonValue member, step.Member(name));
+  FT_ASSIGN_OR_RETURN(std::string text, member.String());
+  if (text.size() > kMaxBytes) return member.Expected(absl::StrCat("at most ", kMaxBytes, " bytes"));
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<ReplaceAll> ReplaceFromJson(const JsonValue& step) {
@@ -73,7 +82,7 @@ absl::StatusOr<ReplaceAll> ReplaceFromJson(const JsonValue& step) {
   ReplaceAll replace;
   FT_ASSIGN_OR_RETURN(replace.pattern, text->String());
   if (replace.pattern.empty()) return text->Expected("a string that is not empty");
-  FT_ASSIGN_OR_RETURN(replace.content, step.StringMember("content"));
+  FT_ASSIGN_OR_RETURN(replace.content, InsertedText(step, "content"));
   return replace;
 }
 
@@ -89,7 +98,7 @@ absl::StatusOr<Normalizer> Normalizer::FromJson(const std::optional<JsonValue>& 
     if (type == "NFC") {
       normalizer.steps_.emplace_back(Nfc{});
     } else if (type == "Prepend") {
-      FT_ASSIGN_OR_RETURN(std::string prefix, step.StringMember("prepend"));
+      FT_ASSIGN_OR_RETURN(std::string prefix, InsertedText(step, "prepend"));
       normalizer.steps_.emplace_back(Prepend{.prefix = std::move(prefix)});
     } else if (type == "Replace") {
       FT_ASSIGN_OR_RETURN(ReplaceAll replace, ReplaceFromJson(step));

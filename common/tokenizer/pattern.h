@@ -3,8 +3,7 @@
 //
 // Hugging Face files are written for Oniguruma (Ruby syntax); PCRE2 runs them here, with JIT where the machine has it,
 // in UTF and UCP mode. The few spellings that mean different things in the two are translated (\s, \w) or refused by
-// name
-// (\h, \b, \W in a class, nested and intersected classes, "{n,m}+"). Unicode tables are PCRE2's.
+// name (\h, \b, \W in a class, nested and intersected classes, "{n,m}+"). Unicode tables are PCRE2's.
 //
 // Time: a match is given a number of steps proportional to the text's length, so that a pattern which backtracks
 // without bound ends in an error instead of minutes. Errors: INVALID_ARGUMENT naming the pattern when it does not

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
 
 namespace foretoken::tokenizer {
 namespace {

@@ -18,6 +18,9 @@
 namespace foretoken::tokenizer {
 namespace {
 
+// Every place of a text may be compared with the whole of an added token. Real ones have at most some 40 bytes.
+constexpr size_t kMaxAddedTokenBytes = 256;
+
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -43,7 +46,10 @@ absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& roo
     FT_ASSIGN_OR_RETURN(token.lstrip, element.BoolOr("lstrip", false));
     FT_ASSIGN_OR_RETURN(token.rstrip, element.BoolOr("rstrip", false));
     FT_ASSIGN_OR_RETURN(token.single_word, element.BoolOr("single_word", false));
-    if (token.content.empty()) return element.Error("expected content, got none");
+    if (token.content.empty() || token.content.size() > kMaxAddedTokenBytes) {
+      return element.Error(
+          absl::StrCat("content: expected 1 to ", kMaxAddedTokenBytes, " bytes, got ", token.content.size()));
+    }
     const auto it = ids.find(token.content);
     if (it != ids.end() && it->second != token.id) return id.Expected(absl::StrCat(it->second, " as in model.vocab"));
     const auto [other, is_new] = seen.try_emplace(token.content, token.id);

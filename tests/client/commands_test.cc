@@ -21,6 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/fake_generation_service.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::client {
 namespace {
@@ -128,8 +129,8 @@ TEST(ForetokenGenerate, NamesTheFlagThatItCannotRead) {
 
 TEST(ForetokenGenerate, ReadsThePromptFromStandardInputOrAFile) {
   FakeGenerationService service;
-  const std::string path = absl::StrCat(::testing::TempDir(), "/foretoken_prompt.txt");
-  std::ofstream(path) << "from file";
+  const testing::TempDir dir;
+  const std::string path = dir.Write("prompt.txt", "from file");
   const std::string flags = "--max_tokens=3 2>&1 ";
   EXPECT_THAT(RunAgainst(service, "generate", flags + "<" + path).out, StartsWith("fro\n"));
   EXPECT_THAT(RunAgainst(service, "generate", flags + "--prompt_file=" + path).out, StartsWith("fro\n"));
@@ -209,7 +210,8 @@ TEST(ForetokenInfo, PrintsATableOrJson) {
 
 TEST(ForetokenBench, PrintsATableAndWritesJson) {
   FakeGenerationService service;
-  const std::string path = absl::StrCat(::testing::TempDir(), "/foretoken_bench.json");
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/bench.json";
   const Outcome outcome =
       RunAgainst(service, "bench",
                  absl::StrCat("--clients=4 --requests=40 --max_tokens=6 --prompt_file=",

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nlohmann/json.hpp"
+
 namespace foretoken::client {
 namespace {
 

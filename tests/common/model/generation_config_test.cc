@@ -23,10 +23,10 @@ TEST(GenerationConfig, ReadsRecommendations) {
   const auto config = LoadGenerationConfig(SourcePath("tests/cases/models/qwen2"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->eos_token_ids, Ids{2});
-  EXPECT_EQ(config->temperature, 0.7);
+  EXPECT_EQ(config->temperature, 0.7f);
   EXPECT_EQ(config->top_k, 20);
-  EXPECT_EQ(config->top_p, 0.8);
-  EXPECT_EQ(config->repetition_penalty, 1.05);
+  EXPECT_EQ(config->top_p, 0.8f);
+  EXPECT_EQ(config->repetition_penalty, 1.05f);
   EXPECT_EQ(config->min_p, std::nullopt);
 }
 
@@ -46,8 +46,8 @@ TEST(GenerationConfig, RecommendsNothingWhereTheFileIsAbsent) {
 
 TEST(GenerationConfig, DoSampleFalseIsGreedy) {
   EXPECT_EQ(Parse(R"({"do_sample":false,"temperature":0.6})")->temperature, 0);
-  EXPECT_EQ(Parse(R"({"do_sample":true,"temperature":0.6})")->temperature, 0.6);
-  EXPECT_EQ(Parse(R"({"temperature":0.6})")->temperature, 0.6);
+  EXPECT_EQ(Parse(R"({"do_sample":true,"temperature":0.6})")->temperature, 0.6f);
+  EXPECT_EQ(Parse(R"({"temperature":0.6})")->temperature, 0.6f);
 }
 
 struct BadConfig {
@@ -59,14 +59,18 @@ struct BadConfig {
 const BadConfig kBadConfigs[] = {
     {"NoJson", "{", "g.json: not valid JSON"},
     {"NegativeEos", R"({"eos_token_id":-1})", "g.json: eos_token_id expects ids of at least 0, got -1"},
-    {"NegativeTemperature", R"({"temperature":-0.1})", "temperature expects at least 0, got -0.1"},
+    {"NegativeTemperature", R"({"temperature":-0.1})", "temperature expects at least 0, in single precision, got -0.1"},
     {"TemperatureIsAString", R"({"temperature":"hot"})", R"(temperature expects a finite number, got "hot")"},
     {"DoSampleIsANumber", R"({"do_sample":1})", "do_sample expects true or false, got 1"},
-    {"NegativeTopK", R"({"top_k":-5})", "top_k expects at least 0, got -5"},
+    {"TemperatureIsInfiniteAsAFloat", R"({"temperature":1e300})",
+     "temperature expects at least 0, in single precision"},
+    {"NegativeTopK", R"({"top_k":-5})", "top_k expects from 0 to 2147483647, got -5"},
+    {"HugeTopK", R"({"top_k":4294967297})", "top_k expects from 0 to 2147483647, got 4294967297"},
     {"ZeroTopP", R"({"top_p":0})", "top_p expects above 0 and at most 1, got 0"},
     {"TopPAboveOne", R"({"top_p":1.5})", "top_p expects above 0 and at most 1, got 1.5"},
     {"MinPAboveOne", R"({"min_p":2})", "min_p expects from 0 to 1, got 2"},
-    {"ZeroPenalty", R"({"repetition_penalty":0})", "repetition_penalty expects above 0, got 0"},
+    {"ZeroPenalty", R"({"repetition_penalty":0})", "repetition_penalty expects above 0, in single precision, got 0"},
+    {"PenaltyIsZeroAsAFloat", R"({"repetition_penalty":1e-300})", "repetition_penalty expects above 0"},
 };
 
 class BadGeneration : public ::testing::TestWithParam<BadConfig> {};

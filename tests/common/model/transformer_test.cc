@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transformer that serves: its function against the double-precision reference, and row invariance (E1) bit for bit.
+// The transformer that serves: its function against the double-precision reference, and row invariance (E1) bit for
+// bit.
 #include "common/model/transformer.h"
 
 #include <gtest/gtest.h>
@@ -46,8 +47,8 @@ std::vector<std::vector<float>> LogitsOfChunks(LoadedModel& model, std::span<con
   std::vector<std::vector<float>> rows;
   for (size_t i = 0; rows.size() < tokens.size(); ++i) {
     const auto first = static_cast<int32_t>(rows.size());
-    const int32_t size =
-        std::min<int32_t>(chunk_sizes[std::min(i, chunk_sizes.size() - 1)], static_cast<int32_t>(tokens.size()) - first);
+    const int32_t size = std::min<int32_t>(chunk_sizes[std::min(i, chunk_sizes.size() - 1)],
+                                           static_cast<int32_t>(tokens.size()) - first);
     ForwardBatch batch;
     AppendSegment({.block_table = block_table, .first_position = first, .chain = tokens.subspan(first, size)}, &batch);
     batch.logit_rows = Iota(0, size);
@@ -104,8 +105,8 @@ TEST_P(TinyTransformer, LogitsDoNotDependOnChunksBlocksOrThreads) {
   EXPECT_EQ(LogitsOfChunks(single, tokens, {64}, Iota(0, 16)), expected);
 }
 
-// A random tree below a prefix, with another sequence's rows in the same batch: every node's row must equal that of the same
-// tokens as a plain chain.
+// A random tree below a prefix, with another sequence's rows in the same batch: every node's row must equal that of the
+// same tokens as a plain chain.
 TEST_P(TinyTransformer, ATreeRowEqualsItsPathAsAChain) {
   LoadedModel model = LoadModel(directory_);
   const int64_t vocab_size = model.transformer->config().vocab_size;

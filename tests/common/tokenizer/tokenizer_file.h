@@ -5,15 +5,12 @@
 //   Tokenizer::Load(file.directory())
 #pragma once
 
-#include <stdlib.h>
-
-#include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::tokenizer {
 
@@ -25,23 +22,12 @@ class TokenizerFile {
     content.merge_patch(patch);
     Write("tokenizer.json", content.dump());
   }
-  TokenizerFile(const TokenizerFile&) = delete;
-  TokenizerFile& operator=(const TokenizerFile&) = delete;
-  ~TokenizerFile() { std::filesystem::remove_all(directory_); }
 
-  const std::string& directory() const { return directory_; }
-  void Write(const std::string& name, const std::string& content) const {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
-  }
+  const std::string& directory() const { return directory_.path(); }
+  void Write(const std::string& name, const std::string& content) const { directory_.Write(name, content); }
 
  private:
-  static std::string MakeDirectory() {
-    std::string name = ::testing::TempDir() + "/tokenizer_XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    return name;
-  }
-
-  std::string directory_ = MakeDirectory();
+  testing::TempDir directory_;
 };
 
 }  // namespace foretoken::tokenizer

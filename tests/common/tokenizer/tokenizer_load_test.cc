@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damaged and lying files: each refused with the file, the field, what was expected and what was found.
+#include <fstream>
+#include <iterator>
+#include <random>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "common/tokenizer/tokenizer.h"
@@ -44,6 +48,8 @@ TEST(Load, RefusesWhatIsNotJson) {
   }
   file.Write("tokenizer.json", "[]");
   ExpectRefused(file, {"expected an object, got a list"});
+  file.Write("tokenizer.json", "{\"normalizer\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}");
+  ExpectRefused(file, {"normalizer: expected an object, got a list of 1 elements"});
 }
 
 TEST(Load, RefusesAFileWithoutModelOrDecoder) {
@@ -97,6 +103,15 @@ TEST(Load, RefusesSequencesNestedTooDeeply) {
   json nested = {{"type", "NFC"}};
   for (int i = 0; i < 20; ++i) nested = {{"type", "Sequence"}, {"normalizers", json::array({nested})}};
   ExpectPatchRefused("qwen2", {{"normalizer", nested}}, {"nested"});
+}
+
+TEST(Load, RefusesStepsThatInflateATextWithoutBound) {
+  const std::string long_text(17, 'b');
+  ExpectPatchRefused("llama2",
+                     {{"normalizer", {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", long_text}}}},
+                     {"normalizer.content", "at most 16 bytes", long_text});
+  ExpectPatchRefused("llama2", {{"normalizer", {{"type", "Prepend"}, {"prepend", long_text}}}},
+                     {"normalizer.prepend", "at most 16 bytes", long_text});
 }
 
 TEST(Load, RefusesPatternsThatItCannotRun) {
@@ -157,7 +172,9 @@ TEST(Load, RefusesAddedTokensThatContradictTheVocabulary) {
   ExpectPatchRefused("qwen2", added({{"id", 7}, {"content", "<new>"}}), {"<new>", "id 7 is already that of"});
   ExpectPatchRefused("qwen2", added({{"id", 2000}, {"content", "a"}}), {"added_tokens[0].id", "as in model.vocab"});
   ExpectPatchRefused("qwen2", added({{"id", 2000000000}, {"content", "<new>"}}), {"<new>", "2000000000"});
-  ExpectPatchRefused("qwen2", added({{"id", 2000}, {"content", ""}}), {"added_tokens[0]", "content"});
+  ExpectPatchRefused("qwen2", added({{"id", 2000}, {"content", ""}}), {"added_tokens[0]", "1 to 256 bytes, got 0"});
+  ExpectPatchRefused("qwen2", added({{"id", 2000}, {"content", std::string(1 << 20, 'a')}}),
+                     {"added_tokens[0]", "1 to 256 bytes, got 1048576"});
   ExpectPatchRefused("qwen2", added({{"content", "<new>"}}), {"added_tokens[0]", "\"id\""});
   ExpectPatchRefused("qwen2",
                      {{"added_tokens", {{{"id", 2000}, {"content", "<new>"}}, {{"id", 2001}, {"content", "<new>"}}}}},
@@ -174,6 +191,42 @@ TEST(Load, RefusesTemplatesThatMakeNoSense) {
   ExpectPatchRefused("llama2", single({other, text}), {"post_processor.special_tokens", "<other>"});
   ExpectPatchRefused("llama2", {{"post_processor", {{"special_tokens", {{"<s>", {{"ids", {99999}}}}}}}}},
                      {"ids[0]", "the id of a token, got 99999"});
+}
+
+// The file's text with a vocabulary of its first tokens, so that damage hits everything else.
+std::string TextOfSmall(const std::string& style) {
+  std::ifstream in(testing::SourcePath("tests/cases/tokenizer/" + style + "/tokenizer.json"));
+  json content = json::parse(in);
+  json& model = content["model"];
+  model["merges"] = json::array();
+  for (auto entry = model["vocab"].begin(); entry != model["vocab"].end();) {
+    entry = entry.value() < 40 ? std::next(entry) : model["vocab"].erase(entry);
+  }
+  return content.dump();
+}
+
+TEST(Load, RandomDamageNeverCrashes) {
+  constexpr std::string_view kLikelyBytes = "0123456789-.,:[]{}\"eE \\\0\xff";
+  constexpr int kNumFiles = 1000;
+  std::mt19937 random(20240609);
+  for (const char* style : {"llama3", "llama2", "mistral"}) {
+    SCOPED_TRACE(style);
+    const std::string whole = TextOfSmall(style);
+    const TokenizerFile file(style);
+    int num_accepted = 0;
+    for (int i = 0; i < kNumFiles; ++i) {
+      std::string damaged = whole;
+      damaged[random() % damaged.size()] = kLikelyBytes[random() % kLikelyBytes.size()];
+      file.Write("tokenizer.json", damaged);
+      const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::Load(file.directory());
+      if (!tokenizer.ok()) continue;
+      ++num_accepted;
+      const absl::StatusOr<std::vector<int32_t>> ids = tokenizer->Encode("a <s>\n\xc3\xa9", {.parse_special = true});
+      if (ids.ok()) EXPECT_TRUE(tokenizer->Decode(*ids).ok());
+    }
+    EXPECT_GT(num_accepted, 0);
+    EXPECT_LT(num_accepted, kNumFiles);
+  }
 }
 
 TEST(Load, RefusesAConfigThatContradictsTheTokenizer) {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/mapped_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::base {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TempDir;
+
+void ExpectRefused(const std::string& path, absl::StatusCode code) {
+  const absl::Status status = MappedFile::Open(path).status();
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+}
+
+TEST(MappedFile, ShowsTheFilesBytes) {
+  const TempDir dir;
+  const absl::StatusOr<MappedFile> file = MappedFile::Open(dir.Write("a", "xyz"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->bytes().size(), 3);
+  EXPECT_EQ(file->bytes()[2], std::byte{'z'});
+}
+
+TEST(MappedFile, IsEmptyForAnEmptyFile) {
+  const TempDir dir;
+  const absl::StatusOr<MappedFile> file = MappedFile::Open(dir.Write("a", ""));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(file->bytes().empty());
+}
+
+TEST(MappedFile, MovesItsMapping) {
+  const TempDir dir;
+  MappedFile first = *MappedFile::Open(dir.Write("a", "first"));
+  const std::byte* const data = first.bytes().data();
+  MappedFile second = *MappedFile::Open(dir.Write("b", "second"));
+  second = std::move(first);
+  EXPECT_EQ(second.bytes().data(), data);
+  EXPECT_EQ(second.path(), dir.path() + "/a");
+}
+
+TEST(MappedFile, RefusesWhatIsNoRegularFile) {
+  const TempDir dir;
+  ExpectRefused(dir.path() + "/absent", absl::StatusCode::kNotFound);
+  ExpectRefused(dir.path(), absl::StatusCode::kInvalidArgument);
+  const std::string pipe = dir.path() + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ExpectRefused(pipe, absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ReadFile, ReadsTheWholeFile) {
+  const TempDir dir;
+  EXPECT_EQ(*ReadFile(dir.Write("a", std::string("x\0y", 3))), std::string("x\0y", 3));
+}
+
+TEST(ReadFile, RefusesAFileThatIsTooLarge) {
+  const TempDir dir;
+  const std::string path = dir.Write("a", "");
+  std::filesystem::resize_file(path, kMaxReadBytes + 1);
+  const absl::Status status = ReadFile(path).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("expected at most 67108864 bytes, got 67108865"));
+}
+
+}  // namespace
+}  // namespace foretoken::base
