@@ -90,7 +90,8 @@ absl::StatusOr<ContextPlan> PlanContext(const Config& config, const model::Model
                    " MiB, which hold ", kMinBlocks * kernels::kKvBlockSize, " tokens of this model; got ",
                    config.kv_cache_mb.value_or(kMaxDefaultKvBytes / kMiB));
   }
-  return ContextPlan{.max_context_tokens = static_cast<int32_t>(wanted),
+  // What the cache cannot hold is never served, so no table need reach as far.
+  return ContextPlan{.max_context_tokens = static_cast<int32_t>(std::min(wanted, num_blocks * kernels::kKvBlockSize)),
                      .num_blocks = static_cast<int32_t>(num_blocks)};
 }
 

@@ -40,7 +40,7 @@ absl::Status Validate(const Config& config);
 // The last part of a path: "models/llama/" -> "llama".
 std::string BaseName(const std::string& directory);
 
-// What the model allows: max_context_tokens, and how many K/V blocks that makes.
+// What the model allows: how many K/V blocks there are, and the longest context that they hold.
 struct ContextPlan {
   int32_t max_context_tokens = 0;
   int32_t num_blocks = 0;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/config.h"
+
+#include <gtest/gtest.h>
+
+namespace foretoken::verifier {
+namespace {
+
+// A block of 16 tokens takes 2 x 2 layers x 4 heads x 64 x 16 x 2 bytes = 32 KiB, so a MiB holds 512 tokens.
+model::ModelConfig Model(int64_t max_positions) {
+  model::ModelConfig model;
+  model.num_layers = 2;
+  model.num_kv_heads = 4;
+  model.head_dim = 64;
+  model.max_position_embeddings = max_positions;
+  return model;
+}
+
+TEST(PlanContext, TakesTheModelsContextWhereTheCacheHoldsIt) {
+  const absl::StatusOr<ContextPlan> plan = PlanContext({.kv_cache_mb = 1}, Model(500));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->max_context_tokens, 500);
+  EXPECT_EQ(plan->num_blocks, 32);
+}
+
+TEST(PlanContext, EndsTheContextWhereTheCacheEnds) {
+  const absl::StatusOr<ContextPlan> plan = PlanContext({.kv_cache_mb = 1}, Model(int64_t{1} << 30));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->max_context_tokens, 512);
+}
+
+TEST(PlanContext, RefusesACacheOfAFewTokens) {
+  model::ModelConfig huge = Model(500);
+  huge.num_layers = 2000;
+  EXPECT_EQ(PlanContext({.kv_cache_mb = 1}, huge).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
