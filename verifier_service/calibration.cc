@@ -10,8 +10,8 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr float kPriorTrials = 4;   // how many observations the stated chance itself counts for
-constexpr float kMaxTrials = 256;   // beyond it a cell forgets
+constexpr float kPriorTrials = 4;  // how many observations the stated chance itself counts for
+constexpr float kMaxTrials = 256;  // beyond it a cell forgets
 
 }  // namespace
 
@@ -33,8 +33,7 @@ std::vector<float> Calibration::PathChances(const speculation::TokenTree& tree) 
     float chance = 0;
     for (uint32_t bits = tree.proposers[node]; bits != 0; bits &= bits - 1) {
       const Cell& cell = cells_[std::countr_zero(bits)][DepthCell(depths[node])][ChanceCell(tree.chances[node])];
-      chance = std::max(chance,
-                        (cell.num_hits + kPriorTrials * tree.chances[node]) / (cell.num_trials + kPriorTrials));
+      chance = std::max(chance, (cell.num_hits + kPriorTrials * tree.chances[node]) / (cell.num_trials + kPriorTrials));
     }
     path_chances[node] = is_below_root ? chance : path_chances[parent] * chance;
   }

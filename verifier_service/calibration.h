@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a proposer's stated chances are worth: how often a node was emitted, given that its parent was, by proposer, depth
-// and stated chance. Every tree that arrived is scored against the tokens emitted later, whether it was verified or not;
-// under the keyed draw the score does not depend on that, so it is unbiased.
+// What a proposer's stated chances are worth: how often a node was emitted, given that its parent was, by proposer,
+// depth and stated chance. Every tree that arrived is scored against the tokens emitted later, whether it was verified
+// or not; under the keyed draw the score does not depend on that, so it is unbiased.
 //
 // Threads: one.
 #pragma once
@@ -19,8 +19,8 @@ class Calibration {
  public:
   explicit Calibration(size_t num_proposers) : cells_(num_proposers) {}
 
-  // How likely each node is reached and emitted: the product of its path's chances, each replaced by what experience says
-  // of it. A node of several proposers has its best one's chance. [N]
+  // How likely each node is reached and emitted: the product of its path's chances, each replaced by what experience
+  // says of it. A node of several proposers has its best one's chance. [N]
   std::vector<float> PathChances(const speculation::TokenTree& tree) const;
 
   // Scores a tree against the tokens emitted at its position. Returns how many of them it had guessed.

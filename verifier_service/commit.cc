@@ -41,7 +41,7 @@ void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   output.text_ends.push_back(sequence.num_text_bytes + static_cast<uint32_t>(output.text.size()));
 }
 
-void CountProposers(uint32_t bits, uint64_t ProposerCount::* field, Sequence& sequence) {
+void CountProposers(uint32_t bits, uint64_t ProposerCount::*field, Sequence& sequence) {
   for (; bits != 0; bits &= bits - 1) ++(sequence.proposer_counts[std::countr_zero(bits)].*field);
 }
 

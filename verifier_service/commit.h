@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that changes a sequence: what the target said becomes its tokens, its text and its client's news, and the
-// K/V of the accepted path becomes its context.
+// The one place that changes a sequence: what the target said becomes its tokens, its text and its client's news, and
+// the K/V of the accepted path becomes its context.
 #pragma once
 
 #include <span>

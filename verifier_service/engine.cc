@@ -46,8 +46,8 @@ absl::Status Validate(const EngineConfig& config) {
 Engine::Engine(const EngineConfig& config, EngineParts parts)
     : config_(config),
       parts_(std::move(parts)),
-      max_context_tokens_(std::min(parts_.transformer->options().max_positions,
-                                   parts_.kv->view.num_blocks * kernels::kKvBlockSize)),
+      max_context_tokens_(
+          std::min(parts_.transformer->options().max_positions, parts_.kv->view.num_blocks * kernels::kKvBlockSize)),
       scheduler_({.max_running = config.max_running_samples,
                   .enable_prefix_cache = config.enable_prefix_cache,
                   .max_tree_nodes = config.max_tree_nodes},
@@ -65,7 +65,9 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
 
 Engine::~Engine() { Stop(); }
 
-void Engine::Start() { thread_ = std::thread([this] { Run(); }); }
+void Engine::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
 
 void Engine::Run() {
   for (;;) {

@@ -8,11 +8,10 @@
 //   FT_RETURN_IF_ERROR(engine.Submit(std::move(place), std::move(request)));
 //
 // Errors: Reserve fails with RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when draining; Submit with
-// ALREADY_EXISTS for a request_id in use, INVALID_ARGUMENT for a prompt that can never fit. What goes wrong with one request
-// later comes as that request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT where its sampling
-// parameters leave no token to draw.
-// Threads: Reserve, Submit, Abort, Drain and GetStats from any. `publish` is called on the engine's thread, at most once a
-// step, with the outputs of all samples, and must not block.
+// ALREADY_EXISTS for a request_id in use, INVALID_ARGUMENT for a prompt that can never fit. What goes wrong with one
+// request later comes as that request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT where
+// its sampling parameters leave no token to draw. Threads: Reserve, Submit, Abort, Drain and GetStats from any.
+// `publish` is called on the engine's thread, at most once a step, with the outputs of all samples, and must not block.
 #pragma once
 
 #include <atomic>
@@ -46,12 +45,12 @@ namespace foretoken::verifier {
 using Publish = std::function<void(std::vector<SampleOutput>)>;
 
 struct EngineConfig {
-  int32_t max_queued_requests = 256;    // waiting, tokenising included; beyond: RESOURCE_EXHAUSTED
-  int32_t max_running_samples = 64;     // sequences in a step
-  int32_t max_step_rows = 512;          // rows of one forward pass: roots, tree nodes and prompt tokens
-  int32_t max_tree_nodes = 32;          // per sequence and step; a request can lower it
-  // How much longer a step may get for prompt chunks while others stream. Streams are promised 1.5; the rest is for what the
-  // prediction of a step misses.
+  int32_t max_queued_requests = 256;  // waiting, tokenising included; beyond: RESOURCE_EXHAUSTED
+  int32_t max_running_samples = 64;   // sequences in a step
+  int32_t max_step_rows = 512;        // rows of one forward pass: roots, tree nodes and prompt tokens
+  int32_t max_tree_nodes = 32;        // per sequence and step; a request can lower it
+  // How much longer a step may get for prompt chunks while others stream. Streams are promised 1.5; the rest is for
+  // what the prediction of a step misses.
   float max_inter_token_growth = 1.4f;
   bool enable_prefix_cache = true;
 };
@@ -155,9 +154,9 @@ class Engine {
   Scheduler scheduler_;
   StepCost step_cost_;
   Calibration calibration_;
-  absl::flat_hash_map<SequenceId, Sequence*> sequences_;            // waiting and running
-  std::vector<SampleOutput> outputs_;                               // to be published
-  kernels::ConstTensorView logits_;                                 // of this step
+  absl::flat_hash_map<SequenceId, Sequence*> sequences_;  // waiting and running
+  std::vector<SampleOutput> outputs_;                     // to be published
+  kernels::ConstTensorView logits_;                       // of this step
   SequenceId next_sequence_id_ = 1;
   uint64_t step_idx_ = 0;
   bool is_curious_ = false;           // in this step

@@ -35,7 +35,8 @@ int32_t Depth(const speculation::TokenTree& tree) {
 }
 
 bool HasNews(const SampleOutput& output) {
-  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() || output.completion.has_value();
+  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
+         output.completion.has_value();
 }
 
 }  // namespace
@@ -87,9 +88,9 @@ void Engine::OpenAtProposers(Sequence& sequence) {
 
 void Engine::Gather() {
   is_curious_ = step_idx_++ % kCuriousEvery == 0;
-  const int32_t num_guessing = static_cast<int32_t>(std::count_if(
-      scheduler_.running().begin(), scheduler_.running().end(),
-      [](const auto& sequence) { return sequence->is_open && sequence->decodes(); }));
+  const int32_t num_guessing = static_cast<int32_t>(
+      std::count_if(scheduler_.running().begin(), scheduler_.running().end(),
+                    [](const auto& sequence) { return sequence->is_open && sequence->decodes(); }));
   const double step_ms = last_step_ms_;
   // To wait pays where the tokens that guesses win are worth more of a step than the wait costs.
   waits_for_proposals_ = num_guessing > 0 && (is_curious_ || gain_ * step_ms > wait_cost_ms_);
@@ -98,7 +99,7 @@ void Engine::Gather() {
       waits_for_proposals_ ? absl::Milliseconds(kMaxWaitPart * step_ms) : absl::ZeroDuration();
   for (Proposal& proposal : parts_.proposers->TakeProposals(max_wait)) {
     const auto sequence = sequences_.find(proposal.sequence_id);
-    if (sequence == sequences_.end()) continue;  // it ended meanwhile
+    if (sequence == sequences_.end()) continue;                                              // it ended meanwhile
     if (proposal.tree.position > static_cast<uint64_t>(sequence->second->size())) continue;  // about tokens never said
     sequence->second->guesses[proposal.proposer_idx] = std::move(proposal.tree);
   }
@@ -142,8 +143,7 @@ std::vector<PlannedSequence> Engine::Plan() {
     plan.push_back({.sequence = sequence.get(), .num_chain = 1});
     ++num_rows;
   }
-  int32_t num_prompt_rows =
-      PromptRows(num_rows, config_.max_step_rows, config_.max_inter_token_growth, step_cost_);
+  int32_t num_prompt_rows = PromptRows(num_rows, config_.max_step_rows, config_.max_inter_token_growth, step_cost_);
   for (const auto& sequence : scheduler_.running()) {
     if (sequence->decodes() || num_prompt_rows <= 0) continue;
     const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
@@ -169,17 +169,16 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
     if (!sequence.decodes() || !sequence.is_open) continue;
     planned.guess = MergedGuess(sequence);
     if (planned.guess == nullptr) continue;
-    offers.push_back({.path_chances = calibration_.PathChances(*planned.guess),
-                      .max_nodes = sequence.active->max_tree_nodes});
+    offers.push_back(
+        {.path_chances = calibration_.PathChances(*planned.guess), .max_nodes = sequence.active->max_tree_nodes});
     offering.push_back(&planned);
   }
-  const std::vector<std::vector<int32_t>> chosen =
-      ChooseNodes(offers,
-                  {.num_fixed_rows = num_fixed_rows,
-                   .max_rows = config_.max_step_rows,
-                   .num_emitting = num_emitting,
-                   .is_curious = is_curious_},
-                  step_cost_);
+  const std::vector<std::vector<int32_t>> chosen = ChooseNodes(offers,
+                                                               {.num_fixed_rows = num_fixed_rows,
+                                                                .max_rows = config_.max_step_rows,
+                                                                .num_emitting = num_emitting,
+                                                                .is_curious = is_curious_},
+                                                               step_cost_);
   for (size_t i = 0; i < chosen.size(); ++i) {
     PlannedSequence& planned = *offering[i];
     planned.tree = speculation::Keep(*planned.guess, chosen[i]);
@@ -208,8 +207,7 @@ std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
   return paths;
 }
 
-void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch,
-                    std::vector<kernels::AcceptedPath> paths) {
+void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths) {
   ScorePrompts(plan, batch);
   CountRows(plan, batch);
   std::vector<kernels::KvMove> moves;
@@ -252,12 +250,13 @@ void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch
   for (const PromptScore& score : batch.prompt_scores) {
     Sequence& sequence = *plan[score.planned_idx].sequence;
     std::vector<kernels::RowLogprobs> scores(score.token_ids.size());
-    parts_.transformer->backend().ScoreTokens({.logits = logits_,
-                                               .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
-                                               .first_row = score.first_logit_row,
-                                               .token_ids = score.token_ids,
-                                               .num_top = *sequence.request().output.num_prompt_logprobs,
-                                               .scores = scores});
+    parts_.transformer->backend().ScoreTokens(
+        {.logits = logits_,
+         .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
+         .first_row = score.first_logit_row,
+         .token_ids = score.token_ids,
+         .num_top = *sequence.request().output.num_prompt_logprobs,
+         .scores = scores});
     std::move(scores.begin(), scores.end(), std::back_inserter(sequence.prompt_logprobs));
   }
 }
@@ -273,10 +272,9 @@ void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& b
 }
 
 void Engine::Fail(ActiveRequest* active, kernels::DrawStatus status) {
-  absl::Status error =
-      status == kernels::DrawStatus::kNonFiniteLogits
-          ? absl::InternalError("the model's logits are not finite")
-          : absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn");
+  absl::Status error = status == kernels::DrawStatus::kNonFiniteLogits
+                           ? absl::InternalError("the model's logits are not finite")
+                           : absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn");
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->active.get() != active) continue;
     sequence->is_finished = true;

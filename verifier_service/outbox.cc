@@ -58,8 +58,7 @@ size_t NumBytes(const SampleOutput& output) {
 
 }  // namespace
 
-Outbox::Outbox(OutboxOptions options)
-    : options_(std::move(options)), pending_(options_.num_samples) {}
+Outbox::Outbox(OutboxOptions options) : options_(std::move(options)), pending_(options_.num_samples) {}
 
 v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   v1::GenerateResponse message;

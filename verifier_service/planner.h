@@ -2,8 +2,8 @@
 // Which tree nodes a step verifies: the idea of the planner, as a pure function.
 //
 // All sequences' nodes compete. Sorted by path chance, every prefix is a possible step; the one that emits the most
-// expected tokens per millisecond wins:  (sequences + sum of path chances) / step_ms(rows).  When rows are dear or guesses
-// poor the best prefix is empty, and the step is plain decoding.
+// expected tokens per millisecond wins:  (sequences + sum of path chances) / step_ms(rows).  When rows are dear or
+// guesses poor the best prefix is empty, and the step is plain decoding.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct RowBudget {
 std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const RowBudget& budget,
                                               const StepCost& cost);
 
-// How many prompt rows a step may take beside `num_decoding_rows`, so that it lasts at most `max_growth` times as long as
-// without them. With nobody decoding all of `max_rows`. At least one, so that every prompt ends.
+// How many prompt rows a step may take beside `num_decoding_rows`, so that it lasts at most `max_growth` times as long
+// as without them. With nobody decoding all of `max_rows`. At least one, so that every prompt ends.
 int32_t PromptRows(int32_t num_decoding_rows, int32_t max_rows, float max_growth, const StepCost& cost);
 
 }  // namespace foretoken::verifier

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A place in the bounded queue of requests, taken before a request is even tokenised. It is given back when it is destroyed:
-// because the request runs, or because it never came to that.
+// A place in the bounded queue of requests, taken before a request is even tokenised. It is given back when it is
+// destroyed: because the request runs, or because it never came to that.
 #pragma once
 
 #include <atomic>

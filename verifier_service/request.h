@@ -84,12 +84,12 @@ struct SampleOutput {
   int32_t sample_index = 0;
   std::string text;
   std::vector<int32_t> token_ids;
-  std::vector<uint32_t> text_ends;                // as token_ids: bytes of the sample's whole text released by then
-  std::vector<bool> speculated;                   // as token_ids
-  std::vector<kernels::RowLogprobs> logprobs;     // as token_ids, where asked for
+  std::vector<uint32_t> text_ends;             // as token_ids: bytes of the sample's whole text released by then
+  std::vector<bool> speculated;                // as token_ids
+  std::vector<kernels::RowLogprobs> logprobs;  // as token_ids, where asked for
   std::optional<PromptEcho> prompt;
-  std::optional<SampleCompletion> completion;     // the sample's last output
-  absl::Status error;                             // not OK: the request's last output, of any sample
+  std::optional<SampleCompletion> completion;  // the sample's last output
+  absl::Status error;                          // not OK: the request's last output, of any sample
 };
 
 }  // namespace foretoken::verifier

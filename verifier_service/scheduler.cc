@@ -25,8 +25,8 @@ bool IsBefore(const Sequence& a, const Sequence& b) {
 void Scheduler::Enqueue(std::unique_ptr<Sequence> sequence) { InsertWaiting(std::move(sequence)); }
 
 void Scheduler::InsertWaiting(std::unique_ptr<Sequence> sequence) {
-  const auto place = std::find_if(waiting_.begin(), waiting_.end(),
-                                  [&](const auto& other) { return IsBefore(*sequence, *other); });
+  const auto place =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& other) { return IsBefore(*sequence, *other); });
   waiting_.insert(place, std::move(sequence));
 }
 
@@ -58,8 +58,8 @@ std::vector<Sequence*> Scheduler::Admit() {
 bool Scheduler::Begin(Sequence& sequence) {
   FT_CHECK(sequence.blocks.empty() && sequence.num_computed == 0);
   // The last token is computed in any case: it draws the next one. Prompt log-probabilities need every row.
-  const bool may_share = options_.enable_prefix_cache && !(sequence.request().output.num_prompt_logprobs.has_value() &&
-                                                           !sequence.prompt_reported);
+  const bool may_share = options_.enable_prefix_cache &&
+                         !(sequence.request().output.num_prompt_logprobs.has_value() && !sequence.prompt_reported);
   if (may_share) {
     model::BlockPool::Prefix prefix = pool_.Find(
         sequence.request().tenant, std::span(sequence.token_ids).first(static_cast<size_t>(sequence.size()) - 1));
@@ -137,8 +137,7 @@ void Scheduler::GiveBack(TreeSlots& tree_slots) {
 }
 
 void Scheduler::Settle(Sequence& sequence) {
-  while (options_.enable_prefix_cache &&
-         (sequence.num_registered_blocks + 1) * kKvBlockSize <= sequence.num_computed) {
+  while (options_.enable_prefix_cache && (sequence.num_registered_blocks + 1) * kKvBlockSize <= sequence.num_computed) {
     const int32_t block_idx = sequence.num_registered_blocks++;
     const auto tokens = std::span(sequence.token_ids).subspan(block_idx * kKvBlockSize).first<kKvBlockSize>();
     sequence.prefix = pool_.Insert(sequence.request().tenant, sequence.prefix, tokens, sequence.blocks[block_idx]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sequences run, and which K/V blocks they hold. Waiting sequences go in by (priority, arrival); when blocks run out
-// the youngest running one is preempted: its blocks go back (cached, where they are full), its tokens stay, and it is
-// computed again later, to the same bits (E1).
+// Which sequences run, and which K/V blocks they hold. Waiting sequences go in by (priority, arrival); when blocks run
+// out the youngest running one is preempted: its blocks go back (cached, where they are full), its tokens stay, and it
+// is computed again later, to the same bits (E1).
 //
 // Blocks for trees come from the free list alone: speculation never evicts and never preempts. So that there are free
 // blocks at all, KeepFree evicts cached ones ahead of need, between steps.
@@ -21,9 +21,9 @@
 namespace foretoken::verifier {
 
 struct SchedulerOptions {
-  int32_t max_running = 64;       // sequences
+  int32_t max_running = 64;  // sequences
   bool enable_prefix_cache = true;
-  int32_t max_tree_nodes = 32;    // per sequence: what KeepFree provides for
+  int32_t max_tree_nodes = 32;  // per sequence: what KeepFree provides for
 };
 
 class Scheduler {
@@ -35,8 +35,8 @@ class Scheduler {
   std::vector<Sequence*> Admit();
   // Makes room for the root of every decoding sequence, preempting the youngest where there is none.
   void ReserveRoots();
-  // Up to num_nodes slots for tree nodes, in blocks that GiveBack takes, and room in the block table for a path of up to
-  // `depth` tokens. Fewer slots, or none, when the free blocks do not suffice.
+  // Up to num_nodes slots for tree nodes, in blocks that GiveBack takes, and room in the block table for a path of up
+  // to `depth` tokens. Fewer slots, or none, when the free blocks do not suffice.
   struct TreeSlots {
     std::vector<int32_t> blocks;
     std::vector<int32_t> slots;

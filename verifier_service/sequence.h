@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence: a sample of a request, with everything the engine knows of it. Plain data, owned by the scheduler; only the
-// stages of a step touch it, and only commit changes its tokens.
+// One sequence: a sample of a request, with everything the engine knows of it. Plain data, owned by the scheduler; only
+// the stages of a step touch it, and only commit changes its tokens.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ namespace foretoken::verifier {
 // What the samples of one request share.
 struct ActiveRequest {
   GenerationRequest request;
-  std::optional<QueuePlace> place;     // until the first sample runs
-  std::vector<int32_t> ending_ids;     // tokens that end a sample: the model's (unless ignored) and the request's own
-  uint32_t allowed_proposers = 0;      // bit per ProposerClient::Names() entry
-  int32_t max_tree_nodes = 0;          // 0: no speculation
-  int32_t num_unfinished = 0;          // samples
+  std::optional<QueuePlace> place;  // until the first sample runs
+  std::vector<int32_t> ending_ids;  // tokens that end a sample: the model's (unless ignored) and the request's own
+  uint32_t allowed_proposers = 0;   // bit per ProposerClient::Names() entry
+  int32_t max_tree_nodes = 0;       // 0: no speculation
+  int32_t num_unfinished = 0;       // samples
 };
 
 // How often each token stands in a context, for the penalties.
@@ -70,8 +70,8 @@ struct Sequence {
   TextStream text;
 
   // K/V
-  int32_t num_computed = 0;          // positions below it are in the cache
-  std::vector<int32_t> blocks;       // the block table
+  int32_t num_computed = 0;     // positions below it are in the cache
+  std::vector<int32_t> blocks;  // the block table
   model::PrefixId prefix = model::kEmptyPrefix;
   int32_t num_registered_blocks = 0;  // full blocks that the prefix cache knows
 

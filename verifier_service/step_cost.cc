@@ -6,9 +6,9 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr float kMaxWeight = 16;           // a bucket forgets with this many observations
-constexpr float kMaxOutlier = 3;           // one observation counts at most this many times its bucket's mean
-constexpr float kUnknownRowCost = 0.02f;   // of a one-row step
+constexpr float kMaxWeight = 16;          // a bucket forgets with this many observations
+constexpr float kMaxOutlier = 3;          // one observation counts at most this many times its bucket's mean
+constexpr float kUnknownRowCost = 0.02f;  // of a one-row step
 
 }  // namespace
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a step takes as a function of its rows, learned from the steps themselves.
 //
-// Rows are gathered in buckets, each with a moving mean; between buckets the cost is a straight line, and it never falls
-// with more rows (pool adjacent violators). Before anything is known a row beyond the first is taken to cost 2 % of a step.
-// Threads: one.
+// Rows are gathered in buckets, each with a moving mean; between buckets the cost is a straight line, and it never
+// falls with more rows (pool adjacent violators). Before anything is known a row beyond the first is taken to cost 2 %
+// of a step. Threads: one.
 #pragma once
 
 #include <array>

@@ -15,7 +15,8 @@
 namespace foretoken::tokenizer {
 namespace {
 
-constexpr const char* kModels[] = {"deploy/demo/target", "tests/cases/tokenizer/llama3", "tests/cases/tokenizer/llama2"};
+constexpr const char* kModels[] = {"deploy/demo/target", "tests/cases/tokenizer/llama3",
+                                   "tests/cases/tokenizer/llama2"};
 
 Tokenizer LoadOrDie(const char* model) {
   absl::StatusOr<Tokenizer> tokenizer = Tokenizer::Load(testing::SourcePath(model));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on the demo model, step by step: what a client gets does not depend on proposers, batch or faults (E1, E2).
+// The engine on the demo model, step by step: what a client gets does not depend on proposers, batch or faults (E1,
+// E2).
 #include "verifier_service/engine.h"
 
 #include <gmock/gmock.h>
@@ -20,9 +21,9 @@ namespace foretoken::verifier {
 namespace {
 
 using speculation::TokenTree;
+using ::testing::Each;
 using testing::Guess;
 using testing::GuessingProposers;
-using ::testing::Each;
 using ::testing::HasSubstr;
 
 // Everything a client is promised to get equally, whatever happens beside it.
@@ -55,8 +56,8 @@ class EngineTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     model_ = new testing::LoadedModel(testing::LoadModel(testing::SourcePath("deploy/demo/target")));
-    tokenizer_ = new tokenizer::Tokenizer(
-        tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value());
+    tokenizer_ =
+        new tokenizer::Tokenizer(tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value());
   }
   static void TearDownTestSuite() {
     delete tokenizer_;
@@ -133,8 +134,8 @@ class EngineTest : public ::testing::Test {
     next_ticket_ = 1;
     std::vector<GenerationRequest> requests = {
         Request("def read_config(path):\n", 0), Request("import os\nimport sys\n", 0.8f),
-        Request("class Stack:\n    def push(self, item):\n", 0.8f), Request("for i in range(10):\n    print(i)\n", 1.2f),
-        Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 60)};
+        Request("class Stack:\n    def push(self, item):\n", 0.8f),
+        Request("for i in range(10):\n    print(i)\n", 1.2f), Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 60)};
     requests[1].sampling.top_p = 0.9f;
     requests[1].output.num_logprobs = 3;
     requests[2].sampling.top_k = 20;
@@ -418,8 +419,7 @@ TEST_F(EngineTest, HigherPriorityGoesFirst) {
   GenerationRequest low = Request("x = 1\n", 0, 5);
   GenerationRequest high = Request("x = 2\n", 0, 5);
   high.priority = 1;
-  const std::unique_ptr<Engine> engine =
-      MakeEngine(none, {.config = {.max_running_samples = 1, .max_step_rows = 64}});
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.config = {.max_running_samples = 1, .max_step_rows = 64}});
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), low), absl::OkStatus());
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), high), absl::OkStatus());
   while (results_.empty()) engine->Step();

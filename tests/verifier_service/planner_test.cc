@@ -64,7 +64,8 @@ TEST(Planner, SequencesCompeteAndLimitsHold) {
   const StepCost cost = Learned([](int32_t) { return 10.0f; });
   const TokenTree good = Chain({0.9f, 0.9f, 0.9f});
   const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
-  const TreeOffer offers[] = {{.path_chances = PathChances(poor), .max_nodes = 8}, {.path_chances = PathChances(good), .max_nodes = 2}};
+  const TreeOffer offers[] = {{.path_chances = PathChances(poor), .max_nodes = 8},
+                              {.path_chances = PathChances(good), .max_nodes = 2}};
   EXPECT_THAT(ChooseNodes(offers, {.num_fixed_rows = 2, .max_rows = 5, .num_emitting = 2}, cost),
               ElementsAre(ElementsAre(0), ElementsAre(0, 1)));
 }
@@ -105,7 +106,8 @@ TEST(Calibration, LearnsWhatStatedChancesAreWorth) {
   EXPECT_FLOAT_EQ(calibration.PathChances(tree)[0], 0.9f);
   for (int i = 0; i < 200; ++i) calibration.Observe(tree, std::vector<int32_t>{i % 4 == 0 ? 0 : 7, 9});
   EXPECT_NEAR(calibration.PathChances(tree)[0], 0.25f, 0.05f);
-  EXPECT_LT(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.2f) << "right once in four, and then always wrong";
+  EXPECT_LT(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.2f)
+      << "right once in four, and then always wrong";
 }
 
 TEST(Calibration, ScoresOnlyChildrenOfWhatWasEmitted) {
@@ -113,7 +115,8 @@ TEST(Calibration, ScoresOnlyChildrenOfWhatWasEmitted) {
   const TokenTree tree = Chain({0.9f, 0.9f, 0.9f});
   for (int i = 0; i < 100; ++i) calibration.Observe(tree, std::vector<int32_t>{5, 1, 2});
   EXPECT_LT(calibration.PathChances(tree)[0], 0.1f);
-  EXPECT_FLOAT_EQ(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.9f) << "below a wrong node nothing was tried";
+  EXPECT_FLOAT_EQ(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.9f)
+      << "below a wrong node nothing was tried";
 }
 
 }  // namespace
