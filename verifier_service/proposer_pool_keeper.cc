@@ -170,13 +170,16 @@ void ProposerPool::Keeper::Describe(Link& link) {
   call->context.set_deadline(absl::ToChronoTime(absl::Now() + options.describe_timeout));
   link.describing = call;
   ++num_calls_;
-  link.stub->async()->DescribeProposer(
-      &call->context, &call->request, &call->response,
-      [this, link_id = link.id, call](grpc::Status status) { OnDescribed(link_id, call, status); });
+  link.stub->async()->DescribeProposer(&call->context, &call->request, &call->response,
+                                       [this, link_id = link.id, call](const grpc::Status& status) mutable {
+                                         OnDescribed(link_id, std::move(call), status);
+                                       });
 }
 
-void ProposerPool::Keeper::OnDescribed(uint64_t link_id, const std::shared_ptr<DescribeCall>& call,
+void ProposerPool::Keeper::OnDescribed(uint64_t link_id, std::shared_ptr<DescribeCall> call,
                                        const grpc::Status& status) {
+  const v1::DescribeProposerResponse description = call->response;
+  call.reset();
   absl::MutexLock lock(&mutex);
   --num_calls_;
   const auto it = links.find(link_id);
@@ -185,11 +188,11 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, const std::shared_ptr<D
   link.describing.reset();
   const absl::Time now = absl::Now();
   if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", status.error_message()), now);
-  if (absl::Status fits = CheckDescription(link, call->response); !fits.ok()) {
+  if (absl::Status fits = CheckDescription(link, description); !fits.ok()) {
     link.num_failures = std::max(link.num_failures, 30);  // it answers, so only its replacement will fit: ask seldom
     return Fail(link, std::string(fits.message()), now);
   }
-  StartStream(link, call->response, now);
+  StartStream(link, description, now);
 }
 
 absl::Status ProposerPool::Keeper::CheckDescription(const Link& link,

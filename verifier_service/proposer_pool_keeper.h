@@ -74,7 +74,7 @@ class ProposerPool::Keeper {
   Link& AddLink(uint32_t proposer_idx, std::string address, std::shared_ptr<grpc::Channel> channel);
 
   void Describe(Link& link);
-  void OnDescribed(uint64_t link_id, const std::shared_ptr<DescribeCall>& call, const grpc::Status& status);
+  void OnDescribed(uint64_t link_id, std::shared_ptr<DescribeCall> call, const grpc::Status& status);
   absl::Status CheckDescription(const Link& link, const v1::DescribeProposerResponse& description) const;
   void StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now);
   void OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx, const v1::ProposeResponse& response);
@@ -90,7 +90,9 @@ class ProposerPool::Keeper {
 
   std::mt19937_64 random_;
   uint64_t next_id_ = 1;  // of links and replicas
-  int num_calls_ = 0;     // in gRPC's hands
+  // In gRPC's hands. A call counts until its context is gone, and with it its share of the channel: the end of the last
+  // channel joins gRPC's callback threads, so it must come on ours.
+  int num_calls_ = 0;
   bool is_stopping_ = false;
   absl::CondVar wake_;  // of Keep and Resolve
   std::thread keep_thread_;

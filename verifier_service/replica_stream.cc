@@ -37,8 +37,9 @@ void ReplicaStream::OnWriteDone(bool ok) {
 }
 
 void ReplicaStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<ReplicaStream> self = std::move(self_);
-  events_.on_end(status);
+  const std::function<void(const grpc::Status&)> on_end = events_.on_end;
+  self_.reset();  // may be the end of *this
+  on_end(status);
 }
 
 }  // namespace foretoken::verifier

@@ -3,7 +3,7 @@
 // time and writes one message at a time; what is written when is its owner's business.
 //
 // Life: Start; then Write while IsWriting is false; Cancel at any time. `on_end` comes exactly once, last, also after
-// Cancel.
+// Cancel, and when the stream's own share of itself is gone.
 //
 // Threads: the events come on gRPC's threads, one answer at a time. Write and Cancel may be called under the same lock
 // that the events take: gRPC runs no event inside a call of ours. The owner serialises Write, Cancel and the end of

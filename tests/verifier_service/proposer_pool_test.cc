@@ -326,7 +326,7 @@ TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
   ScriptedProposer other({});
   silent.SetBehaviour(Behaviour::kSilent);
   ProposerPoolOptions options = Options();
-  options.silence_timeout = absl::Milliseconds(200);
+  options.silence_timeout = absl::Seconds(1);  // the other one is never so slow
   options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
   const auto pool = MakePool({absl::StrCat(Static(silent), ",", other.address())}, options);
   ASSERT_TRUE(IsConnected(*pool, 2));
@@ -492,6 +492,10 @@ TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
     longest = std::max(longest, absl::Now() - start);
   }
   EXPECT_LT(longest, absl::Seconds(2));
+  for (uint64_t num_sent_bytes = 0; num_sent_bytes != pool->GetCounters()[0].num_sent_bytes;) {
+    num_sent_bytes = pool->GetCounters()[0].num_sent_bytes;  // until everything on the way is full
+    absl::SleepFor(absl::Milliseconds(200));
+  }
   const size_t num_before = proposer.Requests().size();
   for (int step = 0; step < 200; ++step) speaker.Step();
   for (SequenceId id = 100; id < 164; ++id) pool->Close(id);
@@ -515,7 +519,7 @@ TEST(ProposerPool, APeerThatNeverReadsIsGivenUp) {
   ScriptedProposer stuck({});
   ScriptedProposer other({});
   ProposerPoolOptions options = Options();
-  options.silence_timeout = absl::Milliseconds(300);
+  options.silence_timeout = absl::Seconds(1);
   options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
   const auto pool = MakePool({absl::StrCat(Static(stuck), ",", other.address())}, options);
   ASSERT_TRUE(IsConnected(*pool, 2));
