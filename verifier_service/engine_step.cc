@@ -211,6 +211,7 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
   ScorePrompts(plan, batch);
   CountRows(plan, batch);
   std::vector<kernels::KvMove> moves;
+  moves.reserve(batch.forward.logit_rows.size());
   for (const PlannedSequence& planned : plan) {
     if (!planned.draws()) CommitChunk(planned);
   }
@@ -288,7 +289,8 @@ void Engine::TakeOutput(Sequence& sequence) {
   sequence.num_text_bytes += static_cast<uint32_t>(sequence.output.text.size());
   sequence.output.ticket = sequence.request().ticket;
   sequence.output.sample_index = sequence.sample_index;
-  outputs_.push_back(std::exchange(sequence.output, {}));
+  outputs_.push_back(std::move(sequence.output));
+  sequence.output = {};
 }
 
 void Engine::Retire() {
@@ -310,6 +312,7 @@ void Engine::Retire() {
 void Engine::Publish() {
   Retire();
   parts_.proposers->Flush(absl::ZeroDuration());
+  outputs_.reserve(outputs_.size() + scheduler_.running().size());
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
   own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/fixed_array.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
@@ -171,7 +172,7 @@ TokenTree CutDepth(const TokenTree& tree, int32_t max_depth) {
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {
   TokenTree kept{.position = tree.position};
   Reserve(static_cast<int32_t>(node_idx.size()), kept);
-  std::vector<int32_t> kept_idx(tree.num_nodes());
+  absl::FixedArray<int32_t, 64> kept_idx(tree.token_ids.size());
   for (const int32_t node : node_idx) {
     const int32_t parent = tree.parents[node];
     kept_idx[node] = kept.num_nodes();

@@ -326,7 +326,7 @@ TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
   ScriptedProposer other({});
   silent.SetBehaviour(Behaviour::kSilent);
   ProposerPoolOptions options = Options();
-  options.silence_timeout = absl::Milliseconds(200);
+  options.silence_timeout = absl::Seconds(1);  // the other one is never so slow
   options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
   const auto pool = MakePool({absl::StrCat(Static(silent), ",", other.address())}, options);
   ASSERT_TRUE(IsConnected(*pool, 2));
@@ -522,7 +522,7 @@ TEST(ProposerPool, APeerThatNeverReadsIsGivenUp) {
   ScriptedProposer stuck({});
   ScriptedProposer other({});
   ProposerPoolOptions options = Options();
-  options.silence_timeout = absl::Milliseconds(300);
+  options.silence_timeout = absl::Seconds(1);
   options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
   const auto pool = MakePool({absl::StrCat(Static(stuck), ",", other.address())}, options);
   ASSERT_TRUE(IsConnected(*pool, 2));

@@ -5,10 +5,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -96,17 +95,11 @@ TEST(Server, CanLiveInProcessAlone) {
 void ServeAndSignal(int num_signals) {
   BlockTerminationSignals();
   const std::unique_ptr<Server> server = StartServer();
-  std::thread sender([&] {
-    for (int i = 0; i < num_signals; ++i) {
-      kill(getpid(), SIGTERM);
-      absl::SleepFor(absl::Milliseconds(200));
-    }
-  });
+  kill(getpid(), SIGTERM);  // blocked, so that it waits to be asked for
   server->ServeUntilSignal([&] {
     std::fprintf(stderr, "stopped admitting\n");
-    if (num_signals > 1) absl::SleepFor(absl::Seconds(30));
+    for (int i = 1; i < num_signals; ++i) kill(getpid(), SIGTERM);
   });
-  sender.join();
   std::_Exit(0);
 }
 
