@@ -49,6 +49,7 @@ void StepCost::Observe(int32_t num_rows, float step_ms) {
 void StepCost::Refit() {
   // Pool adjacent violators: the monotone curve nearest to the means.
   std::vector<Bucket> points;
+  points.reserve(buckets_.size());
   for (const Bucket& bucket : buckets_) {
     if (bucket.weight == 0) continue;
     points.push_back(bucket);
@@ -62,27 +63,21 @@ void StepCost::Refit() {
       low.weight = weight;
     }
   }
-  const float slope_floor = kUnknownRowCost * points.front().mean_ms;
-  size_t next = 0;  // the first point at or beyond `rows`
-  for (int32_t rows = 0; rows <= max_rows_; ++rows) {
-    const auto x = static_cast<float>(rows);
-    while (next < points.size() && points[next].mean_rows < x) ++next;
-    if (next == 0) {
-      predicted_[rows] = points.front().mean_ms;
-    } else if (next < points.size()) {
-      const Bucket& low = points[next - 1];
-      const Bucket& high = points[next];
-      const float part = (x - low.mean_rows) / (high.mean_rows - low.mean_rows);
-      predicted_[rows] = low.mean_ms + part * (high.mean_ms - low.mean_ms);
-    } else {
-      float slope = slope_floor;
-      if (points.size() > 1) {
-        const Bucket& low = points[points.size() - 2];
-        slope = std::max(slope, (points.back().mean_ms - low.mean_ms) / (points.back().mean_rows - low.mean_rows));
-      }
-      predicted_[rows] = points.back().mean_ms + slope * (x - points.back().mean_rows);
+  // Straight lines between the points: flat before the first, and after the last as steep as before it, but never flat.
+  int32_t rows = 0;
+  const auto fill_until = [&](float end_rows, const Bucket& from, float slope) {
+    for (; rows <= max_rows_ && static_cast<float>(rows) <= end_rows; ++rows) {
+      predicted_[rows] = from.mean_ms + slope * (static_cast<float>(rows) - from.mean_rows);
     }
+  };
+  fill_until(points.front().mean_rows, points.front(), 0);
+  float slope = 0;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const Bucket& low = points[i - 1];
+    slope = (points[i].mean_ms - low.mean_ms) / (points[i].mean_rows - low.mean_rows);
+    fill_until(points[i].mean_rows, low, slope);
   }
+  fill_until(static_cast<float>(max_rows_), points.back(), std::max(slope, kUnknownRowCost * points.front().mean_ms));
 }
 
 }  // namespace foretoken::verifier

@@ -2,7 +2,6 @@
 #include "verifier_service/tree_batch.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace foretoken::verifier {
@@ -28,25 +27,22 @@ void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t
 void AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t root_row, TreeBatch* batch) {
   const Sequence& sequence = *planned.sequence;
   const GenerationRequest& request = sequence.request();
-  std::vector<int32_t> token_ids, parents;
-  token_ids.reserve(1 + planned.tree.token_ids.size());
-  parents.reserve(1 + planned.tree.token_ids.size());
-  token_ids.push_back(sequence.token_ids.back());
-  parents.push_back(-1);
+  const size_t first_node = batch->node_token_ids.size();
+  batch->node_token_ids.push_back(sequence.token_ids.back());
+  batch->node_parents.push_back(-1);
   for (int32_t node = 0; node < planned.tree.num_nodes(); ++node) {
-    token_ids.push_back(planned.tree.token_ids[node]);
-    parents.push_back(planned.tree.parents[node] + 1);  // kRootParent becomes node 0
+    batch->node_token_ids.push_back(planned.tree.token_ids[node]);
+    batch->node_parents.push_back(planned.tree.parents[node] + 1);  // kRootParent becomes node 0
   }
+  const size_t num_nodes = batch->node_token_ids.size() - first_node;
   const auto first_logit_row = static_cast<int32_t>(batch->forward.logit_rows.size());
-  for (size_t node = 0; node < token_ids.size(); ++node) {
+  for (size_t node = 0; node < num_nodes; ++node) {
     batch->forward.logit_rows.push_back(root_row + static_cast<int32_t>(node));
   }
-  batch->node_token_ids.push_back(std::move(token_ids));
-  batch->node_parents.push_back(std::move(parents));
   batch->planned_idx.push_back(planned_idx);
   batch->trees.push_back({.first_logit_row = first_logit_row,
-                          .token_ids = batch->node_token_ids.back(),
-                          .parents = batch->node_parents.back(),
+                          .token_ids = std::span(batch->node_token_ids).subspan(first_node, num_nodes),
+                          .parents = std::span(batch->node_parents).subspan(first_node, num_nodes),
                           .context_len = static_cast<uint32_t>(sequence.size()),
                           .sampling = sequence.sampling,
                           .counts = sequence.counts.counts(),
@@ -70,8 +66,8 @@ void Reserve(std::span<const PlannedSequence> plan, TreeBatch* batch) {
   forward.block_tables.reserve(num_blocks);
   batch->trees.reserve(plan.size());
   batch->planned_idx.reserve(plan.size());
-  batch->node_token_ids.reserve(plan.size());  // spans into the vectors' elements are taken while it grows
-  batch->node_parents.reserve(plan.size());
+  batch->node_token_ids.reserve(num_rows);  // enough: spans into it are taken while it grows
+  batch->node_parents.reserve(num_rows);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ struct TreeBatch {
   std::vector<size_t> planned_idx;  // of each tree
   std::vector<PromptScore> prompt_scores;
 
-  std::vector<std::vector<int32_t>> node_token_ids;  // behind trees[].token_ids, the root first
-  std::vector<std::vector<int32_t>> node_parents;
+  std::vector<int32_t> node_token_ids;  // behind trees[].token_ids, tree by tree, each with its root first
+  std::vector<int32_t> node_parents;
 };
 
 TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan);
