@@ -22,12 +22,13 @@ target_link_libraries(foretoken_executable INTERFACE foretoken_options)
 if(FORETOKEN_SANITIZER)
   set(sources ${CMAKE_SOURCE_DIR}/tests/sanitizers/options.cc)
   if(FORETOKEN_SANITIZER STREQUAL "thread")
-    list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/sanitizers/absl_mutex_for_tsan.cc)
+    list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/sanitizers/absl_mutex_for_tsan.cc
+      ${CMAKE_SOURCE_DIR}/tests/sanitizers/grpc_for_tsan.cc)
   endif()
   add_library(foretoken_sanitizers OBJECT ${sources})
-  target_link_libraries(foretoken_sanitizers PUBLIC foretoken_options absl::synchronization ${CMAKE_DL_LIBS})
+  target_link_libraries(foretoken_sanitizers PUBLIC foretoken_options absl::synchronization gRPC::grpc ${CMAKE_DL_LIBS})
   target_sources(foretoken_executable INTERFACE $<TARGET_OBJECTS:foretoken_sanitizers>)
-  target_link_libraries(foretoken_executable INTERFACE absl::synchronization ${CMAKE_DL_LIBS})
+  target_link_libraries(foretoken_executable INTERFACE absl::synchronization gRPC::grpc ${CMAKE_DL_LIBS})
 endif()
 
 # foretoken_library(NAME DEPS ...): every .cc of the current folder but main.cc, as a static library.
