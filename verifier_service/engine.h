@@ -91,7 +91,7 @@ struct EngineStats {
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
   StepTimes times;
-  std::vector<ProposerCount> proposers;  // as ProposerClient::Names()
+  std::vector<ProposerCount> proposers;  // as ProposerClient::Names(); of samples that have ended
 };
 
 class Engine {

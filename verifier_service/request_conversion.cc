@@ -10,6 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/status.h"
+#include "common/speculation/token_tree.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -19,11 +21,10 @@ constexpr uint32_t kMaxSamples = 64;
 constexpr int kMaxStopStrings = 16;
 constexpr size_t kMaxStopStringBytes = 256;
 constexpr uint32_t kMaxLogprobs = 20;
-constexpr uint32_t kMaxTreeNodes = 1024;
 
 template <typename... Parts>
 absl::Status Invalid(absl::string_view field, const Parts&... why) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", why...));
+  return rpc::InvalidField(field, absl::StrCat(why...));
 }
 
 absl::Status CheckNumber(absl::string_view field, float value, bool in_range, absl::string_view expected) {
@@ -197,7 +198,7 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
     out.proposers.push_back(name);
   }
   if (options.has_max_tree_nodes()) {
-    FT_RETURN_IF_ERROR(CheckAtMost("speculation.max_tree_nodes", options.max_tree_nodes(), kMaxTreeNodes));
+    FT_RETURN_IF_ERROR(CheckAtMost("speculation.max_tree_nodes", options.max_tree_nodes(), speculation::kMaxTreeNodes));
     out.max_tree_nodes = static_cast<int32_t>(options.max_tree_nodes());
   }
   return absl::OkStatus();

@@ -49,6 +49,31 @@ void AddOfProposer(const std::string& proposer, double value, MetricFamily* fami
   SetValue(family->type, value, &metric);
 }
 
+void AddPoolCounters(const ProposerPool& pool, std::vector<MetricFamily>* families) {
+  struct PoolCounter {
+    uint64_t ProposerCounters::*field;
+    const char* name;
+    const char* help;
+  };
+  static constexpr PoolCounter kCounters[] = {
+      {&ProposerCounters::num_sent_bytes, "foretoken_proposer_sent_bytes_total", "Bytes sent to proposers."},
+      {&ProposerCounters::num_received_bytes, "foretoken_proposer_received_bytes_total", "Bytes of proposers."},
+      {&ProposerCounters::num_trees, "foretoken_proposer_trees_total", "Token trees taken."},
+      {&ProposerCounters::num_stale_trees, "foretoken_proposer_stale_trees_total", "Trees that came too late."},
+      {&ProposerCounters::num_bad_trees, "foretoken_proposer_bad_trees_total", "Trees that broke a rule; dropped."},
+      {&ProposerCounters::num_connects, "foretoken_proposer_connects_total", "Streams opened."},
+      {&ProposerCounters::num_breaks, "foretoken_proposer_breaks_total", "Streams that ended or were given up."},
+      {&ProposerCounters::num_moved_sessions, "foretoken_proposer_moved_sessions_total",
+       "Sessions opened anew at another stream."}};
+  const std::vector<ProposerCounters> of_methods = pool.GetCounters();
+  for (const PoolCounter& counter : kCounters) {
+    MetricFamily& family = families->emplace_back(Family(MetricType::Counter, counter.name, counter.help));
+    for (size_t i = 0; i < of_methods.size(); ++i) {
+      AddOfProposer(pool.Names()[i], static_cast<double>(of_methods[i].*counter.field), &family);
+    }
+  }
+}
+
 }  // namespace
 
 CallMetrics::CallMetrics(prometheus::Registry& registry)
@@ -71,7 +96,7 @@ void CallMetrics::CountCall(absl::StatusCode code) {
 }
 
 std::vector<MetricFamily> EngineCollector::Collect() const {
-  const EngineStats stats = stats_();
+  const EngineStats stats = engine_.GetStats();
   const auto gauge = [](const char* name, const char* help, double value) {
     return Single(MetricType::Gauge, name, help, value);
   };
@@ -100,8 +125,9 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
   }
   MetricFamily connected =
       Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
-  for (const ProposerStatus& status : proposers_()) AddOfProposer(status.name, status.num_connected, &connected);
+  for (const ProposerStatus& status : pool_.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
   families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
+  AddPoolCounters(pool_, &families);
   return families;
 }
 

@@ -4,7 +4,6 @@
 // Units: seconds, tokens. Threads: any.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "verifier_service/engine.h"
+#include "verifier_service/proposer_pool.h"
 
 namespace foretoken::verifier {
 
@@ -36,17 +36,17 @@ class CallMetrics {
   prometheus::Family<prometheus::Counter>& calls_;
 };
 
-// The engine's counters and gauges, and the proposers' connections, at the time of a scrape.
+// The engine's counters and gauges, and the proposer pool's, at the time of a scrape.
 class EngineCollector : public prometheus::Collectable {
  public:
-  EngineCollector(std::function<EngineStats()> stats, std::function<std::vector<ProposerStatus>()> proposers)
-      : stats_(std::move(stats)), proposers_(std::move(proposers)) {}
+  // Both outlive it.
+  EngineCollector(const Engine& engine, const ProposerPool& pool) : engine_(engine), pool_(pool) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
-  std::function<EngineStats()> stats_;
-  std::function<std::vector<ProposerStatus>()> proposers_;
+  const Engine& engine_;
+  const ProposerPool& pool_;
 };
 
 }  // namespace foretoken::verifier

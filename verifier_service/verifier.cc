@@ -62,7 +62,6 @@ ServedModel Verifier::DescribeModel() const {
 
 absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
   call_metrics_ = std::make_unique<CallMetrics>(*environment.metrics->registry());
-  const auto proposer_status = [this] { return pool_->GetStatus(); };
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .model = DescribeModel(),
       .engine = {
@@ -74,11 +73,11 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
       .publisher = &publisher_,
       .metrics = call_metrics_.get(),
       .draw_bits = std::move(environment.draw_bits),
-      .proposers = proposer_status});
+      .proposers = [this] { return pool_->GetStatus(); }});
   if (!config_.metrics_address.empty()) {
     FT_ASSIGN_OR_RETURN(metrics_server_,
                         telemetry::MetricsServer::Start(config_.metrics_address, *environment.metrics));
-    collector_ = std::make_shared<EngineCollector>([this] { return engine_->GetStats(); }, proposer_status);
+    collector_ = std::make_shared<EngineCollector>(*engine_, *pool_);
     metrics_server_->Add(collector_);
     spdlog::info("metrics on port {}", metrics_server_->port());
   }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/service_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tests/testing/loaded_model.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::IsSupersetOf;
+
+TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
+  testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
+  const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/draft")).value();
+  // Nobody listens there: the proposer exists, and is never connected.
+  const auto pool =
+      ProposerPool::Create({ParseProposerSpec("ngram=static:127.0.0.1:1").value()}, {.num_tokens = 4096}).value();
+  Engine engine({}, {.transformer = model.transformer.get(),
+                     .kv = &model.kv,
+                     .tokenizer = &tokenizer,
+                     .proposers = pool.get(),
+                     .publish = [](std::vector<SampleOutput>) {}});
+  GenerationRequest request{.ticket = 1, .request_id = "r", .prompt = {1, 2, 3}};
+  request.stop = {.max_tokens = 5, .ignore_eos = true};
+  ASSERT_TRUE(engine.Submit(engine.Reserve().value(), request).ok());
+  while (engine.Step()) continue;
+
+  std::map<std::string, double> values;
+  for (const prometheus::MetricFamily& family : EngineCollector(engine, *pool).Collect()) {
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      for (const auto& label : metric.label) EXPECT_EQ(label.value, "ngram");
+      values[family.name] = metric.counter.value + metric.gauge.value;
+    }
+  }
+  using Value = std::pair<const std::string, double>;
+  EXPECT_THAT(values, IsSupersetOf({Value("foretoken_generated_tokens_total", 5), Value("foretoken_steps_total", 5),
+                                    Value("foretoken_prompt_tokens_total", 3), Value("foretoken_samples_running", 0),
+                                    Value("foretoken_kv_blocks", 64), Value("foretoken_proposed_tokens_total", 0),
+                                    Value("foretoken_proposer_replicas_connected", 0),
+                                    Value("foretoken_proposer_bad_trees_total", 0)}));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
