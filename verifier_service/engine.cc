@@ -2,6 +2,8 @@
 #include "verifier_service/engine.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

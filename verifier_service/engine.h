@@ -99,7 +99,8 @@ class Engine {
   Engine(const EngineConfig& config, EngineParts parts);
   ~Engine();  // stops the thread; running requests end with kAbort
 
-  // Runs steps on a thread of its own until Stop. Tests call Step themselves instead.
+  // Runs a few passes to learn what rows cost, then steps on a thread of its own until Stop. Tests call Step themselves
+  // instead.
   void Start();
   void Stop();
   // One step, or only the inbox when there is nothing to compute. Returns whether there is more to do.
@@ -124,6 +125,7 @@ class Engine {
     std::vector<Ticket> aborts;
   };
 
+  void LearnStepCost();
   void Run();
   // The stages of a step, in order.
   void TakeInbox();
