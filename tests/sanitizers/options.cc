@@ -25,10 +25,13 @@ const char* __tsan_default_suppressions() {
       "called_from_lib:libgpr.so\n"
       "called_from_lib:libgrpc.so\n"
       "called_from_lib:libgrpc++.so\n"
+      "called_from_lib:libprotobuf.so\n"
       "called_from_lib:libabsl_cord.so\n"
+      "called_from_lib:libabsl_cord_internal.so\n"
       "called_from_lib:libabsl_status.so\n"
       "called_from_lib:libabsl_strings.so\n"
       "called_from_lib:libabsl_time.so\n"
+      "called_from_lib:libabsl_time_zone.so\n"
       // A status that the library made, read by a header of its own.
       "race:CallOpClientRecvStatus::FinishOp\n"
       // The last thing that happens to a call, after all its other callbacks, which gRPC counts down in an atomic; and
