@@ -26,10 +26,15 @@ const char* __tsan_default_suppressions() {
       "called_from_lib:libgrpc.so\n"
       "called_from_lib:libgrpc++.so\n"
       "called_from_lib:libabsl_cord.so\n"
+      "called_from_lib:libabsl_cord_internal.so\n"
       "called_from_lib:libabsl_status.so\n"
       "called_from_lib:libabsl_strings.so\n"
       "called_from_lib:libabsl_time.so\n"
-      // A status that the library made, read by a header of its own.
+      "called_from_lib:libabsl_time_zone.so\n"
+      // Bytes and a status that the libraries made, read by headers of their own; and the end of what gRPC allocates
+      // by.
+      "race:google::protobuf::internal::EpsCopyInputStream::\n"
+      "race:GrpcMemoryAllocatorImpl::Shutdown\n"
       "race:CallOpClientRecvStatus::FinishOp\n"
       // The last thing that happens to a call, after all its other callbacks, which gRPC counts down in an atomic; and
       // a cancellation, which gRPC brings from wherever it notices. Hides what OnDone, OnCancel and the destructors of

@@ -79,7 +79,8 @@ TEST_P(TinyTransformer, ReproducesTheReferenceOnEveryIsa) {
   for (const std::string& isa : kernels::SupportedCpuIsas()) {
     SCOPED_TRACE(isa);
     LoadedModel model = LoadModel(directory_, {.isa = isa});
-    for (const json& reference_case : ReadJson(directory_ + "/reference.json")["cases"]) {
+    const json file = ReadJson(directory_ + "/reference.json");
+    for (const json& reference_case : file["cases"]) {
       const auto tokens = reference_case["token_ids"].get<std::vector<int32_t>>();
       const auto positions = reference_case["positions"].get<std::vector<size_t>>();
       const auto rows = LogitsOfChunks(model, tokens, {static_cast<int32_t>(tokens.size())}, Iota(0, 16));
@@ -154,7 +155,8 @@ INSTANTIATE_TEST_SUITE_P(Models, TinyTransformer, ::testing::ValuesIn(testing::k
 // The demo model's own tolerance for bf16 activations, from its README: 6e-2.
 TEST(DemoTransformer, ReproducesTheIndependentReference) {
   LoadedModel model = LoadModel(SourcePath("deploy/demo/target"));
-  for (const json& reference_case : ReadJson(SourcePath("deploy/demo/reference.json"))["cases"]) {
+  const json file = ReadJson(SourcePath("deploy/demo/reference.json"));
+  for (const json& reference_case : file["cases"]) {
     const auto tokens = reference_case["token_ids"].get<std::vector<int32_t>>();
     std::vector<float> row = LogitsOfChunks(model, tokens, {512}, Iota(0, 64)).back();
     for (const json& entry : reference_case["next_token_top32"]) {
