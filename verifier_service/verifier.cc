@@ -96,6 +96,7 @@ void Verifier::FinishCalls() {
   if (service_->WaitUntilIdle(config_.drain_grace)) return;
   spdlog::warn("requests are still running after {}: aborting them", absl::FormatDuration(config_.drain_grace));
   service_->AbortAll();
+  service_->WaitUntilIdle(kLastWrites);  // the last words leave before the connections do
 }
 
 void Verifier::ServeUntilSignal() {
