@@ -144,6 +144,9 @@ std::vector<PlannedSequence> Engine::Plan() {
     ++num_rows;
   }
   int32_t num_prompt_rows = PromptRows(num_rows, config_.max_step_rows, config_.max_inter_token_growth, step_cost_);
+  if (is_curious_) {
+    num_prompt_rows = std::max(num_prompt_rows, step_cost_.NextBucket(num_rows + num_prompt_rows) - num_rows);
+  }
   for (const auto& sequence : scheduler_.running()) {
     if (sequence->decodes() || num_prompt_rows <= 0) continue;
     const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
