@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "absl/container/fixed_array.h"
-#include "absl/strings/str_cat.h"
-#include "kernels/check.h"
 #include "verifier_service/commit.h"
 #include "verifier_service/engine.h"
 #include "verifier_service/planner.h"

@@ -22,9 +22,7 @@ bool IsBefore(const Sequence& a, const Sequence& b) {
 
 }  // namespace
 
-void Scheduler::Enqueue(std::unique_ptr<Sequence> sequence) { InsertWaiting(std::move(sequence)); }
-
-void Scheduler::InsertWaiting(std::unique_ptr<Sequence> sequence) {
+void Scheduler::Enqueue(std::unique_ptr<Sequence> sequence) {
   const auto place =
       std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& other) { return IsBefore(*sequence, *other); });
   waiting_.insert(place, std::move(sequence));
@@ -99,7 +97,7 @@ void Scheduler::Preempt(size_t running_idx) {
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(running_idx));
   ReleaseBlocks(*sequence);
   ++num_preemptions_;
-  InsertWaiting(std::move(sequence));
+  Enqueue(std::move(sequence));
 }
 
 void Scheduler::ReleaseBlocks(Sequence& sequence) {

@@ -30,6 +30,7 @@ class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, int32_t num_blocks) : options_(options), pool_(num_blocks) {}
 
+  // Into the waiting ones, at its place.
   void Enqueue(std::unique_ptr<Sequence> sequence);
   // Moves what fits from waiting to running. Returns the sequences that begin to run.
   std::vector<Sequence*> Admit();
@@ -60,7 +61,6 @@ class Scheduler {
   bool Extend(Sequence& sequence, int32_t num_positions, model::Evict evict);
   void ReleaseBlocks(Sequence& sequence);
   void Preempt(size_t running_idx);
-  void InsertWaiting(std::unique_ptr<Sequence> sequence);
 
   SchedulerOptions options_;
   model::BlockPool pool_;
