@@ -53,7 +53,8 @@ function(foretoken_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# foretoken_test(NAME FOLDER DEPS ...): every *_test.cc of tests/FOLDER as one binary, a ctest entry per case.
+# foretoken_test(NAME FOLDER DEPS ... LABELS ...): every *_test.cc of tests/FOLDER as one binary, a ctest entry per case.
+# Suites whose names end in Long have the label long besides: they are not part of `./dev test`.
 function(foretoken_test name folder)
   cmake_parse_arguments(ARG "" "" "DEPS;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
@@ -63,6 +64,8 @@ function(foretoken_test name folder)
   add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   include(GoogleTest)
-  gtest_discover_tests(${name} TEST_PREFIX "${folder}/" DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "-*Long.*" DISCOVERY_MODE PRE_TEST
     PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+  gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "*Long.*" TEST_LIST ${name}_long
+    DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900 LABELS "${ARG_LABELS};long")
 endfunction()
