@@ -29,11 +29,11 @@ AcceptedPath Walk(const AcceptTreesArgs& args, const TreeToAccept& tree) {
     const std::span logits(args.logits.as<float>() + row * args.logits.shape[1], args.num_tokens);
     const RowDraw draw = DrawRow({.logits = logits,
                                   .sampling = tree.sampling,
-                                  .t = t,
                                   .bias = tree.bias,
                                   .counts = tree.counts,
                                   .path_token_ids = path.token_ids,
-                                  .banned_ids = t < tree.ban_until ? tree.banned_ids : std::span<const int32_t>()});
+                                  .mask = tree.masks.empty() ? nullptr : tree.masks[*node_idx]},
+                                 t);
     path.status = draw.status;
     if (draw.status != DrawStatus::kOk) break;
     path.node_idx.push_back(*node_idx);
@@ -54,6 +54,7 @@ void AcceptTrees(const AcceptTreesArgs& args, ThreadPool& pool) {
   pool.ParallelFor(static_cast<int64_t>(args.trees.size()), [&](int64_t i, int) {
     const TreeToAccept& tree = args.trees[i];
     FT_CHECK(!tree.parents.empty() && tree.token_ids.size() == tree.parents.size());
+    FT_CHECK(tree.masks.empty() || tree.masks.size() == tree.parents.size());
     FT_CHECK(tree.first_logit_row + static_cast<int64_t>(tree.parents.size()) <= args.logits.shape[0]);
     args.paths[i] = Walk(args, tree);
   });

@@ -13,6 +13,7 @@
 #include "tests/reference/sampling.h"
 #include "tests/testing/for_each_isa.h"
 #include "tests/testing/random_values.h"
+#include "tests/testing/token_mask.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -26,11 +27,11 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 RowDraw Draw(const DrawInputs& inputs) {
   return DrawRow({.logits = inputs.logits,
                   .sampling = inputs.sampling,
-                  .t = inputs.t,
                   .bias = inputs.bias,
                   .counts = inputs.counts,
                   .path_token_ids = inputs.path_token_ids,
-                  .banned_ids = inputs.banned_ids});
+                  .mask = inputs.mask.empty() ? nullptr : inputs.mask.data()},
+                 inputs.t);
 }
 
 std::vector<int32_t> DistinctIds(RandomValues& random, int32_t num_tokens, double chance) {
@@ -65,14 +66,15 @@ DrawInputs RandomInputs(RandomValues& random) {
   if (random.Coin(0.3)) sampling.frequency_penalty = static_cast<float>(random.Uniform() * 4 - 2);
   inputs.t = random.Below(100000);
   for (const int32_t id : DistinctIds(random, num_tokens, 0.1)) {
-    const bool in_prompt = random.Coin(0.5);
-    inputs.counts.push_back({id, in_prompt, in_prompt ? random.Below(3) : 1 + random.Below(3)});
+    inputs.counts.push_back({id, random.Coin(0.3) ? 0 : 1 + random.Below(3)});
   }
   for (int32_t i = random.Below(6); i > 0; --i) inputs.path_token_ids.push_back(random.Below(num_tokens));
   if (random.Coin(0.3)) {
     for (const int32_t id : DistinctIds(random, num_tokens, 0.05)) inputs.bias.push_back({id, random.Normal() * 3});
   }
-  if (random.Coin(0.3)) inputs.banned_ids = DistinctIds(random, num_tokens, 0.05);
+  if (random.Coin(0.4)) {
+    inputs.mask = testing::MaskWithout(num_tokens, DistinctIds(random, num_tokens, random.Coin(0.5) ? 0.05 : 0.9));
+  }
   return inputs;
 }
 
@@ -150,10 +152,10 @@ TEST(DrawRow, ReportsNonFiniteLogitsWhereverTheyStand) {
         inputs.logits[id] = bad;
         for (const float temperature : {0.0f, 1.0f}) {
           inputs.sampling.temperature = temperature;
-          inputs.banned_ids.clear();
+          inputs.mask.clear();
           EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << id;
-          inputs.banned_ids = {static_cast<int32_t>(id)};
-          EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << "hidden by a ban: " << id;
+          inputs.mask = testing::MaskWithout(1500, {static_cast<int32_t>(id)});
+          EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << "hidden by a mask: " << id;
         }
       }
     }
@@ -163,11 +165,11 @@ TEST(DrawRow, ReportsNonFiniteLogitsWhereverTheyStand) {
 TEST(DrawRow, ReportsAnEmptySupport) {
   DrawInputs inputs;
   inputs.logits = {-kInfinity, 1, 2};
-  inputs.banned_ids = {1, 2};
+  inputs.mask = testing::MaskWithout(3, {1, 2});
   EXPECT_EQ(Draw(inputs).status, DrawStatus::kEmptySupport);
   inputs.sampling.temperature = 0;
   EXPECT_EQ(Draw(inputs).status, DrawStatus::kEmptySupport);
-  inputs.banned_ids = {2};
+  inputs.mask = testing::MaskWithout(3, {2});
   EXPECT_EQ(Draw(inputs).token_id, 1);
 }
 
@@ -176,9 +178,8 @@ TEST(DrawRow, IgnoresIdsOutsideTheVocabulary) {
   inputs.logits = {0, 1};
   inputs.sampling = {.temperature = 0, .presence_penalty = 5};
   inputs.bias = {{2, 100}, {-1, 100}};
-  inputs.counts = {{7, false, 1}};
+  inputs.counts = {{7, 1}};
   inputs.path_token_ids = {-3, 1 << 30};
-  inputs.banned_ids = {2, -1};
   EXPECT_EQ(Draw(inputs).token_id, 1);
 }
 
