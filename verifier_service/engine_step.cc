@@ -72,6 +72,7 @@ void Engine::OpenAtProposers(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   parts_.proposers->Open({.sequence_id = sequence.id,
                           .token_ids = sequence.token_ids,
+                          .rule = request.verification,
                           .seed = sequence.sampling.seed,
                           .sample_index = sequence.sampling.sample_index,
                           .temperature = sequence.sampling.temperature,
