@@ -170,12 +170,14 @@ struct SamplingParams {
   float frequency_penalty = 0;   // subtracted once per generated occurrence
   uint64_t seed = 0;             // Philox key
   uint32_t sample_index = 0;
+
+  bool is_greedy() const { return temperature < 1e-5f; }
 };
 
+// A token of the context.
 struct TokenCount {
   int32_t token_id = 0;
-  bool in_prompt = false;
-  int32_t num_generated = 0;
+  int32_t num_generated = 0;  // 0: it stands in the prompt alone
 };
 
 struct LogitBias {
@@ -203,9 +205,9 @@ struct TreeToAccept {
   SamplingParams sampling;
   std::span<const TokenCount> counts;  // of the context, root included; ids distinct
   std::span<const LogitBias> bias;     // ids distinct
-  // While t < ban_until, these ids (the ones that would end the sequence) cannot be drawn.
-  uint32_t ban_until = 0;
-  std::span<const int32_t> banned_ids;
+  // [N] of each node: the ids that may be drawn at its row, bit id % 32 of word id / 32 of ceil(V / 32) words; null:
+  // all. Empty: no node has a mask.
+  std::span<const uint32_t* const> masks;
   // How many of the most likely tokens to report, with the drawn one, from the unmodified row at temperature 1.
   // Unset: no log-probabilities at all.
   std::optional<int32_t> num_top_logprobs;
@@ -240,7 +242,7 @@ struct AcceptedPath {
 };
 
 // Walks every tree from its root. Filters, in this order, make target_prob of a node's row: bias, penalties (which
-// count the tokens on the node's own path too), bans, temperature, top_k, top_p, min_p; each cut orders by (value
+// count the tokens on the node's own path too), mask, temperature, top_k, top_p, min_p; each cut orders by (value
 // descending, id ascending). Rows off the walk are not drawn.
 // Keyed draw: the token at a node is
 //   argmax_v (log target_prob(v) + g(v)),  ties to the lowest id,

@@ -17,11 +17,11 @@ namespace foretoken::kernels {
 // Adds up in eight chains, which a processor can do side by side; the order is fixed.
 inline double SumOf(std::span<const double> values) {
   double sums[8] = {};
-  size_t i = 0;
-  for (; i + 8 <= values.size(); i += 8) {
-    for (size_t j = 0; j < 8; ++j) sums[j] += values[i + j];
+  const size_t num_whole = values.size() / 8;
+  for (size_t i = 0; i < num_whole; ++i) {
+    for (size_t j = 0; j < 8; ++j) sums[j] += values[8 * i + j];
   }
-  for (; i < values.size(); ++i) sums[i % 8] += values[i];
+  for (size_t j = 0; j < values.size() % 8; ++j) sums[j] += values[8 * num_whole + j];
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 

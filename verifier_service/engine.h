@@ -136,6 +136,7 @@ class Engine {
   void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
   void Publish();
 
+  int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }
   void Begin(const std::shared_ptr<ActiveRequest>& active);
   void End(Ticket ticket);
   void OpenAtProposers(Sequence& sequence);

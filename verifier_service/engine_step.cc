@@ -196,10 +196,7 @@ std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
   logits_ = parts_.transformer->Forward(batch.forward, parts_.kv->view);
   const double forward_ms = ElapsedMs();
   std::vector<kernels::AcceptedPath> paths(batch.trees.size());
-  backend.AcceptTrees({.logits = logits_,
-                       .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
-                       .trees = batch.trees,
-                       .paths = paths});
+  backend.AcceptTrees({.logits = logits_, .num_tokens = NumTokens(), .trees = batch.trees, .paths = paths});
   backend.Synchronize();
   const double draw_ms = ElapsedMs();
   last_step_ms_ = forward_ms + draw_ms;
@@ -253,13 +250,12 @@ void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch
   for (const PromptScore& score : batch.prompt_scores) {
     Sequence& sequence = *plan[score.planned_idx].sequence;
     std::vector<kernels::RowLogprobs> scores(score.token_ids.size());
-    parts_.transformer->backend().ScoreTokens(
-        {.logits = logits_,
-         .num_tokens = static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()),
-         .first_row = score.first_logit_row,
-         .token_ids = score.token_ids,
-         .num_top = *sequence.request().output.num_prompt_logprobs,
-         .scores = scores});
+    parts_.transformer->backend().ScoreTokens({.logits = logits_,
+                                               .num_tokens = NumTokens(),
+                                               .first_row = score.first_logit_row,
+                                               .token_ids = score.token_ids,
+                                               .num_top = *sequence.request().output.num_prompt_logprobs,
+                                               .scores = scores});
     std::move(scores.begin(), scores.end(), std::back_inserter(sequence.prompt_logprobs));
   }
 }

@@ -47,6 +47,8 @@ struct GenerationRequest {
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
   kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is the effective one.
   std::vector<kernels::LogitBias> logit_bias;
+  std::vector<int32_t> allowed_token_ids;  // ascending, distinct; empty: all
+  std::vector<int32_t> banned_token_ids;   // likewise; empty: none
   int32_t num_samples = 1;
   StopConditions stop;
   OutputRequest output;

@@ -24,6 +24,20 @@ void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t
   }
 }
 
+// The masks of a tree's rows, whose positions tell how many tokens stand before what they draw.
+std::span<const uint32_t* const> AddMasks(const Sequence& sequence, int32_t root_row, size_t num_nodes,
+                                          TreeBatch* batch) {
+  const DrawMasks& masks = sequence.active->masks;
+  if (masks.At(sequence.num_generated()) == nullptr) return {};  // nor has a deeper row one
+  if (batch->node_masks.empty()) batch->node_masks.reserve(batch->node_parents.capacity());
+  const size_t first_node = batch->node_masks.size();
+  const auto num_prompt = static_cast<int32_t>(sequence.request().prompt.size());
+  for (size_t node = 0; node < num_nodes; ++node) {
+    batch->node_masks.push_back(masks.At(batch->forward.positions[root_row + node] + 1 - num_prompt));
+  }
+  return std::span(batch->node_masks).subspan(first_node, num_nodes);
+}
+
 void AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t root_row, TreeBatch* batch) {
   const Sequence& sequence = *planned.sequence;
   const GenerationRequest& request = sequence.request();
@@ -39,6 +53,7 @@ void AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t root_ro
   for (size_t node = 0; node < num_nodes; ++node) {
     batch->forward.logit_rows.push_back(root_row + static_cast<int32_t>(node));
   }
+  const std::span<const uint32_t* const> masks = AddMasks(sequence, root_row, num_nodes, batch);
   batch->planned_idx.push_back(planned_idx);
   batch->trees.push_back({.first_logit_row = first_logit_row,
                           .token_ids = std::span(batch->node_token_ids).subspan(first_node, num_nodes),
@@ -47,8 +62,7 @@ void AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t root_ro
                           .sampling = sequence.sampling,
                           .counts = sequence.counts.counts(),
                           .bias = request.logit_bias,
-                          .ban_until = static_cast<uint32_t>(request.prompt.size() + request.stop.min_tokens),
-                          .banned_ids = sequence.active->ending_ids,
+                          .masks = masks,
                           .num_top_logprobs = request.output.num_logprobs});
 }
 

@@ -41,6 +41,7 @@ struct TreeBatch {
 
   std::vector<int32_t> node_token_ids;  // behind trees[].token_ids, tree by tree, each with its root first
   std::vector<int32_t> node_parents;
+  std::vector<const uint32_t*> node_masks;  // behind trees[].masks: of the trees that have any
 };
 
 TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan);
