@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,12 +21,30 @@ namespace foretoken::speculation {
 inline constexpr int32_t kRootParent = -1;
 inline constexpr int32_t kMaxTreeNodes = 1024;
 
+// What children were sampled from: a truncated draft distribution, exactly as it came over the wire. Its law is
+// probs / (their sum in double, in order).
+struct DraftDistribution {
+  std::vector<int32_t> token_ids;  // [k] strictly ascending
+  std::vector<float> probs;        // [k] at least 0
+};
+
+// All children that one proposer sampled at one node, without replacement.
+struct SampledChildren {
+  int32_t parent = kRootParent;
+  std::vector<int32_t> children;                   // node indices, in the order of sampling; at least one
+  std::shared_ptr<const DraftDistribution> draft;  // never null; shared by the copies of a tree
+};
+
 struct TokenTree {
   uint64_t position = 0;            // tokens of the sequence above the tree; the root is the token at position - 1
   std::vector<int32_t> token_ids;   // [N]
   std::vector<int32_t> parents;     // [N] node index or kRootParent; parents[i] < i
   std::vector<float> chances;       // [N] in (0, 1], conditional on the parent being accepted
   std::vector<uint32_t> proposers;  // [N] bit i: the proposer of index i suggested the node
+
+  // Rejection sampling needs to know how children were drawn. A child that stands in none of these is a guess: a point
+  // mass. At most one entry per node and proposer, and a node's are in the order in which they are tested.
+  std::vector<SampledChildren> sampled;
 
   int32_t num_nodes() const { return static_cast<int32_t>(token_ids.size()); }
 };

@@ -78,11 +78,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace foretoken::kernels::cpu {
-namespace {
-
-constexpr float kGreedyBelow = 1e-5f;
-
-}  // namespace
 
 HWY_EXPORT(DrawKeyed);
 
@@ -92,7 +87,7 @@ RowDraw DrawRow(const AdjustRowArgs& args, uint32_t t) {
   if (!top.is_finite) return {DrawStatus::kNonFiniteLogits};
   if (top.max == kImpossible) return {DrawStatus::kEmptySupport};
   const SamplingParams& sampling = args.sampling;
-  if (sampling.temperature < kGreedyBelow) return {DrawStatus::kOk, top.id};
+  if (sampling.is_greedy()) return {DrawStatus::kOk, top.id};
   FilterCut cut;
   if (sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0) cut = FindCut(row, top.max, sampling);
   return {DrawStatus::kOk, HWY_DYNAMIC_DISPATCH(DrawKeyed)(row, top.max, cut, sampling, t)};
