@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real proposers behind the engine's seam without a network: sessions, and trees through the wire's form and its checks.
+// Real proposers behind the engine's seam without a network: sessions, and trees through the wire's form and its
+// checks.
 #pragma once
 
 #include <deque>

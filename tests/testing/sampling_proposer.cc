@@ -36,10 +36,9 @@ uint64_t HashOf(std::span<const int32_t> token_ids) {
 // 53 bits of the noise of one child of the node with this context.
 double Uniform(const proposer::SessionIntroduction& introduction, std::span<const int32_t> context, uint32_t child) {
   const uint64_t place = Mix(HashOf(context), child);
-  const kernels::PhiloxBlock block =
-      kernels::Philox4x32(introduction.seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32),
-                                              introduction.sample_index,
-                                              static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});
+  const kernels::PhiloxBlock block = kernels::Philox4x32(
+      introduction.seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), introduction.sample_index,
+                          static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});
   const uint64_t bits = uint64_t{block[0]} << 32 | block[1];
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
@@ -60,8 +59,8 @@ struct DraftModel {
   std::vector<int32_t> token_ids;
 
   std::vector<float> Logits(std::span<const int32_t> context) {
-    const size_t num_shared = std::mismatch(context.begin(), context.end(), token_ids.begin(), token_ids.end()).first -
-                              context.begin();
+    const size_t num_shared =
+        std::mismatch(context.begin(), context.end(), token_ids.begin(), token_ids.end()).first - context.begin();
     size_t num_done = std::min(num_shared, context.size() - 1);  // the last row is always computed
     token_ids.assign(context.begin(), context.end());
     kernels::ConstTensorView logits;

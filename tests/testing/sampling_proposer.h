@@ -3,8 +3,8 @@
 // sent, and says so. It keeps to all that rejection sampling asks of a proposer (DRAW_METHOD_SAMPLED in the protocol).
 // Under the keyed draw its children are the top of the same law, as guesses.
 //
-// Noise is keyed by (seed, the node's whole context, number of the child, sample index): a node that is drawn again gets
-// the same children, and no two nodes share noise.
+// Noise is keyed by (seed, the node's whole context, number of the child, sample index): a node that is drawn again
+// gets the same children, and no two nodes share noise.
 //
 // Example:
 //   SamplingProposer proposer(HashLaw(4096), {.top_k = 8, .children_by_depth = {3, 2, 1}});
@@ -34,7 +34,8 @@ LogitLaw ModelLaw(const std::string& directory);
 
 struct SamplingProposerOptions {
   int32_t top_k = 8;
-  std::vector<int32_t> children_by_depth = {3, 2, 1};  // of a node at that depth, the root's first; fewer where less has mass
+  std::vector<int32_t> children_by_depth = {3, 2,
+                                            1};  // of a node at that depth, the root's first; fewer where less has mass
 };
 
 class SamplingProposer : public proposer::Proposer {
