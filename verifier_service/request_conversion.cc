@@ -261,10 +261,16 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
   return absl::OkStatus();
 }
 
-absl::Status CheckVerification(v1::VerificationRule rule) {
-  if (rule == v1::VERIFICATION_RULE_UNSPECIFIED || rule == v1::VERIFICATION_RULE_KEYED_DRAW) return absl::OkStatus();
-  const std::string got = v1::VerificationRule_IsValid(rule) ? v1::VerificationRule_Name(rule) : absl::StrCat(rule);
-  return Invalid("verification", "expected VERIFICATION_RULE_KEYED_DRAW, the rule that this server has, got ", got);
+absl::StatusOr<kernels::VerificationRule> ConvertVerification(v1::VerificationRule rule) {
+  switch (rule) {
+    case v1::VERIFICATION_RULE_UNSPECIFIED:
+    case v1::VERIFICATION_RULE_KEYED_DRAW:
+      return kernels::VerificationRule::kKeyedDraw;
+    case v1::VERIFICATION_RULE_REJECTION_SAMPLING:
+      return kernels::VerificationRule::kRejectionSampling;
+    default:
+      return Invalid("verification", "expected a VerificationRule, got ", rule);
+  }
 }
 
 }  // namespace
@@ -300,7 +306,7 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   GenerationRequest out;
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
   FT_RETURN_IF_ERROR(CheckFingerprint(request.expected_numerics_fingerprint(), model));
-  FT_RETURN_IF_ERROR(CheckVerification(request.verification()));
+  FT_ASSIGN_OR_RETURN(out.verification, ConvertVerification(request.verification()));
   FT_RETURN_IF_ERROR(ConvertNames(request, draw_bits, out));
   FT_RETURN_IF_ERROR(ConvertSampling(request.sampling(), model, draw_bits, out.sampling));
   FT_RETURN_IF_ERROR(ConvertSamples(request.sampling(), model, out));

@@ -118,12 +118,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"TooManyLogprobs", "output { logprobs: 21 }", "output.logprobs: "},
         BadRequest{"TooManyPromptLogprobs", "output { prompt_logprobs: 21 }", "output.prompt_logprobs: "},
         BadRequest{"UnknownProposer", "speculation { proposers: ['ngram', 'oracle'] }", "speculation.proposers[1]: "},
-        BadRequest{"TooManyTreeNodes", "speculation { max_tree_nodes: 1025 }", "speculation.max_tree_nodes: "},
-        BadRequest{"RejectionSampling", "verification: VERIFICATION_RULE_REJECTION_SAMPLING", "verification: "}),
+        BadRequest{"TooManyTreeNodes", "speculation { max_tree_nodes: 1025 }", "speculation.max_tree_nodes: "}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ConvertRequest, RefusesARequestWithoutAPrompt) {
   EXPECT_TRUE(absl::StartsWith(Convert(v1::GenerateRequest()).status().message(), "prompt: "));
+}
+
+TEST(ConvertRequest, TakesEitherVerificationRuleAndTheKeyedDrawByDefault) {
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 }"))->verification, kernels::VerificationRule::kKeyedDraw);
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 } verification: VERIFICATION_RULE_KEYED_DRAW"))->verification,
+            kernels::VerificationRule::kKeyedDraw);
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 } verification: VERIFICATION_RULE_REJECTION_SAMPLING"))->verification,
+            kernels::VerificationRule::kRejectionSampling);
 }
 
 TEST(ConvertRequest, RefusesUnknownEnumValues) {
