@@ -40,15 +40,15 @@ inline RowChoice BestRows(int32_t row_budget) {
   };
 }
 
-// How far the emitted law is from the target's. The process emits one outcome's tokens.
+// What a process emits, which tells the tokens of one outcome.
 template <typename Process>  // std::vector<int32_t>(Branches&)
-double LawError(const SmallLaw& target, Process&& process) {
+EmittedLaw LawOf(const SmallLaw& target, Process&& process) {
   EmittedLaw law(target);
   EnumerateOutcomes([&](Branches& branches) {
     const std::vector<int32_t> emitted = process(branches);
     law.Add(emitted, branches.probability());
   });
-  return law.Error();
+  return law;
 }
 
 // A walk is any function of (tree, rows, coins, path), like the production ones.
@@ -79,15 +79,21 @@ std::vector<int32_t> Emit(const SmallLaw& target, std::span<const int32_t> conte
   return path.token_ids;
 }
 
-// The law of a step, its trees drawn by the proposers and merged.
+// What a step emits, its trees drawn by the proposers and merged.
 template <typename Walk>
-double LawError(const SmallLaw& target, std::span<const SmallProposer> proposers, const RowChoice& rows, Walk&& walk) {
-  return LawError(target, [&](Branches& branches) {
+EmittedLaw LawOf(const SmallLaw& target, std::span<const SmallProposer> proposers, const RowChoice& rows, Walk&& walk) {
+  return LawOf(target, [&](Branches& branches) {
     std::vector<speculation::TokenTree> trees;
     for (const SmallProposer& proposer : proposers) trees.push_back(DrawTree(proposer, {}, branches));
     const speculation::TokenTree tree = speculation::Merge(trees);
     return Emit(target, {}, tree, rows(tree), branches, walk);
   });
+}
+
+// How far that is from the target's law.
+template <typename Walk>
+double LawError(const SmallLaw& target, std::span<const SmallProposer> proposers, const RowChoice& rows, Walk&& walk) {
+  return LawOf(target, proposers, rows, walk).Error();
 }
 
 }  // namespace foretoken::testing
