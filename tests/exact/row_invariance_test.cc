@@ -95,11 +95,7 @@ TEST_P(RowInvariance, HoldsForPromptChunks) {
 
 TEST_P(RowInvariance, HoldsForTrees) {
   LoadedModel model = Load();
-  for (const int32_t num_tokens : {1, 40, 63, 64, 101}) {
-    const KnownSequence known =
-        DecodePlainly(model, {.num_tokens = num_tokens, .parents = RandomParents(24, num_tokens), .seed = 3});
-    EXPECT_TRUE(CheckTree(model, known)) << num_tokens << " tokens";
-  }
+  EXPECT_TRUE(CheckRandomTrees(model, std::vector<int32_t>{1, 40, 63, 64, 101}, 40));
 }
 
 TEST_P(RowInvariance, HoldsForBlockLayouts) {
@@ -149,7 +145,7 @@ TEST_P(RowInvarianceLong, HoldsForPromptChunksOf1To512) {
 
 TEST_P(RowInvarianceLong, HoldsForTreesOfEveryShape) {
   LoadedModel model = Load();
-  for (const int32_t num_tokens : {1, 15, 16, 17, 40, 63, 64, 65, 101, 128, 200}) {
+  for (const int32_t num_tokens : {1, 16, 40, 63, 64, 101, 200}) {
     const std::vector<std::vector<int32_t>> trees = {StarParents(64),
                                                      ChainParents(70),
                                                      CombParents(64),

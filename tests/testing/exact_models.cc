@@ -18,9 +18,9 @@ model::ModelConfig Windowed() {
           .hidden_size = 96,
           .intermediate_size = 160,
           .num_layers = 4,
-          .num_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 24,
+          .num_heads = 32,
+          .num_kv_heads = 4,
+          .head_dim = 32,
           .max_position_embeddings = 1024,
           .sliding_windows = Windows{std::nullopt, 24, 80, 100}};
 }

@@ -2,7 +2,10 @@
 // The models that row invariance is shown on: the tiny ones of tests/cases/models, and random ones whose shapes reach
 // what those do not.
 //
-//   windowed   a full layer and layers with windows of 24, 80 and 100: below the attention tile, and no multiples of it
+//   windowed   a full layer and layers with windows of 24, 80 and 100: below the attention tile, and no multiples of
+//   it.
+//              Its 32 heads matter: rounding attention's output to bf16 hides most differences of single f32 bits, so
+//              only a model with thousands of these outputs per row shows an order of sums that is not the row's own
 //   odd_heads  heads of 20, three to a kv head; yarn scaling; norms of heads, biases, a window of 100 on one layer
 //   wide       products over 1,080 and 2,100 inputs, which many rows go through in ranges; llama3 scaling
 //

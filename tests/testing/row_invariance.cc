@@ -194,6 +194,15 @@ AssertionResult CheckTree(LoadedModel& model, const KnownSequence& known) {
   return RunAndCompare(model, wanted, random);
 }
 
+AssertionResult CheckRandomTrees(LoadedModel& model, std::span<const int32_t> token_counts, int32_t num_nodes) {
+  for (const int32_t num_tokens : token_counts) {
+    const KnownSequence known =
+        DecodePlainly(model, {.num_tokens = num_tokens, .parents = RandomParents(num_nodes, num_tokens), .seed = 3});
+    if (AssertionResult same = CheckTree(model, known); !same) return same << ", a tree below " << num_tokens;
+  }
+  return AssertionSuccess();
+}
+
 AssertionResult CheckMixedBatches(LoadedModel& model, std::span<const KnownSequence> known, int num_batches) {
   constexpr int32_t kMaxChunk = 70;
   PoisonKv(model);

@@ -32,6 +32,10 @@ inline constexpr int32_t kExactBlocks = 512;
 // The last token with its whole tree, in slots of any order, beside another sequence's prompt.
 ::testing::AssertionResult CheckTree(LoadedModel& model, const KnownSequence& known);
 
+// CheckTree for random trees of so many nodes below so many tokens.
+::testing::AssertionResult CheckRandomTrees(LoadedModel& model, std::span<const int32_t> token_counts,
+                                            int32_t num_nodes);
+
 // Random batches of prompt chunks, decode rows and parts of trees of these sequences. The model may be another one than
 // that which decoded them, if it is to compute the same: on more threads, say.
 ::testing::AssertionResult CheckMixedBatches(LoadedModel& model, std::span<const KnownSequence> known, int num_batches);
