@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product of one row by kernels that ignore E1: the order of a sum is whatever is fast, and may depend on
-// the row count or the number of threads. They read the same weights in the same tasks with the same instruction
-// (vdpbf16ps) as kernels/cpu/matmul_avx512_bf16.cc, so what they gain is what E1 costs.
+// The matrix product of one row by other kernels: they read the same weights in the same tasks with the same
+// instruction (vdpbf16ps) as kernels/cpu/matmul_avx512_bf16.cc. Most of them ignore E1, the order of a sum being
+// whatever is fast, even where it depends on the row count or the number of threads: what they gain over ours is what
+// E1 costs.
 #pragma once
 
 #include <span>
@@ -12,13 +13,14 @@
 
 namespace foretoken::bench {
 
-struct UnorderedMatMul {
+struct MatMulVariant {
   std::string name;
+  bool keeps_e1 = false;
   // One row of x, a multiple of 32 inputs, no bias, OutputMode::kStore.
   void (*run)(const kernels::MatMulArgs& args, kernels::cpu::ThreadPool& pool) = nullptr;
 };
 
 // Empty unless kernels::cpu::SupportedIsas() has kAvx512Bf16.
-std::span<const UnorderedMatMul> UnorderedMatMuls();
+std::span<const MatMulVariant> MatMulVariants();
 
 }  // namespace foretoken::bench

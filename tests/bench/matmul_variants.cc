@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/unordered_matmul.h"
+#include "tests/bench/matmul_variants.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -64,7 +64,7 @@ void StorePanel(const MatMulArgs& args, int64_t panel, __m512 sums) {
   _mm512_mask_storeu_ps(args.out.as<float>() + first, static_cast<__mmask16>((1u << count) - 1), sums);
 }
 
-// Not a variant that ignores E1: one chain per sum as ours, but of several panels at a time.
+// Keeps E1: one chain per sum as ours, but of several panels at a time.
 template <int kPanels>
 void MultiplyPanelsInOrder(const MatMulArgs& args, const CpuWeight& weight, int64_t first_panel) {
   const int64_t panel_bytes = weight.panel_elements() * static_cast<int64_t>(sizeof(uint16_t));
@@ -142,13 +142,15 @@ void RunSplitOverThreads(const MatMulArgs& args, ThreadPool& pool) {
 
 }  // namespace
 
-std::span<const UnorderedMatMul> UnorderedMatMuls() {
-  static const std::vector<UnorderedMatMul>& all = *new std::vector<UnorderedMatMul>{
-      {"2 chains per sum", Run<1, 2, false>},         {"4 chains per sum", Run<1, 4, false>},
-      {"8 chains per sum", Run<1, 8, false>},         {"4 chains, prefetching", Run<1, 4, true>},
-      {"halves of K side by side", Run<2, 4, false>}, {"K split over the threads", RunSplitOverThreads},
-      {"2 panels at once (keeps E1)", RunInOrder<2>}, {"4 panels at once (keeps E1)", RunInOrder<4>},
-      {"8 panels at once (keeps E1)", RunInOrder<8>}};
+std::span<const MatMulVariant> MatMulVariants() {
+  static const std::vector<MatMulVariant>& all =
+      *new std::vector<MatMulVariant>{{.name = "2 chains per sum", .run = Run<1, 2, false>},
+                                      {.name = "4 chains per sum", .run = Run<1, 4, false>},
+                                      {.name = "8 chains per sum", .run = Run<1, 8, false>},
+                                      {.name = "4 chains, prefetching", .run = Run<1, 4, true>},
+                                      {.name = "halves of K side by side", .run = Run<2, 4, false>},
+                                      {.name = "K split over the threads", .run = RunSplitOverThreads},
+                                      {.name = "4 panels at once (keeps E1)", .keeps_e1 = true, .run = RunInOrder<4>}};
   const std::vector<kernels::cpu::Isa> isas = kernels::cpu::SupportedIsas();
   if (std::ranges::find(isas, kernels::cpu::Isa::kAvx512Bf16) == isas.end()) return {};
   return all;
@@ -162,7 +164,7 @@ HWY_POP_ATTRIBUTES
 
 namespace foretoken::bench {
 
-std::span<const UnorderedMatMul> UnorderedMatMuls() { return {}; }
+std::span<const MatMulVariant> MatMulVariants() { return {}; }
 
 }  // namespace foretoken::bench
 
