@@ -10,7 +10,8 @@
 // Errors: Reserve fails with RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when draining; Submit with
 // ALREADY_EXISTS for a request_id in use, INVALID_ARGUMENT for a prompt that can never fit. What goes wrong with one
 // request later comes as that request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT where
-// its sampling parameters leave no token to draw. Threads: Reserve, Submit, Abort, Drain and GetStats from any.
+// its sampling parameters leave no token to draw; the tokens before it come first, as without speculation.
+// Threads: Reserve, Submit, Abort, Drain and GetStats from any.
 // `publish` is called on the engine's thread, at most once a step, with the outputs of all samples, and must not block.
 #pragma once
 

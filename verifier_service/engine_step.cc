@@ -250,15 +250,14 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
     const PlannedSequence& planned = plan[batch.planned_idx[i]];
     Sequence& sequence = *planned.sequence;
     if (sequence.is_finished) continue;  // its request failed at another sample
-    if (paths[i].status != kernels::DrawStatus::kOk) {
-      Fail(sequence.active.get(), paths[i].status);
-      continue;
-    }
+    const kernels::DrawStatus status = paths[i].status;
     const int32_t num_committed = CommitPath(planned, std::move(paths[i]), &moves);
     const auto committed = std::span<const int32_t>(sequence.token_ids).last(static_cast<size_t>(num_committed));
     own_stats_.num_generated_tokens += num_committed;
     if (sequence.is_open) ++num_roots;
     if (planned.guess != nullptr) num_guessed += Learn(planned, committed);
+    // A row counts where plain decoding would have come to it: not beyond a sample's end.
+    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(sequence.active.get(), status);
     if (sequence.is_open && !sequence.is_finished) {
       parts_.proposers->Advance(sequence.id, committed, sequence.active->max_tree_nodes);
     }
@@ -321,7 +320,7 @@ void Engine::Fail(ActiveRequest* active, kernels::DrawStatus status) {
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->active.get() != active) continue;
     sequence->is_finished = true;
-    sequence->output = {};
+    TakeOutput(*sequence);  // what was said before
   }
   outputs_.push_back({.ticket = active->request.ticket, .error = std::move(error)});
 }
