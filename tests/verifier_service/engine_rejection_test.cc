@@ -25,16 +25,6 @@ using enum kernels::VerificationRule;
 
 constexpr int32_t kNumTokens = 4093;
 
-// Samples of one prompt ask for the same few contexts again and again.
-testing::LogitLaw Remembered(testing::LogitLaw law) {
-  auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
-  return [law = std::move(law), known](std::span<const int32_t> context) {
-    std::vector<float>& logits = (*known)[std::vector<int32_t>(context.begin(), context.end())];
-    if (logits.empty()) logits = law(context);
-    return logits;
-  };
-}
-
 class RejectionTest : public testing::EngineFixture {
  protected:
   static void SetUpTestSuite() {
@@ -165,84 +155,6 @@ TEST_F(RejectionTest, ConditionsOfTheRequestHold) {
   }
   EXPECT_NE(results.at({request.ticket, 0}).token_ids, results.at({request.ticket, 1}).token_ids);
 }
-
-// The law of the first tokens of many samples of one prompt, two of which can follow at any place, against the
-// target's own: what its rows say of the two.
-struct LawCase {
-  const char* name;
-  std::vector<std::vector<int32_t>> children_by_depth;  // of each sampling proposer
-  bool has_ngram = false;
-  int delay = 0;
-  int32_t max_step_rows = 512;
-  int32_t num_blocks = 256;
-  friend void PrintTo(const LawCase& law_case, std::ostream* out) { *out << law_case.name; }
-};
-
-class RejectionLaw : public RejectionTest, public ::testing::WithParamInterface<LawCase> {
- protected:
-  static constexpr int kNumSamples = 6000;
-  static constexpr int kNumLawTokens = 5;
-  static constexpr double kTemperature = 1.5;
-  // The chi-square of 31 degrees of freedom is above it once in a million.
-  static constexpr double kCritical = 84;
-
-  double ChiSquare(const Results& results) {
-    std::map<std::vector<int32_t>, std::pair<int, double>> cells;  // by tokens: how often, and how likely
-    for (const auto& [key, result] : results) {
-      auto& [count, prob] = cells[result.token_ids];
-      ++count;
-      prob = 1;
-      for (size_t i = 0; i < result.token_ids.size(); ++i) {
-        const testing::LogprobBits& row = result.logprobs[i];  // the drawn one, then the two most likely
-        double weights[3];
-        for (int j = 0; j < 3; ++j) weights[j] = std::exp(std::bit_cast<float>(row[j].second) / kTemperature);
-        prob *= weights[0] / (weights[1] + weights[2]);
-      }
-    }
-    double chi_square = 0, missing_prob = 1;
-    for (const auto& [tokens, cell] : cells) {
-      const double expected = cell.second * kNumSamples;
-      chi_square += (cell.first - expected) * (cell.first - expected) / expected;
-      missing_prob -= cell.second;
-    }
-    return chi_square + std::max(0.0, missing_prob) * kNumSamples;  // cells that were never seen
-  }
-};
-
-TEST_P(RejectionLaw, IsTheTargets) {
-  const LawCase& param = GetParam();
-  const testing::LogitLaw draft = Remembered(*draft_);
-  std::vector<std::unique_ptr<SamplingProposer>> samplers;
-  std::vector<proposer::Proposer*> proposers;
-  for (const std::vector<int32_t>& children : param.children_by_depth) {
-    samplers.push_back(std::make_unique<SamplingProposer>(
-        draft, testing::SamplingProposerOptions{.top_k = 4, .children_by_depth = children}));
-    proposers.push_back(samplers.back().get());
-  }
-  if (param.has_ngram) proposers.push_back(&ngram_);
-  InProcessProposers client(proposers, kNumTokens);
-  client.set_delay(param.delay);
-  GenerationRequest request = Rejecting("for i in range(10):\n    print(i)\nfor i in", kTemperature, kNumLawTokens);
-  request.num_samples = kNumSamples;
-  request.sampling.top_k = 2;
-  request.output.num_logprobs = 2;
-  const Results results = Generate({request}, client,
-                                   {.config = {.max_running_samples = 48, .max_step_rows = param.max_step_rows},
-                                    .num_blocks = param.num_blocks,
-                                    .now = testing::EvenClock()});
-  ASSERT_EQ(results.size(), kNumSamples);
-  EXPECT_LT(ChiSquare(results), kCritical);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Proposals, RejectionLaw,
-    ::testing::Values(LawCase{.name = "None"}, LawCase{.name = "Chain", .children_by_depth = {{1, 1, 1, 1}}},
-                      LawCase{.name = "Tree", .children_by_depth = {{3, 2, 1}}},
-                      LawCase{.name = "TreeWithFewRows", .children_by_depth = {{2, 2, 2}}, .max_step_rows = 96},
-                      LawCase{.name = "TreeWithFewBlocks", .children_by_depth = {{2, 2, 2}}, .num_blocks = 150},
-                      LawCase{.name = "TreeBesideGuesses", .children_by_depth = {{2, 1, 1}}, .has_ngram = true},
-                      LawCase{.name = "LateTree", .children_by_depth = {{2, 2, 2, 1}}, .delay = 1}),
-    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace foretoken::verifier
