@@ -6,130 +6,27 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/guesses.h"
 #include "tests/testing/guessing_proposers.h"
-#include "tests/testing/loaded_model.h"
-#include "tests/testing/paths.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using speculation::TokenTree;
-using ::testing::Each;
+using testing::EngineOptions;
 using testing::Guess;
 using testing::GuessingProposers;
 using ::testing::HasSubstr;
+using testing::Random;
+using testing::Result;
+using testing::Results;
 
-// Everything a client is promised to get equally, whatever happens beside it.
-struct Result {
-  std::vector<int32_t> token_ids;
-  std::string text;
-  std::vector<float> logprobs;
-  std::vector<float> prompt_logprobs;
-  std::optional<FinishReason> finish_reason;
-  std::optional<std::string> matched_stop_string;
-  absl::Status error;
-
-  friend bool operator==(const Result& a, const Result& b) = default;
-};
-
-std::ostream& operator<<(std::ostream& out, const Result& result) {
-  return out << ::testing::PrintToString(result.token_ids) << " " << result.text << " " << result.error;
-}
-
-using SampleKey = std::pair<Ticket, int32_t>;
-using Results = std::map<SampleKey, Result>;
-
-struct EngineOptions {
-  EngineConfig config;
-  int32_t num_blocks = 256;
-};
-
-// One model for all tests; every engine gets a K/V cache of its own size.
-class EngineTest : public ::testing::Test {
+class EngineTest : public testing::EngineFixture {
  protected:
-  static void SetUpTestSuite() {
-    model_ = new testing::LoadedModel(testing::LoadModel(testing::SourcePath("deploy/demo/target")));
-    tokenizer_ =
-        new tokenizer::Tokenizer(tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value());
-  }
-  static void TearDownTestSuite() {
-    delete tokenizer_;
-    delete model_;
-  }
-
-  std::unique_ptr<Engine> MakeEngine(ProposerClient& proposers, const EngineOptions& options) {
-    kv_ = model::MakeKvCache(model_->transformer->config(), options.num_blocks, *model_->backend);
-    completions_.clear();
-    results_.clear();
-    return std::make_unique<Engine>(options.config, EngineParts{.transformer = model_->transformer.get(),
-                                                                .kv = &kv_,
-                                                                .tokenizer = tokenizer_,
-                                                                .proposers = &proposers,
-                                                                .end_token_ids = {4092},
-                                                                .publish = [this](auto outputs) { Take(outputs); }});
-  }
-
-  void Take(std::vector<SampleOutput>& outputs) {
-    for (SampleOutput& output : outputs) {
-      Result& result = results_[{output.ticket, output.sample_index}];
-      EXPECT_FALSE(result.finish_reason.has_value()) << "news after the completion";
-      EXPECT_EQ(output.token_ids.size(), output.text_ends.size());
-      EXPECT_EQ(output.token_ids.size(), output.speculated.size());
-      result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
-      result.text += output.text;
-      for (const uint32_t end : output.text_ends) EXPECT_LE(end, result.text.size());
-      for (const auto& logprobs : output.logprobs) result.logprobs.push_back(logprobs.token.logprob);
-      if (output.prompt.has_value()) {
-        for (const auto& logprobs : output.prompt->logprobs) result.prompt_logprobs.push_back(logprobs.token.logprob);
-      }
-      if (!output.error.ok()) result.error = output.error;
-      if (output.completion.has_value()) {
-        result.finish_reason = output.completion->finish_reason;
-        result.matched_stop_string = output.completion->matched_stop_string;
-        completions_[{output.ticket, output.sample_index}] = *output.completion;
-        for (const ProposerCount& count : output.completion->proposers) {
-          EXPECT_LE(count.num_accepted, count.num_proposed);
-        }
-      }
-    }
-  }
-
-  // Submits everything and steps until nothing is left.
-  Results Generate(const std::vector<GenerationRequest>& requests, ProposerClient& proposers,
-                   const EngineOptions& options = {}, const std::function<void(int step)>& before_step = nullptr) {
-    const std::unique_ptr<Engine> engine = MakeEngine(proposers, options);
-    for (const GenerationRequest& request : requests) {
-      EXPECT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
-    }
-    int step = 0;
-    do {
-      if (before_step) before_step(step);
-    } while (engine->Step() && ++step < 20000);
-    stats_ = engine->GetStats();
-    EXPECT_EQ(stats_.num_free_blocks + stats_.num_cached_blocks, stats_.num_blocks) << "blocks leaked";
-    EXPECT_EQ(stats_.num_running, 0);
-    EXPECT_EQ(stats_.num_queued, 0);
-    return results_;
-  }
-
-  GenerationRequest Request(const std::string& text, float temperature, int32_t max_tokens = 40) {
-    GenerationRequest request;
-    request.ticket = next_ticket_++;
-    request.request_id = std::to_string(request.ticket);
-    request.prompt = tokenizer_->Encode(text).value();
-    request.sampling.temperature = temperature;
-    request.sampling.seed = 1000 + request.ticket;
-    request.stop.max_tokens = max_tokens;
-    return request;
-  }
-
   std::vector<GenerationRequest> MixedRequests() {
     next_ticket_ = 1;
     std::vector<GenerationRequest> requests = {
@@ -149,60 +46,10 @@ class EngineTest : public ::testing::Test {
     return requests;
   }
 
-  // Guesses what it was told the truth is, among wrong siblings.
   static Guess Oracle(const Results& truth, const std::vector<GenerationRequest>& requests) {
-    std::vector<std::vector<int32_t>> texts;
-    for (const auto& [key, result] : truth) {
-      for (const GenerationRequest& request : requests) {
-        if (request.ticket != key.first) continue;
-        texts.push_back(request.prompt);
-        texts.back().insert(texts.back().end(), result.token_ids.begin(), result.token_ids.end());
-      }
-    }
-    return [texts](std::span<const int32_t> context, int32_t node_budget) {
-      TokenTree tree;
-      for (const std::vector<int32_t>& text : texts) {
-        if (text.size() <= context.size() || !std::equal(context.begin(), context.end(), text.begin())) continue;
-        int32_t parent = -1;
-        for (size_t i = context.size(); i < text.size() && tree.num_nodes() + 2 <= node_budget; ++i) {
-          tree.token_ids.push_back((text[i] + 1) % 4000);
-          tree.parents.push_back(parent);
-          tree.chances.push_back(0.2f);
-          tree.token_ids.push_back(text[i]);
-          tree.parents.push_back(parent);
-          tree.chances.push_back(0.7f);
-          parent = tree.num_nodes() - 1;
-        }
-        break;
-      }
-      return tree;
-    };
+    return testing::Oracle(testing::WholeTexts(truth, requests));
   }
-
-  static Guess Random(uint32_t seed) {
-    auto random = std::make_shared<std::mt19937>(seed);
-    return [random](std::span<const int32_t>, int32_t node_budget) {
-      TokenTree tree;
-      for (int32_t node = 0; node < std::min(node_budget, 12); ++node) {
-        tree.token_ids.push_back(node * 300 + static_cast<int32_t>((*random)() % 300));  // siblings differ
-        tree.parents.push_back(static_cast<int32_t>((*random)() % (node + 1)) - 1);
-        tree.chances.push_back(0.9f);
-      }
-      return tree;
-    };
-  }
-
-  static testing::LoadedModel* model_;
-  static tokenizer::Tokenizer* tokenizer_;
-  model::KvCache kv_;
-  Results results_;
-  std::map<SampleKey, SampleCompletion> completions_;
-  EngineStats stats_;
-  Ticket next_ticket_ = 1;
 };
-
-testing::LoadedModel* EngineTest::model_ = nullptr;
-tokenizer::Tokenizer* EngineTest::tokenizer_ = nullptr;
 
 TEST_F(EngineTest, TokensDoNotDependOnProposers) {
   const std::vector<GenerationRequest> requests = MixedRequests();
