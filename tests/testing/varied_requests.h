@@ -16,7 +16,7 @@
 
 namespace foretoken::testing {
 
-// The demo prompts, end to end: 1,400 tokens of Python.
+// The demo prompts, end to end: 1,100 tokens of Python.
 inline std::vector<int32_t> DemoText(const tokenizer::Tokenizer& tokenizer) {
   std::ifstream lines(SourcePath("deploy/demo/prompts.jsonl"));
   std::string text, line;
