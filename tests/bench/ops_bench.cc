@@ -110,7 +110,7 @@ void Draw(benchmark::State& state, const SamplingParams& sampling) {
                      .sampling = sampling,
                      .counts = {},
                      .bias = {},
-                     .banned_ids = {},
+                     .masks = {},
                      .num_top_logprobs = std::nullopt});
   }
   std::vector<AcceptedPath> paths(kRows);

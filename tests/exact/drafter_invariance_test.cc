@@ -161,7 +161,7 @@ class DrafterInvarianceControl : public DrafterInvariance {
         testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
           return std::make_unique<testing::OtherDrawBackend>(std::move(real), rule);
         }});
-    Use(model);
+    Use(*model.transformer);
     const Requests requests = testing::VariedRequests(*tokenizer_, 12, {0.7f});
     GuessingProposers none;
     const Results truth = Generate(requests, none, Roomy());

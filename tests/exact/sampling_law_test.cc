@@ -238,7 +238,7 @@ class SamplingLawControl : public SamplingLaw {
         testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
           return std::make_unique<testing::OtherDrawBackend>(std::move(real), rule);
         }});
-    Use(model);
+    Use(*model.transformer);
     return Draw(prompt_, case_, law, num_requests_);
   }
 };

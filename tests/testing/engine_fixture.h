@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -84,15 +85,17 @@ class EngineFixture : public ::testing::Test {
   }
 
   // From now on engines of this test run on another model, which must outlive them.
-  void Use(LoadedModel& model) { used_model_ = &model; }
+  void Use(model::Transformer& transformer) { transformer_ = &transformer; }
 
   std::unique_ptr<verifier::Engine> MakeEngine(verifier::ProposerClient& proposers, const EngineOptions& options) {
-    kv_ = model::MakeKvCache(used_model_->transformer->config(), options.num_blocks, *used_model_->backend);
+    kv_ = model::MakeKvCache(transformer_->config(), options.num_blocks, transformer_->backend());
+    // What nobody has written is never read, and NaN would show if it were.
+    std::memset(kv_.view.data, 0xff, kv_.view.num_bytes());
     completions_.clear();
     results_.clear();
     num_stops_in_trees_ = 0;
     return std::make_unique<verifier::Engine>(options.config,
-                                              verifier::EngineParts{.transformer = used_model_->transformer.get(),
+                                              verifier::EngineParts{.transformer = transformer_,
                                                                     .kv = &kv_,
                                                                     .tokenizer = tokenizer_.get(),
                                                                     .proposers = &proposers,
@@ -180,7 +183,7 @@ class EngineFixture : public ::testing::Test {
     if (is_stopped && !output.speculated.empty() && output.speculated.back()) ++num_stops_in_trees_;
   }
 
-  LoadedModel* used_model_ = model_.get();
+  model::Transformer* transformer_ = model_->transformer.get();
   model::KvCache kv_;
 };
 
