@@ -112,7 +112,7 @@ void Report(const std::string& what, const std::vector<Contender>& contenders, s
 // The products of a decode step, in turn.
 class Products {
  public:
-  Products(std::vector<std::pair<int64_t, int64_t>> shapes, ThreadPool& pool) : pool_(pool) {
+  Products(std::span<const std::pair<int64_t, int64_t>> shapes, ThreadPool& pool) : pool_(pool) {
     testing::RandomValues random(1);
     for (const auto& [num_outputs, num_inputs] : shapes) {
       CpuWeight& weight = *weights_.emplace_back(std::make_unique<CpuWeight>(num_outputs, num_inputs));

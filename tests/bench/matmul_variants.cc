@@ -151,7 +151,7 @@ std::span<const MatMulVariant> MatMulVariants() {
                                       {.name = "halves of K side by side", .run = Run<2, 4, false>},
                                       {.name = "K split over the threads", .run = RunSplitOverThreads},
                                       {.name = "4 panels at once (keeps E1)", .keeps_e1 = true, .run = RunInOrder<4>}};
-  const std::vector<kernels::cpu::Isa> isas = kernels::cpu::SupportedIsas();
+  const std::vector<kernels::cpu::Isa>& isas = kernels::cpu::SupportedIsas();
   if (std::ranges::find(isas, kernels::cpu::Isa::kAvx512Bf16) == isas.end()) return {};
   return all;
 }

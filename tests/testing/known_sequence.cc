@@ -27,6 +27,7 @@ KnownSequence DecodePlainly(LoadedModel& model, const SequenceShape& shape) {
     if (!is_leaf[leaf]) continue;
     const std::vector<int32_t> path = PathTo(shape.parents, leaf);
     std::vector<int32_t> tokens;
+    tokens.reserve(path.size());
     for (const int32_t node : path) tokens.push_back(known.node_tokens[node]);
     const auto rows = DecodeChain(model, {.tokens = tokens, .first_position = shape.num_tokens, .block_table = blocks});
     for (size_t i = 0; i < path.size(); ++i) known.node_rows[path[i]] = rows[i];
@@ -47,12 +48,14 @@ std::vector<int32_t> ChainParents(int32_t num_nodes) { return Iota(-1, num_nodes
 
 std::vector<int32_t> BushParents(int32_t num_nodes, int32_t num_children) {
   std::vector<int32_t> parents;
+  parents.reserve(num_nodes);
   for (int32_t node = 0; node < num_nodes; ++node) parents.push_back(node / num_children - 1);
   return parents;
 }
 
 std::vector<int32_t> CombParents(int32_t num_nodes) {
   std::vector<int32_t> parents;
+  parents.reserve(num_nodes);
   for (int32_t node = 0; node < num_nodes; ++node) parents.push_back(node < 2 ? -1 : (node - 2) / 2 * 2);
   return parents;
 }
@@ -60,6 +63,7 @@ std::vector<int32_t> CombParents(int32_t num_nodes) {
 std::vector<int32_t> RandomParents(int32_t num_nodes, uint32_t seed) {
   RandomValues random(seed);
   std::vector<int32_t> parents;
+  parents.reserve(num_nodes);
   for (int32_t node = 0; node < num_nodes; ++node) parents.push_back(random.Below(node + 1) - 1);
   return parents;
 }

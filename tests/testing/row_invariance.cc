@@ -45,6 +45,7 @@ class BlockDealer {
 
 std::vector<int32_t> RandomChunks(int32_t count, int32_t max_size, RandomValues& random) {
   std::vector<int32_t> chunks;
+  chunks.reserve(count);
   for (int32_t i = 0; i < count; ++i) chunks.push_back(1 + random.Below(max_size));
   return chunks;
 }
