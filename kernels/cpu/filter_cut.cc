@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small top_k takes the top tokens in order and walks them; everything else searches by buckets.
+// A small top_k takes the top tokens in order and walks them; everything else searches by rank.
 #include "kernels/cpu/filter_cut.h"
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <vector>
 
-#include "kernels/cpu/bucket_search.h"
+#include "kernels/cpu/rank_search.h"
+#include "kernels/cpu/token_split.h"
 #include "kernels/cpu/top_tokens.h"
 
 namespace foretoken::kernels::cpu {
@@ -14,6 +15,13 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+// Of the calling thread; grows and never shrinks.
+std::span<float> ThreadWeights(size_t count) {
+  thread_local std::vector<float> weights;
+  if (weights.size() < count) weights.resize(count);
+  return {weights.data(), count};
+}
 
 // The last of the tokens, which are in order, that has less than top_p of their weight before it.
 RankedToken EndOfNucleusInOrder(std::span<const RankedToken> tokens, float max, const SamplingParams& sampling) {
@@ -29,31 +37,27 @@ RankedToken EndOfNucleusInOrder(std::span<const RankedToken> tokens, float max, 
   return tokens[last];
 }
 
-RankedToken EndOfNucleus(const TokenView& tokens, float max, const SamplingParams& sampling) {
-  // The largest token weighs 1, so all tokens below this together weigh less than what the nucleus may leave out.
-  const double least_log_weight = std::log((1 - double{sampling.top_p}) / static_cast<double>(tokens.values.size()));
-  const double low = std::max(max + least_log_weight * sampling.temperature, double{kLowest});
-  return FindShare({.tokens = tokens,
-                    .weighing = {.max = max, .inverse_temperature = 1.0f / sampling.temperature},
-                    .share = sampling.top_p,
-                    .low = static_cast<float>(low)});
+// The end of the nucleus of the tokens up to `kept`, which rounding may hide behind it.
+RankedToken EndOfNucleus(std::span<const float> row, const RankedToken& kept, float max,
+                         const SamplingParams& sampling) {
+  const std::span<float> weights = ThreadWeights(row.size());
+  const double total = Weigh(row, {.max = max, .temperature = sampling.temperature}, kept, weights);
+  return std::min(kept, FindByRank({row, {}, weights}, total, sampling.top_p * total));
 }
 
-// Nothing where all tokens that are possible are kept.
-std::optional<RankedToken> EndOfTopK(std::span<const float> row, float max, const SamplingParams& sampling) {
+RankedToken EndOfTopK(std::span<const float> row, float max, const SamplingParams& sampling) {
   if (IsFewTokens(row.size(), sampling.top_k)) {
     const std::span<const RankedToken> kept = TopTokens(row, sampling.top_k);
     return sampling.top_p < 1 ? EndOfNucleusInOrder(kept, max, sampling) : kept.back();
   }
-  const std::optional<RankedToken> last = FindNth(row, sampling.top_k);
-  if (sampling.top_p >= 1) return last;
-  return EndOfNucleus(last.has_value() ? CollectUpTo(row, *last) : TokenView{row, {}}, max, sampling);
+  const RankedToken last = FindByRank({row, {}, {}}, static_cast<double>(row.size()), sampling.top_k);
+  return sampling.top_p < 1 ? EndOfNucleus(row, last, max, sampling) : last;
 }
 
-std::optional<RankedToken> EndOfCut(std::span<const float> row, float max, const SamplingParams& sampling) {
+RankedToken EndOfCut(std::span<const float> row, float max, const SamplingParams& sampling) {
+  const RankedToken least = {-kInfinity, std::numeric_limits<int32_t>::max()};
   if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < row.size()) return EndOfTopK(row, max, sampling);
-  if (sampling.top_p < 1) return EndOfNucleus({row, {}}, max, sampling);
-  return std::nullopt;
+  return sampling.top_p < 1 ? EndOfNucleus(row, least, max, sampling) : least;
 }
 
 // The least f32 that min_p keeps: the bound in double, rounded up.
@@ -67,8 +71,8 @@ float LeastByMinP(float max, const SamplingParams& sampling) {
 }  // namespace
 
 FilterCut FindCut(std::span<const float> row, float max, const SamplingParams& sampling) {
-  FilterCut cut;
-  if (const std::optional<RankedToken> last = EndOfCut(row, max, sampling)) cut = {last->value, last->id};
+  const RankedToken last = EndOfCut(row, max, sampling);
+  FilterCut cut = {last.value, last.id};
   if (sampling.min_p > 0) {
     const float least = LeastByMinP(max, sampling);
     if (least > cut.value) cut = {.value = least};

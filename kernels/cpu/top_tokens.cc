@@ -91,7 +91,7 @@ void CollectTopClasses(std::span<const float> row, size_t count, Scratch& scratc
 
 }  // namespace
 
-bool IsFewTokens(size_t num_tokens, size_t count) { return 8 * count <= NumClasses(num_tokens); }
+bool IsFewTokens(size_t num_tokens, size_t count) { return 32 * count <= NumClasses(num_tokens); }
 
 std::span<const RankedToken> TopTokens(std::span<const float> row, size_t count) {
   Scratch& scratch = ThreadScratch();
