@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/cpu/rank_search.h"
 #include "kernels/cpu/token_split.h"
@@ -15,13 +14,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
-
-// Of the calling thread; grows and never shrinks.
-std::span<float> ThreadWeights(size_t count) {
-  thread_local std::vector<float> weights;
-  if (weights.size() < count) weights.resize(count);
-  return {weights.data(), count};
-}
 
 // The last of the tokens, which are in order, that has less than top_p of their weight before it.
 RankedToken EndOfNucleusInOrder(std::span<const RankedToken> tokens, float max, const SamplingParams& sampling) {
@@ -37,12 +29,11 @@ RankedToken EndOfNucleusInOrder(std::span<const RankedToken> tokens, float max, 
   return tokens[last];
 }
 
-// The end of the nucleus of the tokens up to `kept`, which rounding may hide behind it.
-RankedToken EndOfNucleus(std::span<const float> row, const RankedToken& kept, float max,
+// The end of the nucleus of the tokens up to `last`.
+RankedToken EndOfNucleus(std::span<const float> row, const RankedToken& last, float max,
                          const SamplingParams& sampling) {
-  const std::span<float> weights = ThreadWeights(row.size());
-  const double total = Weigh(row, {.max = max, .temperature = sampling.temperature}, kept, weights);
-  return std::min(kept, FindByRank({row, {}, weights}, total, sampling.top_p * total));
+  const Softmax softmax{.max = max, .temperature = sampling.temperature};
+  return std::min(last, FindShare(row, last, softmax, sampling.top_p));
 }
 
 RankedToken EndOfTopK(std::span<const float> row, float max, const SamplingParams& sampling) {
@@ -50,14 +41,13 @@ RankedToken EndOfTopK(std::span<const float> row, float max, const SamplingParam
     const std::span<const RankedToken> kept = TopTokens(row, sampling.top_k);
     return sampling.top_p < 1 ? EndOfNucleusInOrder(kept, max, sampling) : kept.back();
   }
-  const RankedToken last = FindByRank({row, {}, {}}, static_cast<double>(row.size()), sampling.top_k);
+  const RankedToken last = FindNth(row, sampling.top_k);
   return sampling.top_p < 1 ? EndOfNucleus(row, last, max, sampling) : last;
 }
 
 RankedToken EndOfCut(std::span<const float> row, float max, const SamplingParams& sampling) {
-  const RankedToken least = {-kInfinity, std::numeric_limits<int32_t>::max()};
   if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < row.size()) return EndOfTopK(row, max, sampling);
-  return sampling.top_p < 1 ? EndOfNucleus(row, least, max, sampling) : least;
+  return sampling.top_p < 1 ? EndOfNucleus(row, kNoneBehind, max, sampling) : kNoneBehind;
 }
 
 // The least f32 that min_p keeps: the bound in double, rounded up.

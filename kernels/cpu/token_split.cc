@@ -19,83 +19,67 @@ namespace HWY_NAMESPACE {
 
 using IntTag = hn::Rebind<int32_t, FloatTag>;
 inline constexpr IntTag kInt;
+using IntVec = hn::Vec<IntTag>;
 
-double WeighRow(std::span<const float> row, const Softmax& softmax, const RankedToken& last, float* weights) {
-  const FloatVec maxes = hn::Set(kFloat, softmax.max), scale = hn::Set(kFloat, 1.0f / softmax.temperature);
-  const FloatVec last_value = hn::Set(kFloat, last.value);
-  const auto last_id = hn::Set(kInt, last.id);
-  HWY_ALIGN float buffer[kLogitsBlock];
-  HWY_ALIGN float last_weights[kLogitsBlock];
-  double total = 0;
-  for (size_t begin = 0; begin < row.size(); begin += kLogitsBlock) {
-    const float* x = BlockOf(row, begin, buffer);
-    const bool is_whole = x != buffer;
-    float* to = is_whole ? weights + begin : last_weights;
-    FloatVec sum = hn::Zero(kFloat);
-    for (size_t i = 0; i < kLogitsBlock; i += NumLanes()) {
-      const FloatVec value = hn::LoadU(kFloat, x + i);
-      const auto ids = hn::Iota(kInt, static_cast<int32_t>(begin + i));
-      const auto is_behind = hn::RebindMask(kFloat, hn::Gt(ids, last_id));
-      const auto is_out = hn::Or(hn::Lt(value, last_value), hn::And(hn::Eq(value, last_value), is_behind));
-      const FloatVec weight = hn::Exp(kFloat, hn::Mul(hn::Sub(value, maxes), scale));
-      const FloatVec kept = hn::IfThenZeroElse(is_out, weight);
-      hn::StoreU(kept, kFloat, to + i);
-      sum = hn::Add(sum, kept);
-    }
-    if (!is_whole) std::copy_n(last_weights, row.size() - begin, weights + begin);
-    total += hn::GetLane(hn::SumOfLanes(kFloat, sum));
+struct CountEach {
+  HWY_ATTR FloatVec operator()(FloatVec x) const {
+    return hn::IfThenElseZero(hn::Gt(x, hn::Set(kFloat, kImpossible)), hn::Set(kFloat, 1.0f));
   }
-  return total;
-}
+};
 
-template <bool kHasWeights>
-HWY_ATTR SplitSums SplitTokens(const TokenView& tokens, const ValueRange& range, TokenBuffer& to) {
-  const FloatVec low = hn::Set(kFloat, range.low), high = hn::Set(kFloat, range.high);
+struct Exp {
+  float max;
+  float scale;
+  HWY_ATTR FloatVec operator()(FloatVec x) const {
+    return hn::Exp(kFloat, hn::Mul(hn::Sub(x, hn::Set(kFloat, max)), hn::Set(kFloat, scale)));
+  }
+};
+
+HWY_ATTR double SumOf(FloatVec lanes) { return hn::GetLane(hn::SumOfLanes(kFloat, lanes)); }
+
+template <typename WeightOf>
+HWY_ATTR SplitSums SplitTokens(const SplitArgs& args, const WeightOf& weight_of, TokenBuffer& to) {
+  const std::span<const float> values = args.tokens.values;
+  const FloatVec low = hn::Set(kFloat, args.range.low), high = hn::Set(kFloat, args.range.high);
+  const FloatVec last_value = hn::Set(kFloat, args.last.value);
+  const IntVec last_id = hn::Set(kInt, args.last.id);
   HWY_ALIGN float buffer[kLogitsBlock];
-  HWY_ALIGN float weight_buffer[kLogitsBlock];
   SplitSums sums;
   size_t count = 0;
-  for (size_t begin = 0; begin < tokens.values.size(); begin += kLogitsBlock) {
-    const float* x = BlockOf(tokens.values, begin, buffer);
-    // Weights behind the end are -inf, and never read: their values are below every range.
-    const float* w = kHasWeights ? BlockOf(tokens.weights, begin, weight_buffer) : nullptr;
-    FloatVec above = hn::Zero(kFloat), inside = above;
-    size_t num_above = 0;
+  for (size_t begin = 0; begin < values.size(); begin += kLogitsBlock) {
+    const float* x = BlockOf(values, begin, buffer);
+    FloatVec above = hn::Zero(kFloat), inside = above, all = above;
     for (size_t i = 0; i < kLogitsBlock; i += NumLanes()) {
-      const FloatVec value = hn::LoadU(kFloat, x + i);
+      FloatVec value = hn::LoadU(kFloat, x + i);
+      const IntVec places = hn::Iota(kInt, static_cast<int32_t>(begin + i));
+      const auto is_after = hn::RebindMask(kFloat, hn::Gt(places, last_id));
+      const auto is_behind = hn::Or(hn::Lt(value, last_value), hn::And(hn::Eq(value, last_value), is_after));
+      value = hn::IfThenElse(is_behind, hn::Set(kFloat, kImpossible), value);
+      const FloatVec weight = weight_of(value);
       const auto is_above = hn::Gt(value, high);
       const auto is_inside = hn::AndNot(is_above, hn::Ge(value, low));
-      if constexpr (kHasWeights) {
-        above = hn::Add(above, hn::IfThenElseZero(is_above, hn::LoadU(kFloat, w + i)));
-      } else {
-        num_above += hn::CountTrue(kFloat, is_above);
-      }
+      all = hn::Add(all, weight);
+      above = hn::Add(above, hn::IfThenElseZero(is_above, weight));
       if (hn::AllFalse(kFloat, is_inside)) continue;
-      const auto places = hn::Iota(kInt, static_cast<int32_t>(begin + i));
+      inside = hn::Add(inside, hn::IfThenElseZero(is_inside, weight));
       hn::StoreU(hn::Compress(value, is_inside), kFloat, to.values.data() + count);
       hn::StoreU(hn::Compress(places, hn::RebindMask(kInt, is_inside)), kInt, to.ids.data() + count);
-      if constexpr (kHasWeights) {
-        const FloatVec weight = hn::LoadU(kFloat, w + i);
-        inside = hn::Add(inside, hn::IfThenElseZero(is_inside, weight));
-        hn::StoreU(hn::Compress(weight, is_inside), kFloat, to.weights.data() + count);
-      }
       count += hn::CountTrue(kFloat, is_inside);
     }
-    sums.above += kHasWeights ? hn::GetLane(hn::SumOfLanes(kFloat, above)) : static_cast<double>(num_above);
-    sums.inside += hn::GetLane(hn::SumOfLanes(kFloat, inside));
+    const SplitSums block{.above = SumOf(above), .inside = SumOf(inside)};
+    sums.above += block.above;
+    sums.inside += block.inside;
+    sums.below += SumOf(all) - block.above - block.inside;
   }
   to.count = count;
-  if (!kHasWeights) sums.inside = static_cast<double>(count);
   return sums;
 }
 
-SplitSums SplitWeighed(const TokenView& tokens, const ValueRange& range, TokenBuffer& to) {
-  return SplitTokens<true>(tokens, range, to);
+SplitSums SplitWeighed(const SplitArgs& args, TokenBuffer& to) {
+  return SplitTokens(args, Exp{args.weighing->max, 1.0f / args.weighing->temperature}, to);
 }
 
-SplitSums SplitCounted(const TokenView& tokens, const ValueRange& range, TokenBuffer& to) {
-  return SplitTokens<false>(tokens, range, to);
-}
+SplitSums SplitCounted(const SplitArgs& args, TokenBuffer& to) { return SplitTokens(args, CountEach{}, to); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace foretoken::kernels::cpu
@@ -104,7 +88,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace foretoken::kernels::cpu {
 
-HWY_EXPORT(WeighRow);
 HWY_EXPORT(SplitWeighed);
 HWY_EXPORT(SplitCounted);
 
@@ -113,25 +96,16 @@ void TokenBuffer::Reserve(size_t num_tokens) {
   if (values.size() >= num_tokens + kLargestVector) return;
   values.resize(num_tokens + kLargestVector);
   ids.resize(values.size());
-  weights.resize(values.size());
 }
 
-TokenView TokenBuffer::view() const {
-  return {{values.data(), count}, {ids.data(), count}, {weights.data(), has_weights ? count : 0}};
-}
-
-double Weigh(std::span<const float> row, const Softmax& softmax, const RankedToken& last, std::span<float> weights) {
-  return HWY_DYNAMIC_DISPATCH(WeighRow)(row, softmax, last, weights.data());
-}
-
-SplitSums Split(const TokenView& tokens, const ValueRange& range, TokenBuffer& inside) {
-  const ValueRange finite = {std::max(range.low, std::numeric_limits<float>::lowest()), range.high};
-  inside.Reserve(tokens.values.size());
-  inside.has_weights = !tokens.weights.empty();
-  const SplitSums sums = inside.has_weights ? HWY_DYNAMIC_DISPATCH(SplitWeighed)(tokens, finite, inside)
-                                            : HWY_DYNAMIC_DISPATCH(SplitCounted)(tokens, finite, inside);
-  if (!tokens.ids.empty()) {
-    for (size_t i = 0; i < inside.count; ++i) inside.ids[i] = tokens.ids[inside.ids[i]];
+SplitSums Split(const SplitArgs& args, TokenBuffer& inside) {
+  SplitArgs finite = args;
+  finite.range.low = std::max(args.range.low, std::numeric_limits<float>::lowest());
+  inside.Reserve(args.tokens.values.size());
+  const SplitSums sums = args.weighing.has_value() ? HWY_DYNAMIC_DISPATCH(SplitWeighed)(finite, inside)
+                                                   : HWY_DYNAMIC_DISPATCH(SplitCounted)(finite, inside);
+  if (!args.tokens.ids.empty()) {
+    for (size_t i = 0; i < inside.count; ++i) inside.ids[i] = args.tokens.ids[inside.ids[i]];
   }
   return sums;
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes over many tokens that a search for a cut makes: weighing them, and splitting them by value. Values have no
-// NaN or +inf.
+// The pass over many tokens that a search for a cut makes: it weighs them and splits them by value. Values have no NaN
+// or +inf.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,46 +17,48 @@ namespace foretoken::kernels::cpu {
 // Some tokens of a row, ids ascending.
 struct TokenView {
   std::span<const float> values;
-  std::span<const int32_t> ids;    // empty: places in `values`, which is the row
-  std::span<const float> weights;  // empty: each weighs 1
+  std::span<const int32_t> ids;  // empty: places in `values`, which is the row
 };
 
-// What values become weights by: exp((x - max) / temperature). `max` is the row's largest value, so no weight
-// exceeds 1.
+// What makes weights of values: exp((x - max) / temperature). `max` is the largest, so no weight exceeds 1.
 struct Softmax {
   float max = 0;
   float temperature = 1;
 };
 
-// Fills `weights`, one for each entry of the row, and returns their sum. A token behind `last` in the order of cuts, or
-// at -inf, weighs nothing.
-double Weigh(std::span<const float> row, const Softmax& softmax, const RankedToken& last, std::span<float> weights);
-
 // Values from `low` to `high`, both included.
 struct ValueRange {
-  float low = 0;
-  float high = 0;
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
 };
 
 // Tokens in memory that grows and never shrinks, so that nothing is filled which is then overwritten.
 class TokenBuffer {
  public:
   void Reserve(size_t num_tokens);
-  TokenView view() const;
+  TokenView view() const { return {{values.data(), count}, {ids.data(), count}}; }
 
   std::vector<float> values;
   std::vector<int32_t> ids;
-  std::vector<float> weights;
   size_t count = 0;
-  bool has_weights = false;
 };
 
+// Sums of weights, by where a token's value is.
 struct SplitSums {
   double above = 0;
   double inside = 0;
+  double below = 0;
 };
 
-// Leaves the tokens inside the range in `inside`, which is another buffer than the one `tokens` is in.
-SplitSums Split(const TokenView& tokens, const ValueRange& range, TokenBuffer& inside);
+struct SplitArgs {
+  TokenView tokens;
+  std::optional<Softmax> weighing;  // unset: every token above -inf weighs 1
+  RankedToken last = kNoneBehind;   // tokens behind this one are as good as not there; the row's own ids only
+  ValueRange range;
+};
+
+// Leaves the tokens inside the range in `inside`, which is another buffer than the one the tokens are in. Those at -inf
+// are never inside, and weigh nothing.
+SplitSums Split(const SplitArgs& args, TokenBuffer& inside);
 
 }  // namespace foretoken::kernels::cpu

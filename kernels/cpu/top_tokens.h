@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace foretoken::kernels::cpu {
@@ -16,6 +17,10 @@ struct RankedToken {
     return a.value > b.value || (a.value == b.value && a.id < b.id);
   }
 };
+
+// Behind every token.
+inline constexpr RankedToken kNoneBehind = {-std::numeric_limits<float>::infinity(),
+                                            std::numeric_limits<int32_t>::max()};
 
 // Whether the first `count` tokens of a row of `num_tokens` are few: then TopTokens passes over the row only once.
 bool IsFewTokens(size_t num_tokens, size_t count);
