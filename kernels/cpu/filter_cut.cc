@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "kernels/cpu/rank_search.h"
 #include "kernels/cpu/token_split.h"
@@ -16,7 +17,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 // The last of the tokens, which are in order, that has less than top_p of their weight before it.
-RankedToken EndOfNucleusInOrder(std::span<const RankedToken> tokens, float max, const SamplingParams& sampling) {
+RankedToken EndOfNucleus(std::span<const RankedToken> tokens, float max, const SamplingParams& sampling) {
   const float inverse_temperature = 1.0f / sampling.temperature;
   const auto weight = [&](const RankedToken& token) {
     return std::exp(static_cast<double>((token.value - max) * inverse_temperature));
@@ -29,25 +30,17 @@ RankedToken EndOfNucleusInOrder(std::span<const RankedToken> tokens, float max, 
   return tokens[last];
 }
 
-// The end of the nucleus of the tokens up to `last`.
-RankedToken EndOfNucleus(std::span<const float> row, const RankedToken& last, float max,
-                         const SamplingParams& sampling) {
-  const Softmax softmax{.max = max, .temperature = sampling.temperature};
-  return std::min(last, FindShare(row, last, softmax, sampling.top_p));
-}
-
-RankedToken EndOfTopK(std::span<const float> row, float max, const SamplingParams& sampling) {
-  if (IsFewTokens(row.size(), sampling.top_k)) {
-    const std::span<const RankedToken> kept = TopTokens(row, sampling.top_k);
-    return sampling.top_p < 1 ? EndOfNucleusInOrder(kept, max, sampling) : kept.back();
-  }
-  const RankedToken last = FindNth(row, sampling.top_k);
-  return sampling.top_p < 1 ? EndOfNucleus(row, last, max, sampling) : last;
-}
-
 RankedToken EndOfCut(std::span<const float> row, float max, const SamplingParams& sampling) {
-  if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < row.size()) return EndOfTopK(row, max, sampling);
-  return sampling.top_p < 1 ? EndOfNucleus(row, kNoneBehind, max, sampling) : kNoneBehind;
+  std::optional<size_t> top_k;
+  if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < row.size()) top_k = sampling.top_k;
+  if (top_k.has_value() && IsFewTokens(row.size(), *top_k)) {
+    const std::span<const RankedToken> kept = TopTokens(row, *top_k);
+    return sampling.top_p < 1 ? EndOfNucleus(kept, max, sampling) : kept.back();
+  }
+  if (sampling.top_p < 1) {
+    return FindShare(row, top_k, {.max = max, .temperature = sampling.temperature}, sampling.top_p);
+  }
+  return top_k.has_value() ? FindNth(row, *top_k) : kNoneBehind;
 }
 
 // The least f32 that min_p keeps: the bound in double, rounded up.

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/value_histogram.h"
@@ -46,25 +48,28 @@ Crossing FindCrossing(size_t sample_size, double target, const WeightOf& weight_
   return crossing;
 }
 
-// What a histogram says about weights: each bin's, as if its tokens stood in the middle, and how far that may be off.
-struct BinWeights {
-  std::array<double, kNumBins> weights = {};
-  double total = 0;
-  double deviation = 0;
-};
+// The weight of each bin, as if its tokens stood in the middle.
+using BinWeights = std::array<double, kNumBins>;
 
-BinWeights WeighBins(const ValueHistogram& histogram, const Softmax& softmax) {
-  BinWeights bins;
-  const double step = double{histogram.width} / softmax.temperature;
-  double squares = 0;
+BinWeights WeighBins(const ValueHistogram& histogram, double step) {
+  BinWeights weights;
   for (size_t bin = 0; bin < kNumBins; ++bin) {
-    if (histogram.counts[bin] == 0) continue;
-    bins.weights[bin] = histogram.counts[bin] * std::exp(-step * static_cast<double>(kNumBins - 1 - bin));
-    bins.total += bins.weights[bin];
-    squares += bins.weights[bin] * bins.weights[bin];
+    const double weight = std::exp(-step * static_cast<double>(kNumBins - 1 - bin));
+    weights[bin] = histogram.counts[bin] == 0 ? 0 : histogram.counts[bin] * weight;
   }
-  bins.deviation = std::sqrt(squares / 12) * step;  // of one that is anywhere in its bin
-  return bins;
+  weights[0] /= 2;  // anything from nothing to that
+  return weights;
+}
+
+// How far above - share * total may be off at the upper edge of `bin`, by a few deviations: tokens are somewhere in
+// their bins, `step` wide in logarithms of weight.
+double MarginAt(const BinWeights& weights, size_t bin, double share, double step) {
+  double squares = 0;
+  for (size_t i = 0; i < kNumBins; ++i) {
+    const double part = (i > bin ? 1 - share : share) * weights[i];
+    squares += part * part;
+  }
+  return kMargin * step * std::sqrt(squares / 12) + share * weights[0];
 }
 
 // The bins, first and last, that hold the end; the weight above them and their own.
@@ -75,14 +80,13 @@ struct BinRange {
   double inside = 0;
 };
 
-BinRange FindBins(const BinWeights& bins, double target) {
-  const double margin = kMargin * bins.deviation;
+BinRange FindBins(const BinWeights& weights, double target, double margin) {
   BinRange range;
   size_t bin = kNumBins - 1;
-  for (; bin > 0 && range.above + bins.weights[bin] < target - margin; --bin) range.above += bins.weights[bin];
+  for (; bin > 0 && range.above + weights[bin] < target - margin; --bin) range.above += weights[bin];
   range.first = range.last = bin;
-  range.inside = bins.weights[bin];
-  while (range.first > 0 && range.above + range.inside < target + margin) range.inside += bins.weights[--range.first];
+  range.inside = weights[bin];
+  while (range.first > 0 && range.above + range.inside < target + margin) range.inside += weights[--range.first];
   return range;
 }
 
@@ -98,57 +102,78 @@ size_t CountTokens(const ValueHistogram& histogram, const BinRange& bins) {
   return count;
 }
 
+// The values of the bins; where many tokens are in them, of nearly one weight, what a sample of these says: most of all
+// where they are equal.
+ValueRange Refine(std::span<const float> row, const ValueHistogram& histogram, const BinRange& bins,
+                  const RankSearch& search) {
+  const ValueRange range = ValuesOf(histogram, bins);
+  if (CountTokens(histogram, bins) < row.size() / 16) return range;
+  const size_t stride = row.size() / 1024 + 1;
+  const std::span<const float> sample = SampleValues(row, stride, range);
+  if (sample.empty()) return range;
+  const ValueRange inner = GuessBySample(search, static_cast<double>(stride), sample);
+  return {std::max(range.low, inner.low), std::min(range.high, inner.high)};
+}
+
 }  // namespace
 
 double RankSearch::WeightOf(float value) const {
   return weighing.has_value() ? std::exp((double{value} - weighing->max) / weighing->temperature) : 1;
 }
 
-std::span<const RankedToken> SampleTokens(const TokenView& tokens, size_t stride, const ValueRange& range) {
-  thread_local std::vector<RankedToken> sample;
+std::span<const float> SampleValues(std::span<const float> values, size_t stride, const ValueRange& range) {
+  thread_local std::vector<float> sample;
   sample.clear();
-  for (size_t place = 0; place < tokens.values.size(); place += stride) {
-    const float value = tokens.values[place];
-    if (value >= std::max(range.low, kLowest) && value <= range.high) {
-      sample.push_back({value, tokens.ids.empty() ? static_cast<int32_t>(place) : tokens.ids[place]});
-    }
+  const float low = std::max(range.low, kLowest);
+  for (size_t place = 0; place < values.size(); place += stride) {
+    if (values[place] >= low && values[place] <= range.high) sample.push_back(values[place]);
   }
-  std::sort(sample.begin(), sample.end());
+  std::sort(sample.begin(), sample.end(), std::greater<>());
   return sample;
 }
 
 // Sums from the heaviest token down and from the lightest up both tell; the one that varies less decides.
-ValueRange GuessBySample(const RankSearch& search, double stride, std::span<const RankedToken> sample) {
+ValueRange GuessBySample(const RankSearch& search, double stride, std::span<const float> sample) {
   const size_t last = sample.size() - 1;
-  const auto weight_at = [&](size_t i) { return stride * search.WeightOf(sample[i].value); };
+  if (sample[0] == sample[last]) return {sample[0], sample[0]};
+  const auto weight_at = [&](size_t i) { return stride * search.WeightOf(sample[i]); };
   const double needed = search.target - search.above;
   const Crossing down = FindCrossing(sample.size(), needed, weight_at);
   const Crossing up = FindCrossing(sample.size(), search.total - needed, [&](size_t i) { return weight_at(last - i); });
   if (down.deviation < up.deviation) {
-    return {.low = down.after ? sample[*down.after].value : -kInfinity,
-            .high = down.before ? sample[*down.before].value : kInfinity};
+    return {.low = down.after ? sample[*down.after] : -kInfinity,
+            .high = down.before ? sample[*down.before] : kInfinity};
   }
-  return {.low = up.before ? sample[last - *up.before].value : -kInfinity,
-          .high = up.after ? sample[last - *up.after].value : kInfinity};
+  return {.low = up.before ? sample[last - *up.before] : -kInfinity,
+          .high = up.after ? sample[last - *up.after] : kInfinity};
 }
 
-ValueRange GuessShare(std::span<const float> row, const RankedToken& last, const Softmax& softmax, double share) {
+ValueHistogram HistogramForShare(std::span<const float> row, const Softmax& softmax, double share) {
   // The largest token weighs 1, so all tokens below this weigh a twentieth of what lies behind the end, together.
   const double least_log_weight = std::log((1 - share) / (20 * static_cast<double>(row.size())));
   const double low = std::max(softmax.max + least_log_weight * softmax.temperature, double{kLowest});
-  const ValueHistogram histogram = CountValues(row, std::max(static_cast<float>(low), last.value), softmax.max);
-  const BinWeights weights = WeighBins(histogram, softmax);
-  const BinRange bins = FindBins(weights, share * weights.total);
-  const ValueRange range = ValuesOf(histogram, bins);
-  if (CountTokens(histogram, bins) < row.size() / 16) return range;
-  // Many tokens of nearly one weight: here a sample helps, most of all where they are equal.
-  const size_t stride = row.size() / 1024 + 1;
-  const std::span<const RankedToken> sample = SampleTokens({row, {}}, stride, range);
-  if (sample.empty()) return range;
-  const RankSearch search{
-      .weighing = softmax, .above = bins.above, .total = bins.inside, .target = share * weights.total};
-  const ValueRange inner = GuessBySample(search, static_cast<double>(stride), sample);
-  return {std::max(range.low, inner.low), std::min(range.high, inner.high)};
+  return CountValues(row, static_cast<float>(low), softmax.max);
+}
+
+std::optional<ValueRange> GuessNth(std::span<const float> row, const ValueHistogram& histogram, size_t count) {
+  size_t bin = kNumBins - 1, above = 0;
+  for (; bin > 0 && above + histogram.counts[bin] < count; --bin) above += histogram.counts[bin];
+  if (bin == 0) return std::nullopt;
+  const RankSearch search{.above = static_cast<double>(above),
+                          .total = static_cast<double>(histogram.counts[bin]),
+                          .target = static_cast<double>(count)};
+  return Refine(row, histogram, {.first = bin, .last = bin}, search);
+}
+
+ValueRange GuessShare(std::span<const float> row, const ValueHistogram& histogram, const Softmax& softmax,
+                      double share) {
+  const double step = double{histogram.width} / softmax.temperature;
+  const BinWeights weights = WeighBins(histogram, step);
+  const double target = share * std::accumulate(weights.begin(), weights.end(), 0.0);
+  const size_t middle = FindBins(weights, target, 0).first;
+  const BinRange bins = FindBins(weights, target, MarginAt(weights, middle, share, step));
+  const RankSearch search{.weighing = softmax, .above = bins.above, .total = bins.inside, .target = target};
+  return Refine(row, histogram, bins, search);
 }
 
 }  // namespace foretoken::kernels::cpu

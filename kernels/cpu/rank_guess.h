@@ -7,7 +7,7 @@
 #include <span>
 
 #include "kernels/cpu/token_split.h"
-#include "kernels/cpu/top_tokens.h"
+#include "kernels/cpu/value_histogram.h"
 
 namespace foretoken::kernels::cpu {
 
@@ -22,15 +22,22 @@ struct RankSearch {
   double WeightOf(float value) const;
 };
 
-// From a sample in order, each of which stands for `stride` tokens. Fits weights that are much alike; the sampling is
-// that of Floyd and Rivest's SELECT (1975).
-ValueRange GuessBySample(const RankSearch& search, double stride, std::span<const RankedToken> sample);
+// From a sample of values, largest first, each of which stands for `stride` tokens. Fits weights that are much alike;
+// the sampling is that of Floyd and Rivest's SELECT (1975).
+ValueRange GuessBySample(const RankSearch& search, double stride, std::span<const float> sample);
 
-// Every stride-th token inside the range, in order. Valid until the thread's next call.
-std::span<const RankedToken> SampleTokens(const TokenView& tokens, size_t stride, const ValueRange& range);
+// Every stride-th value inside the range, without -inf, largest first. Valid until the thread's next call.
+std::span<const float> SampleValues(std::span<const float> values, size_t stride, const ValueRange& range);
 
-// Where the tokens of the row up to `last` have `share` of their own weight, by a histogram: a sample says little about
-// weights, most of which a few tokens can have.
-ValueRange GuessShare(std::span<const float> row, const RankedToken& last, const Softmax& softmax, double share);
+// A sample says little about weights, most of which a few tokens can have; a histogram does. Its bins reach from the
+// row's largest value down to where all that is left weighs next to nothing beside what lies behind `share`.
+ValueHistogram HistogramForShare(std::span<const float> row, const Softmax& softmax, double share);
+
+// Where the count-th token is; nothing where that is in the first bin, which has no lower end.
+std::optional<ValueRange> GuessNth(std::span<const float> row, const ValueHistogram& histogram, size_t count);
+
+// Where the tokens in the histogram have `share` of their weight.
+ValueRange GuessShare(std::span<const float> row, const ValueHistogram& histogram, const Softmax& softmax,
+                      double share);
 
 }  // namespace foretoken::kernels::cpu

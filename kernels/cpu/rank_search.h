@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "kernels/cpu/token_split.h"
@@ -21,8 +22,8 @@ namespace foretoken::kernels::cpu {
 // The `count`-th token of the row, or the last above -inf; count > 0.
 RankedToken FindNth(std::span<const float> row, size_t count);
 
-// The last token, of those up to `last`, that has less than `share` of their weight before it. Rounding may put it
-// behind `last` where share is next to 1.
-RankedToken FindShare(std::span<const float> row, const RankedToken& last, const Softmax& softmax, double share);
+// The last token that has less than `share` of the weight before it. With `count` all this is about the first so many
+// tokens.
+RankedToken FindShare(std::span<const float> row, std::optional<size_t> count, const Softmax& softmax, double share);
 
 }  // namespace foretoken::kernels::cpu

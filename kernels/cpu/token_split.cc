@@ -37,12 +37,26 @@ struct Exp {
 
 HWY_ATTR double SumOf(FloatVec lanes) { return hn::GetLane(hn::SumOfLanes(kFloat, lanes)); }
 
-template <typename WeightOf>
-HWY_ATTR SplitSums SplitTokens(const SplitArgs& args, const WeightOf& weight_of, TokenBuffer& to) {
+// Tokens of the row up to the last one that counts.
+struct UpTo {
+  RankedToken last;
+  HWY_ATTR FloatVec operator()(FloatVec x, IntVec ids) const {
+    const FloatVec last_value = hn::Set(kFloat, last.value);
+    const auto is_after = hn::RebindMask(kFloat, hn::Gt(ids, hn::Set(kInt, last.id)));
+    const auto is_behind = hn::Or(hn::Lt(x, last_value), hn::And(hn::Eq(x, last_value), is_after));
+    return hn::IfThenElse(is_behind, hn::Set(kFloat, kImpossible), x);
+  }
+};
+
+struct All {
+  HWY_ATTR FloatVec operator()(FloatVec x, IntVec) const { return x; }
+};
+
+// `mask` gives the values, -inf for tokens that are as good as not there.
+template <typename Mask, typename WeightOf>
+HWY_ATTR SplitSums SplitTokens(const SplitArgs& args, const Mask& mask, const WeightOf& weight_of, TokenBuffer& to) {
   const std::span<const float> values = args.tokens.values;
   const FloatVec low = hn::Set(kFloat, args.range.low), high = hn::Set(kFloat, args.range.high);
-  const FloatVec last_value = hn::Set(kFloat, args.last.value);
-  const IntVec last_id = hn::Set(kInt, args.last.id);
   HWY_ALIGN float buffer[kLogitsBlock];
   SplitSums sums;
   size_t count = 0;
@@ -50,11 +64,8 @@ HWY_ATTR SplitSums SplitTokens(const SplitArgs& args, const WeightOf& weight_of,
     const float* x = BlockOf(values, begin, buffer);
     FloatVec above = hn::Zero(kFloat), inside = above, all = above;
     for (size_t i = 0; i < kLogitsBlock; i += NumLanes()) {
-      FloatVec value = hn::LoadU(kFloat, x + i);
       const IntVec places = hn::Iota(kInt, static_cast<int32_t>(begin + i));
-      const auto is_after = hn::RebindMask(kFloat, hn::Gt(places, last_id));
-      const auto is_behind = hn::Or(hn::Lt(value, last_value), hn::And(hn::Eq(value, last_value), is_after));
-      value = hn::IfThenElse(is_behind, hn::Set(kFloat, kImpossible), value);
+      const FloatVec value = mask(hn::LoadU(kFloat, x + i), places);
       const FloatVec weight = weight_of(value);
       const auto is_above = hn::Gt(value, high);
       const auto is_inside = hn::AndNot(is_above, hn::Ge(value, low));
@@ -75,11 +86,11 @@ HWY_ATTR SplitSums SplitTokens(const SplitArgs& args, const WeightOf& weight_of,
   return sums;
 }
 
-SplitSums SplitWeighed(const SplitArgs& args, TokenBuffer& to) {
-  return SplitTokens(args, Exp{args.weighing->max, 1.0f / args.weighing->temperature}, to);
+SplitSums SplitInto(const SplitArgs& args, TokenBuffer& to) {
+  if (!args.weighing.has_value()) return SplitTokens(args, All{}, CountEach{}, to);
+  const Exp exp{args.weighing->max, 1.0f / args.weighing->temperature};
+  return args.last < kNoneBehind ? SplitTokens(args, UpTo{args.last}, exp, to) : SplitTokens(args, All{}, exp, to);
 }
-
-SplitSums SplitCounted(const SplitArgs& args, TokenBuffer& to) { return SplitTokens(args, CountEach{}, to); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace foretoken::kernels::cpu
@@ -88,8 +99,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace foretoken::kernels::cpu {
 
-HWY_EXPORT(SplitWeighed);
-HWY_EXPORT(SplitCounted);
+HWY_EXPORT(SplitInto);
 
 void TokenBuffer::Reserve(size_t num_tokens) {
   constexpr size_t kLargestVector = 16;  // stored whole behind the last token
@@ -102,8 +112,7 @@ SplitSums Split(const SplitArgs& args, TokenBuffer& inside) {
   SplitArgs finite = args;
   finite.range.low = std::max(args.range.low, std::numeric_limits<float>::lowest());
   inside.Reserve(args.tokens.values.size());
-  const SplitSums sums = args.weighing.has_value() ? HWY_DYNAMIC_DISPATCH(SplitWeighed)(finite, inside)
-                                                   : HWY_DYNAMIC_DISPATCH(SplitCounted)(finite, inside);
+  const SplitSums sums = HWY_DYNAMIC_DISPATCH(SplitInto)(finite, inside);
   if (!args.tokens.ids.empty()) {
     for (size_t i = 0; i < inside.count; ++i) inside.ids[i] = args.tokens.ids[inside.ids[i]];
   }

@@ -53,7 +53,7 @@ struct SplitSums {
 struct SplitArgs {
   TokenView tokens;
   std::optional<Softmax> weighing;  // unset: every token above -inf weighs 1
-  RankedToken last = kNoneBehind;   // tokens behind this one are as good as not there; the row's own ids only
+  RankedToken last = kNoneBehind;   // weighed tokens of a row behind this one are as good as not there
   ValueRange range;
 };
 

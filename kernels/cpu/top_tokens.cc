@@ -4,6 +4,7 @@
 #include "kernels/cpu/top_tokens.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -56,6 +57,7 @@ HWY_EXPORT(FindClassMaxima);
 
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 struct Scratch {
@@ -71,20 +73,26 @@ Scratch& ThreadScratch() {
 
 size_t NumClasses(size_t num_tokens) { return (num_tokens + kLogitsBlock - 1) / kLogitsBlock * kClassesPerBlock; }
 
-// Appends at least the first `count` tokens of the order; count is at most the number of classes.
+// Appends at least the first `count` tokens of the order; count is at most the number of classes. Of those that are
+// just as large as the bound it takes whole blocks until there are enough: a row of equal values has too many.
 void CollectTopClasses(std::span<const float> row, size_t count, Scratch& scratch) {
   scratch.maxima.resize(NumClasses(row.size()));
   HWY_DYNAMIC_DISPATCH(FindClassMaxima)(row, scratch.maxima.data());
   scratch.ordered = scratch.maxima;
   std::nth_element(scratch.ordered.begin(), scratch.ordered.begin() + (count - 1), scratch.ordered.end(),
                    std::greater<>());
-  const float floor = std::max(scratch.ordered[count - 1], kLowest);
+  float least = std::max(scratch.ordered[count - 1], kLowest);
+  const float bound = least;
+  size_t num_equal = 0;
   for (size_t i = 0; i < scratch.maxima.size(); ++i) {
-    if (scratch.maxima[i] < floor) continue;
+    if (i % kClassesPerBlock == 0 && num_equal >= count) least = std::nextafter(bound, kInfinity);
+    if (scratch.maxima[i] < least) continue;
     const size_t begin = i / kClassesPerBlock * kLogitsBlock;
     const size_t end = std::min(begin + kLogitsBlock, row.size());
     for (size_t id = begin + i % kClassesPerBlock; id < end; id += kClassesPerBlock) {
-      if (row[id] >= floor) scratch.tokens.push_back({row[id], static_cast<int32_t>(id)});
+      if (row[id] < least) continue;
+      num_equal += row[id] == bound ? 1 : 0;
+      scratch.tokens.push_back({row[id], static_cast<int32_t>(id)});
     }
   }
 }

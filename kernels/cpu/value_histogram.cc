@@ -57,6 +57,13 @@ namespace foretoken::kernels::cpu {
 
 HWY_EXPORT(CountInCopies);
 
+void ValueHistogram::KeepTop(size_t count) {
+  for (size_t bin = kNumBins; bin-- > 0;) {
+    counts[bin] = static_cast<uint32_t>(std::min<size_t>(counts[bin], count));
+    count -= counts[bin];
+  }
+}
+
 ValueHistogram CountValues(std::span<const float> values, float low, float max) {
   using Limits = std::numeric_limits<float>;
   ValueHistogram histogram{.low = low, .width = std::clamp((max - low) / (kNumBins - 1), Limits::min(), Limits::max())};

@@ -16,6 +16,9 @@ struct ValueHistogram {
   float low = 0;
   float width = 1;
   std::array<uint32_t, kNumBins> counts = {};
+
+  // Forgets all but the `count` largest.
+  void KeepTop(size_t count);
 };
 
 // Bins from `low`, finite, to the largest value, `max`, which is the middle of the last bin.
