@@ -72,22 +72,35 @@ double MarginAt(const BinWeights& weights, size_t bin, double share, double step
   return kMargin * step * std::sqrt(squares / 12) + share * weights[0];
 }
 
-// The bins, first and last, that hold the end; the weight above them and their own.
+// Some bins, from first to last; the weight above them and their own.
 struct BinRange {
   size_t first = 0;
-  size_t last = kNumBins - 1;
+  size_t last = 0;
   double above = 0;
   double inside = 0;
 };
 
-BinRange FindBins(const BinWeights& weights, double target, double margin) {
-  BinRange range;
+BinRange FindBin(const BinWeights& weights, double target) {
+  double above = 0;
   size_t bin = kNumBins - 1;
-  for (; bin > 0 && range.above + weights[bin] < target - margin; --bin) range.above += weights[bin];
-  range.first = range.last = bin;
-  range.inside = weights[bin];
-  while (range.first > 0 && range.above + range.inside < target + margin) range.inside += weights[--range.first];
-  return range;
+  for (; bin > 0 && above + weights[bin] < target; --bin) above += weights[bin];
+  return {.first = bin, .last = bin, .above = above, .inside = weights[bin]};
+}
+
+// Takes neighbours in as far as the margin reaches, but no more than `few` tokens: that costs more than a wrong guess.
+void Widen(const ValueHistogram& histogram, const BinWeights& weights, double target, double margin, size_t few,
+           BinRange& range) {
+  size_t count = histogram.counts[range.first];
+  const auto takes = [&](size_t bin) {
+    if (count + histogram.counts[bin] > few) return false;
+    count += histogram.counts[bin];
+    range.inside += weights[bin];
+    return true;
+  };
+  while (range.first > 0 && range.above + range.inside < target + margin && takes(range.first - 1)) --range.first;
+  while (range.last < kNumBins - 1 && range.above >= target - margin && takes(range.last + 1)) {
+    range.above -= weights[++range.last];
+  }
 }
 
 ValueRange ValuesOf(const ValueHistogram& histogram, const BinRange& bins) {
@@ -152,7 +165,10 @@ ValueHistogram HistogramForShare(std::span<const float> row, const Softmax& soft
   // The largest token weighs 1, so all tokens below this weigh a twentieth of what lies behind the end, together.
   const double least_log_weight = std::log((1 - share) / (20 * static_cast<double>(row.size())));
   const double low = std::max(softmax.max + least_log_weight * softmax.temperature, double{kLowest});
-  return CountValues(row, static_cast<float>(low), softmax.max);
+  // A flat row ends long before. That all of it has one value must not make bins of no width.
+  float least = static_cast<float>(softmax.max - 1e-3 * softmax.temperature);
+  for (size_t id = 0; id < row.size(); id += row.size() / 512 + 1) least = std::min(least, row[id]);
+  return CountValues(row, std::max(least, static_cast<float>(low)), softmax.max);
 }
 
 std::optional<ValueRange> GuessNth(std::span<const float> row, const ValueHistogram& histogram, size_t count) {
@@ -170,8 +186,8 @@ ValueRange GuessShare(std::span<const float> row, const ValueHistogram& histogra
   const double step = double{histogram.width} / softmax.temperature;
   const BinWeights weights = WeighBins(histogram, step);
   const double target = share * std::accumulate(weights.begin(), weights.end(), 0.0);
-  const size_t middle = FindBins(weights, target, 0).first;
-  const BinRange bins = FindBins(weights, target, MarginAt(weights, middle, share, step));
+  BinRange bins = FindBin(weights, target);
+  Widen(histogram, weights, target, MarginAt(weights, bins.first, share, step), row.size() / 32, bins);
   const RankSearch search{.weighing = softmax, .above = bins.above, .total = bins.inside, .target = target};
   return Refine(row, histogram, bins, search);
 }
