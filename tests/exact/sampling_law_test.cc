@@ -51,7 +51,7 @@ constexpr size_t kPieceTokens = 16;
 constexpr size_t kPromptTokens = 3 * kPieceTokens + 1;
 constexpr int32_t kSamplesPerRequest = 64;
 constexpr int kFewRequests = 10;
-constexpr int kManyRequests = 80;
+constexpr int kManyRequests = 64;
 
 // The draft model's samples where the rule is rejection sampling, its best children otherwise.
 enum class Proposers { kNgram, kLikely, kDraft };

@@ -47,8 +47,10 @@ double Uniform(const proposer::SessionIntroduction& introduction, std::span<cons
 std::vector<size_t> Best(std::span<const float> probs, int32_t num_children) {
   std::vector<size_t> order(probs.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return probs[a] > probs[b]; });
-  order.resize(std::min<size_t>(order.size(), static_cast<size_t>(num_children)));
+  const size_t num_best = std::min(order.size(), static_cast<size_t>(num_children));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_best), order.end(),
+                    [&](size_t a, size_t b) { return probs[a] != probs[b] ? probs[a] > probs[b] : a < b; });
+  order.resize(num_best);
   return order;
 }
 
