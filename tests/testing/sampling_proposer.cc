@@ -37,10 +37,10 @@ uint64_t HashOf(std::span<const int32_t> token_ids) {
 std::vector<size_t> Best(std::span<const float> probs, int32_t num_children) {
   std::vector<size_t> order(probs.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + std::min<ptrdiff_t>(std::ssize(order), num_children);
-  std::partial_sort(order.begin(), end, order.end(),
+  const size_t num_best = std::min(order.size(), static_cast<size_t>(num_children));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_best), order.end(),
                     [&](size_t a, size_t b) { return probs[a] != probs[b] ? probs[a] > probs[b] : a < b; });
-  order.erase(end, order.end());
+  order.resize(num_best);
   return order;
 }
 
