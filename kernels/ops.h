@@ -170,17 +170,30 @@ struct SamplingParams {
   float frequency_penalty = 0;   // subtracted once per generated occurrence
   uint64_t seed = 0;             // Philox key
   uint32_t sample_index = 0;
+
+  bool is_greedy() const { return temperature < 1e-5f; }
 };
 
+// A token of the context.
 struct TokenCount {
   int32_t token_id = 0;
-  bool in_prompt = false;
-  int32_t num_generated = 0;
+  int32_t num_generated = 0;  // 0: it stands in the prompt alone
 };
 
 struct LogitBias {
   int32_t token_id = 0;
   float bias = 0;
+};
+
+// How the target's rows and a tree make tokens; see AcceptTreesArgs.
+enum class VerificationRule { kKeyedDraw, kRejectionSampling };
+
+// The children that one proposer drew at one node. Without draft probabilities each is a guess: a point mass.
+struct DrawnChildren {
+  int32_t parent = 0;                        // node index
+  std::span<const int32_t> children;         // node indices, in the order of sampling
+  std::span<const int32_t> draft_token_ids;  // [k] what they were sampled from, without replacement; distinct
+  std::span<const float> draft_probs;        // [k] at least 0; the law is these divided by their sum
 };
 
 // One sequence of a verification. Node 0 is the root; its row is first_logit_row, node i's is first_logit_row + i.
@@ -192,12 +205,22 @@ struct TreeToAccept {
   SamplingParams sampling;
   std::span<const TokenCount> counts;  // of the context, root included; ids distinct
   std::span<const LogitBias> bias;     // ids distinct
-  // While t < ban_until, these ids (the ones that would end the sequence) cannot be drawn.
-  uint32_t ban_until = 0;
-  std::span<const int32_t> banned_ids;
+  // [N] of each node: the ids that may be drawn at its row, bit id % 32 of word id / 32 of ceil(V / 32) words; null:
+  // all. Empty: no node has a mask.
+  std::span<const uint32_t* const> masks;
   // How many of the most likely tokens to report, with the drawn one, from the unmodified row at temperature 1.
   // Unset: no log-probabilities at all.
   std::optional<int32_t> num_top_logprobs;
+
+  VerificationRule rule = VerificationRule::kKeyedDraw;
+  // Rejection sampling: nodes [0, num_rows) have rows. The others are tested like any drawn child, and an accepted one
+  // ends the walk. `drawn` holds the children of every node that has a row, by parent, and at one node one proposer's
+  // after another's; a child may stand with several.
+  int32_t num_rows = 0;
+  std::span<const DrawnChildren> drawn;
+  // Whoever sampled here never samples more than one child of a node, whatever was drawn. Only then is a chain judged
+  // as a block (kernels/block_verification.h): the rule must not be chosen by what was drawn.
+  bool draws_chains_only = false;
 };
 
 struct TokenLogprob {
@@ -221,12 +244,14 @@ struct AcceptedPath {
   std::vector<RowLogprobs> logprobs;  // as token_ids, where asked for
 };
 
-// Walks every tree from its root: draws at a node's row by
+// Walks every tree from its root. Filters, in this order, make target_prob of a node's row: bias, penalties (which
+// count the tokens on the node's own path too), mask, temperature, top_k, top_p, min_p; each cut orders by (value
+// descending, id ascending). Rows off the walk are not drawn.
+// Keyed draw: the token at a node is
 //   argmax_v (log target_prob(v) + g(v)),  ties to the lowest id,
-// and descends while a child carries the drawn token. Filters, in this order: bias, penalties (which count the tokens
-// on the node's own path too), bans, temperature, top_k, top_p, min_p; each cut orders by (value descending, id
-// ascending). g = -log(-log1p(-u)), u in (0, 1) from the token's Philox word, purpose kTargetDraw. Rows off the walk
-// are not drawn.
+// and the walk descends while a child carries it. g = -log(-log1p(-u)), u in (0, 1) from the token's Philox word,
+// purpose kTargetDraw.
+// Rejection sampling: kernels/rejection_sampling.h, with coins of purpose kRejectionCoin.
 struct AcceptTreesArgs {
   ConstTensorView logits;  // [rows, >= V] f32
   int32_t num_tokens = 0;  // V: ids at or beyond it never win and carry no probability

@@ -19,9 +19,14 @@ grpc::Status Draining() {
 
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
                                                                          telemetry::Metrics& metrics) {
+  return Create(config, std::make_unique<NgramProposer>(config.ngram), metrics);
+}
+
+absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
+                                                                         std::unique_ptr<Proposer> proposer,
+                                                                         telemetry::Metrics& metrics) {
   FT_RETURN_IF_ERROR(Validate(config));
-  return std::unique_ptr<ProposalService>(
-      new ProposalService(config, std::make_unique<NgramProposer>(config.ngram), metrics));
+  return std::unique_ptr<ProposalService>(new ProposalService(config, std::move(proposer), metrics));
 }
 
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)

@@ -18,7 +18,7 @@ bool Contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.b
 void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   const GenerationRequest& request = sequence.request();
   sequence.token_ids.push_back(token_id);
-  if (sequence.counts_tokens) sequence.counts.Add(token_id, /*in_prompt=*/false);
+  if (sequence.counts_tokens) sequence.counts.AddGenerated(token_id);
   SampleOutput& output = sequence.output;
   output.token_ids.push_back(token_id);
   output.speculated.push_back(is_speculated);

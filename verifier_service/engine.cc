@@ -56,6 +56,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
                  parts_.kv->view.num_blocks),
       step_cost_(config.max_step_rows),
       calibration_(parts_.proposers->Names().size()),
+      rank_chances_(config.max_tree_nodes),
       last_event_(parts_.now()) {
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);
@@ -163,6 +164,7 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
   if (!request.stop.ignore_eos) {
     active->ending_ids.insert(active->ending_ids.end(), parts_.end_token_ids.begin(), parts_.end_token_ids.end());
   }
+  active->masks = DrawMasks(request, active->ending_ids, NumTokens(), parts_.transformer->backend());
   active->allowed_proposers = ProposerBits(parts_.proposers->Names(), request.speculation.proposers);
   if (request.speculation.enabled && active->allowed_proposers != 0) {
     active->max_tree_nodes =
@@ -181,7 +183,7 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
     sequence->counts_tokens = request.sampling.repetition_penalty != 1 || request.sampling.presence_penalty != 0 ||
                               request.sampling.frequency_penalty != 0;
     if (sequence->counts_tokens) {
-      for (const int32_t token_id : request.prompt) sequence->counts.Add(token_id, /*in_prompt=*/true);
+      for (const int32_t token_id : request.prompt) sequence->counts.AddPrompt(token_id);
     }
     sequence->guesses.resize(parts_.proposers->Names().size());
     for (const std::string& name : parts_.proposers->Names()) sequence->proposer_counts.push_back({.proposer = name});

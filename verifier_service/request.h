@@ -44,8 +44,11 @@ struct GenerationRequest {
   std::string tenant;
   int32_t priority = 0;  // higher goes first
   std::vector<int32_t> prompt;
+  kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
   kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is the effective one.
   std::vector<kernels::LogitBias> logit_bias;
+  std::vector<int32_t> allowed_token_ids;  // ascending, distinct; empty: all
+  std::vector<int32_t> banned_token_ids;   // likewise; empty: none
   int32_t num_samples = 1;
   StopConditions stop;
   OutputRequest output;

@@ -13,6 +13,7 @@
 #include "common/model/block_pool.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
+#include "verifier_service/draw_masks.h"
 #include "verifier_service/proposer_pool.h"
 #include "verifier_service/queue_place.h"
 #include "verifier_service/request.h"
@@ -25,27 +26,26 @@ struct ActiveRequest {
   GenerationRequest request;
   std::optional<QueuePlace> place;  // until the first sample runs
   std::vector<int32_t> ending_ids;  // tokens that end a sample: the model's (unless ignored) and the request's own
-  uint32_t allowed_proposers = 0;   // bit per ProposerClient::Names() entry
-  int32_t max_tree_nodes = 0;       // 0: no speculation
-  int32_t num_unfinished = 0;       // samples
+  DrawMasks masks;
+  uint32_t allowed_proposers = 0;  // bit per ProposerClient::Names() entry
+  int32_t max_tree_nodes = 0;      // 0: no speculation
+  int32_t num_unfinished = 0;      // samples
 };
 
-// How often each token stands in a context, for the penalties.
+// Which tokens stand in a context and how often each was generated, for the penalties.
 class TokenCounts {
  public:
-  void Add(int32_t token_id, bool in_prompt) {
-    const auto [place, is_new] = places_.try_emplace(token_id, counts_.size());
-    if (is_new) counts_.push_back({.token_id = token_id});
-    kernels::TokenCount& count = counts_[place->second];
-    if (in_prompt) {
-      count.in_prompt = true;
-    } else {
-      ++count.num_generated;
-    }
-  }
+  void AddPrompt(int32_t token_id) { CountOf(token_id); }
+  void AddGenerated(int32_t token_id) { ++CountOf(token_id).num_generated; }
   std::span<const kernels::TokenCount> counts() const { return counts_; }
 
  private:
+  kernels::TokenCount& CountOf(int32_t token_id) {
+    const auto [place, is_new] = places_.try_emplace(token_id, counts_.size());
+    if (is_new) counts_.push_back({.token_id = token_id});
+    return counts_[place->second];
+  }
+
   std::vector<kernels::TokenCount> counts_;
   absl::flat_hash_map<int32_t, size_t> places_;
 };

@@ -4,9 +4,13 @@
 #include <optional>
 #include <span>
 
+#include "kernels/block_verification.h"
 #include "kernels/check.h"
 #include "kernels/cpu/draw_row.h"
 #include "kernels/cpu/score_row.h"
+#include "kernels/cpu/target_weights.h"
+#include "kernels/keyed_coins.h"
+#include "kernels/rejection_sampling.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -19,31 +23,72 @@ std::optional<int32_t> FindChild(const TreeToAccept& tree, int32_t node_idx, int
   return std::nullopt;
 }
 
+AdjustRowArgs RowOf(const AcceptTreesArgs& args, const TreeToAccept& tree, int32_t node_idx,
+                    std::span<const int32_t> path_token_ids) {
+  const int64_t row = tree.first_logit_row + node_idx;
+  return {.logits = std::span(args.logits.as<float>() + row * args.logits.shape[1], args.num_tokens),
+          .sampling = tree.sampling,
+          .bias = tree.bias,
+          .counts = tree.counts,
+          .path_token_ids = path_token_ids,
+          .mask = tree.masks.empty() ? nullptr : tree.masks[node_idx]};
+}
+
 // The idea of speculative decoding, whole: what the target draws decides, the tree only says which rows are there to
 // draw from. Any tree gives the same tokens; a good one gives more of them at once.
-AcceptedPath Walk(const AcceptTreesArgs& args, const TreeToAccept& tree) {
+AcceptedPath WalkByKeyedDraw(const AcceptTreesArgs& args, const TreeToAccept& tree) {
   AcceptedPath path;
   std::optional<int32_t> node_idx = 0;
   for (uint32_t t = tree.context_len; node_idx.has_value(); ++t) {
-    const int64_t row = tree.first_logit_row + *node_idx;
-    const std::span logits(args.logits.as<float>() + row * args.logits.shape[1], args.num_tokens);
-    const RowDraw draw = DrawRow({.logits = logits,
-                                  .sampling = tree.sampling,
-                                  .t = t,
-                                  .bias = tree.bias,
-                                  .counts = tree.counts,
-                                  .path_token_ids = path.token_ids,
-                                  .banned_ids = t < tree.ban_until ? tree.banned_ids : std::span<const int32_t>()});
+    const RowDraw draw = DrawRow(RowOf(args, tree, *node_idx, path.token_ids), t);
     path.status = draw.status;
     if (draw.status != DrawStatus::kOk) break;
     path.node_idx.push_back(*node_idx);
     path.token_ids.push_back(draw.token_id);
-    if (tree.num_top_logprobs.has_value()) {
-      path.logprobs.push_back(ScoreRow(logits, draw.token_id, *tree.num_top_logprobs));
-    }
     node_idx = FindChild(tree, *node_idx, draw.token_id);
   }
   return path;
+}
+
+AcceptedPath WalkWithCoins(const AcceptTreesArgs& args, const TreeToAccept& tree) {
+  AcceptedPath path;
+  KeyedCoins coins(tree.sampling.seed, tree.sampling.sample_index);
+  const auto rows = [&](int32_t node_idx, std::span<const int32_t> path_token_ids) {
+    return TargetWeights(RowOf(args, tree, node_idx, path_token_ids));
+  };
+  if (IsSampledChain(tree)) {
+    WalkBlock(tree, rows, coins, path);
+  } else {
+    WalkByRejection(tree, rows, coins, path);
+  }
+  return path;
+}
+
+AcceptedPath Walk(const AcceptTreesArgs& args, const TreeToAccept& tree) {
+  AcceptedPath path =
+      tree.rule == VerificationRule::kKeyedDraw ? WalkByKeyedDraw(args, tree) : WalkWithCoins(args, tree);
+  if (tree.num_top_logprobs.has_value()) {
+    for (size_t i = 0; i < path.token_ids.size(); ++i) {
+      const std::span<const float> logits = RowOf(args, tree, path.node_idx[i], {}).logits;
+      path.logprobs.push_back(ScoreRow(logits, path.token_ids[i], *tree.num_top_logprobs));
+    }
+  }
+  return path;
+}
+
+void CheckTree(const AcceptTreesArgs& args, const TreeToAccept& tree) {
+  const auto num_nodes = static_cast<int32_t>(tree.parents.size());
+  FT_CHECK(num_nodes > 0 && tree.token_ids.size() == tree.parents.size());
+  FT_CHECK(tree.masks.empty() || tree.masks.size() == tree.parents.size());
+  const int32_t num_rows = tree.rule == VerificationRule::kKeyedDraw ? num_nodes : tree.num_rows;
+  FT_CHECK(num_rows > 0 && num_rows <= num_nodes);
+  FT_CHECK(int64_t{tree.first_logit_row} + num_rows <= args.logits.shape[0]);
+  for (const DrawnChildren& drawn : tree.drawn) {
+    FT_CHECK(drawn.parent < num_rows && drawn.draft_token_ids.size() == drawn.draft_probs.size());
+    for (const int32_t child : drawn.children) {
+      FT_CHECK(child > drawn.parent && child < num_nodes && tree.token_ids[child] < args.num_tokens);
+    }
+  }
 }
 
 }  // namespace
@@ -53,8 +98,7 @@ void AcceptTrees(const AcceptTreesArgs& args, ThreadPool& pool) {
   FT_CHECK(args.paths.size() == args.trees.size());
   pool.ParallelFor(static_cast<int64_t>(args.trees.size()), [&](int64_t i, int) {
     const TreeToAccept& tree = args.trees[i];
-    FT_CHECK(!tree.parents.empty() && tree.token_ids.size() == tree.parents.size());
-    FT_CHECK(tree.first_logit_row + static_cast<int64_t>(tree.parents.size()) <= args.logits.shape[0]);
+    CheckTree(args, tree);
     args.paths[i] = Walk(args, tree);
   });
 }

@@ -4,12 +4,9 @@
 #include "kernels/cpu/draw_row.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "kernels/cpu/filter_cut.h"
 #include "kernels/cpu/logits_row.h"
-#include "kernels/cpu/workspace.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/draw_row.cc"
@@ -40,13 +37,14 @@ HWY_ATTR void Challenge(FloatVec x, FloatVec scaled, WordVec words, int32_t firs
   }
 }
 
-int32_t DrawKeyed(const DrawRowArgs& args, std::span<const float> row, float max, const FilterCut& cut) {
+int32_t DrawKeyed(std::span<const float> row, float max, const FilterCut& cut, const SamplingParams& sampling,
+                  uint32_t t) {
   HWY_ALIGN float buffer[kLogitsBlock];
   HWY_ALIGN uint32_t words[kNoiseChunk];
   const hn::Rebind<uint32_t, FloatTag> word_tag;
   const size_t lanes = NumLanes();
-  const NoiseStream stream{.key = args.sampling.seed, .t = args.t, .sample_index = args.sampling.sample_index};
-  const FloatVec maxes = hn::Set(kFloat, max), scale = hn::Set(kFloat, 1.0f / args.sampling.temperature);
+  const NoiseStream stream{.key = sampling.seed, .t = t, .sample_index = sampling.sample_index};
+  const FloatVec maxes = hn::Set(kFloat, max), scale = hn::Set(kFloat, 1.0f / sampling.temperature);
   const FloatVec largest_noise = hn::Set(kFloat, kLargestNoise);
   const float above_cut = std::nextafter(cut.value, std::numeric_limits<float>::infinity());
   Leader leader;
@@ -83,71 +81,19 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace foretoken::kernels::cpu {
-namespace {
-
-constexpr float kGreedyBelow = 1e-5f;
-
-bool HasPenalty(const SamplingParams& sampling) {
-  return sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
-}
-
-void Penalize(const SamplingParams& sampling, int64_t num_generated, float& logit) {
-  logit = logit > 0 ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
-  if (num_generated == 0) return;
-  logit -= sampling.frequency_penalty * static_cast<float>(num_generated);
-  logit -= sampling.presence_penalty;
-}
-
-void PenalizeContext(const DrawRowArgs& args, std::span<float> row) {
-  const std::span<const int32_t> path = args.path_token_ids;
-  const auto exists = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < row.size(); };
-  for (const TokenCount& count : args.counts) {
-    if (!exists(count.token_id)) continue;
-    const auto on_path = std::count(path.begin(), path.end(), count.token_id);
-    Penalize(args.sampling, count.num_generated + on_path, row[count.token_id]);
-  }
-  for (size_t i = 0; i < path.size(); ++i) {
-    const int32_t id = path[i];
-    if (!exists(id) || std::count(path.begin(), path.begin() + i, id) != 0) continue;
-    const auto is_id = [id](const TokenCount& count) { return count.token_id == id; };
-    if (std::any_of(args.counts.begin(), args.counts.end(), is_id)) continue;
-    Penalize(args.sampling, std::count(path.begin(), path.end(), id), row[id]);
-  }
-}
-
-// The row after bias, penalties and bans: the given one where there are none, otherwise a copy in the thread's
-// workspace.
-std::span<const float> AdjustedRow(const DrawRowArgs& args) {
-  const bool has_penalty = HasPenalty(args.sampling);
-  if (args.bias.empty() && !has_penalty && args.banned_ids.empty()) return args.logits;
-  const std::span<float> row(ThreadWorkspace<float>(args.logits.size()), args.logits.size());
-  std::copy(args.logits.begin(), args.logits.end(), row.begin());
-  const auto exists = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < row.size(); };
-  for (const LogitBias& bias : args.bias) {
-    if (exists(bias.token_id)) row[bias.token_id] += bias.bias;
-  }
-  if (has_penalty) PenalizeContext(args, row);
-  for (const int32_t id : args.banned_ids) {
-    // NaN and +inf stay, so that a broken row is not taken for a good one.
-    if (exists(id) && row[id] < std::numeric_limits<float>::infinity()) row[id] = kImpossible;
-  }
-  return row;
-}
-
-}  // namespace
 
 HWY_EXPORT(DrawKeyed);
 
-RowDraw DrawRow(const DrawRowArgs& args) {
-  const std::span<const float> row = AdjustedRow(args);
+RowDraw DrawRow(const AdjustRowArgs& args, uint32_t t) {
+  const std::span<const float> row = AdjustRow(args);
   const RowMax top = FindMax(row);
   if (!top.is_finite) return {DrawStatus::kNonFiniteLogits};
   if (top.max == kImpossible) return {DrawStatus::kEmptySupport};
   const SamplingParams& sampling = args.sampling;
-  if (sampling.temperature < kGreedyBelow) return {DrawStatus::kOk, top.id};
+  if (sampling.is_greedy()) return {DrawStatus::kOk, top.id};
   FilterCut cut;
   if (sampling.top_k > 0 || sampling.top_p < 1 || sampling.min_p > 0) cut = FindCut(row, top.max, sampling);
-  return {DrawStatus::kOk, HWY_DYNAMIC_DISPATCH(DrawKeyed)(args, row, top.max, cut)};
+  return {DrawStatus::kOk, HWY_DYNAMIC_DISPATCH(DrawKeyed)(row, top.max, cut, sampling, t)};
 }
 
 }  // namespace foretoken::kernels::cpu

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -17,6 +19,7 @@
 #include "tests/testing/for_each_isa.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/random_values.h"
+#include "tests/testing/token_mask.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -32,8 +35,7 @@ struct WalkCase {
   std::string name;
   std::vector<int32_t> parents, token_ids;
   std::vector<float> logits;
-  std::vector<int32_t> banned_ids;
-  uint32_t ban_until = 0;
+  std::map<int32_t, std::vector<uint32_t>> node_masks;  // by node
   float presence_penalty = 0;
   std::vector<int32_t> path, emitted;
   DrawStatus status = DrawStatus::kOk;
@@ -64,9 +66,12 @@ void ReadLine(const std::string& line, WalkCase& walk) {
     }
   } else if (keyword == "second") {
     for (const std::string& value : values) walk.row(std::stoi(before_colon(value)))[after_colon(value)] = 9;
-  } else if (keyword == "ban") {
-    walk.banned_ids.push_back(std::stoi(values[0]));
-    walk.ban_until = std::stoi(values[2]);
+  } else if (keyword == "mask") {
+    for (const std::string& value : values) {
+      std::vector<uint32_t>& words =
+          walk.node_masks.try_emplace(std::stoi(value), testing::MaskWithout(kNumTokens, {})).first->second;
+      words[0] &= ~(1u << after_colon(value));
+    }
   } else if (keyword == "presence") {
     walk.presence_penalty = 5;
   } else if (keyword == "bad") {
@@ -101,13 +106,19 @@ std::vector<WalkCase> ReadCases() {
   return cases;
 }
 
-TreeToAccept TreeOf(const WalkCase& walk) {
+// A node without a mask has none, or, as sequences with masks do, a null pointer.
+std::vector<const uint32_t*> MasksOf(const WalkCase& walk) {
+  std::vector<const uint32_t*> masks(walk.node_masks.empty() ? 0 : walk.parents.size());
+  for (const auto& [node_idx, words] : walk.node_masks) masks[node_idx] = words.data();
+  return masks;
+}
+
+TreeToAccept TreeOf(const WalkCase& walk, std::span<const uint32_t* const> masks) {
   return {.token_ids = walk.token_ids,
           .parents = walk.parents,
           .context_len = kContextLen,
           .sampling = {.temperature = 0, .presence_penalty = walk.presence_penalty},
-          .ban_until = walk.ban_until,
-          .banned_ids = walk.banned_ids};
+          .masks = masks};
 }
 
 TEST(AcceptTrees, WalksAsTheTableSays) {
@@ -115,7 +126,8 @@ TEST(AcceptTrees, WalksAsTheTableSays) {
   ASSERT_GE(cases.size(), 14);
   for (WalkCase& walk : cases) {
     SCOPED_TRACE(walk.name);
-    const TreeToAccept tree = TreeOf(walk);
+    const std::vector<const uint32_t*> masks = MasksOf(walk);
+    const TreeToAccept tree = TreeOf(walk, masks);
     AcceptedPath path;
     ThreadPool pool(1);
     AcceptTrees({.logits = {walk.logits.data(), DType::kF32, Shape(walk.parents.size(), kWidth)},
@@ -130,56 +142,117 @@ TEST(AcceptTrees, WalksAsTheTableSays) {
   }
 }
 
+// One sequence with a random tree, and what surrounds it. Its mask changes at some index, as it does at min_tokens.
+struct RandomTree {
+  static constexpr int32_t kVocab = 9;
+  static constexpr int32_t kStride = 12;
+
+  RandomTree(RandomValues& random, const SamplingParams& sampling) : sampling(sampling) {
+    const int32_t num_nodes = 1 + random.Below(30);
+    std::vector<int32_t> depths;
+    for (int32_t node = 0; node < num_nodes; ++node) {
+      parents.push_back(node == 0 ? -1 : random.Below(node));
+      depths.push_back(node == 0 ? 0 : depths[parents.back()] + 1);
+      token_ids.push_back(random.Below(kVocab));
+    }
+    logits = random.Normals(num_nodes * kStride, 1);
+    context_len = static_cast<uint32_t>(random.Below(1000));
+    counts = {{1, 0}, {2, 3}, {3, 1}};
+    if (random.Coin(0.5)) {
+      early_mask = testing::MaskWithout(kVocab, {random.Below(kVocab), random.Below(kVocab)});
+      if (random.Coin(0.5)) late_mask = testing::MaskWithout(kVocab, {random.Below(kVocab)});
+      mask_changes_at = context_len + static_cast<uint32_t>(random.Below(4));
+      for (const int32_t depth : depths) {
+        const std::vector<uint32_t>& mask = MaskAt(context_len + static_cast<uint32_t>(depth));
+        masks.push_back(mask.empty() ? nullptr : mask.data());
+      }
+    }
+  }
+
+  const std::vector<uint32_t>& MaskAt(uint32_t t) const { return t < mask_changes_at ? early_mask : late_mask; }
+
+  TreeToAccept At(int32_t first_logit_row) const {
+    return {.first_logit_row = first_logit_row,
+            .token_ids = token_ids,
+            .parents = parents,
+            .context_len = context_len,
+            .sampling = sampling,
+            .counts = counts,
+            .masks = masks};
+  }
+
+  // The tokens, one after another, as far as the tree has their rows.
+  std::vector<int32_t> DecodePlainly() const {
+    std::vector<int32_t> emitted;
+    for (size_t node = 0; node < parents.size();) {
+      const float* row = logits.data() + node * kStride;
+      const uint32_t t = context_len + static_cast<uint32_t>(emitted.size());
+      // Plain decoding knows no path: what was emitted stands in the counts.
+      std::vector<TokenCount> all_counts = counts;
+      for (const int32_t id : emitted) {
+        const auto known = std::ranges::find(all_counts, id, &TokenCount::token_id);
+        if (known == all_counts.end()) {
+          all_counts.push_back({id, 1});
+        } else {
+          ++known->num_generated;
+        }
+      }
+      const auto token = reference::DrawToken({.logits = {row, row + kVocab},
+                                               .sampling = sampling,
+                                               .t = t,
+                                               .bias = {},
+                                               .counts = all_counts,
+                                               .path_token_ids = {},
+                                               .mask = MaskAt(t)});
+      emitted.push_back(*token);
+      size_t child = node + 1;
+      while (child < parents.size() && (parents[child] != node || token_ids[child] != *token)) ++child;
+      node = child;
+    }
+    return emitted;
+  }
+
+  SamplingParams sampling;
+  std::vector<int32_t> parents, token_ids;
+  std::vector<float> logits;
+  uint32_t context_len = 0;
+  std::vector<TokenCount> counts;
+  std::vector<uint32_t> early_mask, late_mask;
+  uint32_t mask_changes_at = 0;
+  std::vector<const uint32_t*> masks;
+};
+
 // Many random trees, whole, against plain decoding with the reference: the same tokens, as far as the tree reaches.
 TEST(AcceptTrees, EmitsWhatPlainDecodingWould) {
-  ForEachIsa([] {
+  const std::vector<SamplingParams> samplings = {
+      {.temperature = 0.7f, .top_p = 0.9f, .frequency_penalty = 0.5f, .seed = 7},
+      {.temperature = 0, .repetition_penalty = 1.8f},
+      {.temperature = 0.7f, .repetition_penalty = 0.6f, .seed = 8},
+      {.temperature = 0, .presence_penalty = 1.5f},
+      {.temperature = 0.7f, .presence_penalty = -1.5f, .seed = 9},
+      {.temperature = 0, .frequency_penalty = 0.7f},
+      {.temperature = 0.7f, .repetition_penalty = 1.2f, .presence_penalty = 1, .frequency_penalty = -0.5f, .seed = 10}};
+  ForEachIsa([&] {
     RandomValues random(10);
     ThreadPool pool(2);
-    constexpr int32_t kVocab = 9, kStride = 12, kNumTrees = 20;
-    for (int round = 0; round < 20; ++round) {
-      std::vector<std::vector<int32_t>> parents(kNumTrees), tokens(kNumTrees);
-      std::vector<TreeToAccept> trees(kNumTrees);
-      std::vector<TokenCount> counts = {{1, true, 0}, {2, true, 3}, {3, false, 1}};
-      int32_t num_rows = 0;
-      for (int32_t i = 0; i < kNumTrees; ++i) {
-        const int32_t num_nodes = 1 + random.Below(30);
-        for (int32_t node = 0; node < num_nodes; ++node) {
-          parents[i].push_back(node == 0 ? -1 : random.Below(node));
-          tokens[i].push_back(random.Below(kVocab));
-        }
-        trees[i] = {.first_logit_row = num_rows,
-                    .token_ids = tokens[i],
-                    .parents = parents[i],
-                    .context_len = static_cast<uint32_t>(random.Below(1000)),
-                    .sampling = {.temperature = 0.7f, .top_p = 0.9f, .frequency_penalty = 0.5f, .seed = 7},
-                    .counts = counts};
-        num_rows += num_nodes;
+    for (int round = 0; round < 60; ++round) {
+      std::vector<RandomTree> sequences;
+      for (int i = 0; i < 20; ++i) sequences.emplace_back(random, samplings[random.Below(samplings.size())]);
+      std::vector<TreeToAccept> trees;
+      std::vector<float> logits;
+      for (const RandomTree& sequence : sequences) {
+        trees.push_back(sequence.At(static_cast<int32_t>(logits.size() / RandomTree::kStride)));
+        logits.insert(logits.end(), sequence.logits.begin(), sequence.logits.end());
       }
-      std::vector<float> logits = random.Normals(num_rows * kStride, 1);
-      std::vector<AcceptedPath> paths(kNumTrees);
-      AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(num_rows, kStride)},
-                   .num_tokens = kVocab,
-                   .trees = trees,
-                   .paths = paths},
-                  pool);
-      for (int32_t i = 0; i < kNumTrees; ++i) {
-        std::vector<int32_t> emitted;
-        for (int32_t node = 0;;) {
-          const float* row = logits.data() + (trees[i].first_logit_row + node) * kStride;
-          const auto token = reference::DrawToken({.logits = {row, row + kVocab},
-                                                   .sampling = trees[i].sampling,
-                                                   .t = trees[i].context_len + static_cast<uint32_t>(emitted.size()),
-                                                   .bias = {},
-                                                   .counts = counts,
-                                                   .path_token_ids = emitted,
-                                                   .banned_ids = {}});
-          emitted.push_back(*token);
-          int32_t child = node + 1;
-          while (child < parents[i].size() && (parents[i][child] != node || tokens[i][child] != *token)) ++child;
-          if (child == parents[i].size()) break;
-          node = child;
-        }
-        ASSERT_EQ(paths[i].token_ids, emitted) << round << " " << i;
+      std::vector<AcceptedPath> paths(trees.size());
+      AcceptTrees(
+          {.logits = {logits.data(), DType::kF32, Shape(logits.size() / RandomTree::kStride, RandomTree::kStride)},
+           .num_tokens = RandomTree::kVocab,
+           .trees = trees,
+           .paths = paths},
+          pool);
+      for (size_t i = 0; i < trees.size(); ++i) {
+        ASSERT_EQ(paths[i].token_ids, sequences[i].DecodePlainly()) << round << " " << i;
       }
     }
   });

@@ -12,6 +12,7 @@
 
 #include "tests/reference/sampling.h"
 #include "tests/testing/for_each_isa.h"
+#include "tests/testing/random_draw_inputs.h"
 #include "tests/testing/random_values.h"
 
 namespace foretoken::kernels::cpu {
@@ -19,6 +20,7 @@ namespace {
 
 using reference::DrawInputs;
 using testing::ForEachIsa;
+using testing::RandomDrawInputs;
 using testing::RandomValues;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -26,61 +28,18 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 RowDraw Draw(const DrawInputs& inputs) {
   return DrawRow({.logits = inputs.logits,
                   .sampling = inputs.sampling,
-                  .t = inputs.t,
                   .bias = inputs.bias,
                   .counts = inputs.counts,
                   .path_token_ids = inputs.path_token_ids,
-                  .banned_ids = inputs.banned_ids});
-}
-
-std::vector<int32_t> DistinctIds(RandomValues& random, int32_t num_tokens, double chance) {
-  std::vector<int32_t> ids;
-  for (int32_t id = 0; id < num_tokens; ++id) {
-    if (random.Coin(chance)) ids.push_back(id);
-  }
-  return ids;
-}
-
-// A row with every filter on by chance; values are often quantised, so that ties abound.
-DrawInputs RandomInputs(RandomValues& random) {
-  const int32_t num_tokens = 1 + random.Below(random.Coin(0.2) ? 5000 : 300);
-  DrawInputs inputs;
-  inputs.logits = random.Normals(num_tokens, random.Coin(0.3) ? 0.5f : 4);
-  if (random.Coin(0.4)) {
-    for (float& logit : inputs.logits) logit = std::round(logit * 2) / 2;
-  }
-  if (random.Coin(0.2)) {
-    for (float& logit : inputs.logits) logit = random.Coin(0.3) ? -kInfinity : logit;
-    inputs.logits[random.Below(num_tokens)] = 1;
-  }
-  SamplingParams& sampling = inputs.sampling;
-  sampling.seed = static_cast<uint64_t>(random.Uniform() * 0x1p53);
-  sampling.sample_index = random.Below(4);
-  sampling.temperature = random.Coin(0.15) ? 0 : static_cast<float>(0.05 + 2 * random.Uniform());
-  if (random.Coin(0.4)) sampling.top_k = 1 + random.Below(random.Coin(0.5) ? 20 : num_tokens + 5);
-  if (random.Coin(0.4)) sampling.top_p = static_cast<float>(random.Uniform());
-  if (random.Coin(0.3)) sampling.min_p = static_cast<float>(random.Uniform() * random.Uniform());
-  if (random.Coin(0.3)) sampling.repetition_penalty = static_cast<float>(0.5 + random.Uniform() * 1.5);
-  if (random.Coin(0.3)) sampling.presence_penalty = static_cast<float>(random.Uniform() * 4 - 2);
-  if (random.Coin(0.3)) sampling.frequency_penalty = static_cast<float>(random.Uniform() * 4 - 2);
-  inputs.t = random.Below(100000);
-  for (const int32_t id : DistinctIds(random, num_tokens, 0.1)) {
-    const bool in_prompt = random.Coin(0.5);
-    inputs.counts.push_back({id, in_prompt, in_prompt ? random.Below(3) : 1 + random.Below(3)});
-  }
-  for (int32_t i = random.Below(6); i > 0; --i) inputs.path_token_ids.push_back(random.Below(num_tokens));
-  if (random.Coin(0.3)) {
-    for (const int32_t id : DistinctIds(random, num_tokens, 0.05)) inputs.bias.push_back({id, random.Normal() * 3});
-  }
-  if (random.Coin(0.3)) inputs.banned_ids = DistinctIds(random, num_tokens, 0.05);
-  return inputs;
+                  .mask = inputs.mask.empty() ? nullptr : inputs.mask.data()},
+                 inputs.t);
 }
 
 TEST(DrawRow, EqualsTheReferenceUnderAllFiltersTogether) {
   ForEachIsa([] {
     RandomValues random(5);
     for (int i = 0; i < 3000; ++i) {
-      const DrawInputs inputs = RandomInputs(random);
+      const DrawInputs inputs = RandomDrawInputs(random);
       const std::optional<int32_t> expected = reference::DrawToken(inputs);
       const RowDraw draw = Draw(inputs);
       ASSERT_EQ(draw.status, expected.has_value() ? DrawStatus::kOk : DrawStatus::kEmptySupport) << i;
@@ -181,10 +140,10 @@ TEST(DrawRow, ReportsNonFiniteLogitsWhereverTheyStand) {
         inputs.logits[id] = bad;
         for (const float temperature : {0.0f, 1.0f}) {
           inputs.sampling.temperature = temperature;
-          inputs.banned_ids.clear();
+          inputs.mask.clear();
           EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << id;
-          inputs.banned_ids = {static_cast<int32_t>(id)};
-          EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << "hidden by a ban: " << id;
+          inputs.mask = testing::MaskWithout(1500, {static_cast<int32_t>(id)});
+          EXPECT_EQ(Draw(inputs).status, DrawStatus::kNonFiniteLogits) << "hidden by a mask: " << id;
         }
       }
     }
@@ -194,11 +153,11 @@ TEST(DrawRow, ReportsNonFiniteLogitsWhereverTheyStand) {
 TEST(DrawRow, ReportsAnEmptySupport) {
   DrawInputs inputs;
   inputs.logits = {-kInfinity, 1, 2};
-  inputs.banned_ids = {1, 2};
+  inputs.mask = testing::MaskWithout(3, {1, 2});
   EXPECT_EQ(Draw(inputs).status, DrawStatus::kEmptySupport);
   inputs.sampling.temperature = 0;
   EXPECT_EQ(Draw(inputs).status, DrawStatus::kEmptySupport);
-  inputs.banned_ids = {2};
+  inputs.mask = testing::MaskWithout(3, {2});
   EXPECT_EQ(Draw(inputs).token_id, 1);
 }
 
@@ -207,9 +166,8 @@ TEST(DrawRow, IgnoresIdsOutsideTheVocabulary) {
   inputs.logits = {0, 1};
   inputs.sampling = {.temperature = 0, .presence_penalty = 5};
   inputs.bias = {{2, 100}, {-1, 100}};
-  inputs.counts = {{7, false, 1}};
+  inputs.counts = {{7, 1}};
   inputs.path_token_ids = {-3, 1 << 30};
-  inputs.banned_ids = {2, -1};
   EXPECT_EQ(Draw(inputs).token_id, 1);
 }
 

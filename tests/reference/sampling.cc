@@ -23,7 +23,9 @@ std::vector<float> AdjustedLogits(const DrawInputs& inputs) {
     logit = logit > 0 ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
     if (count > 0) logit = logit - sampling.frequency_penalty * static_cast<float>(count) - sampling.presence_penalty;
   }
-  for (const int32_t id : inputs.banned_ids) logits[id] = -std::numeric_limits<float>::infinity();
+  for (size_t id = 0; id < logits.size() && !inputs.mask.empty(); ++id) {
+    if ((inputs.mask[id / 32] >> id % 32 & 1) == 0) logits[id] = -std::numeric_limits<float>::infinity();
+  }
   return logits;
 }
 

@@ -19,7 +19,7 @@ struct DrawInputs {
   std::vector<kernels::LogitBias> bias;
   std::vector<kernels::TokenCount> counts;
   std::vector<int32_t> path_token_ids;
-  std::vector<int32_t> banned_ids;
+  std::vector<uint32_t> mask;  // [ceil(V / 32)]; empty: all may be drawn
 };
 
 // Standard Gumbel noise of a token.

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coins of rejection sampling: pure functions of (seed, sample index, index of the token, number of the coin).
+// Coin n of the token at index t is the first 53 bits of the Philox block with key = seed and
+// counter = (n, t, sample index, kRejectionCoin), as a fraction in [0, 1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kernels/ops.h"
+#include "kernels/philox.h"
+#include "kernels/target_residual.h"
+
+namespace foretoken::kernels {
+
+// An index, with probability weight / sum of weights: where u times the sum falls. Weights are at least 0, with a
+// positive sum; u lies in [0, 1).
+inline int32_t IndexAt(std::span<const double> weights, double u) {
+  // First the block, then the entry: a sum over large vocabularies in a few long chains.
+  constexpr size_t kBlock = 512;
+  double left = u * SumOf(weights);
+  size_t begin = 0;
+  while (begin + kBlock < weights.size()) {
+    const double sum = SumOf(weights.subspan(begin, kBlock));
+    if (left < sum) break;
+    left -= sum;
+    begin += kBlock;
+  }
+  std::optional<size_t> last;
+  for (size_t i = begin; i < weights.size(); ++i) {
+    if (weights[i] <= 0) continue;
+    last = i;
+    if (left < weights[i]) break;
+    left -= weights[i];
+  }
+  // Rounding may leave something behind the last entry of all, or point to a place behind it.
+  for (size_t i = begin; !last.has_value() && i-- > 0;) {
+    if (weights[i] > 0) last = i;
+  }
+  return static_cast<int32_t>(last.value_or(0));
+}
+
+class KeyedCoins {
+ public:
+  KeyedCoins(uint64_t seed, uint32_t sample_index) : seed_(seed), sample_index_(sample_index) {}
+
+  void Begin(uint32_t t) {
+    t_ = t;
+    num_used_ = 0;
+  }
+  bool Accept(double target_prob, double draft_prob) { return Next() * draft_prob < target_prob; }
+  int32_t Draw(std::span<const double> weights) { return IndexAt(weights, Next()); }
+
+ private:
+  double Next() {
+    const PhiloxBlock block =
+        Philox4x32(seed_, {num_used_++, t_, sample_index_, static_cast<uint32_t>(NoisePurpose::kRejectionCoin)});
+    return static_cast<double>((uint64_t{block[0]} << 32 | block[1]) >> 11) * 0x1p-53;
+  }
+
+  uint64_t seed_;
+  uint32_t sample_index_;
+  uint32_t t_ = 0;
+  uint32_t num_used_ = 0;
+};
+
+}  // namespace foretoken::kernels

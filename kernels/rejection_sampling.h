@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rejection sampling, the second rule: drawn children are tested against target_prob / draft_prob, so that whatever was
+// drafted, the emitted tokens follow the target's law exactly. Pure: rows and coins are passed in, and an enumeration
+// of all coins is as good a caller as a server.
+//
+// At a node, children in the order of sampling, one proposer's after another's:
+//   accept x with probability min(1, P(x) / Q(x)); when it is rejected
+//     P <- norm((P - Q)+),  Q <- norm(Q with x set to 0)
+//   a guess is a point mass, Q(x) = 1; when it is rejected  P <- norm(P with x set to 0)
+// When no child is left the token is drawn from P. With one child a node this is the token-wise rule.
+//
+// Drawn children without a row are tested, too. To leave one out for want of a row would be a choice among drawn
+// values, and the test is exact only for children that nobody has chosen among.
+//
+// Coins are a class with
+//   void Begin(uint32_t t);                                   what follows belongs to the token at index t
+//   bool Accept(double target_prob, double draft_prob);       with probability min(1, target_prob / draft_prob)
+//   int32_t Draw(std::span<const double> weights);            an index, with probability weight / sum of weights
+// Rows are a callable
+//   RowWeights rows(int32_t node_idx, std::span<const int32_t> path_token_ids);
+//
+// Sources: 2211.17192, 2302.01318 (token-wise); 2402.14160 (recursive, without replacement).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kernels/ops.h"
+#include "kernels/target_residual.h"
+
+namespace foretoken::kernels {
+
+// target_prob at a node's row, unnormalised; its reader may write to it, until the next row is asked for.
+struct RowWeights {
+  DrawStatus status = DrawStatus::kOk;
+  std::span<double> weights;  // [V] with a positive sum, when kOk
+};
+
+// The child that is accepted at a node. Nothing: then `target` is what the token is drawn from.
+template <typename Coins>
+std::optional<int32_t> TestChildren(const TreeToAccept& tree, int32_t node_idx, TargetResidual& target, Coins& coins) {
+  for (const DrawnChildren& drawn : tree.drawn) {
+    if (drawn.parent != node_idx) continue;
+    DraftLaw draft(drawn);
+    for (const int32_t child : drawn.children) {
+      const int32_t token_id = tree.token_ids[child];
+      if (coins.Accept(target.Prob(token_id), draft.Prob(token_id))) return child;
+      if (draft.is_point()) {
+        target.Remove(token_id);
+      } else {
+        target.Subtract(1, draft);
+        draft.Remove(token_id);
+      }
+      // P was Q but for rounding: to be rejected there was no chance.
+      if (target.is_empty()) return child;
+    }
+  }
+  return std::nullopt;
+}
+
+// Fills status, token_ids and node_idx of the path.
+template <typename Rows, typename Coins>
+void WalkByRejection(const TreeToAccept& tree, Rows&& rows, Coins& coins, AcceptedPath& path) {
+  for (int32_t node_idx = 0; node_idx < tree.num_rows;) {
+    const RowWeights row = rows(node_idx, path.token_ids);
+    path.status = row.status;
+    if (row.status != DrawStatus::kOk) return;
+    path.node_idx.push_back(node_idx);
+    coins.Begin(tree.context_len + static_cast<uint32_t>(path.token_ids.size()));
+    TargetResidual target(row.weights);
+    const std::optional<int32_t> child = TestChildren(tree, node_idx, target, coins);
+    path.token_ids.push_back(child.has_value() ? tree.token_ids[*child] : coins.Draw(target.weights()));
+    if (!child.has_value()) return;
+    node_idx = *child;
+  }
+}
+
+}  // namespace foretoken::kernels
