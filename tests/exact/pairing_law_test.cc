@@ -18,7 +18,7 @@ using speculation::TokenTree;
 
 constexpr Arrival kArrivals[] = {Arrival::kFresh,  Arrival::kLateByOne, Arrival::kLateByTwo,
                                  Arrival::kDeeper, Arrival::kOnce,      Arrival::kRestarted};
-constexpr SmallRule kRules[] = {SmallRule::kKeyedDraw, SmallRule::kRejectionSampling, SmallRule::kBlocksOfChains};
+constexpr SmallRule kRules[] = {SmallRule::kKeyedDraw, SmallRule::kRejectionSampling};
 constexpr int32_t kAllRows = 100;
 
 struct Laws {
