@@ -51,7 +51,13 @@ absl::StatusOr<CodeCorpus> LoadCodeCorpus(int64_t num_tokens) {
   FT_ASSIGN_OR_RETURN(const tokenizer::Tokenizer tokenizer,
                       tokenizer::Tokenizer::Load(source_folder / "deploy" / "demo" / "target"));
   std::vector<fs::path> paths;
-  for (const fs::path& folder : {source_folder, fs::path("/usr/lib/python3"), fs::path("/usr/include")}) {
+  std::vector<fs::path> folders = {source_folder, "/usr/include"};
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/usr/lib", error)) {
+    if (entry.path().filename().string().starts_with("python3")) folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  for (const fs::path& folder : folders) {
     const std::vector<fs::path> sources = SourcesUnder(folder);
     paths.insert(paths.end(), sources.begin(), sources.end());
   }

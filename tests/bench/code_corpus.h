@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code to measure on, without a network: this repository's sources and what the machine has under /usr/lib/python3 and
+// Code to measure on, without a network: this repository's sources and what the machine has under /usr/lib/python3* and
 // /usr/include, tokenised by the demo model's tokenizer. Where that is too short it is repeated with every eighth line
 // or so dropped, as files are copied and changed.
 #pragma once
