@@ -112,19 +112,26 @@ void Report(Findings& findings, const std::string& what, const std::vector<doubl
 
 absl::Status Run() {
   const int64_t num_tokens = absl::GetFlag(FLAGS_tokens) / (absl::GetFlag(FLAGS_short) ? 10 : 1);
-  absl::StatusOr<CodeCorpus> corpus = LoadCodeCorpus(num_tokens + num_tokens / 10);
+  absl::StatusOr<CodeCorpus> corpus = LoadCodeCorpus(num_tokens + num_tokens / 5);
   if (!corpus.ok()) return corpus.status();
-  size_t num_learned_files = 0;
+  std::vector<std::vector<int32_t>> learned;
+  std::vector<std::vector<int32_t>> unseen;
   int64_t num_learned = 0;
-  while (num_learned < num_tokens) num_learned += static_cast<int64_t>(corpus->files[num_learned_files++].size());
-  const std::span<const std::vector<int32_t>> files = corpus->files;
-  const std::span<const std::vector<int32_t>> unseen = files.subspan(num_learned_files);
-  std::printf("%s; %zu files of them unseen\n", corpus->description.c_str(), unseen.size());
+  for (std::vector<int32_t>& file : corpus->files) {
+    if (learned.size() >= 10 * unseen.size() + 10) {
+      unseen.push_back(std::move(file));
+    } else if (num_learned < num_tokens) {
+      num_learned += static_cast<int64_t>(file.size());
+      learned.push_back(std::move(file));
+    }
+  }
+  std::printf("%s; learned %lld in %zu files, %zu others unseen\n", corpus->description.c_str(),
+              static_cast<long long>(num_learned), learned.size(), unseen.size());
 
   Findings findings;
   const double resident_before = ResidentBytes();
   SuffixProposer proposer({});
-  const double learn_us = Microseconds([&] { Learn(proposer, files.first(num_learned_files)); });
+  const double learn_us = Microseconds([&] { Learn(proposer, learned); });
   const double resident = ResidentBytes() - resident_before;
   const auto tokens = static_cast<double>(num_learned);
   findings.Add({.what = "memory, by the tree's own count",
