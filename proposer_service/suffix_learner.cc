@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/suffix_learner.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +35,7 @@ SuffixLearner::~SuffixLearner() {
 void SuffixLearner::AdoptSnapshot() {
   if (!unadopted_.has_value()) return;
   if (vocabulary_.empty()) vocabulary_ = unadopted_->vocabulary;
-  for (SuffixText& text : unadopted_->texts) waiting_.push_back(std::move(text));
+  std::move(unadopted_->texts.begin(), unadopted_->texts.end(), std::back_inserter(restoring_));
   unadopted_.reset();
 }
 
@@ -65,13 +67,26 @@ void SuffixLearner::Learn(SuffixText output) {
 
 void SuffixLearner::WaitUntilLearned() {
   absl::MutexLock lock(&mutex_);
-  const auto learned = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return waiting_.empty() && !is_learning_; };
+  const auto learned = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return restoring_.empty() && waiting_.empty() && !is_learning_;
+  };
   mutex_.Await(absl::Condition(&learned));
+}
+
+std::optional<SuffixText> SuffixLearner::TakeNext() {
+  std::deque<SuffixText>& queue = restoring_.empty() ? waiting_ : restoring_;
+  if (queue.empty()) return std::nullopt;
+  SuffixText text = std::move(queue.front());
+  queue.pop_front();
+  if (&queue == &waiting_) num_waiting_tokens_ -= static_cast<int64_t>(text.tokens.size());
+  return text;
 }
 
 void SuffixLearner::Run() {
   absl::Time next_save = absl::Now() + options_.snapshot_interval;
-  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !waiting_.empty() || is_ending_; };
+  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !restoring_.empty() || !waiting_.empty() || is_ending_;
+  };
   while (true) {
     std::optional<SuffixText> text;
     {
@@ -79,11 +94,8 @@ void SuffixLearner::Run() {
       is_learning_ = false;
       mutex_.AwaitWithDeadline(absl::Condition(&has_work), next_save);
       if (is_ending_) break;
-      if (!waiting_.empty()) {
-        text = std::move(waiting_.front());
-        waiting_.pop_front();
-        is_learning_ = true;
-      }
+      text = TakeNext();
+      is_learning_ = text.has_value();
     }
     if (text.has_value()) {
       memory_.Remember(text->tenant, text->tokens);
@@ -103,9 +115,10 @@ void SuffixLearner::Save() {
   {
     absl::MutexLock lock(&mutex_);
     if (!has_unsaved_ && waiting_.empty()) return;
-    snapshot = {.vocabulary = vocabulary_, .texts = {waiting_.begin(), waiting_.end()}};
+    snapshot = {.vocabulary = vocabulary_, .texts = {restoring_.begin(), restoring_.end()}};
+    snapshot.texts.insert(snapshot.texts.end(), waiting_.begin(), waiting_.end());
   }
-  // This thread alone changes the memory, so what waited goes behind what is in it.
+  // This thread alone changes the memory, so what waits goes behind what is in it.
   std::vector<SuffixText> learned = memory_.Texts();
   snapshot.texts.insert(snapshot.texts.begin(), std::make_move_iterator(learned.begin()),
                         std::make_move_iterator(learned.end()));
