@@ -28,7 +28,14 @@ std::unique_ptr<Proposer> MakeProposer(const Config& config) {
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
                                                                          telemetry::Metrics& metrics) {
   FT_RETURN_IF_ERROR(Validate(config));
-  return std::unique_ptr<ProposalService>(new ProposalService(config, MakeProposer(config), metrics));
+  return Create(config, MakeProposer(config), metrics);
+}
+
+absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
+                                                                         std::unique_ptr<Proposer> proposer,
+                                                                         telemetry::Metrics& metrics) {
+  FT_RETURN_IF_ERROR(Validate(config));
+  return std::unique_ptr<ProposalService>(new ProposalService(config, std::move(proposer), metrics));
 }
 
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/speculation/token_tree.h"
+#include "kernels/ops.h"
 
 namespace foretoken::proposer {
 
@@ -32,6 +33,7 @@ struct ProposerDescription {
 
 // How the target's tokens are chosen, for proposers that draw alike. As OpenSession in the protocol.
 struct SessionIntroduction {
+  kernels::VerificationRule rule = kernels::VerificationRule::kKeyedDraw;
   uint64_t seed = 0;
   uint32_t sample_index = 0;
   float temperature = 1;
@@ -67,7 +69,9 @@ class Proposer {
   virtual absl::Status AcceptVocabulary(absl::string_view /*fingerprint*/) { return absl::OkStatus(); }
   virtual std::unique_ptr<Session> Open(const SessionIntroduction& introduction) = 0;
   // One tree per request, in their order, each of at most node_budget nodes and at the session's position. Empty where
-  // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business.
+  // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business. Either all children
+  // are guesses, or all are sampled (TokenTree::sampled), siblings in the order of sampling; what sampled children must
+  // keep to stands with DRAW_METHOD_SAMPLED in the protocol.
   virtual std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) = 0;
 };
 

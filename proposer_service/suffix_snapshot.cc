@@ -78,7 +78,7 @@ absl::StatusOr<SuffixText> ParseText(Cursor& cursor) {
   FT_ASSIGN_OR_RETURN(const uint32_t num_tokens, cursor.Integer<uint32_t>());
   FT_ASSIGN_OR_RETURN(const absl::string_view bytes, cursor.Bytes(num_tokens * uint64_t{sizeof(int32_t)}));
   text.tokens.resize(num_tokens);
-  std::memcpy(text.tokens.data(), bytes.data(), bytes.size());
+  if (num_tokens > 0) std::memcpy(text.tokens.data(), bytes.data(), bytes.size());
   for (const int32_t token_id : text.tokens) {
     if (token_id < 0) return absl::DataLossError(absl::StrCat("expected token ids of at least 0, got ", token_id));
   }

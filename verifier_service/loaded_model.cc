@@ -35,6 +35,12 @@ absl::StatusOr<std::vector<int32_t>> EndTokenIds(const model::GenerationConfig& 
   return ids;
 }
 
+absl::Status CheckFingerprint(const std::string& expected, const std::string& got) {
+  if (expected.empty() || expected == got) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--numerics_fingerprint: expected \"", expected, "\", got \"", got, "\""));
+}
+
 kernels::SamplingParams DefaultSampling(const model::GenerationConfig& generation) {
   kernels::SamplingParams sampling;
   sampling.temperature = generation.temperature.value_or(sampling.temperature);
@@ -61,6 +67,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   FT_ASSIGN_OR_RETURN(
       std::string fingerprint,
       ComputeNumericsFingerprint({.config = model_config, .checkpoint = checkpoint, .backend = backend->Describe()}));
+  FT_RETURN_IF_ERROR(CheckFingerprint(config.numerics_fingerprint, fingerprint));
   FT_ASSIGN_OR_RETURN(model::ModelWeights weights, model::LoadWeights(model_config, checkpoint, *backend, progress));
   const model::TransformerOptions options = {.max_rows = config.engine.max_step_rows,
                                              .max_logit_rows = config.engine.max_step_rows,
