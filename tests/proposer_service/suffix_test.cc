@@ -287,6 +287,22 @@ TEST(Suffix, WhatIsLearnedMeanwhileIsFoundByOpenSessions) {
   EXPECT_THAT(FirstChain(Propose(proposer, *session, 4)), ElementsAre(150, 151, 152, 153));
 }
 
+TEST(Suffix, AnOpenSessionsWholeEndIsSearchedInWhatIsLearnedMeanwhile) {
+  SuffixProposer proposer({});
+  const std::unique_ptr<Session> session = Open(proposer, Range(100, 120));
+  // The same 20 tokens, after what the session says and after something else.
+  const auto say = [&](std::vector<int32_t> output, int32_t last) {
+    const std::vector<int32_t> same = Range(200, 220);
+    output.insert(output.end(), same.begin(), same.end());
+    output.push_back(last);
+    Finish(proposer, output);
+  };
+  say(Range(100, 120), 1);
+  say(Range(300, 320), 2);
+  for (int32_t token_id = 200; token_id < 220; ++token_id) session->Append({&token_id, 1});
+  EXPECT_THAT(Propose(proposer, *session, 4).token_ids, ElementsAre(1));
+}
+
 TEST(Suffix, SessionsOnManyThreadsShareOneMemory) {
   SuffixProposer proposer({.max_depth = 16, .shared_tokens = 3000});
   std::vector<std::thread> threads;
