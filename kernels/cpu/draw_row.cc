@@ -45,12 +45,15 @@ int32_t DrawKeyed(std::span<const float> row, float max, const FilterCut& cut, c
   const size_t lanes = NumLanes();
   const NoiseStream stream{.key = sampling.seed, .t = t, .sample_index = sampling.sample_index};
   const FloatVec maxes = hn::Set(kFloat, max), scale = hn::Set(kFloat, 1.0f / sampling.temperature);
-  const FloatVec least_value = hn::Set(kFloat, cut.value), largest_noise = hn::Set(kFloat, kLargestNoise);
+  const FloatVec largest_noise = hn::Set(kFloat, kLargestNoise);
+  const float above_cut = std::nextafter(cut.value, std::numeric_limits<float>::infinity());
   Leader leader;
   for (size_t begin = 0; begin < row.size(); begin += kLogitsBlock) {
     const float* block = BlockOf(row, begin, buffer);
     for (size_t chunk = 0; chunk < kLogitsBlock && begin + chunk < row.size(); chunk += kNoiseChunk) {
       const float* x = block + chunk;
+      const bool has_kept_ties = static_cast<int64_t>(begin + chunk) <= cut.id;
+      const FloatVec least_value = hn::Set(kFloat, has_kept_ties ? cut.value : above_cut);
       FloatVec largest = hn::LoadU(kFloat, x);
       for (size_t i = lanes; i < kNoiseChunk; i += lanes) largest = hn::Max(largest, hn::LoadU(kFloat, x + i));
       const FloatVec at_most = hn::Add(hn::Mul(hn::Sub(largest, maxes), scale), largest_noise);
