@@ -38,6 +38,8 @@ ABSL_FLAG(Optional<float>, repetition_penalty, std::nullopt, "Divides the logits
 ABSL_FLAG(Optional<float>, presence_penalty, std::nullopt, "Subtracted from the logits of generated tokens");
 ABSL_FLAG(Optional<float>, frequency_penalty, std::nullopt, "The same, per occurrence");
 ABSL_FLAG(List, logit_bias, {}, "Added to the logits of token ids, as ID=BIAS,ID=BIAS");
+ABSL_FLAG(List, allowed_token_ids, {}, "Only these token ids can be drawn, as ID,ID");
+ABSL_FLAG(List, banned_token_ids, {}, "These token ids cannot be drawn, as ID,ID");
 ABSL_FLAG(Optional<uint64_t>, seed, std::nullopt, "Equal seeds give equal outputs");
 ABSL_FLAG(Optional<uint32_t>, n, std::nullopt, "How many samples of the same prompt");
 
@@ -57,6 +59,8 @@ ABSL_FLAG(std::string, speculation, "", "auto or off; it changes the speed only"
 ABSL_FLAG(List, proposers, {}, "Which proposers may guess, by method name, as NAME,NAME");
 ABSL_FLAG(Optional<uint32_t>, max_tree_nodes, std::nullopt, "The most guesses per step");
 ABSL_FLAG(std::string, verification, "", "keyed_draw or rejection_sampling");
+ABSL_FLAG(std::string, numerics_fingerprint, "",
+          "Refuse a server that computes other bits than the one with this fingerprint, as `foretoken info` shows it");
 
 namespace foretoken::client {
 namespace {
@@ -65,6 +69,15 @@ using foretoken::v1::GenerateRequest;
 
 absl::Status BadFlag(absl::string_view flag, absl::string_view expected, absl::string_view got) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", expected, ", got \"", got, "\""));
+}
+
+absl::Status AddTokenIds(absl::string_view flag, const List& entries, google::protobuf::RepeatedField<uint32_t>& ids) {
+  for (const std::string& entry : entries) {
+    uint32_t id = 0;
+    if (!absl::SimpleAtoi(entry, &id)) return BadFlag(flag, "token ids", entry);
+    ids.Add(id);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SetSampling(foretoken::v1::SamplingOptions& sampling) {
@@ -86,7 +99,9 @@ absl::Status SetSampling(foretoken::v1::SamplingOptions& sampling) {
     }
     (*sampling.mutable_logit_bias())[id] = bias;
   }
-  return absl::OkStatus();
+  FT_RETURN_IF_ERROR(
+      AddTokenIds("allowed_token_ids", absl::GetFlag(FLAGS_allowed_token_ids), *sampling.mutable_allowed_token_ids()));
+  return AddTokenIds("banned_token_ids", absl::GetFlag(FLAGS_banned_token_ids), *sampling.mutable_banned_token_ids());
 }
 
 // A text, or several as a JSON list.
@@ -111,11 +126,8 @@ absl::Status SetStopping(foretoken::v1::StoppingOptions& stopping) {
   if (auto value = absl::GetFlag(FLAGS_min_tokens)) stopping.set_min_tokens(*value);
   if (auto value = absl::GetFlag(FLAGS_ignore_eos)) stopping.set_ignore_eos(*value);
   if (auto value = absl::GetFlag(FLAGS_include_stop_string)) stopping.set_include_stop_string(*value);
-  for (const std::string& entry : absl::GetFlag(FLAGS_stop_token_ids)) {
-    uint32_t id = 0;
-    if (!absl::SimpleAtoi(entry, &id)) return BadFlag("stop_token_ids", "token ids", entry);
-    stopping.add_stop_token_ids(id);
-  }
+  FT_RETURN_IF_ERROR(
+      AddTokenIds("stop_token_ids", absl::GetFlag(FLAGS_stop_token_ids), *stopping.mutable_stop_token_ids()));
   return SetStopStrings(absl::GetFlag(FLAGS_stop), stopping);
 }
 
@@ -162,6 +174,7 @@ absl::StatusOr<GenerateRequest> RequestFromFlags() {
   FT_RETURN_IF_ERROR(SetStopping(*request.mutable_stopping()));
   SetOutput(*request.mutable_output());
   FT_RETURN_IF_ERROR(SetSpeculation(request));
+  request.set_expected_numerics_fingerprint(absl::GetFlag(FLAGS_numerics_fingerprint));
   return request;
 }
 

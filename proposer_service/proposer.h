@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/speculation/token_tree.h"
+#include "kernels/ops.h"
 
 namespace foretoken::proposer {
 
@@ -30,6 +31,7 @@ struct ProposerDescription {
 
 // How the target's tokens are chosen, for proposers that draw alike. As OpenSession in the protocol.
 struct SessionIntroduction {
+  kernels::VerificationRule rule = kernels::VerificationRule::kKeyedDraw;
   uint64_t seed = 0;
   uint32_t sample_index = 0;
   float temperature = 1;
@@ -60,7 +62,9 @@ class Proposer {
   virtual const ProposerDescription& Describe() const = 0;
   virtual std::unique_ptr<Session> Open(const SessionIntroduction& introduction) = 0;
   // One tree per request, in their order, each of at most node_budget nodes and at the session's position. Empty where
-  // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business.
+  // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business. Either all children
+  // are guesses, or all are sampled (TokenTree::sampled), siblings in the order of sampling; what sampled children must
+  // keep to stands with DRAW_METHOD_SAMPLED in the protocol.
   virtual std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) = 0;
 };
 

@@ -5,27 +5,28 @@
 #include <limits>
 #include <utility>
 
+#include "common/rpc/tree_conversion.h"
+
 namespace foretoken::proposer {
 namespace {
 
+// A rule that is unset, or newer than this build, is taken for the keyed draw: what is proposed for that are guesses,
+// which are exact under any rule.
+kernels::VerificationRule Rule(v1::VerificationRule rule) {
+  return rule == v1::VERIFICATION_RULE_REJECTION_SAMPLING ? kernels::VerificationRule::kRejectionSampling
+                                                          : kernels::VerificationRule::kKeyedDraw;
+}
+
 SessionIntroduction Introduction(const v1::OpenSession& open) {
   const v1::SamplingFilters& filters = open.filters();
-  return {.seed = open.seed(),
+  return {.rule = Rule(open.rule()),
+          .seed = open.seed(),
           .sample_index = open.sample_index(),
           .temperature = filters.has_temperature() ? filters.temperature() : 1,
           .top_k = filters.top_k(),
           .top_p = filters.has_top_p() ? filters.top_p() : 1,
           .min_p = filters.min_p(),
           .tenant = open.tenant()};
-}
-
-void FillTree(uint64_t session_id, const speculation::TokenTree& tree, v1::TokenTree& message) {
-  message.set_session_id(session_id);
-  message.set_position(tree.position);
-  message.mutable_token_ids()->Add(tree.token_ids.begin(), tree.token_ids.end());
-  message.mutable_parents()->Add(tree.parents.begin(), tree.parents.end());
-  message.mutable_chances()->Add(tree.chances.begin(), tree.chances.end());
-  message.set_draw_method(v1::DRAW_METHOD_POINT);
 }
 
 }  // namespace
@@ -136,7 +137,7 @@ void SessionTable::TakeNews(v1::ProposeResponse& response) {
   const std::vector<speculation::TokenTree> trees = environment_.proposer.Propose(requests);
   size_t num_nodes = 0;
   for (size_t i = 0; i < trees.size(); ++i) {
-    FillTree(owed_[i], trees[i], *response.add_trees());
+    *response.add_trees() = rpc::ToProto(trees[i], owed_[i]);
     num_nodes += trees[i].token_ids.size();
   }
   response.mutable_refused_session_ids()->Add(refused_.begin(), refused_.end());

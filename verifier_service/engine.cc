@@ -56,6 +56,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
                  parts_.kv->view.num_blocks),
       step_cost_(config.max_step_rows),
       calibration_(parts_.proposers->Names().size()),
+      rank_chances_(config.max_tree_nodes),
       last_event_(parts_.now()) {
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);

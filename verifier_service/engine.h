@@ -10,7 +10,8 @@
 // Errors: Reserve fails with RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when draining; Submit with
 // ALREADY_EXISTS for a request_id in use, INVALID_ARGUMENT for a prompt that can never fit. What goes wrong with one
 // request later comes as that request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT where
-// its sampling parameters leave no token to draw. Threads: Reserve, Submit, Abort, Drain and GetStats from any.
+// its sampling parameters leave no token to draw; the tokens before it come first, as without speculation.
+// Threads: Reserve, Submit, Abort, Drain and GetStats from any.
 // `publish` is called on the engine's thread, at most once a step, with the outputs of all samples, and must not block.
 #pragma once
 
@@ -34,6 +35,7 @@
 #include "verifier_service/calibration.h"
 #include "verifier_service/proposer_pool.h"
 #include "verifier_service/queue_place.h"
+#include "verifier_service/rank_chances.h"
 #include "verifier_service/request.h"
 #include "verifier_service/scheduler.h"
 #include "verifier_service/sequence.h"
@@ -141,6 +143,9 @@ class Engine {
   void End(Ticket ticket);
   void OpenAtProposers(Sequence& sequence);
   static const speculation::TokenTree* MergedGuess(Sequence& sequence);
+  void PlanTree(std::span<const int32_t> node_idx, PlannedSequence& planned);
+  void PlanTestedTree(int32_t num_nodes, PlannedSequence& planned);
+  int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
   void PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan);
   void ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
@@ -156,7 +161,8 @@ class Engine {
   // The engine's thread only.
   Scheduler scheduler_;
   StepCost step_cost_;
-  Calibration calibration_;
+  Calibration calibration_;                               // of sequences under the keyed draw
+  RankChances rank_chances_;                              // of rejection-sampled ones
   absl::flat_hash_map<SequenceId, Sequence*> sequences_;  // waiting and running
   std::vector<SampleOutput> outputs_;                     // to be published
   kernels::ConstTensorView logits_;                       // of this step

@@ -32,6 +32,11 @@ int32_t Depth(const speculation::TokenTree& tree) {
   return deepest;
 }
 
+// Guesses beyond what a sample may still emit are of no use: its last token is drawn at the node before it.
+int32_t MaxGuessDepth(const Sequence& sequence) {
+  return sequence.request().stop.max_tokens - sequence.num_generated() - 1;
+}
+
 bool HasNews(const SampleOutput& output) {
   return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
          output.completion.has_value();
@@ -72,6 +77,7 @@ void Engine::OpenAtProposers(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   parts_.proposers->Open({.sequence_id = sequence.id,
                           .token_ids = sequence.token_ids,
+                          .rule = request.verification,
                           .seed = sequence.sampling.seed,
                           .sample_index = sequence.sampling.sample_index,
                           .temperature = sequence.sampling.temperature,
@@ -123,8 +129,7 @@ const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
     sequence.merged_guess = speculation::Merge(copies);
     merged = &sequence.merged_guess;
   }
-  // Guesses beyond what a sample may still emit are of no use: its last token is drawn at the node before it.
-  const int32_t max_depth = sequence.request().stop.max_tokens - sequence.num_generated() - 1;
+  const int32_t max_depth = MaxGuessDepth(sequence);
   if (merged->num_nodes() > max_depth && Depth(*merged) > max_depth) {
     sequence.merged_guess = speculation::CutDepth(*merged, max_depth);
     merged = &sequence.merged_guess;
@@ -170,8 +175,12 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
     if (!sequence.decodes() || !sequence.is_open) continue;
     planned.guess = MergedGuess(sequence);
     if (planned.guess == nullptr) continue;
-    offers.push_back(
-        {.path_chances = calibration_.PathChances(*planned.guess), .max_nodes = sequence.active->max_tree_nodes});
+    // How many rows a rejection-sampled tree gets is not asked of the tree; see RankChances.
+    const std::span<const float> ranks = rank_chances_.chances();
+    offers.push_back({.path_chances = planned.rule() == kernels::VerificationRule::kKeyedDraw
+                                          ? calibration_.PathChances(*planned.guess)
+                                          : std::vector<float>(ranks.begin(), ranks.end()),
+                      .max_nodes = sequence.active->max_tree_nodes});
     offering.push_back(&planned);
   }
   const std::vector<std::vector<int32_t>> chosen = ChooseNodes(offers,
@@ -182,11 +191,34 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
                                                                step_cost_);
   for (size_t i = 0; i < chosen.size(); ++i) {
     PlannedSequence& planned = *offering[i];
-    planned.tree = speculation::Keep(*planned.guess, chosen[i]);
-    planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
-    const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
-    if (num_slots < planned.tree.num_nodes()) planned.tree = speculation::BestNodes(planned.tree, num_slots);
+    if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
+      PlanTree(chosen[i], planned);
+    } else {
+      PlanTestedTree(static_cast<int32_t>(chosen[i].size()), planned);
+    }
   }
+}
+
+void Engine::PlanTree(std::span<const int32_t> node_idx, PlannedSequence& planned) {
+  planned.tree = speculation::Keep(*planned.guess, node_idx);
+  planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
+  const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
+  if (num_slots < planned.tree.num_nodes()) planned.tree = speculation::BestNodes(planned.tree, num_slots);
+}
+
+void Engine::PlanTestedTree(int32_t num_nodes, PlannedSequence& planned) {
+  // Slots are reserved as for the worst tree of so many nodes, a chain: what there is of them decides how many nodes
+  // get rows, so it must not depend on this tree's form. Which nodes get them may: no node's rank depends on its
+  // descendants.
+  planned.tree_slots =
+      scheduler_.ReserveTree(*planned.sequence, num_nodes, std::min(num_nodes, MaxGuessDepth(*planned.sequence)));
+  planned.row_budget = static_cast<int32_t>(planned.tree_slots.slots.size());
+  planned.best_node_idx = speculation::BestNodeIdx(*planned.guess, planned.row_budget + 1);
+  const auto num_rows = std::min<size_t>(static_cast<size_t>(planned.row_budget), planned.best_node_idx.size());
+  planned.row_node_idx.assign(planned.best_node_idx.begin(), planned.best_node_idx.begin() + num_rows);
+  std::sort(planned.row_node_idx.begin(), planned.row_node_idx.end());
+  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
+  planned.tree_slots.slots.resize(num_rows);
 }
 
 std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
@@ -218,15 +250,14 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
     const PlannedSequence& planned = plan[batch.planned_idx[i]];
     Sequence& sequence = *planned.sequence;
     if (sequence.is_finished) continue;  // its request failed at another sample
-    if (paths[i].status != kernels::DrawStatus::kOk) {
-      Fail(sequence.active.get(), paths[i].status);
-      continue;
-    }
+    const kernels::DrawStatus status = paths[i].status;
     const int32_t num_committed = CommitPath(planned, std::move(paths[i]), &moves);
     const auto committed = std::span<const int32_t>(sequence.token_ids).last(static_cast<size_t>(num_committed));
     own_stats_.num_generated_tokens += num_committed;
     if (sequence.is_open) ++num_roots;
-    if (planned.guess != nullptr) num_guessed += calibration_.Observe(*planned.guess, committed);
+    if (planned.guess != nullptr) num_guessed += Learn(planned, committed);
+    // A row counts where plain decoding would have come to it: not beyond a sample's end.
+    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(sequence.active.get(), status);
     if (sequence.is_open && !sequence.is_finished) {
       parts_.proposers->Advance(sequence.id, committed, sequence.active->max_tree_nodes);
     }
@@ -243,6 +274,19 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
   if (waits_for_proposals_ && num_roots > 0) {
     gain_ += kNewest * (static_cast<double>(num_guessed) / num_roots - gain_);
   }
+}
+
+int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {
+  if (planned.rule() == kernels::VerificationRule::kKeyedDraw) return calibration_.Observe(*planned.guess, committed);
+  std::vector<int32_t> ranks;
+  const std::vector<int32_t> path = speculation::MatchedPath(*planned.guess, committed);
+  for (const int32_t node : path) {
+    const auto best = std::find(planned.best_node_idx.begin(), planned.best_node_idx.end(), node);
+    if (best != planned.best_node_idx.end())
+      ranks.push_back(static_cast<int32_t>(best - planned.best_node_idx.begin()));
+  }
+  rank_chances_.Observe(planned.row_budget, ranks);
+  return static_cast<int32_t>(path.size());
 }
 
 void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
@@ -276,7 +320,7 @@ void Engine::Fail(ActiveRequest* active, kernels::DrawStatus status) {
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->active.get() != active) continue;
     sequence->is_finished = true;
-    sequence->output = {};
+    TakeOutput(*sequence);  // what was said before
   }
   outputs_.push_back({.ticket = active->request.ticket, .error = std::move(error)});
 }

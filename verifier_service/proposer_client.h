@@ -13,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "common/speculation/token_tree.h"
+#include "kernels/ops.h"
 
 namespace foretoken::verifier {
 
@@ -22,6 +23,7 @@ using SequenceId = uint64_t;
 struct SequenceIntroduction {
   SequenceId sequence_id = 0;
   std::span<const int32_t> token_ids;  // prompt, or all committed tokens
+  kernels::VerificationRule rule = kernels::VerificationRule::kKeyedDraw;
   uint64_t seed = 0;
   uint32_t sample_index = 0;
   float temperature = 1;
@@ -33,7 +35,8 @@ struct SequenceIntroduction {
   std::vector<std::string> allowed_proposers;  // method names; empty: all
 };
 
-// A tree that arrived and passed Validate. tree.proposers holds this proposer's bit.
+// A tree that arrived and passed Validate. tree.proposers holds this proposer's bit; tree.sampled is empty under the
+// keyed draw.
 struct Proposal {
   SequenceId sequence_id = 0;
   uint32_t proposer_idx = 0;  // of ProposerClient::Names()

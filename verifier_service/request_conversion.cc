@@ -17,6 +17,7 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;  // of request_id and tenant
+constexpr size_t kMaxFingerprintBytes = 1024;
 constexpr uint32_t kMaxSamples = 64;
 constexpr int kMaxStopStrings = 16;
 constexpr size_t kMaxStopStringBytes = 256;
@@ -42,6 +43,16 @@ absl::Status CheckTokenId(absl::string_view field, uint32_t id, const ServedMode
                      model.tokenizer->vocabulary().Find(static_cast<int32_t>(id)) != nullptr;
   if (known) return absl::OkStatus();
   return Invalid(field, "expected the id of a token, below ", model.vocabulary_size, ", got ", id);
+}
+
+absl::Status CheckFingerprint(const std::string& expected, const ServedModel& model) {
+  constexpr absl::string_view kField = "expected_numerics_fingerprint";
+  if (expected.size() > kMaxFingerprintBytes) {
+    return Invalid(kField, "expected at most ", kMaxFingerprintBytes, " bytes, got ", expected.size());
+  }
+  if (expected.empty() || expected == model.numerics_fingerprint) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(kField, ": the request expects \"", expected,
+                                                    "\", this server has \"", model.numerics_fingerprint, "\""));
 }
 
 absl::Status ConvertNames(const v1::GenerateRequest& request, const DrawBits& draw_bits, GenerationRequest& out) {
@@ -113,6 +124,18 @@ absl::Status ConvertSampling(const v1::SamplingOptions& options, const ServedMod
   return absl::OkStatus();
 }
 
+// Ascending, each once.
+absl::StatusOr<std::vector<int32_t>> TokenSet(const RepeatedIds& ids, absl::string_view field,
+                                              const ServedModel& model) {
+  if (ids.size() > model.vocabulary_size) {
+    return Invalid(field, "expected at most the vocabulary's ", model.vocabulary_size, " ids, got ", ids.size());
+  }
+  FT_ASSIGN_OR_RETURN(std::vector<int32_t> set, CheckTokenIds(ids, field, model));
+  std::sort(set.begin(), set.end());
+  set.erase(std::unique(set.begin(), set.end()), set.end());
+  return set;
+}
+
 absl::Status ConvertSamples(const v1::SamplingOptions& options, const ServedModel& model, GenerationRequest& out) {
   if (options.has_n()) {
     if (options.n() == 0) return Invalid("sampling.n", "expected 1 to ", kMaxSamples, ", got 0");
@@ -127,6 +150,9 @@ absl::Status ConvertSamples(const v1::SamplingOptions& options, const ServedMode
   }
   std::sort(out.logit_bias.begin(), out.logit_bias.end(),
             [](const auto& a, const auto& b) { return a.token_id < b.token_id; });
+  FT_ASSIGN_OR_RETURN(out.allowed_token_ids,
+                      TokenSet(options.allowed_token_ids(), "sampling.allowed_token_ids", model));
+  FT_ASSIGN_OR_RETURN(out.banned_token_ids, TokenSet(options.banned_token_ids(), "sampling.banned_token_ids", model));
   return absl::OkStatus();
 }
 
@@ -158,14 +184,45 @@ absl::Status ConvertStopping(const v1::StoppingOptions& options, const ServedMod
     }
     out.stop.stop_strings.push_back(text);
   }
-  FT_ASSIGN_OR_RETURN(out.stop.stop_token_ids,
-                      CheckTokenIds(options.stop_token_ids(), "stopping.stop_token_ids", model));
-  std::vector<int32_t>& ids = out.stop.stop_token_ids;
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  FT_ASSIGN_OR_RETURN(out.stop.stop_token_ids, TokenSet(options.stop_token_ids(), "stopping.stop_token_ids", model));
   out.stop.ignore_eos = options.ignore_eos();
   out.stop.include_stop_string = options.include_stop_string();
   return absl::OkStatus();
+}
+
+bool Contains(const std::vector<int32_t>& ascending, int32_t id) {
+  return std::binary_search(ascending.begin(), ascending.end(), id);
+}
+
+// Whether a token may be drawn that is not `left_out`.
+template <typename Predicate>
+bool HasToken(const GenerationRequest& request, const ServedModel& model, const Predicate& left_out) {
+  const auto is_found = [&](int32_t id) { return !Contains(request.banned_token_ids, id) && !left_out(id); };
+  const std::vector<int32_t>& allowed = request.allowed_token_ids;
+  if (!allowed.empty()) return std::any_of(allowed.begin(), allowed.end(), is_found);
+  const tokenizer::Vocabulary& vocabulary = model.tokenizer->vocabulary();
+  for (int32_t id = 0; id < static_cast<int32_t>(vocabulary.num_ids()); ++id) {
+    if (vocabulary.Find(id) != nullptr && is_found(id)) return true;
+  }
+  return false;
+}
+
+// Lists that together leave nothing to draw: better said at once than at some token.
+absl::Status CheckSupport(const GenerationRequest& request, const ServedModel& model) {
+  if (!HasToken(request, model, [](int32_t) { return false; })) {
+    if (request.allowed_token_ids.empty()) {
+      return Invalid("sampling.banned_token_ids", "expected to leave a token that can be drawn, got all of them");
+    }
+    return Invalid("sampling.allowed_token_ids", "expected an id that sampling.banned_token_ids leaves, got none");
+  }
+  const std::vector<int32_t>& end_ids = model.end_token_ids;
+  const auto ends = [&](int32_t id) {
+    const bool is_end = std::find(end_ids.begin(), end_ids.end(), id) != end_ids.end();
+    return Contains(request.stop.stop_token_ids, id) || (!request.stop.ignore_eos && is_end);
+  };
+  if (request.stop.min_tokens == 0 || HasToken(request, model, ends)) return absl::OkStatus();
+  return Invalid("stopping.min_tokens", "expected 0, because every token that can be drawn ends the output; got ",
+                 request.stop.min_tokens);
 }
 
 absl::Status ConvertOutput(const v1::OutputOptions& options, OutputRequest& out) {
@@ -204,10 +261,16 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
   return absl::OkStatus();
 }
 
-absl::Status CheckVerification(v1::VerificationRule rule) {
-  if (rule == v1::VERIFICATION_RULE_UNSPECIFIED || rule == v1::VERIFICATION_RULE_KEYED_DRAW) return absl::OkStatus();
-  const std::string got = v1::VerificationRule_IsValid(rule) ? v1::VerificationRule_Name(rule) : absl::StrCat(rule);
-  return Invalid("verification", "expected VERIFICATION_RULE_KEYED_DRAW, the rule that this server has, got ", got);
+absl::StatusOr<kernels::VerificationRule> ConvertVerification(v1::VerificationRule rule) {
+  switch (rule) {
+    case v1::VERIFICATION_RULE_UNSPECIFIED:
+    case v1::VERIFICATION_RULE_KEYED_DRAW:
+      return kernels::VerificationRule::kKeyedDraw;
+    case v1::VERIFICATION_RULE_REJECTION_SAMPLING:
+      return kernels::VerificationRule::kRejectionSampling;
+    default:
+      return Invalid("verification", "expected a VerificationRule, got ", rule);
+  }
 }
 
 }  // namespace
@@ -242,7 +305,8 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
                                                  const DrawBits& draw_bits) {
   GenerationRequest out;
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
-  FT_RETURN_IF_ERROR(CheckVerification(request.verification()));
+  FT_RETURN_IF_ERROR(CheckFingerprint(request.expected_numerics_fingerprint(), model));
+  FT_ASSIGN_OR_RETURN(out.verification, ConvertVerification(request.verification()));
   FT_RETURN_IF_ERROR(ConvertNames(request, draw_bits, out));
   FT_RETURN_IF_ERROR(ConvertSampling(request.sampling(), model, draw_bits, out.sampling));
   FT_RETURN_IF_ERROR(ConvertSamples(request.sampling(), model, out));
@@ -250,6 +314,7 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), model, out.speculation));
   FT_RETURN_IF_ERROR(ConvertPrompt(request, model, out));  // the costly one, after all that is cheap
   FT_RETURN_IF_ERROR(ConvertStopping(request.stopping(), model, out));
+  FT_RETURN_IF_ERROR(CheckSupport(out, model));
   return out;
 }
 

@@ -20,6 +20,16 @@ constexpr int32_t kTryWaitEvery = 16;
 // Answers later than this multiple of the 90th percentile are not waited for.
 constexpr double kPatience = 1.5;
 
+v1::VerificationRule ToProto(kernels::VerificationRule rule) {
+  switch (rule) {
+    case kernels::VerificationRule::kKeyedDraw:
+      return v1::VERIFICATION_RULE_KEYED_DRAW;
+    case kernels::VerificationRule::kRejectionSampling:
+      return v1::VERIFICATION_RULE_REJECTION_SAMPLING;
+  }
+  return v1::VERIFICATION_RULE_UNSPECIFIED;
+}
+
 }  // namespace
 
 void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t proposers, absl::Time now) {
@@ -29,7 +39,7 @@ void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t propos
   sequence.token_ids.assign(introduction.token_ids.begin(), introduction.token_ids.end());
   sequence.proposers = proposers;
   sequence.placements.resize(num_proposers_);
-  sequence.introduction.set_rule(v1::VERIFICATION_RULE_KEYED_DRAW);
+  sequence.introduction.set_rule(ToProto(introduction.rule));
   sequence.introduction.set_seed(introduction.seed);
   sequence.introduction.set_sample_index(introduction.sample_index);
   v1::SamplingFilters& filters = *sequence.introduction.mutable_filters();
@@ -243,7 +253,9 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     ClearDue(replica, session, now);
   }
   replica.num_bad_in_a_row = 0;
-  Placement& placement = sequences_.at(session.sequence_id).placements[replica.proposer_idx];
+  Sequence& sequence = sequences_.at(session.sequence_id);
+  if (sequence.introduction.rule() != v1::VERIFICATION_RULE_REJECTION_SAMPLING) tree.sampled.clear();
+  Placement& placement = sequence.placements[replica.proposer_idx];
   placement.num_unknowns = placement.num_refusals = 0;
   placement.refused_by.clear();
   if (tree.position < placement.newest_position) {

@@ -11,6 +11,7 @@
 #include "kernels/ops.h"
 #include "verifier_service/scheduler.h"
 #include "verifier_service/sequence.h"
+#include "verifier_service/tested_tree.h"
 
 namespace foretoken::verifier {
 
@@ -21,7 +22,12 @@ struct PlannedSequence {
   const speculation::TokenTree* guess = nullptr;  // all that was guessed; null: nothing
   speculation::TokenTree tree;                    // of it, the nodes to verify
   Scheduler::TreeSlots tree_slots;
+  // Rejection sampling:
+  int32_t row_budget = 0;              // how many nodes were to have rows, before the guess was read
+  std::vector<int32_t> best_node_idx;  // of the guess, best first; at most one more than have rows
+  std::vector<int32_t> row_node_idx;   // of the guess: tree's nodes
 
+  kernels::VerificationRule rule() const { return sequence->request().verification; }
   bool draws() const { return sequence->num_computed + num_chain == sequence->size(); }
 };
 
@@ -41,6 +47,7 @@ struct TreeBatch {
 
   std::vector<int32_t> node_token_ids;  // behind trees[].token_ids, tree by tree, each with its root first
   std::vector<int32_t> node_parents;
+  std::vector<TestedTree> tested;           // behind them and trees[].drawn under rejection sampling
   std::vector<const uint32_t*> node_masks;  // behind trees[].masks: of the trees that have any
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/draft_conversion.h"
 
 namespace foretoken::rpc {
 namespace {
@@ -25,6 +26,12 @@ absl::Status CheckRepresentable(const v1::TokenTree& message, const WireTreeLimi
     return absl::InvalidArgumentError(
         absl::StrCat("token tree draw_method: expected a known one, got ", static_cast<int>(message.draw_method())));
   }
+  if (message.draw_method() != v1::DRAW_METHOD_SAMPLED &&
+      (message.draft_probs_size() > 0 || message.distribution_indices_size() > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "token tree draft_probs: expected none where children are not DRAW_METHOD_SAMPLED, got ",
+        message.draft_probs_size(), " and ", message.distribution_indices_size(), " distribution_indices"));
+  }
   return absl::OkStatus();
 }
 
@@ -38,6 +45,9 @@ absl::StatusOr<speculation::TokenTree> FromProto(const v1::TokenTree& message, c
   tree.chances.assign(message.chances().begin(), message.chances().end());
   tree.proposers.assign(tree.token_ids.size(), limits.proposers);
   FT_RETURN_IF_ERROR(speculation::Validate(tree, limits.num_tokens, limits.max_nodes));
+  if (message.draw_method() == v1::DRAW_METHOD_SAMPLED) {
+    FT_RETURN_IF_ERROR(ReadDraft(message, limits.num_tokens, tree));
+  }
   return tree;
 }
 
@@ -48,7 +58,8 @@ v1::TokenTree ToProto(const speculation::TokenTree& tree, uint64_t session_id) {
   message.mutable_token_ids()->Add(tree.token_ids.begin(), tree.token_ids.end());
   message.mutable_parents()->Add(tree.parents.begin(), tree.parents.end());
   message.mutable_chances()->Add(tree.chances.begin(), tree.chances.end());
-  message.set_draw_method(v1::DRAW_METHOD_POINT);
+  message.set_draw_method(tree.sampled.empty() ? v1::DRAW_METHOD_POINT : v1::DRAW_METHOD_SAMPLED);
+  if (!tree.sampled.empty()) WriteDraft(tree, message);
   return message;
 }
 

@@ -5,8 +5,8 @@
 //   const WireTreeLimits limits = {.num_tokens = vocabulary_size, .max_nodes = 64, .proposers = 1};
 //   FT_ASSIGN_OR_RETURN(const TokenTree tree, FromProto(message, limits));
 //
-// The distributions of a SAMPLED tree are not read: they mean something to rejection sampling only, and under the keyed
-// draw any tree whatever is lossless.
+// The distributions of a SAMPLED tree (draft_conversion.h) are checked whatever the sequence's rule is. They mean
+// something to rejection sampling only; under the keyed draw any tree is lossless, and a lie is still a lie.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ struct WireTreeLimits {
 // INVALID_ARGUMENT names the rule that the message breaks, the node, expected and got.
 absl::StatusOr<speculation::TokenTree> FromProto(const v1::TokenTree& message, const WireTreeLimits& limits);
 
-// The tree as a message of `session_id`, its children a guess (DRAW_METHOD_POINT). The tree is ours: valid.
+// The tree as a message of `session_id`. The tree is ours: valid, and all of its children are sampled, siblings in the
+// order of sampling, or all are guesses (DRAW_METHOD_POINT).
 v1::TokenTree ToProto(const speculation::TokenTree& tree, uint64_t session_id);
 
 }  // namespace foretoken::rpc

@@ -2,6 +2,7 @@
 #include "common/speculation/token_tree.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -80,6 +81,17 @@ void Append(const TokenTree& from, int32_t node_idx, int32_t parent, TokenTree& 
   to.proposers.push_back(from.proposers[node_idx]);
 }
 
+// Where the nodes of one tree stand in another. Nothing: they do not.
+using NodeMap = absl::FixedArray<std::optional<int32_t>, 64>;
+
+// A group with its nodes' new indices, which all of its children have.
+SampledChildren Moved(const SampledChildren& group, int32_t parent, const NodeMap& moved) {
+  SampledChildren result{.parent = parent, .draft = group.draft};
+  result.children.reserve(group.children.size());
+  for (const int32_t child : group.children) result.children.push_back(moved[child].value());
+  return result;
+}
+
 }  // namespace
 
 absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nodes) {
@@ -110,8 +122,7 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
   if (path.size() < committed.size()) return result;
   const int32_t root = path.back();
   Reserve(tree.num_nodes() - root - 1, result);
-  // [N] the new index of every kept node.
-  std::vector<std::optional<int32_t>> kept(tree.num_nodes());
+  NodeMap kept(tree.token_ids.size());
   for (int32_t i = root + 1; i < tree.num_nodes(); ++i) {
     const int32_t parent = tree.parents[i];
     if (parent == root) {
@@ -122,6 +133,13 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
       Append(tree, i, *kept[parent], result);
     }
   }
+  for (const SampledChildren& group : tree.sampled) {
+    if (group.parent == root) {
+      result.sampled.push_back(Moved(group, kRootParent, kept));
+    } else if (group.parent > root && kept[group.parent].has_value()) {
+      result.sampled.push_back(Moved(group, *kept[group.parent], kept));
+    }
+  }
   return result;
 }
 
@@ -130,20 +148,26 @@ TokenTree Merge(std::span<const TokenTree> trees) {
   if (trees.empty()) return merged;
   merged.position = trees.front().position;
   absl::flat_hash_map<std::pair<int32_t, int32_t>, int32_t> nodes;  // (merged parent, token) -> merged node
-  std::vector<int32_t> merged_idx;                                  // [N] of the current tree
   for (const TokenTree& tree : trees) {
     FT_CHECK(tree.position == merged.position);
-    merged_idx.resize(tree.num_nodes());
+    NodeMap merged_idx(tree.token_ids.size());
+    const auto merged_parent = [&](int32_t parent) {
+      return parent == kRootParent ? kRootParent : *merged_idx[parent];
+    };
     for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-      const int32_t parent = tree.parents[i] == kRootParent ? kRootParent : merged_idx[tree.parents[i]];
+      const int32_t parent = merged_parent(tree.parents[i]);
       const auto [it, is_new] = nodes.try_emplace(std::pair(parent, tree.token_ids[i]), merged.num_nodes());
-      const int32_t node_idx = merged_idx[i] = it->second;
+      const int32_t node_idx = it->second;
+      merged_idx[i] = node_idx;
       if (is_new) {
         Append(tree, i, parent, merged);
       } else {
         merged.chances[node_idx] = std::max(merged.chances[node_idx], tree.chances[i]);
         merged.proposers[node_idx] |= tree.proposers[i];
       }
+    }
+    for (const SampledChildren& group : tree.sampled) {
+      merged.sampled.push_back(Moved(group, merged_parent(group.parent), merged_idx));
     }
   }
   return merged;
@@ -161,12 +185,20 @@ std::vector<float> PathChances(const TokenTree& tree) {
 TokenTree CutDepth(const TokenTree& tree, int32_t max_depth) {
   std::vector<int32_t> depths(tree.num_nodes());
   std::vector<int32_t> kept;
+  NodeMap kept_idx(tree.token_ids.size());
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
     const int32_t parent = tree.parents[i];
     depths[i] = parent == kRootParent ? 1 : depths[parent] + 1;
-    if (depths[i] <= max_depth) kept.push_back(i);
+    if (depths[i] > max_depth) continue;
+    kept_idx[i] = static_cast<int32_t>(kept.size());
+    kept.push_back(i);
   }
-  return Keep(tree, kept);
+  TokenTree cut = Keep(tree, kept);
+  for (const SampledChildren& group : tree.sampled) {
+    if (!kept_idx[group.children.front()].has_value()) continue;
+    cut.sampled.push_back(Moved(group, group.parent == kRootParent ? kRootParent : *kept_idx[group.parent], kept_idx));
+  }
+  return cut;
 }
 
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {
@@ -181,19 +213,23 @@ TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {
   return kept;
 }
 
-TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes) {
-  if (tree.num_nodes() <= max_nodes) return tree;
-  if (max_nodes <= 0) return {.position = tree.position};
+std::vector<int32_t> BestNodeIdx(const TokenTree& tree, int32_t max_nodes) {
   // A child's path chance never exceeds its parent's and its index is higher: the best nodes are closed under parents.
   const std::vector<float> path_chances = PathChances(tree);
   std::vector<int32_t> order(tree.num_nodes());
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) order[i] = i;
-  std::nth_element(order.begin(), order.begin() + max_nodes, order.end(), [&](int32_t a, int32_t b) {
+  std::iota(order.begin(), order.end(), 0);
+  const auto best_end = order.begin() + std::clamp(max_nodes, 0, tree.num_nodes());
+  std::partial_sort(order.begin(), best_end, order.end(), [&](int32_t a, int32_t b) {
     return path_chances[a] != path_chances[b] ? path_chances[a] > path_chances[b] : a < b;
   });
-  order.resize(max_nodes);
-  std::sort(order.begin(), order.end());
-  return Keep(tree, order);
+  order.erase(best_end, order.end());
+  return order;
+}
+
+TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes) {
+  std::vector<int32_t> node_idx = BestNodeIdx(tree, max_nodes);
+  std::sort(node_idx.begin(), node_idx.end());
+  return Keep(tree, node_idx);
 }
 
 }  // namespace foretoken::speculation

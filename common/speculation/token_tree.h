@@ -43,7 +43,9 @@ struct TokenTree {
   std::vector<uint32_t> proposers;  // [N] bit i: the proposer of index i suggested the node
 
   // Rejection sampling needs to know how children were drawn. A child that stands in none of these is a guess: a point
-  // mass. At most one entry per node and proposer, and a node's are in the order in which they are tested.
+  // mass. At most one entry per node and proposer, and a node's are in the order in which they are tested. Its test is
+  // exact only for children that nobody has chosen among, so whatever makes a tree of a tree keeps all of a node's
+  // sampled children or none. Empty under the keyed draw.
   std::vector<SampledChildren> sampled;
 
   int32_t num_nodes() const { return static_cast<int32_t>(token_ids.size()); }
@@ -62,20 +64,26 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed);
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens);
 
 // One trie of all trees; they stand at the same position. A node that several suggest keeps the largest chance and all
-// of their proposer bits. Children keep the order of first appearance.
+// of their proposer bits. Children keep the order of first appearance. A node's sampled children are tested one tree's
+// after another's, also those that two trees sampled. A child that one sampled and another guessed counts as sampled
+// only: once its test has rejected it nothing is left of its target_prob, and a point's test would do nothing.
 TokenTree Merge(std::span<const TokenTree> trees);
 
 // The chance that each node is reached and emitted: the product along its path. [N]
 std::vector<float> PathChances(const TokenTree& tree);
 
-// The nodes at most `max_depth` tokens below the root; its children stand at depth 1.
+// The nodes at most `max_depth` tokens below the root; its children stand at depth 1. A node's children go together.
 TokenTree CutDepth(const TokenTree& tree, int32_t max_depth);
 
-// The sub-tree of the given nodes: ascending, and with every node its parent.
+// The indices of at most `max_nodes` nodes, best first: by path chance, ties to the lower index. A parent stands before
+// its children. Which nodes stand before a node does not depend on its descendants: they never do.
+std::vector<int32_t> BestNodeIdx(const TokenTree& tree, int32_t max_nodes);
+
+// The rows to compute: the sub-tree of the given nodes, ascending, and with every node its parent. It says nothing of
+// how its nodes were drawn (`sampled` is empty), for it may lack siblings; the whole tree does, and stays beside it.
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx);
 
-// The `max_nodes` nodes of the largest path chances, ties to the lower index; parents stay before children, order is
-// kept.
+// The best nodes as rows; their order is the tree's.
 TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes);
 
 }  // namespace foretoken::speculation

@@ -86,7 +86,9 @@ TEST(ForetokenGenerate, SetsEveryFieldWhoseFlagIsGiven) {
       service, "generate",
       "--request_id=r --model=m --tenant=t --priority=-2 --add_special_tokens=false --parse_special_tokens=true "
       "--truncate_prompt_tokens=9 --temperature=0 --top_k=0 --top_p=0.5 --min_p=0.25 --repetition_penalty=1.5 "
-      "--presence_penalty=-0.5 --frequency_penalty=0.75 --logit_bias=3=-1.5,4=2 --seed=18446744073709551615 --n=2 "
+      "--presence_penalty=-0.5 --frequency_penalty=0.75 --logit_bias=3=-1.5,4=2 "
+      "--allowed_token_ids=9,8 --banned_token_ids=8 --numerics_fingerprint='these bits' --seed=18446744073709551615 "
+      "--n=2 "
       "--max_tokens=4 --min_tokens=0 --stop='[\"a,b\", \"\\n\"]' --stop_token_ids=5,6 --ignore_eos=true "
       "--include_stop_string=false --logprobs=0 --prompt_logprobs=3 --echo=true --skip_special_tokens=false "
       "--speculation=off --proposers=ngram,draft --max_tree_nodes=0 --verification=keyed_draw "
@@ -98,12 +100,13 @@ TEST(ForetokenGenerate, SetsEveryFieldWhoseFlagIsGiven) {
     "add_special_tokens": false, "parse_special_tokens": true, "truncate_prompt_tokens": 9,
     "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 0.5, "min_p": 0.25, "repetition_penalty": 1.5,
                  "presence_penalty": -0.5, "frequency_penalty": 0.75, "logit_bias": {"3": -1.5, "4": 2.0},
+                 "allowed_token_ids": [9, 8], "banned_token_ids": [8],
                  "seed": "18446744073709551615", "n": 2},
     "stopping": {"max_tokens": 4, "min_tokens": 0, "stop_strings": ["a,b", "\n"], "stop_token_ids": [5, 6],
                  "ignore_eos": true, "include_stop_string": false},
     "output": {"logprobs": 0, "prompt_logprobs": 3, "echo": true, "skip_special_tokens": false},
     "speculation": {"mode": "SPECULATION_MODE_OFF", "proposers": ["ngram", "draft"], "max_tree_nodes": 0},
-    "verification": "VERIFICATION_RULE_KEYED_DRAW"})");
+    "verification": "VERIFICATION_RULE_KEYED_DRAW", "expected_numerics_fingerprint": "these bits"})");
   EXPECT_EQ(nlohmann::json(ToJson(request)), nlohmann::json(expected));
 }
 
@@ -116,10 +119,10 @@ TEST(ForetokenGenerate, TakesAPlainTextAsTheOneStopString) {
 
 TEST(ForetokenGenerate, NamesTheFlagThatItCannotRead) {
   const FakeGenerationService service;
-  for (const std::string& flag :
-       std::vector<std::string>{"--logit_bias=x", "--logit_bias=1", "--stop_token_ids=x", "--stop='[1]'", "--stop='['",
-                                "--speculation=maybe", "--verification=none", "--color=blue", "--timeout=-1s",
-                                "--connect_timeout=0s", "--temperature=warm", "--max_tokens=-1"}) {
+  for (const std::string& flag : std::vector<std::string>{
+           "--logit_bias=x", "--logit_bias=1", "--stop_token_ids=x", "--allowed_token_ids=1,-2", "--banned_token_ids=x",
+           "--stop='[1]'", "--stop='['", "--speculation=maybe", "--verification=none", "--color=blue", "--timeout=-1s",
+           "--connect_timeout=0s", "--temperature=warm", "--max_tokens=-1"}) {
     const Outcome outcome = RunAgainst(service, "generate", absl::StrCat(flag, " abc 2>&1"));
     EXPECT_EQ(outcome.exit_code, 1) << flag;
     EXPECT_THAT(outcome.out, HasSubstr(flag.substr(2, flag.find('=') - 2)));

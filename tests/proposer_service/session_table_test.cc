@@ -72,6 +72,34 @@ TEST_F(SessionTableTest, AnOpenIsAnsweredByATree) {
   EXPECT_FALSE(stream.table.HasNews());
 }
 
+// Writes down under which rule its sessions are opened.
+class RecordingProposer : public NgramProposer {
+ public:
+  RecordingProposer() : NgramProposer({}) {}
+  std::unique_ptr<Session> Open(const SessionIntroduction& introduction) override {
+    rules.push_back(introduction.rule);
+    return NgramProposer::Open(introduction);
+  }
+  std::vector<kernels::VerificationRule> rules;
+};
+
+TEST_F(SessionTableTest, TellsTheRuleAndTakesAnUnknownOneForTheKeyedDraw) {
+  RecordingProposer proposer;
+  const SessionLimits limits = {.max_sessions = 4, .max_context_tokens = 100, .max_tree_nodes = 10};
+  SessionSlots slots(limits.max_sessions, metrics_.sessions);
+  SessionTable table({.proposer = proposer, .slots = slots, .metrics = metrics_, .limits = limits});
+  v1::ProposeRequest request;
+  for (const int rule : {v1::VERIFICATION_RULE_UNSPECIFIED, v1::VERIFICATION_RULE_KEYED_DRAW,
+                         v1::VERIFICATION_RULE_REJECTION_SAMPLING, static_cast<v1::VerificationRule>(77)}) {
+    v1::OpenSession& open = *request.add_opens();
+    open.set_session_id(static_cast<uint64_t>(request.opens_size()));
+    open.set_rule(static_cast<v1::VerificationRule>(rule));
+  }
+  table.Apply(request);
+  using enum kernels::VerificationRule;
+  EXPECT_THAT(proposer.rules, ElementsAre(kKeyedDraw, kKeyedDraw, kRejectionSampling, kKeyedDraw));
+}
+
 TEST_F(SessionTableTest, AnAdvanceIsAnsweredAtItsNewPositionEvenWithoutAGuess) {
   Stream stream(*this);
   stream.Open(1, {1, 2}, 0);

@@ -2,9 +2,11 @@
 // A checkpoint directory, loaded and ready to run on the CPU.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/model/config.h"
 #include "common/model/model_weights.h"
@@ -24,12 +26,15 @@ struct LoadOptions {
   int num_threads = 2;
   std::string isa = "auto";
   int32_t num_blocks = 64;
+  // Puts a backend of the test's in front of the real one, before anything is made with it.
+  std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   model::TransformerOptions transformer = {.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024};
 };
 
 inline LoadedModel LoadModel(const std::string& directory, const LoadOptions& options = {}) {
   LoadedModel loaded;
   loaded.backend = kernels::MakeBackend({.num_threads = options.num_threads, .isa = options.isa}).backend;
+  if (options.wrap_backend) loaded.backend = options.wrap_backend(std::move(loaded.backend));
   const model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
   loaded.transformer = std::make_unique<model::Transformer>(

@@ -7,129 +7,29 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/guesses.h"
 #include "tests/testing/guessing_proposers.h"
-#include "tests/testing/loaded_model.h"
-#include "tests/testing/paths.h"
+#include "tests/testing/spoiled_backend.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using speculation::TokenTree;
-using ::testing::Each;
+using testing::EngineOptions;
 using testing::Guess;
 using testing::GuessingProposers;
 using ::testing::HasSubstr;
+using testing::Random;
+using testing::Result;
+using testing::Results;
 
-// Everything a client is promised to get equally, whatever happens beside it.
-struct Result {
-  std::vector<int32_t> token_ids;
-  std::string text;
-  std::vector<float> logprobs;
-  std::vector<float> prompt_logprobs;
-  std::optional<FinishReason> finish_reason;
-  std::optional<std::string> matched_stop_string;
-  absl::Status error;
-
-  friend bool operator==(const Result& a, const Result& b) = default;
-};
-
-std::ostream& operator<<(std::ostream& out, const Result& result) {
-  return out << ::testing::PrintToString(result.token_ids) << " " << result.text << " " << result.error;
-}
-
-using SampleKey = std::pair<Ticket, int32_t>;
-using Results = std::map<SampleKey, Result>;
-
-struct EngineOptions {
-  EngineConfig config;
-  int32_t num_blocks = 256;
-};
-
-// One model for all tests; every engine gets a K/V cache of its own size.
-class EngineTest : public ::testing::Test {
+class EngineTest : public testing::EngineFixture {
  protected:
-  static void SetUpTestSuite() {
-    model_ = new testing::LoadedModel(testing::LoadModel(testing::SourcePath("deploy/demo/target")));
-    tokenizer_ =
-        new tokenizer::Tokenizer(tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value());
-  }
-  static void TearDownTestSuite() {
-    delete tokenizer_;
-    delete model_;
-  }
-
-  std::unique_ptr<Engine> MakeEngine(ProposerClient& proposers, const EngineOptions& options) {
-    kv_ = model::MakeKvCache(model_->transformer->config(), options.num_blocks, *model_->backend);
-    completions_.clear();
-    results_.clear();
-    return std::make_unique<Engine>(options.config, EngineParts{.transformer = model_->transformer.get(),
-                                                                .kv = &kv_,
-                                                                .tokenizer = tokenizer_,
-                                                                .proposers = &proposers,
-                                                                .end_token_ids = {4092},
-                                                                .publish = [this](auto outputs) { Take(outputs); }});
-  }
-
-  void Take(std::vector<SampleOutput>& outputs) {
-    for (SampleOutput& output : outputs) {
-      Result& result = results_[{output.ticket, output.sample_index}];
-      EXPECT_FALSE(result.finish_reason.has_value()) << "news after the completion";
-      EXPECT_EQ(output.token_ids.size(), output.text_ends.size());
-      EXPECT_EQ(output.token_ids.size(), output.speculated.size());
-      result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
-      result.text += output.text;
-      for (const uint32_t end : output.text_ends) EXPECT_LE(end, result.text.size());
-      for (const auto& logprobs : output.logprobs) result.logprobs.push_back(logprobs.token.logprob);
-      if (output.prompt.has_value()) {
-        for (const auto& logprobs : output.prompt->logprobs) result.prompt_logprobs.push_back(logprobs.token.logprob);
-      }
-      if (!output.error.ok()) result.error = output.error;
-      if (output.completion.has_value()) {
-        result.finish_reason = output.completion->finish_reason;
-        result.matched_stop_string = output.completion->matched_stop_string;
-        completions_[{output.ticket, output.sample_index}] = *output.completion;
-        for (const ProposerCount& count : output.completion->proposers) {
-          EXPECT_LE(count.num_accepted, count.num_proposed);
-        }
-      }
-    }
-  }
-
-  // Submits everything and steps until nothing is left.
-  Results Generate(const std::vector<GenerationRequest>& requests, ProposerClient& proposers,
-                   const EngineOptions& options = {}, const std::function<void(int step)>& before_step = nullptr) {
-    const std::unique_ptr<Engine> engine = MakeEngine(proposers, options);
-    for (const GenerationRequest& request : requests) {
-      EXPECT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
-    }
-    int step = 0;
-    do {
-      if (before_step) before_step(step);
-    } while (engine->Step() && ++step < 20000);
-    stats_ = engine->GetStats();
-    EXPECT_EQ(stats_.num_free_blocks + stats_.num_cached_blocks, stats_.num_blocks) << "blocks leaked";
-    EXPECT_EQ(stats_.num_running, 0);
-    EXPECT_EQ(stats_.num_queued, 0);
-    return results_;
-  }
-
-  GenerationRequest Request(const std::string& text, float temperature, int32_t max_tokens = 40) {
-    GenerationRequest request;
-    request.ticket = next_ticket_++;
-    request.request_id = std::to_string(request.ticket);
-    request.prompt = tokenizer_->Encode(text).value();
-    request.sampling.temperature = temperature;
-    request.sampling.seed = 1000 + request.ticket;
-    request.stop.max_tokens = max_tokens;
-    return request;
-  }
-
   std::vector<GenerationRequest> MixedRequests() {
     next_ticket_ = 1;
     std::vector<GenerationRequest> requests = {
@@ -149,60 +49,10 @@ class EngineTest : public ::testing::Test {
     return requests;
   }
 
-  // Guesses what it was told the truth is, among wrong siblings.
   static Guess Oracle(const Results& truth, const std::vector<GenerationRequest>& requests) {
-    std::vector<std::vector<int32_t>> texts;
-    for (const auto& [key, result] : truth) {
-      for (const GenerationRequest& request : requests) {
-        if (request.ticket != key.first) continue;
-        texts.push_back(request.prompt);
-        texts.back().insert(texts.back().end(), result.token_ids.begin(), result.token_ids.end());
-      }
-    }
-    return [texts](std::span<const int32_t> context, int32_t node_budget) {
-      TokenTree tree;
-      for (const std::vector<int32_t>& text : texts) {
-        if (text.size() <= context.size() || !std::equal(context.begin(), context.end(), text.begin())) continue;
-        int32_t parent = -1;
-        for (size_t i = context.size(); i < text.size() && tree.num_nodes() + 2 <= node_budget; ++i) {
-          tree.token_ids.push_back((text[i] + 1) % 4000);
-          tree.parents.push_back(parent);
-          tree.chances.push_back(0.2f);
-          tree.token_ids.push_back(text[i]);
-          tree.parents.push_back(parent);
-          tree.chances.push_back(0.7f);
-          parent = tree.num_nodes() - 1;
-        }
-        break;
-      }
-      return tree;
-    };
+    return testing::Oracle(testing::WholeTexts(truth, requests));
   }
-
-  static Guess Random(uint32_t seed) {
-    auto random = std::make_shared<std::mt19937>(seed);
-    return [random](std::span<const int32_t>, int32_t node_budget) {
-      TokenTree tree;
-      for (int32_t node = 0; node < std::min(node_budget, 12); ++node) {
-        tree.token_ids.push_back(node * 300 + static_cast<int32_t>((*random)() % 300));  // siblings differ
-        tree.parents.push_back(static_cast<int32_t>((*random)() % (node + 1)) - 1);
-        tree.chances.push_back(0.9f);
-      }
-      return tree;
-    };
-  }
-
-  static testing::LoadedModel* model_;
-  static tokenizer::Tokenizer* tokenizer_;
-  model::KvCache kv_;
-  Results results_;
-  std::map<SampleKey, SampleCompletion> completions_;
-  EngineStats stats_;
-  Ticket next_ticket_ = 1;
 };
-
-testing::LoadedModel* EngineTest::model_ = nullptr;
-tokenizer::Tokenizer* EngineTest::tokenizer_ = nullptr;
 
 TEST_F(EngineTest, TokensDoNotDependOnProposers) {
   const std::vector<GenerationRequest> requests = MixedRequests();
@@ -409,9 +259,142 @@ TEST_F(EngineTest, NothingToDrawEndsThatRequestAlone) {
   empty.stop.min_tokens = 5;  // until then none of them may be drawn: nothing is left
   empty.num_samples = 2;
   const GenerationRequest other = Request("import os\n", 0, 20);
+  const Results alone = Generate({other}, none);
   const Results results = Generate({empty, other}, none);
   EXPECT_EQ(results.at({empty.ticket, 0}).error.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(results.at({other.ticket, 0}).token_ids.size(), 20);
+  EXPECT_THAT(results.at({empty.ticket, 0}).error.message(), HasSubstr("leave no token"));
+  EXPECT_EQ(results.at({other.ticket, 0}), alone.at({other.ticket, 0}));
+}
+
+TEST_F(EngineTest, ListsMinTokensAndPenaltiesHoldUnderSpeculation) {
+  GuessingProposers none;
+  const Result free = Generate({Request("x = 1\nx = 1\nx = 1\n", 0, 40)}, none).begin()->second;
+  std::vector<int32_t> digits_and_lines;
+  for (int32_t id = 0; id < 4096; ++id) {
+    const tokenizer::Token* token = tokenizer_->vocabulary().Find(id);
+    if (token != nullptr && token->bytes.find_first_not_of(" 0123456789x=\n") == std::string::npos) {
+      digits_and_lines.push_back(id);
+    }
+  }
+  std::vector<GenerationRequest> requests;
+  for (const float temperature : {0.0f, 0.8f}) {
+    for (int i = 0; i < 7; ++i) requests.push_back(Request("x = 1\nx = 1\nx = 1\n", temperature, 40));
+    GenerationRequest* const at = &requests[requests.size() - 7];
+    at[0].allowed_token_ids = digits_and_lines;
+    at[1].banned_token_ids = {free.token_ids[0], free.token_ids[2]};
+    std::sort(at[1].banned_token_ids.begin(), at[1].banned_token_ids.end());
+    at[2].stop = {.max_tokens = 40, .min_tokens = 13, .stop_token_ids = {198, 220}};
+    at[3].stop = at[2].stop;
+    at[3].allowed_token_ids = digits_and_lines;
+    at[3].num_samples = 2;
+    at[4].sampling.repetition_penalty = 1.3f;
+    at[5].sampling.presence_penalty = 1.2f;
+    at[6].sampling.frequency_penalty = 0.4f;
+  }
+  const Results truth = Generate(requests, none);
+  for (const GenerationRequest& request : requests) {
+    for (int32_t i = 0; i < request.num_samples; ++i) {
+      const std::vector<int32_t>& ids = truth.at({request.ticket, i}).token_ids;
+      ASSERT_FALSE(ids.empty()) << truth.at({request.ticket, i});
+      for (size_t j = 0; j < ids.size(); ++j) {
+        const auto is_id = [&](int32_t id) { return id == ids[j]; };
+        EXPECT_TRUE(request.allowed_token_ids.empty() || std::ranges::any_of(request.allowed_token_ids, is_id));
+        EXPECT_TRUE(std::ranges::none_of(request.banned_token_ids, is_id));
+        EXPECT_TRUE(j >= request.stop.min_tokens || std::ranges::none_of(request.stop.stop_token_ids, is_id)) << j;
+      }
+      EXPECT_GE(ids.size(), request.stop.min_tokens);
+    }
+  }
+  EXPECT_LT(truth.at({requests[2].ticket, 0}).token_ids.size(), 40) << "min_tokens is no longer tried at its end";
+
+  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  EXPECT_EQ(Generate(requests, oracle), truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 200);
+  // What would be said without masks and penalties is guessed and must be refused.
+  GuessingProposers wrong({{"free", Oracle({{{requests[0].ticket, 0}, free}}, requests)}});
+  EXPECT_EQ(Generate(requests, wrong), truth);
+  GuessingProposers random({{"random", Random(1)}});
+  EXPECT_EQ(Generate(requests, random), truth);
+}
+
+TEST_F(EngineTest, AnAllowedListWithoutTheEndGoesOnToTheLast) {
+  GuessingProposers none;
+  GenerationRequest request = Request("x = 1\n", 0.8f, 30);
+  request.allowed_token_ids = {4092};
+  Result result = Generate({request}, none).begin()->second;
+  EXPECT_EQ(result.token_ids, std::vector<int32_t>{4092});
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+  request.allowed_token_ids = {4091};
+  result = Generate({request}, none).begin()->second;
+  EXPECT_EQ(result.token_ids, std::vector<int32_t>(30, 4091));
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+}
+
+// The demo model on a backend that spoils rows of one seed.
+class SpoiledModel {
+ public:
+  explicit SpoiledModel(const std::string& directory)
+      : backend_(kernels::MakeBackend({.num_threads = 1}).backend), config_(model::LoadModelConfig(directory).value()) {
+    const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
+    transformer_ = std::make_unique<model::Transformer>(
+        config_, model::LoadWeights(config_, checkpoint, backend_, nullptr).value(), backend_,
+        model::TransformerOptions{.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024});
+  }
+  testing::SpoiledBackend& backend() { return backend_; }
+  model::Transformer* transformer() { return transformer_.get(); }
+
+ private:
+  testing::SpoiledBackend backend_;
+  model::ModelConfig config_;
+  std::unique_ptr<model::Transformer> transformer_;
+};
+
+TEST_F(EngineTest, ASpoiledRowEndsItsRequestAloneWithTheTokensBeforeIt) {
+  SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
+  const std::vector<GenerationRequest> requests = MixedRequests();
+  GuessingProposers none;
+  const Results whole = Generate(requests, none);
+  Use(*spoiled.transformer());
+  GuessingProposers oracle({{"oracle", Oracle(whole, requests)}});
+  const GenerationRequest& victim = requests[4];
+  constexpr size_t kNumBefore = 17;
+  for (const float value :
+       {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    spoiled.backend().Spoil(
+        {.seed = victim.sampling.seed, .t = static_cast<uint32_t>(victim.prompt.size() + kNumBefore), .value = value});
+    for (GuessingProposers* const proposers : {&none, &oracle}) {
+      Results results = Generate(requests, *proposers);
+      const Result& failed = results.at({victim.ticket, 0});
+      const bool is_finite = std::isinf(value) && value < 0;
+      EXPECT_EQ(failed.error.code(), is_finite ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal);
+      EXPECT_THAT(failed.error.message(), HasSubstr(is_finite ? "leave no token" : "logits are not finite"));
+      EXPECT_FALSE(failed.finish_reason.has_value());
+      const std::vector<int32_t>& ids = whole.at({victim.ticket, 0}).token_ids;
+      EXPECT_EQ(failed.token_ids, std::vector<int32_t>(ids.begin(), ids.begin() + kNumBefore));
+      results[{victim.ticket, 0}] = whole.at({victim.ticket, 0});
+      EXPECT_EQ(results, whole);
+    }
+  }
+}
+
+TEST_F(EngineTest, ASpoiledRowBeyondTheEndOfASampleIsNotItsError) {
+  SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
+  GuessingProposers none;
+  GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 40);
+  const Results whole = Generate({request}, none);
+  GuessingProposers oracle({{"oracle", Oracle(whole, {request})}});
+  request.stop.stop_token_ids = {whole.begin()->second.token_ids[7]};
+  const Results truth = Generate({request}, none);
+  Use(*spoiled.transformer());
+  const size_t num_tokens = truth.begin()->second.token_ids.size();
+  for (size_t num_beyond = 0; num_beyond < 3; ++num_beyond) {
+    spoiled.backend().Spoil({.seed = request.sampling.seed,
+                             .t = static_cast<uint32_t>(request.prompt.size() + num_tokens + num_beyond),
+                             .value = std::nanf("")});
+    EXPECT_EQ(Generate({request}, none), truth);
+    EXPECT_EQ(Generate({request}, oracle), truth);
+    EXPECT_GT(spoiled.backend().num_spoiled(), 0) << "no tree reached beyond the end";
+  }
 }
 
 TEST_F(EngineTest, HigherPriorityGoesFirst) {

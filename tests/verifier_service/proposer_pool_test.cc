@@ -402,6 +402,18 @@ struct Lie {
   std::function<void(v1::TokenTree&)> tell;
 };
 
+// Says that every node was sampled from a law of its own, in which it has this probability.
+void Sample(float prob, v1::TokenTree& tree) {
+  tree.set_draw_method(v1::DRAW_METHOD_SAMPLED);
+  tree.mutable_distribution_indices()->Resize(tree.token_ids_size() + 1, -1);
+  for (int i = 0; i < tree.token_ids_size(); ++i) {
+    v1::SparseDistribution& draft = *tree.add_draft_probs();
+    draft.add_token_ids(tree.token_ids(i));
+    draft.add_probabilities(prob);
+    tree.set_distribution_indices(tree.parents(i) + 1, i);
+  }
+}
+
 class LyingProposer : public ::testing::TestWithParam<Lie> {};
 
 TEST_P(LyingProposer, IsDroppedCountedAndGivenUpUntilItTellsTheTruth) {
@@ -432,30 +444,53 @@ TEST_P(LyingProposer, IsDroppedCountedAndGivenUpUntilItTellsTheTruth) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, LyingProposer,
-    ::testing::Values(Lie{"ForwardParent", [](v1::TokenTree& tree) { tree.set_parents(0, 1); }},
-                      Lie{"ParentBelowTheRoot", [](v1::TokenTree& tree) { tree.set_parents(1, -2); }},
-                      Lie{"TokenBeyondTheVocabulary", [](v1::TokenTree& tree) { tree.set_token_ids(1, kNumTokens); }},
-                      Lie{"TokenBeyondInt32", [](v1::TokenTree& tree) { tree.set_token_ids(1, 0xFFFFFFFFu); }},
-                      Lie{"NanChance",
-                          [](v1::TokenTree& tree) { tree.set_chances(0, std::numeric_limits<float>::quiet_NaN()); }},
-                      Lie{"ChanceAboveOne", [](v1::TokenTree& tree) { tree.set_chances(0, 2); }},
-                      Lie{"NoChances", [](v1::TokenTree& tree) { tree.clear_chances(); }},
-                      Lie{"TwinSiblings",
-                          [](v1::TokenTree& tree) {
-                            tree.set_parents(1, -1);
-                            tree.set_token_ids(1, tree.token_ids(0));
-                          }},
-                      Lie{"TooManyNodes",
-                          [](v1::TokenTree& tree) {
-                            for (int i = 0; i < 64; ++i) {
-                              tree.add_token_ids(1);
-                              tree.add_parents(tree.parents_size() - 1);
-                              tree.add_chances(1);
-                            }
-                          }},
-                      Lie{"SessionThatNeverWas", [](v1::TokenTree& tree) { tree.set_session_id(1'000'000); }},
-                      Lie{"PositionAhead", [](v1::TokenTree& tree) { tree.set_position(tree.position() + 1); }}),
+    ::testing::Values(
+        Lie{"ForwardParent", [](v1::TokenTree& tree) { tree.set_parents(0, 1); }},
+        Lie{"ParentBelowTheRoot", [](v1::TokenTree& tree) { tree.set_parents(1, -2); }},
+        Lie{"TokenBeyondTheVocabulary", [](v1::TokenTree& tree) { tree.set_token_ids(1, kNumTokens); }},
+        Lie{"TokenBeyondInt32", [](v1::TokenTree& tree) { tree.set_token_ids(1, 0xFFFFFFFFu); }},
+        Lie{"NanChance", [](v1::TokenTree& tree) { tree.set_chances(0, std::numeric_limits<float>::quiet_NaN()); }},
+        Lie{"ChanceAboveOne", [](v1::TokenTree& tree) { tree.set_chances(0, 2); }},
+        Lie{"NoChances", [](v1::TokenTree& tree) { tree.clear_chances(); }},
+        Lie{"TwinSiblings",
+            [](v1::TokenTree& tree) {
+              tree.set_parents(1, -1);
+              tree.set_token_ids(1, tree.token_ids(0));
+            }},
+        Lie{"TooManyNodes",
+            [](v1::TokenTree& tree) {
+              for (int i = 0; i < 64; ++i) {
+                tree.add_token_ids(1);
+                tree.add_parents(tree.parents_size() - 1);
+                tree.add_chances(1);
+              }
+            }},
+        Lie{"NegativeDraftProb", [](v1::TokenTree& tree) { Sample(-.5f, tree); }},
+        Lie{"NanDraftProb", [](v1::TokenTree& tree) { Sample(std::numeric_limits<float>::quiet_NaN(), tree); }},
+        Lie{"DraftProbsAboveOne", [](v1::TokenTree& tree) { Sample(1.5f, tree); }},
+        Lie{"ChildThatCannotHaveBeenSampled", [](v1::TokenTree& tree) { Sample(0, tree); }},
+        Lie{"DraftProbsOfGuesses",
+            [](v1::TokenTree& tree) {
+              Sample(1, tree);
+              tree.set_draw_method(v1::DRAW_METHOD_POINT);
+            }},
+        Lie{"SessionThatNeverWas", [](v1::TokenTree& tree) { tree.set_session_id(1'000'000); }},
+        Lie{"PositionAhead", [](v1::TokenTree& tree) { tree.set_position(tree.position() + 1); }}),
     [](const auto& info) { return info.param.name; });
+
+TEST(ProposerPool, SampledTreesThatTellTheTruthAreTaken) {
+  ScriptedProposer proposer({});
+  const auto pool = MakePool({Static(proposer)});
+  ASSERT_TRUE(IsConnected(*pool));
+  proposer.SetTree([&](const ScriptedProposer::Mirror& mirror) {
+    v1::TokenTree tree = ScriptedProposer::CountingTree(mirror);
+    Sample(.5f, tree);
+    return tree;
+  });
+  Speaker speaker(*pool, 1);
+  EXPECT_TRUE(speaker.Regains());
+  EXPECT_EQ(pool->GetCounters()[0].num_bad_trees, 0);
+}
 
 TEST(ProposerPool, AResponseAboveTheLimitBreaksTheStreamOnly) {
   ScriptedProposer proposer({});

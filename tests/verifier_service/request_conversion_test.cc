@@ -28,6 +28,8 @@ ServedModel DemoModel() {
   model.tokenizer = &DemoTokenizer();
   model.vocabulary_size = 4096;
   model.max_context_tokens = 32;
+  model.end_token_ids = {4092};
+  model.numerics_fingerprint = "these bits";
   model.default_sampling = {.temperature = 0.8f, .top_p = 0.95f};
   model.proposers = {"ngram", "suffix"};
   model.max_prompt_bytes = 1000;
@@ -49,6 +51,8 @@ struct BadRequest {
   const char* fields;   // in text format, besides a good prompt where it names none
   const char* message;  // how it must begin
 };
+
+const std::string kLongFingerprint = absl::StrCat("expected_numerics_fingerprint: '", std::string(1025, 'x'), "'");
 
 class RefusedRequest : public ::testing::TestWithParam<BadRequest> {};
 
@@ -87,6 +91,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"NanBias", "sampling { logit_bias { key: 7 value: nan } }", "sampling.logit_bias[7]: "},
         BadRequest{"BiasOutsideTheVocabulary", "sampling { logit_bias { key: 70000 value: 1 } }",
                    "sampling.logit_bias[70000]: "},
+        BadRequest{"AllowedIdOutsideTheVocabulary", "sampling { allowed_token_ids: [1, 4096] }",
+                   "sampling.allowed_token_ids[1]: "},
+        BadRequest{"BannedIdOutsideTheVocabulary", "sampling { banned_token_ids: [4294967295] }",
+                   "sampling.banned_token_ids[0]: "},
+        BadRequest{"AMaskThatAllowsNothing", "sampling { allowed_token_ids: [3, 5] banned_token_ids: [5, 4, 3, 3] }",
+                   "sampling.allowed_token_ids: expected an id that sampling.banned_token_ids leaves, got none"},
+        BadRequest{"MinTokensWhereOnlyStopTokensAreAllowed",
+                   "sampling { allowed_token_ids: [3, 5] } stopping { min_tokens: 1 stop_token_ids: [5, 3] }",
+                   "stopping.min_tokens: "},
+        BadRequest{"MinTokensWhereOnlyTheEndIsAllowed",
+                   "sampling { allowed_token_ids: [7, 4092] banned_token_ids: 7 } stopping { min_tokens: 2 }",
+                   "stopping.min_tokens: expected 0, because every token that can be drawn ends the output; got 2"},
+        BadRequest{"LongFingerprint", kLongFingerprint.c_str(), "expected_numerics_fingerprint: expected at most 1024"},
         BadRequest{"NoSamples", "sampling { n: 0 }", "sampling.n: "},
         BadRequest{"TooManySamples", "sampling { n: 65 }", "sampling.n: "},
         BadRequest{"NoTokens", "stopping { max_tokens: 0 }", "stopping.max_tokens: "},
@@ -101,12 +118,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"TooManyLogprobs", "output { logprobs: 21 }", "output.logprobs: "},
         BadRequest{"TooManyPromptLogprobs", "output { prompt_logprobs: 21 }", "output.prompt_logprobs: "},
         BadRequest{"UnknownProposer", "speculation { proposers: ['ngram', 'oracle'] }", "speculation.proposers[1]: "},
-        BadRequest{"TooManyTreeNodes", "speculation { max_tree_nodes: 1025 }", "speculation.max_tree_nodes: "},
-        BadRequest{"RejectionSampling", "verification: VERIFICATION_RULE_REJECTION_SAMPLING", "verification: "}),
+        BadRequest{"TooManyTreeNodes", "speculation { max_tree_nodes: 1025 }", "speculation.max_tree_nodes: "}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ConvertRequest, RefusesARequestWithoutAPrompt) {
   EXPECT_TRUE(absl::StartsWith(Convert(v1::GenerateRequest()).status().message(), "prompt: "));
+}
+
+TEST(ConvertRequest, TakesEitherVerificationRuleAndTheKeyedDrawByDefault) {
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 }"))->verification, kernels::VerificationRule::kKeyedDraw);
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 } verification: VERIFICATION_RULE_KEYED_DRAW"))->verification,
+            kernels::VerificationRule::kKeyedDraw);
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 } verification: VERIFICATION_RULE_REJECTION_SAMPLING"))->verification,
+            kernels::VerificationRule::kRejectionSampling);
 }
 
 TEST(ConvertRequest, RefusesUnknownEnumValues) {
@@ -131,6 +155,43 @@ TEST(ConvertRequest, RefusesTextsAndNamesThatAreTooLong) {
   request = Parse("tokens { ids: 1 }");
   request.mutable_stopping()->add_stop_strings(std::string(257, 'a'));
   EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "stopping.stop_strings[0]: "));
+}
+
+TEST(ConvertRequest, RefusesListsOfMoreThanTheVocabularyOrOfAllOfIt) {
+  v1::GenerateRequest request = Parse("tokens { ids: 1 }");
+  for (int32_t id = 0; id < 4096; ++id) {
+    if (DemoTokenizer().vocabulary().Find(id) != nullptr) {
+      request.mutable_sampling()->add_banned_token_ids(static_cast<uint32_t>(id));
+    }
+  }
+  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "sampling.banned_token_ids: expected to leave"));
+  request.mutable_sampling()->mutable_banned_token_ids()->Resize(4097, 1);
+  EXPECT_EQ(Convert(request).status().message(),
+            "sampling.banned_token_ids: expected at most the vocabulary's 4096 ids, got 4097");
+  request.mutable_sampling()->mutable_banned_token_ids()->RemoveLast();
+  request.mutable_sampling()->mutable_banned_token_ids()->Set(9, 2);
+  EXPECT_TRUE(Convert(request).ok());  // 9 is left
+}
+
+TEST(ConvertRequest, ListsThatLeaveSomethingMayOverlap) {
+  const GenerationRequest request = *Convert(Parse(
+      "tokens { ids: 1 } stopping { min_tokens: 1 stop_token_ids: 9 } "
+      "sampling { allowed_token_ids: [9, 3, 9, 4092] banned_token_ids: [5, 4092] logit_bias { key: 8 value: 1 } }"));
+  EXPECT_EQ(request.allowed_token_ids, (std::vector<int32_t>{3, 9, 4092}));
+  EXPECT_EQ(request.banned_token_ids, (std::vector<int32_t>{5, 4092}));
+  // Only what ends the output, but from the first token on; or the end that is ignored.
+  EXPECT_TRUE(Convert(Parse("tokens { ids: 1 } sampling { allowed_token_ids: 4092 }")).ok());
+  EXPECT_TRUE(Convert(Parse("tokens { ids: 1 } sampling { allowed_token_ids: 4092 } "
+                            "stopping { min_tokens: 3 ignore_eos: true }"))
+                  .ok());
+}
+
+TEST(ConvertRequest, ExpectsTheServersNumericsFingerprintWhereAsked) {
+  EXPECT_TRUE(Convert(Parse("tokens { ids: 1 } expected_numerics_fingerprint: 'these bits'")).ok());
+  const absl::Status status = Convert(Parse("tokens { ids: 1 } expected_numerics_fingerprint: 'other bits'")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "expected_numerics_fingerprint: the request expects \"other bits\", this server has \"these bits\"");
 }
 
 TEST(ConvertRequest, DoesNotFindAnotherModel) {

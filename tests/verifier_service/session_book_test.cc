@@ -23,6 +23,8 @@ std::vector<int32_t> Count(int32_t first, int32_t num) {
   return tokens;
 }
 
+const std::vector<int32_t> kTokens = {5};
+
 class SessionBookTest : public ::testing::Test {
  protected:
   void Open(SequenceId id, const std::vector<int32_t>& tokens, uint32_t proposers = 1) {
@@ -73,6 +75,32 @@ TEST_F(SessionBookTest, OpensOnceThenAdvances) {
   EXPECT_THAT(advance.advances(0).token_ids(), ElementsAre(8));
   EXPECT_EQ(advance.advances(0).node_budget(), 16);
   EXPECT_EQ(advance.advances(0).next_step_us(), 3000);
+}
+
+TEST_F(SessionBookTest, OnlyRejectionSamplingIsToldHowChildrenWereSampled) {
+  book_.AddReplica(10, 0, {}, kNow);
+  using enum kernels::VerificationRule;
+  book_.Open({.sequence_id = 1, .token_ids = kTokens, .rule = kRejectionSampling}, 1, kNow);
+  book_.Open({.sequence_id = 2, .token_ids = kTokens, .rule = kKeyedDraw}, 1, kNow);
+  const v1::ProposeRequest open = Next(10);
+  ASSERT_THAT(open.opens(), SizeIs(2));
+  EXPECT_EQ(open.opens(0).rule(), v1::VERIFICATION_RULE_REJECTION_SAMPLING);
+  EXPECT_EQ(open.opens(1).rule(), v1::VERIFICATION_RULE_KEYED_DRAW);
+  CheckedAnswer answer;
+  for (const uint64_t session_id : {1, 2}) {
+    answer.trees.push_back({session_id, speculation::TokenTree{.position = 1,
+                                                               .token_ids = {1},
+                                                               .parents = {-1},
+                                                               .chances = {.5f},
+                                                               .proposers = {1},
+                                                               .sampled = {{.parent = -1, .children = {0}}}}});
+  }
+  book_.TakeAnswer(10, std::move(answer), kNow);
+  const std::vector<Proposal> proposals = book_.TakeProposals();
+  ASSERT_THAT(proposals, SizeIs(2));
+  EXPECT_EQ(proposals[0].sequence_id, 1);
+  EXPECT_THAT(proposals[0].tree.sampled, SizeIs(1));
+  EXPECT_THAT(proposals[1].tree.sampled, IsEmpty());
 }
 
 TEST_F(SessionBookTest, AdvancesThatWaitMergeFromTheEarliestPositionWithTheLastBudget) {

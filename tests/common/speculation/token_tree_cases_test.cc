@@ -42,6 +42,12 @@ TokenTree ParseTree(absl::string_view text) {
       tree.position = Number<uint64_t>(word);
       continue;
     }
+    if (const std::vector<absl::string_view> group = absl::StrSplit(word, '>'); group.size() == 2) {
+      SampledChildren& sampled = tree.sampled.emplace_back();
+      sampled.parent = Number<int32_t>(group[0]);
+      for (absl::string_view child : absl::StrSplit(group[1], ',')) sampled.children.push_back(Number<int32_t>(child));
+      continue;
+    }
     const std::vector<absl::string_view> fields = absl::StrSplit(word, '/');
     EXPECT_GE(fields.size(), 3) << "not a node: " << word;
     tree.token_ids.push_back(Number<int32_t>(fields.at(0)));
@@ -56,6 +62,9 @@ std::string Spell(const TokenTree& tree) {
   std::string text = absl::StrCat("@", tree.position);
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
     absl::StrAppend(&text, " ", tree.token_ids[i], "/", tree.parents[i], "/", tree.chances[i], "/", tree.proposers[i]);
+  }
+  for (const SampledChildren& group : tree.sampled) {
+    absl::StrAppend(&text, " ", group.parent, ">", absl::StrJoin(group.children, ","));
   }
   return text;
 }
@@ -103,6 +112,8 @@ void RunCase(const Case& c) {
     EXPECT_EQ(Spell(ReRoot(tree, committed)), Spell(ParseTree(c.want)));
   } else if (operation == "best") {
     EXPECT_EQ(Spell(BestNodes(tree, Number<int32_t>(arguments.at(0)))), Spell(ParseTree(c.want)));
+  } else if (operation == "cut") {
+    EXPECT_EQ(Spell(CutDepth(tree, Number<int32_t>(arguments.at(0)))), Spell(ParseTree(c.want)));
   } else if (operation == "paths") {
     std::vector<float> want;
     for (absl::string_view word : absl::StrSplit(c.want, ' ')) want.push_back(Number<float>(word));

@@ -125,6 +125,98 @@ TEST(TokenTree, BestNodesHaveTheLargestPathChancesAndKeepTheirOrder) {
   }
 }
 
+// Every child of some nodes in one group, in a random order.
+TokenTree RandomSampledTree(std::mt19937& random, int32_t max_nodes, uint32_t proposers) {
+  TokenTree tree = RandomTree(random, max_nodes, proposers);
+  for (int32_t parent = -1; parent < tree.num_nodes(); ++parent) {
+    SampledChildren group{.parent = parent, .draft = std::make_shared<DraftDistribution>()};
+    for (int32_t i = 0; i < tree.num_nodes(); ++i) {
+      if (tree.parents[i] == parent) group.children.push_back(i);
+    }
+    std::shuffle(group.children.begin(), group.children.end(), random);
+    if (!group.children.empty() && random() % 3 != 0) tree.sampled.push_back(std::move(group));
+  }
+  return tree;
+}
+
+// What was sampled where: by the parent's path, the children's tokens in their order and their law, group by group.
+using Groups = std::multimap<Path, std::pair<std::vector<int32_t>, const DraftDistribution*>>;
+
+Groups GroupsOf(const TokenTree& tree) {
+  Groups groups;
+  for (const SampledChildren& group : tree.sampled) {
+    std::vector<int32_t> tokens;
+    for (const int32_t child : group.children) {
+      EXPECT_EQ(tree.parents[child], group.parent);
+      tokens.push_back(tree.token_ids[child]);
+    }
+    groups.emplace(PathOf(tree, group.parent), std::pair(tokens, group.draft.get()));
+  }
+  return groups;
+}
+
+TEST(TokenTree, ReRootKeepsAllSampledChildrenOfANodeOrNone) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 300; ++round) {
+    const TokenTree tree = RandomSampledTree(random, 60, 1);
+    if (tree.num_nodes() == 0) continue;
+    const Path committed = PathOf(tree, random() % tree.num_nodes());
+    Groups want;
+    for (const auto& [path, group] : GroupsOf(tree)) {
+      if (path.size() >= committed.size() && std::equal(committed.begin(), committed.end(), path.begin())) {
+        want.emplace(Path(path.begin() + committed.size(), path.end()), group);
+      }
+    }
+    EXPECT_EQ(GroupsOf(ReRoot(tree, committed)), want);
+  }
+}
+
+TEST(TokenTree, CutDepthKeepsAllSampledChildrenOfANodeOrNone) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    const TokenTree tree = RandomSampledTree(random, 60, 1);
+    const size_t max_depth = random() % 5;
+    Groups want;
+    for (const auto& [path, group] : GroupsOf(tree)) {
+      if (path.size() < max_depth) want.emplace(path, group);
+    }
+    EXPECT_EQ(GroupsOf(CutDepth(tree, static_cast<int32_t>(max_depth))), want);
+  }
+}
+
+TEST(TokenTree, MergeTestsTheChildrenOfANodeOneTreeAfterAnother) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<TokenTree> trees = {RandomSampledTree(random, 40, 1), RandomTree(random, 40, 2),
+                                          RandomSampledTree(random, 40, 4)};
+    Groups want;  // equal keys keep the order of insertion
+    for (const TokenTree& tree : trees) {
+      for (const auto& entry : GroupsOf(tree)) want.insert(entry);
+    }
+    EXPECT_EQ(GroupsOf(Merge(trees)), want);
+  }
+}
+
+TEST(TokenTree, WhatStandsBeforeANodeDoesNotDependOnItsDescendants) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 300; ++round) {
+    TokenTree tree = RandomTree(random, 60, 1);
+    if (tree.num_nodes() == 0) continue;
+    const auto node = static_cast<int32_t>(random() % tree.num_nodes());
+    const auto before = [&] {
+      const std::vector<int32_t> best = BestNodeIdx(tree, tree.num_nodes());
+      return std::vector<int32_t>(best.begin(), std::find(best.begin(), best.end(), node));
+    };
+    const std::vector<int32_t> want = before();
+    std::vector<bool> is_below(tree.num_nodes());
+    for (int32_t i = node + 1; i < tree.num_nodes(); ++i) {
+      is_below[i] = tree.parents[i] == node || (tree.parents[i] > node && is_below[tree.parents[i]]);
+      if (is_below[i]) tree.chances[i] = random() % 2 == 0 ? 1.0f : 0.125f;
+    }
+    EXPECT_EQ(before(), want);
+  }
+}
+
 TEST(TokenTree, BestNodesHandlesPathChancesThatVanish) {
   TokenTree chain{.position = 1};
   for (int32_t i = 0; i < kMaxTreeNodes; ++i) {

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests that run the engine on the demo model, step by step, and collect what a client would get.
+//
+//   class EngineTest : public testing::EngineFixture {};
+//   TEST_F(EngineTest, ...) {
+//     GuessingProposers none;
+//     const Results truth = Generate({Request("import os\n", 0.8f)}, none);
+//
+// One model for all tests of a suite; every engine gets a K/V cache of its own size.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/loaded_model.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/random_values.h"
+#include "verifier_service/engine.h"
+
+namespace foretoken::testing {
+
+// A token and the bits of its log-probability; the drawn one first, then the most likely ones.
+using LogprobBits = std::vector<std::pair<int32_t, uint32_t>>;
+
+inline LogprobBits BitsOf(const kernels::RowLogprobs& logprobs) {
+  LogprobBits bits = {{logprobs.token.token_id, std::bit_cast<uint32_t>(logprobs.token.logprob)}};
+  for (const auto& top : logprobs.top) bits.push_back({top.token_id, std::bit_cast<uint32_t>(top.logprob)});
+  return bits;
+}
+
+// Everything a client is promised to get equally, whatever happens beside it.
+struct Result {
+  std::vector<int32_t> token_ids;
+  std::string text;
+  std::vector<LogprobBits> logprobs;
+  std::vector<LogprobBits> prompt_logprobs;
+  std::optional<verifier::FinishReason> finish_reason;
+  std::optional<std::string> matched_stop_string;
+  std::optional<int32_t> matched_stop_token_id;
+  absl::Status error;
+
+  friend bool operator==(const Result& a, const Result& b) = default;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Result& result) {
+  return out << ::testing::PrintToString(result.token_ids) << " " << result.text << " " << result.error;
+}
+
+using SampleKey = std::pair<verifier::Ticket, int32_t>;
+using Results = std::map<SampleKey, Result>;
+
+// Looks later at every look: all steps seem to take equally long, however many rows they have. The planner then takes
+// every guess there is room for, and what it does is the same on every machine.
+inline std::function<absl::Time()> EvenClock() {
+  return [time = absl::UnixEpoch()]() mutable { return time += absl::Microseconds(1); };
+}
+
+struct EngineOptions {
+  verifier::EngineConfig config;
+  int32_t num_blocks = 256;
+  // Requests come in an order drawn from this seed, a few before every step. Unset: in their order, all at once.
+  std::optional<uint32_t> arrival_seed;
+  std::function<absl::Time()> now = absl::Now;
+};
+
+class EngineFixture : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    model_ = std::make_unique<LoadedModel>(LoadModel(SourcePath("deploy/demo/target")));
+    tokenizer_ =
+        std::make_unique<tokenizer::Tokenizer>(tokenizer::Tokenizer::Load(SourcePath("deploy/demo/target")).value());
+  }
+  static void TearDownTestSuite() {
+    tokenizer_.reset();
+    model_.reset();
+  }
+
+  // From now on engines of this test run on another model, which must outlive them.
+  void Use(model::Transformer& transformer) { transformer_ = &transformer; }
+
+  std::unique_ptr<verifier::Engine> MakeEngine(verifier::ProposerClient& proposers, const EngineOptions& options) {
+    kv_ = model::MakeKvCache(transformer_->config(), options.num_blocks, transformer_->backend());
+    // What nobody has written is never read, and NaN would show if it were.
+    std::memset(kv_.view.data, 0xff, kv_.view.num_bytes());
+    completions_.clear();
+    results_.clear();
+    num_stops_in_trees_ = 0;
+    return std::make_unique<verifier::Engine>(options.config,
+                                              verifier::EngineParts{.transformer = transformer_,
+                                                                    .kv = &kv_,
+                                                                    .tokenizer = tokenizer_.get(),
+                                                                    .proposers = &proposers,
+                                                                    .end_token_ids = {4092},
+                                                                    .publish = [this](auto outputs) { Take(outputs); },
+                                                                    .now = options.now});
+  }
+
+  // Submits everything and steps until nothing is left.
+  Results Generate(const std::vector<verifier::GenerationRequest>& requests, verifier::ProposerClient& proposers,
+                   const EngineOptions& options = {}, const std::function<void(int step)>& before_step = nullptr) {
+    const std::unique_ptr<verifier::Engine> engine = MakeEngine(proposers, options);
+    RandomValues random(options.arrival_seed.value_or(0));
+    std::vector<const verifier::GenerationRequest*> arrivals;
+    for (const verifier::GenerationRequest& request : requests) {
+      arrivals.push_back(&request);
+      if (options.arrival_seed.has_value()) std::swap(arrivals.back(), arrivals[random.Below(arrivals.size())]);
+    }
+    size_t num_arrived = 0;
+    int step = 0;
+    bool has_more = true;
+    for (; step < 20000 && (has_more || num_arrived < arrivals.size()); ++step) {
+      const size_t num_now = options.arrival_seed.has_value() ? random.Below(12) : arrivals.size();
+      for (size_t i = 0; i < num_now && num_arrived < arrivals.size(); ++i) {
+        EXPECT_EQ(engine->Submit(engine->Reserve().value(), *arrivals[num_arrived++]), absl::OkStatus());
+      }
+      if (before_step) before_step(step);
+      has_more = engine->Step();
+    }
+    stats_ = engine->GetStats();
+    EXPECT_EQ(stats_.num_free_blocks + stats_.num_cached_blocks, stats_.num_blocks) << "blocks leaked";
+    EXPECT_EQ(stats_.num_running, 0);
+    EXPECT_EQ(stats_.num_queued, 0);
+    return results_;
+  }
+
+  verifier::GenerationRequest Request(const std::string& text, float temperature, int32_t max_tokens = 40) {
+    verifier::GenerationRequest request;
+    request.ticket = next_ticket_++;
+    request.request_id = std::to_string(request.ticket);
+    request.prompt = tokenizer_->Encode(text).value();
+    request.sampling.temperature = temperature;
+    request.sampling.seed = 1000 + request.ticket;
+    request.stop.max_tokens = max_tokens;
+    return request;
+  }
+
+  static inline std::unique_ptr<LoadedModel> model_;
+  static inline std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  // Of the last engine.
+  Results results_;
+  std::map<SampleKey, verifier::SampleCompletion> completions_;
+  int num_stops_in_trees_ = 0;  // samples that a stop condition ended with a token drawn at a guess's row
+  verifier::EngineStats stats_;
+  verifier::Ticket next_ticket_ = 1;
+
+ private:
+  void Take(std::vector<verifier::SampleOutput>& outputs) {
+    for (verifier::SampleOutput& output : outputs) {
+      Result& result = results_[{output.ticket, output.sample_index}];
+      EXPECT_FALSE(result.finish_reason.has_value()) << "news after the completion";
+      EXPECT_EQ(output.token_ids.size(), output.text_ends.size());
+      EXPECT_EQ(output.token_ids.size(), output.speculated.size());
+      result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
+      result.text += output.text;
+      for (const uint32_t end : output.text_ends) EXPECT_LE(end, result.text.size());
+      for (const auto& logprobs : output.logprobs) result.logprobs.push_back(BitsOf(logprobs));
+      if (output.prompt.has_value()) {
+        for (const auto& logprobs : output.prompt->logprobs) result.prompt_logprobs.push_back(BitsOf(logprobs));
+      }
+      if (!output.error.ok()) result.error = output.error;
+      if (output.completion.has_value()) TakeCompletion(output, &result);
+    }
+  }
+
+  void TakeCompletion(const verifier::SampleOutput& output, Result* result) {
+    result->finish_reason = output.completion->finish_reason;
+    result->matched_stop_string = output.completion->matched_stop_string;
+    result->matched_stop_token_id = output.completion->matched_stop_token_id;
+    completions_[{output.ticket, output.sample_index}] = *output.completion;
+    for (const verifier::ProposerCount& count : output.completion->proposers) {
+      EXPECT_LE(count.num_accepted, count.num_proposed);
+    }
+    const bool is_stopped = result->finish_reason == verifier::FinishReason::kStop;
+    if (is_stopped && !output.speculated.empty() && output.speculated.back()) ++num_stops_in_trees_;
+  }
+
+  model::Transformer* transformer_ = model_->transformer.get();
+  model::KvCache kv_;
+};
+
+}  // namespace foretoken::testing
