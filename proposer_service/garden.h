@@ -52,7 +52,7 @@ class Garden {
  public:
   struct Parts {
     model::Transformer* transformer = nullptr;  // its limits hold the rows of a pass, all with logits
-    model::KvCache* kv = nullptr;
+    kernels::KvCacheView kv;
     int32_t num_tokens = 0;  // V: ids below it may be guessed
   };
 
@@ -89,6 +89,9 @@ class Garden {
   // One pass. Returns the plants that it touched; none: nothing can grow until there is news.
   std::vector<PlantId> Grow();
 
+  // Whether the plant's tree is not as large as it may become.
+  bool WantsTreeRows(const Plant& plant) const;
+
   int32_t num_plants() const { return static_cast<int32_t>(plants_.size()); }
   const Counters& counters() const { return counters_; }
   const ChanceModel& chances(bool is_greedy) const { return chances_[is_greedy ? 1 : 0]; }
@@ -104,7 +107,6 @@ class Garden {
   void Clear(Plant& plant);
   void Learn(const Plant& plant, std::span<const int32_t> committed);
   bool WantsContextRows(const Plant& plant) const;
-  bool WantsTreeRows(const Plant& plant) const;
   void AddContextRows(Pass& pass);
   void AddTreeRows(Pass& pass);
   void AddSegment(Plant& plant, std::span<const int32_t> nodes, Pass& pass);
