@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "proposer_service/draft_proposer.h"
 #include "proposer_service/ngram.h"
 
 namespace foretoken::proposer {
@@ -19,6 +20,7 @@ struct Config {
   std::string method = "ngram";
   SessionLimits limits = {};
   NgramOptions ngram = {};
+  DraftOptions draft = {};  // for method "draft"
 };
 
 // INVALID_ARGUMENT names the field, expected and got.

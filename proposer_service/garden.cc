@@ -130,7 +130,9 @@ void Garden::Learn(const Plant& plant, std::span<const int32_t> committed) {
   }
 }
 
-bool Garden::WantsContextRows(const Plant& plant) const { return plant.num_computed < plant.size(); }
+bool Garden::WantsContextRows(const Plant& plant) const {
+  return !plant.is_refused && plant.num_computed < plant.size();
+}
 
 bool Garden::WantsTreeRows(const Plant& plant) const {
   const std::optional<float> best = plant.tree.BestChance();

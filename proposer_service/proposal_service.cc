@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/proposal_service.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "proposer_service/ngram.h"
+#include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
 
 namespace foretoken::proposer {
@@ -20,8 +22,12 @@ grpc::Status Draining() {
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
                                                                          telemetry::Metrics& metrics) {
   FT_RETURN_IF_ERROR(Validate(config));
-  return std::unique_ptr<ProposalService>(
-      new ProposalService(config, std::make_unique<NgramProposer>(config.ngram), metrics));
+  FT_ASSIGN_OR_RETURN(std::unique_ptr<Proposer> proposer, MakeProposer(config, metrics));
+  Config fitted = config;
+  if (const std::optional<int64_t> limit = proposer->Describe().max_context_tokens; limit.has_value()) {
+    fitted.limits.max_context_tokens = std::min(fitted.limits.max_context_tokens, *limit);
+  }
+  return std::unique_ptr<ProposalService>(new ProposalService(fitted, std::move(proposer), metrics));
 }
 
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)

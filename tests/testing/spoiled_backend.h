@@ -67,6 +67,7 @@ class SpoiledBackend final : public kernels::Backend {
   void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
   void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
   void MoveKv(const kernels::MoveKvArgs& args) override { backend_->MoveKv(args); }
+  void BranchRows(const kernels::BranchRowsArgs& args) override { backend_->BranchRows(args); }
   void ScoreTokens(const kernels::ScoreTokensArgs& args) override { backend_->ScoreTokens(args); }
 
  private:
