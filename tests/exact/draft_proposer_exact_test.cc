@@ -25,12 +25,13 @@ class DraftProposerExactTest : public testing::EngineFixture {
 
 TEST_F(DraftProposerExactTest, EveryRequestGetsTheTokensItGetsWithoutIt) {
   testing::GuessingProposers none;
-  const testing::Results truth = Generate(Requests(), none);
+  const std::vector<GenerationRequest> requests = Requests();
+  const testing::Results truth = Generate(requests, none);
   for (const int delay : {0, 1, 3}) {
     testing::DrivenDraft draft({.max_grown_nodes = 64});
     testing::InProcessProposers proposers({&draft}, 4096);
     proposers.set_delay(delay);
-    EXPECT_EQ(Generate(Requests(), proposers, {.now = testing::EvenClock()}), truth) << "delay " << delay;
+    EXPECT_EQ(Generate(requests, proposers, {.now = testing::EvenClock()}), truth) << "delay " << delay;
   }
 }
 
