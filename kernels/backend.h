@@ -25,7 +25,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // What decides bits besides the build: for example "cpu/avx512_bf16". Part of the numerics fingerprint.
+  // What decides bits besides the build: for example "cpu/avx512_bf16 highway-1.0.3/AVX3". Part of the numerics
+  // fingerprint.
   virtual std::string Describe() const = 0;
 
   virtual Buffer Allocate(size_t num_bytes) = 0;

@@ -9,6 +9,10 @@
 // norm((p_i P_i - Q_i)+), or from P_n. All coins belong to the index of x_1, which is emitted in any case: a coin that
 // decided about a later index must not be seen there again.
 //
+// A block takes x_1 back because of x_2, and token by token would not. So which of the two judges must not depend on
+// what was drawn: that a tree happens to be a chain is no reason to judge it as a block, but that its proposer draws
+// nothing else. Where the chain ends may depend on its tokens.
+//
 // Source: 2403.10444, Algorithm 2.
 #pragma once
 
@@ -23,8 +27,10 @@
 
 namespace foretoken::kernels {
 
-// Whether every drawn child is the only one of its parent, sampled, and the parent of the next; at least two.
+// Whether the tree is judged as a block: nothing else than a chain could have been drawn, and every drawn child is the
+// only one of its parent, sampled, and the parent of the next; at least two.
 inline bool IsSampledChain(const TreeToAccept& tree) {
+  if (!tree.draws_chains_only) return false;
   int32_t node_idx = 0;
   for (const DrawnChildren& drawn : tree.drawn) {
     if (drawn.parent != node_idx || drawn.children.size() != 1 || drawn.draft_probs.empty()) return false;

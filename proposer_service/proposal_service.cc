@@ -17,24 +17,34 @@ grpc::Status Draining() {
   return {grpc::StatusCode::UNAVAILABLE, "the proposer is draining; open the stream elsewhere"};
 }
 
+// The proposer's own limits where they are lower.
+Config FittedTo(const ProposerDescription& proposer, Config config) {
+  int64_t& limit = config.limits.max_context_tokens;
+  limit = std::min(limit, proposer.max_context_tokens.value_or(limit));
+  return config;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
                                                                          telemetry::Metrics& metrics) {
   FT_RETURN_IF_ERROR(Validate(config));
   FT_ASSIGN_OR_RETURN(std::unique_ptr<Proposer> proposer, MakeProposer(config, metrics));
-  Config fitted = config;
-  if (const std::optional<int64_t> limit = proposer->Describe().max_context_tokens; limit.has_value()) {
-    fitted.limits.max_context_tokens = std::min(fitted.limits.max_context_tokens, *limit);
-  }
-  return std::unique_ptr<ProposalService>(new ProposalService(fitted, std::move(proposer), metrics));
+  return Create(config, std::move(proposer), metrics);
+}
+
+absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
+                                                                         std::unique_ptr<Proposer> proposer,
+                                                                         telemetry::Metrics& metrics) {
+  FT_RETURN_IF_ERROR(Validate(config));
+  return std::unique_ptr<ProposalService>(new ProposalService(config, std::move(proposer), metrics));
 }
 
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)
-    : config_(config),
+    : config_(FittedTo(proposer->Describe(), config)),
       proposer_(std::move(proposer)),
       metrics_(metrics),
-      slots_(config.limits.max_sessions, metrics_.sessions) {}
+      slots_(config_.limits.max_sessions, metrics_.sessions) {}
 
 ProposalService::~ProposalService() = default;
 

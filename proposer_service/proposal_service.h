@@ -28,6 +28,10 @@ class ProposalService : public v1::ProposalService::CallbackService {
  public:
   // Errors: those of Validate and of MakeProposer.
   static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config, telemetry::Metrics& metrics);
+  // The same for a proposer of the caller's own.
+  static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config,
+                                                                 std::unique_ptr<Proposer> proposer,
+                                                                 telemetry::Metrics& metrics);
   ~ProposalService() override;
 
   // Ends every stream with UNAVAILABLE once what it is sending is sent, and new ones at once.

@@ -26,6 +26,12 @@ absl::StatusOr<std::vector<int32_t>> EndTokenIds(const model::GenerationConfig& 
   return ids;
 }
 
+absl::Status CheckFingerprint(const std::string& expected, const std::string& got) {
+  if (expected.empty() || expected == got) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--numerics_fingerprint: expected \"", expected, "\", got \"", got, "\""));
+}
+
 kernels::SamplingParams DefaultSampling(const model::GenerationConfig& generation) {
   kernels::SamplingParams sampling;
   sampling.temperature = generation.temperature.value_or(sampling.temperature);
@@ -54,6 +60,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   FT_ASSIGN_OR_RETURN(std::string fingerprint, ComputeNumericsFingerprint({.config = opened.config,
                                                                            .checkpoint = opened.checkpoint,
                                                                            .backend = opened.backend->Describe()}));
+  FT_RETURN_IF_ERROR(CheckFingerprint(config.numerics_fingerprint, fingerprint));
   std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
   FT_ASSIGN_OR_RETURN(
       model::RunnableModel runnable,

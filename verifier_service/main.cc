@@ -33,6 +33,8 @@ ABSL_FLAG(std::string, log_level, foretoken::verifier::Config().log_level, "trac
 ABSL_FLAG(std::string, device, foretoken::verifier::Config().device, "what computes: cpu");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
           "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
+ABSL_FLAG(std::string, numerics_fingerprint, "",
+          "start only where the numerics fingerprint, as `foretoken info` shows it, is this; empty: with any");
 ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
 ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
           "MiB for the K/V cache; unset: 8 full contexts, at most 4096");
@@ -69,6 +71,7 @@ Config ConfigFromFlags() {
           .log_level = absl::GetFlag(FLAGS_log_level),
           .device = absl::GetFlag(FLAGS_device),
           .cpu_isa = absl::GetFlag(FLAGS_cpu_isa),
+          .numerics_fingerprint = absl::GetFlag(FLAGS_numerics_fingerprint),
           .num_threads = absl::GetFlag(FLAGS_threads),
           .kv_cache_mb = absl::GetFlag(FLAGS_kv_cache_mb),
           .max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens),

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/numerics_fingerprint.h"
 
+#include <features.h>
+#ifdef __GLIBC__
+#include <gnu/libc-version.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -33,6 +38,20 @@ void UpdateBytes(const kernels::ConstTensorView& tensor, base::Sha256& hash) {
   }
 }
 
+// sin, cos, exp and log round differently from release to release, and with or without fused multiplication, which the
+// library looks for at run time.
+std::string DescribeMathLibrary() {
+#ifdef __GLIBC__
+  std::string text = absl::StrCat("glibc-", gnu_get_libc_version());
+#else
+  std::string text = "libm";
+#endif
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("fma")) text += "+fma";
+#endif
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ComputeNumericsFingerprint(const NumericsFingerprintArgs& args) {
@@ -47,7 +66,8 @@ absl::StatusOr<std::string> ComputeNumericsFingerprint(const NumericsFingerprint
     UpdateBytes(tensor, hash);
   }
   const base::Sha256Digest digest = hash.Finish();
-  return absl::StrCat("foretoken-", base::Version(), " ", args.backend, " tp1 bf16 weights-",
+  return absl::StrCat("foretoken-", base::Version(), " numerics-", kNumericsVersion, " ", base::Toolchain(), " ",
+                      args.backend, " ", DescribeMathLibrary(), " tp1 bf16 weights-",
                       base::ToHex(std::span(digest).first(kDigestBytes)));
 }
 

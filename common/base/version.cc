@@ -5,4 +5,6 @@ namespace foretoken::base {
 
 const char* Version() { return FORETOKEN_VERSION; }
 
+const char* Toolchain() { return FORETOKEN_TOOLCHAIN; }
+
 }  // namespace foretoken::base

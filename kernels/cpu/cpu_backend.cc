@@ -20,7 +20,7 @@ namespace foretoken::kernels::cpu {
 CpuBackend::CpuBackend(IsaPin pin, int num_threads)
     : pin_(std::move(pin)), matmul_kernel_(KernelOf(pin_.isa())), pool_(num_threads) {}
 
-std::string CpuBackend::Describe() const { return std::string("cpu/") + Name(pin_.isa()); }
+std::string CpuBackend::Describe() const { return std::string("cpu/") + Name(pin_.isa()) + " " + DescribeHighway(); }
 
 Buffer CpuBackend::Allocate(size_t num_bytes) {
   auto pages = std::make_shared<Pages>(num_bytes);  // shared: std::function wants to be copied

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/isa.h"
 
-#include <hwy/targets.h>
+#include <hwy/highway.h>
 
 #include <array>
 #include <cstdint>
@@ -104,6 +104,12 @@ std::optional<Isa> IsaFromName(std::string_view name) {
 const std::vector<Isa>& SupportedIsas() {
   static const std::vector<Isa> isas = Detect();
   return isas;
+}
+
+std::string DescribeHighway() {
+  const auto number = [](int part) { return std::to_string(part); };
+  return "highway-" + number(HWY_MAJOR) + "." + number(HWY_MINOR) + "." + number(HWY_PATCH) + "/" +
+         hwy::TargetName(hwy::SupportedAndGeneratedTargets().front());
 }
 
 std::optional<IsaPin> IsaPin::Make(Isa isa) {

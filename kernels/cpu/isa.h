@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,10 @@ std::optional<Isa> IsaFromName(std::string_view name);
 
 // Best first, never empty: kBaseline runs everywhere. Asks the kernel for the AMX tile state, once.
 const std::vector<Isa>& SupportedIsas();
+
+// The Highway that the kernels were compiled with, and which of its targets their ops take now: "highway-1.0.3/AVX3".
+// A pin says which targets may be taken; the compiler and the processor say which there are.
+std::string DescribeHighway();
 
 // Makes every Highway op of this process take the path of `isa` for as long as a pin lives. Highway's choice is
 // process-wide, so all pins that live at one time must name one isa.

@@ -21,6 +21,9 @@ constexpr int64_t kTaskBytes = 256 << 10;
 constexpr int64_t kRangeInputs = 1024;
 constexpr int64_t kGroupPanels = 8;
 
+// A weight of this size at most is a small model's, whose weights stay in the caches from step to step.
+constexpr size_t kCachedBytes = 2 << 20;
+
 constexpr int64_t kMinTasksPerThread = 4;
 
 constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
@@ -141,7 +144,8 @@ void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, 
 
   const PackedRows rows = Pack(args, kernel, scratch, pool);
   const bool streams = rows.num_blocks() == 1;
-  const int64_t tile_panels = kernel.tile_shape(rows.num_rows).num_panels;
+  const MatMulTileShape shape = kernel.tile_shape(rows.num_rows);
+  const int64_t tile_panels = weight.num_bytes() <= kCachedBytes ? shape.num_cached_panels : shape.num_panels;
   const int64_t panel_bytes = weight.panel_elements() * static_cast<int64_t>(sizeof(uint16_t));
   const int64_t wanted_panels = streams ? kTaskBytes / panel_bytes : kGroupPanels;
   const int64_t fair_panels = weight.num_panels() / (kMinTasksPerThread * pool.num_threads());

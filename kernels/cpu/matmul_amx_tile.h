@@ -126,8 +126,8 @@ struct AmxTile {
   }
 
   static MatMulTileShape TileShape(int64_t num_rows) {
-    if (num_rows <= kTileRows) return {num_rows, 4};
-    return {2 * kTileRows, 2};
+    if (num_rows <= kTileRows) return {num_rows, 4, 4};
+    return {2 * kTileRows, 2, 2};
   }
 
   static constexpr MatMulKernel kKernel = {

@@ -6,6 +6,9 @@
 // Up to 5 rows leave it idle most of the time: memory is what counts, and one plain stream, which the processor's own
 // prefetchers follow best, beats anything cleverer. From 6 rows on the reorder buffer fills with arithmetic before it
 // reaches the next lines, so they are asked for by hand, some 50 ahead.
+//
+// A weight that the caches hold comes faster than one or two accumulators can take it: few rows then take several
+// panels at a time.
 #include "kernels/cpu/matmul_avx512_bf16.h"
 
 #if defined(__x86_64__)
@@ -26,6 +29,7 @@ constexpr int kMaxRows = 16;
 constexpr int kPairBytes = 2 * kPanelWidth * sizeof(uint16_t);  // of a panel: one cache line
 
 constexpr int NumPanels(int64_t num_rows) { return num_rows >= 6 && num_rows <= 14 ? 2 : 1; }
+constexpr int NumCachedPanels(int64_t num_rows) { return num_rows <= 2 ? 4 : num_rows <= 14 ? 2 : 1; }
 constexpr int NumInputsAhead(int num_rows) { return num_rows >= 6 ? 96 : 0; }
 
 template <int kRows, int kPanels>
@@ -73,7 +77,8 @@ void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
 
 template <int kRows>
 void MultiplyRows(const MatMulTile& tile) {
-  constexpr int kPanels = NumPanels(kRows);
+  constexpr int kPanels = NumCachedPanels(kRows);
+  static_assert(NumPanels(kRows) == 1 || NumPanels(kRows) == kPanels);
   int64_t p = 0;
   for (; p + kPanels <= tile.num_panels; p += kPanels) MultiplyPanels<kRows, kPanels>(tile, p);
   for (; p < tile.num_panels; ++p) MultiplyPanels<kRows, 1>(tile, p);
@@ -90,11 +95,11 @@ void Multiply(const MatMulTile& tile) {
 }
 
 MatMulTileShape TileShape(int64_t num_rows) {
-  if (num_rows <= kMaxRows) return {num_rows, NumPanels(num_rows)};
+  if (num_rows <= kMaxRows) return {num_rows, NumPanels(num_rows), NumCachedPanels(num_rows)};
   constexpr int64_t kBlockRows = 12;
   const int64_t num_blocks = (num_rows + kBlockRows - 1) / kBlockRows;
   const int64_t block_rows = (num_rows + num_blocks - 1) / num_blocks;
-  return {block_rows, NumPanels(block_rows)};
+  return {block_rows, NumPanels(block_rows), NumCachedPanels(block_rows)};
 }
 
 }  // namespace

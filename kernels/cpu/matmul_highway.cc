@@ -130,7 +130,7 @@ void Pack(const PackArgs& args) {
 MatMulTileShape TileShape(int64_t num_rows) {
   const int64_t num_blocks = (num_rows + kMaxRows - 1) / kMaxRows;
   const int64_t block_rows = (num_rows + num_blocks - 1) / num_blocks;
-  return {block_rows, NumPanels(block_rows)};
+  return {block_rows, NumPanels(block_rows), NumPanels(block_rows)};
 }
 
 const MatMulKernel* Kernel() {

@@ -41,6 +41,7 @@ struct MatMulTile {
 struct MatMulTileShape {
   int64_t num_rows = 0;
   int64_t num_panels = 0;
+  int64_t num_cached_panels = 0;  // where the caches hold the weight
 };
 
 struct MatMulKernel {

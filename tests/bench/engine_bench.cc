@@ -22,10 +22,10 @@
 #include "absl/time/time.h"
 #include "kernels/check.h"
 #include "tests/bench/findings.h"
-#include "tests/bench/random_model.h"
 #include "tests/bench/scripted_proposer.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/testing/loaded_model.h"
+#include "tests/testing/random_model.h"
 #include "tests/testing/random_values.h"
 #include "verifier_service/engine.h"
 
@@ -162,11 +162,11 @@ constexpr uint64_t kNumStreams = 4;
 constexpr uint64_t kLongPrompt = 100;  // its ticket
 
 LoadedModel MakeOneBillion(const AdmissionSizes& sizes, int num_threads) {
-  const model::ModelConfig config = OneBillionShape(sizes.num_layers);
+  const model::ModelConfig config = testing::OneBillionShape(sizes.num_layers);
   LoadedModel loaded;
   loaded.backend = kernels::MakeBackend({.num_threads = num_threads}).backend;
   loaded.transformer = std::make_unique<model::Transformer>(
-      config, RandomWeights(config, *loaded.backend), *loaded.backend,
+      config, testing::RandomWeights(config, *loaded.backend), *loaded.backend,
       model::TransformerOptions{.max_rows = 512, .max_logit_rows = 512, .max_positions = 5120});
   loaded.kv = model::MakeKvCache(config, /*num_blocks=*/1024, *loaded.backend);
   return loaded;

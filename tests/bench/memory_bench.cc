@@ -19,7 +19,6 @@
 #include "common/model/weight_names.h"
 #include "kernels/check.h"
 #include "tests/bench/findings.h"
-#include "tests/bench/random_model.h"
 #include "tests/testing/loaded_model.h"
 #include "tests/testing/random_values.h"
 #include "tests/testing/safetensors_writer.h"

@@ -28,8 +28,8 @@
 #include "tests/bench/findings.h"
 #include "tests/bench/machine_rates.h"
 #include "tests/bench/profiled_backend.h"
-#include "tests/bench/random_model.h"
 #include "tests/bench/stopwatch.h"
+#include "tests/testing/random_model.h"
 
 ABSL_FLAG(bool, short, false, "a smaller model and fewer rounds");
 ABSL_FLAG(bool, json, false, "print JSON");
@@ -99,8 +99,8 @@ class Model {
         backend_(std::make_unique<kernels::cpu::CpuBackend>(*kernels::cpu::IsaPin::Make(isa), num_threads),
                  num_threads),
         config_(config) {
-    model::ModelWeights weights = RandomWeights(config, backend_);
-    matrix_bytes_ = MatrixBytes(weights);
+    model::ModelWeights weights = testing::RandomWeights(config, backend_);
+    matrix_bytes_ = testing::MatrixBytes(weights);
     transformer_ = std::make_unique<model::Transformer>(
         config, std::move(weights), backend_,
         model::TransformerOptions{
@@ -185,7 +185,8 @@ Measured MeasureAll(Isa isa, int num_threads, int num_rounds, Model& model) {
 }
 
 Finding StepFinding(Isa isa, const Model& model, const Measured& measured, const StepTimes& step) {
-  const double multiplies = step.num_rows * (LayerMultiplies(model.config()) + HeadMultiplies(model.config()));
+  const double multiplies =
+      step.num_rows * (testing::LayerMultiplies(model.config()) + testing::HeadMultiplies(model.config()));
   const double multiply_seconds = multiplies * Median(measured.seconds_per_multiply);
   const bool is_read_bound = multiply_seconds < Median(measured.read_seconds);
   Finding finding{.what = absl::StrCat("step of ", step.num_rows, " rows (best possible: bound by ",
@@ -219,7 +220,8 @@ Findings Judge(Isa isa, const Model& model, const Measured& measured) {
       {.what = "matrix rate in registers", .value = 2e-9 / Median(measured.seconds_per_multiply), .unit = "GFLOP/s"});
   findings.Add(
       {.what = "prefill of 512 tokens", .value = kPromptRows / Median(measured.prompt.seconds), .unit = "tokens/s"});
-  const double multiplies = kPromptRows * LayerMultiplies(model.config()) + HeadMultiplies(model.config());
+  const double multiplies =
+      kPromptRows * testing::LayerMultiplies(model.config()) + testing::HeadMultiplies(model.config());
   findings.Add({.what = "prefill of 512 tokens: matrix rate",
                 .value = 100 * multiplies * MedianRatio(measured.seconds_per_multiply, measured.prompt.seconds),
                 .unit = "% of registers'",
@@ -249,7 +251,7 @@ int Main() {
     std::fprintf(stderr, "--isa: this machine has no %s\n", absl::GetFlag(FLAGS_isa).c_str());
     return 1;
   }
-  Model model(*isa, num_threads, OneBillionShape(is_short ? 4 : 16));
+  Model model(*isa, num_threads, testing::OneBillionShape(is_short ? 4 : 16));
   const Measured measured = MeasureAll(*isa, num_threads, is_short ? 5 : 9, model);
   const Findings findings = Judge(*isa, model, measured);
   const bool as_json = absl::GetFlag(FLAGS_json);

@@ -98,9 +98,10 @@ void BM_ReadLogits(benchmark::State& state) {
 }
 BENCHMARK(BM_ReadLogits)->MinTime(0.3);
 
-void Draw(benchmark::State& state, const SamplingParams& sampling) {
+void Draw(benchmark::State& state, const SamplingParams& sampling, const std::vector<uint32_t>& mask = {}) {
   const std::vector<float>& logits = Logits();
   const std::vector<int32_t> token_ids = {0}, parents = {-1};
+  const std::vector<const uint32_t*> masks(mask.empty() ? 0 : 1, mask.data());
   std::vector<TreeToAccept> trees;
   for (int32_t row = 0; row < kRows; ++row) {
     trees.push_back({.first_logit_row = row,
@@ -110,7 +111,7 @@ void Draw(benchmark::State& state, const SamplingParams& sampling) {
                      .sampling = sampling,
                      .counts = {},
                      .bias = {},
-                     .masks = {},
+                     .masks = masks,
                      .num_top_logprobs = std::nullopt});
   }
   std::vector<AcceptedPath> paths(kRows);
@@ -131,6 +132,13 @@ BENCHMARK_CAPTURE(Draw, top_k_50, SamplingParams{.temperature = 1, .top_k = 50})
 BENCHMARK_CAPTURE(Draw, top_p_95, SamplingParams{.temperature = 1, .top_p = 0.95f})->MinTime(0.3);
 BENCHMARK_CAPTURE(Draw, top_p_95_hot, SamplingParams{.temperature = 8, .top_p = 0.95f})->MinTime(0.3);
 BENCHMARK_CAPTURE(Draw, min_p_05, SamplingParams{.temperature = 1, .min_p = 0.05f})->MinTime(0.3);
+// Of every 32 tokens these are left: all but one, or one.
+BENCHMARK_CAPTURE(Draw, greedy_few_banned, SamplingParams{.temperature = 0}, std::vector<uint32_t>(kVocab / 32, ~1u))
+    ->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, greedy_few_allowed, SamplingParams{.temperature = 0}, std::vector<uint32_t>(kVocab / 32, 1))
+    ->MinTime(0.3);
+BENCHMARK_CAPTURE(Draw, keyed_few_allowed, SamplingParams{.temperature = 1}, std::vector<uint32_t>(kVocab / 32, 1))
+    ->MinTime(0.3);
 
 }  // namespace
 }  // namespace foretoken::kernels::cpu

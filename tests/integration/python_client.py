@@ -88,15 +88,21 @@ def stream(stub, pb2, arguments):
 
 
 def check_refusal(stub, pb2):
-    """A request that makes no sense is refused by the name of its field, and the server lives on."""
-    request = pb2.GenerateRequest(text="x", sampling=pb2.SamplingOptions(temperature=-1.0))
-    try:
-        list(stub.Generate(request, timeout=60))
-    except grpc.RpcError as error:
-        expect(error.code() == grpc.StatusCode.INVALID_ARGUMENT, f"temperature -1: got {error.code()}")
-        expect("temperature" in error.details(), f'temperature -1: "{error.details()}" does not name the field')
-    else:
-        expect(False, "temperature -1 was not refused")
+    """A request that cannot be honoured is refused by the name of its field, and the server lives on."""
+    refusals = {
+        "temperature": (pb2.GenerateRequest(text="x", sampling=pb2.SamplingOptions(temperature=-1.0)),
+                        grpc.StatusCode.INVALID_ARGUMENT),
+        "expected_numerics_fingerprint": (pb2.GenerateRequest(text="x", expected_numerics_fingerprint="other bits"),
+                                          grpc.StatusCode.FAILED_PRECONDITION),
+    }
+    for field, (request, code) in refusals.items():
+        try:
+            list(stub.Generate(request, timeout=60))
+        except grpc.RpcError as error:
+            expect(error.code() == code, f"{field}: got {error.code()}")
+            expect(field in error.details(), f'{field}: "{error.details()}" does not name the field')
+        else:
+            expect(False, f"{field} was not refused")
 
 
 def main():

@@ -4,10 +4,12 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/child_process.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken {
@@ -15,7 +17,7 @@ namespace {
 
 struct BadCommand {
   const char* name;
-  const char* flag;
+  std::vector<std::string> flags;
   const char* message;
 };
 
@@ -24,7 +26,9 @@ class FailedStart : public ::testing::TestWithParam<BadCommand> {};
 TEST_P(FailedStart, IsOneLineAndExitCodeOne) {
   const testing::TempDir directory;
   const std::string errors = directory.path() + "/stderr";
-  testing::ChildProcess verifier({std::string(FORETOKEN_BINARY_DIR) + "/foretoken_verifier", GetParam().flag}, errors);
+  std::vector<std::string> command = GetParam().flags;
+  command.insert(command.begin(), std::string(FORETOKEN_BINARY_DIR) + "/foretoken_verifier");
+  testing::ChildProcess verifier(command, errors);
   EXPECT_FALSE(verifier.WaitForPort());
   EXPECT_EQ(verifier.Wait(), 1);
   std::ifstream file(errors);
@@ -34,8 +38,13 @@ TEST_P(FailedStart, IsOneLineAndExitCodeOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Causes, FailedStart,
-                         ::testing::Values(BadCommand{"NoModel", "--listen=127.0.0.1:0", "--model: "},
-                                           BadCommand{"MissingModel", "--model=/nowhere", "/nowhere/config.json"}),
+                         ::testing::Values(BadCommand{"NoModel", {"--listen=127.0.0.1:0"}, "--model: "},
+                                           BadCommand{"MissingModel", {"--model=/nowhere"}, "/nowhere/config.json"},
+                                           BadCommand{
+                                               "AnotherFingerprint",
+                                               {"--model=" + testing::SourcePath("deploy/demo/target"),
+                                                "--listen=127.0.0.1:0", "--numerics_fingerprint=these bits"},
+                                               "--numerics_fingerprint: expected \"these bits\", got \"foretoken-"}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

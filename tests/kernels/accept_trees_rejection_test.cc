@@ -30,7 +30,8 @@ struct RandomTree {
     std::vector<float> probs;  // [kVocab], or none for guesses
   };
 
-  RandomTree(RandomValues& random, const SamplingParams& params, bool is_chain) : sampling(params) {
+  RandomTree(RandomValues& random, const SamplingParams& params, bool is_chain)
+      : sampling(params), draws_chains_only(is_chain) {
     num_rows = 1 + random.Below(6);
     AddNode(random, -1);
     for (int32_t node = 0; node < num_rows && node < std::ssize(parents); ++node) {
@@ -82,7 +83,8 @@ struct RandomTree {
             .num_top_logprobs = 2,
             .rule = VerificationRule::kRejectionSampling,
             .num_rows = num_rows,
-            .drawn = drawn};
+            .drawn = drawn,
+            .draws_chains_only = draws_chains_only};
   }
 
   AcceptedPath WalkReference() const {
@@ -106,6 +108,7 @@ struct RandomTree {
   }
 
   SamplingParams sampling;
+  bool draws_chains_only = false;
   int32_t num_rows = 0;
   std::vector<int32_t> parents, token_ids, all_ids;
   std::vector<Group> groups;

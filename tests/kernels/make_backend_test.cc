@@ -12,21 +12,37 @@
 namespace foretoken::kernels {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(MakeBackend, MakesEverySupportedIsaByName) {
   for (const std::string& isa : SupportedCpuIsas()) {
     const MadeBackend made = MakeBackend({.device = "cpu", .num_threads = 1, .isa = isa});
     ASSERT_NE(made.backend, nullptr) << made.error;
-    EXPECT_EQ(made.backend->Describe(), "cpu/" + isa);
+    EXPECT_THAT(made.backend->Describe(), StartsWith("cpu/" + isa + " highway-"));
   }
 }
 
 TEST(MakeBackend, AutoIsTheBestOfThisMachine) {
   const MadeBackend made = MakeBackend({});
   ASSERT_NE(made.backend, nullptr) << made.error;
-  EXPECT_EQ(made.backend->Describe(), "cpu/" + SupportedCpuIsas().front());
+  EXPECT_THAT(made.backend->Describe(), StartsWith("cpu/" + SupportedCpuIsas().front() + " "));
   EXPECT_EQ(SupportedCpuIsas().back(), "baseline");
+}
+
+TEST(MakeBackend, DescribesTheTargetThatTheOpsReallyTake) {
+  for (const std::string& isa : SupportedCpuIsas()) {
+    const MadeBackend made = MakeBackend({.num_threads = 1, .isa = isa});
+    const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+    const int64_t taken = usable & -usable;  // the best one is the lowest bit
+    EXPECT_THAT(made.backend->Describe(), EndsWith(std::string("/") + hwy::TargetName(taken)));
+    if (isa == "amx" || isa.starts_with("avx512")) {
+      EXPECT_THAT(made.backend->Describe(), EndsWith("/AVX3"));
+    } else if (isa == "avx2") {
+      EXPECT_THAT(made.backend->Describe(), EndsWith("/AVX2"));
+    }
+  }
 }
 
 TEST(MakeBackend, RefusesWhatThisMachineOrBuildLacks) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposers inside the test: each is a function from a context to a tree. They answer at once, or late, or not at all.
+// Proposers inside the test: each is a function from a context to a tree. They answer at once, or late, or not at all;
+// what a sequence is opened with is answered too, so that there are guesses of its first token.
 #pragma once
 
 #include <deque>
@@ -26,25 +27,25 @@ class GuessingProposers : public verifier::ProposerClient {
 
   // From now on trees arrive so many TakeProposals later.
   void set_delay(int delay) { delay_ = delay; }
-  // From now on no tree arrives.
-  void set_dead(bool is_dead) { is_dead_ = is_dead; }
+  // From now on no tree arrives, what was under way neither.
+  void set_dead(bool is_dead) {
+    is_dead_ = is_dead;
+    if (is_dead) in_flight_.clear();
+  }
   size_t num_open() const { return contexts_.size(); }
 
   const std::vector<std::string>& Names() const override { return names_; }
 
   void Open(const verifier::SequenceIntroduction& introduction) override {
-    contexts_[introduction.sequence_id].assign(introduction.token_ids.begin(), introduction.token_ids.end());
+    std::vector<int32_t>& context = contexts_[introduction.sequence_id];
+    context.assign(introduction.token_ids.begin(), introduction.token_ids.end());
+    Answer(introduction.sequence_id, context, kFirstNodeBudget);
   }
 
   void Advance(verifier::SequenceId id, std::span<const int32_t> committed, int32_t node_budget) override {
     std::vector<int32_t>& context = contexts_.at(id);
     context.insert(context.end(), committed.begin(), committed.end());
-    for (uint32_t i = 0; i < guesses_.size() && !is_dead_; ++i) {
-      speculation::TokenTree tree = guesses_[i](context, node_budget);
-      tree.position = context.size();
-      tree.proposers.assign(tree.token_ids.size(), 1u << i);
-      in_flight_.push_back({num_takes_ + delay_, {.sequence_id = id, .proposer_idx = i, .tree = std::move(tree)}});
-    }
+    Answer(id, context, node_budget);
   }
 
   void Close(verifier::SequenceId id) override { contexts_.erase(id); }
@@ -63,6 +64,17 @@ class GuessingProposers : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {}; }
 
  private:
+  static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which names none
+
+  void Answer(verifier::SequenceId id, std::span<const int32_t> context, int32_t node_budget) {
+    for (uint32_t i = 0; i < guesses_.size() && !is_dead_; ++i) {
+      speculation::TokenTree tree = guesses_[i](context, node_budget);
+      tree.position = context.size();
+      tree.proposers.assign(tree.token_ids.size(), 1u << i);
+      in_flight_.push_back({num_takes_ + delay_, {.sequence_id = id, .proposer_idx = i, .tree = std::move(tree)}});
+    }
+  }
+
   std::vector<std::string> names_;
   std::vector<Guess> guesses_;
   std::map<verifier::SequenceId, std::vector<int32_t>> contexts_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real proposers behind the engine's seam without a network: sessions, and trees through the wire's form and its
-// checks.
+// checks. What a sequence is opened with is answered too, so that there are guesses of its first token.
 #pragma once
 
 #include <deque>
@@ -39,9 +39,9 @@ class InProcessProposers : public verifier::ProposerClient {
                                      .top_p = introduction.top_p,
                                      .min_p = introduction.min_p,
                                      .tenant = introduction.tenant});
-      session->Append(introduction.token_ids);
       sessions_[introduction.sequence_id].push_back(std::move(session));
     }
+    Advance(introduction.sequence_id, introduction.token_ids, kFirstNodeBudget);
   }
 
   void Advance(verifier::SequenceId id, std::span<const int32_t> committed, int32_t node_budget) override {
@@ -74,6 +74,8 @@ class InProcessProposers : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {}; }
 
  private:
+  static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which names none
+
   std::vector<proposer::Proposer*> proposers_;
   int32_t num_tokens_;
   std::vector<std::string> names_;

@@ -31,10 +31,14 @@ struct LoadOptions {
   model::TransformerOptions transformer = {.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024};
 };
 
+inline std::unique_ptr<kernels::Backend> MakeBackend(const LoadOptions& options) {
+  auto backend = kernels::MakeBackend({.num_threads = options.num_threads, .isa = options.isa}).backend;
+  return options.wrap_backend ? options.wrap_backend(std::move(backend)) : std::move(backend);
+}
+
 inline LoadedModel LoadModel(const std::string& directory, const LoadOptions& options = {}) {
   LoadedModel loaded;
-  loaded.backend = kernels::MakeBackend({.num_threads = options.num_threads, .isa = options.isa}).backend;
-  if (options.wrap_backend) loaded.backend = options.wrap_backend(std::move(loaded.backend));
+  loaded.backend = MakeBackend(options);
   const model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
   loaded.transformer = std::make_unique<model::Transformer>(

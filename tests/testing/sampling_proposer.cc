@@ -43,12 +43,14 @@ double Uniform(const proposer::SessionIntroduction& introduction, std::span<cons
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// The most likely entries, best first.
+// The most likely entries, best first; ties to the lower place.
 std::vector<size_t> Best(std::span<const float> probs, int32_t num_children) {
   std::vector<size_t> order(probs.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return probs[a] > probs[b]; });
-  order.resize(std::min<size_t>(order.size(), static_cast<size_t>(num_children)));
+  const auto end = order.begin() + std::min<ptrdiff_t>(std::ssize(order), num_children);
+  std::partial_sort(order.begin(), end, order.end(),
+                    [&](size_t a, size_t b) { return probs[a] != probs[b] ? probs[a] > probs[b] : a < b; });
+  order.erase(end, order.end());
   return order;
 }
 

@@ -4,13 +4,10 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace foretoken::testing {
 
@@ -21,9 +18,9 @@ struct SpoiledRows {
   float value = 0;
 };
 
-class SpoiledBackend final : public kernels::Backend {
+class SpoiledBackend final : public ForwardingBackend {
  public:
-  explicit SpoiledBackend(std::unique_ptr<kernels::Backend> backend) : backend_(std::move(backend)) {}
+  using ForwardingBackend::ForwardingBackend;
 
   // From now on; counts anew.
   void Spoil(const SpoiledRows& rows) {
@@ -48,30 +45,10 @@ class SpoiledBackend final : public kernels::Backend {
     }
     kernels::AcceptTreesArgs spoiled = args;
     spoiled.logits.data = logits.data();
-    backend_->AcceptTrees(spoiled);
+    backend().AcceptTrees(spoiled);
   }
-
-  std::string Describe() const override { return backend_->Describe(); }
-  kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
-  void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
-    backend_->Copy(to, from, num_bytes, kind);
-  }
-  void Synchronize() override { backend_->Synchronize(); }
-  std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
-    return backend_->PrepareWeight(source);
-  }
-  void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
-  void MatMul(const kernels::MatMulArgs& args) override { backend_->MatMul(args); }
-  void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }
-  void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
-  void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
-  void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
-  void MoveKv(const kernels::MoveKvArgs& args) override { backend_->MoveKv(args); }
-  void BranchRows(const kernels::BranchRowsArgs& args) override { backend_->BranchRows(args); }
-  void ScoreTokens(const kernels::ScoreTokensArgs& args) override { backend_->ScoreTokens(args); }
 
  private:
-  std::unique_ptr<kernels::Backend> backend_;
   std::optional<SpoiledRows> spoiled_;
   int num_spoiled_ = 0;
 };

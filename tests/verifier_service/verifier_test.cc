@@ -133,6 +133,33 @@ TEST(Verifier, StreamsARealModelsText) {
   EXPECT_NE(again.completion.seed(), sample.completion.seed());
 }
 
+TEST(Verifier, StartsAndServesOnlyWithTheExpectedNumericsFingerprint) {
+  v1::GenerateRequest request = Greedy("import os\n", 3);
+  Config config = DemoConfig();
+  {
+    RunningVerifier verifier;
+    const Output output = verifier.Generate(request);
+    ASSERT_TRUE(output.status.ok()) << output.status.error_message();
+    config.numerics_fingerprint = output.samples[0].completion.numerics_fingerprint();
+  }
+  RunningVerifier verifier(config);
+  request.set_expected_numerics_fingerprint(config.numerics_fingerprint);
+  EXPECT_TRUE(verifier.Generate(request).status.ok());
+  request.set_expected_numerics_fingerprint("these bits");
+  const grpc::Status refused = verifier.Generate(request).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("\"these bits\""));
+  EXPECT_THAT(refused.error_message(), HasSubstr("\"" + config.numerics_fingerprint + "\""));
+  request.clear_expected_numerics_fingerprint();
+  EXPECT_TRUE(verifier.Generate(request).status.ok()) << "nobody else is refused";
+
+  telemetry::Metrics metrics;
+  config.numerics_fingerprint = "these bits";
+  const absl::Status status = Verifier::Start(config, {.metrics = &metrics, .draw_bits = [] { return 1; }}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("--numerics_fingerprint: expected \"these bits\", got \"foretoken-"));
+}
+
 TEST(Verifier, SamplesOfOneRequestDifferAndAreThoseOfTheSeed) {
   RunningVerifier verifier;
   v1::GenerateRequest request = Greedy("import os\n", 30);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/random_model.h"
+#include "tests/testing/random_model.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include "tests/testing/random_values.h"
 
-namespace foretoken::bench {
+namespace foretoken::testing {
 namespace {
 
 using kernels::ConstTensorView;
@@ -16,9 +16,9 @@ using kernels::Shape;
 
 class Maker {
  public:
-  explicit Maker(kernels::Backend& backend) : backend_(backend), pool_(kPoolSize) {
-    testing::RandomValues random(1);
-    for (uint16_t& value : pool_) value = kernels::Bf16FromFloat(random.Normal() * 0.02f);
+  Maker(kernels::Backend& backend, float scale) : backend_(backend), pool_(kPoolSize) {
+    RandomValues random(1);
+    for (uint16_t& value : pool_) value = kernels::Bf16FromFloat(random.Normal() * scale);
   }
 
   // Stacked parts of the pool, each from another place in it.
@@ -30,6 +30,14 @@ class Maker {
       parts.push_back({pool_.data() + next_, DType::kBF16, Shape(std::min(max_rows, num_outputs - row), num_inputs)});
     }
     return backend_.PrepareWeight({.parts = parts});
+  }
+
+  // `count` at most half of the pool.
+  tensor::Tensor Vector(int64_t count) {
+    next_ = (next_ + 4099) % (kPoolSize / 2);
+    std::vector<float> values;
+    for (int64_t i = 0; i < count; ++i) values.push_back(kernels::FloatFromBf16(pool_[next_ + i]));
+    return tensor::Tensor::FromHost(backend_, values);
   }
 
   tensor::Tensor Ones(int64_t count) {
@@ -64,20 +72,27 @@ model::ModelConfig OneBillionShape(int64_t num_layers) {
           .sliding_windows = std::vector<std::optional<int64_t>>(static_cast<size_t>(num_layers))};
 }
 
-model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend) {
-  Maker maker(backend);
+model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend, float scale) {
+  Maker maker(backend, scale);
   model::ModelWeights weights;
   weights.embed = maker.Matrix(config.vocab_size, config.hidden_size);
   for (int64_t i = 0; i < config.num_layers; ++i) {
     model::LayerWeights& layer = weights.layers.emplace_back();
     layer.input_norm = maker.Ones(config.hidden_size);
     layer.qkv = maker.Matrix(QkvSize(config), config.hidden_size);
+    if (config.attention_bias) layer.qkv_bias = maker.Vector(QkvSize(config));
+    if (config.qk_norm) {
+      layer.q_norm = maker.Ones(config.head_dim);
+      layer.k_norm = maker.Ones(config.head_dim);
+    }
     layer.o = maker.Matrix(config.hidden_size, config.num_heads * config.head_dim);
+    if (config.attention_output_bias) layer.o_bias = maker.Vector(config.hidden_size);
     layer.post_attention_norm = maker.Ones(config.hidden_size);
     layer.gate_up = maker.Matrix(2 * config.intermediate_size, config.hidden_size);
     layer.down = maker.Matrix(config.hidden_size, config.intermediate_size);
   }
   weights.final_norm = maker.Ones(config.hidden_size);
+  if (!config.tie_word_embeddings) weights.head = maker.Matrix(config.vocab_size, config.hidden_size);
   return weights;
 }
 
@@ -99,4 +114,4 @@ double HeadMultiplies(const model::ModelConfig& config) {
   return static_cast<double>(config.hidden_size * config.vocab_size);
 }
 
-}  // namespace foretoken::bench
+}  // namespace foretoken::testing

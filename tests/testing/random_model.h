@@ -9,12 +9,14 @@
 #include "common/model/model_weights.h"
 #include "kernels/backend.h"
 
-namespace foretoken::bench {
+namespace foretoken::testing {
 
 // The shape of Llama 3.2 1B: 1.24 billion parameters with all 16 layers.
 model::ModelConfig OneBillionShape(int64_t num_layers);
 
-model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend);
+// Everything that `config` asks for: biases, norms of q and k heads, a head of its own. Gains are 1, all other numbers
+// normal with deviation `scale`.
+model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend, float scale = 0.02f);
 
 // What a step reads of them: every matrix once.
 size_t MatrixBytes(const model::ModelWeights& weights);
@@ -23,4 +25,4 @@ size_t MatrixBytes(const model::ModelWeights& weights);
 double LayerMultiplies(const model::ModelConfig& config);
 double HeadMultiplies(const model::ModelConfig& config);
 
-}  // namespace foretoken::bench
+}  // namespace foretoken::testing

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix product of one row by other kernels: they read the same weights in the same tasks with the same
+// instruction (vdpbf16ps) as kernels/cpu/matmul_avx512_bf16.cc. Most of them ignore E1, the order of a sum being
+// whatever is fast, even where it depends on the row count or the number of threads: what they gain over ours is what
+// E1 costs.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::bench {
+
+struct MatMulVariant {
+  std::string name;
+  bool keeps_e1 = false;
+  // One row of x, a multiple of 32 inputs, no bias, OutputMode::kStore.
+  void (*run)(const kernels::MatMulArgs& args, kernels::cpu::ThreadPool& pool) = nullptr;
+};
+
+// Empty unless kernels::cpu::SupportedIsas() has kAvx512Bf16.
+std::span<const MatMulVariant> MatMulVariants();
+
+}  // namespace foretoken::bench

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// E2, end to end: on the demo model, 200 requests that differ in all they can ask for give the same tokens,
+// log-probability bits, finish reasons and text with speculation off and with proposers that are good, random, always
+// wrong, late, dying, or all of these at once, in batches that are never the same twice.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/guesses.h"
+#include "tests/testing/guessing_proposers.h"
+#include "tests/testing/ngram_guess.h"
+#include "tests/testing/other_draw_backend.h"
+#include "tests/testing/varied_requests.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::EngineOptions;
+using testing::Guess;
+using testing::GuessingProposers;
+using ::testing::IsEmpty;
+using testing::Results;
+using testing::SampleKey;
+
+using Requests = std::vector<GenerationRequest>;
+using Proposers = std::vector<std::pair<std::string, Guess>>;
+using Texts = std::vector<std::vector<int32_t>>;
+
+// The samples that are not what they should be.
+std::vector<SampleKey> Differences(const Results& truth, const Results& results) {
+  EXPECT_EQ(truth.size(), results.size());
+  std::vector<SampleKey> keys;
+  for (const auto& [key, result] : truth) {
+    const auto other = results.find(key);
+    if (other == results.end() || !(other->second == result)) keys.push_back(key);
+  }
+  return keys;
+}
+
+class DrafterInvariance : public testing::EngineFixture {
+ protected:
+  // Everything at once, with room for all.
+  static EngineOptions Roomy() {
+    return {.config = {.max_queued_requests = 1024}, .num_blocks = 1024, .now = testing::EvenClock()};
+  }
+  // A few requests at a time, in an order of its own.
+  static EngineOptions Arriving(uint32_t seed, int32_t max_running) {
+    EngineOptions options = Roomy();
+    options.arrival_seed = seed;
+    options.config.max_running_samples = max_running;
+    options.config.max_step_rows = 256;
+    return options;
+  }
+
+  uint64_t num_proposed() const { return Sum(&ProposerCount::num_proposed); }
+  uint64_t num_accepted() const { return Sum(&ProposerCount::num_accepted); }
+
+  // The requests once with every kind of proposer, against the truth, which is returned.
+  Results CheckAllProposers(const Requests& requests);
+
+ private:
+  uint64_t Sum(uint64_t ProposerCount::*field) const {
+    return std::accumulate(stats_.proposers.begin(), stats_.proposers.end(), uint64_t{0},
+                           [&](uint64_t sum, const ProposerCount& count) { return sum + count.*field; });
+  }
+};
+
+Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
+  GuessingProposers none;
+  const Results truth = Generate(requests, none, Roomy());
+  const Texts texts = testing::WholeTexts(truth, requests);
+  const uint64_t num_tokens = stats_.num_generated_tokens;
+  const auto check = [&](const std::string& name, GuessingProposers& proposers, const EngineOptions& options,
+                         const std::function<void(int)>& before_step = nullptr) {
+    EXPECT_THAT(Differences(truth, Generate(requests, proposers, options, before_step)), IsEmpty()) << name;
+    std::cout << name << ": " << stats_.num_generated_tokens << " tokens, " << num_accepted() << " of "
+              << num_proposed() << " guesses accepted, " << stats_.num_steps << " steps, " << stats_.num_rows
+              << " rows, " << stats_.num_preemptions << " preemptions, " << num_stops_in_trees_ << " stops in trees\n";
+  };
+  check("off, in another batch", none, Arriving(/*seed=*/1, /*max_running=*/7));
+  EXPECT_EQ(stats_.num_generated_tokens, num_tokens);
+
+  GuessingProposers ngram({{"ngram", testing::Ngram()}});
+  check("n-gram", ngram, Arriving(/*seed=*/2, /*max_running=*/16));
+  EXPECT_GT(num_accepted(), num_tokens / 20);
+
+  GuessingProposers random({{"random", testing::Random(1)}});
+  check("random", random, Arriving(/*seed=*/3, /*max_running=*/16));
+  EXPECT_GT(num_proposed(), num_tokens);
+
+  GuessingProposers wrong({{"wrong", testing::AlwaysWrong(texts)}});
+  check("always wrong", wrong, Arriving(/*seed=*/4, /*max_running=*/16));
+  EXPECT_GT(num_proposed(), num_tokens);
+  EXPECT_EQ(num_accepted(), 0);
+
+  GuessingProposers right({{"right", testing::Oracle(texts)}});
+  check("nearly always right", right, Arriving(/*seed=*/5, /*max_running=*/8));
+  EXPECT_GT(num_accepted(), num_tokens / 2);
+  EXPECT_GT(num_stops_in_trees_, 0);
+
+  GuessingProposers late({{"late", testing::Oracle(texts)}});
+  late.set_delay(3);
+  check("three steps late", late, Arriving(/*seed=*/6, /*max_running=*/16));
+  EXPECT_GT(num_accepted(), num_tokens / 20);
+
+  GuessingProposers mortal({{"mortal", testing::Oracle(texts)}});
+  check("dies and returns", mortal, Arriving(/*seed=*/7, /*max_running=*/16),
+        [&](int step) { mortal.set_dead(step % 7 < 3); });
+  EXPECT_GT(num_accepted(), num_tokens / 4);
+
+  GuessingProposers all({{"ngram", testing::Ngram()},
+                         {"random", testing::Random(2)},
+                         {"wrong", testing::AlwaysWrong(texts)},
+                         {"right", testing::Oracle(texts)}});
+  EngineOptions tight = Arriving(/*seed=*/8, /*max_running=*/16);
+  tight.num_blocks = 22;  // the longest request needs 21
+  check("all at once, with little memory", all, tight);
+  EXPECT_GT(stats_.num_preemptions, 0);
+  EXPECT_GT(num_accepted(), num_tokens / 10);
+  return truth;
+}
+
+TEST_F(DrafterInvariance, HoldsForAFewRequests) {
+  CheckAllProposers(testing::VariedRequests(*tokenizer_, 12, {0, 0.7f, 1.2f}));
+}
+
+class DrafterInvarianceLong : public DrafterInvariance, public ::testing::WithParamInterface<float> {};
+
+TEST_P(DrafterInvarianceLong, HoldsFor200Prompts) {
+  const Results truth = CheckAllProposers(testing::VariedRequests(*tokenizer_, 200, {GetParam()}));
+  const auto count = [&](auto has) { return std::ranges::count_if(truth, has); };
+  EXPECT_GT(count([](const auto& sample) { return sample.first.second > 0; }), 20);
+  EXPECT_GT(count([](const auto& sample) { return !sample.second.logprobs.empty(); }), 50);
+  EXPECT_GT(count([](const auto& sample) { return !sample.second.prompt_logprobs.empty(); }), 10);
+  EXPECT_GT(count([](const auto& sample) { return sample.second.matched_stop_string.has_value(); }), 20);
+  EXPECT_GT(count([](const auto& sample) { return sample.second.matched_stop_token_id.has_value(); }), 20);
+  EXPECT_GT(count([](const auto& sample) { return sample.second.finish_reason == FinishReason::kLength; }), 20);
+  EXPECT_EQ(count([](const auto& sample) { return !sample.second.error.ok(); }), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(, DrafterInvarianceLong, ::testing::Values(0.f, 0.7f, 1.2f), [](const auto& info) {
+  return "AtTemperature" + std::to_string(static_cast<int>(info.param * 10)) + "Tenths";
+});
+
+// What the comparison above must not let pass. The rules are wrong where there is a tree, and right where there is not.
+class DrafterInvarianceControl : public DrafterInvariance {
+ protected:
+  // How many samples differ between no speculation and good guesses under the rule.
+  size_t NumDifferences(const testing::AcceptRule& rule) {
+    testing::LoadedModel model = testing::LoadModel(
+        testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
+          return std::make_unique<testing::OtherDrawBackend>(std::move(real), rule);
+        }});
+    Use(*model.transformer);
+    const Requests requests = testing::VariedRequests(*tokenizer_, 12, {0.7f});
+    GuessingProposers none;
+    const Results truth = Generate(requests, none, Roomy());
+    GuessingProposers right({{"right", testing::Oracle(testing::WholeTexts(truth, requests))}});
+    return Differences(truth, Generate(requests, right, Roomy())).size();
+  }
+};
+
+TEST_F(DrafterInvarianceControl, TheRealRuleMakesNoDifference) {
+  EXPECT_EQ(NumDifferences([](kernels::Backend& real, const auto& args) { real.AcceptTrees(args); }), 0);
+}
+
+TEST_F(DrafterInvarianceControl, NoticesNoiseThatDependsOnTheTree) {
+  EXPECT_GT(NumDifferences([](kernels::Backend& real, kernels::AcceptTreesArgs args) {
+              std::vector<kernels::TreeToAccept> trees(args.trees.begin(), args.trees.end());
+              for (kernels::TreeToAccept& tree : trees) tree.sampling.sample_index += tree.token_ids.size() - 1;
+              args.trees = trees;
+              real.AcceptTrees(args);
+            }),
+            0);
+}
+
+TEST_F(DrafterInvarianceControl, NoticesOneBitOfALogProbability) {
+  EXPECT_GT(NumDifferences([](kernels::Backend& real, const kernels::AcceptTreesArgs& args) {
+              real.AcceptTrees(args);
+              for (kernels::AcceptedPath& path : args.paths) {
+                if (path.logprobs.size() < 2) continue;
+                float& logprob = path.logprobs[1].token.logprob;
+                logprob = std::nextafter(logprob, 0.f);
+              }
+            }),
+            0);
+}
+
+TEST_F(DrafterInvarianceControl, NoticesPenaltiesThatForgetTheContext) {
+  EXPECT_GT(NumDifferences([](kernels::Backend& real, kernels::AcceptTreesArgs args) {
+              std::vector<kernels::TreeToAccept> trees(args.trees.begin(), args.trees.end());
+              for (kernels::TreeToAccept& tree : trees) {
+                if (tree.token_ids.size() > 1) tree.counts = {};
+              }
+              args.trees = trees;
+              real.AcceptTrees(args);
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

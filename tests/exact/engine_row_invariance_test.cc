@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row invariance (E1) as a client sees it: log-probabilities of prompt and output, bit for bit, from an engine with
+// room for everything and one request at a time, and from engines that batch, guess, reuse cached blocks and preempt.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/tokenizer/tokenizer.h"
+#include "tests/testing/decode_by_hand.h"
+#include "tests/testing/exact_models.h"
+#include "tests/testing/guessing_proposers.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/variant_backend.h"
+#include "verifier_service/engine.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::GuessingProposers;
+
+constexpr int32_t kVocabulary = 4096;  // of the demo's tokenizer, which the random models borrow
+
+// Every token and the bits of every log-probability.
+struct Generated {
+  std::vector<int32_t> token_ids;
+  std::vector<std::pair<int32_t, uint32_t>> logprobs;
+
+  void Take(const std::vector<kernels::RowLogprobs>& rows) {
+    const auto take = [this](const kernels::TokenLogprob& entry) {
+      logprobs.push_back({entry.token_id, std::bit_cast<uint32_t>(entry.logprob)});
+    };
+    for (const kernels::RowLogprobs& row : rows) {
+      take(row.token);
+      for (const kernels::TokenLogprob& entry : row.top) take(entry);
+    }
+  }
+  friend bool operator==(const Generated&, const Generated&) = default;
+};
+
+using Results = std::map<Ticket, Generated>;
+
+struct EngineSetup {
+  EngineConfig config;
+  int32_t num_blocks = 512;
+};
+
+class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
+ protected:
+  static testing::LoadedModel Load(const testing::LoadOptions& options = {.num_threads = 1}) {
+    if (GetParam() == "demo") return testing::LoadModel(testing::SourcePath("deploy/demo/target"), options);
+    const auto models = testing::RandomExactModels(kVocabulary);
+    return testing::LoadExactModel(*std::ranges::find(models, GetParam(), &testing::ExactModel::name), options);
+  }
+
+  // Prompts with a common beginning, longer than windows and the scalings' original contexts.
+  static std::vector<GenerationRequest> Requests() {
+    std::vector<GenerationRequest> requests;
+    for (uint32_t i = 0; i < 5; ++i) {
+      GenerationRequest& request = requests.emplace_back();
+      request.ticket = i + 1;
+      request.request_id = std::to_string(i);
+      request.prompt = testing::RandomTokens(50, kVocabulary, 1);
+      for (const int32_t id : testing::RandomTokens(5 + 20 * i, kVocabulary, 2 + i)) request.prompt.push_back(id);
+      request.sampling = {.temperature = i == 0 ? 0.0f : 0.8f, .seed = 7 + i};
+      request.stop = {.max_tokens = 40, .ignore_eos = true};
+      request.output.num_logprobs = 5;
+      // A scored prompt is computed from its first token on: the others can begin with cached blocks.
+      if (i % 2 == 0) request.output.num_prompt_logprobs = 3;
+    }
+    return requests;
+  }
+
+  // All requests at once, until nothing is left.
+  Results Generate(testing::LoadedModel& model, const std::vector<GenerationRequest>& requests,
+                   ProposerClient& proposers, const EngineSetup& setup = {}) {
+    Results results;
+    model::KvCache kv = model::MakeKvCache(model.transformer->config(), setup.num_blocks, *model.backend);
+    Engine engine(setup.config, {.transformer = model.transformer.get(),
+                                 .kv = &kv,
+                                 .tokenizer = &tokenizer_,
+                                 .proposers = &proposers,
+                                 .end_token_ids = {},
+                                 .publish = [&](const std::vector<SampleOutput>& outputs) {
+                                   for (const SampleOutput& output : outputs) {
+                                     EXPECT_TRUE(output.error.ok()) << output.error;
+                                     Generated& generated = results[output.ticket];
+                                     generated.token_ids.insert(generated.token_ids.end(), output.token_ids.begin(),
+                                                                output.token_ids.end());
+                                     if (output.prompt.has_value()) generated.Take(output.prompt->logprobs);
+                                     generated.Take(output.logprobs);
+                                   }
+                                 }});
+    for (const GenerationRequest& request : requests) {
+      EXPECT_TRUE(engine.Submit(engine.Reserve().value(), request).ok());
+    }
+    while (engine.Step()) continue;
+    stats_ = engine.GetStats();
+    return results;
+  }
+
+  // Each alone, without guesses.
+  Results GeneratePlainly(testing::LoadedModel& model) {
+    Results results;
+    GuessingProposers none;
+    for (const GenerationRequest& request : Requests()) results.merge(Generate(model, {request}, none));
+    EXPECT_EQ(results.size(), Requests().size());
+    for (const auto& [ticket, result] : results) EXPECT_EQ(result.token_ids.size(), 40);
+    return results;
+  }
+
+  // Guesses how `truth` goes on, among wrong siblings.
+  static GuessingProposers Oracle(const Results& truth) {
+    std::vector<std::vector<int32_t>> texts;
+    for (const GenerationRequest& request : Requests()) {
+      texts.push_back(request.prompt);
+      const std::vector<int32_t>& output = truth.at(request.ticket).token_ids;
+      texts.back().insert(texts.back().end(), output.begin(), output.end());
+    }
+    return GuessingProposers(
+        {{"oracle", [texts](std::span<const int32_t> context, int32_t node_budget) {
+            speculation::TokenTree tree;
+            for (const std::vector<int32_t>& text : texts) {
+              if (text.size() <= context.size() || !std::equal(context.begin(), context.end(), text.begin())) {
+                continue;
+              }
+              int32_t parent = speculation::kRootParent;
+              for (size_t i = context.size(); i < std::min(text.size(), context.size() + 5); ++i) {
+                for (const int32_t id : {(text[i] + 1) % kVocabulary, text[i]}) {
+                  tree.token_ids.push_back(id);
+                  tree.parents.push_back(parent);
+                  tree.chances.push_back(0.8f);
+                }
+                parent = tree.num_nodes() - 1;
+              }
+            }
+            return tree.num_nodes() <= node_budget ? tree : speculation::BestNodes(tree, node_budget);
+          }}});
+  }
+
+  const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
+  EngineStats stats_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance, ::testing::Values("demo", "windowed", "odd_heads", "wide"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {
+  testing::LoadedModel model = Load();
+  const Results truth = GeneratePlainly(model);
+  GuessingProposers none;
+  EXPECT_EQ(Generate(model, Requests(), none), truth);
+  EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 2, .max_step_rows = 5}}), truth);
+  testing::LoadedModel dual = Load({.num_threads = 2});
+  EXPECT_EQ(Generate(dual, Requests(), none), truth);
+}
+
+TEST_P(EngineRowInvariance, LogprobsDoNotDependOnSpeculation) {
+  testing::LoadedModel model = Load();
+  const Results truth = GeneratePlainly(model);
+  GuessingProposers oracle = Oracle(truth);
+  EXPECT_EQ(Generate(model, Requests(), oracle), truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 20);
+}
+
+TEST_P(EngineRowInvariance, LogprobsDoNotDependOnCachedPrefixes) {
+  testing::LoadedModel model = Load();
+  const Results truth = GeneratePlainly(model);
+  GuessingProposers none;
+  // One after another on one engine: each finds the beginning that the first one left.
+  EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 1}}), truth);
+  EXPECT_GE(stats_.num_cached_tokens, 2 * 48);
+  EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 1, .enable_prefix_cache = false}}),
+            truth);
+  EXPECT_EQ(stats_.num_cached_tokens, 0);
+}
+
+TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
+  testing::LoadedModel model = Load();
+  const Results truth = GeneratePlainly(model);
+  GuessingProposers oracle = Oracle(truth);
+  for (const bool enable_prefix_cache : {true, false}) {
+    // The longest sequence has 175 tokens: 11 blocks.
+    const EngineSetup tight = {.config = {.enable_prefix_cache = enable_prefix_cache}, .num_blocks = 14};
+    EXPECT_EQ(Generate(model, Requests(), oracle, tight), truth);
+    EXPECT_GT(stats_.num_preemptions, 0);
+  }
+}
+
+// The control: what is not invariant shows in what a client gets.
+TEST_P(EngineRowInvariance, AMatMulThatSplitsItsInputsForBatchesIsFoundOut) {
+  testing::LoadedModel model =
+      Load({.num_threads = 1, .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});
+  GuessingProposers none;
+  EXPECT_NE(Generate(model, Requests(), none), GeneratePlainly(model));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row invariance (E1): the logits of a token are a pure function of its context tokens, bit for bit. Every model, every
+// instruction set, every way of computing a row that the engine has; see tests/testing/row_invariance.h.
+//
+// What has Long in its name goes through all sizes and instruction sets; the rest is a selection of it.
+#include "tests/testing/row_invariance.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels/make_backend.h"
+#include "tests/testing/exact_models.h"
+#include "tests/testing/known_sequence.h"
+
+namespace foretoken::testing {
+namespace {
+
+struct Case {
+  ExactModel model;
+  std::string isa;
+
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.model.name << " on " << c.isa; }
+};
+
+std::vector<Case> CasesOnBestIsa() {
+  std::vector<Case> cases;
+  for (const ExactModel& model : AllExactModels()) cases.push_back({model, kernels::SupportedCpuIsas().front()});
+  return cases;
+}
+
+std::vector<Case> CasesOnEveryIsa() {
+  std::vector<Case> cases;
+  for (const std::string& isa : kernels::SupportedCpuIsas()) {
+    for (const ExactModel& model : AllExactModels()) cases.push_back({model, isa});
+  }
+  return cases;
+}
+
+std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.model.name + "_" + info.param.isa;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class RowInvariance : public ::testing::TestWithParam<Case> {
+ protected:
+  static LoadedModel Load(int num_threads = 1) {
+    return LoadExactModel(GetParam().model,
+                          {.num_threads = num_threads, .isa = GetParam().isa, .num_blocks = kExactBlocks});
+  }
+};
+
+class RowInvarianceLong : public RowInvariance {};
+
+INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, ::testing::ValuesIn(CasesOnBestIsa()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Models, RowInvarianceLong, ::testing::ValuesIn(CasesOnEveryIsa()), NameOf);
+
+// The K/V of 150 tokens spans three attention tiles, and more than any window.
+constexpr int32_t kNumTokens = 150;
+
+std::vector<KnownSequence> KnownSequences(LoadedModel& model) {
+  const std::vector<std::vector<int32_t>> trees = {
+      RandomParents(24, 1), StarParents(15), ChainParents(20), CombParents(21), {}, RandomParents(40, 2)};
+  std::vector<KnownSequence> known;
+  for (const std::vector<int32_t>& parents : trees) {
+    const auto i = static_cast<int32_t>(known.size());
+    known.push_back(DecodePlainly(model, {.num_tokens = 30 + 25 * i, .parents = parents, .seed = 40u + i}));
+  }
+  return known;
+}
+
+std::vector<KnownSequence> SequencesWithACommonBeginning(LoadedModel& model) {
+  std::vector<KnownSequence> known = {DecodePlainly(model, {.num_tokens = kNumTokens, .seed = 50})};
+  for (const int32_t num_common : {40, 90}) {
+    const auto begin = known[0].tokens.begin();
+    known.push_back(
+        DecodePlainly(model, {.prefix = {begin, begin + num_common}, .num_tokens = 130, .seed = 50u + num_common}));
+  }
+  return known;
+}
+
+TEST_P(RowInvariance, HoldsInBatchesOf1To64Sequences) {
+  LoadedModel model = Load();
+  EXPECT_TRUE(CheckBatchSizes(model, Iota(1, 64)));
+}
+
+TEST_P(RowInvariance, HoldsForPromptChunks) {
+  LoadedModel model = Load();
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  EXPECT_TRUE(CheckChunkSizes(model, known, std::vector<int32_t>{1, 2, 3, 5, 8, 12, 13, 16, 17, 31, 63, 64, 65, 149}));
+}
+
+TEST_P(RowInvariance, HoldsForTrees) {
+  LoadedModel model = Load();
+  EXPECT_TRUE(CheckRandomTrees(model, std::vector<int32_t>{1, 40, 63, 64, 101}, 40));
+}
+
+TEST_P(RowInvariance, HoldsForBlockLayouts) {
+  LoadedModel model = Load();
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  EXPECT_TRUE(CheckBlockLayouts(model, known, 5));
+}
+
+TEST_P(RowInvariance, HoldsForMovedRows) {
+  LoadedModel model = Load();
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kApart));
+  EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
+}
+
+TEST_P(RowInvariance, HoldsForCachedPrefixesAndAfterPreemption) {
+  LoadedModel model = Load();
+  EXPECT_TRUE(CheckReusedBlocks(model, SequencesWithACommonBeginning(model), 20));
+}
+
+TEST_P(RowInvariance, HoldsForMixedBatchesAndThreads) {
+  LoadedModel single = Load();
+  const std::vector<KnownSequence> known = KnownSequences(single);
+  EXPECT_TRUE(CheckMixedBatches(single, known, 10));
+  LoadedModel dual = Load(/*num_threads=*/2);
+  EXPECT_TRUE(CheckMixedBatches(dual, known, 10));
+}
+
+TEST_P(RowInvarianceLong, HoldsInBatchesOf1To64Sequences) {
+  LoadedModel model = Load();
+  EXPECT_TRUE(CheckBatchSizes(model, Iota(1, 64)));
+}
+
+// All sizes on the instruction set that serves; on the others those around what tiles and blocks are cut at.
+TEST_P(RowInvarianceLong, HoldsForPromptChunksOf1To512) {
+  LoadedModel model = Load();
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = 520});
+  std::vector<int32_t> sizes = Iota(1, 512);
+  if (GetParam().isa != kernels::SupportedCpuIsas().front()) {
+    sizes = Iota(1, 34);
+    for (const int32_t size : {47, 63, 64, 65, 96, 100, 127, 128, 129, 200, 255, 256, 257, 511, 512}) {
+      sizes.push_back(size);
+    }
+  }
+  EXPECT_TRUE(CheckChunkSizes(model, known, sizes));
+}
+
+TEST_P(RowInvarianceLong, HoldsForTreesOfEveryShape) {
+  LoadedModel model = Load();
+  for (const int32_t num_tokens : {1, 16, 40, 63, 64, 101, 200}) {
+    const std::vector<std::vector<int32_t>> trees = {StarParents(64),
+                                                     ChainParents(70),
+                                                     CombParents(64),
+                                                     BushParents(62, 2),
+                                                     BushParents(39, 3),
+                                                     RandomParents(8, num_tokens),
+                                                     RandomParents(33, num_tokens),
+                                                     RandomParents(64, num_tokens)};
+    for (size_t i = 0; i < trees.size(); ++i) {
+      const KnownSequence known = DecodePlainly(model, {.num_tokens = num_tokens, .parents = trees[i], .seed = 3});
+      EXPECT_TRUE(CheckTree(model, known)) << "tree " << i << " below " << num_tokens << " tokens";
+    }
+  }
+}
+
+TEST_P(RowInvarianceLong, HoldsForBlockLayouts) {
+  LoadedModel model = Load();
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = 520});
+  EXPECT_TRUE(CheckBlockLayouts(model, known, 20));
+}
+
+TEST_P(RowInvarianceLong, HoldsForMovedRows) {
+  LoadedModel model = Load();
+  for (const uint32_t seed : {1, 2, 3}) {
+    const KnownSequence known = DecodePlainly(model, {.num_tokens = 300, .seed = seed});
+    EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kApart)) << "seed " << seed;
+    EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping)) << "seed " << seed;
+  }
+}
+
+TEST_P(RowInvarianceLong, HoldsForCachedPrefixesAndAfterPreemption) {
+  LoadedModel model = Load();
+  EXPECT_TRUE(CheckReusedBlocks(model, SequencesWithACommonBeginning(model), 150));
+}
+
+TEST_P(RowInvarianceLong, HoldsForMixedBatchesAndThreads) {
+  LoadedModel single = Load();
+  const std::vector<KnownSequence> known = KnownSequences(single);
+  for (const int num_threads : {1, 2, 3, 5}) {
+    LoadedModel model = Load(num_threads);
+    EXPECT_TRUE(CheckMixedBatches(model, known, 40)) << num_threads << " threads";
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::testing

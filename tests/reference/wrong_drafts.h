@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ways to draft, and to choose among what was drafted, that make the ratio test inexact. The exactness suite must catch
+// every one of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/speculation/token_tree.h"
+#include "tests/testing/enumerated_coins.h"
+#include "tests/testing/small_law.h"
+
+namespace foretoken::reference {
+
+// Children that were not drawn at all, the likeliest say, are passed off as samples of the law.
+speculation::TokenTree ClaimSampled(speculation::TokenTree tree, const testing::SmallLaw& law);
+
+// A sampled child is dropped because of its own value: it is not likely enough.
+speculation::TokenTree DropUnlikely(const speculation::TokenTree& tree, double min_draft_prob);
+
+// Children were sampled from all of the law, and its `num_kept` likeliest tokens are sent.
+speculation::TokenTree SendTruncated(speculation::TokenTree tree, int32_t num_kept);
+
+// The whole tree is given up where some node was unlikely: its size follows from a token that was drawn later.
+speculation::TokenTree GiveUpIfUnlikely(const speculation::TokenTree& tree, double min_draft_prob);
+
+// The token argmax_v (log law(v) + g(v)), given that with the same noise g the draft's was `drafted`, at which law is
+// 0. Three tokens.
+int32_t DrawWithTheDraftsNoise(std::span<const double> law, std::span<const double> draft, int32_t drafted,
+                               testing::Branches& branches);
+
+}  // namespace foretoken::reference

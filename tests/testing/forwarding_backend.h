@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend that passes every op on to the one it wraps: what a test's backend does otherwise it overrides.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/backend.h"
+
+namespace foretoken::testing {
+
+class ForwardingBackend : public kernels::Backend {
+ public:
+  explicit ForwardingBackend(std::unique_ptr<kernels::Backend> backend) : backend_(std::move(backend)) {}
+
+  std::string Describe() const override { return backend_->Describe(); }
+  kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
+  void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
+    backend_->Copy(to, from, num_bytes, kind);
+  }
+  void Synchronize() override { backend_->Synchronize(); }
+  std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
+    return backend_->PrepareWeight(source);
+  }
+  void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
+  void MatMul(const kernels::MatMulArgs& args) override { backend_->MatMul(args); }
+  void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }
+  void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
+  void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
+  void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
+  void MoveKv(const kernels::MoveKvArgs& args) override { backend_->MoveKv(args); }
+  void AcceptTrees(const kernels::AcceptTreesArgs& args) override { backend_->AcceptTrees(args); }
+  void BranchRows(const kernels::BranchRowsArgs& args) override { backend_->BranchRows(args); }
+  void ScoreTokens(const kernels::ScoreTokensArgs& args) override { backend_->ScoreTokens(args); }
+
+ protected:
+  kernels::Backend& backend() { return *backend_; }
+
+ private:
+  std::unique_ptr<kernels::Backend> backend_;
+};
+
+}  // namespace foretoken::testing
