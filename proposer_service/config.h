@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "proposer_service/draft_proposer.h"
 #include "proposer_service/ngram.h"
+#include "proposer_service/suffix.h"
 
 namespace foretoken::proposer {
 
@@ -20,6 +21,7 @@ struct Config {
   std::string method = "ngram";
   SessionLimits limits = {};
   NgramOptions ngram = {};
+  SuffixOptions suffix = {};
   DraftOptions draft = {};  // for method "draft"
 };
 

@@ -21,7 +21,7 @@ ABSL_FLAG(std::string, listen, "0.0.0.0:50052", "HOST:PORT to serve on; port 0 t
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning, error or off");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "how long streams may take to end after SIGTERM");
-ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram or draft");
+ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram, suffix or draft");
 ABSL_FLAG(int32_t, max_sessions, foretoken::proposer::SessionLimits().max_sessions,
           "sessions over all streams; further ones are refused");
 ABSL_FLAG(int64_t, max_context_tokens, foretoken::proposer::SessionLimits().max_context_tokens,
@@ -32,6 +32,17 @@ ABSL_FLAG(int32_t, ngram_min_length, foretoken::proposer::NgramOptions().min_len
           "tokens of the shortest match that predicts");
 ABSL_FLAG(int32_t, ngram_max_length, foretoken::proposer::NgramOptions().max_length,
           "tokens of the longest indexed n-gram");
+ABSL_FLAG(int32_t, suffix_max_depth, foretoken::proposer::SuffixOptions().max_depth, "tokens of the longest match");
+ABSL_FLAG(float, suffix_depth_per_match, foretoken::proposer::SuffixOptions().depth_per_match,
+          "tokens that a tree is deep per token that its match is long");
+ABSL_FLAG(float, suffix_min_path_chance, foretoken::proposer::SuffixOptions().min_path_chance,
+          "nodes that are reached more rarely are left out");
+ABSL_FLAG(int64_t, suffix_shared_tokens, foretoken::proposer::SuffixOptions().shared_tokens,
+          "tokens of finished outputs remembered, over all tenants; 25 to 60 bytes each");
+ABSL_FLAG(std::string, suffix_snapshot, foretoken::proposer::SuffixOptions().snapshot_path,
+          "file where finished outputs survive a restart; empty: nowhere");
+ABSL_FLAG(absl::Duration, suffix_snapshot_interval, foretoken::proposer::SuffixOptions().snapshot_interval,
+          "how often that file is written, beside at the end");
 ABSL_FLAG(std::string, model, "", "draft: directory of a Hugging Face checkpoint with the target's vocabulary");
 ABSL_FLAG(std::string, device, foretoken::proposer::DraftOptions().device, "draft: what computes: cpu");
 ABSL_FLAG(std::string, isa, foretoken::proposer::DraftOptions().cpu_isa,
@@ -60,6 +71,12 @@ Config ConfigFromFlags() {
                      .max_tree_nodes = absl::GetFlag(FLAGS_max_tree_nodes)},
           .ngram = {.min_length = absl::GetFlag(FLAGS_ngram_min_length),
                     .max_length = absl::GetFlag(FLAGS_ngram_max_length)},
+          .suffix = {.max_depth = absl::GetFlag(FLAGS_suffix_max_depth),
+                     .depth_per_match = absl::GetFlag(FLAGS_suffix_depth_per_match),
+                     .min_path_chance = absl::GetFlag(FLAGS_suffix_min_path_chance),
+                     .shared_tokens = absl::GetFlag(FLAGS_suffix_shared_tokens),
+                     .snapshot_path = absl::GetFlag(FLAGS_suffix_snapshot),
+                     .snapshot_interval = absl::GetFlag(FLAGS_suffix_snapshot_interval)},
           .draft = {.model_directory = absl::GetFlag(FLAGS_model),
                     .device = absl::GetFlag(FLAGS_device),
                     .cpu_isa = absl::GetFlag(FLAGS_isa),
@@ -104,7 +121,7 @@ int main(int argc, char** argv) {
   // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   absl::SetProgramUsageMessage(
-      "Serves token trees, guessed from the sequences' own n-grams or by a draft model, to verifiers.");
+      "Serves token trees, guessed from what sequences repeat or by a draft model, to verifiers.");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = foretoken::proposer::Run();
   if (!status.ok()) {

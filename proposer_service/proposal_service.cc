@@ -7,6 +7,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/rpc/status.h"
 #include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
 
@@ -77,7 +78,7 @@ void ProposalService::Forget(ProposalStream* stream) {
 }
 
 grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServerContext* context,
-                                                            const v1::DescribeProposerRequest* /*request*/,
+                                                            const v1::DescribeProposerRequest* request,
                                                             v1::DescribeProposerResponse* response) {
   const ProposerDescription& description = proposer_->Describe();
   response->set_method(description.method);
@@ -87,7 +88,7 @@ grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServer
   response->set_max_tree_nodes(static_cast<uint32_t>(config_.limits.max_tree_nodes));
   response->set_version(base::Version());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(rpc::ToGrpc(proposer_->AcceptVocabulary(request->vocabulary_fingerprint())));
   return reactor;
 }
 

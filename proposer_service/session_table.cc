@@ -77,7 +77,7 @@ void SessionTable::Open(const v1::OpenSession& open) {
   };
   entry->second.session = environment_.proposer.Open(introduction);
   if (!Append(entry, open.token_ids())) return;
-  if (!open.awaiting_more()) Ask(open.session_id(), entry->second, open.node_budget());
+  if (!open.awaiting_more()) Settle(open.session_id(), entry->second, open.node_budget());
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -88,7 +88,7 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
     return ReportUnknown(advance.session_id());
   }
   if (!Append(entry, advance.token_ids())) return;
-  if (!advance.awaiting_more()) Ask(advance.session_id(), entry->second, advance.node_budget());
+  if (!advance.awaiting_more()) Settle(advance.session_id(), entry->second, advance.node_budget());
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
@@ -107,7 +107,8 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
   return true;
 }
 
-void SessionTable::Ask(uint64_t session_id, Entry& entry, uint32_t node_budget) {
+void SessionTable::Settle(uint64_t session_id, Entry& entry, uint32_t node_budget) {
+  if (std::exchange(entry.in_opening, false)) entry.session->EndOpening();
   entry.wants_better = node_budget > 0;
   if (node_budget == 0) return;
   entry.node_budget =

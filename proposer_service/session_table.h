@@ -91,6 +91,7 @@ class SessionTable {
  private:
   struct Entry {
     std::unique_ptr<Session> session;
+    bool in_opening = true;     // more of the opening context is to come
     int32_t node_budget = 0;    // of the newest tree that was asked for
     bool owes_answer = false;   // the verifier waits for that tree
     bool wants_better = false;  // and for better ones after it
@@ -102,7 +103,8 @@ class SessionTable {
   void Advance(const v1::AdvanceSession& advance);
   // False: the tokens were not acceptable, the session is refused and the entry gone.
   bool Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids);
-  void Ask(uint64_t session_id, Entry& entry, uint32_t node_budget);
+  // The tokens that a message announced are all there.
+  void Settle(uint64_t session_id, Entry& entry, uint32_t node_budget);
   void List(uint64_t session_id, Entry& entry);
   // The trees of the listed sessions that are ready; the others are off the list until they announce news.
   void AddTrees(v1::ProposeResponse& response);
