@@ -78,6 +78,7 @@ DraftProposer::DraftProposer(model::RunnableModel model, const GardenOptions& op
       description_{
           .method = "draft",
           .vocabulary_fingerprint = base::ToHex(tokenizer::VocabularyFingerprint(model_.tokenizer.vocabulary())),
+          .token_digests = tokenizer::TokenDigests(model_.tokenizer.vocabulary()),
           .max_context_tokens = model_.transformer->options().max_positions},
       metrics_(metrics),
       garden_(PartsOf(model_), options) {}
@@ -168,6 +169,12 @@ void DraftProposer::CountWork(const Garden::Counters& before) {
   metrics_.passes.Increment(static_cast<double>(after.num_passes - before.num_passes));
   metrics_.context_rows.Increment(static_cast<double>(after.num_context_rows - before.num_context_rows));
   metrics_.tree_rows.Increment(static_cast<double>(after.num_tree_rows - before.num_tree_rows));
+}
+
+absl::Status DraftProposer::AcceptVocabulary(absl::string_view fingerprint) {
+  if (fingerprint.empty() || fingerprint == description_.vocabulary_fingerprint) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("vocabulary_fingerprint: expected the draft model's ",
+                                                    description_.vocabulary_fingerprint, ", got ", fingerprint));
 }
 
 std::unique_ptr<Session> DraftProposer::Open(const SessionIntroduction& introduction) {

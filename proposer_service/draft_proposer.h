@@ -77,6 +77,7 @@ class DraftProposer : public Proposer {
   bool Step();
 
   const ProposerDescription& Describe() const override { return description_; }
+  absl::Status AcceptVocabulary(absl::string_view fingerprint) override;
   std::unique_ptr<Session> Open(const SessionIntroduction& introduction) override;
   std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override;
 

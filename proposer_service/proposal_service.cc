@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/rpc/status.h"
+#include "common/tokenizer/vocabulary.h"
 #include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
 
@@ -16,6 +19,16 @@ namespace {
 
 grpc::Status Draining() {
   return {grpc::StatusCode::UNAVAILABLE, "the proposer is draining; open the stream elsewhere"};
+}
+
+// A refusal, with the first id that means something else to the verifier where its digests tell.
+absl::Status NameDifferingId(const absl::Status& refusal, std::span<const uint64_t> ours,
+                             std::span<const uint64_t> theirs) {
+  if (refusal.ok() || ours.empty() || theirs.empty()) return refusal;
+  const std::optional<int32_t> id = tokenizer::FirstDifferingId(ours, theirs);
+  if (!id.has_value()) return refusal;
+  return absl::Status(refusal.code(),
+                      absl::StrCat(refusal.message(), "; token id ", *id, " is the first that differs"));
 }
 
 // The proposer's own limits where they are lower.
@@ -88,7 +101,9 @@ grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServer
   response->set_max_tree_nodes(static_cast<uint32_t>(config_.limits.max_tree_nodes));
   response->set_version(base::Version());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(proposer_->AcceptVocabulary(request->vocabulary_fingerprint())));
+  const absl::Status accepted = proposer_->AcceptVocabulary(request->vocabulary_fingerprint());
+  const std::span<const uint64_t> digests(request->token_digests().data(), request->token_digests().size());
+  reactor->Finish(rpc::ToGrpc(NameDifferingId(accepted, description.token_digests, digests)));
   return reactor;
 }
 

@@ -32,8 +32,10 @@
 namespace foretoken::proposer {
 
 struct ProposerDescription {
-  std::string method;                                        // the name that requests and metrics use
-  std::string vocabulary_fingerprint = {};                   // hex; empty: works with any vocabulary
+  std::string method;                       // the name that requests and metrics use
+  std::string vocabulary_fingerprint = {};  // hex; empty: works with any vocabulary
+  std::vector<uint64_t> token_digests =
+      {};  // tokenizer::TokenDigests, where it is bound to a vocabulary from the start
   std::optional<int64_t> max_context_tokens = std::nullopt;  // unset: no limit of its own
 };
 

@@ -139,7 +139,7 @@ TEST(LoadedDraftProposer, NamesWhatIsWrong) {
 }
 
 // With its thread and over gRPC: the first answer comes, and then the tree grows to the budget while nobody asks.
-TEST(ServedDraftProposer, PushesBetterTrees) {
+TEST(ServedDraftProposer, RefusesAnotherVocabularyAndPushesBetterTrees) {
   telemetry::Metrics metrics;
   const std::unique_ptr<ProposalService> service =
       ProposalService::Create(
@@ -155,6 +155,23 @@ TEST(ServedDraftProposer, PushesBetterTrees) {
   EXPECT_EQ(description.method(), "draft");
   EXPECT_EQ(description.max_context_tokens(), 1024);
   EXPECT_EQ(description.vocabulary_fingerprint().size(), 64);
+
+  // Another vocabulary is refused; asked with digests, the first token that differs is named.
+  v1::DescribeProposerRequest other_words;
+  other_words.set_vocabulary_fingerprint("bb");
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::Load(SourcePath("deploy/demo/draft")).value();
+  for (int round = 0; round < 2; ++round) {
+    grpc::ClientContext context;
+    v1::DescribeProposerResponse unused;
+    const grpc::Status status = stub->DescribeProposer(&context, other_words, &unused);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr(description.vocabulary_fingerprint()));
+    if (round == 0) EXPECT_THAT(status.error_message(), ::testing::Not(::testing::HasSubstr("token id")));
+    if (round == 1) EXPECT_THAT(status.error_message(), ::testing::HasSubstr("token id 77 is the first that differs"));
+    for (const uint64_t digest : tokenizer::TokenDigests(tokenizer.vocabulary())) other_words.add_token_digests(digest);
+    other_words.set_token_digests(77, 1);
+    other_words.set_token_digests(78, 2);
+  }
 
   grpc::ClientContext context;
   const auto stream = stub->Propose(&context);
