@@ -17,9 +17,10 @@ constexpr float kLeastChance = 1e-6f;
 std::vector<double> ChanceModel::Law(std::span<const float> scores) const {
   std::vector<double> law;
   law.reserve(scores.size() + 1);
-  for (const float score : scores) law.push_back(inverse_tau_ * (double{score} - scores.back()));
+  const double last = *std::min_element(scores.begin(), scores.end());
+  for (const float score : scores) law.push_back(inverse_tau_ * (score - last));
   law.push_back(rest_);
-  const double max = std::max(law.front(), rest_);
+  const double max = *std::max_element(law.begin(), law.end());
   double total = 0;
   for (double& weight : law) total += weight = std::exp(weight - max);
   for (double& weight : law) weight /= total;
@@ -40,7 +41,8 @@ std::vector<float> ChanceModel::Chances(std::span<const float> scores) const {
 void ChanceModel::Observe(std::span<const float> scores, std::optional<size_t> committed) {
   if (scores.empty()) return;
   const std::vector<double> law = Law(scores);
-  const auto above_last = [&](size_t i) { return double{scores[i]} - scores.back(); };
+  const double last = *std::min_element(scores.begin(), scores.end());
+  const auto above_last = [&](size_t i) { return scores[i] - last; };
   double inverse_tau_slope = committed.has_value() ? above_last(*committed) : 0;
   for (size_t i = 0; i < scores.size(); ++i) inverse_tau_slope -= law[i] * above_last(i);
   const double rest_slope = (committed.has_value() ? 0 : 1) - law.back();

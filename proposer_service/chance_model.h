@@ -2,9 +2,9 @@
 // What the scores of a node's children are worth: how likely each is the token that the target commits, learned from
 // what was committed.
 //
-//   chance(i) = exp(score(i) / tau) / (sum over children of exp(score / tau) + exp(last score / tau + rest))
+//   chance(i) = exp(score(i) / tau) / (sum over children of exp(score / tau) + exp(lowest score / tau + rest))
 //
-// The last term stands for all other tokens: they score below the last child. tau says how far the draft can be
+// The last term stands for all other tokens: they score below the lowest child. tau says how far the draft can be
 // trusted, rest how much lies beyond. Both follow the gradient of the committed token's log likelihood (AdaGrad:
 // Duchi, Hazan, Singer 2011). The likelihood is concave in (1 / tau, rest), so there is one answer to find.
 //
@@ -22,7 +22,7 @@ namespace foretoken::proposer {
 
 class ChanceModel {
  public:
-  // The children's chances: each in (0, 1], their sum below 1. Scores descend.
+  // The children's chances: each in (0, 1], their sum at most 1.
   std::vector<float> Chances(std::span<const float> scores) const;
   // The committed token was the child at this index, or none of them.
   void Observe(std::span<const float> scores, std::optional<size_t> committed);

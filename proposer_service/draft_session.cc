@@ -4,6 +4,27 @@
 #include <utility>
 
 namespace foretoken::proposer {
+namespace {
+
+// Of sampled children all or none, as GrowingTree::Snapshot: groups stand in the order of their parents' chances.
+speculation::TokenTree BestOf(const speculation::TokenTree& tree, int32_t max_nodes) {
+  if (tree.sampled.empty()) return speculation::BestNodes(tree, max_nodes);
+  size_t num_groups = 0;
+  int32_t num_nodes = 0;
+  for (; num_groups < tree.sampled.size(); ++num_groups) {
+    const auto num_children = static_cast<int32_t>(tree.sampled[num_groups].children.size());
+    if (num_nodes + num_children > max_nodes) break;
+    num_nodes += num_children;
+  }
+  speculation::TokenTree best = tree;
+  best.token_ids.resize(num_nodes);
+  best.parents.resize(num_nodes);
+  best.chances.resize(num_nodes);
+  best.sampled.resize(num_groups);
+  return best;
+}
+
+}  // namespace
 
 void DraftMailbox::Append(std::span<const int32_t> token_ids, absl::Time now,
                           const std::shared_ptr<DraftMailbox>& self) {
@@ -51,7 +72,7 @@ Readiness DraftMailbox::readiness() const {
 DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
   absl::MutexLock lock(&mutex_);
   if (!tree_.has_value()) return {.tree = {.position = position_}};
-  Answer answer{.tree = speculation::BestNodes(*tree_, node_budget),
+  Answer answer{.tree = BestOf(*tree_, node_budget),
                 .is_first = !std::exchange(is_answered_, true),
                 .needed_no_pass = needed_no_pass_,
                 .appended_at = appended_at_};

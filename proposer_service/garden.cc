@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "proposer_service/sampled_node.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -17,6 +18,16 @@ int32_t NumBlocks(int32_t num_positions) { return (num_positions + kKvBlockSize 
 int32_t NumTreeBlocks(const Garden::Parts& parts, const GardenOptions& options) {
   const auto wanted = static_cast<int32_t>(options.tree_kv_fraction * static_cast<float>(parts.kv.num_blocks));
   return std::clamp(wanted, 1, parts.kv.num_blocks - 1);
+}
+
+uint64_t ContextHash(const Garden::Plant& plant, int32_t node_idx) {
+  std::vector<int32_t> path;
+  for (int32_t node = node_idx; node != GrowingTree::kRoot; node = plant.tree.node(node).parent) {
+    path.push_back(plant.tree.node(node).child.token_id);
+  }
+  uint64_t hash = plant.context_hash;
+  for (auto token_id = path.rbegin(); token_id != path.rend(); ++token_id) hash = ExtendContextHash(hash, *token_id);
+  return hash;
 }
 
 }  // namespace
@@ -32,12 +43,9 @@ struct Garden::Pass {
   std::vector<kernels::RowToBranch> rows;
   std::vector<PlantId> touched;
 
-  void Branch(Plant& plant, int32_t node_idx, int32_t row, int32_t num_children) {
-    const auto t = static_cast<uint32_t>(plant.size() + plant.tree.node(node_idx).depth);
-    rows.push_back({.logit_row = static_cast<int32_t>(batch.logit_rows.size()),
-                    .sampling = plant.sampling,
-                    .t = t,
-                    .num_children = num_children});
+  void Branch(Plant& plant, int32_t node_idx, int32_t row, kernels::RowToBranch wanted) {
+    wanted.logit_row = static_cast<int32_t>(batch.logit_rows.size());
+    rows.push_back(wanted);
     batch.logit_rows.push_back(row);
     branching.push_back({&plant, node_idx});
   }
@@ -60,6 +68,7 @@ Garden::PlantId Garden::Open(const SessionIntroduction& introduction) {
   plant->sampling.min_p = introduction.min_p;
   plant->sampling.seed = introduction.seed;
   plant->sampling.sample_index = introduction.sample_index;
+  plant->samples = introduction.rule == kernels::VerificationRule::kRejectionSampling && !plant->sampling.is_greedy();
   return plants_.emplace(plant->id, std::move(plant)).first->first;
 }
 
@@ -98,6 +107,7 @@ void Garden::Append(PlantId id, std::span<const int32_t> token_ids) {
   if (options_.learns_chances) Learn(plant, token_ids);
   const int32_t old_size = plant.size();
   plant.token_ids.insert(plant.token_ids.end(), token_ids.begin(), token_ids.end());
+  for (const int32_t token_id : token_ids) plant.context_hash = ExtendContextHash(plant.context_hash, token_id);
   const bool fits = plant.size() <= parts_.transformer->options().max_positions;
   if (!fits || !std::all_of(token_ids.begin(), token_ids.end(), has_it) || !Extend(plant)) return Refuse(plant);
   const GrowingTree::Advanced advanced = plant.tree.Advance(token_ids);
@@ -168,7 +178,8 @@ void Garden::AddContextRows(Pass& pass) {
     plant->num_computed += num_rows;
     pass.touched.push_back(plant->id);
     counters_.num_context_rows += num_rows;
-    if (plant->num_computed == plant->size()) pass.Branch(*plant, GrowingTree::kRoot, root_row, options_.num_children);
+    if (plant->num_computed == plant->size())
+      pass.Branch(*plant, GrowingTree::kRoot, root_row, Branching(*plant, GrowingTree::kRoot));
   }
 }
 
@@ -216,7 +227,7 @@ void Garden::AddSegment(Plant& plant, std::span<const int32_t> nodes, Pass& pass
   const int32_t first_row =
       model::AppendGrownSegment({.block_table = plant.blocks, .chain_len = plant.size(), .rows = rows}, &pass.batch);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    pass.Branch(plant, nodes[i], first_row + static_cast<int32_t>(i), options_.num_children);
+    pass.Branch(plant, nodes[i], first_row + static_cast<int32_t>(i), Branching(plant, nodes[i]));
   }
   pass.touched.push_back(plant.id);
   counters_.num_tree_rows += nodes.size();
@@ -250,16 +261,42 @@ void Garden::Run(Pass& pass) {
   backend.BranchRows({.logits = logits, .num_tokens = parts_.num_tokens, .rows = pass.rows, .children = children});
   backend.Synchronize();
   for (size_t i = 0; i < children.size(); ++i) {
-    Plant& plant = *pass.branching[i].plant;
-    std::vector<float> scores;
-    for (const kernels::ScoredToken& token : children[i].children) scores.push_back(token.score);
-    const std::vector<float> chances = ChancesOf(plant).Chances(scores);
-    std::vector<GrowingTree::Child> grown;
-    for (size_t j = 0; j < scores.size(); ++j) {
-      grown.push_back({.token_id = children[i].children[j].token_id, .score = scores[j], .chance = chances[j]});
-    }
-    plant.tree.Expand(pass.branching[i].node_idx, grown);
+    Expand(*pass.branching[i].plant, pass.branching[i].node_idx, children[i].children);
   }
+}
+
+void Garden::Expand(Plant& plant, int32_t node_idx, std::span<const kernels::ScoredToken> ranked) {
+  SampledNode sampled;
+  if (plant.samples) {
+    sampled = SampleChildren({.law = ranked,
+                              .num_children = options_.num_sampled_children,
+                              .seed = plant.sampling.seed,
+                              .sample_index = plant.sampling.sample_index,
+                              .context_hash = ContextHash(plant, node_idx)});
+    ranked = sampled.children;
+  }
+  std::vector<float> scores;
+  for (const kernels::ScoredToken& token : ranked) scores.push_back(token.score);
+  const std::vector<float> chances = ChancesOf(plant).Chances(scores);
+  std::vector<GrowingTree::Child> children;
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    children.push_back({.token_id = ranked[i].token_id, .score = scores[i], .chance = chances[i]});
+  }
+  plant.tree.Expand(node_idx, children, std::move(sampled.draft));
+}
+
+ChanceModel& Garden::ChancesOf(const Plant& plant) {
+  const Regime regime = plant.samples                ? Regime::kSampled
+                        : plant.sampling.is_greedy() ? Regime::kGreedy
+                                                     : Regime::kKeyedDraw;
+  return chances_[static_cast<size_t>(regime)];
+}
+
+kernels::RowToBranch Garden::Branching(const Plant& plant, int32_t node_idx) const {
+  return {.sampling = plant.sampling,
+          .t = static_cast<uint32_t>(plant.size() + plant.tree.node(node_idx).depth),
+          .num_children = plant.samples ? options_.num_law_tokens : options_.num_children,
+          .ranking = plant.samples ? kernels::BranchRanking::kDraftProb : kernels::BranchRanking::kKeyedDraw};
 }
 
 void Garden::CheckIntegrity() const {

@@ -9,7 +9,8 @@
 //
 // A pass computes context rows that wait, the shortest waits first and prompts in chunks, and with them the frontier
 // nodes of the largest path chances over all plants. Children are what the target would most likely draw, given the
-// draft's row (kernels::BranchRowsArgs).
+// draft's row (kernels::BranchRowsArgs); or, for a session that is verified by rejection sampling, samples from the
+// row's truncated law (sampled_node.h). At temperature 0 they are guesses under either rule.
 //
 // K/V. A context stands in blocks, as at the verifier; its tree in single slots of a part of the cache that contexts
 // cannot take. Appending moves the committed path's K/V from its slots into the context's blocks, so a kept node is
@@ -21,6 +22,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -39,13 +41,15 @@
 namespace foretoken::proposer {
 
 struct GardenOptions {
-  int32_t num_children = 8;        // of an expanded node
-  int32_t max_tree_rows = 16;      // nodes expanded in a pass, over all sessions
-  int32_t max_context_rows = 128;  // context tokens computed in a pass, over all sessions
-  int32_t max_grown_nodes = 128;   // nodes that a session's tree may have expanded, the root apart; each holds a slot
-  float min_path_chance = 0.004f;  // less likely nodes are not expanded
-  float tree_kv_fraction = 0.25f;  // of the K/V cache, for trees
-  bool learns_chances = true;      // from what is committed
+  int32_t num_children = 8;          // of an expanded node
+  int32_t num_sampled_children = 3;  // the same for rejection sampling, where all of them must be tested
+  int32_t num_law_tokens = 32;       // that these are sampled from
+  int32_t max_tree_rows = 16;        // nodes expanded in a pass, over all sessions
+  int32_t max_context_rows = 128;    // context tokens computed in a pass, over all sessions
+  int32_t max_grown_nodes = 128;     // nodes that a session's tree may have expanded, the root apart; each holds a slot
+  float min_path_chance = 0.004f;    // less likely nodes are not expanded
+  float tree_kv_fraction = 0.25f;    // of the K/V cache, for trees
+  bool learns_chances = true;        // from what is committed
 };
 
 class Garden {
@@ -61,8 +65,10 @@ class Garden {
   struct Plant {
     PlantId id = 0;
     kernels::SamplingParams sampling;
+    bool samples = false;            // children are sampled, not guessed
     std::vector<int32_t> token_ids;  // the context
-    int32_t num_computed = 0;        // positions whose K/V is in the blocks; all of them once the root is expanded
+    uint64_t context_hash = 0;
+    int32_t num_computed = 0;  // positions whose K/V is in the blocks; all of them once the root is expanded
     std::vector<int32_t> blocks;
     GrowingTree tree;
     uint64_t last_news = 0;   // when it was appended to last; counts up
@@ -94,7 +100,9 @@ class Garden {
 
   int32_t num_plants() const { return static_cast<int32_t>(plants_.size()); }
   const Counters& counters() const { return counters_; }
-  const ChanceModel& chances(bool is_greedy) const { return chances_[is_greedy ? 1 : 0]; }
+  // How children are chosen; each way has chances of its own.
+  enum class Regime { kGreedy, kKeyedDraw, kSampled };
+  const ChanceModel& chances(Regime regime) const { return chances_[static_cast<size_t>(regime)]; }
   // Dies unless blocks, slots and trees agree.
   void CheckIntegrity() const;
 
@@ -112,7 +120,9 @@ class Garden {
   void AddSegment(Plant& plant, std::span<const int32_t> nodes, Pass& pass);
   std::optional<int32_t> TakeSlot(const Plant& plant, const ChosenNodes& chosen);
   void Run(Pass& pass);
-  ChanceModel& ChancesOf(const Plant& plant) { return chances_[plant.sampling.is_greedy() ? 1 : 0]; }
+  ChanceModel& ChancesOf(const Plant& plant);
+  kernels::RowToBranch Branching(const Plant& plant, int32_t node_idx) const;
+  void Expand(Plant& plant, int32_t node_idx, std::span<const kernels::ScoredToken> ranked);
 
   Parts parts_;
   GardenOptions options_;
@@ -122,7 +132,7 @@ class Garden {
   absl::btree_map<PlantId, std::unique_ptr<Plant>> plants_;  // in order of their opening
   PlantId next_id_ = 0;
   uint64_t news_ = 0;
-  ChanceModel chances_[2];  // drawn, greedy
+  std::array<ChanceModel, 3> chances_;  // by Regime
   Counters counters_;
 };
 

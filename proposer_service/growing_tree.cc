@@ -35,10 +35,12 @@ std::vector<int32_t> GrowingTree::PathSlots(int32_t node_idx) const {
   return slots;
 }
 
-void GrowingTree::Expand(int32_t node_idx, std::span<const Child> children) {
+void GrowingTree::Expand(int32_t node_idx, std::span<const Child> children,
+                         std::shared_ptr<const speculation::DraftDistribution> draft) {
   FT_CHECK(!nodes_[node_idx].is_expanded);
   if (node_idx != kRoot) ++num_expanded_;
   nodes_[node_idx].is_expanded = true;
+  nodes_[node_idx].draft = std::move(draft);
   nodes_[node_idx].first_child = num_nodes();
   nodes_[node_idx].num_children = static_cast<int32_t>(children.size());
   for (const Child& child : children) {
@@ -131,6 +133,7 @@ std::vector<int32_t> GrowingTree::Fell() {
     child.slot.reset();
     child.is_expanded = false;
     child.num_children = 0;
+    child.draft.reset();
     kept.push_back(std::move(child));
   }
   kept[kRoot].first_child = 1;
@@ -139,6 +142,38 @@ std::vector<int32_t> GrowingTree::Fell() {
 }
 
 speculation::TokenTree GrowingTree::Snapshot(uint64_t position, int32_t max_nodes) const {
+  speculation::TokenTree tree =
+      nodes_[kRoot].draft == nullptr ? SnapshotOfGuesses(position, max_nodes) : SnapshotOfSamples(position, max_nodes);
+  tree.proposers.assign(tree.token_ids.size(), 0);
+  return tree;
+}
+
+speculation::TokenTree GrowingTree::SnapshotOfSamples(uint64_t position, int32_t max_nodes) const {
+  speculation::TokenTree tree{.position = position};
+  std::priority_queue<Candidate> expanded;
+  std::vector<int32_t> tree_idx(nodes_.size(), speculation::kRootParent);
+  expanded.push({1, kRoot});
+  while (!expanded.empty()) {
+    const int32_t node_idx = expanded.top().node_idx;
+    const Node& node = nodes_[node_idx];
+    expanded.pop();
+    if (node.num_children == 0) continue;
+    if (tree.num_nodes() + node.num_children > max_nodes) break;
+    speculation::SampledChildren group{.parent = tree_idx[node_idx], .draft = node.draft};
+    for (int32_t child = node.first_child; child < node.first_child + node.num_children; ++child) {
+      tree_idx[child] = tree.num_nodes();
+      group.children.push_back(tree.num_nodes());
+      tree.token_ids.push_back(nodes_[child].child.token_id);
+      tree.parents.push_back(group.parent);
+      tree.chances.push_back(nodes_[child].child.chance);
+      if (nodes_[child].is_expanded) expanded.push({nodes_[child].path_chance, child});
+    }
+    tree.sampled.push_back(std::move(group));
+  }
+  return tree;
+}
+
+speculation::TokenTree GrowingTree::SnapshotOfGuesses(uint64_t position, int32_t max_nodes) const {
   speculation::TokenTree tree{.position = position};
   std::priority_queue<Candidate> open;
   std::vector<int32_t> tree_idx(nodes_.size(), speculation::kRootParent);
@@ -158,7 +193,6 @@ speculation::TokenTree GrowingTree::Snapshot(uint64_t position, int32_t max_node
     tree.chances.push_back(nodes_[node_idx].child.chance);
     open_children(node_idx);
   }
-  tree.proposers.assign(tree.token_ids.size(), 0);
   return tree;
 }
 

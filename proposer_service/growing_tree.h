@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -45,6 +46,8 @@ class GrowingTree {
     bool is_expanded = false;
     int32_t first_child = 0;  // children stand together, in the order in which they were given
     int32_t num_children = 0;
+    // What the children were sampled from; null where they are guesses.
+    std::shared_ptr<const speculation::DraftDistribution> draft;
   };
 
   GrowingTree() : nodes_(1) {}
@@ -64,7 +67,8 @@ class GrowingTree {
   // Of the node's path below the root, its own last.
   std::vector<int32_t> PathSlots(int32_t node_idx) const;
 
-  void Expand(int32_t node_idx, std::span<const Child> children);
+  void Expand(int32_t node_idx, std::span<const Child> children,
+              std::shared_ptr<const speculation::DraftDistribution> draft = nullptr);
 
   // What became of the old tree's slots.
   struct Advanced {
@@ -78,7 +82,8 @@ class GrowingTree {
   // Cuts everything below the root's children away, and returns the slots that are free now.
   std::vector<int32_t> Fell();
 
-  // The best nodes, in the order of their path chances.
+  // The best nodes, in the order of their path chances. Sampled children come all or not at all, in the order of their
+  // parents' path chances: the first that do not fit end the tree.
   speculation::TokenTree Snapshot(uint64_t position, int32_t max_nodes) const;
 
   // Dies unless parents, children, depths, chances, slots and the frontier agree.
@@ -94,6 +99,8 @@ class GrowingTree {
     }
   };
 
+  speculation::TokenTree SnapshotOfGuesses(uint64_t position, int32_t max_nodes) const;
+  speculation::TokenTree SnapshotOfSamples(uint64_t position, int32_t max_nodes) const;
   std::optional<int32_t> FindChild(int32_t node_idx, int32_t token_id) const;
   // The tree below `root` alone, with new indices.
   std::vector<Node> SubTree(int32_t root) const;

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/filter_cut.h"
 #include "kernels/cpu/logits_row.h"
+#include "kernels/cpu/top_tokens.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/draw_row.cc"
@@ -82,11 +84,14 @@ HWY_ATTR void ScanKeyed(std::span<const float> row, float max, const FilterCut& 
   const hn::Rebind<uint32_t, FloatTag> word_tag;
   const size_t lanes = NumLanes();
   const FloatVec maxes = hn::Set(kFloat, max), scale = hn::Set(kFloat, 1.0f / temperature);
-  const FloatVec least_value = hn::Set(kFloat, cut.value), largest_noise = hn::Set(kFloat, kLargestNoise);
+  const FloatVec largest_noise = hn::Set(kFloat, kLargestNoise);
+  const float above_cut = std::nextafter(cut.value, std::numeric_limits<float>::infinity());
   for (size_t begin = 0; begin < row.size(); begin += kLogitsBlock) {
     const float* block = BlockOf(row, begin, buffer);
     for (size_t chunk = 0; chunk < kLogitsBlock && begin + chunk < row.size(); chunk += kNoiseChunk) {
       const float* x = block + chunk;
+      const bool has_kept_ties = static_cast<int64_t>(begin + chunk) <= cut.id;
+      const FloatVec least_value = hn::Set(kFloat, has_kept_ties ? cut.value : above_cut);
       FloatVec largest = hn::LoadU(kFloat, x);
       for (size_t i = lanes; i < kNoiseChunk; i += lanes) largest = hn::Max(largest, hn::LoadU(kFloat, x + i));
       const FloatVec at_most = hn::Add(hn::Mul(hn::Sub(largest, maxes), scale), largest_noise);
@@ -185,6 +190,23 @@ RowDraw DrawRow(const AdjustRowArgs& args, uint32_t t) {
   FilterCut cut;
   if (HasCut(sampling)) cut = FindCut(row, top.max, sampling);
   return {DrawStatus::kOk, HWY_DYNAMIC_DISPATCH(DrawKeyed)(row, top.max, cut, sampling, t)};
+}
+
+RowChildren TopDraftProbs(std::span<const float> logits, const SamplingParams& sampling, int32_t count) {
+  const RowMax top = FindMax(logits);
+  if (!top.is_finite) return {DrawStatus::kNonFiniteLogits};
+  if (top.max == kImpossible) return {DrawStatus::kEmptySupport};
+  if (sampling.is_greedy()) return TopOfLogits(logits, top.max, count);
+  FilterCut cut;
+  if (HasCut(sampling)) cut = FindCut(logits, top.max, sampling);
+  const float scale = 1.0f / sampling.temperature;
+  const auto log_total = static_cast<float>(std::log(HWY_DYNAMIC_DISPATCH(SumKept)(logits, top.max, scale, cut)));
+  RowChildren result;
+  for (const RankedToken& token : TopTokens(logits, count)) {
+    if (!cut.Keeps(token.value, token.id)) break;
+    result.children.push_back({token.id, (token.value - top.max) * scale - log_total});
+  }
+  return result;
 }
 
 RowChildren DrawTopTokens(std::span<const float> logits, const SamplingParams& sampling, uint32_t t, int32_t count) {

@@ -27,6 +27,9 @@ struct RowDraw {
 // `t` is the index of the token to draw.
 RowDraw DrawRow(const AdjustRowArgs& args, uint32_t t);
 
+// The tokens of the largest draft_prob, with its logarithm; see BranchRowsArgs.
+RowChildren TopDraftProbs(std::span<const float> logits, const SamplingParams& sampling, int32_t count);
+
 // The first `count` tokens by score, or all that the cuts keep where they are fewer; see BranchRowsArgs.
 RowChildren DrawTopTokens(std::span<const float> logits, const SamplingParams& sampling, uint32_t t, int32_t count);
 

@@ -29,17 +29,4 @@ struct FilterCut {
 // `row` holds adjusted logits without NaN or +inf; `max` is its largest, finite. Temperature is not below 1e-5.
 FilterCut FindCut(std::span<const float> row, float max, const SamplingParams& sampling);
 
-struct RankedToken {
-  float value = 0;
-  int32_t id = 0;
-  // The order of every cut.
-  friend bool operator<(const RankedToken& a, const RankedToken& b) {
-    return a.value > b.value || (a.value == b.value && a.id < b.id);
-  }
-};
-
-// The first `count` tokens in that order. Tokens at -inf are left out. Valid until the thread's next call into this
-// file.
-std::span<const RankedToken> TopTokens(std::span<const float> row, size_t count);
-
 }  // namespace foretoken::kernels::cpu

@@ -11,25 +11,38 @@ HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// One pass. NaN and +inf fail x < inf. Every block has its maximum; the first block that has the row's is searched.
+// x < infinity: neither NaN nor +inf.
+HWY_ATTR bool IsFinite(const float* block) {
+  const FloatVec infinity = hn::Set(kFloat, std::numeric_limits<float>::infinity());
+  auto finite = hn::Lt(hn::Zero(kFloat), infinity);
+  for (size_t i = 0; i < kLogitsBlock; i += NumLanes()) {
+    finite = hn::And(finite, hn::Lt(hn::LoadU(kFloat, block + i), infinity));
+  }
+  return hn::AllTrue(kFloat, finite);
+}
+
+// One pass of two additions and maxima, no more than memory can feed. A NaN or +inf makes its block's sum one, too; a
+// sum that overflows, or adds +inf and -inf on the way, only makes the block be looked at again. Every block has its
+// maximum; the first block that has the row's is searched.
 RowMax FindRowMax(std::span<const float> row) {
   HWY_ALIGN float buffer[kLogitsBlock];
   const size_t lanes = NumLanes();
-  const FloatVec infinity = hn::Set(kFloat, std::numeric_limits<float>::infinity());
   RowMax best;
   size_t best_begin = 0;
   for (size_t begin = 0; begin < row.size(); begin += kLogitsBlock) {
     const float* x = BlockOf(row, begin, buffer);
     FloatVec max0 = hn::Set(kFloat, kImpossible), max1 = max0;
-    auto finite = hn::Lt(max0, infinity);
+    FloatVec sum0 = hn::Zero(kFloat), sum1 = sum0;
     for (size_t i = 0; i < kLogitsBlock; i += 2 * lanes) {
       const FloatVec x0 = hn::LoadU(kFloat, x + i);
       const FloatVec x1 = hn::LoadU(kFloat, x + i + lanes);
-      finite = hn::And(finite, hn::And(hn::Lt(x0, infinity), hn::Lt(x1, infinity)));
       max0 = hn::Max(max0, x0);
       max1 = hn::Max(max1, x1);
+      sum0 = hn::Add(sum0, x0);
+      sum1 = hn::Add(sum1, x1);
     }
-    if (!hn::AllTrue(kFloat, finite)) return {.is_finite = false};
+    const auto looks_finite = hn::Lt(hn::Add(sum0, sum1), hn::Set(kFloat, std::numeric_limits<float>::infinity()));
+    if (HWY_UNLIKELY(!hn::AllTrue(kFloat, looks_finite)) && !IsFinite(x)) return {.is_finite = false};
     const float max = hn::GetLane(hn::MaxOfLanes(kFloat, hn::Max(max0, max1)));
     if (max > best.max) {
       best.max = max;

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "kernels/check.h"
-#include "kernels/cpu/filter_cut.h"
 #include "kernels/cpu/logits_row.h"
+#include "kernels/cpu/top_tokens.h"
 
 namespace foretoken::kernels::cpu {
 

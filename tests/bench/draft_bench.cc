@@ -164,8 +164,12 @@ void Measure(model::RunnableModel& target, float temperature, Findings* findings
     findings->Add({.what = "  forward passes a step", .value = per_step(counters.passes.Value()), .unit = "passes"});
     findings->Add({.what = "  nodes expanded a step", .value = per_step(counters.tree_rows.Value()), .unit = "rows"});
     findings->Add({.what = "  growing", .value = per_step(1e3 * seconds), .unit = "ms a step"});
-    findings->Add(
-        {.what = "  tau", .value = proposer.garden().chances(/*is_greedy=*/temperature == 0).tau(), .unit = ""});
+    findings->Add({.what = "  tau",
+                   .value = proposer.garden()
+                                .chances(temperature == 0 ? proposer::Garden::Regime::kGreedy
+                                                          : proposer::Garden::Regime::kKeyedDraw)
+                                .tau(),
+                   .unit = ""});
   }
 }
 

@@ -3,14 +3,15 @@
 // tokens of many samples are distributed as the model's own logits and the request's filters have it,
 // Pr[t1, t2] = Pr[t1] Pr[t2 | t1], and samples are independent of each other.
 //
-// A case is a way of sampling and the proposers it meets; another way to verify is one more field of LawCase and one
-// more line in Requests. Seeds are fixed, so a case always gives the same p-values. They are printed. Each is compared
-// with kAlpha over the number of tests, so that all of them together fail for one choice of seeds in 1 / kAlpha.
+// A case is a rule, a way of sampling and the proposers it meets. Seeds are fixed, so a case always gives the same
+// p-values. They are printed. Each is compared with kAlpha over the number of tests, so that all of them together fail
+// for one choice of seeds in 1 / kAlpha.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -23,15 +24,18 @@
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/guesses.h"
 #include "tests/testing/guessing_proposers.h"
+#include "tests/testing/in_process_proposers.h"
 #include "tests/testing/ngram_guess.h"
 #include "tests/testing/other_draw_backend.h"
 #include "tests/testing/pair_law.h"
+#include "tests/testing/sampling_proposer.h"
 #include "tests/testing/varied_requests.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using kernels::SamplingParams;
+using kernels::VerificationRule;
 using speculation::TokenTree;
 using testing::GTestResult;
 using testing::Guess;
@@ -43,27 +47,38 @@ constexpr double kAlpha = 1e-4;
 // Where in the demo prompts a prompt is cut: places after which much can follow, a copy of what came before included.
 constexpr int kPromptBegins[] = {0, 340, 980};
 constexpr int kNumTestsPerPrompt = 3;
+constexpr size_t kPieceTokens = 16;
+constexpr size_t kPromptTokens = 3 * kPieceTokens + 1;
 constexpr int32_t kSamplesPerRequest = 64;
 constexpr int kFewRequests = 10;
-constexpr int kManyRequests = 80;
+constexpr int kManyRequests = 64;
 
-enum class Proposers { kNgram, kLikely };
+// The draft model's samples where the rule is rejection sampling, its best children otherwise.
+enum class Proposers { kNgram, kLikely, kDraft };
 
 struct LawCase {
   std::string name;
+  VerificationRule rule = VerificationRule::kKeyedDraw;
   SamplingParams sampling;
   Proposers proposers = Proposers::kNgram;
 };
 
 void PrintTo(const LawCase& law_case, std::ostream* out) { *out << law_case.name; }
 
+constexpr SamplingParams kTemperature10 = {.temperature = 1};
+constexpr SamplingParams kTemperature7 = {.temperature = 0.7f};
+constexpr SamplingParams kTopP9 = {.temperature = 1, .top_p = 0.9f};
+
+// Under the keyed draw all proposers get the same samples (E2), so one of them each is enough.
 const LawCase kCases[] = {
-    {"Temperature10Ngram", {.temperature = 1}, Proposers::kNgram},
-    {"Temperature10Likely", {.temperature = 1}, Proposers::kLikely},
-    {"Temperature7Ngram", {.temperature = 0.7f}, Proposers::kNgram},
-    {"Temperature7Likely", {.temperature = 0.7f}, Proposers::kLikely},
-    {"TopP9Ngram", {.temperature = 1, .top_p = 0.9f}, Proposers::kNgram},
-    {"TopP9Likely", {.temperature = 1, .top_p = 0.9f}, Proposers::kLikely},
+    {"KeyedDrawTemperature10Likely", VerificationRule::kKeyedDraw, kTemperature10, Proposers::kLikely},
+    {"KeyedDrawTemperature7Ngram", VerificationRule::kKeyedDraw, kTemperature7, Proposers::kNgram},
+    {"KeyedDrawTopP9Draft", VerificationRule::kKeyedDraw, kTopP9, Proposers::kDraft},
+    {"RejectionTemperature10Ngram", VerificationRule::kRejectionSampling, kTemperature10, Proposers::kNgram},
+    {"RejectionTemperature10Draft", VerificationRule::kRejectionSampling, kTemperature10, Proposers::kDraft},
+    {"RejectionTemperature7Likely", VerificationRule::kRejectionSampling, kTemperature7, Proposers::kLikely},
+    {"RejectionTemperature7Draft", VerificationRule::kRejectionSampling, kTemperature7, Proposers::kDraft},
+    {"RejectionTopP9Draft", VerificationRule::kRejectionSampling, kTopP9, Proposers::kDraft},
 };
 constexpr double kAlphaOfOne = kAlpha / (std::size(kCases) * std::size(kPromptBegins) * kNumTestsPerPrompt);
 
@@ -129,15 +144,26 @@ Guess Likely(const std::vector<int32_t>& prompt, const PairLaw& law) {
   };
 }
 
+// What the draft model says after a prompt and after its first token. Samples of one prompt ask for the same contexts
+// again and again, so it is kept. After more tokens no guess matters and any law will do.
+testing::LogitLaw DraftLaw() {
+  auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
+  return [law = testing::ModelLaw(testing::SourcePath("deploy/demo/draft")), known](std::span<const int32_t> context) {
+    context = context.first(std::min(context.size(), kPromptTokens + 1));
+    std::vector<float>& logits = (*known)[{context.begin(), context.end()}];
+    if (logits.empty()) logits = law(context);
+    return logits;
+  };
+}
+
 class SamplingLaw : public testing::EngineFixture {
  protected:
-  // Sixteen tokens of the demo prompts, three times over and one token more: the n-gram proposer has seen what follows,
+  // A piece of the demo prompts, three times over and one token more: the n-gram proposer has seen what follows,
   // and a cached prefix leaves the root as the only row to compute, so that the first token meets a tree, too.
   std::vector<int32_t> Prompt(int begin) const {
     const std::vector<int32_t> text = testing::DemoText(*tokenizer_);
     std::vector<int32_t> prompt;
-    for (int i = 0; i < 3; ++i) prompt.insert(prompt.end(), text.begin() + begin, text.begin() + begin + 16);
-    prompt.push_back(prompt.front());
+    while (prompt.size() < kPromptTokens) prompt.push_back(text[begin + prompt.size() % kPieceTokens]);
     return prompt;
   }
 
@@ -148,6 +174,7 @@ class SamplingLaw : public testing::EngineFixture {
     for (int i = 0; i < num_requests; ++i) {
       GenerationRequest request = {.ticket = static_cast<Ticket>(i), .request_id = std::to_string(i)};
       request.prompt = prompt;
+      request.verification = law_case.rule;
       request.sampling = law_case.sampling;
       request.sampling.seed = 1000 + static_cast<uint64_t>(i);
       request.num_samples = kSamplesPerRequest;
@@ -157,15 +184,26 @@ class SamplingLaw : public testing::EngineFixture {
     return requests;
   }
 
+  std::unique_ptr<ProposerClient> MakeProposers(const LawCase& law_case, const std::vector<int32_t>& prompt,
+                                                const PairLaw& law) {
+    if (law_case.proposers == Proposers::kDraft) {
+      auto draft = std::make_unique<testing::InProcessProposers>(std::vector<proposer::Proposer*>{&draft_},
+                                                                 tokenizer_->vocabulary().num_ids());
+      draft->set_answers_opens(true);
+      return draft;
+    }
+    const Guess guess = law_case.proposers == Proposers::kNgram ? testing::Ngram() : Likely(prompt, law);
+    return std::make_unique<GuessingProposers>(std::vector<std::pair<std::string, Guess>>{{"guess", guess}});
+  }
+
   // Generates with the case's proposers, which must have a good part of their guesses accepted.
   Samples Draw(const std::vector<int32_t>& prompt, const LawCase& law_case, const PairLaw& law, int num_requests) {
-    GuessingProposers proposers(
-        {{"guess", law_case.proposers == Proposers::kNgram ? testing::Ngram() : Likely(prompt, law)}});
+    const std::unique_ptr<ProposerClient> proposers = MakeProposers(law_case, prompt, law);
     const testing::EngineOptions options = {
         .config = {.max_queued_requests = 1024, .max_running_samples = 48, .max_tree_nodes = 7},
         .now = testing::EvenClock()};
     Samples samples(num_requests, std::vector<Pair>(kSamplesPerRequest));
-    for (const auto& [key, result] : Generate(Requests(prompt, law_case, num_requests), proposers, options)) {
+    for (const auto& [key, result] : Generate(Requests(prompt, law_case, num_requests), *proposers, options)) {
       samples[key.first][key.second] = {result.token_ids.at(0), result.token_ids.at(1)};
     }
     std::cout << stats_.proposers[0].num_accepted << " of " << stats_.proposers[0].num_proposed
@@ -194,6 +232,8 @@ class SamplingLaw : public testing::EngineFixture {
     EXPECT_GE(result.p_value, kAlphaOfOne) << what;
     EXPECT_GE(result.num_cells, 4) << what;
   }
+
+  testing::SamplingProposer draft_{DraftLaw(), {.top_k = 8, .children_by_depth = {3, 1}}};
 };
 
 PairLaw SamplingLaw::Law(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests) {
@@ -228,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(, SamplingLawLong, ::testing::ValuesIn(kCases), kNameOf
 // What the tests above must not let pass.
 class SamplingLawControl : public SamplingLaw {
  protected:
-  const LawCase case_ = {"Control", {.temperature = 1}, Proposers::kLikely};
+  const LawCase case_ = {.name = "Control", .sampling = kTemperature10, .proposers = Proposers::kLikely};
   const std::vector<int32_t> prompt_ = Prompt(kPromptBegins[0]);
   const int num_requests_ = 16;
 

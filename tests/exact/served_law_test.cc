@@ -19,7 +19,7 @@ namespace {
 
 constexpr int32_t kNumTokens = 4093;
 constexpr int32_t kNumLawTokens = 5;
-constexpr float kTemperature = 1.5f;
+constexpr float kTemperature = 4;     // flat laws, in which a wrong rule shows
 constexpr double kAlpha = 1e-4 / 16;  // of one case, of at most 16
 
 struct LawCase {
@@ -41,18 +41,6 @@ testing::LogitLaw Remembered(testing::LogitLaw law) {
     return logits;
   };
 }
-
-// A sampling proposer for a method name of its own.
-class NamedSamplingProposer : public SamplingProposer {
- public:
-  NamedSamplingProposer(LogitLaw law, const std::vector<int32_t>& children_by_depth, const std::string& name)
-      : SamplingProposer(std::move(law), {.top_k = 4, .children_by_depth = children_by_depth}),
-        description_{.method = name} {}
-  const proposer::ProposerDescription& Describe() const override { return description_; }
-
- private:
-  proposer::ProposerDescription description_;
-};
 
 // How often each text came, against the product of its tokens' probabilities.
 GTestResult FitOf(const Results& results) {
@@ -90,15 +78,20 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     std::vector<std::unique_ptr<SamplingProposer>> samplers;
     std::vector<proposer::Proposer*> proposers;
     for (const std::vector<int32_t>& children : param.children_by_depth) {
-      samplers.push_back(
-          std::make_unique<NamedSamplingProposer>(draft, children, "s" + std::to_string(samplers.size())));
+      samplers.push_back(std::make_unique<SamplingProposer>(
+          draft,
+          SamplingProposerOptions{
+              .method = "sampling" + std::to_string(samplers.size()), .top_k = 4, .children_by_depth = children}));
       proposers.push_back(samplers.back().get());
     }
     if (param.has_ngram) proposers.push_back(&ngram);
     InProcessProposers client(proposers, kNumTokens);
     client.set_delay(param.delay);
     verifier::GenerationRequest request =
-        Request("for i in range(10):\n    print(i)\nfor i in", kTemperature, kNumLawTokens);
+        Request("import os\nfor i in range(10):\n    print(i)\nfor i in range(20):\n    print(i)\n", kTemperature,
+                kNumLawTokens);
+    ASSERT_GT(request.prompt.size(), 17);
+    request.prompt.resize(17);  // a cached block and the root: samples need not wait for each other's prompt
     request.verification = kernels::VerificationRule::kRejectionSampling;
     request.num_samples = num_samples;
     request.sampling.top_k = 2;
@@ -112,6 +105,10 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     const GTestResult fit = FitOf(results);
     EXPECT_GE(fit.p_value, kAlpha) << fit;
     EXPECT_GT(fit.num_cells, 20);
+    for (const verifier::ProposerCount& count : stats_.proposers) {
+      ::testing::Test::RecordProperty(count.proposer + "_accepted", std::to_string(count.num_accepted));
+    }
+    ::testing::Test::RecordProperty("steps", std::to_string(stats_.num_steps));
     ::testing::Test::RecordProperty("p_value", std::to_string(fit.p_value));
   }
 };

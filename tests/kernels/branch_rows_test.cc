@@ -80,6 +80,30 @@ TEST(DrawTopTokens, TheFirstIsWhatTheTargetWouldDraw) {
   }
 }
 
+TEST(TopDraftProbs, AreTheLargestOfTheFilteredLaw) {
+  ForEachIsa([] {
+    RandomValues random(35);
+    for (int i = 0; i < 500; ++i) {
+      DrawInputs inputs = InputsWithoutAdjustments(random);
+      if (inputs.sampling.is_greedy()) continue;
+      const std::vector<double> law = reference::FilteredDistribution(inputs);
+      const int32_t count = 1 + random.Below(40);
+      const RowChildren got = TopDraftProbs(inputs.logits, inputs.sampling, count);
+      const auto num_kept = std::count_if(law.begin(), law.end(), [](double prob) { return prob > 0; });
+      ASSERT_EQ(got.children.size(), std::min<size_t>(count, num_kept)) << i;
+      double least = 1;
+      for (const ScoredToken& token : got.children) {
+        const double logprob = std::log(law[token.token_id]);
+        ASSERT_NEAR(token.score, logprob, 1e-4 * (1 + std::abs(logprob)));
+        least = std::min(least, law[token.token_id]);
+      }
+      std::vector<double> sorted = law;
+      std::sort(sorted.rbegin(), sorted.rend());
+      ASSERT_EQ(least, sorted[got.children.size() - 1]);
+    }
+  });
+}
+
 TEST(DrawTopTokens, ALargeVocabularyIsSearchedWhole) {
   ForEachIsa([] {
     RandomValues random(33);

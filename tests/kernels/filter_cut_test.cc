@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/top_tokens.h"
 #include "tests/testing/for_each_isa.h"
 #include "tests/testing/random_values.h"
 

@@ -72,10 +72,8 @@ TokenTree SendTruncated(TokenTree tree, int32_t num_kept) {
   return tree;
 }
 
-TokenTree GiveUpIfUnlikely(const TokenTree& tree, double min_draft_prob) {
-  const bool gives_up =
-      std::any_of(tree.chances.begin(), tree.chances.end(), [&](float chance) { return chance < min_draft_prob; });
-  return gives_up ? TokenTree{.position = tree.position} : tree;
+TokenTree GiveUpIfLastUnlikely(const TokenTree& tree, double min_draft_prob) {
+  return tree.chances.back() < min_draft_prob ? TokenTree{.position = tree.position} : tree;
 }
 
 // Token v is the draft's where E_v / Q(v) is least, E_v exponential: the least is exponential itself, m say, and what

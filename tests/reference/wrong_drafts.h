@@ -21,8 +21,8 @@ speculation::TokenTree DropUnlikely(const speculation::TokenTree& tree, double m
 // Children were sampled from all of the law, and its `num_kept` likeliest tokens are sent.
 speculation::TokenTree SendTruncated(speculation::TokenTree tree, int32_t num_kept);
 
-// The whole tree is given up where some node was unlikely: its size follows from a token that was drawn later.
-speculation::TokenTree GiveUpIfUnlikely(const speculation::TokenTree& tree, double min_draft_prob);
+// A chain is given up where its last token was unlikely: its size follows from a token that was drawn later.
+speculation::TokenTree GiveUpIfLastUnlikely(const speculation::TokenTree& tree, double min_draft_prob);
 
 // The token argmax_v (log law(v) + g(v)), given that with the same noise g the draft's was `drafted`, at which law is
 // 0. Three tokens.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real proposers behind the engine's seam without a network: sessions, and trees through the wire's form and its
-// checks. What a sequence is opened with is answered too, so that there are guesses of its first token.
+// checks.
 #pragma once
 
 #include <deque>
@@ -26,6 +26,8 @@ class InProcessProposers : public verifier::ProposerClient {
 
   // From now on trees arrive so many TakeProposals later.
   void set_delay(int delay) { delay_ = delay; }
+  // From now on what a sequence is opened with is answered, too: there are guesses of its first token.
+  void set_answers_opens(bool answers_opens) { answers_opens_ = answers_opens; }
 
   const std::vector<std::string>& Names() const override { return names_; }
 
@@ -39,9 +41,10 @@ class InProcessProposers : public verifier::ProposerClient {
                                      .top_p = introduction.top_p,
                                      .min_p = introduction.min_p,
                                      .tenant = introduction.tenant});
+      if (!answers_opens_) session->Append(introduction.token_ids);
       sessions_[introduction.sequence_id].push_back(std::move(session));
     }
-    Advance(introduction.sequence_id, introduction.token_ids, kFirstNodeBudget);
+    if (answers_opens_) Advance(introduction.sequence_id, introduction.token_ids, kFirstNodeBudget);
   }
 
   void Advance(verifier::SequenceId id, std::span<const int32_t> committed, int32_t node_budget) override {
@@ -83,6 +86,7 @@ class InProcessProposers : public verifier::ProposerClient {
   std::deque<std::pair<int, verifier::Proposal>> in_flight_;
   int num_takes_ = 0;
   int delay_ = 0;
+  bool answers_opens_ = false;
 };
 
 }  // namespace foretoken::testing

@@ -33,24 +33,14 @@ uint64_t HashOf(std::span<const int32_t> token_ids) {
   return hash;
 }
 
-// 53 bits of the noise of one child of the node with this context.
-double Uniform(const proposer::SessionIntroduction& introduction, std::span<const int32_t> context, uint32_t child) {
-  const uint64_t place = Mix(HashOf(context), child);
-  const kernels::PhiloxBlock block = kernels::Philox4x32(
-      introduction.seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), introduction.sample_index,
-                          static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});
-  const uint64_t bits = uint64_t{block[0]} << 32 | block[1];
-  return static_cast<double>(bits >> 11) * 0x1p-53;
-}
-
 // The most likely entries, best first; ties to the lower place.
 std::vector<size_t> Best(std::span<const float> probs, int32_t num_children) {
   std::vector<size_t> order(probs.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + std::min<ptrdiff_t>(std::ssize(order), num_children);
-  std::partial_sort(order.begin(), end, order.end(),
+  const size_t num_best = std::min(order.size(), static_cast<size_t>(num_children));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_best), order.end(),
                     [&](size_t a, size_t b) { return probs[a] != probs[b] ? probs[a] > probs[b] : a < b; });
-  order.erase(end, order.end());
+  order.resize(num_best);
   return order;
 }
 
@@ -156,7 +146,7 @@ class SamplingProposer::Mirror : public proposer::Session {
 };
 
 SamplingProposer::SamplingProposer(LogitLaw law, SamplingProposerOptions options)
-    : options_(std::move(options)), law_(std::move(law)) {}
+    : description_{.method = options.method}, options_(std::move(options)), law_(std::move(law)) {}
 
 std::unique_ptr<proposer::Session> SamplingProposer::Open(const proposer::SessionIntroduction& introduction) {
   return std::make_unique<Mirror>(introduction);
@@ -169,6 +159,18 @@ std::vector<TokenTree> SamplingProposer::Propose(std::span<const proposer::Propo
     trees.push_back(Grow(static_cast<const Mirror&>(*request.session), request.node_budget));
   }
   return trees;
+}
+
+// 53 bits of the noise of one child of the node with this context.
+double SamplingProposer::Uniform(const Mirror& mirror, std::span<const int32_t> context, uint32_t child) const {
+  uint64_t place = Mix(HashOf(context), child);
+  for (const char letter : options_.method) place = Mix(place, static_cast<unsigned char>(letter));
+  const kernels::PhiloxBlock block =
+      kernels::Philox4x32(mirror.introduction().seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32),
+                                                       mirror.introduction().sample_index,
+                                                       static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});
+  const uint64_t bits = uint64_t{block[0]} << 32 | block[1];
+  return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
 // Best first. A node is expanded with all its children or not at all, and whether it is depends on its law and on nodes
@@ -197,7 +199,7 @@ TokenTree SamplingProposer::Grow(const Mirror& mirror, int32_t node_budget) {
     const int32_t num_children = options_.children_by_depth[leaf.depth];
     const std::vector<size_t> drawn =
         samples ? SampleWithoutReplacement(draft->probs, num_children,
-                                           [&](uint32_t i) { return Uniform(introduction, leaf.context, i); })
+                                           [&](uint32_t i) { return Uniform(mirror, leaf.context, i); })
                 : Best(draft->probs, num_children);
     if (tree.num_nodes() + static_cast<int32_t>(drawn.size()) > node_budget) break;
     speculation::SampledChildren group{.parent = leaf.node_idx, .draft = draft};

@@ -3,8 +3,8 @@
 // sent, and says so. It keeps to all that rejection sampling asks of a proposer (DRAW_METHOD_SAMPLED in the protocol).
 // Under the keyed draw its children are the top of the same law, as guesses.
 //
-// Noise is keyed by (seed, the node's whole context, number of the child, sample index): a node that is drawn again
-// gets the same children, and no two nodes share noise.
+// Noise is keyed by (seed, method, the node's whole context, number of the child, sample index): a node that is drawn
+// again gets the same children, and no two nodes share noise, nor do two proposers.
 //
 // Example:
 //   SamplingProposer proposer(HashLaw(4096), {.top_k = 8, .children_by_depth = {3, 2, 1}});
@@ -33,9 +33,10 @@ LogitLaw HashLaw(int32_t num_tokens);
 LogitLaw ModelLaw(const std::string& directory);
 
 struct SamplingProposerOptions {
+  std::string method = "sampling";
   int32_t top_k = 8;
-  std::vector<int32_t> children_by_depth = {3, 2,
-                                            1};  // of a node at that depth, the root's first; fewer where less has mass
+  // Of a node at that depth, the root's first; fewer where less has mass.
+  std::vector<int32_t> children_by_depth = {3, 2, 1};
 };
 
 class SamplingProposer : public proposer::Proposer {
@@ -48,9 +49,10 @@ class SamplingProposer : public proposer::Proposer {
 
  private:
   class Mirror;
+  double Uniform(const Mirror& mirror, std::span<const int32_t> context, uint32_t child) const;
   speculation::TokenTree Grow(const Mirror& mirror, int32_t node_budget);
 
-  proposer::ProposerDescription description_ = {.method = "sampling"};
+  proposer::ProposerDescription description_;
   SamplingProposerOptions options_;
   absl::Mutex mutex_;
   LogitLaw law_;  // one caller at a time

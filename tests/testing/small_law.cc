@@ -108,28 +108,37 @@ void EmittedLaw::Add(std::span<const int32_t> emitted, double probability) {
   if (is_known) mass_[paths.NumberOf(path)] += probability;
 }
 
-double EmittedLaw::Error() const {
+std::vector<double> EmittedLaw::PassedOn(std::vector<double> mass) const {
   const PathNumbering& paths = target_.paths();
-  std::vector<double> emitted = mass_;
-  std::vector<double> expected(mass_.size());
-  expected[0] = 1;
-  double difference = 0, sum = 0;
   // A path comes before those that begin with it, so what it has is passed on in time.
   ForEachPath(paths, [&](std::span<const int32_t> path) {
+    if (static_cast<int32_t>(path.size()) == paths.max_len) return;
     const size_t number = paths.NumberOf(path);
-    if (static_cast<int32_t>(path.size()) == paths.max_len) {
-      difference += std::abs(emitted[number] - expected[number]);
-      sum += emitted[number];
-      return;
-    }
     const std::span<const double> row = target_.At(path);
     const double row_sum = SumOf(row);
     for (int32_t id = 0; id < paths.num_tokens; ++id) {
-      emitted[number * paths.num_tokens + id + 1] += emitted[number] * row[id] / row_sum;
-      expected[number * paths.num_tokens + id + 1] += expected[number] * row[id] / row_sum;
+      mass[number * paths.num_tokens + id + 1] += mass[number] * row[id] / row_sum;
     }
   });
-  return difference / 2 + std::abs(1 - sum) / 2;
+  return mass;
+}
+
+double EmittedLaw::Error() const {
+  EmittedLaw target(target_);
+  target.Add({}, 1);
+  return Distance(target);
+}
+
+double EmittedLaw::Distance(const EmittedLaw& other) const {
+  const std::vector<double> mine = PassedOn(mass_), theirs = PassedOn(other.mass_);
+  double difference = 0, sum = 0;
+  ForEachPath(target_.paths(), [&](std::span<const int32_t> path) {
+    if (static_cast<int32_t>(path.size()) < target_.paths().max_len) return;
+    const size_t number = target_.paths().NumberOf(path);
+    difference += std::abs(mine[number] - theirs[number]);
+    sum += mine[number] - theirs[number];
+  });
+  return (difference + std::abs(sum)) / 2;
 }
 
 double EmittedLaw::FirstToken(int32_t token_id) const {

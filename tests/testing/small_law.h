@@ -64,10 +64,15 @@ class EmittedLaw {
   // Half the sum over all sequences of |emitted law - target law|, and what is missing: the part of all samples that
   // is not the target's.
   double Error() const;
+  // The same from another emitted law with this target.
+  double Distance(const EmittedLaw& other) const;
   // The chance that the first token is this one.
   double FirstToken(int32_t token_id) const;
 
  private:
+  // The chance of every path, given that of those where outcomes end. [paths]
+  std::vector<double> PassedOn(std::vector<double> mass) const;
+
   const SmallLaw& target_;
   std::vector<double> mass_;  // [paths] of outcomes that end there
 };

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which every cut sees tokens, and the first few tokens in it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+namespace foretoken::kernels::cpu {
+
+struct RankedToken {
+  float value = 0;
+  int32_t id = 0;
+  // Value descending, id ascending.
+  friend bool operator<(const RankedToken& a, const RankedToken& b) {
+    return a.value > b.value || (a.value == b.value && a.id < b.id);
+  }
+};
+
+// Behind every token.
+inline constexpr RankedToken kNoneBehind = {-std::numeric_limits<float>::infinity(),
+                                            std::numeric_limits<int32_t>::max()};
+
+// Whether the first `count` tokens of a row of `num_tokens` are few: then TopTokens passes over the row only once.
+bool IsFewTokens(size_t num_tokens, size_t count);
+
+// The first `count` tokens, in order. Tokens at -inf are left out. `row` has no NaN. Valid until the thread's next
+// call.
+std::span<const RankedToken> TopTokens(std::span<const float> row, size_t count);
+
+}  // namespace foretoken::kernels::cpu

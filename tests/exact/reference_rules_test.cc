@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The production rules do at every node what the formulas say, and the formulas without a production rule, traversal
+// and the keyed draw's, are held against the target's law as well.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "kernels/block_verification.h"
+#include "kernels/rejection_sampling.h"
+#include "kernels/target_residual.h"
+#include "tests/exact/walk_law.h"
+#include "tests/reference/sampling.h"
+#include "tests/reference/verification_rules.h"
+#include "tests/testing/random_values.h"
+
+namespace foretoken::testing {
+namespace {
+
+using reference::Group;
+using reference::Law;
+
+Law RandomLaw(RandomValues& random, int32_t num_tokens) {
+  const LawKind kinds[] = {LawKind::kDense, LawKind::kWithZeros, LawKind::kPoint};
+  const LawKind kind = kinds[random.Below(8) % 3];
+  const SmallLaw law = SmallLaw::Random({.num_tokens = num_tokens, .max_len = 0}, kind, random);
+  return {law.At({}).begin(), law.At({}).end()};
+}
+
+// A sample of as many tokens as the law has, at most.
+std::vector<int32_t> Sample(RandomValues& random, Law law, int32_t max_children) {
+  std::vector<int32_t> token_ids;
+  while (max_children-- > 0 && std::accumulate(law.begin(), law.end(), 0.0) > 0) {
+    double left = random.Uniform() * std::accumulate(law.begin(), law.end(), 0.0);
+    int32_t token_id = 0;
+    while (law[token_id] <= left) left -= law[token_id++];
+    token_ids.push_back(token_id);
+    law[token_id] = 0;
+  }
+  return token_ids;
+}
+
+TEST(ReferenceRules, ANodeIsTestedAsTheFormulaSays) {
+  RandomValues random(1);
+  for (int round = 0; round < 500; ++round) {
+    const int32_t num_tokens = 2 + random.Below(4);
+    Law weights = RandomLaw(random, num_tokens);
+    std::vector<Group> groups;
+    std::vector<speculation::DraftDistribution> drafts;
+    std::vector<int32_t> token_ids = {0};
+    std::vector<std::vector<int32_t>> children;
+    for (int i = random.Below(3); i >= 0; --i) {
+      const Law draft = RandomLaw(random, num_tokens);
+      const bool is_point = random.Coin(0.3);
+      groups.push_back({.token_ids = Sample(random, draft, 1 + random.Below(3)),
+                        .draft = is_point ? Law() : reference::Normalised(draft)});
+      drafts.push_back(is_point ? speculation::DraftDistribution() : DraftOf(draft));
+      children.emplace_back(groups.back().token_ids.size());
+      std::iota(children.back().begin(), children.back().end(), static_cast<int32_t>(token_ids.size()));
+      token_ids.insert(token_ids.end(), groups.back().token_ids.begin(), groups.back().token_ids.end());
+    }
+    std::vector<kernels::DrawnChildren> drawn;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      drawn.push_back(
+          {.children = children[i], .draft_token_ids = drafts[i].token_ids, .draft_probs = drafts[i].probs});
+    }
+    const kernels::TreeToAccept tree = {.token_ids = token_ids, .num_rows = 1, .drawn = drawn};
+
+    const reference::NodeOutcomes expected = reference::TestNode(reference::Normalised(weights), groups);
+    std::vector<double> accepted(token_ids.size() - 1, 0);
+    double none_accepted = 0;
+    EnumerateOutcomes([&](Branches& branches) {
+      Law row = weights;
+      kernels::TargetResidual target(row);
+      EnumeratedCoins coins(branches);
+      coins.Begin(0);
+      const std::optional<int32_t> child = kernels::TestChildren(tree, 0, target, coins);
+      (child.has_value() ? accepted[*child - 1] : none_accepted) += branches.probability();
+      if (child.has_value() || branches.probability() < kExact) return;
+      for (int32_t id = 0; id < num_tokens; ++id) ASSERT_NEAR(target.Prob(id), expected.last_law[id], 1e-9) << round;
+    });
+    for (size_t i = 0; i < accepted.size(); ++i) ASSERT_NEAR(accepted[i], expected.accepted[i], kExact) << round;
+    ASSERT_NEAR(none_accepted, expected.none_accepted, kExact) << round;
+  }
+}
+
+TEST(ReferenceRules, ABlockIsJudgedAsTheFormulaSays) {
+  RandomValues random(2);
+  const PathNumbering paths{.num_tokens = 3, .max_len = 4};
+  for (int round = 0; round < 200; ++round) {
+    const LawKind kind = round % 2 == 0 ? LawKind::kDense : LawKind::kWithZeros;
+    const SmallLaw target = SmallLaw::Random(paths, kind, random), draft = SmallLaw::Random(paths, kind, random);
+    speculation::TokenTree tree;
+    std::vector<Law> targets, drafts;
+    for (int32_t i = 0; i < 2 + round % 2; ++i) {
+      const std::span<const double> row = draft.At(tree.token_ids);
+      targets.push_back(reference::Normalised({target.At(tree.token_ids).begin(), target.At(tree.token_ids).end()}));
+      drafts.push_back(reference::Normalised({row.begin(), row.end()}));
+      tree.sampled.push_back(
+          {.parent = i - 1, .children = {i}, .draft = std::make_shared<speculation::DraftDistribution>(DraftOf(row))});
+      tree.parents.push_back(i - 1);
+      tree.proposers.push_back(1);
+      tree.token_ids.push_back(Sample(random, drafts.back(), 1)[0]);
+    }
+    std::vector<int32_t> row_node_idx = AllRows(tree);
+    if (round % 3 == 0) {
+      row_node_idx.pop_back();
+    } else {
+      targets.push_back(reference::Normalised({target.At(tree.token_ids).begin(), target.At(tree.token_ids).end()}));
+    }
+    EmittedLaw expected(target), law(target);
+    const reference::BlockOutcomes outcomes = reference::JudgeBlock(tree.token_ids, targets, drafts);
+    for (size_t len = 0; len < outcomes.num_accepted.size(); ++len) {
+      std::vector<int32_t> emitted(tree.token_ids.begin(), tree.token_ids.begin() + len);
+      if (outcomes.last_laws[len].empty()) expected.Add(emitted, outcomes.num_accepted[len]);
+      for (size_t id = 0; id < outcomes.last_laws[len].size(); ++id) {
+        emitted.push_back(static_cast<int32_t>(id));
+        expected.Add(emitted, outcomes.num_accepted[len] * outcomes.last_laws[len][id]);
+        emitted.pop_back();
+      }
+    }
+    EnumerateOutcomes([&](Branches& branches) {
+      const std::vector<int32_t> emitted = Emit(target, {}, tree, row_node_idx, branches, ByBlock());
+      law.Add(emitted, branches.probability());
+    });
+    ASSERT_LE(law.Distance(expected), kExact) << round;
+  }
+}
+
+// The tree of a sampling proposer, as a traversal wants it.
+reference::TraversalNode NodeOf(const SmallLaw& target, const SmallLaw& draft, const speculation::TokenTree& tree,
+                                int32_t node_idx, std::vector<int32_t>& path) {
+  const auto law = [&](const SmallLaw& of) { return reference::Normalised({of.At(path).begin(), of.At(path).end()}); };
+  reference::TraversalNode node{.target = law(target), .draft = law(draft)};
+  for (int32_t child = node_idx + 1; child < tree.num_nodes(); ++child) {
+    if (tree.parents[child] != node_idx) continue;
+    path.push_back(tree.token_ids[child]);
+    node.children.push_back(NodeOf(target, draft, tree, child, path));
+    node.children.back().token_id = tree.token_ids[child];
+    path.pop_back();
+  }
+  return node;
+}
+
+double TraversalError(const SmallLaw& target, const SmallLaw& draft, const reference::ParentChance& parent_chance) {
+  EmittedLaw law(target);
+  const SmallProposer proposer = {.law = &draft, .wants_child = [](const NodePlace& place) {
+                                    return place.path.size() < 2 && place.siblings.size() < 2;
+                                  }};
+  EnumerateOutcomes([&](Branches& branches) {
+    const speculation::TokenTree tree = DrawTree(proposer, {}, branches);
+    std::vector<int32_t> path;
+    const reference::TraversalNode root = NodeOf(target, draft, tree, speculation::kRootParent, path);
+    reference::Traverse(root, parent_chance,
+                        [&](std::span<const int32_t> accepted, const Law& last_law, double probability) {
+                          std::vector<int32_t> emitted(accepted.begin(), accepted.end());
+                          for (size_t id = 0; id < last_law.size(); ++id) {
+                            emitted.push_back(static_cast<int32_t>(id));
+                            law.Add(emitted, branches.probability() * probability * last_law[id]);
+                            emitted.pop_back();
+                          }
+                        });
+  });
+  return law.Error();
+}
+
+TEST(ReferenceRules, TraversalIsExactAndItsOtherPublicFormIsCaught) {
+  const PathNumbering paths{.num_tokens = 3, .max_len = 3};
+  RandomValues random(3);
+  double worst = 0;
+  for (int i = 0; i < 10; ++i) {
+    const SmallLaw target = SmallLaw::Random(paths, LawKind::kDense, random);
+    const SmallLaw draft = SmallLaw::Random(paths, LawKind::kDense, random);
+    EXPECT_LE(TraversalError(target, draft, reference::ExactParentChance), kExact);
+    const auto wrong = [](double mass, double, double draft_prob) {
+      return draft_prob < 1 ? std::min(1.0, mass / (1 - draft_prob)) : 1;
+    };
+    worst = std::max(worst, TraversalError(target, draft, wrong));
+  }
+  EXPECT_GT(worst, 1e-3);
+}
+
+// Any tree beside a drawn token, which nothing about the tree decides: it can only say how many there are in a step.
+TEST(ReferenceRules, AKeyedDrawIsExactWithAnyTree) {
+  const PathNumbering paths{.num_tokens = 3, .max_len = 4};
+  RandomValues random(4);
+  for (int i = 0; i < 10; ++i) {
+    const SmallLaw target = SmallLaw::Random(paths, i % 2 == 0 ? LawKind::kDense : LawKind::kWithZeros, random);
+    // The children are the target's own favourites, chosen by what they are: the worst that a ratio test could meet.
+    const SmallProposer proposer = {.law = &target,
+                                    .drawing = i % 3 == 0 ? Drawing::kSampled : Drawing::kBest,
+                                    .wants_child = [](const NodePlace& place) {
+                                      return place.path.size() < 3 &&
+                                             place.siblings.size() < 1 + place.ranks.size() % 2;
+                                    }};
+    const EmittedLaw law = LawOf(target, [&](Branches& branches) {
+      const speculation::TokenTree tree = DrawTree(proposer, {}, branches);
+      std::vector<int32_t> emitted;
+      while (true) {
+        emitted.push_back(branches.Choose(target.At(emitted)));
+        if (speculation::MatchedPath(tree, emitted).size() < emitted.size()) return emitted;
+      }
+    });
+    EXPECT_LE(law.Error(), kExact);
+  }
+}
+
+// Sum over j of 1 / sum over i of max(P_i / P_j, Q_i / Q_j), to four standard deviations of the share of matches.
+TEST(ReferenceRules, OneChildDrawnWithTheTargetsNoiseMatchesAsOftenAsCanBe) {
+  constexpr int kNumDraws = 20000;
+  RandomValues random(5);
+  std::vector<float> target(5), draft(5);
+  for (float& logit : target) logit = random.Normal();
+  for (float& logit : draft) logit = random.Normal();
+  const auto draw = [](const std::vector<float>& logits, uint32_t t) {
+    return reference::DrawToken({.logits = logits, .sampling = {.temperature = 1, .seed = 3}, .t = t});
+  };
+  int num_matches = 0;
+  for (int t = 0; t < kNumDraws; ++t) num_matches += draw(target, t) == draw(draft, t);
+  double expected = 0;
+  const std::vector<double> target_log = reference::LogSoftmax(target), draft_log = reference::LogSoftmax(draft);
+  for (size_t j = 0; j < target.size(); ++j) {
+    double sum = 0;
+    for (size_t i = 0; i < target.size(); ++i) {
+      sum += std::exp(std::max(target_log[i] - target_log[j], draft_log[i] - draft_log[j]));
+    }
+    expected += 1 / sum;
+  }
+  EXPECT_NEAR(num_matches / double{kNumDraws}, expected, 4 * std::sqrt(expected * (1 - expected) / kNumDraws));
+}
+
+}  // namespace
+}  // namespace foretoken::testing
