@@ -43,6 +43,7 @@ class Backend {
   virtual void SiluMul(const SiluMulArgs& args) = 0;
   virtual void MoveKv(const MoveKvArgs& args) = 0;
   virtual void AcceptTrees(const AcceptTreesArgs& args) = 0;
+  virtual void BranchRows(const BranchRowsArgs& args) = 0;
   virtual void ScoreTokens(const ScoreTokensArgs& args) = 0;
 };
 

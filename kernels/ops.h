@@ -256,6 +256,43 @@ struct AcceptTreesArgs {
   std::span<AcceptedPath> paths;  // one per tree, filled by the op
 };
 
+// What makes a continuation of a draft's row promising.
+enum class BranchRanking {
+  kKeyedDraw,  // that the target, whose noise is known, may draw it
+  kDraftProb,  // the draft's own law: no noise
+};
+
+// A row of a draft model, whose most promising continuations are wanted.
+struct RowToBranch {
+  int32_t logit_row = 0;
+  SamplingParams sampling;   // the target's; penalties are not applied
+  uint32_t t = 0;            // the index of the row's next token
+  int32_t num_children = 0;  // at least 1
+  BranchRanking ranking = BranchRanking::kKeyedDraw;
+};
+
+struct ScoredToken {
+  int32_t token_id = 0;
+  float score = 0;
+};
+
+struct RowChildren {
+  DrawStatus status = DrawStatus::kOk;  // not kOk: no children
+  std::vector<ScoredToken> children;    // by (score descending, id ascending)
+};
+
+// The tokens that the target would draw most likely if this model were the target: the first num_children by
+//   score(v) = log draft_prob(v) + g(v)
+// with the filters and the noise, purpose kTargetDraw, of the target's own draw at t; so the first one is what
+// AcceptTrees would draw from the row. Ranked by draft_prob, g is 0. Below the greedy temperature g is 0 and the law
+// that of temperature 1, without cuts. draft_prob sums to 1 over what the cuts keep.
+struct BranchRowsArgs {
+  ConstTensorView logits;  // [rows, >= V] f32
+  int32_t num_tokens = 0;  // V: ids at or beyond it are no children and carry no probability
+  std::span<const RowToBranch> rows;
+  std::span<RowChildren> children;  // one per row, filled by the op
+};
+
 // Log-probabilities, from the unmodified rows at temperature 1, of given tokens.
 struct ScoreTokensArgs {
   ConstTensorView logits;  // [rows, >= V] f32

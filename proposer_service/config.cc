@@ -16,9 +16,10 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t last) {
 }  // namespace
 
 absl::Status Validate(const Config& config) {
-  if (config.method != "ngram" && config.method != "suffix") {
-    return rpc::InvalidField("method", absl::StrCat("expected ngram or suffix, got '", config.method, "'"));
+  if (config.method != "ngram" && config.method != "suffix" && config.method != "draft") {
+    return rpc::InvalidField("method", absl::StrCat("expected ngram, suffix or draft, got '", config.method, "'"));
   }
+  if (config.method == "draft") FT_RETURN_IF_ERROR(Validate(config.draft));
   FT_RETURN_IF_ERROR(CheckRange("max_sessions", config.limits.max_sessions, 1 << 20));
   // Token positions have 31 bits.
   FT_RETURN_IF_ERROR(CheckRange("max_context_tokens", config.limits.max_context_tokens, 1 << 30));

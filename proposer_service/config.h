@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "proposer_service/draft_proposer.h"
 #include "proposer_service/ngram.h"
 #include "proposer_service/suffix.h"
 
@@ -21,6 +22,7 @@ struct Config {
   SessionLimits limits = {};
   NgramOptions ngram = {};
   SuffixOptions suffix = {};
+  DraftOptions draft = {};  // for method "draft"
 };
 
 // INVALID_ARGUMENT names the field, expected and got.

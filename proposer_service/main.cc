@@ -2,6 +2,7 @@
 // foretoken_proposer: serves token trees to verifiers until SIGTERM or SIGINT. Once ready it prints one line,
 // "listening on HOST:PORT", to standard output.
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -20,7 +21,7 @@ ABSL_FLAG(std::string, listen, "0.0.0.0:50052", "HOST:PORT to serve on; port 0 t
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning, error or off");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "how long streams may take to end after SIGTERM");
-ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram or suffix");
+ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram, suffix or draft");
 ABSL_FLAG(int32_t, max_sessions, foretoken::proposer::SessionLimits().max_sessions,
           "sessions over all streams; further ones are refused");
 ABSL_FLAG(int64_t, max_context_tokens, foretoken::proposer::SessionLimits().max_context_tokens,
@@ -42,6 +43,23 @@ ABSL_FLAG(std::string, suffix_snapshot, foretoken::proposer::SuffixOptions().sna
           "file where finished outputs survive a restart; empty: nowhere");
 ABSL_FLAG(absl::Duration, suffix_snapshot_interval, foretoken::proposer::SuffixOptions().snapshot_interval,
           "how often that file is written, beside at the end");
+ABSL_FLAG(std::string, model, "", "draft: directory of a Hugging Face checkpoint with the target's vocabulary");
+ABSL_FLAG(std::string, device, foretoken::proposer::DraftOptions().device, "draft: what computes: cpu");
+ABSL_FLAG(std::string, isa, foretoken::proposer::DraftOptions().cpu_isa,
+          "draft: auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
+ABSL_FLAG(int32_t, threads, foretoken::proposer::DraftOptions().num_threads,
+          "draft: threads of the CPU backend; 0: one per core");
+ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
+          "draft: MiB for the K/V cache; unset: 8 full contexts, at most 4096");
+ABSL_FLAG(int32_t, draft_children, foretoken::proposer::GardenOptions().num_children, "children of an expanded node");
+ABSL_FLAG(int32_t, draft_tree_rows, foretoken::proposer::GardenOptions().max_tree_rows,
+          "nodes expanded in a forward pass, over all sessions");
+ABSL_FLAG(int32_t, draft_context_rows, foretoken::proposer::GardenOptions().max_context_rows,
+          "context tokens computed in a forward pass, over all sessions");
+ABSL_FLAG(int32_t, draft_grown_nodes, foretoken::proposer::GardenOptions().max_grown_nodes,
+          "nodes that a session's tree may have expanded");
+ABSL_FLAG(float, draft_min_path_chance, foretoken::proposer::GardenOptions().min_path_chance,
+          "nodes less likely than this are not expanded");
 
 namespace foretoken::proposer {
 namespace {
@@ -58,7 +76,17 @@ Config ConfigFromFlags() {
                      .min_path_chance = absl::GetFlag(FLAGS_suffix_min_path_chance),
                      .shared_tokens = absl::GetFlag(FLAGS_suffix_shared_tokens),
                      .snapshot_path = absl::GetFlag(FLAGS_suffix_snapshot),
-                     .snapshot_interval = absl::GetFlag(FLAGS_suffix_snapshot_interval)}};
+                     .snapshot_interval = absl::GetFlag(FLAGS_suffix_snapshot_interval)},
+          .draft = {.model_directory = absl::GetFlag(FLAGS_model),
+                    .device = absl::GetFlag(FLAGS_device),
+                    .cpu_isa = absl::GetFlag(FLAGS_isa),
+                    .num_threads = absl::GetFlag(FLAGS_threads),
+                    .kv_cache_mb = absl::GetFlag(FLAGS_kv_cache_mb),
+                    .garden = {.num_children = absl::GetFlag(FLAGS_draft_children),
+                               .max_tree_rows = absl::GetFlag(FLAGS_draft_tree_rows),
+                               .max_context_rows = absl::GetFlag(FLAGS_draft_context_rows),
+                               .max_grown_nodes = absl::GetFlag(FLAGS_draft_grown_nodes),
+                               .min_path_chance = absl::GetFlag(FLAGS_draft_min_path_chance)}}};
 }
 
 absl::Status Run() {
@@ -92,11 +120,12 @@ int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
   // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  absl::SetProgramUsageMessage("Serves token trees, guessed from what sequences repeat, to verifiers.");
+  absl::SetProgramUsageMessage(
+      "Serves token trees, guessed from what sequences repeat or by a draft model, to verifiers.");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = foretoken::proposer::Run();
   if (!status.ok()) {
-    std::fprintf(stderr, "foretoken_proposer: %s\n", status.ToString().c_str());
+    std::fprintf(stderr, "foretoken_proposer: %s\n", std::string(status.message()).c_str());
     return 1;
   }
   return 0;

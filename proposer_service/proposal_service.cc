@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/proposal_service.h"
 
+#include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/rpc/status.h"
-#include "proposer_service/ngram.h"
+#include "common/tokenizer/vocabulary.h"
+#include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
-#include "proposer_service/suffix.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -17,10 +21,21 @@ grpc::Status Draining() {
   return {grpc::StatusCode::UNAVAILABLE, "the proposer is draining; open the stream elsewhere"};
 }
 
-// The config is valid.
-std::unique_ptr<Proposer> MakeProposer(const Config& config) {
-  if (config.method == "suffix") return std::make_unique<SuffixProposer>(config.suffix);
-  return std::make_unique<NgramProposer>(config.ngram);
+// A refusal, with the first id that means something else to the verifier where its digests tell.
+absl::Status NameDifferingId(const absl::Status& refusal, std::span<const uint64_t> ours,
+                             std::span<const uint64_t> theirs) {
+  if (refusal.ok() || ours.empty() || theirs.empty()) return refusal;
+  const std::optional<int32_t> id = tokenizer::FirstDifferingId(ours, theirs);
+  if (!id.has_value()) return refusal;
+  return absl::Status(refusal.code(),
+                      absl::StrCat(refusal.message(), "; token id ", *id, " is the first that differs"));
+}
+
+// The proposer's own limits where they are lower.
+Config FittedTo(const ProposerDescription& proposer, Config config) {
+  int64_t& limit = config.limits.max_context_tokens;
+  limit = std::min(limit, proposer.max_context_tokens.value_or(limit));
+  return config;
 }
 
 }  // namespace
@@ -28,7 +43,8 @@ std::unique_ptr<Proposer> MakeProposer(const Config& config) {
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
                                                                          telemetry::Metrics& metrics) {
   FT_RETURN_IF_ERROR(Validate(config));
-  return Create(config, MakeProposer(config), metrics);
+  FT_ASSIGN_OR_RETURN(std::unique_ptr<Proposer> proposer, MakeProposer(config, metrics));
+  return Create(config, std::move(proposer), metrics);
 }
 
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
@@ -39,10 +55,10 @@ absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const C
 }
 
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)
-    : config_(config),
+    : config_(FittedTo(proposer->Describe(), config)),
       proposer_(std::move(proposer)),
       metrics_(metrics),
-      slots_(config.limits.max_sessions, metrics_.sessions) {}
+      slots_(config_.limits.max_sessions, metrics_.sessions) {}
 
 ProposalService::~ProposalService() = default;
 
@@ -85,7 +101,9 @@ grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServer
   response->set_max_tree_nodes(static_cast<uint32_t>(config_.limits.max_tree_nodes));
   response->set_version(base::Version());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(proposer_->AcceptVocabulary(request->vocabulary_fingerprint())));
+  const absl::Status accepted = proposer_->AcceptVocabulary(request->vocabulary_fingerprint());
+  const std::span<const uint64_t> digests(request->token_digests().data(), request->token_digests().size());
+  reactor->Finish(rpc::ToGrpc(NameDifferingId(accepted, description.token_digests, digests)));
   return reactor;
 }
 

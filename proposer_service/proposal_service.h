@@ -26,7 +26,7 @@ class ProposalStream;
 
 class ProposalService : public v1::ProposalService::CallbackService {
  public:
-  // Errors: those of Validate.
+  // Errors: those of Validate and of MakeProposer.
   static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config, telemetry::Metrics& metrics);
   // The same for a proposer of the caller's own.
   static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config,

@@ -6,9 +6,29 @@
 namespace foretoken::proposer {
 
 ProposalStream::ProposalStream(ProposalService& service, const SessionTable::Environment& environment)
-    : service_(service), table_(environment) {}
+    : service_(service), bell_(std::make_shared<Bell>()), table_(WithBell(environment)) {
+  absl::MutexLock lock(&bell_->mutex);
+  bell_->stream = this;
+}
 
 ProposalStream::~ProposalStream() = default;
+
+SessionTable::Environment ProposalStream::WithBell(SessionTable::Environment environment) const {
+  environment.announce = [bell = bell_](uint64_t session_id) { bell->Ring(session_id); };
+  return environment;
+}
+
+// The bell's lock is held while the stream's is taken, and never the other way round.
+void ProposalStream::Bell::Ring(uint64_t session_id) {
+  absl::MutexLock lock(&mutex);
+  if (stream != nullptr) stream->OnNews(session_id);
+}
+
+void ProposalStream::OnNews(uint64_t session_id) {
+  absl::MutexLock lock(&mutex_);
+  table_.Announce(session_id);
+  WriteOrFinish();
+}
 
 void ProposalStream::Start() {
   absl::MutexLock lock(&mutex_);
@@ -48,19 +68,23 @@ void ProposalStream::OnWriteDone(bool ok) {
 void ProposalStream::OnCancel() { End(grpc::Status::CANCELLED); }
 
 void ProposalStream::OnDone() {
+  {
+    absl::MutexLock lock(&bell_->mutex);
+    bell_->stream = nullptr;
+  }
   service_.Forget(this);
   delete this;
 }
 
 void ProposalStream::WriteOrFinish() {
   if (writing_ || finished_) return;
-  if (end_.has_value() && !(end_->ok() && table_.HasNews())) {
-    finished_ = true;
-    Finish(*end_);
-  } else if (table_.HasNews()) {
-    table_.TakeNews(response_);
+  const bool may_write = !end_.has_value() || end_->ok();
+  if (may_write && table_.HasNews() && table_.TakeNews(response_)) {
     writing_ = true;
     StartWrite(&response_);
+  } else if (end_.has_value()) {
+    finished_ = true;
+    Finish(*end_);
   }
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One stream of a verifier. A request is applied, and answered where possible, in the callback that delivers it. While
 // a response is on its way further requests are applied but not answered; the next response is made of what is owed
-// when the way is free. Where a verifier does not read and what must be told it grows, reading pauses, which is felt
-// over there.
+// when the way is free. What a session announces later is answered likewise. Where a verifier does not read and what
+// must be told it grows, reading pauses, which is felt over there.
 //
 // Threads: gRPC calls back on any of its threads, reading and writing at once; the mutex makes them one. The stream
 // deletes itself when gRPC is done with it.
 #pragma once
+
+#include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -19,7 +22,7 @@ class ProposalService;
 
 class ProposalStream : public grpc::ServerBidiReactor<v1::ProposeRequest, v1::ProposeResponse> {
  public:
-  // The service outlives the stream.
+  // The service outlives the stream. The environment's `announce` is the stream's own business.
   ProposalStream(ProposalService& service, const SessionTable::Environment& environment);
   // Begins to read.
   void Start();
@@ -29,7 +32,17 @@ class ProposalStream : public grpc::ServerBidiReactor<v1::ProposeRequest, v1::Pr
  private:
   static constexpr size_t kMaxNotices = 4096;
 
+  // Leads from sessions, which may announce at any time, to the stream, as long as it lives. Shared with them.
+  struct Bell {
+    void Ring(uint64_t session_id);
+
+    absl::Mutex mutex;
+    ProposalStream* stream ABSL_GUARDED_BY(mutex);
+  };
+
   ~ProposalStream() override;
+  SessionTable::Environment WithBell(SessionTable::Environment environment) const;
+  void OnNews(uint64_t session_id);
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -38,6 +51,7 @@ class ProposalStream : public grpc::ServerBidiReactor<v1::ProposeRequest, v1::Pr
   void ReadOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ProposalService& service_;
+  const std::shared_ptr<Bell> bell_;
   absl::Mutex mutex_;
   SessionTable table_ ABSL_GUARDED_BY(mutex_);
   v1::ProposeRequest request_;    // gRPC's while reading_

@@ -9,12 +9,17 @@
 // A session is a handle that its stream owns, so two streams may use the same session ids and everything of a stream
 // dies with it. Proposing takes a batch, so that a draft model runs one forward pass for many sessions.
 //
+// A proposer may need time: a session that is not ready yet is asked again when it announces news, and one that is
+// ready may announce that its tree has become better. So a tree can be grown while nobody waits for it.
+//
 // Threads: a proposer serves many streams at once, so Open and Propose may run concurrently. One session is used by one
 // thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +33,10 @@ namespace foretoken::proposer {
 
 struct ProposerDescription {
   std::string method;                       // the name that requests and metrics use
-  std::string vocabulary_fingerprint = {};  // empty: works with any vocabulary
+  std::string vocabulary_fingerprint = {};  // hex; empty: works with any vocabulary
+  std::vector<uint64_t> token_digests =
+      {};  // tokenizer::TokenDigests, where it is bound to a vocabulary from the start
+  std::optional<int64_t> max_context_tokens = std::nullopt;  // unset: no limit of its own
 };
 
 // How the target's tokens are chosen, for proposers that draw alike. As OpenSession in the protocol.
@@ -41,6 +49,15 @@ struct SessionIntroduction {
   float top_p = 1;
   float min_p = 0;
   std::string tenant;
+  // Called when the session becomes ready or refused, or has a better tree than Propose last gave. From any thread and
+  // perhaps after the session is gone, but never from within a call of the session or the proposer. May be null.
+  std::function<void()> announce = {};
+};
+
+enum class Readiness {
+  kReady,    // Propose has a tree, which may be empty
+  kNotYet,   // it has none for this position; an announcement follows
+  kRefused,  // there is no room for the session; it is of no use any more
 };
 
 // The mirror of one sequence.
@@ -53,6 +70,7 @@ class Session {
   virtual void EndOpening() {}
   // How many tokens were appended.
   virtual uint64_t position() const = 0;
+  virtual Readiness readiness() const { return Readiness::kReady; }
 };
 
 struct ProposalRequest {

@@ -71,7 +71,11 @@ void SessionTable::Open(const v1::OpenSession& open) {
   }
   if (!environment_.slots.TryTake()) return Refuse(open.session_id());
   const auto entry = entries_.emplace(open.session_id(), Entry{}).first;
-  entry->second.session = environment_.proposer.Open(Introduction(open));
+  SessionIntroduction introduction = Introduction(open);
+  introduction.announce = [announce = environment_.announce, session_id = open.session_id()] {
+    if (announce) announce(session_id);
+  };
+  entry->second.session = environment_.proposer.Open(introduction);
   if (!Append(entry, open.token_ids())) return;
   if (!open.awaiting_more()) Settle(open.session_id(), entry->second, open.node_budget());
 }
@@ -105,18 +109,26 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
 
 void SessionTable::Settle(uint64_t session_id, Entry& entry, uint32_t node_budget) {
   if (std::exchange(entry.in_opening, false)) entry.session->EndOpening();
-  Owe(session_id, entry, node_budget);
+  entry.wants_better = node_budget > 0;
+  if (node_budget == 0) return;
+  entry.node_budget =
+      static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(environment_.limits.max_tree_nodes)));
+  entry.owes_answer = true;
+  List(session_id, entry);
 }
 
-void SessionTable::Owe(uint64_t session_id, Entry& entry, uint32_t node_budget) {
-  if (node_budget == 0) return;
-  if (!entry.owed_nodes.has_value()) owed_.push_back(session_id);
-  entry.owed_nodes =
-      static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(environment_.limits.max_tree_nodes)));
+void SessionTable::List(uint64_t session_id, Entry& entry) {
+  if (!std::exchange(entry.is_listed, true)) owed_.push_back(session_id);
+}
+
+void SessionTable::Announce(uint64_t session_id) {
+  const auto entry = entries_.find(session_id);
+  if (entry == entries_.end()) return;
+  if (entry->second.owes_answer || entry->second.wants_better) List(session_id, entry->second);
 }
 
 void SessionTable::Drop(Entries::iterator entry) {
-  if (entry->second.owed_nodes.has_value()) std::erase(owed_, entry->first);
+  if (entry->second.is_listed) std::erase(owed_, entry->first);
   entries_.erase(entry);
   environment_.slots.Return(1);
 }
@@ -131,27 +143,45 @@ void SessionTable::ReportUnknown(uint64_t session_id) {
   environment_.metrics.unknown.Increment();
 }
 
-void SessionTable::TakeNews(v1::ProposeResponse& response) {
-  response.Clear();
+void SessionTable::AddTrees(v1::ProposeResponse& response) {
   std::vector<ProposalRequest> requests;
+  std::vector<uint64_t> session_ids, refused;
   requests.reserve(owed_.size());
+  session_ids.reserve(owed_.size());
   for (const uint64_t session_id : owed_) {
     Entry& entry = entries_.find(session_id)->second;
-    requests.push_back({.session = entry.session.get(), .node_budget = *std::exchange(entry.owed_nodes, std::nullopt)});
+    entry.is_listed = false;
+    const Readiness readiness = entry.session->readiness();
+    if (readiness == Readiness::kRefused) refused.push_back(session_id);
+    if (readiness != Readiness::kReady) continue;
+    entry.owes_answer = false;
+    requests.push_back({.session = entry.session.get(), .node_budget = entry.node_budget});
+    session_ids.push_back(session_id);
   }
-  const std::vector<speculation::TokenTree> trees = environment_.proposer.Propose(requests);
+  owed_.clear();
   size_t num_nodes = 0;
+  const std::vector<speculation::TokenTree> trees = environment_.proposer.Propose(requests);
   for (size_t i = 0; i < trees.size(); ++i) {
-    *response.add_trees() = rpc::ToProto(trees[i], owed_[i]);
+    *response.add_trees() = rpc::ToProto(trees[i], session_ids[i]);
     num_nodes += trees[i].token_ids.size();
   }
-  response.mutable_refused_session_ids()->Add(refused_.begin(), refused_.end());
-  response.mutable_unknown_session_ids()->Add(unknown_.begin(), unknown_.end());
   environment_.metrics.trees.Increment(static_cast<double>(trees.size()));
   environment_.metrics.nodes.Increment(static_cast<double>(num_nodes));
-  owed_.clear();
+  for (const uint64_t session_id : refused) {
+    Drop(entries_.find(session_id));
+    Refuse(session_id);
+  }
+}
+
+bool SessionTable::TakeNews(v1::ProposeResponse& response) {
+  response.Clear();
+  AddTrees(response);
+  response.mutable_refused_session_ids()->Add(refused_.begin(), refused_.end());
+  response.mutable_unknown_session_ids()->Add(unknown_.begin(), unknown_.end());
   refused_.clear();
   unknown_.clear();
+  return response.trees_size() > 0 || response.refused_session_ids_size() > 0 ||
+         response.unknown_session_ids_size() > 0;
 }
 
 }  // namespace foretoken::proposer

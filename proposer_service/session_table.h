@@ -6,7 +6,9 @@
 //   if (table.HasNews()) table.TakeNews(response);
 //
 // Trees are made when they are taken, not when they are asked for: a session owes at most one, at its newest position,
-// and all that are owed are proposed in one batch. So a stream that is read slowly costs no work and no queue.
+// and all that are owed are proposed in one batch. So a stream that is read slowly costs no work and no queue. A
+// session that is not ready owes its tree until it announces news; news of a session that owes nothing makes it owe a
+// better tree.
 //
 // What a verifier gets wrong costs it the session concerned: one whose position leaves a gap, or whose id is opened
 // twice, is dropped and reported unknown; one that is too many, too long or holds a token outside int32 is dropped and
@@ -17,6 +19,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,6 +67,8 @@ class SessionTable {
     SessionSlots& slots;
     ProposerMetrics& metrics;
     const SessionLimits& limits;
+    // Brings a session's news, from any thread, to Announce under the table's own lock.
+    std::function<void(uint64_t session_id)> announce;
   };
 
   explicit SessionTable(const Environment& environment) : environment_(environment) {}
@@ -73,17 +78,24 @@ class SessionTable {
 
   void Apply(const v1::ProposeRequest& request);
 
+  // The session has news. One that is gone has none.
+  void Announce(uint64_t session_id);
+
+  // Whether there may be something to take.
   bool HasNews() const { return !owed_.empty() || num_notices() > 0; }
   // Refusals and unknown sessions that wait to be told. They alone can grow with what a verifier sends.
   size_t num_notices() const { return refused_.size() + unknown_.size(); }
-  // Overwrites the response.
-  void TakeNews(v1::ProposeResponse& response);
+  // Overwrites the response. False: it is empty, because no session that owes a tree is ready.
+  bool TakeNews(v1::ProposeResponse& response);
 
  private:
   struct Entry {
     std::unique_ptr<Session> session;
-    bool in_opening = true;             // more of the opening context is to come
-    std::optional<int32_t> owed_nodes;  // the budget of the tree that the verifier waits for
+    bool in_opening = true;     // more of the opening context is to come
+    int32_t node_budget = 0;    // of the newest tree that was asked for
+    bool owes_answer = false;   // the verifier waits for that tree
+    bool wants_better = false;  // and for better ones after it
+    bool is_listed = false;     // in owed_
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
 
@@ -93,14 +105,16 @@ class SessionTable {
   bool Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids);
   // The tokens that a message announced are all there.
   void Settle(uint64_t session_id, Entry& entry, uint32_t node_budget);
-  void Owe(uint64_t session_id, Entry& entry, uint32_t node_budget);
+  void List(uint64_t session_id, Entry& entry);
+  // The trees of the listed sessions that are ready; the others are off the list until they announce news.
+  void AddTrees(v1::ProposeResponse& response);
   void Drop(Entries::iterator entry);
   void Refuse(uint64_t session_id);
   void ReportUnknown(uint64_t session_id);
 
   Environment environment_;
   Entries entries_;
-  std::vector<uint64_t> owed_;  // the entries with owed_nodes
+  std::vector<uint64_t> owed_;  // sessions that may have a tree to give
   std::vector<uint64_t> refused_;
   std::vector<uint64_t> unknown_;
 };

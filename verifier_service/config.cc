@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/config.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -12,9 +11,6 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kDefaultContexts = 8;
-constexpr int64_t kMaxDefaultKvBytes = int64_t{4} << 30;
-constexpr int64_t kMinBlocks = 4;
 
 template <typename... Parts>
 absl::Status Invalid(absl::string_view flag, const Parts&... why) {
@@ -32,11 +28,6 @@ absl::Status CheckAddress(absl::string_view flag, const std::string& address) {
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
   return Invalid(flag, "expected ", least, " to ", most, ", got ", value);
-}
-
-int64_t KvBytesPerBlock(const model::ModelConfig& model) {
-  constexpr int64_t kBytesPerElement = 2;  // bf16
-  return 2 * model.num_layers * model.num_kv_heads * model.head_dim * kernels::kKvBlockSize * kBytesPerElement;
 }
 
 }  // namespace
@@ -67,32 +58,6 @@ std::string BaseName(const std::string& directory) {
   const size_t slash = directory.find_last_of('/', end);
   const size_t begin = slash == std::string::npos ? 0 : slash + 1;
   return directory.substr(begin, end + 1 - begin);
-}
-
-absl::StatusOr<ContextPlan> PlanContext(const Config& config, const model::ModelConfig& model) {
-  const int64_t wanted = config.max_context_tokens.value_or(model.max_position_embeddings);
-  if (wanted > model.max_position_embeddings) {
-    return Invalid("max_context_tokens", "expected at most the model's ", model.max_position_embeddings, ", got ",
-                   wanted);
-  }
-  const int64_t block_bytes = KvBytesPerBlock(model);
-  int64_t num_blocks = 0;
-  if (config.kv_cache_mb) {
-    num_blocks = *config.kv_cache_mb * kMiB / block_bytes;
-  } else {
-    const int64_t blocks_per_context = (wanted + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize;
-    num_blocks = std::min(kDefaultContexts * blocks_per_context, kMaxDefaultKvBytes / block_bytes);
-  }
-  // Slots are 32-bit numbers.
-  num_blocks = std::min<int64_t>(num_blocks, std::numeric_limits<int32_t>::max() / kernels::kKvBlockSize);
-  if (num_blocks < kMinBlocks) {
-    return Invalid("kv_cache_mb", "expected at least ", (kMinBlocks * block_bytes + kMiB - 1) / kMiB,
-                   " MiB, which hold ", kMinBlocks * kernels::kKvBlockSize, " tokens of this model; got ",
-                   config.kv_cache_mb.value_or(kMaxDefaultKvBytes / kMiB));
-  }
-  // What the cache cannot hold is never served, so no table need reach as far.
-  return ContextPlan{.max_context_tokens = static_cast<int32_t>(std::min(wanted, num_blocks * kernels::kKvBlockSize)),
-                     .num_blocks = static_cast<int32_t>(num_blocks)};
 }
 
 }  // namespace foretoken::verifier

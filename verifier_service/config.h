@@ -9,9 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/model/config.h"
 #include "verifier_service/engine.h"
 
 namespace foretoken::verifier {
@@ -40,13 +38,5 @@ absl::Status Validate(const Config& config);
 
 // The last part of a path: "models/llama/" -> "llama".
 std::string BaseName(const std::string& directory);
-
-// What the model allows: how many K/V blocks there are, and the longest context that they hold.
-struct ContextPlan {
-  int32_t max_context_tokens = 0;
-  int32_t num_blocks = 0;
-};
-// INVALID_ARGUMENT for a context longer than the model's, or a K/V cache that does not hold 64 tokens.
-absl::StatusOr<ContextPlan> PlanContext(const Config& config, const model::ModelConfig& model);
 
 }  // namespace foretoken::verifier

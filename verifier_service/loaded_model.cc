@@ -6,19 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
-#include "common/weights/checkpoint.h"
-#include "kernels/make_backend.h"
 #include "verifier_service/numerics_fingerprint.h"
 
 namespace foretoken::verifier {
 namespace {
-
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Config& config) {
-  kernels::MadeBackend made =
-      kernels::MakeBackend({.device = config.device, .num_threads = config.num_threads, .isa = config.cpu_isa});
-  if (made.backend == nullptr) return absl::InvalidArgumentError(made.error);
-  return std::move(made.backend);
-}
 
 absl::StatusOr<std::vector<int32_t>> EndTokenIds(const model::GenerationConfig& generation,
                                                  const model::ModelConfig& config, const std::string& directory) {
@@ -55,35 +46,30 @@ kernels::SamplingParams DefaultSampling(const model::GenerationConfig& generatio
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, const model::LoadProgress& progress) {
   const std::string& directory = config.model_directory;
-  FT_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend, MakeBackend(config));
-  FT_ASSIGN_OR_RETURN(model::ModelConfig model_config, model::LoadModelConfig(directory));
-  FT_ASSIGN_OR_RETURN(const model::GenerationConfig generation, model::LoadGenerationConfig(directory));
-  FT_ASSIGN_OR_RETURN(std::vector<int32_t> end_token_ids, EndTokenIds(generation, model_config, directory));
-  FT_ASSIGN_OR_RETURN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::Load(directory));
-  FT_RETURN_IF_ERROR(tokenizer.CheckFits(model_config.vocab_size));
-  FT_ASSIGN_OR_RETURN(const ContextPlan context, PlanContext(config, model_config));
-  FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(directory));
-
   FT_ASSIGN_OR_RETURN(
-      std::string fingerprint,
-      ComputeNumericsFingerprint({.config = model_config, .checkpoint = checkpoint, .backend = backend->Describe()}));
+      model::OpenedModel opened,
+      model::OpenModel(
+          {.directory = directory,
+           .backend = {.device = config.device, .num_threads = config.num_threads, .isa = config.cpu_isa}}));
+  FT_ASSIGN_OR_RETURN(const model::GenerationConfig generation, model::LoadGenerationConfig(directory));
+  FT_ASSIGN_OR_RETURN(std::vector<int32_t> end_token_ids, EndTokenIds(generation, opened.config, directory));
+  FT_ASSIGN_OR_RETURN(
+      const model::ContextPlan context,
+      model::PlanContext({.kv_cache_mb = config.kv_cache_mb, .max_context_tokens = config.max_context_tokens},
+                         opened.config));
+  FT_ASSIGN_OR_RETURN(std::string fingerprint, ComputeNumericsFingerprint({.config = opened.config,
+                                                                           .checkpoint = opened.checkpoint,
+                                                                           .backend = opened.backend->Describe()}));
   FT_RETURN_IF_ERROR(CheckFingerprint(config.numerics_fingerprint, fingerprint));
-  FT_ASSIGN_OR_RETURN(model::ModelWeights weights, model::LoadWeights(model_config, checkpoint, *backend, progress));
-  const model::TransformerOptions options = {.max_rows = config.engine.max_step_rows,
-                                             .max_logit_rows = config.engine.max_step_rows,
-                                             .max_positions = context.max_context_tokens};
-  auto transformer = std::make_unique<model::Transformer>(model_config, std::move(weights), *backend, options);
-  model::KvCache kv = model::MakeKvCache(model_config, context.num_blocks, *backend);
-  std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(tokenizer.vocabulary()));
-  return std::unique_ptr<LoadedModel>(new LoadedModel{.config = std::move(model_config),
-                                                      .tokenizer = std::move(tokenizer),
-                                                      .end_token_ids = std::move(end_token_ids),
-                                                      .default_sampling = DefaultSampling(generation),
-                                                      .vocabulary_fingerprint = std::move(vocabulary),
-                                                      .numerics_fingerprint = std::move(fingerprint),
-                                                      .backend = std::move(backend),
-                                                      .transformer = std::move(transformer),
-                                                      .kv = std::move(kv)});
+  std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
+  FT_ASSIGN_OR_RETURN(
+      model::RunnableModel runnable,
+      model::LoadModel(std::move(opened), {.max_rows = config.engine.max_step_rows, .context = context}, progress));
+  return std::unique_ptr<LoadedModel>(new LoadedModel{{std::move(runnable)},
+                                                      std::move(end_token_ids),
+                                                      DefaultSampling(generation),
+                                                      std::move(vocabulary),
+                                                      std::move(fingerprint)});
 }
 
 std::string ArchitectureName(model::Architecture architecture) {

@@ -38,6 +38,7 @@ namespace foretoken::verifier {
 struct ProposerPoolOptions {
   int32_t num_tokens = 0;                               // size of the vocabulary; required
   std::string vocabulary_fingerprint;                   // hex; empty: not told, any proposer serves
+  std::vector<uint64_t> token_digests;                  // tokenizer::TokenDigests, so that a refusal can name an id
   int32_t max_tree_nodes = speculation::kMaxTreeNodes;  // larger trees are bad trees
   absl::Duration resolve_period = absl::Seconds(5);
   Backoff backoff;  // between attempts to reach a replica, and to place a refused sequence

@@ -12,6 +12,10 @@
 namespace foretoken::verifier {
 namespace {
 
+// A proposer that answers, but does not fit, is asked as seldom as one that has failed so often: only its replacement
+// will fit.
+constexpr int kSeldom = 30;
+
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ProposerPoolOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
@@ -177,6 +181,9 @@ void ProposerPool::Keeper::Describe(Link& link) {
   DescribeCall* call = new DescribeCall;
   describe_calls_.try_emplace(call, call);
   call->request.set_vocabulary_fingerprint(options.vocabulary_fingerprint);
+  if (link.was_refused) {
+    call->request.mutable_token_digests()->Add(options.token_digests.begin(), options.token_digests.end());
+  }
   call->context.set_deadline(absl::ToChronoTime(absl::Now() + options.describe_timeout));
   link.describing = call;
   ++num_calls_;
@@ -195,9 +202,14 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, con
   Link& link = *it->second;
   link.describing = nullptr;
   const absl::Time now = absl::Now();
+  const bool is_refusal = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
+  // Asked again at once, this time with what it takes to say which token differs.
+  if (is_refusal && !std::exchange(link.was_refused, true) && !options.token_digests.empty()) return Describe(link);
+  if (is_refusal) link.num_failures = std::max(link.num_failures, kSeldom);
   if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", status.error_message()), now);
+  link.was_refused = false;
   if (absl::Status fits = CheckDescription(link, call->response); !fits.ok()) {
-    link.num_failures = std::max(link.num_failures, 30);  // it answers, so only its replacement will fit: ask seldom
+    link.num_failures = std::max(link.num_failures, kSeldom);
     return Fail(link, std::string(fits.message()), now);
   }
   StartStream(link, call->response, now);

@@ -44,6 +44,7 @@ class ProposerPool::Keeper {
     std::unique_ptr<v1::ProposalService::Stub> stub;
     absl::Time next_attempt = absl::InfinitePast();  // while neither describing nor streaming
     int num_failures = 0;                            // in a row
+    bool was_refused = false;                        // by the last DescribeProposer, because of the vocabulary
     std::string last_complaint;                      // what was logged last, so that it is logged once
     DescribeCall* describing = nullptr;              // in `describe_calls_`
     std::shared_ptr<ReplicaStream> stream;           // shared with itself until gRPC lets go of it

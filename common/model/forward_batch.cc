@@ -14,6 +14,12 @@ void AppendRow(int32_t token_id, int32_t position, int32_t slot, int32_t chain_l
   batch->chain_lens.push_back(chain_len);
 }
 
+void EndSegment(std::span<const int32_t> block_table, ForwardBatch* batch) {
+  batch->block_tables.insert(batch->block_tables.end(), block_table.begin(), block_table.end());
+  batch->block_table_begins.push_back(static_cast<int32_t>(batch->block_tables.size()));
+  batch->segment_begins.push_back(batch->num_rows());
+}
+
 }  // namespace
 
 int32_t SlotOf(std::span<const int32_t> block_table, int32_t position) {
@@ -47,10 +53,22 @@ int32_t AppendSegment(const Segment& segment, ForwardBatch* batch) {
     AppendRow(segment.tree_token_ids[node], chain_len - 1 + depth, segment.tree_slots[node], chain_len, batch);
     batch->ancestor_begins.push_back(static_cast<int32_t>(batch->ancestor_slots.size()));
   }
-  batch->block_tables.insert(batch->block_tables.end(), segment.block_table.begin(), segment.block_table.end());
-  batch->block_table_begins.push_back(static_cast<int32_t>(batch->block_tables.size()));
-  batch->segment_begins.push_back(batch->num_rows());
+  EndSegment(segment.block_table, batch);
   return root_row;
+}
+
+int32_t AppendGrownSegment(const GrownSegment& segment, ForwardBatch* batch) {
+  FT_CHECK(!segment.rows.empty() && segment.chain_len > 0);
+  const int32_t first_row = batch->num_rows();
+  for (const GrownRow& row : segment.rows) {
+    FT_CHECK(!row.ancestor_slots.empty());
+    batch->ancestor_slots.insert(batch->ancestor_slots.end(), row.ancestor_slots.begin(), row.ancestor_slots.end());
+    batch->ancestor_begins.push_back(static_cast<int32_t>(batch->ancestor_slots.size()));
+    const int32_t position = segment.chain_len - 1 + static_cast<int32_t>(row.ancestor_slots.size());
+    AppendRow(row.token_id, position, row.ancestor_slots.back(), segment.chain_len, batch);
+  }
+  EndSegment(segment.block_table, batch);
+  return first_row;
 }
 
 }  // namespace foretoken::model

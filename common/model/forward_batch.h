@@ -43,6 +43,21 @@ struct Segment {
 // Returns the row of the chain's last token; the tree's rows follow it.
 int32_t AppendSegment(const Segment& segment, ForwardBatch* batch);
 
+// A node of a tree whose ancestors were computed in earlier passes.
+struct GrownRow {
+  int32_t token_id = 0;
+  std::span<const int32_t> ancestor_slots;  // nearest the root first, its own last
+};
+
+// Rows of one sequence's tree, without its chain: positions [0, chain_len) and all ancestors but a row itself are in
+// the cache already. Returns the first row.
+struct GrownSegment {
+  std::span<const int32_t> block_table;  // covers [0, chain_len)
+  int32_t chain_len = 0;
+  std::span<const GrownRow> rows;
+};
+int32_t AppendGrownSegment(const GrownSegment& segment, ForwardBatch* batch);
+
 // The slot of a position.
 int32_t SlotOf(std::span<const int32_t> block_table, int32_t position);
 

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/accept_trees.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/branch_rows.h"
 #include "kernels/cpu/embed.h"
 #include "kernels/cpu/move_kv.h"
 #include "kernels/cpu/rms_norm.h"
@@ -43,6 +44,7 @@ void CpuBackend::Attention(const AttentionArgs& args) { cpu::Attention(args, poo
 void CpuBackend::SiluMul(const SiluMulArgs& args) { cpu::SiluMul(args, pool_); }
 void CpuBackend::MoveKv(const MoveKvArgs& args) { cpu::MoveKv(args, pool_); }
 void CpuBackend::AcceptTrees(const AcceptTreesArgs& args) { cpu::AcceptTrees(args, pool_); }
+void CpuBackend::BranchRows(const BranchRowsArgs& args) { cpu::BranchRows(args, pool_); }
 void CpuBackend::ScoreTokens(const ScoreTokensArgs& args) { cpu::ScoreTokens(args, pool_); }
 
 }  // namespace foretoken::kernels::cpu

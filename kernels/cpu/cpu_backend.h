@@ -34,6 +34,7 @@ class CpuBackend final : public Backend {
   void SiluMul(const SiluMulArgs& args) override;
   void MoveKv(const MoveKvArgs& args) override;
   void AcceptTrees(const AcceptTreesArgs& args) override;
+  void BranchRows(const BranchRowsArgs& args) override;
   void ScoreTokens(const ScoreTokensArgs& args) override;
 
  private:

@@ -5,10 +5,14 @@
 // logit of -inf says impossible and is allowed. NaN or +inf among the row's V entries, or made by the adjustments, is
 // kNonFiniteLogits; a row where all is impossible is kEmptySupport.
 //
+// The first few tokens by that score, rather than the first one, are what the target's draw most likely is where the
+// row is a draft model's: DrawTopTokens.
+//
 // Threads: a row is drawn by the calling thread alone.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/adjust_row.h"
 #include "kernels/ops.h"
@@ -22,5 +26,11 @@ struct RowDraw {
 
 // `t` is the index of the token to draw.
 RowDraw DrawRow(const AdjustRowArgs& args, uint32_t t);
+
+// The tokens of the largest draft_prob, with its logarithm; see BranchRowsArgs.
+RowChildren TopDraftProbs(std::span<const float> logits, const SamplingParams& sampling, int32_t count);
+
+// The first `count` tokens by score, or all that the cuts keep where they are fewer; see BranchRowsArgs.
+RowChildren DrawTopTokens(std::span<const float> logits, const SamplingParams& sampling, uint32_t t, int32_t count);
 
 }  // namespace foretoken::kernels::cpu

@@ -56,6 +56,9 @@ class ProfiledBackend final : public kernels::Backend {
   void AcceptTrees(const kernels::AcceptTreesArgs& args) override {
     Time("draw", [&] { backend_->AcceptTrees(args); });
   }
+  void BranchRows(const kernels::BranchRowsArgs& args) override {
+    Time("branch", [&] { backend_->BranchRows(args); });
+  }
   void ScoreTokens(const kernels::ScoreTokensArgs& args) override {
     Time("score", [&] { backend_->ScoreTokens(args); });
   }

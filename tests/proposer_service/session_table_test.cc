@@ -271,7 +271,7 @@ TEST(ProposerConfig, FieldsOutOfRangeAreNamed) {
   using ::testing::HasSubstr;
   EXPECT_TRUE(Validate(Config{}).ok());
   EXPECT_THAT(Validate(Config{.method = "magic"}).ToString(),
-              HasSubstr("method: expected ngram or suffix, got 'magic'"));
+              HasSubstr("method: expected ngram, suffix or draft, got 'magic'"));
   EXPECT_THAT(Validate(Config{.limits = {.max_sessions = 0}}).ToString(), HasSubstr("max_sessions"));
   EXPECT_THAT(Validate(Config{.limits = {.max_context_tokens = -1}}).ToString(), HasSubstr("max_context_tokens"));
   EXPECT_THAT(Validate(Config{.limits = {.max_tree_nodes = 1025}}).ToString(), HasSubstr("max_tree_nodes"));

@@ -31,6 +31,7 @@ class ForwardingBackend : public kernels::Backend {
   void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
   void MoveKv(const kernels::MoveKvArgs& args) override { backend_->MoveKv(args); }
   void AcceptTrees(const kernels::AcceptTreesArgs& args) override { backend_->AcceptTrees(args); }
+  void BranchRows(const kernels::BranchRowsArgs& args) override { backend_->BranchRows(args); }
   void ScoreTokens(const kernels::ScoreTokensArgs& args) override { backend_->ScoreTokens(args); }
 
  protected:

@@ -55,6 +55,7 @@ class VariantBackend final : public kernels::Backend {
   void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
   void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
   void AcceptTrees(const kernels::AcceptTreesArgs& args) override { backend_->AcceptTrees(args); }
+  void BranchRows(const kernels::BranchRowsArgs& args) override { backend_->BranchRows(args); }
   void ScoreTokens(const kernels::ScoreTokensArgs& args) override { backend_->ScoreTokens(args); }
 
   void MatMul(const kernels::MatMulArgs& args) override {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/config.h"
+#include "common/model/context_plan.h"
 
 #include <gtest/gtest.h>
 
-namespace foretoken::verifier {
+namespace foretoken::model {
 namespace {
 
 // A block of 16 tokens takes 2 x 2 layers x 4 heads x 64 x 16 x 2 bytes = 32 KiB, so a MiB holds 512 tokens.
-model::ModelConfig Model(int64_t max_positions) {
-  model::ModelConfig model;
+ModelConfig Model(int64_t max_positions) {
+  ModelConfig model;
   model.num_layers = 2;
   model.num_kv_heads = 4;
   model.head_dim = 64;
@@ -30,10 +30,10 @@ TEST(PlanContext, EndsTheContextWhereTheCacheEnds) {
 }
 
 TEST(PlanContext, RefusesACacheOfAFewTokens) {
-  model::ModelConfig huge = Model(500);
+  ModelConfig huge = Model(500);
   huge.num_layers = 2000;
   EXPECT_EQ(PlanContext({.kv_cache_mb = 1}, huge).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
-}  // namespace foretoken::verifier
+}  // namespace foretoken::model

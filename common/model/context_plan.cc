@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/context_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/ops.h"
+
+namespace foretoken::model {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kDefaultContexts = 8;
+constexpr int64_t kMaxDefaultKvBytes = int64_t{4} << 30;
+constexpr int64_t kMinBlocks = 4;
+
+int64_t KvBytesPerBlock(const ModelConfig& model) {
+  constexpr int64_t kBytesPerElement = 2;  // bf16
+  return 2 * model.num_layers * model.num_kv_heads * model.head_dim * kernels::kKvBlockSize * kBytesPerElement;
+}
+
+}  // namespace
+
+absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const ModelConfig& model) {
+  const int64_t wanted = options.max_context_tokens.value_or(model.max_position_embeddings);
+  if (wanted > model.max_position_embeddings) {
+    return absl::InvalidArgumentError(absl::StrCat("--max_context_tokens: expected at most the model's ",
+                                                   model.max_position_embeddings, ", got ", wanted));
+  }
+  const int64_t block_bytes = KvBytesPerBlock(model);
+  int64_t num_blocks = 0;
+  if (options.kv_cache_mb) {
+    num_blocks = *options.kv_cache_mb * kMiB / block_bytes;
+  } else {
+    const int64_t blocks_per_context = (wanted + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize;
+    num_blocks = std::min(kDefaultContexts * blocks_per_context, kMaxDefaultKvBytes / block_bytes);
+  }
+  // Slots are 32-bit numbers.
+  num_blocks = std::min<int64_t>(num_blocks, std::numeric_limits<int32_t>::max() / kernels::kKvBlockSize);
+  if (num_blocks < kMinBlocks) {
+    return absl::InvalidArgumentError(absl::StrCat("--kv_cache_mb: expected at least ",
+                                                   (kMinBlocks * block_bytes + kMiB - 1) / kMiB, " MiB, which hold ",
+                                                   kMinBlocks * kernels::kKvBlockSize, " tokens of this model; got ",
+                                                   options.kv_cache_mb.value_or(kMaxDefaultKvBytes / kMiB)));
+  }
+  // What the cache cannot hold is never served, so no table need reach as far.
+  return ContextPlan{.max_context_tokens = static_cast<int32_t>(std::min(wanted, num_blocks * kernels::kKvBlockSize)),
+                     .num_blocks = static_cast<int32_t>(num_blocks)};
+}
+
+}  // namespace foretoken::model

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long contexts may be, and how many K/V blocks there are to hold them: what is asked for, as far as the model
+// goes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "common/model/config.h"
+
+namespace foretoken::model {
+
+struct ContextOptions {
+  std::optional<int64_t> kv_cache_mb;         // MiB of K/V; unset: 8 full contexts, at most 4 GiB
+  std::optional<int32_t> max_context_tokens;  // unset: the model's
+};
+
+struct ContextPlan {
+  int32_t max_context_tokens = 0;
+  int32_t num_blocks = 0;
+};
+
+// INVALID_ARGUMENT, naming the flag, for a context longer than the model's, or a K/V cache that does not hold 64
+// tokens.
+absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const ModelConfig& model);
+
+}  // namespace foretoken::model

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint directory made ready to compute with, in two steps: what is cheap to find wrong is found before the
+// weights are read.
+//
+//   FT_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel({.directory = "/models/llama"}));
+//   FT_ASSIGN_OR_RETURN(ContextPlan context, PlanContext({}, opened.config));
+//   FT_ASSIGN_OR_RETURN(RunnableModel model,
+//                       LoadModel(std::move(opened), {.max_rows = 512, .context = context}, progress));
+//
+// Errors: what, which file or flag, expected and got.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/model/config.h"
+#include "common/model/context_plan.h"
+#include "common/model/model_weights.h"
+#include "common/model/transformer.h"
+#include "common/tokenizer/tokenizer.h"
+#include "common/weights/checkpoint.h"
+#include "kernels/make_backend.h"
+
+namespace foretoken::model {
+
+struct OpenOptions {
+  std::string directory;
+  kernels::BackendOptions backend;
+};
+
+struct OpenedModel {
+  ModelConfig config;
+  tokenizer::Tokenizer tokenizer;
+  weights::Checkpoint checkpoint;
+  std::unique_ptr<kernels::Backend> backend;
+};
+
+absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options);
+
+struct RunnableModel {
+  ModelConfig config;
+  tokenizer::Tokenizer tokenizer;
+  std::unique_ptr<kernels::Backend> backend;  // outlives what is below
+  std::unique_ptr<Transformer> transformer;
+  KvCache kv;
+
+  // Ids at or beyond it mean nothing, however wide the model's head is.
+  int32_t num_tokens() const { return static_cast<int32_t>(tokenizer.vocabulary().num_ids()); }
+};
+
+struct LoadOptions {
+  int32_t max_rows = 512;  // of one pass, all with logits
+  ContextPlan context;
+};
+
+absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress);
+
+}  // namespace foretoken::model

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/draft_session.h"
+
+#include <utility>
+
+namespace foretoken::proposer {
+namespace {
+
+// Of sampled children all or none, as GrowingTree::Snapshot: groups stand in the order of their parents' chances.
+speculation::TokenTree BestOf(const speculation::TokenTree& tree, int32_t max_nodes) {
+  if (tree.sampled.empty()) return speculation::BestNodes(tree, max_nodes);
+  size_t num_groups = 0;
+  int32_t num_nodes = 0;
+  for (; num_groups < tree.sampled.size(); ++num_groups) {
+    const auto num_children = static_cast<int32_t>(tree.sampled[num_groups].children.size());
+    if (num_nodes + num_children > max_nodes) break;
+    num_nodes += num_children;
+  }
+  speculation::TokenTree best = tree;
+  best.token_ids.resize(num_nodes);
+  best.parents.resize(num_nodes);
+  best.chances.resize(num_nodes);
+  best.sampled.resize(num_groups);
+  return best;
+}
+
+}  // namespace
+
+void DraftMailbox::Append(std::span<const int32_t> token_ids, absl::Time now,
+                          const std::shared_ptr<DraftMailbox>& self) {
+  if (token_ids.empty()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    pending_.insert(pending_.end(), token_ids.begin(), token_ids.end());
+    position_ += token_ids.size();
+    if (tree_.has_value()) tree_ = speculation::ReRoot(*tree_, token_ids);
+    if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
+    needed_no_pass_ = tree_.has_value();
+    is_answered_ = false;
+    appended_at_ = now;
+  }
+  Wake(self);
+}
+
+void DraftMailbox::Close(const std::shared_ptr<DraftMailbox>& self) {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_closed_ = true;
+  }
+  Wake(self);
+}
+
+void DraftMailbox::Wake(const std::shared_ptr<DraftMailbox>& self) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(is_awake_, true)) return;
+  }
+  wake_(self);
+}
+
+uint64_t DraftMailbox::position() const {
+  absl::MutexLock lock(&mutex_);
+  return position_;
+}
+
+Readiness DraftMailbox::readiness() const {
+  absl::MutexLock lock(&mutex_);
+  if (is_refused_) return Readiness::kRefused;
+  return tree_.has_value() ? Readiness::kReady : Readiness::kNotYet;
+}
+
+DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
+  absl::MutexLock lock(&mutex_);
+  if (!tree_.has_value()) return {.tree = {.position = position_}};
+  Answer answer{.tree = BestOf(*tree_, node_budget),
+                .is_first = !std::exchange(is_answered_, true),
+                .needed_no_pass = needed_no_pass_,
+                .appended_at = appended_at_};
+  answer.tree.proposers.clear();
+  return answer;
+}
+
+DraftMailbox::Mail DraftMailbox::Collect() {
+  absl::MutexLock lock(&mutex_);
+  is_awake_ = false;
+  return {.token_ids = std::exchange(pending_, {}), .is_closed = is_closed_};
+}
+
+void DraftMailbox::Publish(speculation::TokenTree tree) {
+  absl::MutexLock lock(&mutex_);
+  if (!pending_.empty()) {
+    tree = speculation::ReRoot(tree, pending_);
+    if (tree.num_nodes() == 0) return;  // the tokens left the tree: what is known already is no worse
+  }
+  tree_ = std::move(tree);
+}
+
+void DraftMailbox::Refuse() {
+  absl::MutexLock lock(&mutex_);
+  is_refused_ = true;
+}
+
+}  // namespace foretoken::proposer

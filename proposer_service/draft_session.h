@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sequence at the draft proposer, seen from its stream, and the mailbox in which stream and growth thread leave
+// things for each other. A mailbox outlives its session until the growth thread has cleared up behind it.
+//
+// The newest snapshot is kept at the session's own position: what is appended re-roots it here and now. So an advance
+// onto a path that the tree has grown already is answered without asking anyone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "proposer_service/proposer.h"
+
+namespace foretoken::proposer {
+
+class DraftMailbox {
+ public:
+  // `wake` tells the growth thread of a mailbox with something inside.
+  DraftMailbox(SessionIntroduction introduction, std::function<void(std::shared_ptr<DraftMailbox>)> wake)
+      : introduction_(std::move(introduction)), wake_(std::move(wake)) {}
+
+  const SessionIntroduction& introduction() const { return introduction_; }
+
+  // The stream's side.
+  void Append(std::span<const int32_t> token_ids, absl::Time now, const std::shared_ptr<DraftMailbox>& self);
+  void Close(const std::shared_ptr<DraftMailbox>& self);
+  uint64_t position() const;
+  Readiness readiness() const;
+
+  struct Answer {
+    speculation::TokenTree tree;
+    bool is_first = false;        // since the last append
+    bool needed_no_pass = false;  // it was there when the tokens came
+    absl::Time appended_at;       // when they came
+  };
+  Answer Take(int32_t node_budget);
+
+  // The growth thread's side.
+  struct Mail {
+    std::vector<int32_t> token_ids;
+    bool is_closed = false;
+  };
+  Mail Collect();
+  // A snapshot at the position that was collected last. Tokens appended since re-root it.
+  void Publish(speculation::TokenTree tree);
+  void Refuse();
+  void Announce() const {
+    if (introduction_.announce) introduction_.announce();
+  }
+
+ private:
+  void Wake(const std::shared_ptr<DraftMailbox>& self);
+
+  const SessionIntroduction introduction_;
+  const std::function<void(std::shared_ptr<DraftMailbox>)> wake_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<int32_t> pending_ ABSL_GUARDED_BY(mutex_);  // appended, not collected
+  uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<speculation::TokenTree> tree_ ABSL_GUARDED_BY(mutex_);  // at position_
+  bool needed_no_pass_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_answered_ ABSL_GUARDED_BY(mutex_) = false;  // since the last append
+  absl::Time appended_at_ ABSL_GUARDED_BY(mutex_);
+  bool is_awake_ ABSL_GUARDED_BY(mutex_) = false;  // the growth thread has been told
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_refused_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class DraftSession : public Session {
+ public:
+  DraftSession(std::shared_ptr<DraftMailbox> mailbox, const std::function<absl::Time()>& now)
+      : mailbox_(std::move(mailbox)), now_(now) {}
+  ~DraftSession() override { mailbox_->Close(mailbox_); }
+
+  void Append(std::span<const int32_t> token_ids) override { mailbox_->Append(token_ids, now_(), mailbox_); }
+  uint64_t position() const override { return mailbox_->position(); }
+  Readiness readiness() const override { return mailbox_->readiness(); }
+  DraftMailbox& mailbox() const { return *mailbox_; }
+
+ private:
+  std::shared_ptr<DraftMailbox> mailbox_;  // shared with the growth thread
+  const std::function<absl::Time()>& now_;
+};
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/make_proposer.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "proposer_service/ngram.h"
+#include "proposer_service/suffix.h"
+
+namespace foretoken::proposer {
+
+absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, telemetry::Metrics& metrics) {
+  if (config.method == "ngram") return std::make_unique<NgramProposer>(config.ngram);
+  if (config.method == "suffix") return std::make_unique<SuffixProposer>(config.suffix);
+  FT_ASSIGN_OR_RETURN(std::unique_ptr<DraftProposer> draft, DraftProposer::Load(config.draft, metrics));
+  draft->Start();
+  return draft;
+}
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node's children for rejection sampling: drawn without replacement from the truncated law of the draft's row,
+// rounded to f32 as it will be sent. Everything that DRAW_METHOD_SAMPLED asks of a proposer and that concerns one node
+// is here.
+//
+// How many children there are depends on the law only. The noise is Philox, purpose kDraftDraw, keyed by the seed and
+// by a hash of the node's whole context: no two nodes share noise, no other proposer has the same, and a node that is
+// grown again gets the same children.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/speculation/token_tree.h"
+#include "kernels/ops.h"
+
+namespace foretoken::proposer {
+
+struct SampledNode {
+  std::shared_ptr<const speculation::DraftDistribution> draft;  // shared by the snapshots of a tree
+  std::vector<kernels::ScoredToken> children;                   // in the order of sampling; log draft_prob
+};
+
+struct SampleArgs {
+  std::span<const kernels::ScoredToken> law;  // distinct tokens, log draft_prob
+  int32_t num_children = 0;
+  uint64_t seed = 0;
+  uint32_t sample_index = 0;
+  uint64_t context_hash = 0;
+};
+
+SampledNode SampleChildren(const SampleArgs& args);
+
+// Of a context one token longer. The hash of the empty context is 0.
+uint64_t ExtendContextHash(uint64_t hash, int32_t token_id);
+
+}  // namespace foretoken::proposer

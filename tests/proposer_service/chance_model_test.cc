@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/chance_model.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "tests/testing/random_values.h"
+
+namespace foretoken::proposer {
+namespace {
+
+TEST(ChanceModel, ChancesDescendWithTheScoresAndLeaveRoomForTheRest) {
+  const ChanceModel model;
+  const std::vector<float> chances = model.Chances(std::vector<float>{0, -1, -5});
+  for (size_t i = 1; i < chances.size(); ++i) EXPECT_LT(chances[i], chances[i - 1]);
+  EXPECT_GT(model.Chances(std::vector<float>{0, -500}).back(), 0) << "a chance of 0 is no valid chance";
+  EXPECT_LT(std::accumulate(chances.begin(), chances.end(), 0.0), 1);
+  EXPECT_TRUE(model.Chances({}).empty());
+}
+
+// Tokens committed by a law of the model's own form: it is found, wherever learning begins.
+TEST(ChanceModel, FindsTheLawThatTokensWereCommittedBy) {
+  testing::RandomValues random(5);
+  constexpr double kTau = 0.5, kRest = -1;
+  ChanceModel model;
+  double error = 0;
+  constexpr int kTrials = 20000, kLast = 2000;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<float> scores = {0};
+    while (scores.size() < 4) scores.push_back(scores.back() - static_cast<float>(2 * random.Uniform()));
+    std::vector<double> law;
+    for (const float score : scores) law.push_back(std::exp((score - scores.back()) / kTau));
+    law.push_back(std::exp(kRest));
+    const double total = std::accumulate(law.begin(), law.end(), 0.0);
+    if (trial >= kTrials - kLast) {
+      const std::vector<float> chances = model.Chances(scores);
+      for (size_t i = 0; i < scores.size(); ++i) error += std::abs(chances[i] - law[i] / total) / kLast;
+    }
+    double u = random.Uniform() * total;
+    size_t committed = 0;
+    while (committed + 1 < law.size() && u >= law[committed]) u -= law[committed++];
+    model.Observe(scores, committed < scores.size() ? std::optional(committed) : std::nullopt);
+  }
+  EXPECT_LT(error, 0.03);
+  EXPECT_NEAR(model.tau(), kTau, 0.06);
+}
+
+}  // namespace
+}  // namespace foretoken::proposer

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft proposer step by step, without its thread; and once with it, over gRPC.
+#include "proposer_service/draft_proposer.h"
+
+#include "common/rpc/server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proposer_service/proposal_service.h"
+#include "tests/testing/draft_model.h"
+
+namespace foretoken::proposer {
+namespace {
+
+using speculation::TokenTree;
+using testing::SourcePath;
+
+class DraftProposerTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Session> Open() {
+    return draft_.Open({.seed = 5, .temperature = 0, .announce = [this] { ++num_announced_; }});
+  }
+  TokenTree Propose(Session& session, int32_t node_budget = 16) {
+    const ProposalRequest request = {.session = &session, .node_budget = node_budget};
+    return draft_.Propose({&request, 1}).front();
+  }
+  void GrowAll() {
+    while (draft_.Step()) continue;
+    draft_.garden().CheckIntegrity();
+  }
+
+  telemetry::Metrics registry_;
+  absl::Time now_ = absl::UnixEpoch();
+  DraftProposer draft_{testing::LoadDraftModel(), {.max_grown_nodes = 60}, registry_, [this] { return now_; }};
+  DraftMetrics metrics_{registry_};
+  int num_announced_ = 0;
+  const std::vector<int32_t> prompt_ = {17, 300, 25, 40, 300, 25};
+};
+
+TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
+  const auto session = Open();
+  session->Append(prompt_);
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  EXPECT_EQ(Propose(*session).num_nodes(), 0);
+  EXPECT_EQ(num_announced_, 0);
+  EXPECT_TRUE(draft_.Step());
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_EQ(num_announced_, 1);
+  const TokenTree tree = Propose(*session);
+  EXPECT_EQ(tree.position, prompt_.size());
+  EXPECT_EQ(tree.num_nodes(), GardenOptions().num_children);
+  EXPECT_TRUE(tree.proposers.empty());
+}
+
+TEST_F(DraftProposerTest, GrowingGoesOnAndBetterTreesAreAnnounced) {
+  const auto session = Open();
+  session->Append(prompt_);
+  draft_.Step();
+  const TokenTree first = Propose(*session, 64);
+  GrowAll();
+  EXPECT_GT(num_announced_, 2);
+  EXPECT_LT(num_announced_, 9) << "about as often as the tree doubles";
+  EXPECT_GT(Propose(*session, 64).num_nodes(), first.num_nodes());
+  EXPECT_EQ(Propose(*session, 5).num_nodes(), 5);
+  EXPECT_FALSE(draft_.Step()) << "growing ends";
+}
+
+TEST_F(DraftProposerTest, AnAdvanceIntoTheGrownTreeIsAnsweredAtOnceWithoutAPass) {
+  const auto session = Open();
+  session->Append(prompt_);
+  GrowAll();
+  const TokenTree before = Propose(*session, 40);
+  const double num_passes = metrics_.passes.Value();
+  const std::vector<int32_t> committed = {before.token_ids[0]};
+  now_ += absl::Seconds(1);
+  session->Append(committed);
+  ASSERT_EQ(session->readiness(), Readiness::kReady);
+  const TokenTree after = Propose(*session, 40);
+  EXPECT_EQ(after.position, before.position + 1);
+  const TokenTree expected = speculation::ReRoot(
+      [&] {
+        TokenTree tree = before;
+        tree.proposers.assign(tree.token_ids.size(), 0);
+        return tree;
+      }(),
+      committed);
+  EXPECT_GE(after.num_nodes(), expected.num_nodes());
+  EXPECT_EQ(metrics_.passes.Value(), num_passes);
+  EXPECT_EQ(metrics_.hits.Value(), 1);
+  EXPECT_EQ(metrics_.answers.Value(), 2);
+}
+
+TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
+  const auto session = Open();
+  session->Append(prompt_);
+  GrowAll();
+  Propose(*session);
+  session->Append(std::vector<int32_t>{4000, 4001});
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_EQ(Propose(*session).position, prompt_.size() + 2);
+  EXPECT_EQ(metrics_.hits.Value(), 0);
+  EXPECT_EQ(metrics_.answers.Value(), 2);
+}
+
+TEST_F(DraftProposerTest, ASessionThatIsGoneLeavesNothingBehind) {
+  for (int i = 0; i < 3; ++i) {
+    const auto session = Open();
+    session->Append(prompt_);
+    if (i > 0) draft_.Step();
+  }
+  GrowAll();
+  EXPECT_EQ(draft_.garden().num_plants(), 0);
+  draft_.garden().CheckIntegrity();
+}
+
+TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
+  telemetry::Metrics registry;
+  DraftProposer draft(testing::LoadDraftModel({.num_blocks = 8}), {}, registry);
+  int num_announced = 0;
+  const auto fits = draft.Open({}), too_long = draft.Open({.announce = [&] { ++num_announced; }});
+  fits->Append(std::vector<int32_t>(60, 5));
+  too_long->Append(std::vector<int32_t>(60, 5));
+  while (draft.Step()) continue;
+  EXPECT_EQ(fits->readiness(), Readiness::kReady);
+  EXPECT_EQ(too_long->readiness(), Readiness::kRefused);
+  EXPECT_EQ(num_announced, 1);
+}
+
+TEST(LoadedDraftProposer, NamesWhatIsWrong) {
+  telemetry::Metrics registry;
+  EXPECT_THAT(DraftProposer::Load({}, registry).status().message(), ::testing::HasSubstr("--model"));
+  EXPECT_THAT(DraftProposer::Load({.model_directory = "/nowhere"}, registry).status().message(),
+              ::testing::HasSubstr("/nowhere"));
+  EXPECT_THAT(DraftProposer::Load({.model_directory = SourcePath("deploy/demo/draft"), .num_threads = -1}, registry)
+                  .status()
+                  .message(),
+              ::testing::HasSubstr("--threads"));
+}
+
+// With its thread and over gRPC: the first answer comes, and then the tree grows to the budget while nobody asks.
+TEST(ServedDraftProposer, RefusesAnotherVocabularyAndPushesBetterTrees) {
+  telemetry::Metrics metrics;
+  const std::unique_ptr<ProposalService> service =
+      ProposalService::Create(
+          {.method = "draft", .draft = {.model_directory = SourcePath("deploy/demo/draft"), .num_threads = 1}}, metrics)
+          .value();
+  const std::unique_ptr<rpc::Server> server = rpc::Server::Start({}, {service.get()}).value();
+  const auto stub = v1::ProposalService::NewStub(server->InProcessChannel());
+  v1::DescribeProposerResponse description;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->DescribeProposer(&context, {}, &description).ok());
+  }
+  EXPECT_EQ(description.method(), "draft");
+  EXPECT_EQ(description.max_context_tokens(), 1024);
+  EXPECT_EQ(description.vocabulary_fingerprint().size(), 64);
+
+  // Another vocabulary is refused; asked with digests, the first token that differs is named.
+  v1::DescribeProposerRequest other_words;
+  other_words.set_vocabulary_fingerprint("bb");
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::Load(SourcePath("deploy/demo/draft")).value();
+  for (int round = 0; round < 2; ++round) {
+    grpc::ClientContext context;
+    v1::DescribeProposerResponse unused;
+    const grpc::Status status = stub->DescribeProposer(&context, other_words, &unused);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr(description.vocabulary_fingerprint()));
+    if (round == 0) EXPECT_THAT(status.error_message(), ::testing::Not(::testing::HasSubstr("token id")));
+    if (round == 1) EXPECT_THAT(status.error_message(), ::testing::HasSubstr("token id 77 is the first that differs"));
+    for (const uint64_t digest : tokenizer::TokenDigests(tokenizer.vocabulary())) other_words.add_token_digests(digest);
+    other_words.set_token_digests(77, 1);
+    other_words.set_token_digests(78, 2);
+  }
+
+  grpc::ClientContext context;
+  const auto stream = stub->Propose(&context);
+  v1::ProposeRequest request;
+  v1::OpenSession* open = request.add_opens();
+  open->set_session_id(4);
+  for (const uint32_t token_id : {17, 300, 25, 40, 300, 25}) open->add_token_ids(token_id);
+  open->mutable_filters()->set_temperature(0);
+  open->set_node_budget(24);
+  stream->Write(request);
+  v1::ProposeResponse response;
+  int num_nodes = 0;
+  while (num_nodes < 24 && stream->Read(&response)) {
+    ASSERT_EQ(response.trees_size(), 1);
+    EXPECT_EQ(response.trees(0).session_id(), 4);
+    EXPECT_EQ(response.trees(0).position(), 6);
+    EXPECT_GE(response.trees(0).token_ids_size(), num_nodes);
+    num_nodes = response.trees(0).token_ids_size();
+  }
+  EXPECT_EQ(num_nodes, 24);
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+}  // namespace
+}  // namespace foretoken::proposer
