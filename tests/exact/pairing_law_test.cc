@@ -49,8 +49,7 @@ void ExpectExact(SmallServing serving, const std::string& name) {
   for (const SmallRule rule : kRules) {
     serving.rule = rule;
     for (const int32_t budget : {0, 1, 2, kAllRows}) {
-      // Without a row nothing is judged as a block, and a keyed draw asks no tree anything.
-      if (rule == SmallRule::kBlocksOfChains && budget == 0) continue;
+      // A keyed draw asks no tree anything.
       if (rule == SmallRule::kKeyedDraw && budget != 2) continue;
       serving.row_budget = [budget](const TokenTree&) { return budget; };
       EXPECT_LE(ErrorOf(serving), kExact) << name << ", rule " << static_cast<int>(rule) << ", " << budget << " rows";
