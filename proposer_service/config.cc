@@ -16,14 +16,15 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t last) {
 }  // namespace
 
 absl::Status Validate(const Config& config) {
-  if (config.method != "ngram") {
-    return rpc::InvalidField("method", absl::StrCat("expected ngram, got '", config.method, "'"));
+  if (config.method != "ngram" && config.method != "suffix") {
+    return rpc::InvalidField("method", absl::StrCat("expected ngram or suffix, got '", config.method, "'"));
   }
   FT_RETURN_IF_ERROR(CheckRange("max_sessions", config.limits.max_sessions, 1 << 20));
-  // The n-gram index counts tokens in 31 bits.
+  // Token positions have 31 bits.
   FT_RETURN_IF_ERROR(CheckRange("max_context_tokens", config.limits.max_context_tokens, 1 << 30));
   FT_RETURN_IF_ERROR(CheckRange("max_tree_nodes", config.limits.max_tree_nodes, speculation::kMaxTreeNodes));
-  return Validate(config.ngram);
+  FT_RETURN_IF_ERROR(Validate(config.ngram));
+  return Validate(config.suffix);
 }
 
 }  // namespace foretoken::proposer

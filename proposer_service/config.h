@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "proposer_service/ngram.h"
+#include "proposer_service/suffix.h"
 
 namespace foretoken::proposer {
 
@@ -19,6 +20,7 @@ struct Config {
   std::string method = "ngram";
   SessionLimits limits = {};
   NgramOptions ngram = {};
+  SuffixOptions suffix = {};
 };
 
 // INVALID_ARGUMENT names the field, expected and got.

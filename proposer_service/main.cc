@@ -20,7 +20,7 @@ ABSL_FLAG(std::string, listen, "0.0.0.0:50052", "HOST:PORT to serve on; port 0 t
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning, error or off");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "how long streams may take to end after SIGTERM");
-ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram");
+ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram or suffix");
 ABSL_FLAG(int32_t, max_sessions, foretoken::proposer::SessionLimits().max_sessions,
           "sessions over all streams; further ones are refused");
 ABSL_FLAG(int64_t, max_context_tokens, foretoken::proposer::SessionLimits().max_context_tokens,
@@ -31,6 +31,17 @@ ABSL_FLAG(int32_t, ngram_min_length, foretoken::proposer::NgramOptions().min_len
           "tokens of the shortest match that predicts");
 ABSL_FLAG(int32_t, ngram_max_length, foretoken::proposer::NgramOptions().max_length,
           "tokens of the longest indexed n-gram");
+ABSL_FLAG(int32_t, suffix_max_depth, foretoken::proposer::SuffixOptions().max_depth, "tokens of the longest match");
+ABSL_FLAG(float, suffix_depth_per_match, foretoken::proposer::SuffixOptions().depth_per_match,
+          "tokens that a tree is deep per token that its match is long");
+ABSL_FLAG(float, suffix_min_path_chance, foretoken::proposer::SuffixOptions().min_path_chance,
+          "nodes that are reached more rarely are left out");
+ABSL_FLAG(int64_t, suffix_shared_tokens, foretoken::proposer::SuffixOptions().shared_tokens,
+          "tokens of finished outputs remembered, over all tenants; 20 to 50 bytes each");
+ABSL_FLAG(std::string, suffix_snapshot, foretoken::proposer::SuffixOptions().snapshot_path,
+          "file where finished outputs survive a restart; empty: nowhere");
+ABSL_FLAG(absl::Duration, suffix_snapshot_interval, foretoken::proposer::SuffixOptions().snapshot_interval,
+          "how often that file is written, beside at the end");
 
 namespace foretoken::proposer {
 namespace {
@@ -41,7 +52,13 @@ Config ConfigFromFlags() {
                      .max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens),
                      .max_tree_nodes = absl::GetFlag(FLAGS_max_tree_nodes)},
           .ngram = {.min_length = absl::GetFlag(FLAGS_ngram_min_length),
-                    .max_length = absl::GetFlag(FLAGS_ngram_max_length)}};
+                    .max_length = absl::GetFlag(FLAGS_ngram_max_length)},
+          .suffix = {.max_depth = absl::GetFlag(FLAGS_suffix_max_depth),
+                     .depth_per_match = absl::GetFlag(FLAGS_suffix_depth_per_match),
+                     .min_path_chance = absl::GetFlag(FLAGS_suffix_min_path_chance),
+                     .shared_tokens = absl::GetFlag(FLAGS_suffix_shared_tokens),
+                     .snapshot_path = absl::GetFlag(FLAGS_suffix_snapshot),
+                     .snapshot_interval = absl::GetFlag(FLAGS_suffix_snapshot_interval)}};
 }
 
 absl::Status Run() {
@@ -75,7 +92,7 @@ int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
   // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  absl::SetProgramUsageMessage("Serves token trees, guessed from the sequences' own n-grams, to verifiers.");
+  absl::SetProgramUsageMessage("Serves token trees, guessed from what sequences repeat, to verifiers.");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = foretoken::proposer::Run();
   if (!status.ok()) {

@@ -2,9 +2,10 @@
 #include "proposer_service/ngram_session.h"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <utility>
+
+#include "proposer_service/frontier.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -20,11 +21,6 @@ constexpr float kFirstOccurrence = 0.15f;
 constexpr float kMinPathChance = 0.01f;
 constexpr float kMaxChance = 0.999f;
 constexpr int32_t kMaxChildren = 4;
-// A prior as strong as so many trials; older trials fade so that about the last kMemoryTrials count.
-constexpr float kPriorTrials = 8;
-constexpr float kMemoryTrials = 128;
-// A match of n tokens is right with prior odds of n times this.
-constexpr float kPriorOddsPerToken = 0.6f;
 
 // How many tokens agree before an occurrence and at the end of the tail.
 int32_t AgreeingTokens(std::span<const int32_t> tokens, TokenIndex next, std::span<const int32_t> tail) {
@@ -76,25 +72,23 @@ bool IsContinuation(const NgramMatch& match, std::span<const int32_t> tokens, in
 class TreeGrower {
  public:
   TreeGrower(const NgramIndex& index, const MatchConfidence& confidence, int32_t node_budget)
-      : index_(index), confidence_(confidence), node_budget_(node_budget) {
+      : index_(index), confidence_(confidence), frontier_(node_budget, kMinPathChance) {
     tree_.position = index.tokens().size();
     tree_.token_ids.reserve(node_budget);
     tree_.parents.reserve(node_budget);
     tree_.chances.reserve(node_budget);
-    frontier_.reserve(node_budget + 1);
     matches_.reserve(2 * node_budget);
   }
 
   TokenTree Grow(const NgramMatch& root_match) {
-    if (node_budget_ == 0) return std::move(tree_);
+    if (frontier_.nodes_left() == 0) return std::move(tree_);
     Expand({.node_idx = kRootParent, .path_chance = 1}, root_match);
     while (!frontier_.empty()) {
-      const Candidate best = frontier_.back();
-      frontier_.pop_back();
+      const Candidate best = frontier_.Take();
       tree_.token_ids.push_back(best.token_id);
       tree_.parents.push_back(best.parent);
       tree_.chances.push_back(best.chance);
-      if (tree_.num_nodes() == node_budget_) break;
+      if (frontier_.nodes_left() == 0) break;
       Expand({.node_idx = tree_.num_nodes() - 1, .path_chance = best.path_chance},
              Advance(matches_[best.match_idx], index_.tokens(), best.token_id));
     }
@@ -135,7 +129,7 @@ class TreeGrower {
     // Half as long at a time: most matches in between have the same continuations.
     while (matches_.back().length > index_.min_length()) {
       const int32_t length = std::clamp((matches_.back().length + 1) / 2, index_.min_length(), index_.max_length());
-      if (node.path_chance * node.chance_left * confidence_.Estimate(length) <= WorthAdding()) break;
+      if (node.path_chance * node.chance_left * confidence_.Estimate(length) <= frontier_.WorthAdding()) break;
       if (node.num_children == kMaxChildren) break;
       if (!tail.has_value()) tail = TailOf(node.node_idx, std::span(tail_buffer).first(index_.max_length()));
       NgramMatch& shorter = matches_.emplace_back();
@@ -171,28 +165,13 @@ class TreeGrower {
     const float confidence = confidence_.Estimate(match.length);
     for (int32_t child = first_new; child < node.num_children; ++child) {
       const float chance = std::min(kMaxChance, node.chance_left * confidence * weights[child] / sum);
-      Offer({.path_chance = node.path_chance * chance,
-             .chance = chance,
-             .parent = node.node_idx,
-             .token_id = node.children[child],
-             .match_idx = static_cast<int32_t>(matches_.size()) - 1});
+      frontier_.Offer({.path_chance = node.path_chance * chance,
+                       .chance = chance,
+                       .parent = node.node_idx,
+                       .token_id = node.children[child],
+                       .match_idx = static_cast<int32_t>(matches_.size()) - 1});
     }
     node.chance_left *= 1 - confidence;
-  }
-
-  // Only candidates of a larger path chance can still join the tree.
-  float WorthAdding() const {
-    const int32_t nodes_left = node_budget_ - tree_.num_nodes();
-    return frontier_.size() < nodes_left ? kMinPathChance : frontier_[frontier_.size() - nodes_left].path_chance;
-  }
-
-  void Offer(const Candidate& candidate) {
-    if (candidate.path_chance <= WorthAdding()) return;
-    // Behind larger ones in taking order, and behind equal ones that came first.
-    const auto place =
-        std::lower_bound(frontier_.begin(), frontier_.end(), candidate.path_chance,
-                         [](const Candidate& c, float path_chance) { return c.path_chance < path_chance; });
-    frontier_.insert(place, candidate);
   }
 
   // The last tokens of the sequence followed by the path to a node, as many as the buffer holds.
@@ -208,37 +187,12 @@ class TreeGrower {
 
   const NgramIndex& index_;
   const MatchConfidence& confidence_;
-  const int32_t node_budget_;
   TokenTree tree_;
   std::vector<NgramMatch> matches_;
-  std::vector<Candidate> frontier_;  // ascending path chance: the next node stands last
+  Frontier<Candidate> frontier_;
 };
 
 }  // namespace
-
-MatchConfidence::MatchConfidence() {
-  for (int32_t length = NgramMatch::kMaxLength; length >= 1; --length) {
-    Bucket& bucket = buckets_[BucketOf(length)];
-    const float odds = kPriorOddsPerToken * length;
-    bucket.prior = bucket.estimate = odds / (1 + odds);
-  }
-}
-
-void MatchConfidence::Record(int32_t length, bool found) {
-  Bucket& bucket = buckets_[BucketOf(length)];
-  if (bucket.num_trials >= kMemoryTrials) {
-    bucket.num_trials /= 2;
-    bucket.num_found /= 2;
-  }
-  bucket.num_trials += 1;
-  bucket.num_found += found;
-  bucket.estimate = (bucket.num_found + kPriorTrials * bucket.prior) / (bucket.num_trials + kPriorTrials);
-}
-
-int32_t MatchConfidence::BucketOf(int32_t length) {
-  if (length <= 8) return length - 1;
-  return std::min<int32_t>(kNumBuckets - 1, 4 + std::bit_width(static_cast<uint32_t>(length)));
-}
 
 void NgramSession::Append(std::span<const int32_t> token_ids) {
   for (const int32_t token_id : token_ids) {

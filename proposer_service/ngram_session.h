@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "proposer_service/match_confidence.h"
 #include "proposer_service/ngram_index.h"
 #include "proposer_service/proposer.h"
 
@@ -14,33 +15,11 @@ namespace foretoken::proposer {
 // Earlier occurrences of the tokens before a point of the sequence or of a tree below it.
 struct NgramMatch {
   static constexpr int32_t kMaxOccurrences = 8;
-  // Longer matches are not told apart.
-  static constexpr int32_t kMaxLength = 64;
+  static constexpr int32_t kMaxLength = MatchConfidence::kMaxLength;
 
   int32_t length = 0;  // tokens that agree at the best occurrence
   int32_t num_occurrences = 0;
   std::array<TokenIndex, kMaxOccurrences> next;  // the token after each occurrence, latest first
-};
-
-// How often the next token was among a match's continuations, by the match's length.
-class MatchConfidence {
- public:
-  MatchConfidence();
-  void Record(int32_t length, bool found);
-  // In (0, 1); length is at least 1.
-  float Estimate(int32_t length) const { return buckets_[BucketOf(length)].estimate; }
-
- private:
-  static constexpr int32_t kNumBuckets = 11;  // lengths 1 to 8, below 16, below 32, longer
-  struct Bucket {
-    float num_trials = 0;
-    float num_found = 0;
-    float prior = 0;  // of the shortest length in the bucket
-    float estimate = 0;
-  };
-  static int32_t BucketOf(int32_t length);
-
-  std::array<Bucket, kNumBuckets> buckets_;
 };
 
 class NgramSession : public Session {

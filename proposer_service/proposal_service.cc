@@ -5,8 +5,10 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/rpc/status.h"
 #include "proposer_service/ngram.h"
 #include "proposer_service/proposal_stream.h"
+#include "proposer_service/suffix.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -15,11 +17,18 @@ grpc::Status Draining() {
   return {grpc::StatusCode::UNAVAILABLE, "the proposer is draining; open the stream elsewhere"};
 }
 
+// The config is valid.
+std::unique_ptr<Proposer> MakeProposer(const Config& config) {
+  if (config.method == "suffix") return std::make_unique<SuffixProposer>(config.suffix);
+  return std::make_unique<NgramProposer>(config.ngram);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
                                                                          telemetry::Metrics& metrics) {
-  return Create(config, std::make_unique<NgramProposer>(config.ngram), metrics);
+  FT_RETURN_IF_ERROR(Validate(config));
+  return Create(config, MakeProposer(config), metrics);
 }
 
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
@@ -66,7 +75,7 @@ void ProposalService::Forget(ProposalStream* stream) {
 }
 
 grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServerContext* context,
-                                                            const v1::DescribeProposerRequest* /*request*/,
+                                                            const v1::DescribeProposerRequest* request,
                                                             v1::DescribeProposerResponse* response) {
   const ProposerDescription& description = proposer_->Describe();
   response->set_method(description.method);
@@ -76,7 +85,7 @@ grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServer
   response->set_max_tree_nodes(static_cast<uint32_t>(config_.limits.max_tree_nodes));
   response->set_version(base::Version());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(rpc::ToGrpc(proposer_->AcceptVocabulary(request->vocabulary_fingerprint())));
   return reactor;
 }
 

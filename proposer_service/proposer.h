@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
 
@@ -47,6 +49,8 @@ class Session {
   virtual ~Session() = default;
   // Takes over committed tokens, all >= 0.
   virtual void Append(std::span<const int32_t> token_ids) = 0;
+  // The opening context is whole: what is appended from now on was generated. Called once, before the first Propose.
+  virtual void EndOpening() {}
   // How many tokens were appended.
   virtual uint64_t position() const = 0;
 };
@@ -60,6 +64,9 @@ class Proposer {
  public:
   virtual ~Proposer() = default;
   virtual const ProposerDescription& Describe() const = 0;
+  // A verifier asks whether its vocabulary, by fingerprint in hex, is served. FAILED_PRECONDITION: another one is. An
+  // empty fingerprint says nothing and is always accepted.
+  virtual absl::Status AcceptVocabulary(absl::string_view /*fingerprint*/) { return absl::OkStatus(); }
   virtual std::unique_ptr<Session> Open(const SessionIntroduction& introduction) = 0;
   // One tree per request, in their order, each of at most node_budget nodes and at the session's position. Empty where
   // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business. Either all children

@@ -73,7 +73,7 @@ void SessionTable::Open(const v1::OpenSession& open) {
   const auto entry = entries_.emplace(open.session_id(), Entry{}).first;
   entry->second.session = environment_.proposer.Open(Introduction(open));
   if (!Append(entry, open.token_ids())) return;
-  if (!open.awaiting_more()) Owe(open.session_id(), entry->second, open.node_budget());
+  if (!open.awaiting_more()) Settle(open.session_id(), entry->second, open.node_budget());
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -84,7 +84,7 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
     return ReportUnknown(advance.session_id());
   }
   if (!Append(entry, advance.token_ids())) return;
-  if (!advance.awaiting_more()) Owe(advance.session_id(), entry->second, advance.node_budget());
+  if (!advance.awaiting_more()) Settle(advance.session_id(), entry->second, advance.node_budget());
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
@@ -101,6 +101,11 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
   entry->second.session->Append({reinterpret_cast<const int32_t*>(token_ids.data()),  // the signed twin may alias
                                  static_cast<size_t>(token_ids.size())});
   return true;
+}
+
+void SessionTable::Settle(uint64_t session_id, Entry& entry, uint32_t node_budget) {
+  if (std::exchange(entry.in_opening, false)) entry.session->EndOpening();
+  Owe(session_id, entry, node_budget);
 }
 
 void SessionTable::Owe(uint64_t session_id, Entry& entry, uint32_t node_budget) {

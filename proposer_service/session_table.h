@@ -82,6 +82,7 @@ class SessionTable {
  private:
   struct Entry {
     std::unique_ptr<Session> session;
+    bool in_opening = true;             // more of the opening context is to come
     std::optional<int32_t> owed_nodes;  // the budget of the tree that the verifier waits for
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
@@ -90,6 +91,8 @@ class SessionTable {
   void Advance(const v1::AdvanceSession& advance);
   // False: the tokens were not acceptable, the session is refused and the entry gone.
   bool Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids);
+  // The tokens that a message announced are all there.
+  void Settle(uint64_t session_id, Entry& entry, uint32_t node_budget);
   void Owe(uint64_t session_id, Entry& entry, uint32_t node_budget);
   void Drop(Entries::iterator entry);
   void Refuse(uint64_t session_id);

@@ -202,6 +202,27 @@ TEST(EmbeddedProposalService, IsServedInProcess) {
   EXPECT_EQ(response.method(), "ngram");
 }
 
+TEST(EmbeddedProposalService, ASuffixProposerServesOneVocabulary) {
+  telemetry::Metrics metrics;
+  const std::unique_ptr<ProposalService> service = *ProposalService::Create({.method = "suffix"}, metrics);
+  const std::unique_ptr<rpc::Server> server = *rpc::Server::Start({}, {service.get()});
+  const auto stub = v1::ProposalService::NewStub(server->InProcessChannel());
+  const auto describe = [&](const std::string& fingerprint, v1::DescribeProposerResponse& response) {
+    grpc::ClientContext context;
+    v1::DescribeProposerRequest request;
+    request.set_vocabulary_fingerprint(fingerprint);
+    return stub->DescribeProposer(&context, request, &response);
+  };
+  v1::DescribeProposerResponse response;
+  ASSERT_TRUE(describe("aa", response).ok());
+  EXPECT_EQ(response.method(), "suffix");
+  EXPECT_TRUE(describe("aa", response).ok());
+  EXPECT_TRUE(describe("", response).ok());
+  const grpc::Status refused = describe("bb", response);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(refused.error_message(), "vocabulary_fingerprint: expected aa, got bb");
+}
+
 TEST(EmbeddedProposalService, ABadConfigIsRefused) {
   telemetry::Metrics metrics;
   EXPECT_EQ(ProposalService::Create({.method = "magic"}, metrics).status().code(), absl::StatusCode::kInvalidArgument);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proposer_service/ngram.h"
+#include "proposer_service/suffix.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -19,7 +20,9 @@ class SessionTableTest : public ::testing::Test {
   // A table with its own requests and answers.
   struct Stream {
     explicit Stream(SessionTableTest& test)
-        : table({.proposer = test.proposer_, .slots = test.slots_, .metrics = test.metrics_, .limits = test.limits_}) {}
+        : Stream({.proposer = test.proposer_, .slots = test.slots_, .metrics = test.metrics_, .limits = test.limits_}) {
+    }
+    explicit Stream(const SessionTable::Environment& environment) : table(environment) {}
 
     v1::OpenSession& Open(uint64_t session_id, const std::vector<uint32_t>& token_ids, uint32_t node_budget) {
       v1::OpenSession& open = *request.add_opens();
@@ -126,6 +129,22 @@ TEST_F(SessionTableTest, PiecesOfAContextAreAnsweredOnceItIsWhole) {
   EXPECT_FALSE(stream.table.HasNews());
   stream.Advance(1, 4, {1}, 4);
   EXPECT_EQ(stream.Exchange().trees(0).position(), 5);
+}
+
+TEST_F(SessionTableTest, ASessionHearsWhereItsOpeningContextEnds) {
+  SuffixProposer suffix({});
+  Stream stream({.proposer = suffix, .slots = slots_, .metrics = metrics_, .limits = limits_});
+  // An opening in pieces, asked for nothing, and then an output.
+  stream.Open(1, {10, 11, 12, 13, 14, 15}, 0).set_awaiting_more(true);
+  stream.Advance(1, 6, {16, 17, 18, 19, 20, 21, 22}, 0);
+  for (uint32_t position = 13; position < 20; ++position) stream.Advance(1, position, {30 + position}, 0);
+  stream.Close(1);
+  stream.Apply();
+  suffix.WaitUntilLearned();
+  stream.Open(2, {43, 44, 45}, 1);
+  EXPECT_THAT(stream.Exchange().trees(0).token_ids(), ElementsAre(46)) << "output is learned";
+  stream.Open(3, {10, 11, 12}, 1);
+  EXPECT_THAT(stream.Exchange().trees(0).token_ids(), IsEmpty()) << "context is not";
 }
 
 TEST_F(SessionTableTest, AdvancesBetweenAnswersCoalesceIntoOneTree) {
@@ -251,11 +270,14 @@ TEST_F(SessionTableTest, HostileEventsNeverBreakTheRules) {
 TEST(ProposerConfig, FieldsOutOfRangeAreNamed) {
   using ::testing::HasSubstr;
   EXPECT_TRUE(Validate(Config{}).ok());
-  EXPECT_THAT(Validate(Config{.method = "magic"}).ToString(), HasSubstr("method: expected ngram, got 'magic'"));
+  EXPECT_THAT(Validate(Config{.method = "magic"}).ToString(),
+              HasSubstr("method: expected ngram or suffix, got 'magic'"));
   EXPECT_THAT(Validate(Config{.limits = {.max_sessions = 0}}).ToString(), HasSubstr("max_sessions"));
   EXPECT_THAT(Validate(Config{.limits = {.max_context_tokens = -1}}).ToString(), HasSubstr("max_context_tokens"));
   EXPECT_THAT(Validate(Config{.limits = {.max_tree_nodes = 1025}}).ToString(), HasSubstr("max_tree_nodes"));
   EXPECT_THAT(Validate(Config{.ngram = {.min_length = 0}}).ToString(), HasSubstr("ngram_min_length"));
+  EXPECT_TRUE(Validate(Config{.method = "suffix"}).ok());
+  EXPECT_THAT(Validate(Config{.suffix = {.max_depth = 0}}).ToString(), HasSubstr("suffix_max_depth"));
 }
 
 }  // namespace
