@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "common/speculation/token_tree.h"
-#include "kernels/block_verification.h"
 #include "kernels/check.h"
 #include "kernels/rejection_sampling.h"
 #include "tests/testing/remembered_coins.h"
@@ -23,7 +22,7 @@
 
 namespace foretoken::testing {
 
-enum class SmallRule { kKeyedDraw, kRejectionSampling, kBlocksOfChains };
+enum class SmallRule { kKeyedDraw, kRejectionSampling };
 
 // Which of its proposer's snapshots a step has.
 enum class Arrival {
@@ -155,17 +154,10 @@ class SmallGeneration {
 
   std::vector<int32_t> WalkWithCoins(const speculation::TokenTree& guess, std::span<const int32_t> row_node_idx) {
     const verifier::TestedTree tested = verifier::MakeTestedTree(0, &guess, row_node_idx);
-    kernels::TreeToAccept tree = TreeOf(tested, row_node_idx.size(), emitted_.size());
-    tree.draws_chains_only = serving_.rule == SmallRule::kBlocksOfChains &&
-                             std::all_of(serving_.proposers.begin(), serving_.proposers.end(),
-                                         [](const ServedProposer& served) { return served.num_children == 1; });
+    const kernels::TreeToAccept tree = TreeOf(tested, row_node_idx.size(), emitted_.size());
     SmallRows rows(serving_.target, emitted_, tree);
     kernels::AcceptedPath path;
-    if (kernels::IsSampledChain(tree)) {
-      kernels::WalkBlock(tree, rows, coins_, path);
-    } else {
-      kernels::WalkByRejection(tree, rows, coins_, path);
-    }
+    kernels::WalkByRejection(tree, rows, coins_, path);
     return path.token_ids;
   }
 

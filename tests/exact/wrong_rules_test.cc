@@ -235,7 +235,7 @@ EmittedLaw TwoSteps(const SmallLaw& target, const Draft& draft_chain, const Walk
 
 struct RightBlock {
   void operator()(const kernels::TreeToAccept& tree, SmallRows& rows, auto& coins, kernels::AcceptedPath& path) const {
-    kernels::WalkBlock(tree, rows, coins, path);
+    reference::WalkBlock(tree, rows, coins, path);
   }
 };
 
