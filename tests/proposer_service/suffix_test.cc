@@ -217,8 +217,8 @@ TEST(Suffix, DepthAdaptsToTheMatch) {
 TEST(Suffix, LoopsArePredictedBeyondTheContext) {
   SuffixProposer proposer({});
   for (const int32_t period : {1, 2, 3, 7, 50}) {
-    std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < 70 + 2 * period; ++i) tokens.push_back(i % period);
+    std::vector<int32_t> tokens(70 + 2 * period);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % period);
     const std::vector<int32_t> chain = FirstChain(ProposeAfter(proposer, tokens, 64));
     ASSERT_GE(chain.size(), 16) << "period " << period;
     for (size_t i = 0; i < chain.size(); ++i) EXPECT_EQ(chain[i], (tokens.size() + i) % period) << "period " << period;
