@@ -47,6 +47,7 @@ struct RowKind {
 struct Filter {
   std::string name;
   SamplingParams sampling;
+  std::vector<uint32_t> mask;  // as one of TreeToAccept::masks; empty: none
 };
 
 // Model rows look like the normal ones with some tokens far above; the others are what a search could stumble over.
@@ -66,43 +67,54 @@ std::vector<RowKind> RowKinds() {
   };
 }
 
-// Those with keyed noise alone, and those with filters.
 std::vector<Filter> Filters() {
-  return {{"top_k 2", {.top_k = 2}},
-          {"top_k 50", {.top_k = 50}},
-          {"top_k 1000", {.top_k = 1000}},
-          {"top_k 2000", {.top_k = 2000}},
-          {"top_k 8000", {.top_k = 8000}},
-          {"top_k 40000", {.top_k = 40000}},
-          {"top_k 100000", {.top_k = 100000}},
-          {"top_k V - 1", {.top_k = kVocab - 1}},
-          {"top_p 0.5", {.top_p = 0.5f}},
-          {"top_p 0.9", {.top_p = 0.9f}},
-          {"top_p 0.95", {.top_p = 0.95f}},
-          {"top_p 0.95, temperature 0.7", {.temperature = 0.7f, .top_p = 0.95f}},
-          {"top_p 0.95, temperature 1.5", {.temperature = 1.5f, .top_p = 0.95f}},
-          {"top_p 0.95, temperature 8", {.temperature = 8, .top_p = 0.95f}},
-          {"top_p 0.99", {.top_p = 0.99f}},
-          {"top_p 0.999", {.top_p = 0.999f}},
-          {"top_k 50, top_p 0.95", {.top_k = 50, .top_p = 0.95f}},
-          {"top_k 8000, top_p 0.95", {.top_k = 8000, .top_p = 0.95f}},
-          {"top_k 100000, top_p 0.95", {.top_k = 100000, .top_p = 0.95f}},
-          {"min_p 0.05", {.min_p = 0.05f}},
-          {"top_p 0.95, min_p 0.001", {.top_p = 0.95f, .min_p = 0.001f}}};
+  return {{"top_k 2", {.top_k = 2}, {}},
+          {"top_k 50", {.top_k = 50}, {}},
+          {"top_k 1000", {.top_k = 1000}, {}},
+          {"top_k 2000", {.top_k = 2000}, {}},
+          {"top_k 8000", {.top_k = 8000}, {}},
+          {"top_k 40000", {.top_k = 40000}, {}},
+          {"top_k 100000", {.top_k = 100000}, {}},
+          {"top_k V - 1", {.top_k = kVocab - 1}, {}},
+          {"top_p 0.5", {.top_p = 0.5f}, {}},
+          {"top_p 0.9", {.top_p = 0.9f}, {}},
+          {"top_p 0.95", {.top_p = 0.95f}, {}},
+          {"top_p 0.95, temperature 0.7", {.temperature = 0.7f, .top_p = 0.95f}, {}},
+          {"top_p 0.95, temperature 1.5", {.temperature = 1.5f, .top_p = 0.95f}, {}},
+          {"top_p 0.95, temperature 8", {.temperature = 8, .top_p = 0.95f}, {}},
+          {"top_p 0.99", {.top_p = 0.99f}, {}},
+          {"top_p 0.999", {.top_p = 0.999f}, {}},
+          {"top_k 50, top_p 0.95", {.top_k = 50, .top_p = 0.95f}, {}},
+          {"top_k 8000, top_p 0.95", {.top_k = 8000, .top_p = 0.95f}, {}},
+          {"top_k 100000, top_p 0.95", {.top_k = 100000, .top_p = 0.95f}, {}},
+          {"min_p 0.05", {.min_p = 0.05f}, {}},
+          {"top_p 0.95, min_p 0.001", {.top_p = 0.95f, .min_p = 0.001f}, {}}};
 }
 
-void Draw(const std::vector<float>& logits, const SamplingParams& sampling, ThreadPool& pool) {
+// Of every 32 tokens these may be drawn: all but one, or one.
+std::vector<Filter> Masks() {
+  constexpr size_t kNumWords = (kVocab + 31) / 32;
+  const std::vector<uint32_t> few_out(kNumWords, ~1u), few_in(kNumWords, 1u);
+  return {{"mask of few, temperature 0", {.temperature = 0}, few_out},
+          {"mask of most, temperature 0", {.temperature = 0}, few_in},
+          {"mask of most, no filter", {}, few_in},
+          {"mask of most, top_p 0.95", {.top_p = 0.95f}, few_in}};
+}
+
+void Draw(const std::vector<float>& logits, const Filter& filter, ThreadPool& pool) {
   const std::vector<int32_t> token_ids = {0}, parents = {-1};
+  const std::vector<const uint32_t*> masks(filter.mask.empty() ? 0 : 1, filter.mask.data());
   std::vector<TreeToAccept> trees(kRows);
   for (int32_t row = 0; row < kRows; ++row) {
     trees[row].first_logit_row = row;
     trees[row].token_ids = token_ids;
     trees[row].parents = parents;
     trees[row].context_len = static_cast<uint32_t>(row);
-    trees[row].sampling = sampling;
+    trees[row].sampling = filter.sampling;
+    trees[row].masks = masks;
   }
   std::vector<AcceptedPath> paths(kRows);
-  AcceptTrees({.logits = {const_cast<float*>(logits.data()), DType::kF32, Shape(kRows, kVocab)},
+  AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(kRows, kVocab)},
                .num_tokens = kVocab,
                .trees = trees,
                .paths = paths},
@@ -124,14 +136,15 @@ class DrawBench {
 
   void AddFindings(const Bounds& bounds, Findings& findings) {
     AddGreedy(bounds, findings);
-    AddDraw({"no filter", {}}, bounds.keyed, findings);
-    AddDraw({"no filter, temperature 8", {.temperature = 8}}, bounds.keyed, findings);
+    AddDraw({"no filter", {}, {}}, bounds.keyed, findings);
+    AddDraw({"no filter, temperature 8", {.temperature = 8}, {}}, bounds.keyed, findings);
     for (const Filter& filter : Filters()) AddDraw(filter, bounds.filtered, findings);
+    for (const Filter& mask : Masks()) AddDraw(mask, std::nullopt, findings);
   }
 
  private:
-  double SecondsToDraw(const SamplingParams& sampling) {
-    return Seconds(1, [&] { Draw(logits_, sampling, pool_); });
+  double SecondsToDraw(const Filter& filter) {
+    return Seconds(1, [&] { Draw(logits_, filter, pool_); });
   }
 
   // Short passes, hence more rounds.
@@ -142,7 +155,7 @@ class DrawBench {
       uint64_t sum = 0;
       reads.push_back(Seconds(1, [&] { sum = ReadAll(words, pool_); }));
       FT_CHECK(sum != 0);
-      draws.push_back(SecondsToDraw({.temperature = 0}));
+      draws.push_back(SecondsToDraw({"", {.temperature = 0}, {}}));
     }
     findings.Add({.what = absl::StrCat(kind_.name, ": reading"), .value = PerEntry(reads), .unit = "ns per entry"});
     findings.Add({.what = absl::StrCat(kind_.name, ": temperature 0"),
@@ -153,7 +166,7 @@ class DrawBench {
 
   void AddDraw(const Filter& filter, std::optional<double> bound, Findings& findings) {
     std::vector<double> seconds;
-    for (int round = 0; round < num_rounds_; ++round) seconds.push_back(SecondsToDraw(filter.sampling));
+    for (int round = 0; round < num_rounds_; ++round) seconds.push_back(SecondsToDraw(filter));
     findings.Add({.what = absl::StrCat(kind_.name, ": ", filter.name),
                   .value = PerEntry(seconds),
                   .unit = "ns per entry",

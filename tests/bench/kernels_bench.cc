@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix product against what the machine can do at best, for every isa.
 //
-//   kernels_bench [isa] [number of threads]
+//   kernels_bench [--short] [--isa=avx2] [--threads=N]
 //
 // Few rows: the weight is a stream of 1 GiB, held against reading as many bytes. Many rows: two shapes of a 1B model,
 // held against the same instruction in registers. What is compared is measured in turn, so that noise meets both;
-// figures are medians, ratios are medians of each round's ratio.
+// figures are medians, ratios are medians of each round's ratio. --short: the best isa, few rounds, a smaller stream.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pages.h"
@@ -22,11 +24,20 @@
 #include "tests/bench/machine_rates.h"
 #include "tests/bench/stopwatch.h"
 
+ABSL_FLAG(bool, short, false, "the best isa alone, on all cores, and fewer rounds: a few seconds");
+ABSL_FLAG(std::string, isa, "", "one isa, instead of all");
+ABSL_FLAG(int, threads, 0, "threads; 0: one, and then two");
+
 namespace foretoken::bench {
 namespace {
 
 using namespace kernels;       // NOLINT
 using namespace kernels::cpu;  // NOLINT
+
+struct Effort {
+  int num_rounds = 12;
+  int64_t stream_bytes = int64_t{1} << 30;
+};
 
 // Not zeros: the pages must be real, and products must not be denormals.
 void Fill(uint16_t* values, int64_t count, ThreadPool& pool) {
@@ -57,10 +68,9 @@ CpuWeight RandomWeight(int64_t num_outputs, int64_t num_inputs, ThreadPool& pool
   return weight;
 }
 
-void StreamFewRows(Isa isa, ThreadPool& pool) {
-  constexpr int64_t kInputs = 2048, kOutputs = (int64_t{1} << 30) / (2 * kInputs);
-  constexpr int kRounds = 12;
-  const CpuWeight weight = RandomWeight(kOutputs, kInputs, pool);
+void StreamFewRows(Isa isa, const Effort& effort, ThreadPool& pool) {
+  constexpr int64_t kInputs = 2048;
+  const CpuWeight weight = RandomWeight(effort.stream_bytes / (2 * kInputs), kInputs, pool);
   const std::span words(reinterpret_cast<const uint64_t*>(weight.panel(0)), weight.num_bytes() / 8);
   Pages scratch;
   const std::vector<int64_t> row_counts = {1, 2, 4, 8, 12, 16, 24, 32, 64};
@@ -69,7 +79,7 @@ void StreamFewRows(Isa isa, ThreadPool& pool) {
 
   std::vector<double> read_seconds;
   std::vector<std::vector<double>> seconds(row_counts.size());
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < effort.num_rounds; ++round) {
     uint64_t sum = 0;
     read_seconds.push_back(Seconds(pool.num_threads(), [&] { sum = ReadAll(words, pool); }));
     if (sum == 0) std::abort();
@@ -79,7 +89,7 @@ void StreamFewRows(Isa isa, ThreadPool& pool) {
     }
   }
   const double gigabytes = static_cast<double>(weight.num_bytes()) * 1e-9;
-  std::printf("  read of 1 GiB: %.2f GB/s\n", gigabytes / Median(read_seconds));
+  std::printf("  read of %.2f GB: %.2f GB/s\n", gigabytes, gigabytes / Median(read_seconds));
   for (size_t i = 0; i < row_counts.size(); ++i) {
     const double median = Median(seconds[i]);
     std::printf("  T %3ld: %8.2f ms  %6.2f GB/s  %.3f of the read's time, %.3f of one row's\n", row_counts[i],
@@ -88,8 +98,7 @@ void StreamFewRows(Isa isa, ThreadPool& pool) {
   }
 }
 
-void MultiplyManyRows(Isa isa, ThreadPool& pool) {
-  constexpr int kRounds = 12;
+void MultiplyManyRows(Isa isa, const Effort& effort, ThreadPool& pool) {
   for (const auto& [num_outputs, num_inputs] : {std::pair<int64_t, int64_t>{8192, 2048}, {2048, 8192}}) {
     const CpuWeight weight = RandomWeight(num_outputs, num_inputs, pool);
     Pages scratch;
@@ -97,7 +106,7 @@ void MultiplyManyRows(Isa isa, ThreadPool& pool) {
       Product product(num_rows, weight, pool);
       const double count = static_cast<double>(num_rows) * static_cast<double>(num_outputs * num_inputs);
       std::vector<double> seconds, register_seconds;  // a multiply-add
-      for (int round = 0; round < kRounds; ++round) {
+      for (int round = 0; round < effort.num_rounds; ++round) {
         double register_count = 0;
         const double register_time =
             Seconds(pool.num_threads(), [&] { register_count = MultiplyInRegisters(isa, pool); });
@@ -116,16 +125,21 @@ void MultiplyManyRows(Isa isa, ThreadPool& pool) {
 
 int main(int argc, char** argv) {
   using namespace foretoken;  // NOLINT
-  std::vector<int> thread_counts = {1, 2};
-  if (argc > 2) thread_counts = {std::atoi(argv[2])};
+  absl::ParseCommandLine(argc, argv);
+  const bool is_short = absl::GetFlag(FLAGS_short);
+  const bench::Effort effort = is_short ? bench::Effort{.num_rounds = 3, .stream_bytes = 256 << 20} : bench::Effort{};
+  std::vector<int> thread_counts = is_short ? std::vector<int>{2} : std::vector<int>{1, 2};
+  if (absl::GetFlag(FLAGS_threads) > 0) thread_counts = {absl::GetFlag(FLAGS_threads)};
   for (const kernels::cpu::Isa isa : kernels::cpu::SupportedIsas()) {
-    if (argc > 1 && std::string(argv[1]) != kernels::cpu::Name(isa)) continue;
+    const std::string wanted = absl::GetFlag(FLAGS_isa);
+    if (!wanted.empty() && wanted != kernels::cpu::Name(isa)) continue;
     const auto pin = kernels::cpu::IsaPin::Make(isa);
     for (const int num_threads : thread_counts) {
       kernels::cpu::ThreadPool pool(num_threads);
       std::printf("%s, %d threads\n", kernels::cpu::Name(isa), num_threads);
-      bench::StreamFewRows(isa, pool);
-      bench::MultiplyManyRows(isa, pool);
+      bench::StreamFewRows(isa, effort, pool);
+      bench::MultiplyManyRows(isa, effort, pool);
     }
+    if (is_short) break;
   }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention and drawing, in shapes of a 1B-parameter model (32 heads, 8 kv heads, D 64, 16 layers; V 128,256).
-// Attention prints GMAC/s; drawing prints ns per vocabulary entry. ReadLogits is what reading the rows costs.
+// Attention in the shape of a 1B-parameter model: 32 heads, 8 kv heads, D 64, 16 layers. Prints GMAC/s.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -9,10 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/accept_trees.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/pages.h"
-#include "tests/bench/machine_rates.h"
 #include "tests/testing/random_values.h"
 
 namespace foretoken::kernels::cpu {
@@ -73,72 +70,7 @@ BENCHMARK(BM_Attention)
     ->ArgsProduct({{32}, {1024}, {0, 1}, {1, 2}})
     ->ArgsProduct({{512}, {0, 4096}, {0}, {1, 2}})
     ->Unit(benchmark::kMillisecond)
-    ->UseRealTime()
-    ->MinTime(0.3);
-
-constexpr int32_t kVocab = 128256, kRows = 64;
-
-std::vector<float>& Logits() {
-  static std::vector<float>& logits =
-      *new std::vector<float>(testing::RandomValues(1).Normals(size_t{kRows} * kVocab, 3));
-  return logits;
-}
-
-void CountEntries(benchmark::State& state) {
-  state.counters["s/entry"] = benchmark::Counter(
-      double{kRows} * kVocab, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
-}
-
-void BM_ReadLogits(benchmark::State& state) {
-  const std::vector<float>& logits = Logits();
-  const std::span words(reinterpret_cast<const uint64_t*>(logits.data()), logits.size() / 2);
-  ThreadPool pool(1);
-  for (auto _ : state) benchmark::DoNotOptimize(bench::ReadAll(words, pool));
-  CountEntries(state);
-}
-BENCHMARK(BM_ReadLogits)->MinTime(0.3);
-
-void Draw(benchmark::State& state, const SamplingParams& sampling, const std::vector<uint32_t>& mask = {}) {
-  const std::vector<float>& logits = Logits();
-  const std::vector<int32_t> token_ids = {0}, parents = {-1};
-  const std::vector<const uint32_t*> masks(mask.empty() ? 0 : 1, mask.data());
-  std::vector<TreeToAccept> trees;
-  for (int32_t row = 0; row < kRows; ++row) {
-    trees.push_back({.first_logit_row = row,
-                     .token_ids = token_ids,
-                     .parents = parents,
-                     .context_len = static_cast<uint32_t>(row),
-                     .sampling = sampling,
-                     .counts = {},
-                     .bias = {},
-                     .masks = masks,
-                     .num_top_logprobs = std::nullopt});
-  }
-  std::vector<AcceptedPath> paths(kRows);
-  ThreadPool pool(1);
-  for (auto _ : state) {
-    AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(kRows, kVocab)},
-                 .num_tokens = kVocab,
-                 .trees = trees,
-                 .paths = paths},
-                pool);
-  }
-  CountEntries(state);
-}
-BENCHMARK_CAPTURE(Draw, greedy, SamplingParams{.temperature = 0})->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, keyed, SamplingParams{.temperature = 1})->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, keyed_hot, SamplingParams{.temperature = 8})->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, top_k_50, SamplingParams{.temperature = 1, .top_k = 50})->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, top_p_95, SamplingParams{.temperature = 1, .top_p = 0.95f})->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, top_p_95_hot, SamplingParams{.temperature = 8, .top_p = 0.95f})->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, min_p_05, SamplingParams{.temperature = 1, .min_p = 0.05f})->MinTime(0.3);
-// Of every 32 tokens these are left: all but one, or one.
-BENCHMARK_CAPTURE(Draw, greedy_few_banned, SamplingParams{.temperature = 0}, std::vector<uint32_t>(kVocab / 32, ~1u))
-    ->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, greedy_few_allowed, SamplingParams{.temperature = 0}, std::vector<uint32_t>(kVocab / 32, 1))
-    ->MinTime(0.3);
-BENCHMARK_CAPTURE(Draw, keyed_few_allowed, SamplingParams{.temperature = 1}, std::vector<uint32_t>(kVocab / 32, 1))
-    ->MinTime(0.3);
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace foretoken::kernels::cpu
