@@ -45,7 +45,7 @@ TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
   EXPECT_TRUE(draft_.Step());
   EXPECT_EQ(session->readiness(), Readiness::kReady);
   EXPECT_EQ(num_announced_, 1);
-  const TokenTree tree = Propose(*session);
+  const TokenTree tree = Propose(*session, 64);
   EXPECT_EQ(tree.position, prompt_.size());
   EXPECT_EQ(tree.num_nodes(), GardenOptions().num_children);
   EXPECT_TRUE(tree.proposers.empty());
