@@ -218,9 +218,6 @@ struct TreeToAccept {
   // after another's; a child may stand with several.
   int32_t num_rows = 0;
   std::span<const DrawnChildren> drawn;
-  // Whoever sampled here never samples more than one child of a node, whatever was drawn. Only then is a chain judged
-  // as a block (kernels/block_verification.h): the rule must not be chosen by what was drawn.
-  bool draws_chains_only = false;
 };
 
 struct TokenLogprob {

@@ -38,7 +38,7 @@ ABSL_FLAG(float, suffix_depth_per_match, foretoken::proposer::SuffixOptions().de
 ABSL_FLAG(float, suffix_min_path_chance, foretoken::proposer::SuffixOptions().min_path_chance,
           "nodes that are reached more rarely are left out");
 ABSL_FLAG(int64_t, suffix_shared_tokens, foretoken::proposer::SuffixOptions().shared_tokens,
-          "tokens of finished outputs remembered, over all tenants; 25 to 60 bytes each");
+          "tokens of finished outputs remembered, over all tenants; 20 to 50 bytes each");
 ABSL_FLAG(std::string, suffix_snapshot, foretoken::proposer::SuffixOptions().snapshot_path,
           "file where finished outputs survive a restart; empty: nowhere");
 ABSL_FLAG(absl::Duration, suffix_snapshot_interval, foretoken::proposer::SuffixOptions().snapshot_interval,

@@ -16,7 +16,7 @@
 // same. Ids mean nothing elsewhere: once something was learned or read for one vocabulary, verifiers of another are
 // refused.
 //
-// Memory: of shared_tokens outputs' tokens some 25 to 60 bytes each; as much for each token of an open session's
+// Memory: of shared_tokens outputs' tokens some 20 to 50 bytes each; as much for each token of an open session's
 // context. Source: SuffixDecoding (2411.04975).
 #pragma once
 

@@ -44,16 +44,16 @@ absl::Status SuffixLearner::AcceptVocabulary(absl::string_view fingerprint) {
   if (unadopted_.has_value() && !fingerprint.empty() && !unadopted_->vocabulary.empty() &&
       unadopted_->vocabulary != fingerprint) {
     spdlog::error("suffix snapshot not used, a new memory begins: {}: vocabulary: expected {}, got {}",
-                  options_.snapshot_path, std::string(fingerprint), unadopted_->vocabulary);
+                  options_.snapshot_path, absl::StrCat(fingerprint), unadopted_->vocabulary);
     unadopted_.reset();
   }
   AdoptSnapshot();
   if (fingerprint.empty()) return absl::OkStatus();
   if (!vocabulary_.empty() && vocabulary_ != fingerprint) {
     return absl::FailedPreconditionError(
-        absl::StrCat("vocabulary_fingerprint: expected ", vocabulary_, ", got ", std::string(fingerprint)));
+        absl::StrCat("vocabulary_fingerprint: expected ", vocabulary_, ", got ", fingerprint));
   }
-  vocabulary_ = std::string(fingerprint);
+  vocabulary_.assign(fingerprint.data(), fingerprint.size());
   return absl::OkStatus();
 }
 

@@ -19,6 +19,9 @@ bool SharedSuffixMatch::Follow(const SuffixTree& tree, std::span<const int32_t> 
 }
 
 void SharedSuffixMatch::Search(const SuffixMemory::Reader& reader, const TokenWindow& window, size_t num_tokens) {
+  const size_t whole = std::min<size_t>(window.size(), reader.tree().max_depth());
+  num_tokens = std::min(num_tokens, whole);
+  is_searched_in_part_ = num_tokens < whole;
   version_ = reader.version();
   cursor_ = {};
   root_ = reader.RootOf(tenant_);
@@ -31,7 +34,8 @@ void SharedSuffixMatch::Search(const SuffixMemory::Reader& reader, const TokenWi
 void SharedSuffixMatch::Advance(const TokenWindow& window, size_t num_new) {
   const SuffixMemory::Reader reader(memory_);
   appends_since_search_ += static_cast<int32_t>(std::min<size_t>(num_new, kAppendsPerSearch));
-  if (version_ == reader.version() && cursor_.depth + num_new <= window.size()) {
+  const bool is_whole_due = is_searched_in_part_ && appends_since_search_ >= kAppendsPerSearch;
+  if (version_ == reader.version() && cursor_.depth + num_new <= window.size() && !is_whole_due) {
     if (!root_.has_value()) return;
     const std::span<const int32_t> path = window.Last(window.size());
     for (size_t i = path.size() - num_new; i < path.size(); ++i) {
@@ -41,12 +45,12 @@ void SharedSuffixMatch::Advance(const TokenWindow& window, size_t num_new) {
     }
     return;
   }
-  size_t num_tokens = cursor_.depth + num_new;
   if (version_ == 0 || appends_since_search_ >= kAppendsPerSearch) {
-    num_tokens = reader.tree().max_depth();
+    Search(reader, window, window.size());
     appends_since_search_ = 0;
+  } else {
+    Search(reader, window, cursor_.depth + num_new);
   }
-  Search(reader, window, std::min({num_tokens, window.size(), static_cast<size_t>(reader.tree().max_depth())}));
 }
 
 const SuffixCursor& SharedSuffixMatch::Get(const SuffixMemory::Reader& reader, const TokenWindow& window) {

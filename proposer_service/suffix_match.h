@@ -25,8 +25,8 @@ class SuffixConfidence {
 };
 
 // The match in the memory of finished outputs. It follows the sequence token by token. When the memory has changed it
-// is found again from the root, by as many tokens as it had, and every kAppendsPerSearch tokens by as many as are told
-// apart: what was learned meanwhile may agree for longer.
+// is found again from the root, by as many tokens as it had, and once kAppendsPerSearch tokens have come by as many as
+// are told apart: what was learned meanwhile may agree for longer.
 class SharedSuffixMatch {
  public:
   SharedSuffixMatch(const SuffixMemory& memory, std::string tenant) : memory_(memory), tenant_(std::move(tenant)) {}
@@ -50,8 +50,9 @@ class SharedSuffixMatch {
   const std::string tenant_;
   std::optional<NodeIdx> root_;
   SuffixCursor cursor_;
-  uint64_t version_ = 0;  // of the memory when the cursor was good
-  int32_t appends_since_search_ = 0;
+  uint64_t version_ = 0;              // of the memory when the cursor was good
+  bool is_searched_in_part_ = false;  // the last search went only as far as the match before it
+  int32_t appends_since_search_ = 0;  // since the last whole one
   SuffixConfidence confidence_;
 };
 

@@ -74,11 +74,11 @@ class Cursor {
 absl::StatusOr<SuffixText> ParseText(Cursor& cursor) {
   SuffixText text;
   FT_ASSIGN_OR_RETURN(const absl::string_view tenant, cursor.String());
-  text.tenant = std::string(tenant);
+  text.tenant.assign(tenant.data(), tenant.size());
   FT_ASSIGN_OR_RETURN(const uint32_t num_tokens, cursor.Integer<uint32_t>());
   FT_ASSIGN_OR_RETURN(const absl::string_view bytes, cursor.Bytes(num_tokens * uint64_t{sizeof(int32_t)}));
   text.tokens.resize(num_tokens);
-  std::memcpy(text.tokens.data(), bytes.data(), bytes.size());
+  if (num_tokens > 0) std::memcpy(text.tokens.data(), bytes.data(), bytes.size());
   for (const int32_t token_id : text.tokens) {
     if (token_id < 0) return absl::DataLossError(absl::StrCat("expected token ids of at least 0, got ", token_id));
   }
@@ -101,7 +101,7 @@ absl::StatusOr<SuffixSnapshot> Parse(absl::string_view bytes) {
   FT_RETURN_IF_ERROR(cursor.Bytes(kMagic.size() + sizeof(version)).status());
   SuffixSnapshot snapshot;
   FT_ASSIGN_OR_RETURN(const absl::string_view vocabulary, cursor.String());
-  snapshot.vocabulary = std::string(vocabulary);
+  snapshot.vocabulary.assign(vocabulary.data(), vocabulary.size());
   FT_ASSIGN_OR_RETURN(const uint64_t num_texts, cursor.Integer<uint64_t>());
   for (uint64_t i = 0; i < num_texts; ++i) {
     FT_ASSIGN_OR_RETURN(snapshot.texts.emplace_back(), ParseText(cursor));
@@ -130,7 +130,7 @@ absl::Status SyncFolderOf(const std::string& path) {
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0) return FileError("open", folder);
-  const absl::Status status = fsync(file) == 0 ? absl::OkStatus() : FileError("sync", folder);
+  absl::Status status = fsync(file) == 0 ? absl::OkStatus() : FileError("sync", folder);
   close(file);
   return status;
 }

@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 
-#include "kernels/block_verification.h"
 #include "kernels/check.h"
 #include "kernels/cpu/draw_row.h"
 #include "kernels/cpu/score_row.h"
@@ -56,11 +55,7 @@ AcceptedPath WalkWithCoins(const AcceptTreesArgs& args, const TreeToAccept& tree
   const auto rows = [&](int32_t node_idx, std::span<const int32_t> path_token_ids) {
     return TargetWeights(RowOf(args, tree, node_idx, path_token_ids));
   };
-  if (IsSampledChain(tree)) {
-    WalkBlock(tree, rows, coins, path);
-  } else {
-    WalkByRejection(tree, rows, coins, path);
-  }
+  WalkByRejection(tree, rows, coins, path);
   return path;
 }
 

@@ -30,10 +30,13 @@ RankedToken EndOfNucleus(std::span<const RankedToken> tokens, float max, const S
   return tokens[last];
 }
 
+// More, and a search costs less than putting them in order.
+bool AreFew(size_t top_k, size_t num_tokens) { return top_k <= num_tokens / 512; }
+
 RankedToken EndOfCut(std::span<const float> row, float max, const SamplingParams& sampling) {
   std::optional<size_t> top_k;
   if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < row.size()) top_k = sampling.top_k;
-  if (top_k.has_value() && IsFewTokens(row.size(), *top_k)) {
+  if (top_k.has_value() && AreFew(*top_k, row.size())) {
     const std::span<const RankedToken> kept = TopTokens(row, *top_k);
     return sampling.top_p < 1 ? EndOfNucleus(kept, max, sampling) : kept.back();
   }

@@ -104,7 +104,9 @@ void Widen(const ValueHistogram& histogram, const BinWeights& weights, double ta
 }
 
 ValueRange ValuesOf(const ValueHistogram& histogram, const BinRange& bins) {
-  const auto edge = [&](double place) { return static_cast<float>(histogram.low + place * histogram.width); };
+  const auto edge = [&](double place) {
+    return static_cast<float>(std::min(histogram.low + place * histogram.width, double{-kLowest}));
+  };
   return {bins.first == 0 ? -kInfinity : edge(static_cast<double>(bins.first) - 0.5),
           bins.last == kNumBins - 1 ? kInfinity : edge(static_cast<double>(bins.last) + 0.5)};
 }
@@ -172,13 +174,12 @@ ValueHistogram HistogramForShare(std::span<const float> row, const Softmax& soft
 }
 
 std::optional<ValueRange> GuessNth(std::span<const float> row, const ValueHistogram& histogram, size_t count) {
-  size_t bin = kNumBins - 1, above = 0;
-  for (; bin > 0 && above + histogram.counts[bin] < count; --bin) above += histogram.counts[bin];
-  if (bin == 0) return std::nullopt;
-  const RankSearch search{.above = static_cast<double>(above),
-                          .total = static_cast<double>(histogram.counts[bin]),
-                          .target = static_cast<double>(count)};
-  return Refine(row, histogram, {.first = bin, .last = bin}, search);
+  BinWeights counts;
+  std::copy(histogram.counts.begin(), histogram.counts.end(), counts.begin());
+  const auto target = static_cast<double>(count);
+  const BinRange bin = FindBin(counts, target);
+  if (bin.first == 0) return std::nullopt;
+  return Refine(row, histogram, bin, {.above = bin.above, .total = bin.inside, .target = target});
 }
 
 ValueRange GuessShare(std::span<const float> row, const ValueHistogram& histogram, const Softmax& softmax,

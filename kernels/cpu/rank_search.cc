@@ -114,7 +114,10 @@ RankedToken Finish(RankSearch search, size_t next, bool is_guess_good) {
 RankedToken SplitAndFinish(const SplitArgs& split, RankSearch search, std::optional<double> share) {
   TokenBuffer& inside = ThreadBuffers()[0];
   const SplitSums sums = Split(split, inside);
-  if (share.has_value()) search.target = *share * (sums.above + sums.inside + sums.below);
+  if (share.has_value()) {
+    constexpr double kAnything = std::numeric_limits<double>::min();  // the first token is kept, whatever the share
+    search.target = std::max(*share * (sums.above + sums.inside + sums.below), kAnything);
+  }
   if (!Follow(split, sums, inside, search)) return LastOf(split.tokens);
   if (IsOneValue(search, split.range)) return FindAmongEqual(search);
   return Finish(search, 1, 2 * inside.count < split.tokens.values.size());

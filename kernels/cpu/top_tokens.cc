@@ -99,14 +99,12 @@ void CollectTopClasses(std::span<const float> row, size_t count, Scratch& scratc
 
 }  // namespace
 
-bool IsFewTokens(size_t num_tokens, size_t count) { return 32 * count <= NumClasses(num_tokens); }
-
 std::span<const RankedToken> TopTokens(std::span<const float> row, size_t count) {
   Scratch& scratch = ThreadScratch();
   std::vector<RankedToken>& tokens = scratch.tokens;
   tokens.clear();
   if (count == 0) return tokens;
-  if (IsFewTokens(row.size(), count)) {
+  if (2 * count <= NumClasses(row.size())) {
     CollectTopClasses(row, count, scratch);
   } else {
     for (size_t id = 0; id < row.size(); ++id) {

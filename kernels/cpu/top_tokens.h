@@ -22,9 +22,6 @@ struct RankedToken {
 inline constexpr RankedToken kNoneBehind = {-std::numeric_limits<float>::infinity(),
                                             std::numeric_limits<int32_t>::max()};
 
-// Whether the first `count` tokens of a row of `num_tokens` are few: then TopTokens passes over the row only once.
-bool IsFewTokens(size_t num_tokens, size_t count);
-
 // The first `count` tokens, in order. Tokens at -inf are left out. `row` has no NaN. Valid until the thread's next
 // call.
 std::span<const RankedToken> TopTokens(std::span<const float> row, size_t count);

@@ -72,6 +72,8 @@ ValueHistogram CountValues(std::span<const float> values, float low, float max) 
   for (size_t bin = 0; bin < kNumBins; ++bin) {
     for (const uint32_t count : copies[bin]) histogram.counts[bin] += count;
   }
+  const size_t num_filled_up = (kLogitsBlock - values.size() % kLogitsBlock) % kLogitsBlock;  // see BlockOf
+  histogram.counts[0] -= static_cast<uint32_t>(num_filled_up);
   return histogram;
 }
 

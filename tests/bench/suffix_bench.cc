@@ -8,6 +8,9 @@
 // Appends and proposals are those of sessions on code that the memory has not seen, each opened with 64 tokens and
 // carried on by 32, as in serving: append, propose, append, propose. "cold" ones come after something else has used the
 // caches.
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -154,6 +157,16 @@ absl::Status Run() {
   const Times cold = Serve(proposer, unseen, {.num_sessions = 300, .cold = true});
   Report(findings, "append, cold", cold.append_us, false);
   Report(findings, "proposal of 16 nodes, cold", cold.propose_us, false);
+
+  std::atomic<bool> is_serving = true;
+  std::thread other([&] {
+    for (size_t i = 0; is_serving; i = (i + 1) % learned.size()) Learn(proposer, std::span(learned).subspan(i, 1));
+  });
+  const Times beside = Serve(proposer, unseen, {.num_sessions = 1000});
+  is_serving = false;
+  other.join();
+  Report(findings, "append, while another thread learns all the time", beside.append_us, false);
+  Report(findings, "proposal, while another thread learns all the time", beside.propose_us, false);
 
   findings.Print(absl::GetFlag(FLAGS_json));
   return absl::OkStatus();

@@ -16,7 +16,6 @@ namespace foretoken::testing {
 namespace {
 
 using kernels::AcceptedPath;
-using kernels::IsSampledChain;
 using kernels::TreeToAccept;
 
 struct LawPair {
@@ -107,7 +106,7 @@ TEST(BlockLaw, AllCoinsBelongToTheFirstIndex) {
     SmallRows rows(pair.target, {}, to_accept);
     EnumeratedCoins coins(branches);
     AcceptedPath path;
-    kernels::WalkBlock(to_accept, rows, coins, path);
+    reference::WalkBlock(to_accept, rows, coins, path);
     ASSERT_EQ(std::vector<uint32_t>(coins.begun().begin(), coins.begun().end()), std::vector<uint32_t>{17});
     lengths.insert(path.token_ids.size());
   });
@@ -124,11 +123,8 @@ std::vector<SmallProposer> DrawsPairsAfterZero(const SmallLaw& draft) {
 
 // As a server would that looks at the tree alone.
 struct ByDrawnForm {
-  bool draws_chains_only = true;
-
   void operator()(TreeToAccept tree, SmallRows& rows, EnumeratedCoins& coins, AcceptedPath& path) const {
-    tree.draws_chains_only = draws_chains_only;
-    if (IsSampledChain(tree)) {
+    if (reference::IsSampledChain(tree)) {
       ByBlock()(tree, rows, coins, path);
     } else {
       ByRejection()(tree, rows, coins, path);
@@ -148,7 +144,7 @@ TEST(BlockLaw, ToChooseTheRuleByTheDrawnFormIsCaught) {
   const std::vector<SmallProposer> proposers = DrawsPairsAfterZero(draft);
   EXPECT_NEAR(LawOf(target, proposers, AllRows, ByDrawnForm()).FirstToken(1), .575, 1e-7);
   EXPECT_GE(LawError(target, proposers, AllRows, ByDrawnForm()), .075 - 1e-7);
-  EXPECT_LE(LawError(target, proposers, AllRows, ByDrawnForm{.draws_chains_only = false}), kExact);
+  EXPECT_LE(LawError(target, proposers, AllRows, ByRejection()), kExact);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/block_verification.h"
 #include "kernels/rejection_sampling.h"
 #include "kernels/target_residual.h"
 #include "tests/exact/walk_law.h"

@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/block_verification.h"
 #include "kernels/ops.h"
 #include "kernels/rejection_sampling.h"
+#include "tests/reference/block_verification.h"
 #include "tests/testing/enumerated_coins.h"
 #include "tests/testing/small_law.h"
 #include "tests/testing/small_proposer.h"
@@ -62,7 +62,7 @@ struct ByRejection {
 struct ByBlock {
   void operator()(const kernels::TreeToAccept& tree, SmallRows& rows, EnumeratedCoins& coins,
                   kernels::AcceptedPath& path) const {
-    kernels::WalkBlock(tree, rows, coins, path);
+    reference::WalkBlock(tree, rows, coins, path);
   }
 };
 

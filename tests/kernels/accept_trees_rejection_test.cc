@@ -6,7 +6,6 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/block_verification.h"
 #include "kernels/cpu/accept_trees.h"
 #include "kernels/keyed_coins.h"
 #include "kernels/rejection_sampling.h"
@@ -30,8 +29,7 @@ struct RandomTree {
     std::vector<float> probs;  // [kVocab], or none for guesses
   };
 
-  RandomTree(RandomValues& random, const SamplingParams& params, bool is_chain)
-      : sampling(params), draws_chains_only(is_chain) {
+  RandomTree(RandomValues& random, const SamplingParams& params, bool is_chain) : sampling(params) {
     num_rows = 1 + random.Below(6);
     AddNode(random, -1);
     for (int32_t node = 0; node < num_rows && node < std::ssize(parents); ++node) {
@@ -83,8 +81,7 @@ struct RandomTree {
             .num_top_logprobs = 2,
             .rule = VerificationRule::kRejectionSampling,
             .num_rows = num_rows,
-            .drawn = drawn,
-            .draws_chains_only = draws_chains_only};
+            .drawn = drawn};
   }
 
   AcceptedPath WalkReference() const {
@@ -99,16 +96,11 @@ struct RandomTree {
                                                  .path_token_ids = {path_token_ids.begin(), path_token_ids.end()}});
       return {DrawStatus::kOk, weights};
     };
-    if (IsSampledChain(tree)) {
-      WalkBlock(tree, rows, coins, path);
-    } else {
-      WalkByRejection(tree, rows, coins, path);
-    }
+    WalkByRejection(tree, rows, coins, path);
     return path;
   }
 
   SamplingParams sampling;
-  bool draws_chains_only = false;
   int32_t num_rows = 0;
   std::vector<int32_t> parents, token_ids, all_ids;
   std::vector<Group> groups;

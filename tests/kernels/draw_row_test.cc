@@ -56,6 +56,8 @@ TEST(DrawRow, EqualsTheReferenceOnALargeVocabulary) {
     for (const SamplingParams& filters :
          {SamplingParams{.temperature = 1}, SamplingParams{.temperature = 0.3f},
           SamplingParams{.temperature = 2, .top_p = 0.95f}, SamplingParams{.temperature = 1, .top_k = 50},
+          SamplingParams{.temperature = 1, .top_k = 500}, SamplingParams{.temperature = 1.5f, .top_k = 8000},
+          SamplingParams{.temperature = 8, .top_k = 40000, .min_p = 0.2f}, SamplingParams{.top_k = 128255},
           SamplingParams{.temperature = 1, .top_k = 100000, .top_p = 0.5f}, SamplingParams{.min_p = 0.01f}}) {
       inputs.sampling = filters;
       inputs.sampling.seed = 0x123456789abcdef0;
@@ -81,6 +83,35 @@ TEST(DrawRow, BreaksTiesByTheLowestId) {
       const int32_t id = Draw(inputs).token_id;
       EXPECT_TRUE(id == 70 || id == 71 || id == 2500) << id;
     }
+  });
+}
+
+// Ties at the cut that are not kept win nothing, and those that are do.
+TEST(DrawRow, DrawsFromARowOfOneValue) {
+  ForEachIsa([] {
+    DrawInputs inputs;
+    for (const size_t num_tokens : {1, 17, 1025, 5000}) {
+      inputs.logits.assign(num_tokens, -3);
+      for (const SamplingParams& filters :
+           {SamplingParams{}, SamplingParams{.top_k = 2}, SamplingParams{.top_k = 900}, SamplingParams{.top_p = 0.5f},
+            SamplingParams{.temperature = 3, .top_k = 70, .top_p = 0.3f}, SamplingParams{.min_p = 1}}) {
+        inputs.sampling = filters;
+        for (inputs.t = 0; inputs.t < 8; ++inputs.t) ASSERT_EQ(Draw(inputs).token_id, reference::DrawToken(inputs));
+      }
+    }
+  });
+}
+
+TEST(DrawRow, SumsThatOverflowDoNotMakeARowNonFinite) {
+  ForEachIsa([] {
+    DrawInputs inputs;
+    inputs.logits.assign(3000, 3e38f);
+    for (size_t id = 1; id < 3000; id += 3) inputs.logits[id] = -kInfinity;
+    for (size_t id = 2; id < 3000; id += 3) inputs.logits[id] = -3e38f;
+    inputs.logits[1234] = 3.2e38f;
+    inputs.sampling.temperature = 0;
+    EXPECT_EQ(Draw(inputs).status, DrawStatus::kOk);
+    EXPECT_EQ(Draw(inputs).token_id, 1234);
   });
 }
 

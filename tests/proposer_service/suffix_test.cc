@@ -217,8 +217,8 @@ TEST(Suffix, DepthAdaptsToTheMatch) {
 TEST(Suffix, LoopsArePredictedBeyondTheContext) {
   SuffixProposer proposer({});
   for (const int32_t period : {1, 2, 3, 7, 50}) {
-    std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < 70 + 2 * period; ++i) tokens.push_back(i % period);
+    std::vector<int32_t> tokens(70 + 2 * period);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % period);
     const std::vector<int32_t> chain = FirstChain(ProposeAfter(proposer, tokens, 64));
     ASSERT_GE(chain.size(), 16) << "period " << period;
     for (size_t i = 0; i < chain.size(); ++i) EXPECT_EQ(chain[i], (tokens.size() + i) % period) << "period " << period;
@@ -285,6 +285,22 @@ TEST(Suffix, WhatIsLearnedMeanwhileIsFoundByOpenSessions) {
   // At the latest when the whole match is searched again.
   for (int32_t token_id = 130; token_id < 150; ++token_id) session->Append({&token_id, 1});
   EXPECT_THAT(FirstChain(Propose(proposer, *session, 4)), ElementsAre(150, 151, 152, 153));
+}
+
+TEST(Suffix, AnOpenSessionsWholeEndIsSearchedInWhatIsLearnedMeanwhile) {
+  SuffixProposer proposer({});
+  const std::unique_ptr<Session> session = Open(proposer, Range(100, 120));
+  // The same 20 tokens, after what the session says and after something else.
+  const auto say = [&](std::vector<int32_t> output, int32_t last) {
+    const std::vector<int32_t> same = Range(200, 220);
+    output.insert(output.end(), same.begin(), same.end());
+    output.push_back(last);
+    Finish(proposer, output);
+  };
+  say(Range(100, 120), 1);
+  say(Range(300, 320), 2);
+  for (int32_t token_id = 200; token_id < 220; ++token_id) session->Append({&token_id, 1});
+  EXPECT_THAT(Propose(proposer, *session, 4).token_ids, ElementsAre(1));
 }
 
 TEST(Suffix, SessionsOnManyThreadsShareOneMemory) {

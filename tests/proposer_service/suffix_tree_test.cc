@@ -248,14 +248,18 @@ TEST(SuffixTree, ReadersBetweenTheStepsOfBuildingFindWhatIsThere) {
   std::mt19937 random(9);
   SuffixTree tree({.max_depth = 8, .max_tokens = 3000});
   const NodeIdx root = tree.AddRoot();
-  const auto read = [&] {
+  // What was just written, and then something else: there the tree is not finished.
+  const auto read = [&](std::span<const int32_t> written) {
+    std::vector<int32_t> string(written.end() - static_cast<ptrdiff_t>(std::min<size_t>(written.size(), 10)),
+                                written.end());
+    for (int32_t i = 0; i < 4; ++i) string.push_back(static_cast<int32_t>(random() % 5));
     SuffixCursor cursor = tree.AtRoot(root);
     std::vector<int32_t> path;
-    for (int32_t i = 0; i < 6; ++i) {
-      const int32_t token_id = static_cast<int32_t>(random() % 5);
+    for (const int32_t token_id : string) {
       while (cursor.depth == tree.max_depth() || !tree.Extend(cursor, token_id)) {
         if (cursor.depth == 0) break;
         tree.Shorten(cursor, root, std::span(path).last(cursor.depth));
+        ASSERT_TRUE(Find(tree, root, std::span(path).last(cursor.depth)).has_value());
       }
       path.push_back(token_id);
       ASSERT_LE(cursor.depth, path.size());
@@ -265,14 +269,15 @@ TEST(SuffixTree, ReadersBetweenTheStepsOfBuildingFindWhatIsThere) {
   for (int32_t i = 0; i < 60; ++i) {
     const std::vector<int32_t> text = RandomText(random, 5, 150);
     while (tree.free_places() < text.size() + 1) {
-      while (!tree.ForgetStep()) read();
+      while (!tree.ForgetStep()) read(text);
     }
-    for (const int32_t token_id : text) {
-      tree.Push(root, token_id);
-      read();
-      while (!tree.Settle()) read();
+    for (size_t i = 0; i < text.size(); ++i) {
+      const std::span<const int32_t> written = std::span(text).first(i + 1);
+      tree.Push(root, text[i]);
+      read(written);
+      while (!tree.Settle()) read(written);
     }
-    while (!tree.EndStep()) read();
+    while (!tree.EndStep()) read(text);
   }
 }
 

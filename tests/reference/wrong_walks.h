@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/block_verification.h"
 #include "kernels/ops.h"
 #include "kernels/rejection_sampling.h"
+#include "tests/reference/block_verification.h"
 #include "tests/reference/verification_rules.h"
 
 namespace foretoken::reference {
@@ -173,7 +173,7 @@ struct BlockCoinsOfLaterIndices {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
     Shifted<Coins> shifted{.coins = coins};
-    kernels::WalkBlock(tree, rows, shifted, path);
+    WalkBlock(tree, rows, shifted, path);
   }
 };
 

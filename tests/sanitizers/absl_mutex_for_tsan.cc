@@ -7,7 +7,7 @@
 // this, for only what really is locked is announced. A condition of Await is evaluated by the library, in whichever
 // thread gives the lock back; TSan looks away meanwhile, as it does in an instrumented absl.
 //
-// Not shown: locks for reading, which we do not use, and what gRPC orders by atomics alone.
+// Not shown: what gRPC orders by atomics alone.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -38,23 +38,24 @@ Method Next(Method method) {
   return method;
 }
 
+// `kind` is __tsan_mutex_read_lock, or 0 for writing.
 template <typename Call>
-auto Locking(void* mutex, Call call) {
+auto Locking(void* mutex, unsigned kind, Call call) {
   if (is_announced) return call();
   is_announced = true;
-  __tsan_mutex_pre_lock(mutex, __tsan_mutex_not_static);
+  __tsan_mutex_pre_lock(mutex, __tsan_mutex_not_static | kind);
   call();
-  __tsan_mutex_post_lock(mutex, __tsan_mutex_not_static, 0);
+  __tsan_mutex_post_lock(mutex, __tsan_mutex_not_static | kind, 0);
   is_announced = false;
 }
 
 template <typename Call>
-void Unlocking(void* mutex, Call call) {
+void Unlocking(void* mutex, unsigned kind, Call call) {
   if (is_announced) return call();
   is_announced = true;
-  __tsan_mutex_pre_unlock(mutex, 0);
+  __tsan_mutex_pre_unlock(mutex, kind);
   call();
-  __tsan_mutex_post_unlock(mutex, 0);
+  __tsan_mutex_post_unlock(mutex, kind);
   is_announced = false;
 }
 
@@ -83,12 +84,22 @@ ABSL_NAMESPACE_BEGIN
 
 void Mutex::Lock() {
   static const auto next = Next(&Mutex::Lock);
-  Locking(this, [&] { (this->*next)(); });
+  Locking(this, 0, [&] { (this->*next)(); });
 }
 
 void Mutex::Unlock() {
   static const auto next = Next(&Mutex::Unlock);
-  Unlocking(this, [&] { (this->*next)(); });
+  Unlocking(this, 0, [&] { (this->*next)(); });
+}
+
+void Mutex::ReaderLock() {
+  static const auto next = Next(&Mutex::ReaderLock);
+  Locking(this, __tsan_mutex_read_lock, [&] { (this->*next)(); });
+}
+
+void Mutex::ReaderUnlock() {
+  static const auto next = Next(&Mutex::ReaderUnlock);
+  Unlocking(this, __tsan_mutex_read_lock, [&] { (this->*next)(); });
 }
 
 bool Mutex::TryLock() {
@@ -105,7 +116,7 @@ bool Mutex::TryLock() {
 
 void Mutex::LockWhen(const Condition& condition) {
   static const auto next = Next(&Mutex::LockWhen);
-  Locking(this, [&] { (this->*next)(condition); });
+  Locking(this, 0, [&] { (this->*next)(condition); });
 }
 
 void Mutex::Await(const Condition& condition) {

@@ -141,6 +141,15 @@ double EmittedLaw::Distance(const EmittedLaw& other) const {
   return (difference + std::abs(sum)) / 2;
 }
 
+std::vector<double> EmittedLaw::TargetProbs() const {
+  EmittedLaw target(target_);
+  target.Add({}, 1);
+  const std::vector<double> probs = target.PassedOn(target.mass_);
+  PathNumbering shorter = target_.paths();
+  --shorter.max_len;
+  return {probs.begin() + static_cast<std::ptrdiff_t>(shorter.num_paths()), probs.end()};
+}
+
 double EmittedLaw::FirstToken(int32_t token_id) const {
   const PathNumbering& paths = target_.paths();
   const std::span<const double> row = target_.At({});

@@ -66,6 +66,8 @@ class EmittedLaw {
   double Error() const;
   // The same from another emitted law with this target.
   double Distance(const EmittedLaw& other) const;
+  // Of the sequences of the target's longest length, in the order of their numbers.
+  std::vector<double> TargetProbs() const;
   // The chance that the first token is this one.
   double FirstToken(int32_t token_id) const;
 

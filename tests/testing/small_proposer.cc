@@ -2,6 +2,7 @@
 #include "tests/testing/small_proposer.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 
@@ -17,33 +18,47 @@ using speculation::TokenTree;
 // A tree while it is drawn, depth first; all children of a node stand before their own.
 class Gardener {
  public:
-  Gardener(const SmallProposer& proposer, std::span<const int32_t> context, Branches& branches, TokenTree& tree)
-      : proposer_(proposer), context_(context.begin(), context.end()), branches_(branches), tree_(tree) {}
+  Gardener(const SmallProposer& proposer, std::span<const int32_t> context, DrawnChildrenByPath& drawn,
+           Branches& branches, TokenTree& tree)
+      : proposer_(proposer),
+        context_(context.begin(), context.end()),
+        drawn_(drawn),
+        branches_(branches),
+        tree_(tree) {}
 
-  void Grow(int32_t parent) {
+  void Grow(int32_t parent, int32_t max_depth) {
+    if (max_depth == 0) return;
     std::vector<int32_t> history = context_;
     history.insert(history.end(), path_.begin(), path_.end());
     const std::span<const double> law = proposer_.law->At(history);
-    std::vector<double> left(law.begin(), law.end());
-    std::vector<int32_t> siblings;
+    const auto [known, is_new] = drawn_.try_emplace(history);
+    if (is_new) known->second = Draw(law);
+    const std::vector<int32_t>& children = known->second;
     const int32_t first_child = tree_.num_nodes();
-    while (*std::max_element(left.begin(), left.end()) > 0 && proposer_.wants_child({path_, ranks_, siblings})) {
-      const int32_t token_id = Pick(left);
+    for (const int32_t token_id : children) {
       AddNode(token_id, parent, law[token_id] / std::accumulate(law.begin(), law.end(), 0.0));
-      siblings.push_back(token_id);
-      left[token_id] = 0;
     }
-    if (!siblings.empty() && proposer_.drawing == Drawing::kSampled) AddGroup(parent, first_child, siblings, law);
-    for (size_t rank = 0; rank < siblings.size(); ++rank) {
-      path_.push_back(siblings[rank]);
+    if (!children.empty() && proposer_.drawing == Drawing::kSampled) AddGroup(parent, first_child, children, law);
+    for (size_t rank = 0; rank < children.size(); ++rank) {
+      path_.push_back(children[rank]);
       ranks_.push_back(static_cast<int32_t>(rank));
-      Grow(first_child + static_cast<int32_t>(rank));
+      Grow(first_child + static_cast<int32_t>(rank), max_depth - 1);
       path_.pop_back();
       ranks_.pop_back();
     }
   }
 
  private:
+  std::vector<int32_t> Draw(std::span<const double> law) {
+    std::vector<double> left(law.begin(), law.end());
+    std::vector<int32_t> children;
+    while (*std::max_element(left.begin(), left.end()) > 0 && proposer_.wants_child({path_, ranks_, children})) {
+      children.push_back(Pick(left));
+      left[children.back()] = 0;
+    }
+    return children;
+  }
+
   int32_t Pick(std::span<const double> left) {
     if (proposer_.drawing != Drawing::kBest) return branches_.Choose(left);
     return static_cast<int32_t>(std::max_element(left.begin(), left.end()) - left.begin());
@@ -66,6 +81,7 @@ class Gardener {
 
   const SmallProposer& proposer_;
   std::vector<int32_t> context_;
+  DrawnChildrenByPath& drawn_;
   Branches& branches_;
   TokenTree& tree_;
   std::vector<int32_t> path_;
@@ -75,8 +91,14 @@ class Gardener {
 }  // namespace
 
 TokenTree DrawTree(const SmallProposer& proposer, std::span<const int32_t> context, Branches& branches) {
+  DrawnChildrenByPath nothing_yet;
+  return SnapshotTree(proposer, context, std::numeric_limits<int32_t>::max(), nothing_yet, branches);
+}
+
+TokenTree SnapshotTree(const SmallProposer& proposer, std::span<const int32_t> context, int32_t max_depth,
+                       DrawnChildrenByPath& drawn, Branches& branches) {
   TokenTree tree{.position = context.size()};
-  Gardener(proposer, context, branches, tree).Grow(kRootParent);
+  Gardener(proposer, context, drawn, branches, tree).Grow(kRootParent, max_depth);
   return tree;
 }
 

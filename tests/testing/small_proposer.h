@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,14 @@ struct SmallProposer {
 
 // The proposer's tree at the end of `context`, the tokens emitted so far.
 speculation::TokenTree DrawTree(const SmallProposer& proposer, std::span<const int32_t> context, Branches& branches);
+
+// The children that were drawn so far, by everything that stands before them. A session of a proposer grows one tree:
+// what was drawn once stays.
+using DrawnChildrenByPath = std::map<std::vector<int32_t>, std::vector<int32_t>>;
+
+// A snapshot of a session's tree, its nodes at most `max_depth` below the end of the context.
+speculation::TokenTree SnapshotTree(const SmallProposer& proposer, std::span<const int32_t> context, int32_t max_depth,
+                                    DrawnChildrenByPath& drawn, Branches& branches);
 
 // The distribution a node's children are sampled from, as it goes over the wire: without zeros.
 speculation::DraftDistribution DraftOf(std::span<const double> row);

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification: a sampled chain is judged as a whole, which accepts at least as many tokens as token by token,
-// and as many as any exact rule can. Rows, coins and laws are those of kernels/rejection_sampling.h.
+// Block verification, which the system does not have: a sampled chain is judged as a whole, which accepts at least as
+// many tokens as token by token, and as many as any exact rule can. But it asks for more than a server of many
+// proposers can see to, as tests/exact shows:
+// - A block takes x_1 back because of x_2. So whether to judge as a block must not depend on what was drawn: that a
+// tree
+//   happens to be a chain is no reason.
+// - It looks at tokens beyond the one that it rejects. A proposer that draws them anew with the same noise drafts what
+//   was looked at.
+// Rows, coins and laws are those of kernels/rejection_sampling.h.
 //
 // For a chain x_1 ... x_n with laws P_i and Q_i of x_(i + 1) after x_1 ... x_i:
 //   p_0 = 1,  p_i = min(1, p_(i-1) P_(i-1)(x_i) / Q_(i-1)(x_i))
@@ -8,10 +15,6 @@
 // The longest i whose own coin is at most h_i is accepted, none otherwise; after it comes a token drawn from
 // norm((p_i P_i - Q_i)+), or from P_n. All coins belong to the index of x_1, which is emitted in any case: a coin that
 // decided about a later index must not be seen there again.
-//
-// A block takes x_1 back because of x_2, and token by token would not. So which of the two judges must not depend on
-// what was drawn: that a tree happens to be a chain is no reason to judge it as a block, but that its proposer draws
-// nothing else. Where the chain ends may depend on its tokens.
 //
 // Source: 2403.10444, Algorithm 2.
 #pragma once
@@ -25,12 +28,18 @@
 #include "kernels/rejection_sampling.h"
 #include "kernels/target_residual.h"
 
-namespace foretoken::kernels {
+namespace foretoken::reference {
 
-// Whether the tree is judged as a block: nothing else than a chain could have been drawn, and every drawn child is the
-// only one of its parent, sampled, and the parent of the next; at least two.
+using kernels::AcceptedPath;
+using kernels::DraftLaw;
+using kernels::DrawnChildren;
+using kernels::DrawStatus;
+using kernels::RowWeights;
+using kernels::TargetResidual;
+using kernels::TreeToAccept;
+
+// Whether every drawn child is the only one of its parent, sampled, and the parent of the next; at least two.
 inline bool IsSampledChain(const TreeToAccept& tree) {
-  if (!tree.draws_chains_only) return false;
   int32_t node_idx = 0;
   for (const DrawnChildren& drawn : tree.drawn) {
     if (drawn.parent != node_idx || drawn.children.size() != 1 || drawn.draft_probs.empty()) return false;
@@ -89,4 +98,4 @@ void WalkBlock(const TreeToAccept& tree, Rows&& rows, Coins& coins, AcceptedPath
   path.token_ids.push_back(target.is_empty() ? chain[accepted.num_accepted] : coins.Draw(target.weights()));
 }
 
-}  // namespace foretoken::kernels
+}  // namespace foretoken::reference
