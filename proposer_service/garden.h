@@ -41,7 +41,7 @@
 namespace foretoken::proposer {
 
 struct GardenOptions {
-  int32_t num_children = 8;          // of an expanded node
+  int32_t num_children = 32;         // of an expanded node; most are there to be the next root
   int32_t num_sampled_children = 3;  // the same for rejection sampling, where all of them must be tested
   int32_t num_law_tokens = 32;       // that these are sampled from
   int32_t max_tree_rows = 16;        // nodes expanded in a pass, over all sessions
