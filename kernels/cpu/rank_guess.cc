@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
-constexpr double kMargin = 3;  // in deviations
+constexpr double kMargin = 2.5;  // in deviations
 
 // Where a sum over the sample, taken from one of its ends, passes a target: the places, counted from that end, at
 // which it surely has not yet, and surely has.
@@ -123,7 +123,7 @@ ValueRange Refine(std::span<const float> row, const ValueHistogram& histogram, c
                   const RankSearch& search) {
   const ValueRange range = ValuesOf(histogram, bins);
   if (CountTokens(histogram, bins) < row.size() / 16) return range;
-  const size_t stride = row.size() / 1024 + 1;
+  const size_t stride = row.size() / 512 + 1;
   const std::span<const float> sample = SampleValues(row, stride, range);
   if (sample.empty()) return range;
   const ValueRange inner = GuessBySample(search, static_cast<double>(stride), sample);
