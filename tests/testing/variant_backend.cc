@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/dtype.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace foretoken::testing {
 namespace {
@@ -36,30 +38,15 @@ struct Partial {
   }
 };
 
-class VariantBackend final : public kernels::Backend {
+class VariantBackend final : public ForwardingBackend {
  public:
   VariantBackend(std::unique_ptr<kernels::Backend> backend, Variant variant)
-      : backend_(std::move(backend)), variant_(variant) {}
+      : ForwardingBackend(std::move(backend)), variant_(variant) {}
 
-  std::string Describe() const override { return backend_->Describe() + "/variant"; }
-  kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
-  void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
-    backend_->Copy(to, from, num_bytes, kind);
-  }
-  void Synchronize() override { backend_->Synchronize(); }
-  std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
-    return backend_->PrepareWeight(source);
-  }
-  void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
-  void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }
-  void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
-  void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
-  void AcceptTrees(const kernels::AcceptTreesArgs& args) override { backend_->AcceptTrees(args); }
-  void BranchRows(const kernels::BranchRowsArgs& args) override { backend_->BranchRows(args); }
-  void ScoreTokens(const kernels::ScoreTokensArgs& args) override { backend_->ScoreTokens(args); }
+  std::string Describe() const override { return ForwardingBackend::Describe() + "/variant"; }
 
   void MatMul(const kernels::MatMulArgs& args) override {
-    if (variant_ != Variant::kMatMulSplitsInputs || args.x.shape[0] == 1) return backend_->MatMul(args);
+    if (variant_ != Variant::kMatMulSplitsInputs || args.x.shape[0] == 1) return backend().MatMul(args);
     const int64_t num_inputs = args.x.shape[1];
     std::vector<uint16_t> half(args.x.shape.num_elements());
     kernels::MatMulArgs part = args;
@@ -68,7 +55,7 @@ class VariantBackend final : public kernels::Backend {
       for (int64_t i = 0; i < args.x.shape.num_elements(); ++i) {
         half[i] = (i % num_inputs < num_inputs / 2) == is_first ? args.x.as<uint16_t>()[i] : uint16_t{0};
       }
-      backend_->MatMul(part);
+      backend().MatMul(part);
       part.mode = kernels::OutputMode::kAdd;
       part.bias = nullptr;
     }
@@ -76,7 +63,7 @@ class VariantBackend final : public kernels::Backend {
 
   void Attention(const kernels::AttentionArgs& args) override {
     if (variant_ == Variant::kMatMulSplitsInputs || variant_ == Variant::kMoveKvOneByOne) {
-      return backend_->Attention(args);
+      return backend().Attention(args);
     }
     for (int32_t segment = 0; segment < args.batch.num_segments; ++segment) {
       for (int32_t row = args.batch.segment_begins[segment]; row < args.batch.segment_begins[segment + 1]; ++row) {
@@ -86,8 +73,8 @@ class VariantBackend final : public kernels::Backend {
   }
 
   void MoveKv(const kernels::MoveKvArgs& args) override {
-    if (variant_ != Variant::kMoveKvOneByOne) return backend_->MoveKv(args);
-    for (const kernels::KvMove& move : args.moves) backend_->MoveKv({.kv = args.kv, .moves = std::span(&move, 1)});
+    if (variant_ != Variant::kMoveKvOneByOne) return backend().MoveKv(args);
+    for (const kernels::KvMove& move : args.moves) backend().MoveKv({.kv = args.kv, .moves = std::span(&move, 1)});
   }
 
  private:
@@ -157,7 +144,6 @@ class VariantBackend final : public kernels::Backend {
     return partial;
   }
 
-  std::unique_ptr<kernels::Backend> backend_;
   Variant variant_;
 };
 
