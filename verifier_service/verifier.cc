@@ -29,10 +29,11 @@ Verifier::~Verifier() {
 }
 
 absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
-  FT_ASSIGN_OR_RETURN(pool_, ProposerPool::Create(std::move(environment.proposers),
-                                                  {.num_tokens = static_cast<int32_t>(model_->config.vocab_size),
-                                                   .vocabulary_fingerprint = model_->vocabulary_fingerprint,
-                                                   .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary())}));
+  FT_ASSIGN_OR_RETURN(pool_,
+                      ProposerPool::Create(std::move(environment.proposers),
+                                           {.num_tokens = static_cast<int32_t>(model_->config.vocab_size),
+                                            .vocabulary_fingerprint = model_->vocabulary_fingerprint,
+                                            .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary())}));
   engine_ = std::make_unique<Engine>(config_.engine, EngineParts{.transformer = model_->transformer.get(),
                                                                  .kv = &model_->kv,
                                                                  .tokenizer = &model_->tokenizer,
