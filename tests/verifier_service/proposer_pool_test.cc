@@ -68,8 +68,9 @@ class Speaker {
     pool_.Open({.sequence_id = id, .token_ids = prompt});
   }
   void Step(int32_t node_budget = 4) {
-    pool_.Advance(id_, std::vector<int32_t>{static_cast<int32_t>(num_tokens_++)}, node_budget);
-    pool_.Flush(absl::Milliseconds(1));
+    pool_.Advance(id_, std::vector<int32_t>{static_cast<int32_t>(num_tokens_++)},
+                  {.node_budget = node_budget, .proposers = ~0u});
+    pool_.Flush({});
   }
   bool GetsATree() {
     return Eventually([&] {
@@ -118,7 +119,7 @@ TEST(ProposerPool, OpensAdvancesAndTakesTheTreesOfThatPosition) {
     EXPECT_THAT(speaker.newest().tree.proposers, ElementsAre(1, 1, 1, 1));
   }
   pool->Close(7);
-  pool->Flush(absl::ZeroDuration());
+  pool->Flush({});
   EXPECT_TRUE(Eventually([&] { return proposer.Mirrors().empty(); }));
   EXPECT_THAT(proposer.Breaches(), IsEmpty());
   const ProposerCounters counters = pool->GetCounters()[0];
@@ -166,9 +167,9 @@ TEST(ProposerPool, TwoMethodsServeOneSequenceUnlessItNamesOne) {
   const std::vector<int32_t> prompt = {1, 2};
   pool->Open({.sequence_id = 1, .token_ids = prompt});
   pool->Open({.sequence_id = 2, .token_ids = prompt, .allowed_proposers = {"suffix"}});
-  pool->Advance(1, std::vector<int32_t>{3}, 4);
-  pool->Advance(2, std::vector<int32_t>{3}, 4);
-  pool->Flush(absl::ZeroDuration());
+  pool->Advance(1, std::vector<int32_t>{3}, {.node_budget = 4, .proposers = ~0u});
+  pool->Advance(2, std::vector<int32_t>{3}, {.node_budget = 4, .proposers = ~0u});
+  pool->Flush({});
   std::set<std::pair<SequenceId, uint32_t>> seen;
   EXPECT_TRUE(Eventually([&] {
     for (const Proposal& proposal : pool->TakeProposals(absl::Milliseconds(50))) {
@@ -537,7 +538,7 @@ TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
   const uint64_t num_stalled_bytes = sent_bytes();
   for (int step = 0; step < 200; ++step) speaker.Step();
   for (SequenceId id = 100; id < 164; ++id) pool->Close(id);
-  pool->Flush(absl::ZeroDuration());
+  pool->Flush({});
   EXPECT_EQ(sent_bytes(), num_stalled_bytes);
   proposer.SetBehaviour(Behaviour::kAnswer);
   ASSERT_TRUE(Eventually([&] {
