@@ -37,10 +37,12 @@ class EmbeddedProposers : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EmbeddedProposers, WinTokensAndChangeNone) {
   ServiceProcess verifier("foretoken_verifier", {"--proposer=" + GetParam()});
-  client::GenerationClient client = Connect(verifier);
-  StreamLoad load(client);
-  EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted";
-  load.ExpectTheTokensOfNoSpeculation();
+  {
+    client::GenerationClient client = Connect(verifier);
+    StreamLoad load(client);
+    EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted";
+    load.ExpectTheTokensOfNoSpeculation();
+  }
   EXPECT_EQ(verifier.Terminate(), 0);
 }
 
@@ -58,10 +60,12 @@ TEST(EmbeddedSuffix, WritesItsSnapshotWhenTheVerifierEndsAndReadsItAtTheStart) {
   std::map<int, std::vector<uint32_t>> outputs;
   {
     ServiceProcess verifier("foretoken_verifier", {flag});
-    client::GenerationClient client = Connect(verifier);
-    StreamLoad load(client);
-    EXPECT_TRUE(load.WinsMore());
-    outputs = load.Outputs();
+    {
+      client::GenerationClient client = Connect(verifier);
+      StreamLoad load(client);
+      EXPECT_TRUE(load.WinsMore());
+      outputs = load.Outputs();
+    }
     EXPECT_FALSE(std::filesystem::exists(snapshot));
     EXPECT_EQ(verifier.Terminate(), 0);
   }

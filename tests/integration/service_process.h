@@ -28,7 +28,7 @@ class ServiceProcess {
   testing::ChildProcess& process() { return *process_; }
   // Kills the process where it still runs, and starts another at its address.
   void Restart();
-  // SIGTERM, and the exit code.
+  // SIGTERM, and the exit code. A client that is still connected, and idle, holds it up by seconds.
   int Terminate();
 
   std::string Log() const;
