@@ -14,7 +14,6 @@ namespace foretoken {
 struct ProposerMethod {
   std::string name;
   std::vector<std::string> flags;  // beside --method
-  int num_streams = 4;             // of a load that it keeps up with
 };
 
 inline std::vector<std::string> FlagsOf(const ProposerMethod& method, std::vector<std::string> more = {}) {
