@@ -3,15 +3,14 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/service_process.h"
 #include "tests/integration/stream_load.h"
+#include "tests/testing/other_vocabulary.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -74,29 +73,17 @@ TEST(EmbeddedSuffix, WritesItsSnapshotWhenTheVerifierEndsAndReadsItAtTheStart) {
   EXPECT_THAT(verifier.Log(), HasSubstr(absl::StrCat(snapshot, ": ", outputs.size(), " outputs")));
 }
 
-// A checkpoint whose tokenizer has another word for one id.
-void WriteDraftOfAnotherVocabulary(const testing::TempDir& directory) {
-  directory.CopyFrom(testing::SourcePath("deploy/demo/draft"));
-  const std::string path = directory.path() + "/tokenizer.json";
-  std::string text;
-  {
-    std::ifstream file(path);
-    text.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  ASSERT_EQ(absl::StrReplaceAll({{"\"<|im_start|>\"", "\"<|im_begin|>\""}}, &text), 1);
-  directory.Write("tokenizer.json", text);
-}
-
 TEST(EmbeddedDraft, OfAnotherVocabularyIsRefusedByNameAndTheVerifierServes) {
   const testing::TempDir directory;
-  WriteDraftOfAnotherVocabulary(directory);
+  testing::WriteModelOfAnotherVocabulary(testing::SourcePath("deploy/demo/draft"), directory);
   ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram,embedded;" + Draft(directory.path())});
   client::GenerationClient client = Connect(verifier);
   StreamLoad load(client);
   EXPECT_TRUE(load.WinsMore()) << "the n-gram proposer does not guess";
   load.ExpectTheTokensOfNoSpeculation();
-  EXPECT_TRUE(WaitUntil([&] { return verifier.Log().find("token id 4093 is the first") != std::string::npos; }))
-      << verifier.Log();
+  EXPECT_TRUE(WaitUntil([&] {
+    return absl::StrContains(verifier.Log(), absl::StrCat("token id ", testing::kOtherWordId, " is the first"));
+  })) << verifier.Log();
   EXPECT_THAT(verifier.Log(),
               HasSubstr("proposer draft at embedded: DescribeProposer: vocabulary_fingerprint: expected"));
   EXPECT_THAT(ConnectedProposers(client), ::testing::ElementsAre("ngram"));

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A suffix proposer process whose snapshot file cannot be used starts all the same, says why, and remembers anew.
-#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/service_process.h"
 #include "tests/integration/stream_load.h"
+#include "tests/testing/other_vocabulary.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken {
@@ -22,19 +24,17 @@ struct BadSnapshot {
   std::string reason;                       // in the log
 };
 
-// A snapshot's vocabulary is the 64 characters from here.
-constexpr size_t kVocabulary = 16;
-
-class SnapshotFile : public ::testing::TestWithParam<BadSnapshot> {
+class SnapshotTest : public ::testing::Test {
  protected:
   std::string Bytes() const {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
   // A load of a verifier teaches the proposer, which ends and writes.
-  void Learn(ServiceProcess& proposer) {
+  void Learn(ServiceProcess& proposer, std::vector<std::string> verifier_flags = {}) {
     {
-      ServiceProcess verifier("foretoken_verifier", {"--proposer=suffix=static:" + proposer.address()});
+      verifier_flags.push_back("--proposer=suffix=static:" + proposer.address());
+      ServiceProcess verifier("foretoken_verifier", verifier_flags);
       client::GenerationClient client = Connect(verifier);
       StreamLoad load(client);
       EXPECT_TRUE(load.WinsMore());
@@ -49,6 +49,8 @@ class SnapshotFile : public ::testing::TestWithParam<BadSnapshot> {
   const std::vector<std::string> flags_ = {"--method=suffix", "--suffix_snapshot=" + path_,
                                            "--suffix_snapshot_interval=1h"};
 };
+
+class SnapshotFile : public SnapshotTest, public ::testing::WithParamInterface<BadSnapshot> {};
 
 TEST_P(SnapshotFile, ThatCannotBeUsedIsNamedAndBegunAnew) {
   ServiceProcess teacher("foretoken_proposer", flags_);
@@ -72,7 +74,6 @@ TEST_P(SnapshotFile, ThatCannotBeUsedIsNamedAndBegunAnew) {
   EXPECT_GT(next.Metric("foretoken_suffix_snapshot_timestamp_seconds"), 1e9);
 }
 
-// The file's checksum is over all but itself, so whoever changes a fact in good faith writes another.
 INSTANTIATE_TEST_SUITE_P(
     Kinds, SnapshotFile,
     ::testing::Values(
@@ -84,6 +85,21 @@ INSTANTIATE_TEST_SUITE_P(
                     "no snapshot of a suffix proposer"},
         BadSnapshot{"AnotherVersion", [](std::string& bytes) { bytes[8] = 7; }, "version: expected 1, got 7"}),
     [](const auto& info) { return info.param.name; });
+
+TEST_F(SnapshotTest, OfAnotherVocabularyIsNamedAndBegunAnew) {
+  ServiceProcess teacher("foretoken_proposer", flags_);
+  Learn(teacher);
+  const testing::TempDir model;
+  testing::WriteModelOfAnotherVocabulary(testing::SourcePath("deploy/demo/target"), model);
+  // The proposer cannot know before a verifier comes.
+  ServiceProcess proposer("foretoken_proposer", flags_);
+  Learn(proposer, {"--model=" + model.path()});
+  EXPECT_THAT(proposer.Log(), HasSubstr("suffix snapshot not used, a new memory begins: " + path_ + ": vocabulary: "));
+  // What it wrote at its end is of that vocabulary.
+  ServiceProcess next("foretoken_proposer", flags_);
+  Learn(next, {"--model=" + model.path()});
+  EXPECT_THAT(next.Log(), Not(HasSubstr("not used")));
+}
 
 }  // namespace
 }  // namespace foretoken

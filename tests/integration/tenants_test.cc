@@ -14,6 +14,8 @@ v1::GenerateRequest SurprisingRequest(const std::string& tenant) {
   request.set_text("import ");
   request.set_tenant(tenant);
   request.mutable_sampling()->set_temperature(1);
+  request.mutable_sampling()->set_frequency_penalty(2);
+  request.mutable_sampling()->set_repetition_penalty(1.5f);
   return request;
 }
 
@@ -45,23 +47,28 @@ class Tenants : public ::testing::Test {
 TEST_F(Tenants, OnesTextNeverShowsInAnothersSteps) {
   ASSERT_TRUE(WaitUntil([&] { return NumConnected(client_) == 1; }));
   const Run first = Generate("a");
+  EXPECT_GT(first.num_steps, kRequestTokens * 9 / 10) << "void: it repeats itself";
   ASSERT_TRUE(HasLearned(1));
-  EXPECT_EQ(proposer_.Metric("foretoken_suffix_tokens") >= kRequestTokens, true);
+  EXPECT_GE(proposer_.Metric("foretoken_suffix_tokens"), kRequestTokens);
   EXPECT_EQ(proposer_.Metric("foretoken_suffix_tenants"), 1);
-  const Run again = Generate("a");
+  // The planner learns within some requests that these guesses are good.
+  Run again = Generate("a");
+  int num_runs = 2;
+  for (; again.num_steps >= first.num_steps / 2 && num_runs < 20; ++num_runs) again = Generate("a");
   EXPECT_LT(again.num_steps, first.num_steps / 2) << "void: what is learned shows nowhere";
-  ASSERT_TRUE(HasLearned(2));
-  // Others need as many steps as the first who ever asked, give or take what timing does to guesses.
+  ASSERT_TRUE(HasLearned(num_runs));
+  // Others need as many steps as the first who ever asked.
   const Run other = Generate("b");
-  EXPECT_GT(other.num_steps, first.num_steps * 9 / 10);
-  ASSERT_TRUE(HasLearned(3));
+  EXPECT_GT(other.num_steps, kRequestTokens * 9 / 10);
+  ASSERT_TRUE(HasLearned(num_runs + 1));
   const Run nobody = Generate("");
-  EXPECT_GT(nobody.num_steps, first.num_steps * 9 / 10);
-  ASSERT_TRUE(HasLearned(4));
+  EXPECT_GT(nobody.num_steps, kRequestTokens * 9 / 10);
+  ASSERT_TRUE(HasLearned(num_runs + 2));
   EXPECT_EQ(proposer_.Metric("foretoken_suffix_tenants"), 3);
 
   const Run off = Generate("b", v1::SPECULATION_MODE_OFF);
-  for (const Run* run : {&first, &again, &other, &nobody}) EXPECT_EQ(run->token_ids, off.token_ids);
+  for (const Run* run : std::initializer_list<const Run*>{&first, &again, &other, &nobody})
+    EXPECT_EQ(run->token_ids, off.token_ids);
 }
 
 }  // namespace
