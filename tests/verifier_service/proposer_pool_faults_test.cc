@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/testing/pool_speaker.h"
 #include "tests/testing/scripted_proposer.h"
+#include "tests/testing/tcp_relay.h"
 #include "verifier_service/proposer_pool.h"
 
 namespace foretoken::verifier {
@@ -23,8 +25,15 @@ using ::foretoken::testing::PoolOptions;
 using ::foretoken::testing::ScriptedProposer;
 using ::foretoken::testing::Speaker;
 using ::foretoken::testing::Static;
+using ::foretoken::testing::TcpRelay;
 using ::testing::IsEmpty;
 using Behaviour = ScriptedProposer::Behaviour;
+
+int PortOf(const std::string& address) {
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) << address;
+  return port;
+}
 
 TEST(ProposerPool, AKilledProposerCostsNoWaitAndItsReturnRegainsSpeculation) {
   ScriptedProposer proposer({});
@@ -91,6 +100,21 @@ TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 1);
   EXPECT_EQ(other.Mirrors().size(), 4);
   EXPECT_EQ(pool->GetCounters()[0].num_moved_sessions, 2);
+}
+
+TEST(ProposerPool, AHostThatIsGoneWithoutAWordIsNoticedThoughNothingIsAsked) {
+  ScriptedProposer proposer({});
+  TcpRelay relay(PortOf(proposer.address()));
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Minutes(5);
+  options.keepalive_time = options.keepalive_timeout = absl::Milliseconds(300);
+  const auto pool = MakePool({"ngram=static:" + relay.address()}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  absl::SleepFor(absl::Seconds(1));  // some pings, all answered
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+  relay.Freeze();
+  EXPECT_TRUE(IsConnected(*pool, 0));
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 1);
 }
 
 TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
