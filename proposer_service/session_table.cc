@@ -31,13 +31,14 @@ SessionIntroduction Introduction(const v1::OpenSession& open) {
 
 }  // namespace
 
-ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics)
-    : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.")),
-      sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.")),
-      trees(metrics.AddCounter("foretoken_proposer_trees_total", "Trees sent, empty ones too.")),
-      nodes(metrics.AddCounter("foretoken_proposer_nodes_total", "Nodes of the trees sent.")),
-      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.")),
-      unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.")) {}
+// No name is also one of the verifier's: with an embedded proposer both are on one page.
+ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels)
+    : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", labels)),
+      sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.", labels)),
+      trees(metrics.AddCounter("foretoken_proposer_sent_trees_total", "Trees sent, empty ones too.", labels)),
+      nodes(metrics.AddCounter("foretoken_proposer_sent_nodes_total", "Nodes of the trees sent.", labels)),
+      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.", labels)),
+      unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.", labels)) {}
 
 bool SessionSlots::TryTake() {
   if (num_free_.fetch_sub(1) <= 0) {

@@ -34,7 +34,8 @@
 namespace foretoken::proposer {
 
 struct ProposerMetrics {
-  explicit ProposerMetrics(telemetry::Metrics& metrics);
+  // The labels tell the proposers apart that one verifier embeds.
+  ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels);
 
   prometheus::Gauge& streams;
   prometheus::Gauge& sessions;

@@ -43,9 +43,11 @@ struct ProposerPoolOptions {
   absl::Duration resolve_period = absl::Seconds(5);
   Backoff backoff;  // between attempts to reach a replica, and to place a refused sequence
   absl::Duration describe_timeout = absl::Seconds(5);
-  absl::Duration silence_timeout = absl::Seconds(5);  // answers due and none came: the stream is given up
-  int32_t max_bad_trees_in_a_row = 8;                 // the stream is given up
-  int32_t max_message_bytes = 4 << 20;                // of one ProposeResponse
+  absl::Duration silence_timeout = absl::Seconds(5);     // answers due and none came: the stream is given up
+  absl::Duration keepalive_time = absl::Seconds(30);     // a silent connection is pinged so often, and given up where a
+  absl::Duration keepalive_timeout = absl::Seconds(10);  // ping is not answered: a host that is gone says nothing
+  int32_t max_bad_trees_in_a_row = 8;                    // the stream is given up
+  int32_t max_message_bytes = 4 << 20;                   // of one ProposeResponse
   NameResolver resolve = ResolveName;
   uint64_t jitter_seed = 0;  // 0: drawn
 };

@@ -89,7 +89,7 @@ class SessionBook {
   std::optional<absl::Time> WaitUntil(absl::Time now, absl::Time latest) const;
   // Ends a wait: replicas that keep missing the wait are then waited for but seldom.
   void EndWait();
-  // Since when answers have been due from a replica without any coming; unset where none is due.
+  // Since when answers have been due from a replica without a word of it, not even late ones; unset where none is due.
   std::optional<absl::Time> SilentSince(ReplicaId replica_id) const;
 
   uint64_t num_moved(uint32_t proposer_idx) const { return num_moved_[proposer_idx]; }
@@ -142,7 +142,8 @@ class SessionBook {
     StepForecast forecast;
     int32_t num_due = 0;
     absl::Time flushed_at;
-    absl::Time silent_since;
+    absl::Time silent_since;      // while an answer is due; time when none was is not in it
+    absl::Duration past_silence;  // up to when the last answer that was due was no longer wanted
     RoundTripEstimate round_trip;
     int32_t num_bad_in_a_row = 0;
     int32_t num_missed_waits = 0;
@@ -151,13 +152,13 @@ class SessionBook {
   void Place(SequenceId sequence_id, Sequence& sequence, uint32_t proposer_idx, absl::Time now);
   std::optional<ReplicaId> ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const;
   void Refuse(Replica& replica, ReplicaId replica_id, uint64_t session_id, absl::Time now);
-  void Forget(Replica& replica, uint64_t session_id, absl::Time now);
+  void Forget(Replica& replica, uint64_t session_id);
   void TakeTree(Replica& replica, CheckedAnswer::Tree& answer, AnswerVerdict& verdict, absl::Time now);
   void WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request);
   void WriteFarewell(Replica& replica, uint64_t session_id, const Session& session);
   static void MarkDirty(Replica& replica, uint64_t session_id, Session& session);
   static void MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now);
-  static void ClearDue(Replica& replica, Session& session, absl::Time now);
+  static void ClearDue(Replica& replica, Session& session);
   static bool IsWorthWaiting(const Replica& replica);
 
   const size_t num_proposers_;

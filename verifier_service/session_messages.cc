@@ -34,7 +34,7 @@ void SessionBook::MarkFlushed(ReplicaId replica_id, const StepForecast& forecast
     Session& session = found->second;
     const size_t num_tokens = sequences_.at(session.sequence_id).token_ids.size();
     if (!session.wants_tree) {
-      ClearDue(replica, session, now);  // the older question is overtaken by one that asks for nothing
+      ClearDue(replica, session);  // the older question is overtaken by one that asks for nothing
     } else if (session.is_told && num_tokens - session.num_told <= kShortTokens) {
       MarkDue(replica, session, num_tokens, now);
     }

@@ -57,7 +57,7 @@ class SessionTableTest : public ::testing::Test {
   };
 
   telemetry::Metrics registry_;
-  ProposerMetrics metrics_{registry_};
+  ProposerMetrics metrics_{registry_, {}};
   SessionLimits limits_ = {.max_sessions = 3, .max_context_tokens = 100, .max_tree_nodes = 10};
   SessionSlots slots_{limits_.max_sessions, metrics_.sessions};
   NgramProposer proposer_{{}};

@@ -411,6 +411,35 @@ TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsWaitedForSeldom) {
   EXPECT_TRUE(book_.WaitUntil(now, now + absl::Milliseconds(1)).has_value());
 }
 
+TEST_F(WaitTest, SilenceOutlastsTheSessionsThatMetIt) {
+  absl::Time now = kNow;
+  Ask(now);
+  for (SequenceId id = 2; id < 12; ++id) {  // one after the other, each gone before it is answered
+    now += absl::Milliseconds(100);
+    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.Close(id - 1);
+    EXPECT_FALSE(book_.SilentSince(10).has_value());  // nothing is due
+    now += absl::Minutes(1);                          // no part of the silence
+    book_.Open({.sequence_id = id, .token_ids = kTokens}, 1, now);
+    book_.Advance(id, kTokens, 8);
+    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.NextRequest(10, now);
+    EXPECT_EQ(now - book_.SilentSince(10).value(), absl::Milliseconds(100) * (static_cast<int>(id) - 1));
+  }
+  Tree(10, 11, 2, now);
+  EXPECT_FALSE(book_.SilentSince(10).has_value());
+}
+
+TEST_F(WaitTest, AReplicaThatIsAlwaysLateIsNotSilent) {
+  absl::Time now = kNow;
+  for (int i = 0; i < 10; ++i) {
+    now += absl::Seconds(1);
+    Ask(now);
+    Tree(10, 1, position_ - 1, now);  // the question before
+    EXPECT_EQ(book_.SilentSince(10), now);
+  }
+}
+
 TEST_F(WaitTest, ABadTreeIsAnAnswer) {
   Ask(kNow);
   CheckedAnswer answer;
