@@ -51,6 +51,7 @@ class InProcessProposers : public verifier::ProposerClient {
     for (uint32_t i = 0; i < proposers_.size(); ++i) {
       proposer::Session& session = *sessions_.at(id)[i];
       session.Append(committed);
+      session.Want({.node_budget = node_budget});
       const proposer::ProposalRequest request = {.session = &session, .node_budget = node_budget};
       absl::StatusOr<speculation::TokenTree> tree =
           rpc::FromProto(rpc::ToProto(proposers_[i]->Propose({&request, 1}).front(), id),
