@@ -290,6 +290,7 @@ TEST_F(SmallGardenTest, ASleepersTreeMakesRoomFirst) {
   EXPECT_EQ(garden.Find(third).tree.num_expanded(), 30);
   EXPECT_EQ(garden.Find(first).tree.num_expanded(), 30) << "though it was asked before the sleeper";
   EXPECT_EQ(garden.Find(second).tree.num_expanded(), 0);
+  EXPECT_EQ(garden.counters().num_felled, 1);
   garden.CheckIntegrity();
 }
 
