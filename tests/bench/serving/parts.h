@@ -11,5 +11,17 @@ namespace foretoken::bench {
 
 // One client, the demo's prompts, suffix and draft: is what tokens per step and the cost of a step promise reached?
 absl::Status MeasureTheory(Setup& setup, Findings* findings);
+// Many clients in a closed loop: AUTO against no speculation, and against fixed tree sizes.
+absl::Status MeasureLoad(Setup& setup, Findings* findings);
+// Prompts of several kinds: merged proposers against the best single one, in accepted tokens.
+absl::Status MeasureMerging(Setup& setup, Findings* findings);
+// Proposers as processes against the same ones inside the verifier.
+absl::Status MeasureSplit(Setup& setup, Findings* findings);
+// One client, after a spike of 64: are its trees what they were?
+absl::Status MeasureRecovery(Setup& setup, Findings* findings);
+// A file repeated with small changes, the suffix proposer alone.
+absl::Status MeasureEditing(Setup& setup, Findings* findings);
+// The demo's own target, whose step takes less time than a proposal: does speculation still do no harm?
+absl::Status MeasureUncostly(Setup& setup, Findings* findings);
 
 }  // namespace foretoken::bench

@@ -24,6 +24,7 @@ absl::StatusOr<Turn> CountersOf(const ServiceProcesses& service) {
   FT_ASSIGN_OR_RETURN(const MetricsPage page, service.VerifierMetrics());
   return Turn{.num_steps = page.at("foretoken_steps_total"),
               .num_rows = page.at("foretoken_rows_total"),
+              .num_prompt_rows = page.at("foretoken_prompt_tokens_total"),
               .compute_s = PhaseSeconds(page, "forward") + PhaseSeconds(page, "draw"),
               .host_s = PhaseSeconds(page, "host"),
               .wait_s = PhaseSeconds(page, "wait")};
@@ -32,6 +33,7 @@ absl::StatusOr<Turn> CountersOf(const ServiceProcesses& service) {
 Turn Difference(const Turn& after, const Turn& before) {
   return {.num_steps = after.num_steps - before.num_steps,
           .num_rows = after.num_rows - before.num_rows,
+          .num_prompt_rows = after.num_prompt_rows - before.num_prompt_rows,
           .compute_s = after.compute_s - before.compute_s,
           .host_s = after.host_s - before.host_s,
           .wait_s = after.wait_s - before.wait_s};
@@ -43,7 +45,10 @@ void AddUsage(const std::vector<TimedGeneration>& generations, Turn* turn) {
       turn->num_tokens += static_cast<double>(sample.token_ids.size());
       turn->num_sample_steps += sample.completion->usage().steps();
       turn->num_accepted += static_cast<double>(std::ranges::count(sample.speculated, true));
+      turn->num_later_tokens += static_cast<double>(sample.token_ids.size()) - timed.arrivals.front().num_tokens;
     }
+    turn->later_s += absl::ToDoubleSeconds(timed.arrivals.back().since_start - timed.arrivals.front().since_start);
+    turn->num_streams += 1;
   }
 }
 
@@ -88,6 +93,13 @@ double TokensPerSecond(const Turn& turn) { return turn.num_tokens / turn.wall_s;
 double TokensPerStep(const Turn& turn) { return turn.num_tokens / turn.num_sample_steps; }
 double ComputeSPerStep(const Turn& turn) { return turn.compute_s / turn.num_steps; }
 double AcceptedPerStep(const Turn& turn) { return turn.num_accepted / turn.num_sample_steps; }
+double StreamTokensPerSecond(const Turn& turn) { return turn.num_later_tokens / turn.later_s; }
+
+// A stream's first token is drawn at its prompt's last row; every later step of it has a root.
+double NodesPerStep(const Turn& turn) {
+  const double num_roots = turn.num_sample_steps - turn.num_streams;
+  return (turn.num_rows - turn.num_prompt_rows - num_roots) / turn.num_sample_steps;
+}
 
 absl::StatusOr<Rounds> RunRounds(const std::vector<Way>& ways, const std::vector<GenerateRequest>& requests,
                                  const RoundsOptions& options) {
@@ -120,8 +132,12 @@ Turn Sum(const std::vector<Turn>& turns) {
     sum.num_tokens += turn.num_tokens;
     sum.num_sample_steps += turn.num_sample_steps;
     sum.num_accepted += turn.num_accepted;
+    sum.num_later_tokens += turn.num_later_tokens;
+    sum.later_s += turn.later_s;
+    sum.num_streams += turn.num_streams;
     sum.num_steps += turn.num_steps;
     sum.num_rows += turn.num_rows;
+    sum.num_prompt_rows += turn.num_prompt_rows;
     sum.compute_s += turn.compute_s;
     sum.host_s += turn.host_s;
     sum.wait_s += turn.wait_s;

@@ -37,9 +37,13 @@ struct Turn {
   double num_tokens = 0;        // generated
   double num_sample_steps = 0;  // each sample's own; a step of four samples counts four times
   double num_accepted = 0;      // tokens that proposers won
+  double num_later_tokens = 0;  // those after each stream's first message
+  double later_s = 0;           // over which these came, summed over the streams
+  double num_streams = 0;
   // Of the verifier, from before the turn to its end.
   double num_steps = 0;
   double num_rows = 0;
+  double num_prompt_rows = 0;
   double compute_s = 0;  // forward passes and draws
   double host_s = 0;
   double wait_s = 0;  // for proposals
@@ -49,6 +53,9 @@ double TokensPerSecond(const Turn& turn);
 double TokensPerStep(const Turn& turn);    // of a sample
 double ComputeSPerStep(const Turn& turn);  // of the batch
 double AcceptedPerStep(const Turn& turn);  // of a sample
+double NodesPerStep(const Turn& turn);     // of a sample: tree nodes verified
+// What the reader of one stream sees once it has begun: the prompt is left out.
+double StreamTokensPerSecond(const Turn& turn);
 
 struct RoundsOptions {
   int num_clients = 1;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/mapped_file.h"
@@ -38,19 +39,29 @@ absl::StatusOr<ServiceProcesses::Address> ServiceProcesses::Launch(const std::st
   return Address{.service = absl::StrCat("127.0.0.1:", *port), .metrics_port = *metrics_port};
 }
 
+absl::StatusOr<std::string> ServiceProcesses::LaunchProposer(const Proposer& proposer) {
+  std::vector<std::string> flags = {absl::StrCat("--method=", proposer.method)};
+  for (const std::string& option : proposer.options) flags.push_back(absl::StrCat("--", option));
+  FT_ASSIGN_OR_RETURN(const Address address, Launch("foretoken_proposer", std::move(flags)));
+  proposer_metrics_ports_[proposer.method] = address.metrics_port;
+  return absl::StrCat(proposer.method, "=static:", address.service);
+}
+
 absl::StatusOr<std::unique_ptr<ServiceProcesses>> ServiceProcesses::Start(const ServiceOptions& options) {
   auto service = std::make_unique<ServiceProcesses>();
-  std::string proposers = options.embedded;
-  for (const ProposerProcess& proposer : options.proposers) {
-    std::vector<std::string> flags = proposer.flags;
-    flags.push_back(absl::StrCat("--method=", proposer.method));
-    FT_ASSIGN_OR_RETURN(const Address address, service->Launch("foretoken_proposer", std::move(flags)));
-    service->proposer_metrics_ports_[proposer.method] = address.metrics_port;
-    absl::StrAppend(&proposers, proposers.empty() ? "" : ";", proposer.method, "=static:", address.service);
+  std::vector<std::string> specs;
+  for (const Proposer& proposer : options.proposers) {
+    if (options.placement == Placement::kEmbedded) {
+      std::vector<std::string> parts = {proposer.method, "embedded"};
+      parts.insert(parts.end(), proposer.options.begin(), proposer.options.end());
+      specs.push_back(absl::StrJoin(parts, ","));
+    } else {
+      FT_ASSIGN_OR_RETURN(specs.emplace_back(), service->LaunchProposer(proposer));
+    }
   }
   std::vector<std::string> flags = options.verifier_flags;
   flags.push_back(absl::StrCat("--model=", options.model_directory));
-  if (!proposers.empty()) flags.push_back(absl::StrCat("--proposer=", proposers));
+  flags.push_back(absl::StrCat("--proposer=", absl::StrJoin(specs, ";")));
   FT_ASSIGN_OR_RETURN(const Address address, service->Launch("foretoken_verifier", std::move(flags)));
   service->verifier_metrics_port_ = address.metrics_port;
   FT_ASSIGN_OR_RETURN(client::GenerationClient client, client::GenerationClient::Connect({.target = address.service}));

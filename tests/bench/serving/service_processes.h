@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A verifier and its proposers as they are run in earnest: processes that talk gRPC over loopback.
 //
-//   FT_ASSIGN_OR_RETURN(auto service, ServiceProcesses::Start({.model_directory = dir, .proposers = {{"ngram", {}}}}));
+//   FT_ASSIGN_OR_RETURN(auto service, ServiceProcesses::Start({.model_directory = dir, .proposers = {{"ngram"}}}));
 //   service->client().Generate(request);
 //   FT_ASSIGN_OR_RETURN(MetricsPage page, service->VerifierMetrics());
 //
@@ -23,16 +23,18 @@
 
 namespace foretoken::bench {
 
-struct ProposerProcess {
+struct Proposer {
   std::string method;
-  std::vector<std::string> flags;
+  std::vector<std::string> options = {};  // KEY=VALUE
 };
+
+enum class Placement { kProcesses, kEmbedded };
 
 struct ServiceOptions {
   std::string model_directory;
   std::vector<std::string> verifier_flags;
-  std::vector<ProposerProcess> proposers;
-  std::string embedded;  // proposers inside the verifier instead, as its --proposer takes them
+  std::vector<Proposer> proposers;
+  Placement placement = Placement::kProcesses;  // embedded: inside the verifier
 };
 
 class ServiceProcesses {
@@ -52,6 +54,7 @@ class ServiceProcesses {
     int metrics_port = 0;
   };
   absl::StatusOr<Address> Launch(const std::string& binary, std::vector<std::string> flags);
+  absl::StatusOr<std::string> LaunchProposer(const Proposer& proposer);  // as the verifier's --proposer names it
   absl::Status WaitUntilConnected();
 
   testing::TempDir logs_;

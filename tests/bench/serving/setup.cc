@@ -42,12 +42,12 @@ std::vector<std::string> Setup::VerifierFlags() const {
   return {absl::StrCat("--threads=", options_.verifier_threads), "--kv_cache_mb=256"};
 }
 
-std::vector<ProposerProcess> Setup::Proposers() const {
-  return {{.method = "ngram", .flags = {}},
-          {.method = "suffix", .flags = {}},
+std::vector<Proposer> Setup::Proposers() const {
+  return {{.method = "ngram"},
+          {.method = "suffix"},
           {.method = "draft",
-           .flags = {absl::StrCat("--model=", testing::SourcePath("deploy/demo/draft")),
-                     absl::StrCat("--threads=", options_.draft_threads), "--kv_cache_mb=64"}}};
+           .options = {absl::StrCat("model=", testing::SourcePath("deploy/demo/draft")),
+                       absl::StrCat("threads=", options_.draft_threads), "kv_cache_mb=64"}}};
 }
 
 absl::StatusOr<ServiceProcesses*> Setup::Costly() {

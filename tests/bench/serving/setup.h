@@ -39,7 +39,7 @@ class Setup {
   absl::StatusOr<ServiceProcesses*> Costly();
   absl::StatusOr<std::string> CostlyDirectory();
   std::vector<std::string> VerifierFlags() const;
-  std::vector<ProposerProcess> Proposers() const;
+  std::vector<Proposer> Proposers() const;
 
  private:
   explicit Setup(const SetupOptions& options) : options_(options) {}

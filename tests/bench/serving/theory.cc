@@ -21,7 +21,7 @@ std::vector<double> PartsReached(const std::vector<Turn>& on, const std::vector<
 
 void AddStepFindings(const Turn& on, const Turn& off, Findings* findings) {
   findings->Add({.what = "  tokens per step", .value = TokensPerStep(on), .unit = "tokens"});
-  findings->Add({.what = "  rows per step", .value = on.num_rows / on.num_steps, .unit = "rows"});
+  findings->Add({.what = "  tree nodes per step", .value = NodesPerStep(on), .unit = "nodes"});
   findings->Add({.what = "  a step without speculation", .value = 1e3 * ComputeSPerStep(off), .unit = "ms"});
   findings->Add(
       {.what = "  cost of a step against that", .value = ComputeSPerStep(on) / ComputeSPerStep(off), .unit = "x"});
