@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -31,10 +30,10 @@ absl::Status MeasureMerging(Setup& setup, Findings* findings) {
   for (const std::vector<std::string>& methods : kProposers) {
     ways.push_back({.name = absl::StrJoin(methods, "+"), .service = service, .speculation = SpeculationBy(methods)});
   }
-  const std::span<const std::string> fresh = setup.prompts();
-  const size_t num_rounds = std::min<size_t>(fresh.size(), setup.options().is_short ? 3 : 8);
+  FT_ASSIGN_OR_RETURN(const std::vector<std::string> edited,
+                      setup.EditedFiles(std::min<size_t>(setup.prompts().size(), setup.options().is_short ? 3 : 8)));
   const auto requests =
-      MakeRequests(MixedPrompts(fresh.first(num_rounds)), /*temperature=*/0, setup.options().max_tokens);
+      MakeRequests(MixedPrompts(setup.prompts(), edited), /*temperature=*/0, setup.options().max_tokens);
   FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.round_size = kPromptKinds, .label = "merging"}));
   size_t best = 0;
   for (size_t w = 0; w < ways.size(); ++w) {

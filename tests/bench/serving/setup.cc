@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/bench/serving/costly_target.h"
+#include "tests/bench/serving/mixed_prompts.h"
 #include "tests/testing/paths.h"
 
 namespace foretoken::bench {
@@ -58,6 +59,20 @@ absl::StatusOr<ServiceProcesses*> Setup::Costly() {
                      {.model_directory = directory, .verifier_flags = VerifierFlags(), .proposers = Proposers()}));
   }
   return costly_.get();
+}
+
+absl::StatusOr<std::vector<std::string>> Setup::EditedFiles(size_t count) const {
+  constexpr int kBodyTokens = 250;
+  // The costly target says the same, but takes its time.
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<ServiceProcesses> service,
+                      ServiceProcesses::Start({.model_directory = testing::SourcePath("deploy/demo/target")}));
+  const std::vector<std::string> heads(prompts_.begin(), prompts_.begin() + count);
+  std::vector<std::string> files;
+  for (const GenerateRequest& request : MakeRequests(heads, /*temperature=*/0, kBodyTokens)) {
+    FT_ASSIGN_OR_RETURN(const client::Generation generation, service->client().Generate(request));
+    files.push_back(EditedFilePrompt(request.text(), generation.samples.front().text));
+  }
+  return files;
 }
 
 std::vector<GenerateRequest> MakeRequests(const std::vector<std::string>& prompts, double temperature, int max_tokens) {

@@ -38,6 +38,8 @@ class Setup {
   // for.
   absl::StatusOr<ServiceProcesses*> Costly();
   absl::StatusOr<std::string> CostlyDirectory();
+  // Prompts of `count` files, each about 300 tokens long, of which an edited copy is begun; mixed_prompts.h.
+  absl::StatusOr<std::vector<std::string>> EditedFiles(size_t count) const;
   std::vector<std::string> VerifierFlags() const;
   std::vector<Proposer> Proposers() const;
 
