@@ -30,13 +30,16 @@ absl::StatusOr<Turn> CountersOf(const ServiceProcesses& service) {
               .wait_s = PhaseSeconds(page, "wait")};
 }
 
-Turn Difference(const Turn& after, const Turn& before) {
-  return {.num_steps = after.num_steps - before.num_steps,
-          .num_rows = after.num_rows - before.num_rows,
-          .num_prompt_rows = after.num_prompt_rows - before.num_prompt_rows,
-          .compute_s = after.compute_s - before.compute_s,
-          .host_s = after.host_s - before.host_s,
-          .wait_s = after.wait_s - before.wait_s};
+// What the verifier counts itself.
+constexpr double Turn::*kCounted[] = {&Turn::num_steps, &Turn::num_rows, &Turn::num_prompt_rows,
+                                      &Turn::compute_s, &Turn::host_s,   &Turn::wait_s};
+// What clients see.
+constexpr double Turn::*kSeen[] = {&Turn::wall_s,  &Turn::num_tokens,  &Turn::num_sample_steps, &Turn::num_accepted,
+                                   &Turn::later_s, &Turn::num_streams, &Turn::num_later_tokens};
+
+Turn Difference(Turn after, const Turn& before) {
+  for (double Turn::*const value : kCounted) after.*value -= before.*value;
+  return after;
 }
 
 void AddUsage(const std::vector<TimedGeneration>& generations, Turn* turn) {
@@ -128,19 +131,8 @@ std::vector<double> Ratios(const std::vector<Turn>& a, const std::vector<Turn>& 
 Turn Sum(const std::vector<Turn>& turns) {
   Turn sum;
   for (const Turn& turn : turns) {
-    sum.wall_s += turn.wall_s;
-    sum.num_tokens += turn.num_tokens;
-    sum.num_sample_steps += turn.num_sample_steps;
-    sum.num_accepted += turn.num_accepted;
-    sum.num_later_tokens += turn.num_later_tokens;
-    sum.later_s += turn.later_s;
-    sum.num_streams += turn.num_streams;
-    sum.num_steps += turn.num_steps;
-    sum.num_rows += turn.num_rows;
-    sum.num_prompt_rows += turn.num_prompt_rows;
-    sum.compute_s += turn.compute_s;
-    sum.host_s += turn.host_s;
-    sum.wait_s += turn.wait_s;
+    for (double Turn::*const value : kCounted) sum.*value += turn.*value;
+    for (double Turn::*const value : kSeen) sum.*value += turn.*value;
   }
   return sum;
 }
