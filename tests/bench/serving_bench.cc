@@ -51,7 +51,7 @@ SetupOptions OptionsFromFlags() {
           .num_target_bytes = static_cast<int64_t>(1e9 * absl::GetFlag(FLAGS_gigabytes).value_or(is_short ? 0.15 : 1)),
           .verifier_threads = absl::GetFlag(FLAGS_verifier_threads),
           .draft_threads = absl::GetFlag(FLAGS_draft_threads),
-          .max_prompts = std::clamp(absl::GetFlag(FLAGS_prompts).value_or(is_short ? 8 : 32), 2, 32),
+          .max_prompts = std::clamp(absl::GetFlag(FLAGS_prompts).value_or(is_short ? 6 : 32), 2, 32),
           .max_tokens = absl::GetFlag(FLAGS_tokens).value_or(is_short ? 48 : 64)};
 }
 

@@ -12,7 +12,7 @@ absl::Status MeasureEditing(Setup& setup, Findings* findings) {
   const std::vector<Way> ways = {{.name = "off", .service = service, .speculation = SpeculationOff()},
                                  {.name = "suffix", .service = service, .speculation = SpeculationBy({"suffix"})}};
   FT_ASSIGN_OR_RETURN(const std::vector<std::string> prompts,
-                      setup.EditedFiles(std::min<size_t>(setup.prompts().size(), setup.options().is_short ? 6 : 16)));
+                      setup.EditedFiles(std::min<size_t>(setup.prompts().size(), setup.options().is_short ? 4 : 16)));
   const auto requests = MakeRequests(prompts, /*temperature=*/0, 2 * setup.options().max_tokens);
   FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.label = "editing"}));
   const std::vector<Turn>&off = rounds.by_way[0], &on = rounds.by_way[1];

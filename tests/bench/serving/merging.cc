@@ -31,7 +31,7 @@ absl::Status MeasureMerging(Setup& setup, Findings* findings) {
     ways.push_back({.name = absl::StrJoin(methods, "+"), .service = service, .speculation = SpeculationBy(methods)});
   }
   FT_ASSIGN_OR_RETURN(const std::vector<std::string> edited,
-                      setup.EditedFiles(std::min<size_t>(setup.prompts().size(), setup.options().is_short ? 3 : 8)));
+                      setup.EditedFiles(std::min<size_t>(setup.prompts().size(), setup.options().is_short ? 2 : 8)));
   const auto requests =
       MakeRequests(MixedPrompts(setup.prompts(), edited), /*temperature=*/0, setup.options().max_tokens);
   FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.round_size = kPromptKinds, .label = "merging"}));
