@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
@@ -18,6 +19,9 @@
 namespace foretoken::verifier {
 
 using SequenceId = uint64_t;
+
+// What a request's own prediction is called among proposers. No method is called so.
+inline constexpr absl::string_view kPredictionName = "prediction";
 
 // What a proposer is told when a sequence begins.
 struct SequenceIntroduction {
@@ -53,7 +57,7 @@ class ProposerClient {
  public:
   virtual ~ProposerClient() = default;
 
-  // Method names, fixed for life; at most 32. A proposal's bit is its index here.
+  // Method names, fixed for life; at most 31. A proposal's bit is its index here; the bit behind them is the engine's.
   virtual const std::vector<std::string>& Names() const = 0;
 
   virtual void Open(const SequenceIntroduction& introduction) = 0;
