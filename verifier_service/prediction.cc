@@ -21,8 +21,8 @@ constexpr size_t kMaxFound = 2;
 constexpr int32_t kMaxAgreeing = speculation::MatchConfidence::kMaxLength;
 // A client's word that its prediction begins the output counts as so many tokens that agree.
 constexpr int32_t kAgreeingAtStart = 8;
-// So many tokens away from the prediction it is guessed that they replaced as many of its own, or none.
-constexpr int32_t kMaxStrayedToGuess = 4;
+// Up to so many tokens away from the prediction it is guessed that they replaced as many of its own, or none.
+constexpr int32_t kMaxStrayedToGuess = 8;
 constexpr float kChanceOfGuess = 0.2f;
 // Guesses that are reached more rarely than this cost more than they bring.
 constexpr float kMinPathChance = 0.01f;
@@ -68,18 +68,19 @@ PredictionFollower::PredictionFollower(const Prediction& prediction)
 
 void PredictionFollower::Append(std::span<const int32_t> output) {
   Alignments moved = MovedOn(output.back());
-  if (moved.empty()) {
-    ++num_strayed_;
-  } else {
+  if (!moved.empty() && moved.front().num_agreeing >= Prediction::kAnchorLength) {
     home_ = moved.front().next;
     num_strayed_ = 0;
-    const auto is_at_end = [this](const Alignment& alignment) { return alignment.next == size(); };
-    moved.erase(std::remove_if(moved.begin(), moved.end(), is_at_end), moved.end());
+  } else {
+    ++num_strayed_;
+  }
+  const auto is_at_end = [this](const Alignment& alignment) { return alignment.next == size(); };
+  moved.erase(std::remove_if(moved.begin(), moved.end(), is_at_end), moved.end());
+  if (moved.empty()) {
+    moved = Found(output);
+    AddGuesses(&moved);
   }
   alignments_ = std::move(moved);
-  if (!alignments_.empty()) return;
-  alignments_ = Found(output);
-  AddGuesses(&alignments_);
 }
 
 // The alignments that foretold the token, behind it. Learns from the best one, whether it did.
@@ -92,12 +93,18 @@ PredictionFollower::Alignments PredictionFollower::MovedOn(int32_t token_id) {
       is_accepted_[alignment.next] = true;
       ++num_accepted_;
     }
-    moved.push_back({.next = alignment.next + 1, .num_agreeing = std::min(alignment.num_agreeing + 1, kMaxAgreeing)});
+    moved.push_back(alignment);
+    ++moved.back().next;
+    moved.back().num_agreeing = std::min(alignment.num_agreeing + 1, kMaxAgreeing);
   }
   if (!alignments_.empty() && alignments_.front().num_agreeing > 0) {
     const Alignment& best = alignments_.front();
     confidence_.Record(best.num_agreeing, predicted[best.next] == token_id);
   }
+  const auto proven_guess = std::find_if(moved.begin(), moved.end(), [](const Alignment& alignment) {
+    return alignment.is_guess && alignment.num_agreeing >= Prediction::kAnchorLength;
+  });
+  if (proven_guess != moved.end()) moved = {*proven_guess};
   return moved;
 }
 
@@ -129,8 +136,9 @@ void PredictionFollower::Consider(int32_t next, std::span<const int32_t> output,
   }
   if (num_agreeing == 0) return;
   const auto is_better = [this](const Alignment& a, const Alignment& b) {
-    const int32_t distance_a = std::abs(a.next - home_), distance_b = std::abs(b.next - home_);
     if (a.num_agreeing != b.num_agreeing) return a.num_agreeing > b.num_agreeing;
+    const int32_t distance_a = std::abs(a.next - 1 - home_);  // tokens left out, or said again
+    const int32_t distance_b = std::abs(b.next - 1 - home_);
     return distance_a != distance_b ? distance_a < distance_b : a.next > b.next;
   };
   const Alignment found = {.next = next, .num_agreeing = num_agreeing};
@@ -140,9 +148,8 @@ void PredictionFollower::Consider(int32_t next, std::span<const int32_t> output,
 
 void PredictionFollower::AddGuesses(Alignments* best) const {
   if (num_strayed_ == 0 || num_strayed_ > kMaxStrayedToGuess) return;
-  if (!best->empty() && best->front().num_agreeing >= Prediction::kAnchorLength) return;
   for (const int32_t next : {home_ + num_strayed_, home_}) {
-    if (next < size()) best->push_back({.next = next});
+    if (next < size()) best->push_back({.next = next, .is_guess = true});
   }
 }
 

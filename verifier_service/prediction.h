@@ -10,9 +10,10 @@
 // An *alignment* is a place in the prediction at which the output may stand. The output begins at the prediction's
 // beginning. As long as it says what stands next there, it moves on; when it deviates, the alignments are those places
 // behind which the longest end of the output stands, the nearest first: within a window around the place where it left,
-// and anywhere for ends of at least kAnchorLength tokens, so that text that was moved is found, too. Until that many
-// agree, what was said may also have replaced as many predicted tokens, or stand before them: both are guessed for a
-// few tokens. So a text that was cut into other tokens than the model would say costs no more than its first ones.
+// and anywhere for ends of at least kAnchorLength tokens, so that text that was moved is found, too. What was said
+// may also have replaced as many predicted tokens, or stand before them: both are followed for a few tokens, and
+// believed rather than a longer end elsewhere when the same number has agreed. So a text that was cut into other tokens
+// than the model would say costs no more than its first ones.
 //
 // Chances grow with the number of tokens that agree, and are learned from the sequence itself (MatchConfidence). What a
 // follower says depends on the output alone, not on how many tokens came at once.
@@ -72,7 +73,8 @@ class PredictionFollower {
  private:
   struct Alignment {
     int32_t next = 0;          // index of the token that the output may say next
-    int32_t num_agreeing = 0;  // tokens before it that the output ends with; 0: a guess
+    int32_t num_agreeing = 0;  // tokens before it that the output ends with
+    bool is_guess = false;     // it was taken for what would stand next in order, before anything agreed
   };
   using Alignments = absl::InlinedVector<Alignment, 4>;
 
@@ -87,7 +89,7 @@ class PredictionFollower {
 
   const Prediction& prediction_;
   Alignments alignments_;    // best first
-  int32_t home_ = 0;         // where the best alignment stood when the output last agreed with it
+  int32_t home_ = 0;         // where the best alignment stood when kAnchorLength tokens last agreed with it
   int32_t num_strayed_ = 0;  // tokens said since then
   speculation::MatchConfidence confidence_;
   std::vector<bool> is_accepted_;  // of the prediction's tokens

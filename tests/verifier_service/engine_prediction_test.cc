@@ -111,14 +111,22 @@ TEST_F(EnginePrediction, ARightOneSavesMostSteps) {
   EXPECT_EQ(stats_.proposers.back().num_accepted, 200 - completion.num_steps);
   EXPECT_EQ(stats_.speculation.num_accepted_prediction_tokens, 200);
 
-  Tokens edited = right;
+}
+
+TEST_F(EnginePrediction, OneWithAFewErrorsSavesNearlyAsMuch) {
+  GenerationRequest request = Long();
+  request.sampling.temperature = 0.8f;  // a text that does not repeat itself
+  const Results truth = Generate({request}, none_, even_);
+  Tokens edited = truth.at({request.ticket, 0}).token_ids;
   edited.insert(edited.begin() + 100, {7, 8, 9, 10, 11});
   for (const size_t place : {20, 60, 150}) edited[place] = 7;
   Predict(edited, request);
   EXPECT_EQ(Generate({request}, none_, even_), truth);
   EXPECT_LE(CompletionOf(request).num_steps, 20);
-  EXPECT_EQ(CompletionOf(request).speculation.num_rejected_prediction_tokens, 8);
-  EXPECT_EQ(CompletionOf(request).speculation.num_accepted_prediction_tokens, 197);
+  const SpeculationCounts& counts = CompletionOf(request).speculation;
+  EXPECT_EQ(counts.num_rejected_prediction_tokens + counts.num_accepted_prediction_tokens, 205);
+  EXPECT_GE(counts.num_accepted_prediction_tokens, 190);
+  EXPECT_LE(counts.num_accepted_prediction_tokens, 197);
 }
 
 TEST_F(EnginePrediction, AWrongOneCostsOnlySpeed) {
