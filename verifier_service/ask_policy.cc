@@ -82,7 +82,10 @@ void AskPolicy::LearnParts(const CycleOutcome& outcome) {
   load.parts_weight = std::min(load.parts_weight + 1, kMemory);
   const double newest = 1.0 / load.parts_weight;
   for (auto& [bits, part] : load.parts) part *= 1 - newest;
-  for (const uint32_t bits : outcome.accepted_by) load.parts[bits] += newest / outcome.num_emitted;
+  for (const uint32_t bits : outcome.accepted_by) {
+    // What somebody named who is not asked would have been won anyway.
+    if ((bits & ~AllBits()) == 0) load.parts[bits] += newest / outcome.num_emitted;
+  }
 }
 
 void AskPolicy::Time(double cycle_ms) {

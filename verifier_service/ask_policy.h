@@ -34,7 +34,7 @@ namespace foretoken::verifier {
 struct CycleOutcome {
   double cycle_ms = 0;
   int32_t num_emitted = 0;                // tokens, of all sequences
-  std::span<const uint32_t> accepted_by;  // of each accepted token: who had named it, bits
+  std::span<const uint32_t> accepted_by;  // of each accepted token: who had named it; bits, others too
 };
 
 class AskPolicy {

@@ -94,7 +94,9 @@ struct EngineStats {
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
   StepTimes times;
-  std::vector<ProposerCount> proposers;  // as ProposerClient::Names(); of samples that have ended
+  // Of samples that have ended:
+  SpeculationCounts speculation;
+  std::vector<ProposerCount> proposers;  // as ProposerClient::Names(), then the clients' predictions
 };
 
 class Engine {

@@ -48,6 +48,14 @@ StepLoad LoadOf(std::span<const PlannedSequence> plan) {
   return load;
 }
 
+// What the request's prediction says, which is never late.
+speculation::TokenTree PredictedTree(const Sequence& sequence) {
+  const size_t proposer_idx = sequence.guesses.size() - 1;
+  speculation::TokenTree tree = sequence.follower->Guess(sequence.active->max_tree_nodes, 1u << proposer_idx);
+  tree.position = static_cast<uint64_t>(sequence.size());
+  return tree;
+}
+
 bool HasNews(const SampleOutput& output) {
   return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
          output.completion.has_value();
@@ -117,6 +125,7 @@ void Engine::Gather() {
 }
 
 const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
+  if (sequence.follower.has_value()) sequence.guesses.back() = PredictedTree(sequence);
   std::vector<speculation::TokenTree*> trees;
   for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
     if (!guess.has_value()) continue;
@@ -390,6 +399,7 @@ void Engine::Retire() {
     TakeOutput(sequence);
     if (sequence.is_open) parts_.proposers->Close(sequence.id);
     sequences_.erase(sequence.id);
+    own_stats_.speculation.Add(sequence.speculation_counts);
     for (size_t i = 0; i < own_stats_.proposers.size(); ++i) {
       own_stats_.proposers[i].num_proposed += sequence.proposer_counts[i].num_proposed;
       own_stats_.proposers[i].num_accepted += sequence.proposer_counts[i].num_accepted;

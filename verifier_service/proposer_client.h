@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
@@ -31,6 +32,8 @@ struct StepForecast {
   absl::Duration patience;  // how long answers are waited for before it starts
   absl::Duration step;      // how long it is going to take
 };
+// What a request's own prediction is called among proposers. No method is called so.
+inline constexpr absl::string_view kPredictionName = "prediction";
 
 // What a proposer is told when a sequence begins.
 struct SequenceIntroduction {
@@ -67,7 +70,7 @@ class ProposerClient {
  public:
   virtual ~ProposerClient() = default;
 
-  // Method names, fixed for life; at most 32. A proposal's bit is its index here.
+  // Method names, fixed for life; at most 31. A proposal's bit is its index here; the bit behind them is the engine's.
   virtual const std::vector<std::string>& Names() const = 0;
 
   virtual void Open(const SequenceIntroduction& introduction) = 0;

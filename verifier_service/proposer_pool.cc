@@ -10,7 +10,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxProposers = 32;  // a node's proposers are the bits of a uint32_t
+constexpr size_t kMaxProposers = 31;  // a node's proposers are the bits of a uint32_t, a request's prediction one more
 
 absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   if (specs.size() > kMaxProposers) {
@@ -19,6 +19,10 @@ absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   }
   for (auto spec = specs.begin(); spec != specs.end(); ++spec) {
     const auto is_same = [&](const ProposerSpec& other) { return other.method == spec->method; };
+    if (spec->method == kPredictionName) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "proposer ", kPredictionName, ": expected another name, this is that of a request's prediction"));
+    }
     if (std::any_of(specs.begin(), spec, is_same)) {
       return absl::InvalidArgumentError(
           absl::StrCat("proposer ", spec->method, ": given twice; one spec may list many targets"));

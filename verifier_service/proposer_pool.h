@@ -66,7 +66,8 @@ struct ProposerCounters {
 
 class ProposerPool final : public ProposerClient {
  public:
-  // INVALID_ARGUMENT: more than 32 methods, a method twice, an embedded one without a channel, num_tokens not positive.
+  // INVALID_ARGUMENT: more than 31 methods, a method twice or called "prediction", an embedded one without a channel,
+  // num_tokens not positive.
   static absl::StatusOr<std::unique_ptr<ProposerPool>> Create(std::vector<ProposerSpec> specs,
                                                               ProposerPoolOptions options);
   // Ends all streams; returns when gRPC has let go of them.

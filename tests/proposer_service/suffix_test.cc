@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proposer_service/match_confidence.h"
+#include "common/speculation/match_confidence.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -174,7 +174,7 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
     std::sort(unrepeated.begin(), unrepeated.end());
     if (std::adjacent_find(unrepeated.begin(), unrepeated.end()) != unrepeated.end()) continue;
     const TokenTree tree = ProposeAfter(proposer, context, 64);
-    const float confidence = MatchConfidence().Estimate(static_cast<int32_t>(length));
+    const float confidence = speculation::MatchConfidence().Estimate(static_cast<int32_t>(length));
     for (const auto& [token_id, count] : next) {
       EXPECT_NEAR(ChanceOfRootChild(tree, token_id), confidence * count / num_occurrences, 1e-5);
     }

@@ -120,9 +120,14 @@ TEST(ProposerPool, CreateRefusesSpecsThatCannotBe) {
   ProposerPoolOptions options = PoolOptions();
   options.num_tokens = 0;
   EXPECT_THAT(std::string(ProposerPool::Create({ngram}, options).status().message()), HasSubstr("num_tokens"));
-  std::vector<ProposerSpec> many(33, ngram);
+  EXPECT_THAT(
+      std::string(ProposerPool::Create({ParseProposerSpec("prediction=static:127.0.0.1:1").value()}, PoolOptions())
+                      .status()
+                      .message()),
+      HasSubstr("that of a request's prediction"));
+  std::vector<ProposerSpec> many(32, ngram);
   for (size_t i = 0; i < many.size(); ++i) many[i].method = absl::StrCat("m", i);
-  EXPECT_THAT(std::string(ProposerPool::Create(many, PoolOptions()).status().message()), HasSubstr("at most 32"));
+  EXPECT_THAT(std::string(ProposerPool::Create(many, PoolOptions()).status().message()), HasSubstr("at most 31"));
 }
 
 TEST(ProposerPool, AProposerOfAnotherMethodVocabularyOrNeedIsNotUsed) {
