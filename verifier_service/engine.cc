@@ -61,6 +61,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);
   for (const std::string& name : parts_.proposers->Names()) own_stats_.proposers.push_back({.proposer = name});
+  own_stats_.planner = PlannerStats(config.max_step_rows);
   own_stats_.num_blocks = parts_.kv->view.num_blocks;
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
   stats_ = own_stats_;
@@ -186,6 +187,7 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
       for (const int32_t token_id : request.prompt) sequence->counts.AddPrompt(token_id);
     }
     sequence->guesses.resize(parts_.proposers->Names().size());
+    sequence->guess_positions.resize(sequence->guesses.size());
     for (const std::string& name : parts_.proposers->Names()) sequence->proposer_counts.push_back({.proposer = name});
     sequences_[sequence->id] = sequence.get();
     scheduler_.Enqueue(std::move(sequence));

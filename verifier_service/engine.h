@@ -33,6 +33,7 @@
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "verifier_service/calibration.h"
+#include "verifier_service/planner_stats.h"
 #include "verifier_service/proposer_pool.h"
 #include "verifier_service/queue_place.h"
 #include "verifier_service/rank_chances.h"
@@ -40,6 +41,8 @@
 #include "verifier_service/scheduler.h"
 #include "verifier_service/sequence.h"
 #include "verifier_service/step_cost.h"
+#include "verifier_service/step_forecast.h"
+#include "verifier_service/step_report.h"
 #include "verifier_service/tree_batch.h"
 
 namespace foretoken::verifier {
@@ -70,15 +73,6 @@ struct EngineParts {
   std::function<absl::Time()> now = absl::Now;
 };
 
-// Where the time of all steps went, in milliseconds. A step's host time reaches from one result's arrival to the next
-// launch; waiting for proposals is apart.
-struct StepTimes {
-  double forward_ms = 0;  // the transformer
-  double draw_ms = 0;     // accepted K/V moved into place included
-  double host_ms = 0;
-  double wait_ms = 0;
-};
-
 // Gauges and counters, as of the end of the last step.
 struct EngineStats {
   int32_t num_queued = 0;   // requests, reserved or waiting
@@ -92,7 +86,8 @@ struct EngineStats {
   uint64_t num_cached_tokens = 0;
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
-  StepTimes times;
+  StepTimes times;  // of all steps
+  PlannerStats planner;
   std::vector<ProposerCount> proposers;  // as ProposerClient::Names(); of samples that have ended
 };
 
@@ -136,6 +131,7 @@ class Engine {
   std::vector<PlannedSequence> Plan();
   std::vector<kernels::AcceptedPath> Launch(const TreeBatch& batch);
   void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
+  void Account(const StepForecast& forecast, std::span<const PlannedSequence> plan);
   void Publish();
 
   int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }
@@ -143,7 +139,7 @@ class Engine {
   void End(Ticket ticket);
   void OpenAtProposers(Sequence& sequence);
   static const speculation::TokenTree* MergedGuess(Sequence& sequence);
-  void PlanTree(std::span<const int32_t> node_idx, PlannedSequence& planned);
+  void PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned);
   void PlanTestedTree(int32_t num_nodes, PlannedSequence& planned);
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
   void PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan);
@@ -175,6 +171,7 @@ class Engine {
   double wait_cost_ms_ = 0;  // of such a wait, likewise
   absl::Time last_event_;    // when the last stage ended
   EngineStats own_stats_;
+  StepTimes accounted_times_;  // own_stats_.times when the last step was accounted for
 
   std::atomic<int32_t> num_queued_{0};
   std::atomic<bool> is_draining_{false};

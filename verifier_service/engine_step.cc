@@ -7,6 +7,7 @@
 #include "verifier_service/commit.h"
 #include "verifier_service/engine.h"
 #include "verifier_service/planner.h"
+#include "verifier_service/report_step.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -38,7 +39,7 @@ int32_t MaxGuessDepth(const Sequence& sequence) {
 }
 
 bool HasNews(const SampleOutput& output) {
-  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
+  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() || !output.steps.empty() ||
          output.completion.has_value();
 }
 
@@ -52,9 +53,11 @@ bool Engine::Step() {
   } else {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
+    const StepForecast forecast = Forecast(plan, step_cost_);
     const TreeBatch batch = BuildTreeBatch(plan);
     std::vector<kernels::AcceptedPath> paths = Launch(batch);
     Commit(plan, batch, std::move(paths));
+    Account(forecast, plan);
   }
   Publish();
   return !scheduler_.running().empty() || !scheduler_.waiting().empty();
@@ -105,10 +108,12 @@ void Engine::Gather() {
     const auto sequence = sequences_.find(proposal.sequence_id);
     if (sequence == sequences_.end()) continue;                                              // it ended meanwhile
     if (proposal.tree.position > static_cast<uint64_t>(sequence->second->size())) continue;  // about tokens never said
+    sequence->second->guess_positions[proposal.proposer_idx] = proposal.tree.position;
     sequence->second->guesses[proposal.proposer_idx] = std::move(proposal.tree);
   }
   const double wait_ms = ElapsedMs();
   own_stats_.times.wait_ms += wait_ms;
+  if (waits_for_proposals_) ++own_stats_.planner.num_waits;
   if (waits_for_proposals_) wait_cost_ms_ += kNewest * (wait_ms - wait_cost_ms_);
 }
 
@@ -183,27 +188,34 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
                       .max_nodes = sequence.active->max_tree_nodes});
     offering.push_back(&planned);
   }
-  const std::vector<std::vector<int32_t>> chosen = ChooseNodes(offers,
-                                                               {.num_fixed_rows = num_fixed_rows,
-                                                                .max_rows = config_.max_step_rows,
-                                                                .num_emitting = num_emitting,
-                                                                .is_curious = is_curious_},
-                                                               step_cost_);
+  std::vector<std::vector<int32_t>> chosen = ChooseNodes(offers,
+                                                         {.num_fixed_rows = num_fixed_rows,
+                                                          .max_rows = config_.max_step_rows,
+                                                          .num_emitting = num_emitting,
+                                                          .is_curious = is_curious_},
+                                                         step_cost_);
   for (size_t i = 0; i < chosen.size(); ++i) {
     PlannedSequence& planned = *offering[i];
+    planned.path_chances = std::move(offers[i].path_chances);
     if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
-      PlanTree(chosen[i], planned);
+      PlanTree(std::move(chosen[i]), planned);
     } else {
       PlanTestedTree(static_cast<int32_t>(chosen[i].size()), planned);
     }
   }
 }
 
-void Engine::PlanTree(std::span<const int32_t> node_idx, PlannedSequence& planned) {
-  planned.tree = speculation::Keep(*planned.guess, node_idx);
+void Engine::PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned) {
+  planned.row_node_idx = std::move(node_idx);
+  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
   planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
   const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
-  if (num_slots < planned.tree.num_nodes()) planned.tree = speculation::BestNodes(planned.tree, num_slots);
+  if (num_slots >= planned.tree.num_nodes()) return;
+  std::vector<int32_t> best = speculation::BestNodeIdx(planned.tree, num_slots);
+  std::sort(best.begin(), best.end());
+  for (int32_t& node : best) node = planned.row_node_idx[node];
+  planned.row_node_idx = std::move(best);
+  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
 }
 
 void Engine::PlanTestedTree(int32_t num_nodes, PlannedSequence& planned) {
@@ -274,6 +286,21 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
   if (waits_for_proposals_ && num_roots > 0) {
     gain_ += kNewest * (static_cast<double>(num_guessed) / num_roots - gain_);
   }
+}
+
+// Counts the step and tells who asked. Host time that follows is the next step's.
+void Engine::Account(const StepForecast& forecast, std::span<const PlannedSequence> plan) {
+  PlannerStats& planner = own_stats_.planner;
+  CountStep(forecast, plan, &planner);
+  if (is_curious_) ++planner.num_curious_steps;
+  planner.gain_tokens = gain_;
+  planner.chances = calibration_.counts();
+  UpdateRowCosts(step_cost_, &planner);
+  ReportStep({.step_idx = own_stats_.num_steps,
+              .forecast = forecast,
+              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times),
+              .is_curious = is_curious_},
+             plan);
 }
 
 int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {

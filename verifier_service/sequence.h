@@ -78,6 +78,7 @@ struct Sequence {
   // Speculation
   bool is_open = false;                                        // the proposers know of it
   std::vector<std::optional<speculation::TokenTree>> guesses;  // the newest tree of each proposer
+  std::vector<std::optional<uint64_t>> guess_positions;        // where each of these stood when it arrived
   speculation::TokenTree merged_guess;                         // of this step, where it is not simply one of them
 
   // What its client is told
