@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/step_text.h"
 
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +23,8 @@ using foretoken::v1::StepReport;
 using foretoken::v1::StepTimes;
 
 constexpr absl::string_view kSeparator = " · ";
-constexpr size_t kEmittedColumns = 66;  // of the text that was said
+constexpr size_t kSaidColumns = 46;   // of the accepted tokens
+constexpr size_t kBonusColumns = 24;  // of the bonus token
 
 std::string Counted(uint64_t count, absl::string_view singular) {
   return absl::StrCat(count, " ", singular, count == 1 ? "" : "s");
@@ -56,7 +61,7 @@ std::string RateLine(const StepReport& step) {
   constexpr float kMsPerSecond = 1000;
   const StepBatch& batch = step.batch();
   if (step.times().predicted_ms() <= 0 || batch.predicted_ms_without_trees() <= 0) return "";
-  return absl::StrFormat("%d of %d nodes planned for %.0f tokens/s; without trees %.0f",
+  return absl::StrFormat("%d of %d nodes planned: %.0f tokens/s expected, %.0f without trees",
                          std::count(step.tree().planned().begin(), step.tree().planned().end(), true),
                          step.tree().token_ids_size(),
                          kMsPerSecond * batch.expected_tokens() / step.times().predicted_ms(),
@@ -68,9 +73,8 @@ std::string EmittedLine(const StepReport& step, const TokenTexts& texts) {
   const std::vector<uint32_t> ids(step.token_ids().begin(), step.token_ids().end());
   const std::string said = texts.Of(std::span(ids).first(ids.size() - (bonus.has_value() ? 1 : 0)));
   std::string line = absl::StrFormat("emitted %d, expected %.2f:", step.token_ids_size(), step.expected_tokens());
-  if (!said.empty()) absl::StrAppend(&line, " ", Quoted(said, kEmittedColumns));
-  if (bonus.has_value())
-    absl::StrAppend(&line, said.empty() ? " " : " + ", Quoted(texts.Of(*bonus), 100 - kEmittedColumns - 12));
+  if (!said.empty()) absl::StrAppend(&line, " ", Quoted(said, kSaidColumns));
+  if (bonus.has_value()) absl::StrAppend(&line, said.empty() ? " " : " + ", Quoted(texts.Of(*bonus), kBonusColumns));
   return line;
 }
 

@@ -148,8 +148,8 @@ class TreeDrawing {
 }  // namespace
 
 std::string TreeLegend() {
-  return "✓ accepted  ✗ rejected  ○ not reached  ! right, but had no row  · no row      "
-         "chance of the path: stated → calibrated\n";
+  return "✓ accepted  ✗ rejected  ○ not reached  ! right, but had no row  · had no row\n"
+         "numbers: how likely a node's whole path is, as its proposers state → as experience says\n";
 }
 
 std::string TreeText(const StepReport& step, const TokenTexts& texts, const StepTextOptions& options) {

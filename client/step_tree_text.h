@@ -22,7 +22,7 @@ struct StepTextOptions {
   int num_unplanned_nodes = 4;  // of those without a row only the likeliest are shown
 };
 
-// What the marks mean, one line.
+// What the marks and numbers mean: lines, each with its end.
 std::string TreeLegend();
 
 // Lines, each with its end; none for an empty tree. `step` is well-formed as CheckStep has it.

@@ -46,11 +46,10 @@ bool HasNews(const SampleOutput& output) {
 }  // namespace
 
 bool Engine::Step() {
+  if (scheduler_.running().empty()) last_event_ = parts_.now();  // nobody's time goes by while there is nothing to do
   TakeInbox();
   Admit();
-  if (scheduler_.running().empty()) {
-    last_event_ = parts_.now();
-  } else {
+  if (!scheduler_.running().empty()) {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
     const StepForecast forecast = Forecast(plan, step_cost_);
