@@ -242,7 +242,7 @@ step 13 at 344 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25
   emitted 1, expected 1.00: "w"
 
 4 tokens in 2 steps: 2.00 a step, expected 1.90; 1 more for the prompt
-16.2 ms: 83.5 % forward, 9.3 % draw, 4.6 % host, 2.5 % waiting; steps took 1.00 x what was predicted
+16.2 ms: 83.6 % forward, 9.3 % draw, 4.6 % host, 2.5 % waiting; steps took 1.00 x what was predicted
 accepted at depth 1: 1 of 1, 2: 1 of 1, 3: 0 of 1
 5 of 8 guessed nodes had a row; 1 without one would have been right
 

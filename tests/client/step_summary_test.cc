@@ -14,8 +14,7 @@ using testing::BranchingReport;
 using testing::MakeReport;
 
 TEST(StepsSummary, AddsUpStepsTreesAndTimes) {
-  foretoken::v1::StepReport prompt = MakeReport(10, 300, "");
-  prompt.clear_expected_tokens();
+  const foretoken::v1::StepReport prompt = MakeReport(10, 300, "");
   foretoken::v1::StepReport plain = MakeReport(14, 346, "a");
   plain.set_num_lost(1);
   testing::AddProposer("ngram", 340, 0, plain);

@@ -40,7 +40,7 @@ inline v1::StepReport MakeReport(uint64_t step, uint64_t position, const std::st
   }
   for (const uint32_t node : accepted) report.add_accepted(node);
   for (const char token : emitted) report.add_token_ids(static_cast<uint32_t>(token));
-  report.set_expected_tokens(expected);
+  if (!emitted.empty()) report.set_expected_tokens(expected);
   v1::StepBatch& batch = *report.mutable_batch();
   batch.set_num_sequences(1);
   batch.set_num_rows(static_cast<uint32_t>(1 + nodes.size()));

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -90,6 +91,19 @@ TEST_F(PlannerStatsTest, TellsWhatRowsCost) {
   EXPECT_THAT(rows, ::testing::ElementsAre(1, 2, 4, 8, 16, 32, 64, 100));
   EXPECT_GT(last_ms, 0);
   EXPECT_LT(last_ms, 1);  // looks at the clock are microseconds apart: this was learned, not assumed
+}
+
+TEST_F(PlannerStatsTest, TimeWithoutRequestsIsNobodysHostTime) {
+  absl::Time now = absl::UnixEpoch();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.now = [&now] { return now += absl::Microseconds(1); }});
+  for (int round = 0; round < 2; ++round) {
+    now += absl::Hours(1);
+    ASSERT_TRUE(engine->Submit(engine->Reserve().value(), Request("import os\n", 0)).ok());
+    while (engine->Step()) continue;
+  }
+  EXPECT_GT(engine->GetStats().times.host_ms, 0);
+  EXPECT_LT(engine->GetStats().times.host_ms, 1);
 }
 
 TEST(CountHistogram, BucketsEndAtPowersOfTwo) {
