@@ -8,8 +8,8 @@
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<ProposerPool> pool,
 //                       ProposerPool::Create({spec}, {.num_tokens = vocabulary_size, .vocabulary_fingerprint = ...}));
 //   pool->Open({.sequence_id = 1, .token_ids = prompt, ...});
-//   pool->Advance(1, {first_token}, /*node_budget=*/32);
-//   pool->Flush(absl::Milliseconds(20));
+//   pool->Advance(1, {first_token}, {.node_budget = 32, .proposers = 1});
+//   pool->Flush({.patience = absl::Milliseconds(5), .step = absl::Milliseconds(20)});
 //   for (Proposal& proposal : pool->TakeProposals(absl::Milliseconds(5))) ...
 //
 // How it is built: SessionBook decides what is said to whom, ReplicaStream speaks, and the pool owns the lock, the
@@ -74,9 +74,9 @@ class ProposerPool final : public ProposerClient {
 
   const std::vector<std::string>& Names() const override;
   void Open(const SequenceIntroduction& introduction) override;
-  void Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) override;
+  void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) override;
   void Close(SequenceId sequence_id) override;
-  void Flush(absl::Duration until_next_step) override;
+  void Flush(const StepForecast& forecast) override;
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
   std::vector<ProposerStatus> GetStatus() const override;
 

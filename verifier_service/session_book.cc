@@ -37,7 +37,9 @@ void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t propos
   FT_CHECK(is_new);
   Sequence& sequence = it->second;
   sequence.token_ids.assign(introduction.token_ids.begin(), introduction.token_ids.end());
+  sequence.num_opening = sequence.token_ids.size();
   sequence.proposers = proposers;
+  sequence.told = introduction.told_proposers;
   sequence.placements.resize(num_proposers_);
   sequence.introduction.set_rule(ToProto(introduction.rule));
   sequence.introduction.set_seed(introduction.seed);
@@ -54,18 +56,20 @@ void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t propos
   }
 }
 
-void SessionBook::Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) {
+void SessionBook::Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) {
   const auto it = sequences_.find(sequence_id);
   if (it == sequences_.end()) return;
   Sequence& sequence = it->second;
   sequence.token_ids.insert(sequence.token_ids.end(), committed.begin(), committed.end());
-  sequence.node_budget = std::clamp(node_budget, 0, speculation::kMaxTreeNodes);
-  for (const Placement& placement : sequence.placements) {
+  sequence.node_budget = std::clamp(ask.node_budget, 0, speculation::kMaxTreeNodes);
+  sequence.told = ask.proposers;
+  for (uint32_t proposer_idx = 0; proposer_idx < num_proposers_; ++proposer_idx) {
+    const Placement& placement = sequence.placements[proposer_idx];
     if (!placement.replica_id.has_value()) continue;
     Replica& replica = replicas_.at(*placement.replica_id);
     Session& session = replica.sessions.at(placement.session_id);
-    session.wants_tree = sequence.node_budget > 0;
-    MarkDirty(replica, placement.session_id, session);
+    session.wants_tree = sequence.WantsTree(proposer_idx);
+    if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
   }
 }
 
@@ -75,7 +79,10 @@ void SessionBook::Close(SequenceId sequence_id) {
   for (const Placement& placement : it->second.placements) {
     if (!placement.replica_id.has_value()) continue;
     Replica& replica = replicas_.at(*placement.replica_id);
-    if (replica.sessions.at(placement.session_id).is_told) replica.closes.push_back(placement.session_id);
+    Session& session = replica.sessions.at(placement.session_id);
+    session.wants_tree = false;
+    WriteFarewell(replica, placement.session_id, session);
+    if (session.is_told) replica.closes.push_back(placement.session_id);
     Forget(replica, placement.session_id);
   }
   sequences_.erase(it);
@@ -135,8 +142,8 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
   placement.session_id = replica.next_session_id++;
   Session& session = replica.sessions[placement.session_id];
   session.sequence_id = sequence_id;
-  session.wants_tree = sequence.node_budget > 0;
-  MarkDirty(replica, placement.session_id, session);
+  session.wants_tree = sequence.WantsTree(proposer_idx);
+  if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
 }
 
 std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const {

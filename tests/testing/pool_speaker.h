@@ -64,8 +64,9 @@ class Speaker {
     pool_.Open({.sequence_id = id, .token_ids = prompt});
   }
   void Step(int32_t node_budget = 4) {
-    pool_.Advance(id_, std::vector<int32_t>{static_cast<int32_t>(num_tokens_++)}, node_budget);
-    pool_.Flush(absl::Milliseconds(1));
+    pool_.Advance(id_, std::vector<int32_t>{static_cast<int32_t>(num_tokens_++)},
+                  {.node_budget = node_budget, .proposers = ~0u});
+    pool_.Flush({});
   }
   bool GetsATree() {
     return Eventually([&] {

@@ -147,7 +147,7 @@ TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
   const uint64_t num_stalled_bytes = sent_bytes();
   for (int step = 0; step < 200; ++step) speaker.Step();
   for (SequenceId id = 100; id < 164; ++id) pool->Close(id);
-  pool->Flush(absl::ZeroDuration());
+  pool->Flush({});
   EXPECT_EQ(sent_bytes(), num_stalled_bytes);
   proposer.SetBehaviour(Behaviour::kAnswer);
   ASSERT_TRUE(Eventually([&] {

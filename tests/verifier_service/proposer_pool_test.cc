@@ -47,7 +47,7 @@ TEST(ProposerPool, OpensAdvancesAndTakesTheTreesOfThatPosition) {
     EXPECT_THAT(speaker.newest().tree.proposers, ElementsAre(1, 1, 1, 1));
   }
   pool->Close(7);
-  pool->Flush(absl::ZeroDuration());
+  pool->Flush({});
   EXPECT_TRUE(Eventually([&] { return proposer.Mirrors().empty(); }));
   EXPECT_THAT(proposer.Breaches(), IsEmpty());
   const ProposerCounters counters = pool->GetCounters()[0];
@@ -95,9 +95,9 @@ TEST(ProposerPool, TwoMethodsServeOneSequenceUnlessItNamesOne) {
   const std::vector<int32_t> prompt = {1, 2};
   pool->Open({.sequence_id = 1, .token_ids = prompt});
   pool->Open({.sequence_id = 2, .token_ids = prompt, .allowed_proposers = {"suffix"}});
-  pool->Advance(1, std::vector<int32_t>{3}, 4);
-  pool->Advance(2, std::vector<int32_t>{3}, 4);
-  pool->Flush(absl::ZeroDuration());
+  pool->Advance(1, std::vector<int32_t>{3}, {.node_budget = 4, .proposers = ~0u});
+  pool->Advance(2, std::vector<int32_t>{3}, {.node_budget = 4, .proposers = ~0u});
+  pool->Flush({});
   std::set<std::pair<SequenceId, uint32_t>> seen;
   EXPECT_TRUE(Eventually([&] {
     for (const Proposal& proposal : pool->TakeProposals(absl::Milliseconds(50))) {
