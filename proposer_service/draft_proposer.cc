@@ -14,6 +14,10 @@ namespace {
 // Nodes of a snapshot: what is grown beyond them is too unlikely to be the next root.
 constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
+speculation::TokenTree SnapshotOf(const Garden::Plant& plant) {
+  return plant.tree.Snapshot(plant.size(), kSnapshotNodes);
+}
+
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, ": expected ", least, " to ", most, ", got ", value));
@@ -138,10 +142,18 @@ bool DraftProposer::TakeMail() {
       continue;
     }
     garden_.Append(id, mail.token_ids);
+    garden_.Want(id, mail.wish);
     const Garden::Plant& plant = garden_.Find(id);
     std::optional<int32_t>& num_published = planted_.at(id).num_published;
     num_published.reset();
-    if (plant.tree.is_root_expanded()) num_published = plant.tree.num_expanded();
+    if (plant.tree.is_root_expanded()) {
+      num_published = plant.tree.num_expanded();
+      // The tree had grown beyond the snapshot, and the tokens lead there.
+      if (!mail.has_tree && !plant.sleeps) {
+        mailbox->Publish({.tree = SnapshotOf(plant), .needed_no_pass = true});
+        mailbox->Announce();
+      }
+    }
     if (plant.is_refused) {
       mailbox->Refuse();
       mailbox->Announce();
@@ -159,7 +171,7 @@ void DraftProposer::Publish(std::span<const Garden::PlantId> touched) {
     const bool has_doubled = !planted.num_published.has_value() || num_expanded > 2 * *planted.num_published;
     if (!has_doubled && garden_.WantsTreeRows(plant)) continue;
     planted.num_published = num_expanded;
-    planted.mailbox->Publish(plant.tree.Snapshot(plant.size(), kSnapshotNodes));
+    planted.mailbox->Publish({.tree = SnapshotOf(plant)});
     planted.mailbox->Announce();
   }
 }
@@ -193,7 +205,7 @@ std::vector<speculation::TokenTree> DraftProposer::Propose(std::span<const Propo
     if (answer.is_first) {
       metrics_.answers.Increment();
       if (answer.needed_no_pass) metrics_.hits.Increment();
-      metrics_.answer_seconds.Observe(absl::ToDoubleSeconds(now_() - answer.appended_at));
+      metrics_.answer_seconds.Observe(absl::ToDoubleSeconds(now_() - answer.asked_at));
     }
     trees.push_back(std::move(answer.tree));
   }

@@ -121,6 +121,19 @@ TEST_F(SessionTableTest, NoBudgetMeansNoTree) {
   EXPECT_FALSE(stream.table.HasNews());
 }
 
+TEST_F(SessionTableTest, ATreeThatIsNoLongerWantedIsNotSent) {
+  Stream stream(*this);
+  stream.Open(1, {1, 1, 1}, 4);
+  stream.Apply();
+  stream.Advance(1, 3, {1}, 0);
+  stream.Apply();
+  EXPECT_FALSE(stream.table.TakeNews(stream.response));
+  stream.table.Announce(1);
+  EXPECT_FALSE(stream.table.HasNews());
+  stream.Advance(1, 4, {}, 2);
+  EXPECT_EQ(stream.Exchange().trees(0).token_ids_size(), 2);
+}
+
 TEST_F(SessionTableTest, PiecesOfAContextAreAnsweredOnceItIsWhole) {
   Stream stream(*this);
   stream.Open(1, {1, 2}, 4).set_awaiting_more(true);

@@ -26,7 +26,7 @@ std::unique_ptr<Session> Open(SuffixProposer& proposer, const std::vector<int32_
                               const std::string& tenant = "") {
   std::unique_ptr<Session> session = proposer.Open({.tenant = tenant});
   session->Append(context);
-  session->EndOpening();
+  session->Want({});
   return session;
 }
 

@@ -54,7 +54,9 @@ class InProcessProposers : public verifier::ProposerClient {
     for (uint32_t i = 0; i < proposers_.size(); ++i) {
       proposer::Session& session = *sessions_.at(id)[i];
       session.Append(committed);
-      if ((ask.proposers >> i & 1) == 0 || ask.node_budget == 0) continue;
+      const bool is_asked = (ask.proposers >> i & 1) != 0 && ask.node_budget > 0;
+      session.Want({.node_budget = is_asked ? ask.node_budget : 0});
+      if (!is_asked) continue;
       const proposer::ProposalRequest request = {.session = &session, .node_budget = ask.node_budget};
       absl::StatusOr<speculation::TokenTree> tree =
           rpc::FromProto(rpc::ToProto(proposers_[i]->Propose({&request, 1}).front(), id),

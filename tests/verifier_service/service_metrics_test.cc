@@ -35,8 +35,15 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   std::map<std::string, double> values;
   for (const prometheus::MetricFamily& family : EngineCollector(engine, *pool).Collect()) {
     for (const prometheus::ClientMetric& metric : family.metric) {
-      for (const auto& label : metric.label) EXPECT_EQ(label.value, "ngram");
-      values[family.name] = metric.counter.value + metric.gauge.value;
+      std::string name = family.name;
+      for (const auto& label : metric.label) {
+        if (label.name == "phase") {
+          name += " " + label.value;
+        } else {
+          EXPECT_EQ(label.value, "ngram");
+        }
+      }
+      values[name] = metric.counter.value + metric.gauge.value;
     }
   }
   using Value = std::pair<const std::string, double>;
@@ -45,6 +52,10 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
                                     Value("foretoken_kv_blocks", 64), Value("foretoken_proposed_tokens_total", 0),
                                     Value("foretoken_proposer_replicas_connected", 0),
                                     Value("foretoken_proposer_bad_trees_total", 0)}));
+  EXPECT_GT(values["foretoken_step_seconds_total forward"], 0);
+  EXPECT_GT(values["foretoken_step_seconds_total draw"], 0);
+  EXPECT_GT(values["foretoken_step_seconds_total host"], 0);
+  EXPECT_EQ(values.count("foretoken_step_seconds_total wait"), 1);
 }
 
 }  // namespace
