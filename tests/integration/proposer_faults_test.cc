@@ -16,7 +16,7 @@ TEST(KilledProposer, IsNotMissedBy32StreamsAndComesBack) {
   ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
   {
     client::GenerationClient client = Connect(verifier);
-    StreamLoad load(client, {.num_streams = 32});
+    StreamLoad load(client, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 32});
     EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted before the kill";
     proposer.process().Signal(SIGKILL);
     proposer.process().Wait();
