@@ -56,7 +56,8 @@ ABSL_FLAG(Optional<uint32_t>, prompt_logprobs, std::nullopt, "The same for the p
 ABSL_FLAG(Optional<bool>, echo, std::nullopt, "Print the prompt first");
 ABSL_FLAG(Optional<bool>, skip_special_tokens, std::nullopt, "Leave special tokens out of the text");
 
-ABSL_FLAG(std::string, speculation, "", "auto or off; it changes the speed only");
+ABSL_FLAG(std::string, speculation, "",
+          "auto, off or always (as many nodes as allowed in every step); it changes the speed only");
 ABSL_FLAG(List, proposers, {}, "Which proposers may guess, by method name, as NAME,NAME");
 ABSL_FLAG(Optional<uint32_t>, max_tree_nodes, std::nullopt, "The most guesses per step");
 ABSL_FLAG(std::string, prediction, "", "What the output will be, as far as you know: it is guessed from");
@@ -159,8 +160,10 @@ absl::Status SetSpeculation(GenerateRequest& request) {
     speculation.set_mode(foretoken::v1::SPECULATION_MODE_AUTO);
   } else if (mode == "off") {
     speculation.set_mode(foretoken::v1::SPECULATION_MODE_OFF);
+  } else if (mode == "always") {
+    speculation.set_mode(foretoken::v1::SPECULATION_MODE_ALWAYS);
   } else if (!mode.empty()) {
-    return BadFlag("speculation", "auto or off", mode);
+    return BadFlag("speculation", "auto, off or always", mode);
   }
   for (const std::string& name : absl::GetFlag(FLAGS_proposers)) speculation.add_proposers(name);
   if (auto value = absl::GetFlag(FLAGS_max_tree_nodes)) speculation.set_max_tree_nodes(*value);

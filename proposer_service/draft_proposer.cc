@@ -14,9 +14,13 @@ namespace {
 // Nodes of a snapshot: what is grown beyond them is too unlikely to be the next root.
 constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
+speculation::TokenTree SnapshotOf(const Garden::Plant& plant) {
+  return plant.tree.Snapshot(plant.size(), kSnapshotNodes);
+}
+
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", least, " to ", most, ", got ", value));
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected ", least, " to ", most, ", got ", value));
 }
 
 Garden::Parts PartsOf(const model::RunnableModel& model) {
@@ -28,7 +32,7 @@ Garden::Parts PartsOf(const model::RunnableModel& model) {
 absl::Status Validate(const DraftOptions& options) {
   constexpr int32_t kMaxRows = 4096;
   if (options.model_directory.empty()) {
-    return absl::InvalidArgumentError("--model: expected a directory with a checkpoint, got none");
+    return absl::InvalidArgumentError("model: expected a directory with a checkpoint, got none");
   }
   FT_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 4096));
   if (options.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *options.kv_cache_mb, 1, 1 << 30));
@@ -39,7 +43,7 @@ absl::Status Validate(const DraftOptions& options) {
   FT_RETURN_IF_ERROR(CheckRange("draft_grown_nodes", garden.max_grown_nodes, 0, 1 << 16));
   if (!(garden.min_path_chance >= 0 && garden.min_path_chance <= 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--draft_min_path_chance: expected 0 to 1, got ", garden.min_path_chance));
+        absl::StrCat("draft_min_path_chance: expected 0 to 1, got ", garden.min_path_chance));
   }
   return absl::OkStatus();
 }
@@ -138,10 +142,18 @@ bool DraftProposer::TakeMail() {
       continue;
     }
     garden_.Append(id, mail.token_ids);
+    garden_.Want(id, mail.wish);
     const Garden::Plant& plant = garden_.Find(id);
     std::optional<int32_t>& num_published = planted_.at(id).num_published;
     num_published.reset();
-    if (plant.tree.is_root_expanded()) num_published = plant.tree.num_expanded();
+    if (plant.tree.is_root_expanded()) {
+      num_published = plant.tree.num_expanded();
+      // The tree had grown beyond the snapshot, and the tokens lead there.
+      if (!mail.has_tree && !plant.sleeps) {
+        mailbox->Publish({.tree = SnapshotOf(plant), .needed_no_pass = true});
+        mailbox->Announce();
+      }
+    }
     if (plant.is_refused) {
       mailbox->Refuse();
       mailbox->Announce();
@@ -159,7 +171,7 @@ void DraftProposer::Publish(std::span<const Garden::PlantId> touched) {
     const bool has_doubled = !planted.num_published.has_value() || num_expanded > 2 * *planted.num_published;
     if (!has_doubled && garden_.WantsTreeRows(plant)) continue;
     planted.num_published = num_expanded;
-    planted.mailbox->Publish(plant.tree.Snapshot(plant.size(), kSnapshotNodes));
+    planted.mailbox->Publish({.tree = SnapshotOf(plant)});
     planted.mailbox->Announce();
   }
 }
@@ -193,7 +205,7 @@ std::vector<speculation::TokenTree> DraftProposer::Propose(std::span<const Propo
     if (answer.is_first) {
       metrics_.answers.Increment();
       if (answer.needed_no_pass) metrics_.hits.Increment();
-      metrics_.answer_seconds.Observe(absl::ToDoubleSeconds(now_() - answer.appended_at));
+      metrics_.answer_seconds.Observe(absl::ToDoubleSeconds(now_() - answer.asked_at));
     }
     trees.push_back(std::move(answer.tree));
   }

@@ -8,7 +8,8 @@
 // One growth thread owns the model and its K/V (Garden); streams reach it through mailboxes and take snapshots. An
 // advance re-roots the newest snapshot at once, so it is answered without a forward pass wherever the tree had grown
 // below what was committed. Otherwise the answer is owed until the new root is expanded. Growing goes on after an
-// answer, and whenever a tree has doubled, or is done, it is announced.
+// answer, and whenever a tree has doubled, or is done, it is announced. A session of which no tree is wanted costs
+// nothing; when one is wanted again it catches up.
 //
 // The children of a node are what the target would most likely draw there, by its own noise (kernels::BranchRowsArgs);
 // their chances are learned (ChanceModel). The vocabulary must be the target's.
@@ -48,7 +49,7 @@ struct DraftOptions {
   GardenOptions garden = {};
 };
 
-// INVALID_ARGUMENT names the flag, expected and got.
+// INVALID_ARGUMENT names the option, expected and got.
 absl::Status Validate(const DraftOptions& options);
 
 struct DraftMetrics {
@@ -57,7 +58,7 @@ struct DraftMetrics {
   prometheus::Counter& passes;
   prometheus::Counter& context_rows;
   prometheus::Counter& tree_rows;
-  prometheus::Counter& answers;  // first ones after an advance; rate of hits = hits / answers
+  prometheus::Counter& answers;  // first ones to a question; rate of hits = hits / answers
   prometheus::Counter& hits;
   prometheus::Histogram& answer_seconds;
 };

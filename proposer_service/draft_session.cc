@@ -26,18 +26,22 @@ speculation::TokenTree BestOf(const speculation::TokenTree& tree, int32_t max_no
 
 }  // namespace
 
-void DraftMailbox::Append(std::span<const int32_t> token_ids, absl::Time now,
-                          const std::shared_ptr<DraftMailbox>& self) {
+void DraftMailbox::Append(std::span<const int32_t> token_ids) {
   if (token_ids.empty()) return;
+  absl::MutexLock lock(&mutex_);
+  pending_.insert(pending_.end(), token_ids.begin(), token_ids.end());
+  position_ += token_ids.size();
+  if (tree_.has_value()) tree_ = speculation::ReRoot(*tree_, token_ids);
+  if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
+}
+
+void DraftMailbox::Want(const Wish& wish, absl::Time now, const std::shared_ptr<DraftMailbox>& self) {
   {
     absl::MutexLock lock(&mutex_);
-    pending_.insert(pending_.end(), token_ids.begin(), token_ids.end());
-    position_ += token_ids.size();
-    if (tree_.has_value()) tree_ = speculation::ReRoot(*tree_, token_ids);
-    if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
+    wish_ = wish;
     needed_no_pass_ = tree_.has_value();
     is_answered_ = false;
-    appended_at_ = now;
+    asked_at_ = now;
   }
   Wake(self);
 }
@@ -75,7 +79,7 @@ DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
   Answer answer{.tree = BestOf(*tree_, node_budget),
                 .is_first = !std::exchange(is_answered_, true),
                 .needed_no_pass = needed_no_pass_,
-                .appended_at = appended_at_};
+                .asked_at = asked_at_};
   answer.tree.proposers.clear();
   return answer;
 }
@@ -83,16 +87,20 @@ DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
 DraftMailbox::Mail DraftMailbox::Collect() {
   absl::MutexLock lock(&mutex_);
   is_awake_ = false;
-  return {.token_ids = std::exchange(pending_, {}), .is_closed = is_closed_};
+  return {
+      .token_ids = std::exchange(pending_, {}), .wish = wish_, .has_tree = tree_.has_value(), .is_closed = is_closed_};
 }
 
-void DraftMailbox::Publish(speculation::TokenTree tree) {
+void DraftMailbox::Publish(Snapshot snapshot) {
   absl::MutexLock lock(&mutex_);
   if (!pending_.empty()) {
-    tree = speculation::ReRoot(tree, pending_);
-    if (tree.num_nodes() == 0) return;  // the tokens left the tree: what is known already is no worse
+    snapshot.tree = speculation::ReRoot(snapshot.tree, pending_);
+    if (snapshot.tree.num_nodes() == 0) return;  // the tokens left the tree
   }
-  tree_ = std::move(tree);
+  // A tree that was felled and grows again.
+  if (tree_.has_value() && tree_->num_nodes() > snapshot.tree.num_nodes()) return;
+  if (!tree_.has_value()) needed_no_pass_ = snapshot.needed_no_pass;
+  tree_ = std::move(snapshot.tree);
 }
 
 void DraftMailbox::Refuse() {

@@ -3,7 +3,8 @@
 // things for each other. A mailbox outlives its session until the growth thread has cleared up behind it.
 //
 // The newest snapshot is kept at the session's own position: what is appended re-roots it here and now. So an advance
-// onto a path that the tree has grown already is answered without asking anyone.
+// onto a path that the tree has grown already is answered without asking anyone. The growth thread hears of appended
+// tokens together with the wish that follows them, so it does nothing for a session that sleeps.
 #pragma once
 
 #include <cstdint>
@@ -28,27 +29,33 @@ class DraftMailbox {
   const SessionIntroduction& introduction() const { return introduction_; }
 
   // The stream's side.
-  void Append(std::span<const int32_t> token_ids, absl::Time now, const std::shared_ptr<DraftMailbox>& self);
+  void Append(std::span<const int32_t> token_ids);
+  void Want(const Wish& wish, absl::Time now, const std::shared_ptr<DraftMailbox>& self);
   void Close(const std::shared_ptr<DraftMailbox>& self);
   uint64_t position() const;
   Readiness readiness() const;
 
   struct Answer {
     speculation::TokenTree tree;
-    bool is_first = false;        // since the last append
-    bool needed_no_pass = false;  // it was there when the tokens came
-    absl::Time appended_at;       // when they came
+    bool is_first = false;        // since it was asked for
+    bool needed_no_pass = false;  // it had been grown by then
+    absl::Time asked_at;
   };
   Answer Take(int32_t node_budget);
 
   // The growth thread's side.
   struct Mail {
     std::vector<int32_t> token_ids;
+    Wish wish;
+    bool has_tree = false;  // a snapshot at the position after these tokens
     bool is_closed = false;
   };
   Mail Collect();
-  // A snapshot at the position that was collected last. Tokens appended since re-root it.
-  void Publish(speculation::TokenTree tree);
+  struct Snapshot {
+    speculation::TokenTree tree;  // at the position that was collected last; tokens appended since re-root it
+    bool needed_no_pass = false;  // since that position was reached
+  };
+  void Publish(Snapshot snapshot);
   void Refuse();
   void Announce() const {
     if (introduction_.announce) introduction_.announce();
@@ -65,8 +72,9 @@ class DraftMailbox {
   uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<speculation::TokenTree> tree_ ABSL_GUARDED_BY(mutex_);  // at position_
   bool needed_no_pass_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_answered_ ABSL_GUARDED_BY(mutex_) = false;  // since the last append
-  absl::Time appended_at_ ABSL_GUARDED_BY(mutex_);
+  Wish wish_ ABSL_GUARDED_BY(mutex_);
+  bool is_answered_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time asked_at_ ABSL_GUARDED_BY(mutex_);
   bool is_awake_ ABSL_GUARDED_BY(mutex_) = false;  // the growth thread has been told
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_refused_ ABSL_GUARDED_BY(mutex_) = false;
@@ -78,7 +86,8 @@ class DraftSession : public Session {
       : mailbox_(std::move(mailbox)), now_(now) {}
   ~DraftSession() override { mailbox_->Close(mailbox_); }
 
-  void Append(std::span<const int32_t> token_ids) override { mailbox_->Append(token_ids, now_(), mailbox_); }
+  void Append(std::span<const int32_t> token_ids) override { mailbox_->Append(token_ids); }
+  void Want(const Wish& wish) override { mailbox_->Want(wish, now_(), mailbox_); }
   uint64_t position() const override { return mailbox_->position(); }
   Readiness readiness() const override { return mailbox_->readiness(); }
   DraftMailbox& mailbox() const { return *mailbox_; }

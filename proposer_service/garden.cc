@@ -90,37 +90,69 @@ void Garden::Refuse(Plant& plant) {
   plant.is_refused = true;
 }
 
-bool Garden::Extend(Plant& plant) {
-  while (static_cast<int32_t>(plant.blocks.size()) < NumBlocks(plant.size())) {
+// Blocks for so many positions. A sleeper takes from no other.
+bool Garden::Extend(Plant& plant, int32_t num_positions) {
+  while (static_cast<int32_t>(plant.blocks.size()) < NumBlocks(num_positions)) {
     const std::optional<int32_t> block = pool_.Allocate(model::Evict::kNo);
-    if (!block.has_value()) return false;
-    plant.blocks.push_back(*block);
+    if (block.has_value()) {
+      plant.blocks.push_back(*block);
+    } else if (plant.sleeps || !ClearSleeper()) {
+      return false;
+    }
   }
+  return true;
+}
+
+// Of the sleepers that hold blocks, the one that was asked longest ago. False: there is none.
+bool Garden::ClearSleeper() {
+  Plant* oldest = nullptr;
+  for (const auto& [id, plant] : plants_) {
+    const bool may_clear = plant->sleeps && !plant->blocks.empty();
+    if (may_clear && (oldest == nullptr || plant->last_wish < oldest->last_wish)) oldest = plant.get();
+  }
+  if (oldest == nullptr) return false;
+  Clear(*oldest);
   return true;
 }
 
 void Garden::Append(PlantId id, std::span<const int32_t> token_ids) {
   Plant& plant = *plants_.at(id);
-  plant.last_news = ++news_;
   if (plant.is_refused || token_ids.empty()) return;
   const auto has_it = [this](int32_t token_id) { return token_id < parts_.transformer->config().vocab_size; };
   if (options_.learns_chances) Learn(plant, token_ids);
-  const int32_t old_size = plant.size();
   plant.token_ids.insert(plant.token_ids.end(), token_ids.begin(), token_ids.end());
   for (const int32_t token_id : token_ids) plant.context_hash = ExtendContextHash(plant.context_hash, token_id);
   const bool fits = plant.size() <= parts_.transformer->options().max_positions;
-  if (!fits || !std::all_of(token_ids.begin(), token_ids.end(), has_it) || !Extend(plant)) return Refuse(plant);
+  if (!fits || !std::all_of(token_ids.begin(), token_ids.end(), has_it)) return Refuse(plant);
   const GrowingTree::Advanced advanced = plant.tree.Advance(token_ids);
   free_slots_.insert(free_slots_.end(), advanced.freed_slots.begin(), advanced.freed_slots.end());
-  if (advanced.path_slots.empty()) return;
+  MovePath(plant, advanced.path_slots);
+  free_slots_.insert(free_slots_.end(), advanced.path_slots.begin(), advanced.path_slots.end());
+}
+
+// From slots to the blocks behind what is computed. Where no blocks are left the tree goes: it would hang in the air.
+void Garden::MovePath(Plant& plant, std::span<const int32_t> slots) {
+  if (slots.empty()) return;
+  const int32_t num_computed = plant.num_computed + static_cast<int32_t>(slots.size());
+  if (!Extend(plant, num_computed)) {
+    for (const int32_t slot : plant.tree.Fell()) free_slots_.push_back(slot);
+    plant.tree = GrowingTree();
+    return;
+  }
   std::vector<kernels::KvMove> moves;
-  for (const int32_t slot : advanced.path_slots) {
-    const int32_t position = old_size + static_cast<int32_t>(moves.size());
+  for (const int32_t slot : slots) {
+    const int32_t position = plant.num_computed + static_cast<int32_t>(moves.size());
     moves.push_back({.from_slot = slot, .to_slot = model::SlotOf(plant.blocks, position)});
   }
   parts_.transformer->backend().MoveKv({.kv = parts_.kv, .moves = moves});
-  free_slots_.insert(free_slots_.end(), advanced.path_slots.begin(), advanced.path_slots.end());
-  plant.num_computed += static_cast<int32_t>(moves.size());
+  plant.num_computed = num_computed;
+}
+
+void Garden::Want(PlantId id, const Wish& wish) {
+  Plant& plant = *plants_.at(id);
+  plant.sleeps = wish.node_budget == 0;
+  if (!plant.sleeps) plant.last_wish = ++num_wishes_;
+  if (!plant.sleeps && !plant.is_refused && !Extend(plant, plant.size())) Refuse(plant);
 }
 
 void Garden::Learn(const Plant& plant, std::span<const int32_t> committed) {
@@ -141,12 +173,13 @@ void Garden::Learn(const Plant& plant, std::span<const int32_t> committed) {
 }
 
 bool Garden::WantsContextRows(const Plant& plant) const {
-  return !plant.is_refused && plant.num_computed < plant.size();
+  return !plant.sleeps && !plant.is_refused && plant.num_computed < plant.size();
 }
 
 bool Garden::WantsTreeRows(const Plant& plant) const {
   const std::optional<float> best = plant.tree.BestChance();
-  return best.has_value() && *best >= options_.min_path_chance && plant.tree.num_expanded() < options_.max_grown_nodes;
+  return !plant.sleeps && best.has_value() && *best >= options_.min_path_chance &&
+         plant.tree.num_expanded() < options_.max_grown_nodes;
 }
 
 std::vector<Garden::PlantId> Garden::Grow() {
@@ -233,20 +266,24 @@ void Garden::AddSegment(Plant& plant, std::span<const int32_t> nodes, Pass& pass
   counters_.num_tree_rows += nodes.size();
 }
 
-std::optional<int32_t> Garden::TakeSlot(const Plant& plant, const ChosenNodes& chosen) {
-  if (free_slots_.empty()) {
-    Plant* oldest = nullptr;
-    for (const auto& [id, other] : plants_) {
-      const bool may_fell = other->tree.num_expanded() > 0 && !chosen.contains(id);
-      if (may_fell && other->last_news < plant.last_news &&
-          (oldest == nullptr || other->last_news < oldest->last_news)) {
-        oldest = other.get();
-      }
-    }
-    if (oldest == nullptr) return std::nullopt;
-    for (const int32_t slot : oldest->tree.Fell()) free_slots_.push_back(slot);
-    ++counters_.num_felled;
+// Sleepers' trees go first.
+bool Garden::FellFor(const Plant& plant, const ChosenNodes& chosen) {
+  const auto is_older = [](const Plant& a, const Plant& b) {
+    return a.sleeps != b.sleeps ? a.sleeps : a.last_wish < b.last_wish;
+  };
+  Plant* oldest = nullptr;
+  for (const auto& [id, other] : plants_) {
+    const bool may_fell = other->tree.num_expanded() > 0 && !chosen.contains(id) && is_older(*other, plant);
+    if (may_fell && (oldest == nullptr || is_older(*other, *oldest))) oldest = other.get();
   }
+  if (oldest == nullptr) return false;
+  for (const int32_t slot : oldest->tree.Fell()) free_slots_.push_back(slot);
+  ++counters_.num_felled;
+  return true;
+}
+
+std::optional<int32_t> Garden::TakeSlot(const Plant& plant, const ChosenNodes& chosen) {
+  if (free_slots_.empty() && !FellFor(plant, chosen)) return std::nullopt;
   const int32_t slot = free_slots_.back();
   free_slots_.pop_back();
   return slot;
@@ -307,7 +344,9 @@ void Garden::CheckIntegrity() const {
     plant->tree.CheckIntegrity();
     num_blocks += static_cast<int32_t>(plant->blocks.size());
     for (int32_t i = 0; i < plant->tree.num_nodes(); ++i) num_slots += plant->tree.node(i).slot.has_value() ? 1 : 0;
-    FT_CHECK(plant->is_refused || static_cast<int32_t>(plant->blocks.size()) == NumBlocks(plant->size()));
+    const auto num_own_blocks = static_cast<int32_t>(plant->blocks.size());
+    FT_CHECK(num_own_blocks >= NumBlocks(plant->num_computed));
+    FT_CHECK(plant->is_refused || plant->sleeps || num_own_blocks == NumBlocks(plant->size()));
     FT_CHECK(plant->is_refused || plant->size() == 0 ||
              plant->tree.is_root_expanded() == (plant->num_computed == plant->size()));
   }

@@ -4,6 +4,7 @@
 //   Garden garden({.transformer = ..., .kv = ..., .num_tokens = ...}, options);
 //   Garden::PlantId id = garden.Open(introduction);
 //   garden.Append(id, prompt);
+//   garden.Want(id, {.node_budget = 32});
 //   while (!garden.Grow().empty()) continue;
 //   TokenTree tree = garden.Find(id).tree.Snapshot(...);
 //
@@ -14,8 +15,11 @@
 //
 // K/V. A context stands in blocks, as at the verifier; its tree in single slots of a part of the cache that contexts
 // cannot take. Appending moves the committed path's K/V from its slots into the context's blocks, so a kept node is
-// never computed twice. A context that finds no block makes its plant refused. A tree that finds no slot fells the
-// tree of the plant whose last news is oldest, if older than its own.
+// never computed twice. A tree that finds no slot fells the tree of the plant that was asked longest ago, if before its
+// own. A context that finds no block makes its plant refused.
+//
+// A plant of which nothing is wanted sleeps: it takes part in no pass and takes no room. What it has it keeps until
+// others need it, the longest sleeper giving first; when it wakes it catches up.
 //
 // A pass is all that takes time. Everything here is a function of the calls made, and, for equal chance models, the
 // best nodes of a plant that has stopped growing do not depend on the other plants.
@@ -71,7 +75,8 @@ class Garden {
     int32_t num_computed = 0;  // positions whose K/V is in the blocks; all of them once the root is expanded
     std::vector<int32_t> blocks;
     GrowingTree tree;
-    uint64_t last_news = 0;   // when it was appended to last; counts up
+    bool sleeps = true;       // until something is wanted
+    uint64_t last_wish = 0;   // when something was wanted of it last; counts up
     bool is_refused = false;  // no room for its context: it holds nothing any more
 
     int32_t size() const { return static_cast<int32_t>(token_ids.size()); }
@@ -89,6 +94,7 @@ class Garden {
   PlantId Open(const SessionIntroduction& introduction);
   // Committed tokens; ids that the model does not have make the plant refused.
   void Append(PlantId id, std::span<const int32_t> token_ids);
+  void Want(PlantId id, const Wish& wish);
   void Close(PlantId id);
   const Plant& Find(PlantId id) const { return *plants_.at(id); }
 
@@ -110,7 +116,9 @@ class Garden {
   struct Pass;
   using ChosenNodes = absl::btree_map<PlantId, std::vector<int32_t>>;  // to expand in a pass
 
-  bool Extend(Plant& plant);
+  bool Extend(Plant& plant, int32_t num_positions);
+  bool ClearSleeper();
+  void MovePath(Plant& plant, std::span<const int32_t> slots);
   void Refuse(Plant& plant);
   void Clear(Plant& plant);
   void Learn(const Plant& plant, std::span<const int32_t> committed);
@@ -118,6 +126,7 @@ class Garden {
   void AddContextRows(Pass& pass);
   void AddTreeRows(Pass& pass);
   void AddSegment(Plant& plant, std::span<const int32_t> nodes, Pass& pass);
+  bool FellFor(const Plant& plant, const ChosenNodes& chosen);
   std::optional<int32_t> TakeSlot(const Plant& plant, const ChosenNodes& chosen);
   void Run(Pass& pass);
   ChanceModel& ChancesOf(const Plant& plant);
@@ -131,7 +140,7 @@ class Garden {
   int32_t num_tree_slots_ = 0;
   absl::btree_map<PlantId, std::unique_ptr<Plant>> plants_;  // in order of their opening
   PlantId next_id_ = 0;
-  uint64_t news_ = 0;
+  uint64_t num_wishes_ = 0;
   std::array<ChanceModel, 3> chances_;  // by Regime
   Counters counters_;
 };

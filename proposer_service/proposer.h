@@ -4,6 +4,7 @@
 // Example:
 //   std::unique_ptr<Session> session = proposer.Open({.seed = 7});
 //   session->Append(prompt);
+//   session->Want({.node_budget = 32});
 //   std::vector<TokenTree> trees = proposer.Propose({{session.get(), 32}});
 //
 // A session is a handle that its stream owns, so two streams may use the same session ids and everything of a stream
@@ -60,14 +61,22 @@ enum class Readiness {
   kRefused,  // there is no room for the session; it is of no use any more
 };
 
+// What the verifier wants of a session from now on.
+struct Wish {
+  // How many nodes its trees may have, at least 0. 0: none are wanted, and none need be prepared: the session sleeps
+  // until it is asked again.
+  int32_t node_budget = 0;
+};
+
 // The mirror of one sequence.
 class Session {
  public:
   virtual ~Session() = default;
   // Takes over committed tokens, all >= 0.
   virtual void Append(std::span<const int32_t> token_ids) = 0;
-  // The opening context is whole: what is appended from now on was generated. Called once, before the first Propose.
-  virtual void EndOpening() {}
+  // Called whenever the tokens that belong together were appended. The first call says that the opening context is
+  // whole: what is appended from then on was generated.
+  virtual void Want(const Wish& /*wish*/) {}
   // How many tokens were appended.
   virtual uint64_t position() const = 0;
   virtual Readiness readiness() const { return Readiness::kReady; }

@@ -31,13 +31,14 @@ SessionIntroduction Introduction(const v1::OpenSession& open) {
 
 }  // namespace
 
-ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics)
-    : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.")),
-      sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.")),
-      trees(metrics.AddCounter("foretoken_proposer_trees_total", "Trees sent, empty ones too.")),
-      nodes(metrics.AddCounter("foretoken_proposer_nodes_total", "Nodes of the trees sent.")),
-      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.")),
-      unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.")) {}
+// No name is also one of the verifier's: with an embedded proposer both are on one page.
+ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels)
+    : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", labels)),
+      sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.", labels)),
+      trees(metrics.AddCounter("foretoken_proposer_sent_trees_total", "Trees sent, empty ones too.", labels)),
+      nodes(metrics.AddCounter("foretoken_proposer_sent_nodes_total", "Nodes of the trees sent.", labels)),
+      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.", labels)),
+      unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.", labels)) {}
 
 bool SessionSlots::TryTake() {
   if (num_free_.fetch_sub(1) <= 0) {
@@ -108,13 +109,10 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
 }
 
 void SessionTable::Settle(uint64_t session_id, Entry& entry, uint32_t node_budget) {
-  if (std::exchange(entry.in_opening, false)) entry.session->EndOpening();
-  entry.wants_better = node_budget > 0;
-  if (node_budget == 0) return;
   entry.node_budget =
       static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(environment_.limits.max_tree_nodes)));
-  entry.owes_answer = true;
-  List(session_id, entry);
+  entry.session->Want({.node_budget = entry.node_budget});
+  if (entry.node_budget > 0) List(session_id, entry);
 }
 
 void SessionTable::List(uint64_t session_id, Entry& entry) {
@@ -124,7 +122,7 @@ void SessionTable::List(uint64_t session_id, Entry& entry) {
 void SessionTable::Announce(uint64_t session_id) {
   const auto entry = entries_.find(session_id);
   if (entry == entries_.end()) return;
-  if (entry->second.owes_answer || entry->second.wants_better) List(session_id, entry->second);
+  if (entry->second.node_budget > 0) List(session_id, entry->second);
 }
 
 void SessionTable::Drop(Entries::iterator entry) {
@@ -151,10 +149,10 @@ void SessionTable::AddTrees(v1::ProposeResponse& response) {
   for (const uint64_t session_id : owed_) {
     Entry& entry = entries_.find(session_id)->second;
     entry.is_listed = false;
+    if (entry.node_budget == 0) continue;  // no longer wanted
     const Readiness readiness = entry.session->readiness();
     if (readiness == Readiness::kRefused) refused.push_back(session_id);
     if (readiness != Readiness::kReady) continue;
-    entry.owes_answer = false;
     requests.push_back({.session = entry.session.get(), .node_budget = entry.node_budget});
     session_ids.push_back(session_id);
   }

@@ -8,7 +8,7 @@
 // Trees are made when they are taken, not when they are asked for: a session owes at most one, at its newest position,
 // and all that are owed are proposed in one batch. So a stream that is read slowly costs no work and no queue. A
 // session that is not ready owes its tree until it announces news; news of a session that owes nothing makes it owe a
-// better tree.
+// better tree. A session of which no tree is wanted owes none.
 //
 // What a verifier gets wrong costs it the session concerned: one whose position leaves a gap, or whose id is opened
 // twice, is dropped and reported unknown; one that is too many, too long or holds a token outside int32 is dropped and
@@ -34,7 +34,8 @@
 namespace foretoken::proposer {
 
 struct ProposerMetrics {
-  explicit ProposerMetrics(telemetry::Metrics& metrics);
+  // The labels tell the proposers apart that one verifier embeds.
+  ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels);
 
   prometheus::Gauge& streams;
   prometheus::Gauge& sessions;
@@ -91,11 +92,8 @@ class SessionTable {
  private:
   struct Entry {
     std::unique_ptr<Session> session;
-    bool in_opening = true;     // more of the opening context is to come
-    int32_t node_budget = 0;    // of the newest tree that was asked for
-    bool owes_answer = false;   // the verifier waits for that tree
-    bool wants_better = false;  // and for better ones after it
-    bool is_listed = false;     // in owed_
+    int32_t node_budget = 0;  // of the tree that was asked for last, and of better ones after it; 0: none is wanted
+    bool is_listed = false;   // in owed_
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
 

@@ -21,7 +21,7 @@ SuffixSession::~SuffixSession() {
   if (output_.size() > kLeadTokens) learn_({.tenant = tenant_, .tokens = std::move(output_)});
 }
 
-void SuffixSession::EndOpening() {
+void SuffixSession::Want(const Wish& /*wish*/) {
   if (!in_opening_) return;
   in_opening_ = false;
   const std::span<const int32_t> lead = window_.Last(std::min(window_.size(), kLeadTokens));

@@ -21,7 +21,7 @@ class SuffixSession : public Session {
   ~SuffixSession() override;
 
   void Append(std::span<const int32_t> token_ids) override;
-  void EndOpening() override;
+  void Want(const Wish& wish) override;
   uint64_t position() const override { return position_; }
   speculation::TokenTree Propose(int32_t node_budget);
 

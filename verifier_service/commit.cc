@@ -56,7 +56,7 @@ void CountAcceptedLength(size_t length, SpeculationCounts& counts) {
 
 }  // namespace
 
-int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, std::vector<kernels::KvMove>* moves) {
+int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, std::vector<kernels::KvMove>* moves) {
   Sequence& sequence = *planned.sequence;
   const int32_t old_size = sequence.size();
   for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);

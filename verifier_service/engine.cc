@@ -14,6 +14,11 @@
 namespace foretoken::verifier {
 namespace {
 
+// What is learned of rows before serving: with a large model it must not take long.
+constexpr int32_t kMaxLearnedRows = 64;
+constexpr int kLearningPasses = 4;
+constexpr absl::Duration kMaxLearning = absl::Seconds(3);
+
 uint32_t ProposerBits(const std::vector<std::string>& names, const SpeculationRequest& request) {
   const std::vector<std::string>& allowed = request.proposers;
   uint32_t bits = request.prediction.empty() ? 0 : 1u << names.size();
@@ -65,6 +70,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
       step_cost_(config.max_step_rows),
       calibration_(parts_.proposers->Names().size() + 1),
       rank_chances_(config.max_tree_nodes),
+      ask_policy_(parts_.proposers->Names().size()),
       last_event_(parts_.now()) {
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);
@@ -80,7 +86,30 @@ void Engine::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
+void Engine::LearnStepCost() {
+  // K/V blocks that hold nothing yet serve as one long context; what is computed there is never read.
+  const int32_t max_rows = std::min({kMaxLearnedRows, config_.max_step_rows, max_context_tokens_});
+  std::vector<int32_t> blocks((max_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const std::vector<int32_t> token_ids(max_rows, 0);
+  const absl::Time began = parts_.now();
+  for (int pass = 0; pass < kLearningPasses; ++pass) {
+    for (int32_t num_rows = 1; num_rows <= max_rows && parts_.now() - began < kMaxLearning; num_rows *= 2) {
+      model::ForwardBatch batch;
+      model::AppendSegment({.block_table = blocks, .chain = std::span(token_ids).first(num_rows)}, &batch);
+      for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
+      ElapsedMs();
+      parts_.transformer->Forward(batch, parts_.kv->view);
+      parts_.transformer->backend().Synchronize();
+      const double step_ms = ElapsedMs();
+      // The first pass brings memory in, and would make rows look dear for a long time.
+      if (pass > 0) step_cost_.Observe({.num_rows = num_rows}, static_cast<float>(step_ms));
+    }
+  }
+}
+
 void Engine::Run() {
+  LearnStepCost();
   for (;;) {
     const bool has_more = Step();
     absl::MutexLock lock(&mutex_);
@@ -174,7 +203,7 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
   }
   active->masks = DrawMasks(request, active->ending_ids, NumTokens(), parts_.transformer->backend());
   active->allowed_proposers = ProposerBits(parts_.proposers->Names(), request.speculation);
-  if (request.speculation.enabled && active->allowed_proposers != 0) {
+  if (request.speculation.mode != SpeculationMode::kOff && active->allowed_proposers != 0) {
     active->max_tree_nodes =
         std::min(config_.max_tree_nodes, request.speculation.max_tree_nodes.value_or(config_.max_tree_nodes));
   }

@@ -33,8 +33,14 @@ struct OutputRequest {
   bool skip_special_tokens = true;
 };
 
+enum class SpeculationMode {
+  kAuto,  // the planner decides, step by step
+  kOff,
+  kAlways,  // every node that there is and that is allowed
+};
+
 struct SpeculationRequest {
-  bool enabled = true;
+  SpeculationMode mode = SpeculationMode::kAuto;
   std::vector<std::string> proposers;  // method names; empty: all
   std::optional<int32_t> max_tree_nodes;
   Prediction prediction;  // allowed whatever `proposers` says

@@ -243,7 +243,10 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
     case v1::SPECULATION_MODE_AUTO:
       break;
     case v1::SPECULATION_MODE_OFF:
-      out.enabled = false;
+      out.mode = SpeculationMode::kOff;
+      break;
+    case v1::SPECULATION_MODE_ALWAYS:
+      out.mode = SpeculationMode::kAlways;
       break;
     default:
       return Invalid("speculation.mode", "expected a SpeculationMode, got ", options.mode());

@@ -77,10 +77,11 @@ struct Sequence {
   int32_t num_registered_blocks = 0;  // full blocks that the prefix cache knows
 
   // Speculation
-  bool is_open = false;                                        // the proposers know of it
-  std::vector<std::optional<speculation::TokenTree>> guesses;  // the newest tree of each proposer, the prediction's last
-  speculation::TokenTree merged_guess;                         // of this step, where it is not simply one of them
-  std::optional<PredictionFollower> follower;                  // of the request's prediction
+  bool is_open = false;  // the proposers know of it
+  std::vector<std::optional<speculation::TokenTree>>
+      guesses;                                 // the newest tree of each proposer, the prediction's last
+  speculation::TokenTree merged_guess;         // of this step, where it is not simply one of them
+  std::optional<PredictionFollower> follower;  // of the request's prediction
 
   // What its client is told
   uint32_t num_text_bytes = 0;  // published

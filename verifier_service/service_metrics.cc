@@ -54,6 +54,22 @@ void AddOfProposer(const std::string& proposer, double value, MetricFamily* fami
   SetValue(family->type, value, &metric);
 }
 
+MetricFamily StepSeconds(const StepTimes& times) {
+  MetricFamily family = Family(MetricType::Counter, "foretoken_step_seconds_total",
+                               "Where the time of all steps went: the forward pass, drawing, this host's own work, and "
+                               "waiting for proposals.");
+  const auto add = [&family](const char* phase, double ms) {
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    metric.label.push_back({.name = "phase", .value = phase});
+    SetValue(family.type, ms * 1e-3, &metric);
+  };
+  add("forward", times.forward_ms);
+  add("draw", times.draw_ms);
+  add("host", times.host_ms);
+  add("wait", times.wait_ms);
+  return family;
+}
+
 MetricFamily AcceptedLengths(const std::vector<uint64_t>& num_steps) {
   MetricFamily family = Family(MetricType::Histogram, "foretoken_accepted_length",
                                "Guesses accepted by a step of a sample, which emitted one token more.");
@@ -153,6 +169,7 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
   MetricFamily connected =
       Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
   for (const ProposerStatus& status : pool_.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
+  families.push_back(StepSeconds(stats.times));
   families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
   AddPoolCounters(pool_, &families);
   return families;

@@ -112,6 +112,7 @@ void ReplayText(DraftProposer& proposer, const Text& text, int32_t num_nodes, Re
       proposer.Open({.seed = text.sampling.seed, .temperature = text.sampling.temperature});
   const std::span<const int32_t> token_ids = text.token_ids;
   session->Append(token_ids.first(text.num_prompt));
+  session->Want({.node_budget = num_nodes});
   for (size_t at = text.num_prompt; at < token_ids.size();) {
     // An answer that is owed is given when the tree is done, so that tree sizes alone are compared.
     GrowUntilDone(proposer);
@@ -125,6 +126,7 @@ void ReplayText(DraftProposer& proposer, const Text& text, int32_t num_nodes, Re
       replay->num_tokens += static_cast<int64_t>(num_emitted);
     }
     session->Append(token_ids.subspan(at, num_emitted));
+    session->Want({.node_budget = num_nodes});
     at += num_emitted;
   }
 }

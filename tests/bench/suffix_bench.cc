@@ -61,7 +61,7 @@ double Microseconds(Work&& work) {
 void Learn(SuffixProposer& proposer, std::span<const std::vector<int32_t>> outputs) {
   for (const std::vector<int32_t>& output : outputs) {
     const std::unique_ptr<Session> session = proposer.Open({});
-    session->EndOpening();
+    session->Want({});
     session->Append(output);
   }
   proposer.WaitUntilLearned();

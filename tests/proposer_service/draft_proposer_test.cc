@@ -2,6 +2,8 @@
 // The draft proposer step by step, without its thread; and once with it, over gRPC.
 #include "proposer_service/draft_proposer.h"
 
+#include <algorithm>
+
 #include "common/rpc/server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,6 +20,10 @@ class DraftProposerTest : public ::testing::Test {
  protected:
   std::unique_ptr<Session> Open() {
     return draft_.Open({.seed = 5, .temperature = 0, .announce = [this] { ++num_announced_; }});
+  }
+  static void Append(Session& session, std::span<const int32_t> token_ids, int32_t node_budget = 64) {
+    session.Append(token_ids);
+    session.Want({.node_budget = node_budget});
   }
   TokenTree Propose(Session& session, int32_t node_budget = 16) {
     const ProposalRequest request = {.session = &session, .node_budget = node_budget};
@@ -38,7 +44,7 @@ class DraftProposerTest : public ::testing::Test {
 
 TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
   const auto session = Open();
-  session->Append(prompt_);
+  Append(*session, prompt_);
   EXPECT_EQ(session->readiness(), Readiness::kNotYet);
   EXPECT_EQ(Propose(*session).num_nodes(), 0);
   EXPECT_EQ(num_announced_, 0);
@@ -53,7 +59,7 @@ TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
 
 TEST_F(DraftProposerTest, GrowingGoesOnAndBetterTreesAreAnnounced) {
   const auto session = Open();
-  session->Append(prompt_);
+  Append(*session, prompt_);
   draft_.Step();
   const TokenTree first = Propose(*session, 64);
   GrowAll();
@@ -66,13 +72,13 @@ TEST_F(DraftProposerTest, GrowingGoesOnAndBetterTreesAreAnnounced) {
 
 TEST_F(DraftProposerTest, AnAdvanceIntoTheGrownTreeIsAnsweredAtOnceWithoutAPass) {
   const auto session = Open();
-  session->Append(prompt_);
+  Append(*session, prompt_);
   GrowAll();
   const TokenTree before = Propose(*session, 40);
   const double num_passes = metrics_.passes.Value();
   const std::vector<int32_t> committed = {before.token_ids[0]};
   now_ += absl::Seconds(1);
-  session->Append(committed);
+  Append(*session, committed);
   ASSERT_EQ(session->readiness(), Readiness::kReady);
   const TokenTree after = Propose(*session, 40);
   EXPECT_EQ(after.position, before.position + 1);
@@ -91,10 +97,10 @@ TEST_F(DraftProposerTest, AnAdvanceIntoTheGrownTreeIsAnsweredAtOnceWithoutAPass)
 
 TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
   const auto session = Open();
-  session->Append(prompt_);
+  Append(*session, prompt_);
   GrowAll();
   Propose(*session);
-  session->Append(std::vector<int32_t>{4000, 4001});
+  Append(*session, std::vector<int32_t>{4000, 4001});
   EXPECT_EQ(session->readiness(), Readiness::kNotYet);
   draft_.Step();
   EXPECT_EQ(session->readiness(), Readiness::kReady);
@@ -103,10 +109,63 @@ TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
   EXPECT_EQ(metrics_.answers.Value(), 2);
 }
 
+TEST_F(DraftProposerTest, ASessionOfWhichNothingIsWantedCostsNothing) {
+  const auto session = Open();
+  session->Append(prompt_);
+  EXPECT_FALSE(draft_.Step()) << "its tokens wait for a wish";
+  session->Want({});
+  GrowAll();
+  EXPECT_EQ(metrics_.passes.Value(), 0);
+  session->Want({.node_budget = 16});
+  draft_.Step();
+  draft_.Step();
+  const double num_passes = metrics_.passes.Value();
+  const int num_announced = num_announced_;
+  Append(*session, std::vector<int32_t>{4000, 4001}, 0);
+  GrowAll();
+  EXPECT_EQ(metrics_.passes.Value(), num_passes);
+  EXPECT_EQ(num_announced_, num_announced);
+  // Asked again it answers at its newest position, and grows.
+  session->Want({.node_budget = 16});
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  draft_.Step();
+  EXPECT_EQ(Propose(*session).position, prompt_.size() + 2);
+  GrowAll();
+  EXPECT_GT(metrics_.passes.Value(), num_passes + 2);
+}
+
+TEST_F(DraftProposerTest, WhatHadGrownBeyondTheSnapshotAnswersWithoutAPass) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  for (int pass = 0; pass < 3; ++pass) draft_.Step();  // published once more after the first: it had doubled
+  std::vector<int32_t> committed;
+  const Garden::Plant& plant = draft_.garden().Find(0);
+  const TokenTree snapshot = Propose(*session, speculation::kMaxTreeNodes);
+  for (int32_t node = 1; node < plant.tree.num_nodes() && committed.empty(); ++node) {
+    if (!plant.tree.node(node).is_expanded) continue;
+    std::vector<int32_t> path;
+    for (int32_t at = node; at != GrowingTree::kRoot; at = plant.tree.node(at).parent) {
+      path.insert(path.begin(), plant.tree.node(at).child.token_id);
+    }
+    const std::vector<int32_t> matched = speculation::MatchedPath(snapshot, path);
+    const bool is_whole = matched.size() == path.size();
+    if (!is_whole || !std::ranges::count(snapshot.parents, matched.back())) committed = path;
+  }
+  ASSERT_FALSE(committed.empty());
+  const double num_passes = metrics_.passes.Value();
+  Append(*session, committed);
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet) << "the snapshot does not reach there";
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  Propose(*session);
+  EXPECT_EQ(metrics_.hits.Value(), 1);
+  EXPECT_LE(metrics_.passes.Value(), num_passes + 1) << "of growing, after the answer";
+}
+
 TEST_F(DraftProposerTest, ASessionThatIsGoneLeavesNothingBehind) {
   for (int i = 0; i < 3; ++i) {
     const auto session = Open();
-    session->Append(prompt_);
+    Append(*session, prompt_);
     if (i > 0) draft_.Step();
   }
   GrowAll();
@@ -119,8 +178,10 @@ TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
   DraftProposer draft(testing::LoadDraftModel({.num_blocks = 8}), {}, registry);
   int num_announced = 0;
   const auto fits = draft.Open({}), too_long = draft.Open({.announce = [&] { ++num_announced; }});
-  fits->Append(std::vector<int32_t>(60, 5));
-  too_long->Append(std::vector<int32_t>(60, 5));
+  for (Session* session : {fits.get(), too_long.get()}) {
+    session->Append(std::vector<int32_t>(60, 5));
+    session->Want({.node_budget = 16});
+  }
   while (draft.Step()) continue;
   EXPECT_EQ(fits->readiness(), Readiness::kReady);
   EXPECT_EQ(too_long->readiness(), Readiness::kRefused);
@@ -129,13 +190,13 @@ TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
 
 TEST(LoadedDraftProposer, NamesWhatIsWrong) {
   telemetry::Metrics registry;
-  EXPECT_THAT(DraftProposer::Load({}, registry).status().message(), ::testing::HasSubstr("--model"));
+  EXPECT_THAT(DraftProposer::Load({}, registry).status().message(), ::testing::HasSubstr("model: "));
   EXPECT_THAT(DraftProposer::Load({.model_directory = "/nowhere"}, registry).status().message(),
               ::testing::HasSubstr("/nowhere"));
   EXPECT_THAT(DraftProposer::Load({.model_directory = SourcePath("deploy/demo/draft"), .num_threads = -1}, registry)
                   .status()
                   .message(),
-              ::testing::HasSubstr("--threads"));
+              ::testing::HasSubstr("threads: "));
 }
 
 // With its thread and over gRPC: the first answer comes, and then the tree grows to the budget while nobody asks.

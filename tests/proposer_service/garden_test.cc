@@ -28,6 +28,10 @@ class GardenTest : public ::testing::Test {
   static void GrowAll(Garden& garden) {
     while (!garden.Grow().empty()) garden.CheckIntegrity();
   }
+  static void Append(Garden& garden, Garden::PlantId id, std::span<const int32_t> token_ids) {
+    garden.Append(id, token_ids);
+    garden.Want(id, {.node_budget = 32});
+  }
   static TokenTree Snapshot(const Garden& garden, Garden::PlantId id, int32_t max_nodes = 24) {
     return garden.Find(id).tree.Snapshot(garden.Find(id).size(), max_nodes);
   }
@@ -35,7 +39,7 @@ class GardenTest : public ::testing::Test {
   TokenTree GrownAlone(const SessionIntroduction& introduction, std::span<const int32_t> context) {
     Garden garden = MakeGarden();
     const Garden::PlantId id = garden.Open(introduction);
-    garden.Append(id, context);
+    Append(garden, id, context);
     GrowAll(garden);
     return Snapshot(garden, id);
   }
@@ -57,7 +61,7 @@ TEST_F(GardenTest, TheLikeliestPathIsWhatTheDraftWouldSay) {
     Garden garden = MakeGarden();
     const std::vector<int32_t> prompt = Tokens("def add(a, b):\n    ");
     const Garden::PlantId id = garden.Open(introduction);
-    garden.Append(id, prompt);
+    Append(garden, id, prompt);
     GrowAll(garden);
     // Token by token: the whole context in one chunk, drawn by the reference.
     std::vector<int32_t> context = prompt;
@@ -86,7 +90,7 @@ TEST_F(GardenTest, WhatIsKeptAcrossAnAdvanceIsWhatAFreshComputationSays) {
     Garden garden = MakeGarden();
     const Garden::PlantId id = garden.Open(introduction);
     std::vector<int32_t> context = Tokens("import os\nimport sys\n\n\nclass Reader:\n");
-    garden.Append(id, context);
+    Append(garden, id, context);
     // Paths that stay in the tree, that end at its edge, and that leave it.
     for (const size_t num_off_path : {0, 0, 1, 0, 2}) {
       GrowAll(garden);
@@ -97,7 +101,7 @@ TEST_F(GardenTest, WhatIsKeptAcrossAnAdvanceIsWhatAFreshComputationSays) {
         at = tree.node(at).first_child + static_cast<int32_t>((committed.size() - 1) % 2);
       }
       for (size_t i = 0; i < num_off_path; ++i) committed.push_back(100 + static_cast<int32_t>(i));
-      garden.Append(id, committed);
+      Append(garden, id, committed);
       garden.CheckIntegrity();
       context.insert(context.end(), committed.begin(), committed.end());
     }
@@ -115,7 +119,7 @@ TEST_F(GardenTest, ATreeDoesNotDependOnWhatGrowsBesideIt) {
   std::vector<Garden::PlantId> ids;
   for (size_t i = 0; i < texts.size(); ++i) {
     ids.push_back(garden.Open(introductions[i]));
-    garden.Append(ids[i], Tokens(texts[i]));
+    Append(garden, ids[i], Tokens(texts[i]));
     garden.Grow();
   }
   GrowAll(garden);
@@ -127,12 +131,12 @@ TEST_F(GardenTest, ATreeDoesNotDependOnWhatGrowsBesideIt) {
 TEST_F(GardenTest, AnAdvanceIntoTheTreeNeedsNoPass) {
   Garden garden = MakeGarden();
   const Garden::PlantId id = garden.Open(kGreedy);
-  garden.Append(id, Tokens("for i in range("));
+  Append(garden, id, Tokens("for i in range("));
   GrowAll(garden);
   const uint64_t num_passes = garden.counters().num_passes;
   const GrowingTree& tree = garden.Find(id).tree;
   const int32_t first = tree.node(GrowingTree::kRoot).first_child;
-  garden.Append(id, std::vector<int32_t>{tree.node(first).child.token_id});
+  Append(garden, id, std::vector<int32_t>{tree.node(first).child.token_id});
   EXPECT_TRUE(garden.Find(id).tree.is_root_expanded());
   EXPECT_GT(Snapshot(garden, id).num_nodes(), 6);
   EXPECT_EQ(garden.counters().num_passes, num_passes);
@@ -141,7 +145,7 @@ TEST_F(GardenTest, AnAdvanceIntoTheTreeNeedsNoPass) {
 TEST_F(GardenTest, GrowingEnds) {
   Garden garden = MakeGarden();
   const Garden::PlantId id = garden.Open(kDrawn);
-  garden.Append(id, Tokens("return "));
+  Append(garden, id, Tokens("return "));
   GrowAll(garden);
   EXPECT_LE(garden.Find(id).tree.num_expanded(), kOptions.max_grown_nodes);
   EXPECT_FALSE(garden.WantsTreeRows(garden.Find(id)));
@@ -151,10 +155,10 @@ TEST_F(GardenTest, GrowingEnds) {
 TEST_F(GardenTest, OthersGrowWhileALongPromptIsRead) {
   Garden garden = MakeGarden({.max_context_rows = 16, .max_grown_nodes = 100, .min_path_chance = 0});
   const Garden::PlantId quick = garden.Open(kGreedy);
-  garden.Append(quick, Tokens("a = b"));
+  Append(garden, quick, Tokens("a = b"));
   garden.Grow();
   const Garden::PlantId slow = garden.Open(kGreedy);
-  garden.Append(slow, std::vector<int32_t>(300, 17));
+  Append(garden, slow, std::vector<int32_t>(300, 17));
   for (int pass = 0; pass < 5; ++pass) {
     const int32_t before = garden.Find(quick).tree.num_expanded();
     garden.Grow();
@@ -162,7 +166,7 @@ TEST_F(GardenTest, OthersGrowWhileALongPromptIsRead) {
     EXPECT_EQ(garden.Find(slow).num_computed, 16 * (pass + 1));
   }
   // And an advance overtakes it.
-  garden.Append(quick, std::vector<int32_t>{3999});
+  Append(garden, quick, std::vector<int32_t>{3999});
   garden.Grow();
   EXPECT_TRUE(garden.Find(quick).tree.is_root_expanded());
 }
@@ -170,12 +174,12 @@ TEST_F(GardenTest, OthersGrowWhileALongPromptIsRead) {
 TEST_F(GardenTest, ContextsEndWhereTheModelEnds) {
   Garden garden = MakeGarden();
   const Garden::PlantId id = garden.Open(kGreedy);
-  garden.Append(id, std::vector<int32_t>(1022, 17));
+  Append(garden, id, std::vector<int32_t>(1022, 17));
   GrowAll(garden);
   EXPECT_FALSE(garden.Find(id).is_refused);
   const TokenTree tree = Snapshot(garden, id, 1000);
   EXPECT_EQ(speculation::CutDepth(tree, 3).num_nodes(), tree.num_nodes()) << "positions 1022, 1023, and a last guess";
-  garden.Append(id, std::vector<int32_t>(3, 17));
+  Append(garden, id, std::vector<int32_t>(3, 17));
   EXPECT_TRUE(garden.Find(id).is_refused);
   garden.CheckIntegrity();
 }
@@ -183,9 +187,40 @@ TEST_F(GardenTest, ContextsEndWhereTheModelEnds) {
 TEST_F(GardenTest, ATokenThatTheModelDoesNotHaveIsRefused) {
   Garden garden = MakeGarden();
   const Garden::PlantId id = garden.Open(kGreedy);
-  garden.Append(id, std::vector<int32_t>{1, 4096});
+  Append(garden, id, std::vector<int32_t>{1, 4096});
   EXPECT_TRUE(garden.Find(id).is_refused);
   EXPECT_THAT(garden.Grow(), ::testing::IsEmpty());
+}
+
+TEST_F(GardenTest, ASleeperTakesPartInNoPassAndCatchesUpWhenItWakes) {
+  Garden garden =
+      MakeGarden({.num_children = 6, .max_context_rows = 16, .max_grown_nodes = 60, .learns_chances = false});
+  const Garden::PlantId id = garden.Open(kDrawn);
+  std::vector<int32_t> context = Tokens("import os\nimport sys\n\n\nclass Reader:\n    def __init__(self):\n");
+  ASSERT_GT(context.size(), 16);
+  garden.Append(id, context);
+  EXPECT_THAT(garden.Grow(), ::testing::IsEmpty()) << "nothing is wanted yet";
+  garden.Want(id, {.node_budget = 32});
+  garden.Grow();
+  garden.Grow();
+  EXPECT_GT(garden.Find(id).num_computed, 16);
+  const int32_t guess = garden.Find(id).tree.Children(GrowingTree::kRoot)[0].child.token_id;
+  // In the tree, and then out of it, asleep.
+  for (const std::vector<int32_t>& committed : {std::vector<int32_t>{guess}, std::vector<int32_t>(20, 3000)}) {
+    garden.Append(id, committed);
+    garden.Want(id, {.node_budget = 0});
+    context.insert(context.end(), committed.begin(), committed.end());
+    EXPECT_FALSE(garden.WantsTreeRows(garden.Find(id)));
+    EXPECT_THAT(garden.Grow(), ::testing::IsEmpty());
+    garden.CheckIntegrity();
+  }
+  const uint64_t num_passes = garden.counters().num_passes;
+  garden.Want(id, {.node_budget = 32});
+  garden.Grow();
+  EXPECT_FALSE(garden.Find(id).tree.is_root_expanded()) << "20 rows in chunks of 16";
+  GrowAll(garden);
+  EXPECT_GT(garden.counters().num_passes, num_passes + 2);
+  ExpectSame(Snapshot(garden, id), GrownAlone(kDrawn, context));
 }
 
 // 16 blocks: 12 for contexts, 4 for 64 nodes.
@@ -197,9 +232,9 @@ class SmallGardenTest : public GardenTest {
 TEST_F(SmallGardenTest, AContextWithoutRoomIsRefusedAndOthersGoOn) {
   Garden garden = MakeGarden();
   const Garden::PlantId first = garden.Open(kGreedy);
-  garden.Append(first, std::vector<int32_t>(150, 20));
+  Append(garden, first, std::vector<int32_t>(150, 20));
   const Garden::PlantId second = garden.Open(kGreedy);
-  garden.Append(second, std::vector<int32_t>(60, 20));
+  Append(garden, second, std::vector<int32_t>(60, 20));
   EXPECT_FALSE(garden.Find(first).is_refused);
   EXPECT_TRUE(garden.Find(second).is_refused);
   GrowAll(garden);
@@ -207,18 +242,65 @@ TEST_F(SmallGardenTest, AContextWithoutRoomIsRefusedAndOthersGoOn) {
   garden.Close(first);
   garden.Close(second);
   const Garden::PlantId third = garden.Open(kGreedy);
-  garden.Append(third, std::vector<int32_t>(192, 20));
+  Append(garden, third, std::vector<int32_t>(192, 20));
   EXPECT_FALSE(garden.Find(third).is_refused);
   GrowAll(garden);
 }
 
-TEST_F(SmallGardenTest, TheTreeWithTheOldestNewsMakesRoom) {
+TEST_F(SmallGardenTest, TheLongestSleeperMakesRoomForContexts) {
+  Garden garden = MakeGarden();
+  const std::vector<int32_t> context =
+      Tokens("def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n");
+  ASSERT_GT(context.size(), 16);
+  const Garden::PlantId long_asleep = garden.Open(kGreedy), asleep = garden.Open(kGreedy), awake = garden.Open(kGreedy);
+  for (const Garden::PlantId id : {long_asleep, asleep}) {
+    Append(garden, id, context);
+    GrowAll(garden);
+    garden.Want(id, {.node_budget = 0});
+  }
+  const int32_t num_free = 12 - 2 * static_cast<int32_t>(garden.Find(asleep).blocks.size());
+  Append(garden, awake, std::vector<int32_t>(16 * num_free + 1, 20));
+  EXPECT_FALSE(garden.Find(awake).is_refused);
+  EXPECT_THAT(garden.Find(long_asleep).blocks, ::testing::IsEmpty());
+  EXPECT_THAT(garden.Find(asleep).blocks, ::testing::Not(::testing::IsEmpty()));
+  GrowAll(garden);
+  // Sleepers hold on to less than they need, and take it from nobody.
+  garden.Append(asleep, std::vector<int32_t>(100, 21));
+  garden.Want(asleep, {.node_budget = 0});
+  EXPECT_FALSE(garden.Find(asleep).is_refused);
+  EXPECT_FALSE(garden.Find(awake).is_refused);
+  garden.CheckIntegrity();
+  // What was taken from it is computed again.
+  garden.Close(awake);
+  garden.Want(long_asleep, {.node_budget = 32});
+  GrowAll(garden);
+  ExpectSame(Snapshot(garden, long_asleep), GrownAlone(kGreedy, context));
+}
+
+TEST_F(SmallGardenTest, ASleepersTreeMakesRoomFirst) {
+  Garden garden = MakeGarden({.max_grown_nodes = 30, .min_path_chance = 0, .learns_chances = false});
+  const Garden::PlantId first = garden.Open(kGreedy), second = garden.Open(kDrawn), third = garden.Open(kDrawn);
+  for (const Garden::PlantId id : {first, second}) {
+    Append(garden, id, Tokens("if x"));
+    GrowAll(garden);
+  }
+  garden.Want(second, {.node_budget = 0});
+  Append(garden, third, Tokens("while y"));
+  GrowAll(garden);
+  EXPECT_EQ(garden.Find(third).tree.num_expanded(), 30);
+  EXPECT_EQ(garden.Find(first).tree.num_expanded(), 30) << "though it was asked before the sleeper";
+  EXPECT_EQ(garden.Find(second).tree.num_expanded(), 0);
+  EXPECT_EQ(garden.counters().num_felled, 1);
+  garden.CheckIntegrity();
+}
+
+TEST_F(SmallGardenTest, TheTreeAskedForLongestAgoMakesRoom) {
   Garden garden = MakeGarden({.max_grown_nodes = 60, .min_path_chance = 0, .learns_chances = false});
   const Garden::PlantId old_one = garden.Open(kGreedy), new_one = garden.Open(kDrawn);
-  garden.Append(old_one, Tokens("if x"));
+  Append(garden, old_one, Tokens("if x"));
   GrowAll(garden);
   EXPECT_EQ(garden.Find(old_one).tree.num_expanded(), 60);
-  garden.Append(new_one, Tokens("while y"));
+  Append(garden, new_one, Tokens("while y"));
   GrowAll(garden);
   EXPECT_EQ(garden.Find(new_one).tree.num_expanded(), 60);
   EXPECT_GE(garden.counters().num_felled, 1);

@@ -76,6 +76,7 @@ class SampledTreeTest : public ::testing::Test {
 TEST_F(SampledTreeTest, CarriesAllChildrenOfANodeOrNoneAndSurvivesTheWire) {
   const auto session = draft_.Open({.rule = kernels::VerificationRule::kRejectionSampling, .seed = 3});
   session->Append(std::vector<int32_t>{17, 300, 25, 40});
+  session->Want({.node_budget = 64});
   for (const int32_t budget : {40, 7, 3, 2}) {
     const ProposalRequest request = {.session = session.get(), .node_budget = budget};
     const TokenTree tree = draft_.Propose({&request, 1}).front();
@@ -88,12 +89,14 @@ TEST_F(SampledTreeTest, CarriesAllChildrenOfANodeOrNoneAndSurvivesTheWire) {
 TEST_F(SampledTreeTest, KeepsItsChildrenAcrossAnAdvance) {
   const auto session = draft_.Open({.rule = kernels::VerificationRule::kRejectionSampling, .seed = 3});
   session->Append(std::vector<int32_t>{17, 300, 25, 40});
+  session->Want({.node_budget = 64});
   const ProposalRequest request = {.session = session.get(), .node_budget = 60};
   TokenTree before = draft_.Propose({&request, 1}).front();
   const std::vector<int32_t> committed = {before.token_ids[0]};
   before.proposers.assign(before.token_ids.size(), 0);
   const TokenTree expected = speculation::ReRoot(before, committed);
   session->Append(committed);
+  session->Want({.node_budget = 64});
   const TokenTree after = draft_.Propose({&request, 1}).front();
   CheckGroups(after, 3);
   ASSERT_GT(expected.num_nodes(), 0);
@@ -104,6 +107,7 @@ TEST_F(SampledTreeTest, AtTemperatureZeroChildrenAreGuesses) {
   const auto session =
       draft_.Open({.rule = kernels::VerificationRule::kRejectionSampling, .seed = 3, .temperature = 0});
   session->Append(std::vector<int32_t>{17, 300, 25, 40});
+  session->Want({.node_budget = 64});
   const ProposalRequest request = {.session = session.get(), .node_budget = 10};
   const TokenTree tree = draft_.Propose({&request, 1}).front();
   EXPECT_EQ(tree.num_nodes(), 10);

@@ -57,7 +57,7 @@ class SessionTableTest : public ::testing::Test {
   };
 
   telemetry::Metrics registry_;
-  ProposerMetrics metrics_{registry_};
+  ProposerMetrics metrics_{registry_, {}};
   SessionLimits limits_ = {.max_sessions = 3, .max_context_tokens = 100, .max_tree_nodes = 10};
   SessionSlots slots_{limits_.max_sessions, metrics_.sessions};
   NgramProposer proposer_{{}};
@@ -119,6 +119,19 @@ TEST_F(SessionTableTest, NoBudgetMeansNoTree) {
   stream.Advance(1, 2, {1}, 0);
   stream.Apply();
   EXPECT_FALSE(stream.table.HasNews());
+}
+
+TEST_F(SessionTableTest, ATreeThatIsNoLongerWantedIsNotSent) {
+  Stream stream(*this);
+  stream.Open(1, {1, 1, 1}, 4);
+  stream.Apply();
+  stream.Advance(1, 3, {1}, 0);
+  stream.Apply();
+  EXPECT_FALSE(stream.table.TakeNews(stream.response));
+  stream.table.Announce(1);
+  EXPECT_FALSE(stream.table.HasNews());
+  stream.Advance(1, 4, {}, 2);
+  EXPECT_EQ(stream.Exchange().trees(0).token_ids_size(), 2);
 }
 
 TEST_F(SessionTableTest, PiecesOfAContextAreAnsweredOnceItIsWhole) {

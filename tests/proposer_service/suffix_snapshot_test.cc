@@ -38,7 +38,7 @@ class SuffixSnapshotTest : public ::testing::Test {
     SuffixProposer proposer(Options());
     ASSERT_TRUE(proposer.AcceptVocabulary(vocabulary).ok());
     const std::unique_ptr<Session> session = proposer.Open({.tenant = "t"});
-    session->EndOpening();
+    session->Want({});
     session->Append(output_);
   }
 
@@ -167,12 +167,12 @@ TEST_F(SuffixSnapshotTest, IsWrittenFromTimeToTime) {
   options.snapshot_interval = absl::Milliseconds(1);
   SuffixProposer proposer(options);
   const std::unique_ptr<Session> session = proposer.Open({});
-  session->EndOpening();
+  session->Want({});
   session->Append(output_);
   proposer.Open({})->Append(output_);
   {
     const std::unique_ptr<Session> other = proposer.Open({});
-    other->EndOpening();
+    other->Want({});
     other->Append(output_);
   }
   const absl::Time deadline = absl::Now() + absl::Seconds(20);

@@ -110,7 +110,6 @@ TEST_F(EnginePrediction, ARightOneSavesMostSteps) {
   EXPECT_EQ(completion.proposers[0].num_accepted, 200 - completion.num_steps);
   EXPECT_EQ(stats_.proposers.back().num_accepted, 200 - completion.num_steps);
   EXPECT_EQ(stats_.speculation.num_accepted_prediction_tokens, 200);
-
 }
 
 TEST_F(EnginePrediction, OneWithAFewErrorsSavesNearlyAsMuch) {
@@ -170,7 +169,7 @@ TEST_F(EnginePrediction, NothingIsGuessedFromItWhereSpeculationIsOff) {
   const Results truth = Generate({request}, none_, even_);
   Predict(truth.at({request.ticket, 0}).token_ids, request);
   std::vector<GenerationRequest> requests = {request, request};
-  requests[0].speculation.enabled = false;
+  requests[0].speculation.mode = SpeculationMode::kOff;
   requests[1].speculation.max_tree_nodes = 0;
   requests[1].request_id = "other";
   requests[1].ticket = next_ticket_++;

@@ -251,7 +251,7 @@ TEST(ConvertRequest, UnsetFieldsTakeTheModelsDefaults) {
   EXPECT_EQ(request.request_id, "00000000000012340000000000001234");
   EXPECT_EQ(request.stop.max_tokens, 30);
   EXPECT_EQ(request.num_samples, 1);
-  EXPECT_TRUE(request.speculation.enabled);
+  EXPECT_EQ(request.speculation.mode, SpeculationMode::kAuto);
   EXPECT_TRUE(request.output.skip_special_tokens);
   EXPECT_FALSE(request.output.num_logprobs);
 }
@@ -333,7 +333,7 @@ TEST(ConvertRequest, CarriesEverythingElseOver) {
   EXPECT_EQ(request.output.num_prompt_logprobs, 20);
   EXPECT_TRUE(request.output.echo);
   EXPECT_FALSE(request.output.skip_special_tokens);
-  EXPECT_FALSE(request.speculation.enabled);
+  EXPECT_EQ(request.speculation.mode, SpeculationMode::kOff);
   EXPECT_EQ(request.speculation.proposers, std::vector<std::string>{"suffix"});
   EXPECT_EQ(request.speculation.max_tree_nodes, 4);
 }

@@ -39,7 +39,11 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
     for (const prometheus::ClientMetric& metric : family.metric) {
       std::string name = family.name;
       for (const auto& label : metric.label) {
-        EXPECT_THAT(label.value, AnyOf("ngram", "prediction"));
+        if (label.name == "phase") {
+          name += " " + label.value;
+        } else {
+          EXPECT_THAT(label.value, AnyOf("ngram", "prediction"));
+        }
         if (label.value == "prediction") name += " of predictions";
       }
       values[name] = metric.counter.value + metric.gauge.value + metric.histogram.sample_count;
@@ -58,6 +62,10 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
                                     Value("foretoken_proposed_tokens_total", 0),
                                     Value("foretoken_proposer_replicas_connected", 0),
                                     Value("foretoken_proposer_bad_trees_total", 0)}));
+  EXPECT_GT(values["foretoken_step_seconds_total forward"], 0);
+  EXPECT_GT(values["foretoken_step_seconds_total draw"], 0);
+  EXPECT_GT(values["foretoken_step_seconds_total host"], 0);
+  EXPECT_EQ(values.count("foretoken_step_seconds_total wait"), 1);
 }
 
 }  // namespace
