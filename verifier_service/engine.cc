@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/check.h"
 #include "verifier_service/commit.h"
+#include "verifier_service/report_step.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -141,6 +142,21 @@ void Engine::Abort(Ticket ticket) {
 }
 
 void Engine::Drain() { is_draining_.store(true); }
+
+// Counts the step and tells who asked. Host time that follows is the next step's.
+void Engine::Account(const StepForecast& forecast, std::span<const PlannedSequence> plan) {
+  PlannerStats& planner = own_stats_.planner;
+  CountStep(forecast, plan, &planner);
+  if (is_curious_) ++planner.num_curious_steps;
+  planner.gain_tokens = gain_;
+  planner.chances = calibration_.counts();
+  UpdateRowCosts(step_cost_, &planner);
+  ReportStep({.step_idx = own_stats_.num_steps,
+              .forecast = forecast,
+              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times),
+              .is_curious = is_curious_},
+             plan);
+}
 
 EngineStats Engine::GetStats() const {
   absl::MutexLock lock(&mutex_);

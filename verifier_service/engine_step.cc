@@ -7,7 +7,6 @@
 #include "verifier_service/commit.h"
 #include "verifier_service/engine.h"
 #include "verifier_service/planner.h"
-#include "verifier_service/report_step.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -285,21 +284,6 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
   if (waits_for_proposals_ && num_roots > 0) {
     gain_ += kNewest * (static_cast<double>(num_guessed) / num_roots - gain_);
   }
-}
-
-// Counts the step and tells who asked. Host time that follows is the next step's.
-void Engine::Account(const StepForecast& forecast, std::span<const PlannedSequence> plan) {
-  PlannerStats& planner = own_stats_.planner;
-  CountStep(forecast, plan, &planner);
-  if (is_curious_) ++planner.num_curious_steps;
-  planner.gain_tokens = gain_;
-  planner.chances = calibration_.counts();
-  UpdateRowCosts(step_cost_, &planner);
-  ReportStep({.step_idx = own_stats_.num_steps,
-              .forecast = forecast,
-              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times),
-              .is_curious = is_curious_},
-             plan);
 }
 
 int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {
