@@ -7,7 +7,6 @@
 #include "verifier_service/commit.h"
 #include "verifier_service/engine.h"
 #include "verifier_service/planner.h"
-#include "verifier_service/report_step.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -62,7 +61,8 @@ bool Engine::Step() {
   } else {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
-    const StepForecast forecast = Forecast(plan, step_cost_);
+    StepForecast forecast = Forecast(plan, step_cost_);
+    forecast.is_curious = is_curious_;
     const TreeBatch batch = BuildTreeBatch(plan);
     std::vector<kernels::AcceptedPath> paths = Launch(plan, batch);
     Commit(plan, batch, std::move(paths));
@@ -335,23 +335,6 @@ void Engine::AdvanceProposers(std::span<const PlannedSequence> plan) {
     if (!sequence.is_finished) ask = {.node_budget = sequence.active->max_tree_nodes, .proposers = AskedOf(sequence)};
     parts_.proposers->Advance(sequence.id, planned.committed(), ask);
   }
-}
-
-// Counts the step and tells who asked. Host time that follows is the next step's.
-void Engine::Account(const StepForecast& forecast, std::span<const PlannedSequence> plan) {
-  PlannerStats& planner = own_stats_.planner;
-  CountStep(forecast, plan, &planner);
-  if (is_curious_) ++planner.num_curious_steps;
-  planner.gain_tokens = gain_;
-  planner.chances = calibration_.counts();
-  planner.num_ask_rounds = ask_policy_.num_rounds();
-  planner.worths.assign(ask_policy_.worths().begin(), ask_policy_.worths().end());
-  UpdateRowCosts(step_cost_, &planner);
-  ReportStep({.step_idx = own_stats_.num_steps,
-              .forecast = forecast,
-              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times),
-              .is_curious = is_curious_},
-             plan);
 }
 
 int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {

@@ -22,6 +22,7 @@ struct StepForecast {
   double expected_tokens = 0;     // of all sequences
   float step_ms = 0;              // the forward pass and the draw
   float step_ms_without_trees = 0;
+  bool is_curious = false;  // it takes more rows than would pay, to learn
 };
 
 // What a step computes: of its sequences' own tokens, and with its tree nodes.

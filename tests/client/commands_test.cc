@@ -248,7 +248,7 @@ step 12 at 341 · 9 rows of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25 �
   │  └─ ✗ "x"                                             0.200 → 0.250  ngram
   │     ○ "y"                                             0.100 → 0.100  ngram
   └─ · "q"                                                0.100 → 0.050  ngram
-     · "r"                                                0.050 → 0.020  ngram
+     · "z"                                                0.050 → 0.020  ngram
   emitted 3, expected 2.80: "ab" + "z"
 
 step 13 at 344 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25

@@ -55,7 +55,7 @@ TEST(StepText, DrawsAStep) {
   │  └─ ✗ "x"                                             0.200 → 0.250  ngram
   │     ○ "y"                                             0.100 → 0.100  ngram
   └─ · "q"                                                0.100 → 0.050  ngram
-     · "r"                                                0.050 → 0.020  ngram
+     · "z"                                                0.050 → 0.020  ngram
   emitted 3, expected 2.80: "ab" + "z"
 )");
 }

@@ -62,7 +62,8 @@ inline void AddProposer(const std::string& name, uint64_t position, uint32_t num
   proposer.set_num_nodes(num_nodes);
 }
 
-// Two proposers, one of them late; the step accepts "ab" of "abc" and "ax", says "z", and had no row for more.
+// Two proposers, one of them late; the step accepts "ab" of "abc" and "ax", says "z", and had no row for more; not
+// every "z" was right.
 inline v1::StepReport BranchingReport() {
   v1::StepReport report = MakeReport(12, 341, "abz",
                                      {{'a', -1, .8f, .75f, 3},
@@ -72,7 +73,7 @@ inline v1::StepReport BranchingReport() {
                                       {'c', 2, .5f, .2f, 2},
                                       {'z', 2, .2f, .1f, 2, false},
                                       {'y', 3, .5f, .1f, 1},
-                                      {'r', 1, .5f, .02f, 1, false}},
+                                      {'z', 1, .5f, .02f, 1, false}},
                                      {0, 2});
   AddProposer("ngram", 341, 5, report);
   AddProposer("draft", 339, 4, report);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -171,10 +172,27 @@ TEST_F(ReportStepTest, NodesWithoutARowAreThereButNotPlanned) {
 
 TEST_F(ReportStepTest, WhereSlotsRunOutTheNodesThatGotOneAreTold) {
   std::vector<GenerationRequest> requests = {Asking("x = 1\nx = 1\n", 0), Asking("y = 2\ny = 2\n", 0)};
+  for (GenerationRequest& request : requests) request.speculation.max_tree_nodes = 20;
   GuessingProposers two({{"random", Random(2)}, {"other", Random(3)}});
   EngineOptions tight = even_;
-  tight.num_blocks = 8;
+  tight.num_blocks = 7;
   CheckReports(requests, Generate(requests, two, tight));
+  int num_cut = 0;
+  for (const auto& [key, reports] : reports_) {
+    for (const StepReport& report : reports) {
+      const size_t num_nodes = report.tree.planned.size();
+      if (num_nodes <= 20 || std::count(report.tree.planned.begin(), report.tree.planned.end(), true) != 16) continue;
+      ++num_cut;  // to a block's slots
+      std::vector<size_t> order(num_nodes);
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return report.tree.path_chances[a] > report.tree.path_chances[b]; });
+      for (size_t rank = 20; rank < num_nodes; ++rank) {
+        EXPECT_FALSE(report.tree.planned[order[rank]]) << "was not even chosen";
+      }
+    }
+  }
+  EXPECT_GT(num_cut, 0);
 }
 
 TEST_F(ReportStepTest, UnderRejectionSamplingChancesAreThoseOfRanks) {
