@@ -36,7 +36,7 @@ class DraftProposerTest : public ::testing::Test {
 
   telemetry::Metrics registry_;
   absl::Time now_ = absl::UnixEpoch();
-  DraftProposer draft_{testing::LoadDraftModel(), {.max_grown_nodes = 60}, registry_, [this] { return now_; }};
+  DraftProposer draft_{testing::LoadDraftModel(), {.max_grown_nodes = 200}, registry_, [this] { return now_; }};
   DraftMetrics metrics_{registry_};
   int num_announced_ = 0;
   const std::vector<int32_t> prompt_ = {17, 300, 25, 40, 300, 25};
@@ -51,9 +51,9 @@ TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
   EXPECT_TRUE(draft_.Step());
   EXPECT_EQ(session->readiness(), Readiness::kReady);
   EXPECT_EQ(num_announced_, 1);
-  const TokenTree tree = Propose(*session, 64);
+  const TokenTree tree = Propose(*session, 2 * GardenOptions().max_children);
   EXPECT_EQ(tree.position, prompt_.size());
-  EXPECT_EQ(tree.num_nodes(), GardenOptions().num_children);
+  EXPECT_EQ(tree.num_nodes(), GardenOptions().max_children);
   EXPECT_TRUE(tree.proposers.empty());
 }
 
@@ -61,11 +61,11 @@ TEST_F(DraftProposerTest, GrowingGoesOnAndBetterTreesAreAnnounced) {
   const auto session = Open();
   Append(*session, prompt_);
   draft_.Step();
-  const TokenTree first = Propose(*session, 64);
+  const TokenTree first = Propose(*session, 200);
   GrowAll();
   EXPECT_GT(num_announced_, 2);
-  EXPECT_LT(num_announced_, 9) << "about as often as the tree doubles";
-  EXPECT_GT(Propose(*session, 64).num_nodes(), first.num_nodes());
+  EXPECT_LT(num_announced_, 10) << "about as often as the tree doubles";
+  EXPECT_GT(Propose(*session, 200).num_nodes(), first.num_nodes());
   EXPECT_EQ(Propose(*session, 5).num_nodes(), 5);
   EXPECT_FALSE(draft_.Step()) << "growing ends";
 }

@@ -153,7 +153,7 @@ TEST_F(GardenTest, GrowingEnds) {
 }
 
 TEST_F(GardenTest, OthersGrowWhileALongPromptIsRead) {
-  Garden garden = MakeGarden({.max_context_rows = 16, .max_grown_nodes = 100, .min_path_chance = 0});
+  Garden garden = MakeGarden({.max_tree_rows = 16, .max_context_rows = 16, .min_path_chance = 0});
   const Garden::PlantId quick = garden.Open(kGreedy);
   Append(garden, quick, Tokens("a = b"));
   garden.Grow();
@@ -302,10 +302,10 @@ TEST_F(SmallGardenTest, TheTreeAskedForLongestAgoMakesRoom) {
   EXPECT_EQ(garden.Find(old_one).tree.num_expanded(), 60);
   Append(garden, new_one, Tokens("while y"));
   GrowAll(garden);
-  EXPECT_EQ(garden.Find(new_one).tree.num_expanded(), 60);
+  EXPECT_GE(garden.Find(new_one).tree.num_expanded(), 32) << "its share";
   EXPECT_GE(garden.counters().num_felled, 1);
   EXPECT_TRUE(garden.Find(old_one).tree.is_root_expanded());
-  EXPECT_LE(garden.Find(old_one).tree.num_expanded(), 4) << "what the other leaves";
+  EXPECT_LE(garden.Find(old_one).tree.num_expanded(), 32) << "what the other leaves";
 }
 
 }  // namespace
