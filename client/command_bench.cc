@@ -81,11 +81,26 @@ void PrintTable(std::span<const Column> columns) {
              [m = member](const Stats& s) { return Quantile(s.inter_token_ms, m); });
   }
   PrintRow("tokens per step", columns, [](const Stats& s) { return Number(s.tokens_per_step); });
+  const std::vector<AcceptedShare> shares = AcceptedShares(columns.back().stats);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    PrintRow(absl::StrCat("steps that accepted ", shares[i].lengths), columns, [i](const Stats& s) {
+      const std::vector<AcceptedShare> of_column = AcceptedShares(s);
+      return of_column.empty() ? std::string("-") : absl::StrFormat("%.0f%%", 100 * of_column[i].share);
+    });
+  }
+  PrintRow("tree nodes verified", columns,
+           [](const Stats& s) { return absl::StrCat(s.verified_nodes, " of ", s.proposed_nodes); });
   for (const auto& [name, counts] : columns.back().stats.proposers) {
     PrintRow(absl::StrCat(name, " accepted"), columns, [&name = name](const Stats& s) {
       const auto found = s.proposers.find(name);
       if (found == s.proposers.end()) return std::string("-");
       return absl::StrCat(found->second.accepted_tokens, " of ", found->second.proposed_tokens);
+    });
+  }
+  if (columns.back().stats.accepted_prediction_tokens + columns.back().stats.rejected_prediction_tokens > 0) {
+    PrintRow("predicted tokens that came", columns, [](const Stats& s) {
+      return absl::StrCat(s.accepted_prediction_tokens, " of ",
+                          s.accepted_prediction_tokens + s.rejected_prediction_tokens);
     });
   }
   for (const Column& column : columns) {

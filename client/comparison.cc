@@ -24,25 +24,26 @@ std::vector<GenerateRequest> WithSpeculation(std::span<const GenerateRequest> re
   return copies;
 }
 
-void AppendDifference(size_t request_idx, const Generation& off, const Generation& on,
-                      std::vector<std::string>& differences) {
-  for (size_t s = 0; s < std::max(off.samples.size(), on.samples.size()); ++s) {
-    const std::string where = absl::StrCat("request ", request_idx, ", sample ", s, ": ");
-    if (s >= off.samples.size() || s >= on.samples.size()) {
-      differences.push_back(absl::StrCat(where, "came only with speculation ", s < on.samples.size() ? "on" : "off"));
-      return;
+std::optional<std::string> Difference(const std::string& where, const NamedOutputs& a, const NamedOutputs& b,
+                                      size_t request_idx) {
+  const std::vector<Sample>& a_samples = a.generations[request_idx].generation.samples;
+  const std::vector<Sample>& b_samples = b.generations[request_idx].generation.samples;
+  for (size_t s = 0; s < std::max(a_samples.size(), b_samples.size()); ++s) {
+    const std::string sample = absl::StrCat(where, ", sample ", s, ": ");
+    if (s >= a_samples.size() || s >= b_samples.size()) {
+      return absl::StrCat(sample, "came only with ", s < b_samples.size() ? b.name : a.name);
     }
-    const std::vector<uint32_t>& off_ids = off.samples[s].token_ids;
-    const std::vector<uint32_t>& on_ids = on.samples[s].token_ids;
-    if (off_ids == on_ids) continue;
-    const auto [off_at, on_at] = std::mismatch(off_ids.begin(), off_ids.end(), on_ids.begin(), on_ids.end());
+    const std::vector<uint32_t>& a_ids = a_samples[s].token_ids;
+    const std::vector<uint32_t>& b_ids = b_samples[s].token_ids;
+    if (a_ids == b_ids) continue;
+    const auto [a_at, b_at] = std::mismatch(a_ids.begin(), a_ids.end(), b_ids.begin(), b_ids.end());
     const auto show = [](auto at, const auto& ids) {
       return at == ids.end() ? std::string("absent") : absl::StrCat(*at);
     };
-    differences.push_back(absl::StrCat(where, "token ", off_at - off_ids.begin(), " is ", show(off_at, off_ids),
-                                       " with speculation off and ", show(on_at, on_ids), " with it on"));
-    return;
+    return absl::StrCat(sample, "token ", a_at - a_ids.begin(), " is ", show(a_at, a_ids), " with ", a.name, " and ",
+                        show(b_at, b_ids), " with ", b.name);
   }
+  return std::nullopt;
 }
 
 void Append(LoadResult part, LoadResult& whole) {
@@ -50,7 +51,22 @@ void Append(LoadResult part, LoadResult& whole) {
   whole.wall += part.wall;
 }
 
+bool BothSucceeded(const NamedOutputs& a, const NamedOutputs& b, size_t request_idx) {
+  return a.generations[request_idx].status.ok() && b.generations[request_idx].status.ok();
+}
+
 }  // namespace
+
+std::vector<std::string> Differences(const NamedOutputs& a, const NamedOutputs& b) {
+  std::vector<std::string> differences;
+  for (size_t i = 0; i < std::min(a.generations.size(), b.generations.size()); ++i) {
+    if (!BothSucceeded(a, b, i)) continue;
+    if (auto difference = Difference(absl::StrCat("request ", i), a, b, i)) {
+      differences.push_back(*std::move(difference));
+    }
+  }
+  return differences;
+}
 
 Comparison Compare(GenerationClient& client, std::span<const GenerateRequest> requests, const LoadOptions& options,
                    absl::FunctionRef<void(const TimedGeneration&)> on_done) {
@@ -65,13 +81,10 @@ Comparison Compare(GenerationClient& client, std::span<const GenerateRequest> re
   }
   Comparison comparison = {.off = Summarise(results[0].generations, results[0].wall),
                            .on = Summarise(results[1].generations, results[1].wall)};
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const TimedGeneration& off = results[0].generations[i];
-    const TimedGeneration& on = results[1].generations[i];
-    if (!off.status.ok() || !on.status.ok()) continue;
-    ++comparison.num_compared;
-    AppendDifference(i, off.generation, on.generation, comparison.differences);
-  }
+  const NamedOutputs off = {.name = "speculation off", .generations = results[0].generations};
+  const NamedOutputs on = {.name = "speculation on", .generations = results[1].generations};
+  comparison.differences = Differences(off, on);
+  for (size_t i = 0; i < requests.size(); ++i) comparison.num_compared += BothSucceeded(off, on, i) ? 1 : 0;
   const bool is_fair = comparison.num_compared == comparison.off.num_requests && comparison.off.tokens_per_s > 0;
   if (is_fair) comparison.speedup = comparison.on.tokens_per_s / comparison.off.tokens_per_s;
   return comparison;

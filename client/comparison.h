@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "client/generation_stats.h"
 #include "client/load.h"
+#include "client/timed_generation.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::client {
@@ -17,7 +19,7 @@ struct Comparison {
   GenerationStats off;
   GenerationStats on;
   int num_compared = 0;  // requests that both ways completed
-  // "request 3, sample 0: token 17 is 42 with speculation off and 43 with it on"
+  // "request 3, sample 0: token 17 is 42 with speculation off and 43 with speculation on"
   std::vector<std::string> differences = {};
   // on.tokens_per_s / off.tokens_per_s. Unset: a request failed, or no token came.
   std::optional<double> speedup = std::nullopt;
@@ -30,6 +32,16 @@ struct Comparison {
 // ways are two tenants, so that neither finds the other's prompts in the prefix cache.
 Comparison Compare(GenerationClient& client, std::span<const foretoken::v1::GenerateRequest> requests,
                    const LoadOptions& options, absl::FunctionRef<void(const TimedGeneration&)> on_done);
+
+// What one way of sending some requests gave.
+struct NamedOutputs {
+  absl::string_view name;  // "speculation off"
+  std::span<const TimedGeneration> generations;
+};
+
+// Where the tokens of the same requests differ, one line a request at most; requests that failed in either are left
+// out.
+std::vector<std::string> Differences(const NamedOutputs& a, const NamedOutputs& b);
 
 nlohmann::ordered_json ToJson(const Comparison& comparison);
 

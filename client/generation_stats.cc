@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
@@ -31,6 +33,22 @@ void AddInterTokenMs(std::span<const Arrival> arrivals, std::vector<double>& int
     inter_token_ms.insert(inter_token_ms.end(), arrival.num_tokens, gap_ms / arrival.num_tokens);
     before->second = arrival.since_start;
   }
+}
+
+void AddSpeculation(const foretoken::v1::Usage& usage, GenerationStats& stats) {
+  for (const foretoken::v1::ProposerUsage& proposer : usage.proposers()) {
+    stats.proposers[proposer.proposer()].proposed_tokens += proposer.proposed_tokens();
+    stats.proposers[proposer.proposer()].accepted_tokens += proposer.accepted_tokens();
+  }
+  const auto num_lengths = static_cast<size_t>(usage.accepted_lengths_size());
+  stats.accepted_lengths.resize(std::max(stats.accepted_lengths.size(), num_lengths));
+  for (size_t length = 0; length < num_lengths; ++length) {
+    stats.accepted_lengths[length] += usage.accepted_lengths(static_cast<int>(length));
+  }
+  stats.proposed_nodes += usage.proposed_nodes();
+  stats.verified_nodes += usage.verified_nodes();
+  stats.accepted_prediction_tokens += usage.accepted_prediction_tokens();
+  stats.rejected_prediction_tokens += usage.rejected_prediction_tokens();
 }
 
 nlohmann::ordered_json ToJson(const std::optional<Distribution>& distribution) {
@@ -67,10 +85,7 @@ GenerationStats Summarise(std::span<const TimedGeneration> generations, absl::Du
       const foretoken::v1::Usage& usage = sample.completion->usage();
       num_completed_tokens += usage.completion_tokens();
       num_steps += usage.steps();
-      for (const foretoken::v1::ProposerUsage& proposer : usage.proposers()) {
-        stats.proposers[proposer.proposer()].proposed_tokens += proposer.proposed_tokens();
-        stats.proposers[proposer.proposer()].accepted_tokens += proposer.accepted_tokens();
-      }
+      AddSpeculation(usage, stats);
     }
   }
   if (stats.wall_s > 0) stats.tokens_per_s = static_cast<double>(stats.num_tokens) / stats.wall_s;
@@ -80,6 +95,25 @@ GenerationStats Summarise(std::span<const TimedGeneration> generations, absl::Du
     stats.tokens_per_step = static_cast<double>(num_completed_tokens) / static_cast<double>(num_steps);
   }
   return stats;
+}
+
+std::vector<AcceptedShare> AcceptedShares(const GenerationStats& stats) {
+  struct Group {
+    const char* lengths;
+    size_t first;
+  };
+  static constexpr Group kGroups[] = {{"0", 0}, {"1", 1}, {"2-3", 2}, {"4-7", 4}, {"8-15", 8}, {"16+", 16}};
+  const std::vector<uint64_t>& steps = stats.accepted_lengths;
+  const uint64_t num_steps = std::accumulate(steps.begin(), steps.end(), uint64_t{0});
+  std::vector<AcceptedShare> shares;
+  if (num_steps == 0) return shares;
+  for (const Group& group : kGroups) shares.push_back({.lengths = group.lengths});
+  size_t group = 0;
+  for (size_t length = 0; length < steps.size(); ++length) {
+    if (group + 1 < std::size(kGroups) && length == kGroups[group + 1].first) ++group;
+    shares[group].share += static_cast<double>(steps[length]) / static_cast<double>(num_steps);
+  }
+  return shares;
 }
 
 nlohmann::ordered_json ToJson(const GenerationStats& stats) {
@@ -96,7 +130,12 @@ nlohmann::ordered_json ToJson(const GenerationStats& stats) {
                                  {"time_to_first_token_ms", ToJson(stats.time_to_first_token_ms)},
                                  {"inter_token_ms", ToJson(stats.inter_token_ms)},
                                  {"tokens_per_step", nullptr},
-                                 {"proposers", proposers}};
+                                 {"proposers", proposers},
+                                 {"accepted_lengths", stats.accepted_lengths},
+                                 {"proposed_nodes", stats.proposed_nodes},
+                                 {"verified_nodes", stats.verified_nodes},
+                                 {"accepted_prediction_tokens", stats.accepted_prediction_tokens},
+                                 {"rejected_prediction_tokens", stats.rejected_prediction_tokens}};
   if (stats.tokens_per_step.has_value()) json["tokens_per_step"] = *stats.tokens_per_step;
   return json;
 }
@@ -112,6 +151,18 @@ std::string ToLine(const GenerationStats& stats) {
   }
   for (const auto& [name, counts] : stats.proposers) {
     absl::StrAppend(&line, ", ", name, " accepted ", counts.accepted_tokens, " of ", counts.proposed_tokens);
+  }
+  if (stats.verified_nodes > 0) {
+    absl::string_view separator = ", steps that accepted ";
+    for (const AcceptedShare& share : AcceptedShares(stats)) {
+      if (share.share == 0) continue;
+      absl::StrAppendFormat(&line, "%s%s: %.0f%%", separator, share.lengths, 100 * share.share);
+      separator = ", ";
+    }
+  }
+  const uint64_t num_predicted = stats.accepted_prediction_tokens + stats.rejected_prediction_tokens;
+  if (num_predicted > 0) {
+    absl::StrAppend(&line, ", ", stats.accepted_prediction_tokens, " of ", num_predicted, " predicted tokens came");
   }
   return line;
 }

@@ -22,13 +22,13 @@ ABSL_FLAG(std::vector<std::string>, prompt_tokens, {}, "The prompt as token ids,
 
 namespace foretoken::client {
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
+absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::ifstream file(path, std::ios::binary);
   std::error_code error;
   // A directory opens like a file, and throws when read.
   if (!file || std::filesystem::is_directory(path, error)) {
-    return absl::NotFoundError(absl::StrCat("--prompt_file: cannot read ", path));
+    return absl::NotFoundError(absl::StrCat("--", flag, ": cannot read ", path));
   }
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
@@ -64,7 +64,7 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
     return absl::OkStatus();
   }
   if (tokens.empty()) {
-    FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText(file.empty() ? "-" : file));
+    FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText("prompt_file", file.empty() ? "-" : file));
     return absl::OkStatus();
   }
   for (const std::string& token : tokens) {
@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std:
     return absl::InvalidArgumentError("expected one of a prompt argument and --prompt_file");
   }
   if (!arguments.empty()) return arguments;
-  FT_ASSIGN_OR_RETURN(const std::string text, ReadText(file));
+  FT_ASSIGN_OR_RETURN(const std::string text, ReadText("prompt_file", file));
   return ParsePromptLines(text);
 }
 

@@ -19,8 +19,8 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
 // line.
 absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std::string>& arguments);
 
-// The text of --prompt_file, "-" for standard input. NOT_FOUND names the file.
-absl::StatusOr<std::string> ReadText(const std::string& path);
+// The text of a file that a flag names, "-" for standard input. NOT_FOUND names the flag and the file.
+absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path);
 
 // INVALID_ARGUMENT says which line is not {"prompt": TEXT}, or that there is none.
 absl::StatusOr<std::vector<std::string>> ParsePromptLines(absl::string_view text);

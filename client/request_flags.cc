@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/prompts.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -55,9 +56,12 @@ ABSL_FLAG(Optional<uint32_t>, prompt_logprobs, std::nullopt, "The same for the p
 ABSL_FLAG(Optional<bool>, echo, std::nullopt, "Print the prompt first");
 ABSL_FLAG(Optional<bool>, skip_special_tokens, std::nullopt, "Leave special tokens out of the text");
 
-ABSL_FLAG(std::string, speculation, "", "auto or off; it changes the speed only");
+ABSL_FLAG(std::string, speculation, "",
+          "auto, off or always (as many nodes as allowed in every step); it changes the speed only");
 ABSL_FLAG(List, proposers, {}, "Which proposers may guess, by method name, as NAME,NAME");
 ABSL_FLAG(Optional<uint32_t>, max_tree_nodes, std::nullopt, "The most guesses per step");
+ABSL_FLAG(std::string, prediction, "", "What the output will be, as far as you know: it is guessed from");
+ABSL_FLAG(std::string, prediction_file, "", "The same from a file, such as the one to be edited; - for standard input");
 ABSL_FLAG(std::string, verification, "", "keyed_draw or rejection_sampling");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "Refuse a server that computes other bits than the one with this fingerprint, as `foretoken info` shows it");
@@ -138,17 +142,32 @@ void SetOutput(foretoken::v1::OutputOptions& output) {
   if (auto value = absl::GetFlag(FLAGS_skip_special_tokens)) output.set_skip_special_tokens(*value);
 }
 
+absl::Status SetPrediction(foretoken::v1::SpeculationOptions& speculation) {
+  const std::string text = absl::GetFlag(FLAGS_prediction);
+  const std::string path = absl::GetFlag(FLAGS_prediction_file);
+  if (!text.empty() && !path.empty()) {
+    return absl::InvalidArgumentError("expected one prediction, got both --prediction and --prediction_file");
+  }
+  if (!text.empty()) speculation.set_prediction_text(text);
+  if (path.empty()) return absl::OkStatus();
+  FT_ASSIGN_OR_RETURN(*speculation.mutable_prediction_text(), ReadText("prediction_file", path));
+  return absl::OkStatus();
+}
+
 absl::Status SetSpeculation(GenerateRequest& request) {
   foretoken::v1::SpeculationOptions& speculation = *request.mutable_speculation();
   if (const std::string mode = absl::GetFlag(FLAGS_speculation); mode == "auto") {
     speculation.set_mode(foretoken::v1::SPECULATION_MODE_AUTO);
   } else if (mode == "off") {
     speculation.set_mode(foretoken::v1::SPECULATION_MODE_OFF);
+  } else if (mode == "always") {
+    speculation.set_mode(foretoken::v1::SPECULATION_MODE_ALWAYS);
   } else if (!mode.empty()) {
-    return BadFlag("speculation", "auto or off", mode);
+    return BadFlag("speculation", "auto, off or always", mode);
   }
   for (const std::string& name : absl::GetFlag(FLAGS_proposers)) speculation.add_proposers(name);
   if (auto value = absl::GetFlag(FLAGS_max_tree_nodes)) speculation.set_max_tree_nodes(*value);
+  FT_RETURN_IF_ERROR(SetPrediction(speculation));
   if (const std::string rule = absl::GetFlag(FLAGS_verification); rule == "keyed_draw") {
     request.set_verification(foretoken::v1::VERIFICATION_RULE_KEYED_DRAW);
   } else if (rule == "rejection_sampling") {

@@ -15,10 +15,13 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t last) {
 
 }  // namespace
 
+absl::Status ValidateMethod(absl::string_view method) {
+  if (method == "ngram" || method == "suffix" || method == "draft") return absl::OkStatus();
+  return rpc::InvalidField("method", absl::StrCat("expected ngram, suffix or draft, got '", method, "'"));
+}
+
 absl::Status Validate(const Config& config) {
-  if (config.method != "ngram" && config.method != "suffix" && config.method != "draft") {
-    return rpc::InvalidField("method", absl::StrCat("expected ngram, suffix or draft, got '", config.method, "'"));
-  }
+  FT_RETURN_IF_ERROR(ValidateMethod(config.method));
   if (config.method == "draft") FT_RETURN_IF_ERROR(Validate(config.draft));
   FT_RETURN_IF_ERROR(CheckRange("max_sessions", config.limits.max_sessions, 1 << 20));
   // Token positions have 31 bits.

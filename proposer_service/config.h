@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "proposer_service/draft_proposer.h"
 #include "proposer_service/ngram.h"
 #include "proposer_service/suffix.h"
@@ -26,6 +27,7 @@ struct Config {
 };
 
 // INVALID_ARGUMENT names the field, expected and got.
+absl::Status ValidateMethod(absl::string_view method);
 absl::Status Validate(const Config& config);
 
 }  // namespace foretoken::proposer

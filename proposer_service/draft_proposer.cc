@@ -20,7 +20,7 @@ speculation::TokenTree SnapshotOf(const Garden::Plant& plant) {
 
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", least, " to ", most, ", got ", value));
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected ", least, " to ", most, ", got ", value));
 }
 
 Garden::Parts PartsOf(const model::RunnableModel& model) {
@@ -32,7 +32,7 @@ Garden::Parts PartsOf(const model::RunnableModel& model) {
 absl::Status Validate(const DraftOptions& options) {
   constexpr int32_t kMaxRows = 4096;
   if (options.model_directory.empty()) {
-    return absl::InvalidArgumentError("--model: expected a directory with a checkpoint, got none");
+    return absl::InvalidArgumentError("model: expected a directory with a checkpoint, got none");
   }
   FT_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 4096));
   if (options.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *options.kv_cache_mb, 1, 1 << 30));
@@ -43,7 +43,7 @@ absl::Status Validate(const DraftOptions& options) {
   FT_RETURN_IF_ERROR(CheckRange("draft_grown_nodes", garden.max_grown_nodes, 0, 1 << 16));
   if (!(garden.min_path_chance >= 0 && garden.min_path_chance <= 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--draft_min_path_chance: expected 0 to 1, got ", garden.min_path_chance));
+        absl::StrCat("draft_min_path_chance: expected 0 to 1, got ", garden.min_path_chance));
   }
   return absl::OkStatus();
 }

@@ -53,7 +53,7 @@ struct DraftOptions {
   GardenOptions garden = {};
 };
 
-// INVALID_ARGUMENT names the flag, expected and got.
+// INVALID_ARGUMENT names the option, expected and got.
 absl::Status Validate(const DraftOptions& options);
 
 struct DraftMetrics {

@@ -103,6 +103,14 @@ bool Garden::Extend(Plant& plant, int32_t num_positions) {
   return true;
 }
 
+void Garden::PutIdleToSleep() {
+  constexpr uint64_t kRounds = 8;  // in which a plant on average was asked as often
+  for (const auto& [id, plant] : plants_) {
+    const bool is_idle = num_wishes_ - plant->last_wish > kRounds * plants_.size();
+    if (is_idle && !WantsContextRows(*plant)) plant->wish = {};
+  }
+}
+
 // Of the sleepers that hold blocks, the one that was asked longest ago. False: there is none.
 bool Garden::ClearSleeper() {
   Plant* oldest = nullptr;
@@ -153,6 +161,7 @@ void Garden::Want(PlantId id, const Wish& wish) {
   plant.wish = wish;
   if (plant.sleeps()) return;
   plant.last_wish = ++num_wishes_;
+  PutIdleToSleep();
   plant.tree.Aim(plant.num_sent());
   if (!plant.is_refused && !Extend(plant, plant.size())) Refuse(plant);
 }

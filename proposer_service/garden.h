@@ -19,7 +19,8 @@
 // asked longest ago, if before its own. A context that finds no block makes its plant refused.
 //
 // A plant of which nothing is wanted sleeps: it takes part in no pass and takes no room. What it has it keeps until
-// others need it, the longest sleeper giving first; when it wakes it catches up.
+// others need it, the longest sleeper giving first; when it wakes it catches up. A plant that is not asked while others
+// are, again and again, falls asleep.
 //
 // A pass is all that takes time. Everything here is a function of the calls made, and, for equal chance models, the
 // best nodes of a plant that has stopped growing do not depend on the other plants.
@@ -125,6 +126,7 @@ class Garden {
 
   bool Extend(Plant& plant, int32_t num_positions);
   bool ClearSleeper();
+  void PutIdleToSleep();
   void MovePath(Plant& plant, std::span<const int32_t> slots);
   void Refuse(Plant& plant);
   void Clear(Plant& plant);

@@ -71,7 +71,7 @@ bool IsContinuation(const NgramMatch& match, std::span<const int32_t> tokens, in
 // Grows one tree, best path chance first.
 class TreeGrower {
  public:
-  TreeGrower(const NgramIndex& index, const MatchConfidence& confidence, int32_t node_budget)
+  TreeGrower(const NgramIndex& index, const speculation::MatchConfidence& confidence, int32_t node_budget)
       : index_(index), confidence_(confidence), frontier_(node_budget, kMinPathChance) {
     tree_.position = index.tokens().size();
     tree_.token_ids.reserve(node_budget);
@@ -186,7 +186,7 @@ class TreeGrower {
   }
 
   const NgramIndex& index_;
-  const MatchConfidence& confidence_;
+  const speculation::MatchConfidence& confidence_;
   TokenTree tree_;
   std::vector<NgramMatch> matches_;
   Frontier<Candidate> frontier_;

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "proposer_service/match_confidence.h"
+#include "common/speculation/match_confidence.h"
 #include "proposer_service/ngram_index.h"
 #include "proposer_service/proposer.h"
 
@@ -15,7 +15,7 @@ namespace foretoken::proposer {
 // Earlier occurrences of the tokens before a point of the sequence or of a tree below it.
 struct NgramMatch {
   static constexpr int32_t kMaxOccurrences = 8;
-  static constexpr int32_t kMaxLength = MatchConfidence::kMaxLength;
+  static constexpr int32_t kMaxLength = speculation::MatchConfidence::kMaxLength;
 
   int32_t length = 0;  // tokens that agree at the best occurrence
   int32_t num_occurrences = 0;
@@ -33,7 +33,7 @@ class NgramSession : public Session {
  private:
   NgramIndex index_;
   NgramMatch match_;  // of the sequence's end
-  MatchConfidence confidence_;
+  speculation::MatchConfidence confidence_;
 };
 
 }  // namespace foretoken::proposer

@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const C
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)
     : config_(FittedTo(proposer->Describe(), config)),
       proposer_(std::move(proposer)),
-      metrics_(metrics),
+      metrics_(metrics, {{"proposer", proposer_->Describe().method}}),
       slots_(config_.limits.max_sessions, metrics_.sessions) {}
 
 ProposalService::~ProposalService() = default;

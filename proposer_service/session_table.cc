@@ -31,13 +31,14 @@ SessionIntroduction Introduction(const v1::OpenSession& open) {
 
 }  // namespace
 
-ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics)
-    : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.")),
-      sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.")),
-      trees(metrics.AddCounter("foretoken_proposer_trees_total", "Trees sent, empty ones too.")),
-      nodes(metrics.AddCounter("foretoken_proposer_nodes_total", "Nodes of the trees sent.")),
-      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.")),
-      unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.")) {}
+// No name is also one of the verifier's: with an embedded proposer both are on one page.
+ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels)
+    : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", labels)),
+      sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.", labels)),
+      trees(metrics.AddCounter("foretoken_proposer_sent_trees_total", "Trees sent, empty ones too.", labels)),
+      nodes(metrics.AddCounter("foretoken_proposer_sent_nodes_total", "Nodes of the trees sent.", labels)),
+      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.", labels)),
+      unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.", labels)) {}
 
 bool SessionSlots::TryTake() {
   if (num_free_.fetch_sub(1) <= 0) {
@@ -77,7 +78,7 @@ void SessionTable::Open(const v1::OpenSession& open) {
   };
   entry->second.session = environment_.proposer.Open(introduction);
   if (!Append(entry, open.token_ids())) return;
-  if (!open.awaiting_more()) Settle(open.session_id(), entry->second, open.node_budget());
+  if (!open.awaiting_more()) Settle(open.session_id(), entry->second, {}, open.node_budget());
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -88,7 +89,11 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
     return ReportUnknown(advance.session_id());
   }
   if (!Append(entry, advance.token_ids())) return;
-  if (!advance.awaiting_more()) Settle(advance.session_id(), entry->second, advance.node_budget());
+  if (!advance.awaiting_more())
+    Settle(
+        advance.session_id(), entry->second,
+        {.until_next_step = absl::Microseconds(advance.next_step_us()), .step = absl::Microseconds(advance.step_us())},
+        advance.node_budget());
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
@@ -107,10 +112,11 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
   return true;
 }
 
-void SessionTable::Settle(uint64_t session_id, Entry& entry, uint32_t node_budget) {
+void SessionTable::Settle(uint64_t session_id, Entry& entry, Wish wish, uint32_t node_budget) {
   entry.node_budget =
       static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(environment_.limits.max_tree_nodes)));
-  entry.session->Want({.node_budget = entry.node_budget});
+  wish.node_budget = entry.node_budget;
+  entry.session->Want(wish);
   if (entry.node_budget > 0) List(session_id, entry);
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proposer_service/suffix_learner.h"
 #include "proposer_service/suffix_memory.h"
+#include "proposer_service/suffix_metrics.h"
 #include "proposer_service/suffix_session.h"
 
 namespace foretoken::proposer {
@@ -42,15 +43,17 @@ absl::Status Validate(const SuffixOptions& options) {
   return absl::OkStatus();
 }
 
-SuffixProposer::SuffixProposer(const SuffixOptions& options)
+SuffixProposer::SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics)
     : options_(options),
       description_{.method = "suffix"},
       memory_(std::make_unique<SuffixMemory>(SuffixTreeOptions{
           .max_depth = options.max_depth, .max_tokens = static_cast<uint32_t>(options.shared_tokens)})),
-      learner_(std::make_unique<SuffixLearner>(
-          *memory_, SuffixLearnerOptions{.snapshot_path = options.snapshot_path,
-                                         .snapshot_interval = options.snapshot_interval,
-                                         .max_waiting_tokens = options.shared_tokens / 2})) {}
+      metrics_(metrics == nullptr ? nullptr : std::make_unique<SuffixMetrics>(*metrics)),
+      learner_(std::make_unique<SuffixLearner>(*memory_,
+                                               SuffixLearnerOptions{.snapshot_path = options.snapshot_path,
+                                                                    .snapshot_interval = options.snapshot_interval,
+                                                                    .max_waiting_tokens = options.shared_tokens / 2},
+                                               metrics_.get())) {}
 
 SuffixProposer::~SuffixProposer() = default;
 

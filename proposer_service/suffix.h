@@ -25,6 +25,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/telemetry/metrics.h"
 #include "proposer_service/proposer.h"
 
 namespace foretoken::proposer {
@@ -43,11 +44,13 @@ absl::Status Validate(const SuffixOptions& options);
 
 class SuffixLearner;
 class SuffixMemory;
+class SuffixMetrics;
 
 class SuffixProposer : public Proposer {
  public:
-  // The options must be valid. A snapshot that cannot be used is named in the log, and a new memory begun.
-  explicit SuffixProposer(const SuffixOptions& options);
+  // The options must be valid. A snapshot that cannot be used is named in the log, and a new memory begun. The metrics
+  // outlive the proposer; null: nobody reads any.
+  explicit SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics = nullptr);
   // Writes the last snapshot. No session is left.
   ~SuffixProposer() override;
 
@@ -65,6 +68,7 @@ class SuffixProposer : public Proposer {
   const SuffixOptions options_;
   const ProposerDescription description_;
   const std::unique_ptr<SuffixMemory> memory_;
+  const std::unique_ptr<SuffixMetrics> metrics_;
   const std::unique_ptr<SuffixLearner> learner_;
 };
 

@@ -10,13 +10,14 @@
 
 namespace foretoken::proposer {
 
-SuffixLearner::SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& options)
-    : memory_(memory), options_(options) {
+SuffixLearner::SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& options, SuffixMetrics* metrics)
+    : memory_(memory), options_(options), metrics_(metrics) {
   if (!options_.snapshot_path.empty()) {
     absl::StatusOr<SuffixSnapshot> snapshot = ReadSnapshot(options_.snapshot_path);
     if (snapshot.ok()) {
       spdlog::info("suffix snapshot {}: {} outputs", options_.snapshot_path, snapshot->texts.size());
       unadopted_ = *std::move(snapshot);
+      if (metrics_ != nullptr) metrics_->ShowSnapshot(options_.snapshot_path);
     } else if (!absl::IsNotFound(snapshot.status())) {
       spdlog::error("suffix snapshot not used, a new memory begins: {}", snapshot.status().ToString());
     }
@@ -60,7 +61,10 @@ absl::Status SuffixLearner::AcceptVocabulary(absl::string_view fingerprint) {
 void SuffixLearner::Learn(SuffixText output) {
   absl::MutexLock lock(&mutex_);
   const auto num_tokens = static_cast<int64_t>(output.tokens.size());
-  if (num_waiting_tokens_ + num_tokens > options_.max_waiting_tokens) return;
+  if (num_waiting_tokens_ + num_tokens > options_.max_waiting_tokens) {
+    if (metrics_ != nullptr) metrics_->CountSkippedOutput();
+    return;
+  }
   num_waiting_tokens_ += num_tokens;
   waiting_.push_back(std::move(output));
 }
@@ -99,6 +103,7 @@ void SuffixLearner::Run() {
     }
     if (text.has_value()) {
       memory_.Remember(text->tenant, text->tokens);
+      if (metrics_ != nullptr) metrics_->ShowMemory(memory_.GetStats());
       has_unsaved_ = true;
     }
     if (absl::Now() >= next_save) {
@@ -125,6 +130,7 @@ void SuffixLearner::Save() {
   const absl::Status status = WriteSnapshot(options_.snapshot_path, snapshot);
   if (status.ok()) {
     has_unsaved_ = false;
+    if (metrics_ != nullptr) metrics_->ShowSnapshot(options_.snapshot_path);
   } else {
     spdlog::error("suffix snapshot not written: {}", status.ToString());
   }

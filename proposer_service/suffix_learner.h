@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "proposer_service/suffix_memory.h"
+#include "proposer_service/suffix_metrics.h"
 #include "proposer_service/suffix_snapshot.h"
 
 namespace foretoken::proposer {
@@ -30,8 +31,9 @@ struct SuffixLearnerOptions {
 
 class SuffixLearner {
  public:
-  // The memory outlives the learner. A snapshot that cannot be used is named in the log.
-  SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& options);
+  // The memory outlives the learner, and so do the metrics; null: nobody reads any. A snapshot that cannot be used is
+  // named in the log.
+  SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& options, SuffixMetrics* metrics);
   // Writes a snapshot, which includes what waits to be learned.
   ~SuffixLearner();
 
@@ -49,6 +51,7 @@ class SuffixLearner {
 
   SuffixMemory& memory_;
   const SuffixLearnerOptions options_;
+  SuffixMetrics* const metrics_;
   absl::Mutex mutex_;
   std::optional<SuffixSnapshot> unadopted_ ABSL_GUARDED_BY(mutex_);
   std::string vocabulary_ ABSL_GUARDED_BY(mutex_);

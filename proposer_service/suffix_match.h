@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "proposer_service/match_confidence.h"
+#include "common/speculation/match_confidence.h"
 #include "proposer_service/suffix_memory.h"
 #include "proposer_service/suffix_tree.h"
 
@@ -19,9 +19,9 @@ class SuffixConfidence {
   float Estimate(int32_t length, uint32_t count) const { return by_count_[count > 1].Estimate(length); }
 
  private:
-  MatchConfidence& Of(uint32_t count) { return by_count_[count > 1]; }
+  speculation::MatchConfidence& Of(uint32_t count) { return by_count_[count > 1]; }
 
-  std::array<MatchConfidence, 2> by_count_;
+  std::array<speculation::MatchConfidence, 2> by_count_;
 };
 
 // The match in the memory of finished outputs. It follows the sequence token by token. When the memory has changed it

@@ -58,7 +58,9 @@ NodeIdx SuffixMemory::AddTenant(const std::string& tenant) {
 void SuffixMemory::ForgetOldest() {
   InTurns([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const NodeIdx root = tree_.RootOf(0);
+    const size_t num_tokens = tree_.num_tokens();
     if (!tree_.ForgetStep()) return false;
+    num_forgotten_tokens_ += num_tokens - tree_.num_tokens();
     if (tree_.AtRoot(root).count == 0) {
       tree_.RemoveRoot(root);
       const auto tenant = tenants_.find(root);
@@ -87,6 +89,15 @@ size_t SuffixMemory::num_texts() const {
 size_t SuffixMemory::num_bytes() const {
   absl::ReaderMutexLock lock(&mutex_);
   return tree_.num_bytes();
+}
+
+SuffixMemory::Stats SuffixMemory::GetStats() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return {.num_texts = tree_.num_texts(),
+          .num_tokens = tree_.num_tokens(),
+          .num_bytes = tree_.num_bytes(),
+          .num_tenants = roots_.size(),
+          .num_forgotten_tokens = num_forgotten_tokens_};
 }
 
 }  // namespace foretoken::proposer

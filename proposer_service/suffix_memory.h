@@ -45,6 +45,15 @@ class SuffixMemory {
   size_t num_texts() const;
   size_t num_bytes() const;
 
+  struct Stats {
+    size_t num_texts = 0;
+    size_t num_tokens = 0;
+    size_t num_bytes = 0;
+    size_t num_tenants = 0;
+    uint64_t num_forgotten_tokens = 0;  // ever
+  };
+  Stats GetStats() const;
+
   // Keeps the memory as it is while it lives. Short, please.
   class ABSL_SCOPED_LOCKABLE Reader {
    public:
@@ -77,6 +86,7 @@ class SuffixMemory {
   mutable absl::Mutex mutex_;
   SuffixTree tree_ ABSL_GUARDED_BY(mutex_);
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t num_forgotten_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<std::string, NodeIdx> roots_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<NodeIdx, std::string> tenants_ ABSL_GUARDED_BY(mutex_);
 };

@@ -84,6 +84,8 @@ class SuffixTree {
 
   size_t num_texts() const { return texts_.size(); }  // without the growing one
   uint32_t free_places() const { return max_tokens_ - used_places_; }
+  // Of all texts; the growing one's end counts as one.
+  size_t num_tokens() const { return used_places_ - texts_.size(); }
   // The ended texts, oldest first.
   NodeIdx RootOf(size_t text_idx) const { return texts_[text_idx].root; }
   std::vector<int32_t> CopyText(size_t text_idx) const;

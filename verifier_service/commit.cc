@@ -18,6 +18,9 @@ bool Contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.b
 void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   const GenerationRequest& request = sequence.request();
   sequence.token_ids.push_back(token_id);
+  if (sequence.follower.has_value()) {
+    sequence.follower->Append(std::span(sequence.token_ids).subspan(request.prompt.size()));
+  }
   if (sequence.counts_tokens) sequence.counts.AddGenerated(token_id);
   SampleOutput& output = sequence.output;
   output.token_ids.push_back(token_id);
@@ -45,12 +48,20 @@ void CountProposers(uint32_t bits, uint64_t ProposerCount::*field, Sequence& seq
   for (; bits != 0; bits &= bits - 1) ++(sequence.proposer_counts[std::countr_zero(bits)].*field);
 }
 
+// One more token of this step, of which `length` guesses are accepted by now.
+void CountAcceptedLength(size_t length, SpeculationCounts& counts) {
+  if (length > 0) --counts.accepted_lengths[length - 1];
+  counts.AddAcceptedLength(length, /*num_steps=*/1);
+}
+
 }  // namespace
 
-int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, std::vector<kernels::KvMove>* moves) {
+int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, std::vector<kernels::KvMove>* moves) {
   Sequence& sequence = *planned.sequence;
   const int32_t old_size = sequence.size();
   for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
+  if (planned.guess != nullptr) sequence.speculation_counts.num_proposed_nodes += planned.guess->token_ids.size();
+  sequence.speculation_counts.num_verified_nodes += planned.tree.token_ids.size();
   int32_t num_committed = 0;
   sequence.output.token_ids.reserve(path.token_ids.size());
   sequence.output.speculated.reserve(path.token_ids.size());
@@ -62,6 +73,7 @@ int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, s
                         .to_slot = model::SlotOf(sequence.blocks, old_size + static_cast<int32_t>(i) - 1)});
       CountProposers(planned.tree.proposers[node], &ProposerCount::num_accepted, sequence);
     }
+    CountAcceptedLength(i, sequence.speculation_counts);
     AppendToken(sequence, path.token_ids[i], /*is_speculated=*/path.node_idx[i] != 0);
     if (!path.logprobs.empty()) sequence.output.logprobs.push_back(std::move(path.logprobs[i]));
     ++num_committed;
@@ -90,6 +102,12 @@ void Finish(Sequence& sequence, FinishReason reason) {
   usage.finish_reason = reason;
   usage.num_prompt_tokens = static_cast<int32_t>(sequence.request().prompt.size());
   usage.num_completion_tokens = sequence.num_generated();
+  usage.can_speculate = sequence.active->max_tree_nodes > 0;
+  if (sequence.follower.has_value()) {
+    sequence.speculation_counts.num_accepted_prediction_tokens = sequence.follower->num_accepted();
+    sequence.speculation_counts.num_rejected_prediction_tokens = sequence.follower->num_rejected();
+  }
+  usage.speculation = sequence.speculation_counts;
   for (const ProposerCount& count : sequence.proposer_counts) {
     if (count.num_proposed > 0) usage.proposers.push_back(count);
   }

@@ -12,8 +12,8 @@
 namespace foretoken::verifier {
 
 // Appends the path's tokens until one ends the sample, fills the sequence's output, and says which K/V must move for
-// num_computed to be true. Returns how many tokens were committed. `path.status` is kOk.
-int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath path, std::vector<kernels::KvMove>* moves);
+// num_computed to be true. Returns how many tokens were committed. Takes the path's log-probabilities away.
+int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, std::vector<kernels::KvMove>* moves);
 
 // A chunk without a draw: its rows are in the cache now.
 void CommitChunk(const PlannedSequence& planned);

@@ -14,12 +14,25 @@
 namespace foretoken::verifier {
 namespace {
 
-uint32_t ProposerBits(const std::vector<std::string>& names, const std::vector<std::string>& allowed) {
-  uint32_t bits = 0;
+// What is learned of rows before serving: with a large model it must not take long.
+constexpr int32_t kMaxLearnedRows = 64;
+constexpr int kLearningPasses = 4;
+constexpr absl::Duration kMaxLearning = absl::Seconds(3);
+
+uint32_t ProposerBits(const std::vector<std::string>& names, const SpeculationRequest& request) {
+  const std::vector<std::string>& allowed = request.proposers;
+  uint32_t bits = request.prediction.empty() ? 0 : 1u << names.size();
   for (size_t i = 0; i < names.size(); ++i) {
     if (allowed.empty() || std::find(allowed.begin(), allowed.end(), names[i]) != allowed.end()) bits |= 1u << i;
   }
   return bits;
+}
+
+std::vector<ProposerCount> NoCounts(const std::vector<std::string>& names) {
+  std::vector<ProposerCount> counts;
+  for (const std::string& name : names) counts.push_back({.proposer = name});
+  counts.push_back({.proposer = std::string(kPredictionName)});
+  return counts;
 }
 
 absl::Status AtLeast(absl::string_view field, int64_t minimum, int64_t value) {
@@ -55,12 +68,13 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
                   .max_tree_nodes = config.max_tree_nodes},
                  parts_.kv->view.num_blocks),
       step_cost_(config.max_step_rows),
-      calibration_(parts_.proposers->Names().size()),
+      calibration_(parts_.proposers->Names().size() + 1),
       rank_chances_(config.max_tree_nodes),
+      ask_policy_(parts_.proposers->Names().size()),
       last_event_(parts_.now()) {
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);
-  for (const std::string& name : parts_.proposers->Names()) own_stats_.proposers.push_back({.proposer = name});
+  own_stats_.proposers = NoCounts(parts_.proposers->Names());
   own_stats_.num_blocks = parts_.kv->view.num_blocks;
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
   stats_ = own_stats_;
@@ -72,7 +86,30 @@ void Engine::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
+void Engine::LearnStepCost() {
+  // K/V blocks that hold nothing yet serve as one long context; what is computed there is never read.
+  const int32_t max_rows = std::min({kMaxLearnedRows, config_.max_step_rows, max_context_tokens_});
+  std::vector<int32_t> blocks((max_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const std::vector<int32_t> token_ids(max_rows, 0);
+  const absl::Time began = parts_.now();
+  for (int pass = 0; pass < kLearningPasses; ++pass) {
+    for (int32_t num_rows = 1; num_rows <= max_rows && parts_.now() - began < kMaxLearning; num_rows *= 2) {
+      model::ForwardBatch batch;
+      model::AppendSegment({.block_table = blocks, .chain = std::span(token_ids).first(num_rows)}, &batch);
+      for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
+      ElapsedMs();
+      parts_.transformer->Forward(batch, parts_.kv->view);
+      parts_.transformer->backend().Synchronize();
+      const double step_ms = ElapsedMs();
+      // The first pass brings memory in, and would make rows look dear for a long time.
+      if (pass > 0) step_cost_.Observe({.num_rows = num_rows}, static_cast<float>(step_ms));
+    }
+  }
+}
+
 void Engine::Run() {
+  LearnStepCost();
   for (;;) {
     const bool has_more = Step();
     absl::MutexLock lock(&mutex_);
@@ -165,8 +202,8 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
     active->ending_ids.insert(active->ending_ids.end(), parts_.end_token_ids.begin(), parts_.end_token_ids.end());
   }
   active->masks = DrawMasks(request, active->ending_ids, NumTokens(), parts_.transformer->backend());
-  active->allowed_proposers = ProposerBits(parts_.proposers->Names(), request.speculation.proposers);
-  if (request.speculation.enabled && active->allowed_proposers != 0) {
+  active->allowed_proposers = ProposerBits(parts_.proposers->Names(), request.speculation);
+  if (request.speculation.mode != SpeculationMode::kOff && active->allowed_proposers != 0) {
     active->max_tree_nodes =
         std::min(config_.max_tree_nodes, request.speculation.max_tree_nodes.value_or(config_.max_tree_nodes));
   }
@@ -185,8 +222,11 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
     if (sequence->counts_tokens) {
       for (const int32_t token_id : request.prompt) sequence->counts.AddPrompt(token_id);
     }
-    sequence->guesses.resize(parts_.proposers->Names().size());
-    for (const std::string& name : parts_.proposers->Names()) sequence->proposer_counts.push_back({.proposer = name});
+    sequence->proposer_counts = NoCounts(parts_.proposers->Names());
+    sequence->guesses.resize(sequence->proposer_counts.size());
+    if (active->max_tree_nodes > 0 && !request.speculation.prediction.empty()) {
+      sequence->follower.emplace(request.speculation.prediction);
+    }
     sequences_[sequence->id] = sequence.get();
     scheduler_.Enqueue(std::move(sequence));
   }

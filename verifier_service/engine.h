@@ -32,6 +32,7 @@
 #include "absl/time/time.h"
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
+#include "verifier_service/ask_policy.h"
 #include "verifier_service/calibration.h"
 #include "verifier_service/proposer_pool.h"
 #include "verifier_service/queue_place.h"
@@ -93,7 +94,9 @@ struct EngineStats {
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
   StepTimes times;
-  std::vector<ProposerCount> proposers;  // as ProposerClient::Names(); of samples that have ended
+  // Of samples that have ended:
+  SpeculationCounts speculation;
+  std::vector<ProposerCount> proposers;  // as ProposerClient::Names(), then the clients' predictions
 };
 
 class Engine {
@@ -134,7 +137,7 @@ class Engine {
   void Admit();
   void Gather();
   std::vector<PlannedSequence> Plan();
-  std::vector<kernels::AcceptedPath> Launch(const TreeBatch& batch);
+  std::vector<kernels::AcceptedPath> Launch(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
   void Publish();
 
@@ -146,7 +149,12 @@ class Engine {
   void PlanTree(std::span<const int32_t> node_idx, PlannedSequence& planned);
   void PlanTestedTree(int32_t num_nodes, PlannedSequence& planned);
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
-  void PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan);
+  void CountAccepted(const speculation::TokenTree& tree, std::span<const int32_t> path_nodes);
+  void EndCycle(std::span<const PlannedSequence> plan);
+  absl::Duration Patience() const;
+  uint32_t AskedOf(const Sequence& sequence) const;
+  void AdvanceProposers(std::span<const PlannedSequence> plan);
+  void PlanTrees(std::vector<PlannedSequence>* plan);
   void ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Fail(ActiveRequest* active, kernels::DrawStatus status);
@@ -161,19 +169,25 @@ class Engine {
   // The engine's thread only.
   Scheduler scheduler_;
   StepCost step_cost_;
-  Calibration calibration_;                               // of sequences under the keyed draw
-  RankChances rank_chances_;                              // of rejection-sampled ones
+  Calibration calibration_;   // of sequences under the keyed draw
+  RankChances rank_chances_;  // of rejection-sampled ones
+  AskPolicy ask_policy_;
   absl::flat_hash_map<SequenceId, Sequence*> sequences_;  // waiting and running
   std::vector<SampleOutput> outputs_;                     // to be published
   kernels::ConstTensorView logits_;                       // of this step
   SequenceId next_sequence_id_ = 1;
   uint64_t step_idx_ = 0;
-  bool is_curious_ = false;           // in this step
-  bool waits_for_proposals_ = false;  // in this step
+  AskPolicy::Choice asked_;           // for the coming step, or this one
+  bool is_curious_ = false;           // in the coming step, or this one
+  bool waits_for_proposals_ = false;  // likewise
   double last_step_ms_ = 1;
-  double gain_ = 1;          // tokens that guesses win per root, a moving mean over steps that waited
-  double wait_cost_ms_ = 0;  // of such a wait, likewise
-  absl::Time last_event_;    // when the last stage ended
+  double between_ms_ = 0;                  // what passes between steps' forward passes, a moving mean
+  double gain_ = 1;                        // tokens that guesses win per root, a moving mean over steps that waited
+  double wait_cost_ms_ = 0;                // of such a wait, likewise
+  int32_t num_emitted_ = 0;                // tokens, in this step
+  std::vector<uint32_t> accepted_by_;      // of the accepted ones: which proposers had named it
+  std::optional<absl::Time> cycle_began_;  // when proposers were asked last; unset while nothing runs
+  absl::Time last_event_;                  // when the last stage ended
   EngineStats own_stats_;
 
   std::atomic<int32_t> num_queued_{0};

@@ -37,6 +37,25 @@ int32_t MaxGuessDepth(const Sequence& sequence) {
   return sequence.request().stop.max_tokens - sequence.num_generated() - 1;
 }
 
+StepLoad LoadOf(std::span<const PlannedSequence> plan) {
+  StepLoad load;
+  for (const PlannedSequence& planned : plan) {
+    const int64_t num_computed = planned.sequence->num_computed;
+    const int64_t num_nodes = planned.tree.num_nodes();
+    load.num_rows += planned.num_chain + static_cast<int32_t>(num_nodes);
+    load.num_positions += planned.num_chain * (num_computed + planned.num_chain / 2) + num_nodes * num_computed;
+  }
+  return load;
+}
+
+// What the request's prediction says, which is never late.
+speculation::TokenTree PredictedTree(const Sequence& sequence) {
+  const size_t proposer_idx = sequence.guesses.size() - 1;
+  speculation::TokenTree tree = sequence.follower->Guess(sequence.active->max_tree_nodes, 1u << proposer_idx);
+  tree.position = static_cast<uint64_t>(sequence.size());
+  return tree;
+}
+
 bool HasNews(const SampleOutput& output) {
   return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
          output.completion.has_value();
@@ -49,11 +68,12 @@ bool Engine::Step() {
   Admit();
   if (scheduler_.running().empty()) {
     last_event_ = parts_.now();
+    cycle_began_.reset();
   } else {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
     const TreeBatch batch = BuildTreeBatch(plan);
-    std::vector<kernels::AcceptedPath> paths = Launch(batch);
+    std::vector<kernels::AcceptedPath> paths = Launch(plan, batch);
     Commit(plan, batch, std::move(paths));
   }
   Publish();
@@ -86,22 +106,14 @@ void Engine::OpenAtProposers(Sequence& sequence) {
                           .min_p = sequence.sampling.min_p,
                           .tenant = request.tenant,
                           .traceparent = request.traceparent,
-                          .allowed_proposers = request.speculation.proposers});
+                          .allowed_proposers = request.speculation.proposers,
+                          .told_proposers = AskedOf(sequence)});
   sequence.is_open = true;
 }
 
 void Engine::Gather() {
-  is_curious_ = step_idx_++ % kCuriousEvery == 0;
-  const int32_t num_guessing = static_cast<int32_t>(
-      std::count_if(scheduler_.running().begin(), scheduler_.running().end(),
-                    [](const auto& sequence) { return sequence->is_open && sequence->decodes(); }));
-  const double step_ms = last_step_ms_;
-  // To wait pays where the tokens that guesses win are worth more of a step than the wait costs.
-  waits_for_proposals_ = num_guessing > 0 && (is_curious_ || gain_ * step_ms > wait_cost_ms_);
   own_stats_.times.host_ms += ElapsedMs();
-  const absl::Duration max_wait =
-      waits_for_proposals_ ? absl::Milliseconds(kMaxWaitPart * step_ms) : absl::ZeroDuration();
-  for (Proposal& proposal : parts_.proposers->TakeProposals(max_wait)) {
+  for (Proposal& proposal : parts_.proposers->TakeProposals(Patience())) {
     const auto sequence = sequences_.find(proposal.sequence_id);
     if (sequence == sequences_.end()) continue;                                              // it ended meanwhile
     if (proposal.tree.position > static_cast<uint64_t>(sequence->second->size())) continue;  // about tokens never said
@@ -113,6 +125,7 @@ void Engine::Gather() {
 }
 
 const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
+  if (sequence.follower.has_value()) sequence.guesses.back() = PredictedTree(sequence);
   std::vector<speculation::TokenTree*> trees;
   for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
     if (!guess.has_value()) continue;
@@ -140,15 +153,14 @@ const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
 std::vector<PlannedSequence> Engine::Plan() {
   std::vector<PlannedSequence> plan;
   plan.reserve(scheduler_.running().size());
-  int32_t num_rows = 0;
   for (const auto& sequence : scheduler_.running()) {
-    if (!sequence->decodes()) continue;
-    plan.push_back({.sequence = sequence.get(), .num_chain = 1});
-    ++num_rows;
+    if (sequence->decodes()) plan.push_back({.sequence = sequence.get(), .num_chain = 1});
   }
-  int32_t num_prompt_rows = PromptRows(num_rows, config_.max_step_rows, config_.max_inter_token_growth, step_cost_);
+  const StepLoad decoding = LoadOf(plan);
+  int32_t num_prompt_rows = PromptRows(decoding, config_.max_step_rows, config_.max_inter_token_growth, step_cost_);
   if (is_curious_) {
-    num_prompt_rows = std::max(num_prompt_rows, step_cost_.NextBucket(num_rows + num_prompt_rows) - num_rows);
+    const int32_t next_rows = step_cost_.NextBucket(decoding.num_rows + num_prompt_rows);
+    num_prompt_rows = std::max(num_prompt_rows, next_rows - decoding.num_rows);
   }
   for (const auto& sequence : scheduler_.running()) {
     if (sequence->decodes() || num_prompt_rows <= 0) continue;
@@ -157,13 +169,12 @@ std::vector<PlannedSequence> Engine::Plan() {
     if (is_scored) num_chain = std::min(num_chain, kMaxScoredRows);
     plan.push_back({.sequence = sequence.get(), .num_chain = num_chain});
     num_prompt_rows -= num_chain;
-    num_rows += num_chain;
   }
-  PlanTrees(num_rows, &plan);
+  PlanTrees(&plan);
   return plan;
 }
 
-void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* plan) {
+void Engine::PlanTrees(std::vector<PlannedSequence>* plan) {
   std::vector<TreeOffer> offers;
   std::vector<PlannedSequence*> offering;
   offers.reserve(plan->size());
@@ -175,26 +186,30 @@ void Engine::PlanTrees(int32_t num_fixed_rows, std::vector<PlannedSequence>* pla
     if (!sequence.decodes() || !sequence.is_open) continue;
     planned.guess = MergedGuess(sequence);
     if (planned.guess == nullptr) continue;
+    const bool takes_all = sequence.request().speculation.mode == SpeculationMode::kAlways;
     // How many rows a rejection-sampled tree gets is not asked of the tree; see RankChances.
     const std::span<const float> ranks = rank_chances_.chances();
     offers.push_back({.path_chances = planned.rule() == kernels::VerificationRule::kKeyedDraw
                                           ? calibration_.PathChances(*planned.guess)
                                           : std::vector<float>(ranks.begin(), ranks.end()),
-                      .max_nodes = sequence.active->max_tree_nodes});
+                      .max_nodes = asked_.is_plain && !takes_all ? 0 : sequence.active->max_tree_nodes,
+                      .num_positions = sequence.size(),
+                      .takes_all = takes_all});
     offering.push_back(&planned);
   }
-  const std::vector<std::vector<int32_t>> chosen = ChooseNodes(offers,
-                                                               {.num_fixed_rows = num_fixed_rows,
-                                                                .max_rows = config_.max_step_rows,
-                                                                .num_emitting = num_emitting,
-                                                                .is_curious = is_curious_},
-                                                               step_cost_);
-  for (size_t i = 0; i < chosen.size(); ++i) {
+  const StepChoice choice = ChooseNodes(offers,
+                                        {.fixed = LoadOf(*plan),
+                                         .max_rows = config_.max_step_rows,
+                                         .num_emitting = num_emitting,
+                                         .between_ms = static_cast<float>(between_ms_),
+                                         .is_curious = is_curious_},
+                                        step_cost_);
+  for (size_t i = 0; i < offering.size(); ++i) {
     PlannedSequence& planned = *offering[i];
     if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
-      PlanTree(chosen[i], planned);
+      PlanTree(choice.nodes[i], planned);
     } else {
-      PlanTestedTree(static_cast<int32_t>(chosen[i].size()), planned);
+      PlanTestedTree(static_cast<int32_t>(choice.nodes[i].size()), planned);
     }
   }
 }
@@ -221,7 +236,7 @@ void Engine::PlanTestedTree(int32_t num_nodes, PlannedSequence& planned) {
   planned.tree_slots.slots.resize(num_rows);
 }
 
-std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
+std::vector<kernels::AcceptedPath> Engine::Launch(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
   own_stats_.times.host_ms += ElapsedMs();
   kernels::Backend& backend = parts_.transformer->backend();
   logits_ = parts_.transformer->Forward(batch.forward, parts_.kv->view);
@@ -231,7 +246,7 @@ std::vector<kernels::AcceptedPath> Engine::Launch(const TreeBatch& batch) {
   backend.Synchronize();
   const double draw_ms = ElapsedMs();
   last_step_ms_ = forward_ms + draw_ms;
-  step_cost_.Observe(batch.forward.num_rows(), static_cast<float>(last_step_ms_));
+  step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
   own_stats_.times.forward_ms += forward_ms;
   own_stats_.times.draw_ms += draw_ms;
   return paths;
@@ -247,21 +262,22 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
   }
   int32_t num_roots = 0, num_guessed = 0;  // of sequences that proposers know; and tokens guessed right
   for (size_t i = 0; i < paths.size(); ++i) {
-    const PlannedSequence& planned = plan[batch.planned_idx[i]];
+    PlannedSequence& planned = plan[batch.planned_idx[i]];
     Sequence& sequence = *planned.sequence;
     if (sequence.is_finished) continue;  // its request failed at another sample
-    const kernels::DrawStatus status = paths[i].status;
-    const int32_t num_committed = CommitPath(planned, std::move(paths[i]), &moves);
-    const auto committed = std::span<const int32_t>(sequence.token_ids).last(static_cast<size_t>(num_committed));
-    own_stats_.num_generated_tokens += num_committed;
+    planned.num_committed = CommitPath(planned, paths[i], &moves);
+    CountAccepted(planned.tree, std::span<const int32_t>(paths[i].node_idx).first(planned.num_committed));
     if (sequence.is_open) ++num_roots;
-    if (planned.guess != nullptr) num_guessed += Learn(planned, committed);
+    if (planned.guess != nullptr) num_guessed += Learn(planned, planned.committed());
     // A row counts where plain decoding would have come to it: not beyond a sample's end.
+    const kernels::DrawStatus status = paths[i].status;
     if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(sequence.active.get(), status);
-    if (sequence.is_open && !sequence.is_finished) {
-      parts_.proposers->Advance(sequence.id, committed, sequence.active->max_tree_nodes);
-    }
   }
+  if (waits_for_proposals_ && num_roots > 0 && !asked_.is_plain) {
+    gain_ += kNewest * (static_cast<double>(num_guessed) / num_roots - gain_);
+  }
+  EndCycle(plan);
+  AdvanceProposers(plan);
   own_stats_.times.host_ms += ElapsedMs();
   if (!moves.empty()) parts_.transformer->backend().MoveKv({.kv = parts_.kv->view, .moves = moves});
   own_stats_.times.draw_ms += ElapsedMs();
@@ -271,8 +287,52 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
     scheduler_.Settle(*planned.sequence);
   }
   scheduler_.KeepFree();
-  if (waits_for_proposals_ && num_roots > 0) {
-    gain_ += kNewest * (static_cast<double>(num_guessed) / num_roots - gain_);
+}
+
+void Engine::CountAccepted(const speculation::TokenTree& tree, std::span<const int32_t> path_nodes) {
+  num_emitted_ += static_cast<int32_t>(path_nodes.size());
+  for (const int32_t row : path_nodes) {
+    if (row > 0) accepted_by_.push_back(tree.proposers[row - 1]);  // row 0 is the root's own
+  }
+}
+
+void Engine::EndCycle(std::span<const PlannedSequence> plan) {
+  own_stats_.num_generated_tokens += num_emitted_;
+  const absl::Time now = parts_.now();
+  const auto decodes_only = [](const PlannedSequence& planned) { return planned.num_chain == 1; };
+  if (cycle_began_.has_value() && std::all_of(plan.begin(), plan.end(), decodes_only)) {
+    const double cycle_ms = absl::ToDoubleMilliseconds(now - *cycle_began_);
+    between_ms_ += kNewest * (cycle_ms - last_step_ms_ - between_ms_);
+    ask_policy_.Observe({.cycle_ms = cycle_ms, .num_emitted = num_emitted_, .accepted_by = accepted_by_});
+  }
+  cycle_began_ = now;
+  num_emitted_ = 0;
+  accepted_by_.clear();
+
+  const auto guesses = [](const auto& sequence) { return sequence->is_open && !sequence->is_finished; };
+  const auto num_guessing =
+      static_cast<int32_t>(std::count_if(scheduler_.running().begin(), scheduler_.running().end(), guesses));
+  asked_ = ask_policy_.Choose(num_guessing);
+  is_curious_ = ++step_idx_ % kCuriousEvery == 0;
+  // To wait pays where the tokens that guesses win are worth more of a step than the wait costs.
+  waits_for_proposals_ = num_guessing > 0 && (is_curious_ || gain_ * last_step_ms_ > wait_cost_ms_);
+}
+
+absl::Duration Engine::Patience() const {
+  return waits_for_proposals_ ? absl::Milliseconds(kMaxWaitPart * last_step_ms_) : absl::ZeroDuration();
+}
+
+uint32_t Engine::AskedOf(const Sequence& sequence) const {
+  return sequence.request().speculation.mode == SpeculationMode::kAlways ? ~0u : asked_.proposers;
+}
+
+void Engine::AdvanceProposers(std::span<const PlannedSequence> plan) {
+  for (const PlannedSequence& planned : plan) {
+    const Sequence& sequence = *planned.sequence;
+    if (!sequence.is_open || planned.num_committed == 0) continue;
+    Ask ask;  // of a finished sequence nobody is asked
+    if (!sequence.is_finished) ask = {.node_budget = sequence.active->max_tree_nodes, .proposers = AskedOf(sequence)};
+    parts_.proposers->Advance(sequence.id, planned.committed(), ask);
   }
 }
 
@@ -339,6 +399,7 @@ void Engine::Retire() {
     TakeOutput(sequence);
     if (sequence.is_open) parts_.proposers->Close(sequence.id);
     sequences_.erase(sequence.id);
+    own_stats_.speculation.Add(sequence.speculation_counts);
     for (size_t i = 0; i < own_stats_.proposers.size(); ++i) {
       own_stats_.proposers[i].num_proposed += sequence.proposer_counts[i].num_proposed;
       own_stats_.proposers[i].num_accepted += sequence.proposer_counts[i].num_accepted;
@@ -352,8 +413,7 @@ void Engine::Retire() {
 
 void Engine::Publish() {
   Retire();
-  parts_.proposers->Flush(absl::ZeroDuration());
-  outputs_.reserve(outputs_.size() + scheduler_.running().size());
+  parts_.proposers->Flush({.patience = Patience(), .step = absl::Milliseconds(last_step_ms_)});
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
   own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());

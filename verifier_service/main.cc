@@ -14,12 +14,14 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/logging.h"
 #include "common/telemetry/metrics.h"
+#include "proposer_service/options.h"
 #include "proposer_service/proposal_service.h"
 #include "spdlog/spdlog.h"
 #include "verifier_service/verifier.h"
@@ -42,7 +44,7 @@ ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,
           "tokens of prompt and output together; unset: what the model was made for");
 ABSL_FLAG(std::string, proposer, "",
           "where proposers are, separated by ';', each METHOD=TARGET[,TARGET...] with targets dns:///NAME:PORT or "
-          "static:HOST:PORT, or METHOD,embedded");
+          "static:HOST:PORT, or METHOD,embedded[,KEY=VALUE...] with foretoken_proposer's options");
 ABSL_FLAG(int32_t, max_queued_requests, foretoken::verifier::EngineConfig().max_queued_requests,
           "requests that may wait; further ones are refused");
 ABSL_FLAG(int32_t, max_running_samples, foretoken::verifier::EngineConfig().max_running_samples,
@@ -93,8 +95,9 @@ class EmbeddedProposers {
   explicit EmbeddedProposers(telemetry::Metrics& metrics) : metrics_(metrics) {}
 
   absl::Status Start(ProposerSpec& spec) {
+    FT_ASSIGN_OR_RETURN(const proposer::Config config, proposer::ConfigFromOptions(spec.method, spec.options));
     FT_ASSIGN_OR_RETURN(std::unique_ptr<proposer::ProposalService> service,
-                        proposer::ProposalService::Create({.method = spec.method}, metrics_));
+                        proposer::ProposalService::Create(config, metrics_));
     FT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Server> server, rpc::Server::Start({}, {service.get()}));
     server->SetServing(true);
     spec.channel = server->InProcessChannel();
@@ -149,7 +152,9 @@ absl::Status Run() {
   std::vector<ProposerSpec> specs;
   for (const std::string& text : config.proposers) {
     FT_ASSIGN_OR_RETURN(ProposerSpec spec, ParseProposerSpec(text));
-    if (spec.is_embedded) FT_RETURN_IF_ERROR(embedded.Start(spec));
+    if (const absl::Status status = spec.is_embedded ? embedded.Start(spec) : absl::OkStatus(); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("proposer \"", text, "\": ", status.message()));
+    }
     specs.push_back(std::move(spec));
   }
   std::random_device device;

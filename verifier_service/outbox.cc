@@ -38,6 +38,13 @@ v1::Usage ToProto(const SampleCompletion& completion) {
   usage.set_cached_tokens(completion.num_cached_tokens);
   usage.set_completion_tokens(completion.num_completion_tokens);
   usage.set_steps(completion.num_steps);
+  const SpeculationCounts& counts = completion.speculation;
+  usage.set_accepted_prediction_tokens(static_cast<uint32_t>(counts.num_accepted_prediction_tokens));
+  usage.set_rejected_prediction_tokens(static_cast<uint32_t>(counts.num_rejected_prediction_tokens));
+  usage.mutable_accepted_lengths()->Add(counts.accepted_lengths.begin(), counts.accepted_lengths.end());
+  usage.set_proposed_nodes(counts.num_proposed_nodes);
+  usage.set_verified_nodes(counts.num_verified_nodes);
+  usage.set_speculation_mode(completion.can_speculate ? v1::SPECULATION_MODE_AUTO : v1::SPECULATION_MODE_OFF);
   for (const ProposerCount& count : completion.proposers) {
     v1::ProposerUsage& proposer = *usage.add_proposers();
     proposer.set_proposer(count.proposer);

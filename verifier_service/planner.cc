@@ -2,7 +2,10 @@
 #include "verifier_service/planner.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <optional>
+#include <utility>
 
 namespace foretoken::verifier {
 namespace {
@@ -13,72 +16,143 @@ struct Candidate {
   int32_t node_idx;
 };
 
-// Best first; ties to the lower offer, then to the lower node. A parent's path chance is never below its child's and
-// its index never above, so it comes first.
-std::vector<Candidate> SortedCandidates(std::span<const TreeOffer> offers) {
-  size_t num_nodes = 0;
-  for (const TreeOffer& offer : offers) num_nodes += offer.path_chances.size();
-  std::vector<Candidate> nodes;
-  std::vector<uint64_t> keys;  // the bits of a positive number order as it does, and integers are sorted fast
-  nodes.reserve(num_nodes);
-  keys.reserve(num_nodes);
-  for (size_t i = 0; i < offers.size(); ++i) {
-    int32_t node_idx = 0;
-    for (const float path_chance : offers[i].path_chances) {
-      keys.push_back(uint64_t{~std::bit_cast<uint32_t>(path_chance)} << 32 | nodes.size());
-      nodes.push_back({path_chance, static_cast<int32_t>(i), node_idx++});
+// All nodes, best first; ties to the lower offer, then to the lower node. A parent's path chance is never below its
+// child's and its index never above, so it comes first. Most nodes are never taken, so only what is asked for gets
+// sorted: nodes are scattered into buckets of about equal chances, and a bucket is sorted when its turn comes.
+class BestFirst {
+ public:
+  explicit BestFirst(std::span<const TreeOffer> offers) : offers_(offers) {
+    std::array<uint32_t, kNumBuckets> sizes{};
+    uint32_t num_nodes = 0;
+    for (const TreeOffer& offer : offers) {
+      for (const float path_chance : offer.path_chances) ++sizes[Bucket(path_chance)];
+      num_nodes += static_cast<uint32_t>(offer.path_chances.size());
+    }
+    uint32_t end = 0;
+    for (size_t i = 0; i < kNumBuckets; ++i) ends_[i] = std::exchange(end, end + sizes[i]);
+    keys_.resize(num_nodes);
+    uint64_t place = 0;  // of the node among all: offers in order
+    for (const TreeOffer& offer : offers) {
+      first_places_.push_back(static_cast<uint32_t>(place));
+      for (const float path_chance : offer.path_chances) {
+        // The bits of a positive number order as it does, and integers are sorted fast.
+        keys_[ends_[Bucket(path_chance)]++] = uint64_t{~std::bit_cast<uint32_t>(path_chance)} << 32 | place++;
+      }
     }
   }
-  std::sort(keys.begin(), keys.end());
-  // Beyond an offer's own limit its nodes, the least likely ones, are out.
-  std::vector<Candidate> candidates;
-  std::vector<int32_t> num_taken(offers.size(), 0);
-  candidates.reserve(num_nodes);
-  for (const uint64_t key : keys) {
-    const Candidate& node = nodes[static_cast<uint32_t>(key)];
-    if (++num_taken[node.offer_idx] <= offers[node.offer_idx].max_nodes) candidates.push_back(node);
+
+  std::optional<Candidate> Next() {
+    if (next_ == keys_.size()) return std::nullopt;
+    while (next_ == sorted_end_) {
+      std::sort(keys_.begin() + sorted_end_, keys_.begin() + ends_[next_bucket_]);
+      sorted_end_ = ends_[next_bucket_++];
+    }
+    const uint64_t key = keys_[next_++];
+    const auto place = static_cast<uint32_t>(key);
+    const auto above = std::upper_bound(first_places_.begin(), first_places_.end(), place);
+    const auto offer_idx = static_cast<int32_t>(above - first_places_.begin()) - 1;
+    return Candidate{.path_chance = std::bit_cast<float>(~static_cast<uint32_t>(key >> 32)),
+                     .offer_idx = offer_idx,
+                     .node_idx = static_cast<int32_t>(place - first_places_[offer_idx])};
   }
-  return candidates;
+
+ private:
+  static constexpr uint32_t kBitsOfOne = 0x3F800000;
+  static constexpr int kBucketBits = 20;  // eight buckets from one power of two to the next
+  static constexpr size_t kNumBuckets = (kBitsOfOne >> kBucketBits) + 1;
+
+  static size_t Bucket(float path_chance) {
+    return (kBitsOfOne - std::min(kBitsOfOne, std::bit_cast<uint32_t>(path_chance))) >> kBucketBits;
+  }
+
+  std::span<const TreeOffer> offers_;
+  std::vector<uint32_t> first_places_;  // [offers]
+  std::vector<uint64_t> keys_;          // bucket by bucket, ascending: the best chance first
+  std::array<uint32_t, kNumBuckets> ends_;
+  uint32_t next_ = 0, sorted_end_ = 0;
+  size_t next_bucket_ = 0;
+};
+
+// The candidates in the order in which they may be taken, at most so many; first those that are taken in any case.
+struct Ranking {
+  std::vector<Candidate> candidates;
+  int32_t num_certain = 0;
+};
+
+Ranking Rank(std::span<const TreeOffer> offers, int32_t room) {
+  Ranking ranking;
+  std::vector<int32_t> num_taken(offers.size(), 0);
+  const auto take = [&](bool takes_all) {
+    BestFirst nodes(offers);
+    while (static_cast<int32_t>(ranking.candidates.size()) < room) {
+      const std::optional<Candidate> node = nodes.Next();
+      if (!node.has_value()) return;
+      const TreeOffer& offer = offers[node->offer_idx];
+      if (offer.takes_all != takes_all || num_taken[node->offer_idx] >= offer.max_nodes) continue;
+      ++num_taken[node->offer_idx];
+      ranking.candidates.push_back(*node);
+    }
+  };
+  const auto takes_all = [](const TreeOffer& offer) { return offer.takes_all; };
+  if (std::any_of(offers.begin(), offers.end(), takes_all)) take(/*takes_all=*/true);
+  ranking.num_certain = static_cast<int32_t>(ranking.candidates.size());
+  take(/*takes_all=*/false);
+  return ranking;
+}
+
+// How many of the candidates are taken: the prefix of the best rate, of those that hold what is certain.
+int32_t BestPrefix(const Ranking& ranking, std::span<const TreeOffer> offers, const StepBudget& budget,
+                   const StepCost& cost) {
+  StepLoad load = budget.fixed;
+  double expected = budget.num_emitting;
+  double best_rate = 0;
+  int32_t num_best = 0;
+  for (int32_t num_nodes = 0;; ++num_nodes) {
+    const double rate = expected / (cost.Predict(load) + budget.between_ms);
+    if (num_nodes == ranking.num_certain || (num_nodes > ranking.num_certain && rate > best_rate)) {
+      best_rate = rate;
+      num_best = num_nodes;
+    }
+    if (num_nodes == static_cast<int32_t>(ranking.candidates.size())) return num_best;
+    expected += ranking.candidates[num_nodes].path_chance;
+    ++load.num_rows;
+    load.num_positions += offers[ranking.candidates[num_nodes].offer_idx].num_positions;
+  }
 }
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const RowBudget& budget,
-                                              const StepCost& cost) {
-  std::vector<Candidate> candidates = SortedCandidates(offers);
-  const int32_t room = std::max(0, budget.max_rows - budget.num_fixed_rows);
-  if (candidates.size() > static_cast<size_t>(room)) candidates.resize(room);
-
-  double expected = budget.num_emitting;
-  double best_rate = expected / cost.Predict(budget.num_fixed_rows);
-  int32_t num_chosen = 0;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    expected += candidates[i].path_chance;
-    const int32_t num_nodes = static_cast<int32_t>(i) + 1;
-    const double rate = expected / cost.Predict(budget.num_fixed_rows + num_nodes);
-    if (rate > best_rate) {
-      best_rate = rate;
-      num_chosen = num_nodes;
-    }
-  }
+StepChoice ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget, const StepCost& cost) {
+  const Ranking ranking = Rank(offers, std::max(0, budget.max_rows - budget.fixed.num_rows));
+  int32_t num_chosen = BestPrefix(ranking, offers, budget, cost);
   if (budget.is_curious) {
-    const int32_t next_rows = cost.NextBucket(budget.num_fixed_rows + num_chosen);
-    num_chosen = std::min(next_rows - budget.num_fixed_rows, static_cast<int32_t>(candidates.size()));
+    const int32_t next_rows = cost.NextBucket(budget.fixed.num_rows + num_chosen);
+    num_chosen = std::min(next_rows - budget.fixed.num_rows, static_cast<int32_t>(ranking.candidates.size()));
   }
-
-  std::vector<std::vector<int32_t>> chosen(offers.size());
-  for (size_t i = 0; i < offers.size(); ++i) chosen[i].reserve(offers[i].path_chances.size());
-  for (int32_t i = 0; i < num_chosen; ++i) chosen[candidates[i].offer_idx].push_back(candidates[i].node_idx);
-  for (std::vector<int32_t>& nodes : chosen) std::sort(nodes.begin(), nodes.end());
-  return chosen;
+  StepChoice choice{.nodes = std::vector<std::vector<int32_t>>(offers.size()),
+                    .num_expected = static_cast<double>(budget.num_emitting),
+                    .plain_ms = cost.Predict(budget.fixed)};
+  StepLoad load = budget.fixed;
+  load.num_rows += num_chosen;
+  for (const Candidate& node : std::span(ranking.candidates).first(num_chosen)) {
+    choice.nodes[node.offer_idx].push_back(node.node_idx);
+    choice.num_expected += node.path_chance;
+    load.num_positions += offers[node.offer_idx].num_positions;
+  }
+  for (std::vector<int32_t>& nodes : choice.nodes) std::sort(nodes.begin(), nodes.end());
+  choice.step_ms = cost.Predict(load);
+  return choice;
 }
 
-int32_t PromptRows(int32_t num_decoding_rows, int32_t max_rows, float max_growth, const StepCost& cost) {
-  const int32_t room = max_rows - num_decoding_rows;
-  if (num_decoding_rows == 0 || room <= 1) return room;
-  const float limit_ms = max_growth * cost.Predict(num_decoding_rows);
+int32_t PromptRows(const StepLoad& decoding, int32_t max_rows, float max_growth, const StepCost& cost) {
+  const int32_t room = max_rows - decoding.num_rows;
+  if (decoding.num_rows == 0 || room <= 1) return room;
+  const float limit_ms = max_growth * cost.Predict(decoding);
   int32_t num_rows = 1;
-  while (num_rows < room && cost.Predict(num_decoding_rows + num_rows + 1) <= limit_ms) ++num_rows;
+  const auto fits = [&](int32_t more) {
+    return cost.Predict({.num_rows = decoding.num_rows + more, .num_positions = decoding.num_positions}) <= limit_ms;
+  };
+  while (num_rows < room && fits(num_rows + 1)) ++num_rows;
   return num_rows;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
@@ -18,6 +19,21 @@
 namespace foretoken::verifier {
 
 using SequenceId = uint64_t;
+
+// Which proposers are told of a sequence's news now, and what is wanted of them. The others learn of it when they are
+// told next, or when the sequence ends: one that is not asked has nothing to do for it meanwhile.
+struct Ask {
+  int32_t node_budget = 0;  // of the trees that are wanted; 0: read along, no tree
+  uint32_t proposers = 0;   // bit per Names() entry
+};
+
+// What is known of the coming step when the news of the last one goes out.
+struct StepForecast {
+  absl::Duration patience;  // how long answers are waited for before it starts
+  absl::Duration step;      // how long it is going to take
+};
+// What a request's own prediction is called among proposers. No method is called so.
+inline constexpr absl::string_view kPredictionName = "prediction";
 
 // What a proposer is told when a sequence begins.
 struct SequenceIntroduction {
@@ -33,6 +49,7 @@ struct SequenceIntroduction {
   std::string tenant;
   std::string traceparent;
   std::vector<std::string> allowed_proposers;  // method names; empty: all
+  uint32_t told_proposers = ~0u;               // of these, who is told at once; as Ask::proposers
 };
 
 // A tree that arrived and passed Validate. tree.proposers holds this proposer's bit; tree.sampled is empty under the
@@ -53,16 +70,16 @@ class ProposerClient {
  public:
   virtual ~ProposerClient() = default;
 
-  // Method names, fixed for life; at most 32. A proposal's bit is its index here.
+  // Method names, fixed for life; at most 31. A proposal's bit is its index here; the bit behind them is the engine's.
   virtual const std::vector<std::string>& Names() const = 0;
 
   virtual void Open(const SequenceIntroduction& introduction) = 0;
-  // `committed` are the tokens since the last call for this sequence. node_budget 0 asks for no tree.
-  virtual void Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) = 0;
+  // `committed` are the tokens since the last call for this sequence.
+  virtual void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) = 0;
   virtual void Close(SequenceId sequence_id) = 0;
 
   // Sends what Open, Advance and Close have said since the last Flush, one message per stream.
-  virtual void Flush(absl::Duration until_next_step) = 0;
+  virtual void Flush(const StepForecast& forecast) = 0;
 
   // Every tree that arrived since the last call. Waits at most max_wait for the answers that are still due from healthy
   // replicas; returns at once when none are.

@@ -10,7 +10,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxProposers = 32;  // a node's proposers are the bits of a uint32_t
+constexpr size_t kMaxProposers = 31;  // a node's proposers are the bits of a uint32_t, a request's prediction one more
 
 absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   if (specs.size() > kMaxProposers) {
@@ -19,6 +19,10 @@ absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   }
   for (auto spec = specs.begin(); spec != specs.end(); ++spec) {
     const auto is_same = [&](const ProposerSpec& other) { return other.method == spec->method; };
+    if (spec->method == kPredictionName) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "proposer ", kPredictionName, ": expected another name, this is that of a request's prediction"));
+    }
     if (std::any_of(specs.begin(), spec, is_same)) {
       return absl::InvalidArgumentError(
           absl::StrCat("proposer ", spec->method, ": given twice; one spec may list many targets"));
@@ -62,9 +66,9 @@ void ProposerPool::Open(const SequenceIntroduction& introduction) {
   keeper_->book.Open(introduction, proposers, absl::Now());
 }
 
-void ProposerPool::Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) {
+void ProposerPool::Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) {
   absl::MutexLock lock(&keeper_->mutex);
-  keeper_->book.Advance(sequence_id, committed, node_budget);
+  keeper_->book.Advance(sequence_id, committed, ask);
 }
 
 void ProposerPool::Close(SequenceId sequence_id) {
@@ -72,12 +76,12 @@ void ProposerPool::Close(SequenceId sequence_id) {
   keeper_->book.Close(sequence_id);
 }
 
-void ProposerPool::Flush(absl::Duration until_next_step) {
+void ProposerPool::Flush(const StepForecast& forecast) {
   absl::MutexLock lock(&keeper_->mutex);
   const absl::Time now = absl::Now();
   for (auto& [id, link] : keeper_->links) {
     if (link->stream == nullptr) continue;
-    keeper_->book.MarkFlushed(link->replica_id, until_next_step, now);
+    keeper_->book.MarkFlushed(link->replica_id, forecast, now);
     keeper_->Write(*link, now);
   }
 }

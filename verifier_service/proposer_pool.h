@@ -8,8 +8,8 @@
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<ProposerPool> pool,
 //                       ProposerPool::Create({spec}, {.num_tokens = vocabulary_size, .vocabulary_fingerprint = ...}));
 //   pool->Open({.sequence_id = 1, .token_ids = prompt, ...});
-//   pool->Advance(1, {first_token}, /*node_budget=*/32);
-//   pool->Flush(absl::Milliseconds(20));
+//   pool->Advance(1, {first_token}, {.node_budget = 32, .proposers = 1});
+//   pool->Flush({.patience = absl::Milliseconds(5), .step = absl::Milliseconds(20)});
 //   for (Proposal& proposal : pool->TakeProposals(absl::Milliseconds(5))) ...
 //
 // How it is built: SessionBook decides what is said to whom, ReplicaStream speaks, and the pool owns the lock, the
@@ -43,9 +43,11 @@ struct ProposerPoolOptions {
   absl::Duration resolve_period = absl::Seconds(5);
   Backoff backoff;  // between attempts to reach a replica, and to place a refused sequence
   absl::Duration describe_timeout = absl::Seconds(5);
-  absl::Duration silence_timeout = absl::Seconds(5);  // answers due and none came: the stream is given up
-  int32_t max_bad_trees_in_a_row = 8;                 // the stream is given up
-  int32_t max_message_bytes = 4 << 20;                // of one ProposeResponse
+  absl::Duration silence_timeout = absl::Seconds(5);     // answers due and none came: the stream is given up
+  absl::Duration keepalive_time = absl::Seconds(30);     // a silent connection is pinged so often, and given up where a
+  absl::Duration keepalive_timeout = absl::Seconds(10);  // ping is not answered: a host that is gone says nothing
+  int32_t max_bad_trees_in_a_row = 8;                    // the stream is given up
+  int32_t max_message_bytes = 4 << 20;                   // of one ProposeResponse
   NameResolver resolve = ResolveName;
   uint64_t jitter_seed = 0;  // 0: drawn
 };
@@ -64,7 +66,8 @@ struct ProposerCounters {
 
 class ProposerPool final : public ProposerClient {
  public:
-  // INVALID_ARGUMENT: more than 32 methods, a method twice, an embedded one without a channel, num_tokens not positive.
+  // INVALID_ARGUMENT: more than 31 methods, a method twice or called "prediction", an embedded one without a channel,
+  // num_tokens not positive.
   static absl::StatusOr<std::unique_ptr<ProposerPool>> Create(std::vector<ProposerSpec> specs,
                                                               ProposerPoolOptions options);
   // Ends all streams; returns when gRPC has let go of them.
@@ -72,9 +75,9 @@ class ProposerPool final : public ProposerClient {
 
   const std::vector<std::string>& Names() const override;
   void Open(const SequenceIntroduction& introduction) override;
-  void Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) override;
+  void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) override;
   void Close(SequenceId sequence_id) override;
-  void Flush(absl::Duration until_next_step) override;
+  void Flush(const StepForecast& forecast) override;
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
   std::vector<ProposerStatus> GetStatus() const override;
 

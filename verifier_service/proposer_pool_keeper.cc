@@ -25,6 +25,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Pro
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.describe_timeout)));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A stream without work is silent by right, so silence does not tell that its host is gone. Where pings come too
+  // often for a server, gRPC sends fewer.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0: no limit
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 

@@ -40,25 +40,41 @@ absl::Status CheckMethod(absl::string_view text, absl::string_view method) {
   return SpecError(text, absl::StrCat("expected a method name of letters, digits, _ and -, got \"", method, "\""));
 }
 
+// "KEY=VALUE[,KEY=VALUE...]"
+absl::Status ReadOptions(absl::string_view text, absl::string_view list, ProposerSpec& spec) {
+  for (const absl::string_view option : absl::StrSplit(list, ',')) {
+    const size_t equals = option.find('=');
+    if (equals == absl::string_view::npos || equals == 0) {
+      return SpecError(text, absl::StrCat("expected KEY=VALUE after embedded, got \"", option, "\""));
+    }
+    spec.options.emplace_back(option.substr(0, equals), option.substr(equals + 1));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ProposerSpec> ParseProposerSpec(absl::string_view text) {
   ProposerSpec spec;
-  const size_t equals = text.find('=');
-  if (equals == absl::string_view::npos) {
-    absl::string_view method = text;
-    if (!absl::ConsumeSuffix(&method, ",embedded")) {
-      return SpecError(text, "expected METHOD=TARGET[,TARGET...] or METHOD,embedded");
-    }
-    FT_RETURN_IF_ERROR(CheckMethod(text, method));
-    spec.method = std::string(method);
+  const size_t end = std::min(text.find_first_of("=,"), text.size());
+  absl::string_view rest = text.substr(end);
+  const bool has_targets = absl::ConsumePrefix(&rest, "=");
+  if (!has_targets && !absl::ConsumePrefix(&rest, ",embedded")) {
+    return SpecError(text, "expected METHOD=TARGET[,TARGET...] or METHOD,embedded[,KEY=VALUE...]");
+  }
+  FT_RETURN_IF_ERROR(CheckMethod(text, text.substr(0, end)));
+  spec.method = std::string(text.substr(0, end));
+  if (!has_targets) {
     spec.is_embedded = true;
+    if (rest.empty()) return spec;
+    if (!absl::ConsumePrefix(&rest, ",")) {
+      return SpecError(text, absl::StrCat("expected a comma after embedded, got \"", rest, "\""));
+    }
+    FT_RETURN_IF_ERROR(ReadOptions(text, rest, spec));
     return spec;
   }
-  FT_RETURN_IF_ERROR(CheckMethod(text, text.substr(0, equals)));
-  spec.method = std::string(text.substr(0, equals));
   bool had_static = false;
-  for (absl::string_view target : absl::StrSplit(text.substr(equals + 1), ',')) {
+  for (absl::string_view target : absl::StrSplit(rest, ',')) {
     if (absl::ConsumePrefix(&target, "dns:///")) {
       FT_RETURN_IF_ERROR(CheckHostPort(text, target));
       spec.dns_names.emplace_back(target);

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/ops.h"
+#include "verifier_service/prediction.h"
 
 namespace foretoken::verifier {
 
@@ -32,10 +33,17 @@ struct OutputRequest {
   bool skip_special_tokens = true;
 };
 
+enum class SpeculationMode {
+  kAuto,  // the planner decides, step by step
+  kOff,
+  kAlways,  // every node that there is and that is allowed
+};
+
 struct SpeculationRequest {
-  bool enabled = true;
+  SpeculationMode mode = SpeculationMode::kAuto;
   std::vector<std::string> proposers;  // method names; empty: all
   std::optional<int32_t> max_tree_nodes;
+  Prediction prediction;  // allowed whatever `proposers` says
 };
 
 struct GenerationRequest {
@@ -64,6 +72,19 @@ struct ProposerCount {
   uint64_t num_accepted = 0;
 };
 
+// What speculation did, of a sample or of many.
+struct SpeculationCounts {
+  // [k] steps in which k guesses were accepted, and k + 1 tokens committed
+  std::vector<uint64_t> accepted_lengths;
+  uint64_t num_proposed_nodes = 0;  // of merged trees
+  uint64_t num_verified_nodes = 0;  // of those
+  uint64_t num_accepted_prediction_tokens = 0;
+  uint64_t num_rejected_prediction_tokens = 0;
+
+  void AddAcceptedLength(size_t length, uint64_t num_steps);
+  void Add(const SpeculationCounts& other);
+};
+
 struct SampleCompletion {
   FinishReason finish_reason = FinishReason::kStop;
   std::optional<std::string> matched_stop_string;
@@ -72,6 +93,8 @@ struct SampleCompletion {
   int32_t num_cached_tokens = 0;
   int32_t num_completion_tokens = 0;
   int32_t num_steps = 0;
+  bool can_speculate = false;  // somebody might guess
+  SpeculationCounts speculation;
   std::vector<ProposerCount> proposers;
 };
 

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "common/speculation/token_tree.h"
+#include "verifier_service/proposer_client.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -242,13 +243,17 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
     case v1::SPECULATION_MODE_AUTO:
       break;
     case v1::SPECULATION_MODE_OFF:
-      out.enabled = false;
+      out.mode = SpeculationMode::kOff;
+      break;
+    case v1::SPECULATION_MODE_ALWAYS:
+      out.mode = SpeculationMode::kAlways;
       break;
     default:
       return Invalid("speculation.mode", "expected a SpeculationMode, got ", options.mode());
   }
   for (const std::string& name : options.proposers()) {
-    if (std::find(model.proposers.begin(), model.proposers.end(), name) == model.proposers.end()) {
+    const bool is_prediction = name == kPredictionName && options.prediction_case() != options.PREDICTION_NOT_SET;
+    if (!is_prediction && std::find(model.proposers.begin(), model.proposers.end(), name) == model.proposers.end()) {
       return Invalid(absl::StrCat("speculation.proposers[", out.proposers.size(), "]"), "expected one of {",
                      absl::StrJoin(model.proposers, ", "), "}, got \"", name, "\"");
     }
@@ -258,6 +263,30 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
     FT_RETURN_IF_ERROR(CheckAtMost("speculation.max_tree_nodes", options.max_tree_nodes(), speculation::kMaxTreeNodes));
     out.max_tree_nodes = static_cast<int32_t>(options.max_tree_nodes());
   }
+  return absl::OkStatus();
+}
+
+absl::Status ConvertPrediction(const v1::GenerateRequest& request, const ServedModel& model, Prediction& out) {
+  const v1::SpeculationOptions& options = request.speculation();
+  std::vector<int32_t> token_ids;
+  switch (options.prediction_case()) {
+    case v1::SpeculationOptions::PREDICTION_NOT_SET:
+      return absl::OkStatus();
+    case v1::SpeculationOptions::kPredictionText: {
+      FT_ASSIGN_OR_RETURN(token_ids, EncodeText({.text = options.prediction_text(),
+                                                 .field = "speculation.prediction_text",
+                                                 .add_special_tokens = false,
+                                                 .parse_special_tokens = request.parse_special_tokens()},
+                                                model));
+      break;
+    }
+    case v1::SpeculationOptions::kPredictionTokens: {
+      FT_ASSIGN_OR_RETURN(token_ids,
+                          CheckTokenIds(options.prediction_tokens().ids(), "speculation.prediction_tokens.ids", model));
+      break;
+    }
+  }
+  out = Prediction(std::move(token_ids), model.max_context_tokens);
   return absl::OkStatus();
 }
 
@@ -313,6 +342,7 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   FT_RETURN_IF_ERROR(ConvertOutput(request.output(), out.output));
   FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), model, out.speculation));
   FT_RETURN_IF_ERROR(ConvertPrompt(request, model, out));  // the costly one, after all that is cheap
+  FT_RETURN_IF_ERROR(ConvertPrediction(request, model, out.speculation.prediction));
   FT_RETURN_IF_ERROR(ConvertStopping(request.stopping(), model, out));
   FT_RETURN_IF_ERROR(CheckSupport(out, model));
   return out;

@@ -14,6 +14,7 @@
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
 #include "verifier_service/draw_masks.h"
+#include "verifier_service/prediction.h"
 #include "verifier_service/proposer_pool.h"
 #include "verifier_service/queue_place.h"
 #include "verifier_service/request.h"
@@ -27,7 +28,7 @@ struct ActiveRequest {
   std::optional<QueuePlace> place;  // until the first sample runs
   std::vector<int32_t> ending_ids;  // tokens that end a sample: the model's (unless ignored) and the request's own
   DrawMasks masks;
-  uint32_t allowed_proposers = 0;  // bit per ProposerClient::Names() entry
+  uint32_t allowed_proposers = 0;  // bit per ProposerClient::Names() entry, and one for its prediction
   int32_t max_tree_nodes = 0;      // 0: no speculation
   int32_t num_unfinished = 0;      // samples
 };
@@ -76,16 +77,19 @@ struct Sequence {
   int32_t num_registered_blocks = 0;  // full blocks that the prefix cache knows
 
   // Speculation
-  bool is_open = false;                                        // the proposers know of it
-  std::vector<std::optional<speculation::TokenTree>> guesses;  // the newest tree of each proposer
-  speculation::TokenTree merged_guess;                         // of this step, where it is not simply one of them
+  bool is_open = false;  // the proposers know of it
+  std::vector<std::optional<speculation::TokenTree>>
+      guesses;                                 // the newest tree of each proposer, the prediction's last
+  speculation::TokenTree merged_guess;         // of this step, where it is not simply one of them
+  std::optional<PredictionFollower> follower;  // of the request's prediction
 
   // What its client is told
   uint32_t num_text_bytes = 0;  // published
   bool prompt_reported = false;
   std::vector<kernels::RowLogprobs> prompt_logprobs;
   SampleCompletion usage;
-  std::vector<ProposerCount> proposer_counts;  // as ProposerClient::Names()
+  SpeculationCounts speculation_counts;
+  std::vector<ProposerCount> proposer_counts;  // as guesses
   SampleOutput output;                         // of this step
   bool is_finished = false;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/service_metrics.h"
 
+#include <limits>
+
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_type.h"
 
@@ -15,6 +17,9 @@ const prometheus::Histogram::BucketBoundaries kFirstTokenSeconds = {.001, .005, 
 // Finer than the usual ones: with speculation several tokens share a step of a few milliseconds.
 const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
                                                                     .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
+
+constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  6,  8,
+                                       12, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
 
 prometheus::Histogram& MakeHistogram(prometheus::Registry& registry, const char* name, const char* help,
                                      const prometheus::Histogram::BucketBoundaries& buckets) {
@@ -47,6 +52,37 @@ void AddOfProposer(const std::string& proposer, double value, MetricFamily* fami
   prometheus::ClientMetric& metric = family->metric.emplace_back();
   metric.label.push_back({.name = "proposer", .value = proposer});
   SetValue(family->type, value, &metric);
+}
+
+MetricFamily StepSeconds(const StepTimes& times) {
+  MetricFamily family = Family(MetricType::Counter, "foretoken_step_seconds_total",
+                               "Where the time of all steps went: the forward pass, drawing, this host's own work, and "
+                               "waiting for proposals.");
+  const auto add = [&family](const char* phase, double ms) {
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    metric.label.push_back({.name = "phase", .value = phase});
+    SetValue(family.type, ms * 1e-3, &metric);
+  };
+  add("forward", times.forward_ms);
+  add("draw", times.draw_ms);
+  add("host", times.host_ms);
+  add("wait", times.wait_ms);
+  return family;
+}
+
+MetricFamily AcceptedLengths(const std::vector<uint64_t>& num_steps) {
+  MetricFamily family = Family(MetricType::Histogram, "foretoken_accepted_length",
+                               "Guesses accepted by a step of a sample, which emitted one token more.");
+  prometheus::ClientMetric::Histogram& histogram = family.metric.emplace_back().histogram;
+  size_t length = 0;
+  for (const double bound : kAcceptedLengths) {
+    for (; length < num_steps.size() && static_cast<double>(length) <= bound; ++length) {
+      histogram.sample_count += num_steps[length];
+      histogram.sample_sum += static_cast<double>(length * num_steps[length]);
+    }
+    histogram.bucket.push_back({.cumulative_count = histogram.sample_count, .upper_bound = bound});
+  }
+  return family;
 }
 
 void AddPoolCounters(const ProposerPool& pool, std::vector<MetricFamily>* families) {
@@ -116,6 +152,13 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
       counter("foretoken_cached_tokens_total", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens),
       counter("foretoken_generated_tokens_total", "Tokens generated.", stats.num_generated_tokens),
       counter("foretoken_preemptions_total", "Samples put back to wait for K/V blocks.", stats.num_preemptions)};
+  families.push_back(AcceptedLengths(stats.speculation.accepted_lengths));
+  families.push_back(counter("foretoken_accepted_prediction_tokens_total",
+                             "Tokens of clients' predictions that appeared in the output.",
+                             stats.speculation.num_accepted_prediction_tokens));
+  families.push_back(counter("foretoken_rejected_prediction_tokens_total",
+                             "Tokens of clients' predictions that did not.",
+                             stats.speculation.num_rejected_prediction_tokens));
   MetricFamily proposed = Family(MetricType::Counter, "foretoken_proposed_tokens_total", "Tree nodes verified.");
   MetricFamily accepted =
       Family(MetricType::Counter, "foretoken_accepted_tokens_total", "Verified nodes on an accepted path.");
@@ -126,6 +169,7 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
   MetricFamily connected =
       Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
   for (const ProposerStatus& status : pool_.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
+  families.push_back(StepSeconds(stats.times));
   families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
   AddPoolCounters(pool_, &families);
   return families;

@@ -37,7 +37,9 @@ void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t propos
   FT_CHECK(is_new);
   Sequence& sequence = it->second;
   sequence.token_ids.assign(introduction.token_ids.begin(), introduction.token_ids.end());
+  sequence.num_opening = sequence.token_ids.size();
   sequence.proposers = proposers;
+  sequence.told = introduction.told_proposers;
   sequence.placements.resize(num_proposers_);
   sequence.introduction.set_rule(ToProto(introduction.rule));
   sequence.introduction.set_seed(introduction.seed);
@@ -54,18 +56,20 @@ void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t propos
   }
 }
 
-void SessionBook::Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget) {
+void SessionBook::Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) {
   const auto it = sequences_.find(sequence_id);
   if (it == sequences_.end()) return;
   Sequence& sequence = it->second;
   sequence.token_ids.insert(sequence.token_ids.end(), committed.begin(), committed.end());
-  sequence.node_budget = std::clamp(node_budget, 0, speculation::kMaxTreeNodes);
-  for (const Placement& placement : sequence.placements) {
+  sequence.node_budget = std::clamp(ask.node_budget, 0, speculation::kMaxTreeNodes);
+  sequence.told = ask.proposers;
+  for (uint32_t proposer_idx = 0; proposer_idx < num_proposers_; ++proposer_idx) {
+    const Placement& placement = sequence.placements[proposer_idx];
     if (!placement.replica_id.has_value()) continue;
     Replica& replica = replicas_.at(*placement.replica_id);
     Session& session = replica.sessions.at(placement.session_id);
-    session.wants_tree = sequence.node_budget > 0;
-    MarkDirty(replica, placement.session_id, session);
+    session.wants_tree = sequence.WantsTree(proposer_idx);
+    if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
   }
 }
 
@@ -75,8 +79,11 @@ void SessionBook::Close(SequenceId sequence_id) {
   for (const Placement& placement : it->second.placements) {
     if (!placement.replica_id.has_value()) continue;
     Replica& replica = replicas_.at(*placement.replica_id);
-    if (replica.sessions.at(placement.session_id).is_told) replica.closes.push_back(placement.session_id);
-    Forget(replica, placement.session_id, absl::InfinitePast());
+    Session& session = replica.sessions.at(placement.session_id);
+    session.wants_tree = false;
+    WriteFarewell(replica, placement.session_id, session);
+    if (session.is_told) replica.closes.push_back(placement.session_id);
+    Forget(replica, placement.session_id);
   }
   sequences_.erase(it);
 }
@@ -135,8 +142,8 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
   placement.session_id = replica.next_session_id++;
   Session& session = replica.sessions[placement.session_id];
   session.sequence_id = sequence_id;
-  session.wants_tree = sequence.node_budget > 0;
-  MarkDirty(replica, placement.session_id, session);
+  session.wants_tree = sequence.WantsTree(proposer_idx);
+  if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
 }
 
 std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const {
@@ -155,8 +162,8 @@ std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, ui
   return best->second;
 }
 
-void SessionBook::Forget(Replica& replica, uint64_t session_id, absl::Time now) {
-  ClearDue(replica, replica.sessions.at(session_id), now);
+void SessionBook::Forget(Replica& replica, uint64_t session_id) {
+  ClearDue(replica, replica.sessions.at(session_id));
   replica.sessions.erase(session_id);  // `dirty` may still name it; NextRequest passes over it
 }
 
@@ -164,7 +171,7 @@ void SessionBook::Refuse(Replica& replica, ReplicaId replica_id, uint64_t sessio
   const SequenceId sequence_id = replica.sessions.at(session_id).sequence_id;
   Sequence& sequence = sequences_.at(sequence_id);
   Placement& placement = sequence.placements[replica.proposer_idx];
-  Forget(replica, session_id, now);
+  Forget(replica, session_id);
   placement.replica_id.reset();
   placement.num_unknowns = 0;
   placement.refused_by.push_back(replica_id);
@@ -199,6 +206,9 @@ AnswerVerdict SessionBook::TakeAnswer(ReplicaId replica_id, CheckedAnswer answer
   if (it == replicas_.end()) return verdict;  // given up while this was on its way
   Replica& replica = it->second;
   const bool was_due = replica.num_due > 0;
+  // Who speaks is not silent: also one whose trees are always late, and one that lies, of which there is another count.
+  replica.silent_since = now;
+  replica.past_silence = absl::ZeroDuration();
   for (CheckedAnswer::Tree& tree : answer.trees) TakeTree(replica, tree, verdict, now);
   for (const uint64_t session_id : answer.refused_session_ids) {
     if (replica.sessions.contains(session_id)) Refuse(replica, replica_id, session_id, now);
@@ -213,7 +223,7 @@ AnswerVerdict SessionBook::TakeAnswer(ReplicaId replica_id, CheckedAnswer answer
       Refuse(replica, replica_id, session_id, now);
       continue;
     }
-    Forget(replica, session_id, now);
+    Forget(replica, session_id);
     placement.replica_id.reset();
     Place(sequence_id, sequence, replica.proposer_idx, now);
   }
@@ -240,17 +250,17 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
   }
   Session& session = it->second;
   if (!answer.tree.ok()) {
-    ClearDue(replica, session, now);  // it is an answer, if a useless one: nobody waits for more
+    ClearDue(replica, session);  // it is an answer, if a useless one: nobody waits for more
     return blame(answer.tree.status().message());
   }
   speculation::TokenTree& tree = *answer.tree;
   if (tree.position > session.num_told) {
-    ClearDue(replica, session, now);
+    ClearDue(replica, session);
     return blame(absl::StrCat("token tree position: expected at most ", session.num_told, ", got ", tree.position));
   }
   if (session.due_position.has_value() && tree.position >= *session.due_position) {
     replica.round_trip.Add(now - session.due_since);
-    ClearDue(replica, session, now);
+    ClearDue(replica, session);
   }
   replica.num_bad_in_a_row = 0;
   Sequence& sequence = sequences_.at(session.sequence_id);
@@ -276,7 +286,7 @@ void SessionBook::MarkDirty(Replica& replica, uint64_t session_id, Session& sess
 void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now) {
   if (session.due_position == position) return;
   if (!session.due_position.has_value()) {
-    if (replica.num_due++ == 0) replica.silent_since = now;
+    if (replica.num_due++ == 0) replica.silent_since = now - replica.past_silence;
   } else if (const absl::Duration late = now - session.due_since; late > replica.round_trip.p90()) {
     replica.round_trip.Add(late);  // overtaken before it was answered: it would have taken at least so long
   }
@@ -284,11 +294,13 @@ void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position,
   session.due_since = now;
 }
 
-void SessionBook::ClearDue(Replica& replica, Session& session, absl::Time now) {
+void SessionBook::ClearDue(Replica& replica, Session& session) {
   if (!session.due_position.has_value()) return;
   session.due_position.reset();
-  --replica.num_due;
-  replica.silent_since = std::max(replica.silent_since, now);
+  // Sessions that end do not end a silence, or a replica that never answers would be kept by whoever asks briefly.
+  if (--replica.num_due == 0) {
+    replica.past_silence = std::max(replica.flushed_at - replica.silent_since, absl::ZeroDuration());
+  }
 }
 
 bool SessionBook::IsWorthWaiting(const Replica& replica) {

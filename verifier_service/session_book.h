@@ -4,8 +4,9 @@
 //
 // Nothing is queued. A session remembers how many tokens its replica was told and whether an answer is wanted, and a
 // message is made of the difference at the moment it can be written. So consecutive advances merge, the last node
-// budget wins, a session that opened and closed in between is never mentioned, and a peer that does not read costs no
-// memory.
+// budget wins, and a peer that does not read costs no memory. A session that is not asked is told nothing, and catches
+// up when it is. What it has not been told when the sequence ends is told with the farewell, as long as that is short:
+// some proposers learn from whole outputs.
 //
 // A sequence has one session per proposer that it allows. A session stays with its replica; it goes to the replica with
 // the fewest sessions when it begins, and when its replica leaves or refuses it. Refused by all, it waits with backoff.
@@ -65,7 +66,7 @@ class SessionBook {
   // What the engine says. `proposers`: bit i set where proposer i may serve the sequence. Unknown sequences are
   // ignored.
   void Open(const SequenceIntroduction& introduction, uint32_t proposers, absl::Time now);
-  void Advance(SequenceId sequence_id, std::span<const int32_t> committed, int32_t node_budget);
+  void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask);
   void Close(SequenceId sequence_id);
   std::vector<Proposal> TakeProposals();
 
@@ -75,7 +76,7 @@ class SessionBook {
   AnswerVerdict TakeAnswer(ReplicaId replica_id, CheckedAnswer answer, absl::Time now);
 
   // From now on the answers that this replica was or is about to be asked for are due.
-  void MarkFlushed(ReplicaId replica_id, absl::Duration until_next_step, absl::Time now);
+  void MarkFlushed(ReplicaId replica_id, const StepForecast& forecast, absl::Time now);
   // The next message for a replica, or unset where there is nothing to say. At most 64 KiB of context beside the news
   // of sessions that are up to date; what is left follows in the next message.
   std::optional<v1::ProposeRequest> NextRequest(ReplicaId replica_id, absl::Time now);
@@ -88,7 +89,7 @@ class SessionBook {
   std::optional<absl::Time> WaitUntil(absl::Time now, absl::Time latest) const;
   // Ends a wait: replicas that keep missing the wait are then waited for but seldom.
   void EndWait();
-  // Since when answers have been due from a replica without any coming; unset where none is due.
+  // Since when answers have been due from a replica without a word of it, not even late ones; unset where none is due.
   std::optional<absl::Time> SilentSince(ReplicaId replica_id) const;
 
   uint64_t num_moved(uint32_t proposer_idx) const { return num_moved_[proposer_idx]; }
@@ -111,9 +112,14 @@ class SessionBook {
   struct Sequence {
     v1::OpenSession introduction;  // all but session and tokens
     std::vector<int32_t> token_ids;
+    size_t num_opening = 0;  // of them, those it was opened with
     int32_t node_budget = 0;
-    uint32_t proposers = 0;
+    uint32_t proposers = 0;             // that may serve it
+    uint32_t told = 0;                  // and that are told its news now
     std::vector<Placement> placements;  // [proposers]
+
+    bool IsTold(uint32_t proposer_idx) const { return (told >> proposer_idx & 1) != 0; }
+    bool WantsTree(uint32_t proposer_idx) const { return IsTold(proposer_idx) && node_budget > 0; }
   };
   struct Session {
     SequenceId sequence_id = 0;
@@ -131,10 +137,13 @@ class SessionBook {
     uint64_t next_session_id = 1;
     std::vector<uint64_t> dirty;  // sessions with news
     std::vector<uint64_t> closes;
-    uint32_t next_step_us = 0;
+    v1::ProposeRequest farewell;  // what sessions that end have not been told
+    size_t num_farewell_tokens = 0;
+    StepForecast forecast;
     int32_t num_due = 0;
     absl::Time flushed_at;
-    absl::Time silent_since;
+    absl::Time silent_since;      // while an answer is due; time when none was is not in it
+    absl::Duration past_silence;  // up to when the last answer that was due was no longer wanted
     RoundTripEstimate round_trip;
     int32_t num_bad_in_a_row = 0;
     int32_t num_missed_waits = 0;
@@ -143,12 +152,13 @@ class SessionBook {
   void Place(SequenceId sequence_id, Sequence& sequence, uint32_t proposer_idx, absl::Time now);
   std::optional<ReplicaId> ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const;
   void Refuse(Replica& replica, ReplicaId replica_id, uint64_t session_id, absl::Time now);
-  void Forget(Replica& replica, uint64_t session_id, absl::Time now);
+  void Forget(Replica& replica, uint64_t session_id);
   void TakeTree(Replica& replica, CheckedAnswer::Tree& answer, AnswerVerdict& verdict, absl::Time now);
   void WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request);
+  void WriteFarewell(Replica& replica, uint64_t session_id, const Session& session);
   static void MarkDirty(Replica& replica, uint64_t session_id, Session& session);
   static void MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now);
-  static void ClearDue(Replica& replica, Session& session, absl::Time now);
+  static void ClearDue(Replica& replica, Session& session);
   static bool IsWorthWaiting(const Replica& replica);
 
   const size_t num_proposers_;

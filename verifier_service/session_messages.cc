@@ -22,11 +22,11 @@ uint32_t Microseconds(absl::Duration duration) {
 
 }  // namespace
 
-void SessionBook::MarkFlushed(ReplicaId replica_id, absl::Duration until_next_step, absl::Time now) {
+void SessionBook::MarkFlushed(ReplicaId replica_id, const StepForecast& forecast, absl::Time now) {
   const auto it = replicas_.find(replica_id);
   if (it == replicas_.end()) return;
   Replica& replica = it->second;
-  replica.next_step_us = Microseconds(until_next_step);
+  replica.forecast = forecast;
   replica.flushed_at = now;
   for (const uint64_t session_id : replica.dirty) {
     const auto found = replica.sessions.find(session_id);
@@ -34,7 +34,7 @@ void SessionBook::MarkFlushed(ReplicaId replica_id, absl::Duration until_next_st
     Session& session = found->second;
     const size_t num_tokens = sequences_.at(session.sequence_id).token_ids.size();
     if (!session.wants_tree) {
-      ClearDue(replica, session, now);  // the older question is overtaken by one that asks for nothing
+      ClearDue(replica, session);  // the older question is overtaken by one that asks for nothing
     } else if (session.is_told && num_tokens - session.num_told <= kShortTokens) {
       MarkDue(replica, session, num_tokens, now);
     }
@@ -46,7 +46,8 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   if (it == replicas_.end()) return std::nullopt;
   Replica& replica = it->second;
   if (replica.dirty.empty() && replica.closes.empty()) return std::nullopt;
-  v1::ProposeRequest request;
+  v1::ProposeRequest request = std::exchange(replica.farewell, {});
+  replica.num_farewell_tokens = 0;
   size_t num_piece_tokens = kMaxPieceTokens;  // left for long news in this message
   std::vector<uint64_t> unfinished;
   for (const uint64_t session_id : replica.dirty) {
@@ -80,30 +81,44 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   return request;
 }
 
+void SessionBook::WriteFarewell(Replica& replica, uint64_t session_id, const Session& session) {
+  const size_t num_left = sequences_.at(session.sequence_id).token_ids.size() - session.num_told;
+  if (num_left == 0 || replica.num_farewell_tokens + num_left > kMaxPieceTokens) return;
+  replica.num_farewell_tokens += num_left;
+  WriteSession(replica, session_id, num_left, replica.farewell);
+}
+
 void SessionBook::WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request) {
   Session& session = replica.sessions.at(session_id);
   const Sequence& sequence = sequences_.at(session.sequence_id);
-  const auto tokens = std::span<const int32_t>(sequence.token_ids).subspan(session.num_told, num_tokens);
-  const bool awaits_more = session.num_told + num_tokens < sequence.token_ids.size();
+  const size_t num_all = sequence.token_ids.size();
   const uint32_t node_budget = session.wants_tree ? static_cast<uint32_t>(sequence.node_budget) : 0;
-  const auto fill = [&](auto& message) {
+  const auto write = [&](auto& message, size_t num_now, bool awaits_more) {
+    const auto tokens = std::span<const int32_t>(sequence.token_ids).subspan(session.num_told, num_now);
+    session.num_told += num_now;
     message.set_session_id(session_id);
     message.mutable_token_ids()->Add(tokens.begin(), tokens.end());
-    message.set_node_budget(node_budget);
     message.set_awaiting_more(awaits_more);
+    // Between the opening and what follows in the same breath no tree is wanted.
+    if (awaits_more || session.num_told == num_all) message.set_node_budget(node_budget);
   };
-  if (!session.is_told) {
+  const size_t goal = session.num_told + num_tokens;
+  if (!std::exchange(session.is_told, true)) {
     v1::OpenSession& open = *request.add_opens();
     open = sequence.introduction;
-    fill(open);
-    session.is_told = true;
-  } else {
-    v1::AdvanceSession& advance = *request.add_advances();
-    fill(advance);
-    advance.set_base_position(session.num_told);
-    advance.set_next_step_us(replica.next_step_us);
+    write(open, std::min(goal, sequence.num_opening), goal < sequence.num_opening);
+    if (session.num_told == num_all) return;
   }
-  session.num_told += num_tokens;
+  // What was generated stands apart from the opening: proposers treat the two differently.
+  while (session.num_told < goal || num_tokens == 0) {
+    const size_t end = session.num_told < sequence.num_opening ? std::min(goal, sequence.num_opening) : goal;
+    v1::AdvanceSession& advance = *request.add_advances();
+    advance.set_base_position(session.num_told);
+    advance.set_next_step_us(Microseconds(replica.forecast.patience));
+    advance.set_step_us(Microseconds(replica.forecast.step));
+    write(advance, end - session.num_told, end != sequence.num_opening && end < num_all);
+    if (num_tokens == 0) return;
+  }
 }
 
 }  // namespace foretoken::verifier

@@ -9,10 +9,15 @@ namespace {
 constexpr float kMaxWeight = 16;          // a bucket forgets with this many observations
 constexpr float kMaxOutlier = 3;          // one observation counts at most this many times its bucket's mean
 constexpr float kUnknownRowCost = 0.02f;  // of a one-row step
+// The slope counts for nothing before positions have moved by about so much, four times.
+constexpr double kPriorVariance = 4.0 * 256 * 256;
+constexpr double kKeep = 1 - 1.0 / 256;  // of the regression, per observation
+constexpr float kLeastCurve = 0.1f;      // of a bucket's mean time: what positions can never explain
 
 }  // namespace
 
-StepCost::StepCost(int32_t max_rows) : max_rows_(max_rows), bucket_of_rows_(max_rows + 1), predicted_(max_rows + 1) {
+StepCost::StepCost(int32_t max_rows)
+    : max_rows_(max_rows), bucket_of_rows_(max_rows + 1), variance_(kPriorVariance), predicted_(max_rows + 1) {
   // Single rows up to 8, then steps of about a sixth.
   int32_t bucket = 0;
   int32_t last_of_bucket = 0;
@@ -36,22 +41,33 @@ int32_t StepCost::NextBucket(int32_t num_rows) const {
   return rows;
 }
 
-void StepCost::Observe(int32_t num_rows, float step_ms) {
-  Bucket& bucket = buckets_[bucket_of_rows_[std::min(num_rows, max_rows_)]];
-  if (bucket.weight > 0) step_ms = std::min(step_ms, kMaxOutlier * bucket.mean_ms);
+void StepCost::Observe(const StepLoad& load, float step_ms) {
+  Bucket& bucket = buckets_[bucket_of_rows_[std::min(load.num_rows, max_rows_)]];
+  if (bucket.weight > 0) {
+    step_ms = std::min(step_ms, kMaxOutlier * bucket.mean_ms);
+    LearnSlope(bucket, load, step_ms);
+  }
   bucket.weight = std::min(bucket.weight + 1, kMaxWeight);
-  bucket.mean_rows += (static_cast<float>(num_rows) - bucket.mean_rows) / bucket.weight;
+  bucket.mean_rows += (static_cast<float>(load.num_rows) - bucket.mean_rows) / bucket.weight;
+  bucket.mean_positions += (static_cast<float>(load.num_positions) - bucket.mean_positions) / bucket.weight;
   bucket.mean_ms += (step_ms - bucket.mean_ms) / bucket.weight;
-  is_empty_ = false;
   Refit();
+}
+
+void StepCost::LearnSlope(const Bucket& bucket, const StepLoad& load, float step_ms) {
+  const double positions = static_cast<double>(load.num_positions) - bucket.mean_positions;
+  covariance_ = kKeep * covariance_ + positions * (step_ms - bucket.mean_ms);
+  variance_ = kKeep * variance_ + (1 - kKeep) * kPriorVariance + positions * positions;
+  ms_per_position_ = static_cast<float>(std::max(0.0, covariance_ / variance_));
 }
 
 void StepCost::Refit() {
   // Pool adjacent violators: the monotone curve nearest to the means.
   std::vector<Bucket> points;
   points.reserve(buckets_.size());
-  for (const Bucket& bucket : buckets_) {
+  for (Bucket bucket : buckets_) {
     if (bucket.weight == 0) continue;
+    bucket.mean_ms = std::max(bucket.mean_ms - ms_per_position_ * bucket.mean_positions, kLeastCurve * bucket.mean_ms);
     points.push_back(bucket);
     while (points.size() > 1 && points[points.size() - 2].mean_ms > points.back().mean_ms) {
       const Bucket high = points.back();

@@ -28,6 +28,11 @@ struct PlannedSequence {
   std::vector<int32_t> row_node_idx;   // of the guess: tree's nodes
 
   kernels::VerificationRule rule() const { return sequence->request().verification; }
+  int32_t num_committed = 0;  // tokens, once the step has ended
+
+  std::span<const int32_t> committed() const {
+    return std::span<const int32_t>(sequence->token_ids).last(static_cast<size_t>(num_committed));
+  }
   bool draws() const { return sequence->num_computed + num_chain == sequence->size(); }
 };
 

@@ -2,7 +2,7 @@
 // Prometheus metrics: a registry that hands out counters, gauges and histograms, and the HTTP endpoint that shows them.
 //
 //   Metrics metrics;
-//   prometheus::Counter& trees = metrics.AddCounter("foretoken_proposer_trees_total", "Trees sent.");
+//   prometheus::Counter& trees = metrics.AddCounter("foretoken_proposer_sent_trees_total", "Trees sent.");
 //   trees.Increment();
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start("0.0.0.0:9464", metrics));
 //

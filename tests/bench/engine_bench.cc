@@ -94,7 +94,7 @@ void SubmitAll(Engine& engine, bool speculates) {
   for (uint32_t i = 0; i < kNumSequences; ++i) {
     verifier::GenerationRequest request = Request(1000 * round + i, RandomPrompt(i, kPromptTokens), kMaxTokens);
     request.sampling.seed = i;
-    request.speculation.enabled = speculates;
+    request.speculation.mode = speculates ? verifier::SpeculationMode::kAuto : verifier::SpeculationMode::kOff;
     Submit(engine, std::move(request));
   }
 }

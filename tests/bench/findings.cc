@@ -20,6 +20,7 @@ void PrintRow(const Finding& finding, int width) {
   std::printf("  %-*s %10.2f %-14s", width, finding.what.c_str(), finding.value, finding.unit.c_str());
   if (finding.at_least.has_value()) std::printf(" >= %g", *finding.at_least);
   if (finding.at_most.has_value()) std::printf(" <= %g", *finding.at_most);
+  if (finding.interval.has_value()) std::printf(" [%.2f, %.2f]", finding.interval->low, finding.interval->high);
   if (IsBound(finding)) std::printf("  %s", IsMet(finding) ? "ok" : "NOT MET");
   std::printf("\n");
 }
@@ -29,6 +30,7 @@ nlohmann::json AsJson(const Finding& finding) {
   if (finding.at_least.has_value()) json["at_least"] = *finding.at_least;
   if (finding.at_most.has_value()) json["at_most"] = *finding.at_most;
   if (IsBound(finding)) json["met"] = IsMet(finding);
+  if (finding.interval.has_value()) json["interval"] = {finding.interval->low, finding.interval->high};
   return json;
 }
 

@@ -12,18 +12,24 @@
 
 namespace foretoken::bench {
 
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+
 struct Finding {
   std::string what;
   double value = 0;
   std::string unit;
   std::optional<double> at_least;
   std::optional<double> at_most;
+  std::optional<Interval> interval;  // that holds the true value with a confidence of 95 %, or what few values give
 };
 
 class Findings {
  public:
   void Add(Finding finding);
-  // A table, or one JSON array: [{"what", "value", "unit", "at_least" or "at_most", "met"}].
+  // A table, or one JSON array: [{"what", "value", "unit", "at_least" or "at_most", "met", "interval"}].
   void Print(bool as_json) const;
 
  private:

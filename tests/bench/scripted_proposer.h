@@ -31,14 +31,15 @@ class ScriptedProposer final : public verifier::ProposerClient {
     sessions_[introduction.sequence_id] = {.script = &script->second, .num_prompt = introduction.token_ids.size()};
     due_.push_back(introduction.sequence_id);
   }
-  void Advance(verifier::SequenceId sequence_id, std::span<const int32_t> committed, int32_t) override {
+  void Advance(verifier::SequenceId sequence_id, std::span<const int32_t> committed,
+               const verifier::Ask& ask) override {
     const auto session = sessions_.find(sequence_id);
     if (session == sessions_.end()) return;
     session->second.num_said += committed.size();
-    due_.push_back(sequence_id);
+    if (ask.node_budget > 0 && ask.proposers != 0) due_.push_back(sequence_id);
   }
   void Close(verifier::SequenceId sequence_id) override { sessions_.erase(sequence_id); }
-  void Flush(absl::Duration) override {}
+  void Flush(const verifier::StepForecast&) override {}
   std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
     std::vector<verifier::Proposal> proposals;
     for (const verifier::SequenceId id : due_) {

@@ -91,7 +91,7 @@ TEST(ForetokenGenerate, SetsEveryFieldWhoseFlagIsGiven) {
       "--n=2 "
       "--max_tokens=4 --min_tokens=0 --stop='[\"a,b\", \"\\n\"]' --stop_token_ids=5,6 --ignore_eos=true "
       "--include_stop_string=false --logprobs=0 --prompt_logprobs=3 --echo=true --skip_special_tokens=false "
-      "--speculation=off --proposers=ngram,draft --max_tree_nodes=0 --verification=keyed_draw "
+      "--speculation=off --proposers=ngram,draft --max_tree_nodes=0 --prediction='a b' --verification=keyed_draw "
       "--prompt_tokens=7,8 2>&1");
   ASSERT_EQ(service.requests().size(), 1) << outcome.out;
   const GenerateRequest request = service.requests()[0];
@@ -105,7 +105,8 @@ TEST(ForetokenGenerate, SetsEveryFieldWhoseFlagIsGiven) {
     "stopping": {"max_tokens": 4, "min_tokens": 0, "stop_strings": ["a,b", "\n"], "stop_token_ids": [5, 6],
                  "ignore_eos": true, "include_stop_string": false},
     "output": {"logprobs": 0, "prompt_logprobs": 3, "echo": true, "skip_special_tokens": false},
-    "speculation": {"mode": "SPECULATION_MODE_OFF", "proposers": ["ngram", "draft"], "max_tree_nodes": 0},
+    "speculation": {"mode": "SPECULATION_MODE_OFF", "proposers": ["ngram", "draft"], "max_tree_nodes": 0,
+                    "prediction_text": "a b"},
     "verification": "VERIFICATION_RULE_KEYED_DRAW", "expected_numerics_fingerprint": "these bits"})");
   EXPECT_EQ(nlohmann::json(ToJson(request)), nlohmann::json(expected));
 }
@@ -122,12 +123,25 @@ TEST(ForetokenGenerate, NamesTheFlagThatItCannotRead) {
   for (const std::string& flag : std::vector<std::string>{
            "--logit_bias=x", "--logit_bias=1", "--stop_token_ids=x", "--allowed_token_ids=1,-2", "--banned_token_ids=x",
            "--stop='[1]'", "--stop='['", "--speculation=maybe", "--verification=none", "--color=blue", "--timeout=-1s",
-           "--connect_timeout=0s", "--temperature=warm", "--max_tokens=-1"}) {
+           "--connect_timeout=0s", "--prediction_file=/nowhere", "--temperature=warm", "--max_tokens=-1"}) {
     const Outcome outcome = RunAgainst(service, "generate", absl::StrCat(flag, " abc 2>&1"));
     EXPECT_EQ(outcome.exit_code, 1) << flag;
     EXPECT_THAT(outcome.out, HasSubstr(flag.substr(2, flag.find('=') - 2)));
   }
   EXPECT_TRUE(service.requests().empty());
+}
+
+TEST(ForetokenGenerate, ReadsAPredictionFromAFile) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  std::ofstream(dir.path() + "/edited.py") << "x = 1\n";
+  ASSERT_EQ(
+      RunAgainst(service, "generate", absl::StrCat("--prediction_file=", dir.path(), "/edited.py abc 2>&1")).exit_code,
+      0);
+  EXPECT_EQ(service.requests().at(0).speculation().prediction_text(), "x = 1\n");
+  const Outcome both = RunAgainst(service, "generate", "--prediction=x --prediction_file=y abc 2>&1");
+  EXPECT_EQ(both.exit_code, 1);
+  EXPECT_THAT(both.out, HasSubstr("both --prediction and --prediction_file"));
 }
 
 TEST(ForetokenGenerate, ReadsThePromptFromStandardInputOrAFile) {

@@ -64,7 +64,7 @@ TEST(Compare, NamesTheFirstTokenThatDiffers) {
   const Comparison comparison = CompareOn(service, Requests(3), 1);
   EXPECT_FALSE(comparison.AllEqual());
   EXPECT_THAT(comparison.differences,
-              ElementsAre("request 1, sample 0: token 2 is 121 with speculation off and 33 with it on"));
+              ElementsAre("request 1, sample 0: token 2 is 121 with speculation off and 33 with speculation on"));
 }
 
 TEST(Compare, NamesATokenThatIsAbsent) {
@@ -75,7 +75,7 @@ TEST(Compare, NamesATokenThatIsAbsent) {
     return GenerateFromPrompt(shorter, context, write);
   });
   EXPECT_THAT(CompareOn(service, Requests(1), 1).differences,
-              ElementsAre("request 0, sample 0: token 15 is 122 with speculation off and absent with it on"));
+              ElementsAre("request 0, sample 0: token 15 is 122 with speculation off and absent with speculation on"));
 }
 
 TEST(Compare, DoesNotCallAFailedRequestEqual) {

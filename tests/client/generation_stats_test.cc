@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/generation_stats.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
@@ -23,6 +25,8 @@ TimedGeneration Completed(int num_tokens, int steps) {
   proposer.set_proposer("ngram");
   proposer.set_proposed_tokens(10);
   proposer.set_accepted_tokens(4);
+  usage.set_proposed_nodes(20);
+  usage.set_verified_nodes(10);
   return timed;
 }
 
@@ -65,6 +69,35 @@ TEST(Summarise, AddsUpProposersAndCountsErrorsByCode) {
   EXPECT_DOUBLE_EQ(*stats.tokens_per_step, 2);
 }
 
+TEST(Summarise, AddsUpAcceptedLengthsNodesAndPredictions) {
+  std::vector<TimedGeneration> generations = {Completed(9, 4), Completed(3, 3)};
+  foretoken::v1::Usage& usage = *generations[0].generation.samples[0].completion->mutable_usage();
+  for (const uint64_t num_steps : {1, 2, 0, 1}) usage.add_accepted_lengths(num_steps);
+  usage.set_accepted_prediction_tokens(5);
+  usage.set_rejected_prediction_tokens(2);
+  generations[1].generation.samples[0].completion->mutable_usage()->add_accepted_lengths(3);
+  const GenerationStats stats = Summarise(generations, absl::Seconds(2));
+  EXPECT_EQ(stats.accepted_lengths, (std::vector<uint64_t>{4, 2, 0, 1}));
+  EXPECT_EQ(stats.proposed_nodes, 40);
+  EXPECT_EQ(stats.verified_nodes, 20);
+  const nlohmann::ordered_json json = ToJson(stats);
+  EXPECT_EQ(json["accepted_lengths"], nlohmann::ordered_json::array({4, 2, 0, 1}));
+  EXPECT_EQ(json["verified_nodes"], 20);
+  EXPECT_EQ(json["accepted_prediction_tokens"], 5);
+  EXPECT_EQ(json["rejected_prediction_tokens"], 2);
+}
+
+TEST(AcceptedShares, GroupLengthsAndAddUpToOne) {
+  GenerationStats stats;
+  EXPECT_TRUE(AcceptedShares(stats).empty());
+  stats.accepted_lengths = std::vector<uint64_t>(40, 1);
+  std::vector<std::string> shares;
+  for (const AcceptedShare& share : AcceptedShares(stats)) {
+    shares.push_back(absl::StrFormat("%s: %.0f", share.lengths, 40 * share.share));
+  }
+  EXPECT_THAT(shares, ::testing::ElementsAre("0: 1", "1: 1", "2-3: 2", "4-7: 4", "8-15: 8", "16+: 24"));
+}
+
 TEST(Summarise, LeavesUnsetWhatNothingTells) {
   const GenerationStats stats = Summarise({}, absl::ZeroDuration());
   EXPECT_FALSE(stats.time_to_first_token_ms.has_value());
@@ -78,6 +111,17 @@ TEST(ToLine, TellsSpeedAcceptanceAndLatency) {
   timed.arrivals = {At(8, 1), At(12, 2)};
   EXPECT_EQ(ToLine(Summarise({&timed, 1}, absl::Milliseconds(12))),
             "3 tokens, 500.0 tokens/s, 1.50 tokens per step, first token after 8.0 ms, ngram accepted 4 of 10");
+}
+
+TEST(ToLine, TellsHowManyGuessesStepsAcceptedAndWhatCameOfAPrediction) {
+  TimedGeneration timed = Completed(9, 4);
+  foretoken::v1::Usage& usage = *timed.generation.samples[0].completion->mutable_usage();
+  for (const uint64_t num_steps : {2, 1, 0, 1}) usage.add_accepted_lengths(num_steps);
+  usage.set_accepted_prediction_tokens(5);
+  usage.set_rejected_prediction_tokens(2);
+  EXPECT_EQ(ToLine(Summarise({&timed, 1}, absl::Milliseconds(12))),
+            "9 tokens, 2.25 tokens per step, ngram accepted 4 of 10, steps that accepted 0: 50%, 1: 25%, 2-3: 25%, "
+            "5 of 7 predicted tokens came");
 }
 
 }  // namespace

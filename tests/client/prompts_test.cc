@@ -30,12 +30,12 @@ TEST(ParsePromptLines, RefusesAFileWithoutPrompts) {
 }
 
 TEST(ReadText, ReadsTheDemosPrompts) {
-  EXPECT_EQ(ParsePromptLines(*ReadText(testing::SourcePath("deploy/demo/prompts.jsonl")))->size(), 32);
+  EXPECT_EQ(ParsePromptLines(*ReadText("prompt_file", testing::SourcePath("deploy/demo/prompts.jsonl")))->size(), 32);
 }
 
 TEST(ReadText, NamesTheFileItCannotRead) {
   for (const std::string& path : {testing::SourcePath("no/such/file"), testing::SourcePath("client")}) {
-    const auto text = ReadText(path);
+    const auto text = ReadText("prompt_file", path);
     EXPECT_EQ(text.status().code(), absl::StatusCode::kNotFound) << path;
     EXPECT_THAT(std::string(text.status().message()), HasSubstr(path));
   }

@@ -39,7 +39,10 @@ TEST_F(DraftProposerExactTest, AStepEmitsMoreThanAToken) {
   testing::DrivenDraft draft;
   testing::InProcessProposers proposers({&draft}, 4096);
   const std::unique_ptr<Engine> engine = MakeEngine(proposers, {.now = testing::EvenClock()});
-  for (GenerationRequest& request : Requests()) ASSERT_TRUE(engine->Submit(engine->Reserve().value(), request).ok());
+  for (GenerationRequest& request : Requests()) {
+    request.speculation.mode = SpeculationMode::kAlways;  // none of the plain steps that try what asking costs
+    ASSERT_TRUE(engine->Submit(engine->Reserve().value(), request).ok());
+  }
   while (engine->Step()) continue;
   const EngineStats stats = engine->GetStats();
   ASSERT_EQ(stats.proposers.size(), 1);

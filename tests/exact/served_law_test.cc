@@ -26,6 +26,7 @@ struct LawCase {
   const char* name;
   std::vector<std::vector<int32_t>> children_by_depth;  // of each sampling proposer
   bool has_ngram = false;
+  bool has_prediction = false;
   int delay = 0;
   int32_t max_step_rows = 512;
   int32_t num_blocks = 256;
@@ -71,6 +72,16 @@ GTestResult FitOf(const Results& results) {
 
 class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<LawCase> {
  protected:
+  // The likeliest output, with a wrong token in the middle.
+  std::vector<int32_t> LikelyText(verifier::GenerationRequest request) {
+    request.num_samples = 1;
+    request.sampling.temperature = 0;
+    InProcessProposers none({}, kNumTokens);
+    std::vector<int32_t> text = Generate({request}, none).begin()->second.token_ids;
+    text[kNumLawTokens / 2] = 7;
+    return text;
+  }
+
   void Run(int32_t num_samples) {
     const LawCase& param = GetParam();
     const LogitLaw draft = Remembered(ModelLaw(SourcePath("deploy/demo/draft")));
@@ -97,6 +108,7 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     request.sampling.top_k = 2;
     request.output.num_logprobs = 2;
     request.stop.ignore_eos = true;
+    if (param.has_prediction) request.speculation.prediction = verifier::Prediction(LikelyText(request), kNumLawTokens);
     const Results results = Generate({request}, client,
                                      {.config = {.max_running_samples = 48, .max_step_rows = param.max_step_rows},
                                       .num_blocks = param.num_blocks,
@@ -105,6 +117,7 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     const GTestResult fit = FitOf(results);
     EXPECT_GE(fit.p_value, kAlpha) << fit;
     EXPECT_GT(fit.num_cells, 20);
+    EXPECT_EQ(stats_.proposers.back().num_accepted > num_samples / 10, param.has_prediction);
     for (const verifier::ProposerCount& count : stats_.proposers) {
       ::testing::Test::RecordProperty(count.proposer + "_accepted", std::to_string(count.num_accepted));
     }
@@ -121,6 +134,8 @@ std::vector<LawCase> Cases() {
           {.name = "TreeWithoutRows", .children_by_depth = {{2, 2, 2}}, .max_step_rows = 48},
           {.name = "TreeWithFewBlocks", .children_by_depth = {{2, 2, 2}}, .num_blocks = 150},
           {.name = "TreeBesideGuesses", .children_by_depth = {{2, 1, 1}}, .has_ngram = true},
+          {.name = "Prediction", .has_prediction = true},
+          {.name = "TreeBesidePrediction", .children_by_depth = {{2, 1, 1}}, .has_prediction = true},
           {.name = "TwoTrees", .children_by_depth = {{2, 1, 1}, {1, 2}}},
           {.name = "LateTree", .children_by_depth = {{2, 2, 2, 1}}, .delay = 1}};
 }

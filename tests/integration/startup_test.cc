@@ -37,15 +37,24 @@ TEST_P(FailedStart, IsOneLineAndExitCodeOne) {
   EXPECT_THAT(text, ::testing::HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(Causes, FailedStart,
-                         ::testing::Values(BadCommand{"NoModel", {"--listen=127.0.0.1:0"}, "--model: "},
-                                           BadCommand{"MissingModel", {"--model=/nowhere"}, "/nowhere/config.json"},
-                                           BadCommand{
-                                               "AnotherFingerprint",
-                                               {"--model=" + testing::SourcePath("deploy/demo/target"),
-                                                "--listen=127.0.0.1:0", "--numerics_fingerprint=these bits"},
-                                               "--numerics_fingerprint: expected \"these bits\", got \"foretoken-"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Causes, FailedStart,
+    ::testing::Values(BadCommand{"NoModel", {"--listen=127.0.0.1:0"}, "--model: "},
+                      BadCommand{"MissingModel", {"--model=/nowhere"}, "/nowhere/config.json"},
+                      BadCommand{"AnotherFingerprint",
+                                 {"--model=" + testing::SourcePath("deploy/demo/target"), "--listen=127.0.0.1:0",
+                                  "--numerics_fingerprint=these bits"},
+                                 "--numerics_fingerprint: expected \"these bits\", got \"foretoken-"},
+                      BadCommand{"EmbeddedWithoutModel",
+                                 {"--model=x", "--proposer=ngram,embedded;draft,embedded"},
+                                 "proposer \"draft,embedded\": model: expected"},
+                      BadCommand{"EmbeddedWithAnotherMethodsOption",
+                                 {"--model=x", "--proposer=ngram,embedded,model=y"},
+                                 "proposer \"ngram,embedded,model=y\": option 'model': expected, for ngram, one of "},
+                      BadCommand{"EmbeddedOutOfRange",
+                                 {"--model=x", "--proposer=suffix,embedded,max_depth=1"},
+                                 "proposer \"suffix,embedded,max_depth=1\": suffix_max_depth: expected 2 to "}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace foretoken

@@ -190,13 +190,13 @@ TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
 
 TEST(LoadedDraftProposer, NamesWhatIsWrong) {
   telemetry::Metrics registry;
-  EXPECT_THAT(DraftProposer::Load({}, registry).status().message(), ::testing::HasSubstr("--model"));
+  EXPECT_THAT(DraftProposer::Load({}, registry).status().message(), ::testing::HasSubstr("model: "));
   EXPECT_THAT(DraftProposer::Load({.model_directory = "/nowhere"}, registry).status().message(),
               ::testing::HasSubstr("/nowhere"));
   EXPECT_THAT(DraftProposer::Load({.model_directory = SourcePath("deploy/demo/draft"), .num_threads = -1}, registry)
                   .status()
                   .message(),
-              ::testing::HasSubstr("--threads"));
+              ::testing::HasSubstr("threads: "));
 }
 
 // With its thread and over gRPC: the first answer comes, and then the tree grows to the budget while nobody asks.

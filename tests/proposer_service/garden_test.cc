@@ -277,6 +277,22 @@ TEST_F(SmallGardenTest, TheLongestSleeperMakesRoomForContexts) {
   ExpectSame(Snapshot(garden, long_asleep), GrownAlone(kGreedy, context));
 }
 
+TEST_F(SmallGardenTest, APlantThatIsNotAskedWhileOthersAreFallsAsleep) {
+  Garden garden = MakeGarden();
+  const Garden::PlantId silent = garden.Open(kGreedy), busy = garden.Open(kGreedy), reading = garden.Open(kGreedy);
+  Append(garden, silent, Tokens("if x"));
+  Append(garden, busy, Tokens("if y"));
+  GrowAll(garden);
+  Append(garden, reading, Tokens("if z"));
+  for (int i = 0; i < 20; ++i) garden.Want(busy, {.node_budget = 32});
+  EXPECT_FALSE(garden.Find(silent).sleeps());
+  for (int i = 0; i < 10; ++i) garden.Want(busy, {.node_budget = 32});
+  EXPECT_TRUE(garden.Find(silent).sleeps());
+  EXPECT_FALSE(garden.Find(reading).sleeps()) << "it has yet to answer";
+  garden.Want(silent, {.node_budget = 32});
+  EXPECT_FALSE(garden.Find(silent).sleeps());
+}
+
 TEST_F(SmallGardenTest, ASleepersTreeMakesRoomFirst) {
   Garden garden = MakeGarden({.max_grown_nodes = 30, .min_path_chance = 0, .learns_chances = false});
   const Garden::PlantId first = garden.Open(kGreedy), second = garden.Open(kDrawn), third = garden.Open(kDrawn);

@@ -106,7 +106,8 @@ TEST_F(ProposalServiceTest, ABrokenStreamFreesItsSessions) {
     ASSERT_TRUE(stream->Read(&response));
     context.TryCancel();
     stream->Finish();
-    prometheus::Gauge& sessions = metrics_.AddGauge("foretoken_proposer_sessions", "Open sessions.");
+    prometheus::Gauge& sessions =
+        metrics_.AddGauge("foretoken_proposer_sessions", "Open sessions.", {{"proposer", "ngram"}});
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
     while (sessions.Value() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
     ASSERT_EQ(sessions.Value(), 0);

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proposer_service/match_confidence.h"
+#include "common/speculation/match_confidence.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -174,7 +174,7 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
     std::sort(unrepeated.begin(), unrepeated.end());
     if (std::adjacent_find(unrepeated.begin(), unrepeated.end()) != unrepeated.end()) continue;
     const TokenTree tree = ProposeAfter(proposer, context, 64);
-    const float confidence = MatchConfidence().Estimate(static_cast<int32_t>(length));
+    const float confidence = speculation::MatchConfidence().Estimate(static_cast<int32_t>(length));
     for (const auto& [token_id, count] : next) {
       EXPECT_NEAR(ChanceOfRootChild(tree, token_id), confidence * count / num_occurrences, 1e-5);
     }
@@ -325,6 +325,32 @@ TEST(Suffix, SessionsOnManyThreadsShareOneMemory) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Suffix, MetricsSayWhatIsRememberedAndForgotten) {
+  telemetry::Metrics metrics;
+  SuffixProposer proposer({.shared_tokens = 2000}, &metrics);
+  const auto gauge = [&](const char* name, const char* help) { return metrics.AddGauge(name, help).Value(); };
+  const auto tokens = [&] { return gauge("foretoken_suffix_tokens", "Their tokens."); };
+  const auto tenants = [&] { return gauge("foretoken_suffix_tenants", "Tenants of which an output is remembered."); };
+  const auto forgotten = [&] {
+    return metrics
+        .AddCounter("foretoken_suffix_forgotten_tokens_total", "Tokens of outputs that made room for newer ones.")
+        .Value();
+  };
+  Finish(proposer, Range(0, 300), "a");
+  Finish(proposer, Range(0, 200), "b");
+  proposer.WaitUntilLearned();
+  EXPECT_EQ(tokens(), 500);
+  EXPECT_EQ(tenants(), 2);
+  EXPECT_EQ(forgotten(), 0);
+  EXPECT_EQ(gauge("foretoken_suffix_outputs", "Finished outputs remembered."), 2);
+  EXPECT_EQ(gauge("foretoken_suffix_bytes", "Memory of their tree."), proposer.num_bytes());
+  for (int round = 0; round < 4; ++round) Finish(proposer, Range(1000 * round, 1000 * round + 450), "c");
+  proposer.WaitUntilLearned();
+  EXPECT_LE(tokens(), 2000);
+  EXPECT_EQ(tokens() + forgotten(), 500 + 4 * 450);
+  EXPECT_GE(forgotten(), 300);
 }
 
 TEST(Suffix, OptionsOutOfRangeAreNamed) {

@@ -61,7 +61,7 @@ using Results = std::map<SampleKey, Result>;
 // Looks later at every look: all steps seem to take equally long, however many rows they have. The planner then takes
 // every guess there is room for, and what it does is the same on every machine.
 inline std::function<absl::Time()> EvenClock() {
-  return [time = absl::UnixEpoch()]() mutable { return time += absl::Microseconds(1); };
+  return [time = absl::UnixEpoch()]() mutable { return time += absl::Milliseconds(1); };
 }
 
 struct EngineOptions {

@@ -39,17 +39,18 @@ class GuessingProposers : public verifier::ProposerClient {
   void Open(const verifier::SequenceIntroduction& introduction) override {
     std::vector<int32_t>& context = contexts_[introduction.sequence_id];
     context.assign(introduction.token_ids.begin(), introduction.token_ids.end());
-    Answer(introduction.sequence_id, context, kFirstNodeBudget);
+    Answer(introduction.sequence_id, context,
+           {.node_budget = kFirstNodeBudget, .proposers = introduction.told_proposers});
   }
 
-  void Advance(verifier::SequenceId id, std::span<const int32_t> committed, int32_t node_budget) override {
+  void Advance(verifier::SequenceId id, std::span<const int32_t> committed, const verifier::Ask& ask) override {
     std::vector<int32_t>& context = contexts_.at(id);
     context.insert(context.end(), committed.begin(), committed.end());
-    Answer(id, context, node_budget);
+    Answer(id, context, ask);
   }
 
   void Close(verifier::SequenceId id) override { contexts_.erase(id); }
-  void Flush(absl::Duration) override {}
+  void Flush(const verifier::StepForecast&) override {}
 
   std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
     std::vector<verifier::Proposal> proposals;
@@ -66,9 +67,10 @@ class GuessingProposers : public verifier::ProposerClient {
  private:
   static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which names none
 
-  void Answer(verifier::SequenceId id, std::span<const int32_t> context, int32_t node_budget) {
+  void Answer(verifier::SequenceId id, std::span<const int32_t> context, const verifier::Ask& ask) {
     for (uint32_t i = 0; i < guesses_.size() && !is_dead_; ++i) {
-      speculation::TokenTree tree = guesses_[i](context, node_budget);
+      if ((ask.proposers >> i & 1) == 0 || ask.node_budget == 0) continue;
+      speculation::TokenTree tree = guesses_[i](context, ask.node_budget);
       tree.position = context.size();
       tree.proposers.assign(tree.token_ids.size(), 1u << i);
       in_flight_.push_back({num_takes_ + delay_, {.sequence_id = id, .proposer_idx = i, .tree = std::move(tree)}});

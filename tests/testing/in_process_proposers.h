@@ -44,15 +44,20 @@ class InProcessProposers : public verifier::ProposerClient {
       if (!answers_opens_) session->Append(introduction.token_ids);
       sessions_[introduction.sequence_id].push_back(std::move(session));
     }
-    if (answers_opens_) Advance(introduction.sequence_id, introduction.token_ids, kFirstNodeBudget);
+    if (answers_opens_) {
+      Advance(introduction.sequence_id, introduction.token_ids,
+              {.node_budget = kFirstNodeBudget, .proposers = introduction.told_proposers});
+    }
   }
 
-  void Advance(verifier::SequenceId id, std::span<const int32_t> committed, int32_t node_budget) override {
+  void Advance(verifier::SequenceId id, std::span<const int32_t> committed, const verifier::Ask& ask) override {
     for (uint32_t i = 0; i < proposers_.size(); ++i) {
       proposer::Session& session = *sessions_.at(id)[i];
       session.Append(committed);
-      session.Want({.node_budget = node_budget});
-      const proposer::ProposalRequest request = {.session = &session, .node_budget = node_budget};
+      const bool is_asked = (ask.proposers >> i & 1) != 0 && ask.node_budget > 0;
+      session.Want({.node_budget = is_asked ? ask.node_budget : 0});
+      if (!is_asked) continue;
+      const proposer::ProposalRequest request = {.session = &session, .node_budget = ask.node_budget};
       absl::StatusOr<speculation::TokenTree> tree =
           rpc::FromProto(rpc::ToProto(proposers_[i]->Propose({&request, 1}).front(), id),
                          {.num_tokens = num_tokens_, .proposers = 1u << i});
@@ -63,7 +68,7 @@ class InProcessProposers : public verifier::ProposerClient {
   }
 
   void Close(verifier::SequenceId id) override { sessions_.erase(id); }
-  void Flush(absl::Duration) override {}
+  void Flush(const verifier::StepForecast&) override {}
 
   std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
     std::vector<verifier::Proposal> proposals;

@@ -27,6 +27,7 @@ void ScriptedProposer::Start() {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(), &port);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // 0: pings are welcome
   builder.RegisterService(this);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   absl::MutexLock lock(&mutex_);

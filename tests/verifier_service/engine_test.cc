@@ -245,7 +245,7 @@ TEST_F(EngineTest, AnAbortFreesEverythingWithinOneStep) {
 TEST_F(EngineTest, ASequenceOfARequestWithoutSpeculationIsNeverShownToProposers) {
   GuessingProposers random({{"random", Random(1)}});
   GenerationRequest off = Request("x = 1\n", 0, 20);
-  off.speculation.enabled = false;
+  off.speculation.mode = SpeculationMode::kOff;
   GenerationRequest other_proposer = Request("x = 1\n", 0, 20);
   other_proposer.speculation.proposers = {"missing"};
   Generate({off, other_proposer}, random, {}, [&](int) { EXPECT_EQ(random.num_open(), 0); });
@@ -308,6 +308,7 @@ TEST_F(EngineTest, ListsMinTokensAndPenaltiesHoldUnderSpeculation) {
   EXPECT_LT(truth.at({requests[2].ticket, 0}).token_ids.size(), 40) << "min_tokens is no longer tried at its end";
 
   GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  for (GenerationRequest& request : requests) request.speculation.mode = SpeculationMode::kAlways;
   EXPECT_EQ(Generate(requests, oracle), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 200);
   // What would be said without masks and penalties is guessed and must be refused.

@@ -97,6 +97,12 @@ TEST(Outbox, EndsAfterTheCompletionOfEverySampleIsTaken) {
   SampleOutput last = Completed(1, FinishReason::kStop);
   last.completion->matched_stop_string = "x";
   last.completion->proposers = {{"ngram", 9, 4}};
+  last.completion->speculation = {.accepted_lengths = {3, 0, 2},
+                                  .num_proposed_nodes = 20,
+                                  .num_verified_nodes = 9,
+                                  .num_accepted_prediction_tokens = 6,
+                                  .num_rejected_prediction_tokens = 7};
+  last.completion->can_speculate = true;
   outbox.Add(std::move(last));
   EXPECT_FALSE(outbox.Result());
   const v1::Completion completion = outbox.Take()->completion();
@@ -104,6 +110,12 @@ TEST(Outbox, EndsAfterTheCompletionOfEverySampleIsTaken) {
   EXPECT_EQ(completion.matched_stop_string(), "x");
   EXPECT_FALSE(completion.has_matched_stop_token_id());
   EXPECT_EQ(completion.usage().proposers(0).accepted_tokens(), 4);
+  EXPECT_THAT(completion.usage().accepted_lengths(), ::testing::ElementsAre(3, 0, 2));
+  EXPECT_EQ(completion.usage().proposed_nodes(), 20);
+  EXPECT_EQ(completion.usage().verified_nodes(), 9);
+  EXPECT_EQ(completion.usage().accepted_prediction_tokens(), 6);
+  EXPECT_EQ(completion.usage().rejected_prediction_tokens(), 7);
+  EXPECT_EQ(completion.usage().speculation_mode(), v1::SPECULATION_MODE_AUTO);
   EXPECT_EQ(completion.seed(), 5);
   EXPECT_EQ(completion.numerics_fingerprint(), "f");
   EXPECT_EQ(outbox.Result(), absl::OkStatus());

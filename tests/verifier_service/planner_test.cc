@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <tuple>
+
 #include "verifier_service/calibration.h"
 
 namespace foretoken::verifier {
@@ -28,7 +33,7 @@ TokenTree Chain(std::vector<float> chances) {
 // Steps of one, two, three ... rows cost what `cost_ms` says of them.
 StepCost Learned(const std::function<float(int32_t)>& cost_ms, int32_t max_rows = 64) {
   StepCost cost(max_rows);
-  for (int32_t rows = 1; rows <= max_rows; ++rows) cost.Observe(rows, cost_ms(rows));
+  for (int32_t rows = 1; rows <= max_rows; ++rows) cost.Observe({.num_rows = rows}, cost_ms(rows));
   return cost;
 }
 
@@ -36,7 +41,7 @@ TEST(Planner, TakesEveryLikelyNodeWhereRowsAreFree) {
   const StepCost cost = Learned([](int32_t) { return 10.0f; });
   const TokenTree tree = Chain({0.9f, 0.8f, 0.1f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
-  EXPECT_THAT(ChooseNodes({&offer, 1}, {.num_fixed_rows = 1, .max_rows = 64, .num_emitting = 1}, cost),
+  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1}, cost).nodes,
               ElementsAre(ElementsAre(0, 1, 2)));
 }
 
@@ -44,7 +49,7 @@ TEST(Planner, TakesNothingWhereARowCostsMoreThanItsChance) {
   const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
   const TokenTree tree = Chain({0.9f, 0.8f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
-  EXPECT_THAT(ChooseNodes({&offer, 1}, {.num_fixed_rows = 1, .max_rows = 64, .num_emitting = 1}, cost),
+  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1}, cost).nodes,
               ElementsAre(IsEmpty()));
 }
 
@@ -53,11 +58,11 @@ TEST(Planner, JumpsOverACostStepWhenWhatLiesBehindItPays) {
   const StepCost cost = Learned([](int32_t rows) { return rows == 1 ? 10.0f : 20.0f; });
   const TokenTree tree = Chain(std::vector<float>(15, 0.95f));
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 15};
-  const RowBudget budget = {.num_fixed_rows = 1, .max_rows = 64, .num_emitting = 1};
-  EXPECT_EQ(ChooseNodes({&offer, 1}, budget, cost)[0].size(), 15);
+  const StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1};
+  EXPECT_EQ(ChooseNodes({&offer, 1}, budget, cost).nodes[0].size(), 15);
   const TokenTree short_tree = Chain({0.95f});
   const TreeOffer short_offer = {.path_chances = PathChances(short_tree), .max_nodes = 15};
-  EXPECT_THAT(ChooseNodes({&short_offer, 1}, budget, cost), ElementsAre(IsEmpty()));
+  EXPECT_THAT(ChooseNodes({&short_offer, 1}, budget, cost).nodes, ElementsAre(IsEmpty()));
 }
 
 TEST(Planner, SequencesCompeteAndLimitsHold) {
@@ -66,36 +71,130 @@ TEST(Planner, SequencesCompeteAndLimitsHold) {
   const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
   const TreeOffer offers[] = {{.path_chances = PathChances(poor), .max_nodes = 8},
                               {.path_chances = PathChances(good), .max_nodes = 2}};
-  EXPECT_THAT(ChooseNodes(offers, {.num_fixed_rows = 2, .max_rows = 5, .num_emitting = 2}, cost),
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 5, .num_emitting = 2}, cost).nodes,
               ElementsAre(ElementsAre(0), ElementsAre(0, 1)));
+}
+
+TEST(Planner, WhoTakesAllGetsItsNodesFirstWhateverTheyCost) {
+  const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows * rows); });
+  const TokenTree good = Chain({0.9f, 0.9f, 0.9f});
+  const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
+  const TreeOffer offers[] = {
+      {.path_chances = PathChances(good), .max_nodes = 8},
+      {.path_chances = PathChances(poor), .max_nodes = 2, .takes_all = true},
+  };
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 64, .num_emitting = 2}, cost).nodes,
+              ElementsAre(IsEmpty(), ElementsAre(0, 1)));
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 3, .num_emitting = 2}, cost).nodes,
+              ElementsAre(IsEmpty(), ElementsAre(0)));
+}
+
+TEST(Planner, WhatPassesBetweenStepsMakesRowsWorthMore) {
+  const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
+  const TokenTree tree = Chain({0.5f});
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
+  StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1};
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost).nodes, ElementsAre(IsEmpty()));
+  budget.between_ms = 5;  // 1 token in 6 ms, or 1.5 in 7
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost).nodes, ElementsAre(ElementsAre(0)));
+}
+
+TEST(Planner, NodesOfLongContextsAreDearer) {
+  StepCost cost(64);
+  for (int i = 0; i < 300; ++i) {
+    for (const int32_t rows : {1, 2, 4, 8}) {
+      const int32_t context = 100 + 4000 * (i % 7);
+      cost.Observe({.num_rows = rows, .num_positions = int64_t{rows} * context}, 10.0f + 0.002f * rows * context);
+    }
+  }
+  EXPECT_NEAR(cost.Predict({.num_rows = 4, .num_positions = 40'000}), 90, 10);
+  EXPECT_NEAR(cost.Predict({.num_rows = 4, .num_positions = 400}), 10, 3);
+  const TokenTree tree = Chain({0.5f});
+  TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8, .num_positions = 200};
+  StepBudget budget = {.fixed = {.num_rows = 1, .num_positions = 200}, .max_rows = 64, .num_emitting = 1};
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost).nodes, ElementsAre(ElementsAre(0)));
+  offer.num_positions = budget.fixed.num_positions = 20'000;  // a second row doubles the step
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost).nodes, ElementsAre(IsEmpty()));
+}
+
+// What ChooseNodes does, by sorting everything.
+std::vector<std::vector<int32_t>> ChooseBySorting(std::span<const TreeOffer> offers, const StepBudget& budget,
+                                                  const StepCost& cost) {
+  struct Node {
+    float chance;
+    int32_t offer_idx, node_idx;
+  };
+  std::vector<Node> nodes, best;
+  for (int32_t i = 0; i < static_cast<int32_t>(offers.size()); ++i) {
+    for (int32_t node = 0; node < static_cast<int32_t>(offers[i].path_chances.size()); ++node) {
+      nodes.push_back({offers[i].path_chances[node], i, node});
+    }
+  }
+  std::stable_sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) { return a.chance > b.chance; });
+  std::vector<int32_t> num_taken(offers.size());
+  for (const Node& node : nodes) {
+    if (++num_taken[node.offer_idx] <= offers[node.offer_idx].max_nodes) best.push_back(node);
+  }
+  best.resize(std::min<size_t>(best.size(), budget.max_rows - budget.fixed.num_rows));
+  size_t num_best = 0;
+  double expected = budget.num_emitting, best_rate = expected / cost.Predict(budget.fixed);
+  for (size_t i = 0; i < best.size(); ++i) {
+    expected += best[i].chance;
+    const double rate = expected / cost.Predict({.num_rows = budget.fixed.num_rows + static_cast<int32_t>(i) + 1});
+    if (rate > best_rate) std::tie(best_rate, num_best) = std::pair(rate, i + 1);
+  }
+  std::vector<std::vector<int32_t>> chosen(offers.size());
+  for (size_t i = 0; i < num_best; ++i) chosen[best[i].offer_idx].push_back(best[i].node_idx);
+  for (std::vector<int32_t>& of_offer : chosen) std::sort(of_offer.begin(), of_offer.end());
+  return chosen;
+}
+
+TEST(Planner, ChoosesWhatSortingAllNodesWouldChoose) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(0.05f, 1);
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto slope = std::exponential_distribution<float>(5)(random);
+    const StepCost cost = Learned([&](int32_t rows) { return 10 + slope * static_cast<float>(rows); }, 128);
+    std::vector<TreeOffer> offers(1 + random() % 12);
+    for (TreeOffer& offer : offers) {
+      std::vector<float> chances(random() % 40);
+      // Some chances are equal, some vanish.
+      for (float& chance : chances) chance = random() % 3 == 0 ? 0.5f : std::pow(uniform(random), 4.0f);
+      offer = {.path_chances = PathChances(Chain(chances)), .max_nodes = static_cast<int32_t>(random() % 40)};
+    }
+    const auto num_offers = static_cast<int32_t>(offers.size());
+    const StepBudget budget = {.fixed = {.num_rows = num_offers}, .max_rows = 100, .num_emitting = num_offers};
+    EXPECT_EQ(ChooseNodes(offers, budget, cost).nodes, ChooseBySorting(offers, budget, cost)) << trial;
+  }
 }
 
 TEST(Planner, PromptRowsKeepWithinTheGrowthOthersMaySee) {
   const StepCost cost = Learned([](int32_t rows) { return 10.0f + static_cast<float>(rows); });
-  const int32_t num_rows = PromptRows(4, 64, 1.5f, cost);  // 14 ms may become 21: 11 rows in all
+  const int32_t num_rows = PromptRows({.num_rows = 4}, 64, 1.5f, cost);  // 14 ms may become 21: 11 rows in all
   EXPECT_GE(num_rows, 6);
   EXPECT_LE(num_rows, 7);
-  EXPECT_EQ(PromptRows(0, 64, 1.5f, cost), 64);
-  EXPECT_EQ(PromptRows(64, 64, 1.5f, cost), 0);
-  EXPECT_EQ(PromptRows(4, 64, 1.0f, cost), 1) << "every prompt ends";
+  EXPECT_EQ(PromptRows({.num_rows = 0}, 64, 1.5f, cost), 64);
+  EXPECT_EQ(PromptRows({.num_rows = 64}, 64, 1.5f, cost), 0);
+  EXPECT_EQ(PromptRows({.num_rows = 4}, 64, 1.0f, cost), 1) << "every prompt ends";
 }
 
 TEST(StepCost, NeverFallsWithRowsAndForgetsOneOutlier) {
   StepCost cost(64);
   for (int i = 0; i < 20; ++i) {
-    for (const int32_t rows : {1, 4, 16}) cost.Observe(rows, static_cast<float>(rows));
+    for (const int32_t rows : {1, 4, 16}) cost.Observe({.num_rows = rows}, static_cast<float>(rows));
   }
-  cost.Observe(4, 1000);
-  for (int32_t rows = 1; rows < 64; ++rows) EXPECT_LE(cost.Predict(rows), cost.Predict(rows + 1));
-  EXPECT_LT(cost.Predict(4), 6);
-  for (int i = 0; i < 40; ++i) cost.Observe(4, 4);
-  EXPECT_NEAR(cost.Predict(4), 4, 0.3);
+  cost.Observe({.num_rows = 4}, 1000);
+  for (int32_t rows = 1; rows < 64; ++rows)
+    EXPECT_LE(cost.Predict({.num_rows = rows}), cost.Predict({.num_rows = rows + 1}));
+  EXPECT_LT(cost.Predict({.num_rows = 4}), 6);
+  for (int i = 0; i < 40; ++i) cost.Observe({.num_rows = 4}, 4);
+  EXPECT_NEAR(cost.Predict({.num_rows = 4}), 4, 0.3);
 }
 
 TEST(StepCost, GuessesAGentleSlopeBeforeItKnows) {
   StepCost cost(64);
-  EXPECT_GT(cost.Predict(8), cost.Predict(1));
-  EXPECT_LT(cost.Predict(8), 1.5f * cost.Predict(1));
+  EXPECT_GT(cost.Predict({.num_rows = 8}), cost.Predict({.num_rows = 1}));
+  EXPECT_LT(cost.Predict({.num_rows = 8}), 1.5f * cost.Predict({.num_rows = 1}));
   EXPECT_EQ(cost.NextBucket(1), 2);
   EXPECT_EQ(cost.NextBucket(64), 64);
 }

@@ -10,6 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 TEST(ProposerSpec, ReadsNamesAndAddresses) {
   const absl::StatusOr<ProposerSpec> spec =
@@ -27,6 +28,16 @@ TEST(ProposerSpec, ReadsEmbedded) {
   EXPECT_EQ(spec->method, "ngram");
   EXPECT_TRUE(spec->is_embedded);
   EXPECT_THAT(spec->static_addresses, IsEmpty());
+  EXPECT_THAT(spec->options, IsEmpty());
+}
+
+TEST(ProposerSpec, ReadsTheOptionsOfEmbedded) {
+  const absl::StatusOr<ProposerSpec> spec = ParseProposerSpec("draft,embedded,model=/models/a=b,threads=1,isa=");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->method, "draft");
+  EXPECT_TRUE(spec->is_embedded);
+  EXPECT_THAT(spec->options, ElementsAre(Pair("model", "/models/a=b"), Pair("threads", "1"), Pair("isa", "")));
+  EXPECT_THAT(spec->static_addresses, IsEmpty());
 }
 
 struct BadSpec {
@@ -39,6 +50,11 @@ TEST(ProposerSpec, NamesWhatIsWrong) {
       {"", "expected METHOD=TARGET"},
       {"ngram", "expected METHOD=TARGET"},
       {",embedded", "expected a method name"},
+      {"ngram,embeded", "METHOD,embedded[,KEY=VALUE...]"},
+      {"ngram,embedded,", "expected KEY=VALUE after embedded, got \"\""},
+      {"ngram,embedded,threads", "expected KEY=VALUE after embedded, got \"threads\""},
+      {"ngram,embedded,a=1,=2", "got \"=2\""},
+      {"ngram,embedded=1", "expected a comma after embedded, got \"=1\""},
       {"=static:a:1", "expected a method name"},
       {"n gram=static:a:1", "got \"n gram\""},
       {"ngram=", "expected dns:///name:port or static:host:port, got \"\""},

@@ -54,6 +54,9 @@ struct BadRequest {
 
 const std::string kLongFingerprint = absl::StrCat("expected_numerics_fingerprint: '", std::string(1025, 'x'), "'");
 
+const std::string kLongPrediction =
+    absl::StrCat("text: 'x' speculation { prediction_text: '", std::string(1001, 'x'), "' }");
+
 class RefusedRequest : public ::testing::TestWithParam<BadRequest> {};
 
 TEST_P(RefusedRequest, NamesTheField) {
@@ -104,6 +107,12 @@ INSTANTIATE_TEST_SUITE_P(
                    "sampling { allowed_token_ids: [7, 4092] banned_token_ids: 7 } stopping { min_tokens: 2 }",
                    "stopping.min_tokens: expected 0, because every token that can be drawn ends the output; got 2"},
         BadRequest{"LongFingerprint", kLongFingerprint.c_str(), "expected_numerics_fingerprint: expected at most 1024"},
+        BadRequest{"PredictedIdOutsideTheVocabulary", "text: 'x' speculation { prediction_tokens { ids: [1, 4096] } }",
+                   "speculation.prediction_tokens.ids[1]: "},
+        BadRequest{"LongPrediction", kLongPrediction.c_str(),
+                   "speculation.prediction_text: expected at most 1000 bytes"},
+        BadRequest{"APredictionsNameWithoutOne", "speculation { proposers: 'prediction' }",
+                   "speculation.proposers[0]: "},
         BadRequest{"NoSamples", "sampling { n: 0 }", "sampling.n: "},
         BadRequest{"TooManySamples", "sampling { n: 65 }", "sampling.n: "},
         BadRequest{"NoTokens", "stopping { max_tokens: 0 }", "stopping.max_tokens: "},
@@ -194,6 +203,41 @@ TEST(ConvertRequest, ExpectsTheServersNumericsFingerprintWhereAsked) {
             "expected_numerics_fingerprint: the request expects \"other bits\", this server has \"these bits\"");
 }
 
+TEST(ConvertRequest, APredictionBecomesTokensOnItsOwn) {
+  const auto predicted = [](const std::string& fields) {
+    const GenerationRequest request = *Convert(Parse(fields));
+    const std::span<const int32_t> token_ids = request.speculation.prediction.token_ids();
+    return std::vector<int32_t>(token_ids.begin(), token_ids.end());
+  };
+  const auto encoded = [](const std::string& text, bool parse_special) {
+    return DemoTokenizer().Encode(text, {.add_special_tokens = false, .parse_special = parse_special}).value();
+  };
+  EXPECT_EQ(predicted("text: 'import os' add_special_tokens: true speculation { prediction_text: ' as o' }"),
+            encoded(" as o", false));
+  const std::string special = DemoTokenizer().vocabulary().Find(4092)->spelling;
+  const std::string request = absl::StrCat("text: 'x' speculation { prediction_text: '", special, "' } ");
+  EXPECT_EQ(predicted(request), encoded(special, false));
+  EXPECT_EQ(predicted(request + "parse_special_tokens: true"), std::vector<int32_t>{4092});
+  EXPECT_EQ(predicted("text: 'x' speculation { prediction_tokens { ids: [7, 4092, 9] } }"),
+            (std::vector<int32_t>{7, 4092, 9}));
+  EXPECT_EQ(Convert(Parse("text: 'x' speculation { proposers: 'prediction' prediction_text: 'x' }"))
+                ->speculation.proposers.size(),
+            1);
+}
+
+TEST(ConvertRequest, APredictionMayBeEmptyAndIsFollowedAsFarAsAContextGoes) {
+  for (const char* empty : {"", "speculation { prediction_text: '' }", "speculation { prediction_tokens { } }"}) {
+    const absl::StatusOr<GenerationRequest> request = Convert(Parse(absl::StrCat("text: 'x' ", empty)));
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_TRUE(request->speculation.prediction.empty()) << empty;
+  }
+  v1::GenerateRequest request = Parse("text: 'x'");
+  request.mutable_speculation()->mutable_prediction_tokens()->mutable_ids()->Resize(100, 7);
+  const Prediction prediction = Convert(request)->speculation.prediction;
+  EXPECT_EQ(prediction.token_ids().size(), 32);
+  EXPECT_EQ(prediction.num_tokens(), 100);
+}
+
 TEST(ConvertRequest, DoesNotFindAnotherModel) {
   EXPECT_EQ(Convert(Parse("model: 'other' tokens { ids: 1 }")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(Convert(Parse("model: 'demo' tokens { ids: 1 }")).ok());
@@ -207,7 +251,7 @@ TEST(ConvertRequest, UnsetFieldsTakeTheModelsDefaults) {
   EXPECT_EQ(request.request_id, "00000000000012340000000000001234");
   EXPECT_EQ(request.stop.max_tokens, 30);
   EXPECT_EQ(request.num_samples, 1);
-  EXPECT_TRUE(request.speculation.enabled);
+  EXPECT_EQ(request.speculation.mode, SpeculationMode::kAuto);
   EXPECT_TRUE(request.output.skip_special_tokens);
   EXPECT_FALSE(request.output.num_logprobs);
 }
@@ -289,7 +333,7 @@ TEST(ConvertRequest, CarriesEverythingElseOver) {
   EXPECT_EQ(request.output.num_prompt_logprobs, 20);
   EXPECT_TRUE(request.output.echo);
   EXPECT_FALSE(request.output.skip_special_tokens);
-  EXPECT_FALSE(request.speculation.enabled);
+  EXPECT_EQ(request.speculation.mode, SpeculationMode::kOff);
   EXPECT_EQ(request.speculation.proposers, std::vector<std::string>{"suffix"});
   EXPECT_EQ(request.speculation.max_tree_nodes, 4);
 }

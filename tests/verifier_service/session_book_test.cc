@@ -24,11 +24,14 @@ std::vector<int32_t> Count(int32_t first, int32_t num) {
 }
 
 const std::vector<int32_t> kTokens = {5};
+constexpr uint32_t kEverybody = ~0u;
 
 class SessionBookTest : public ::testing::Test {
  protected:
-  void Open(SequenceId id, const std::vector<int32_t>& tokens, uint32_t proposers = 1) {
-    book_.Open({.sequence_id = id, .token_ids = tokens, .seed = 9, .tenant = "t"}, proposers, kNow);
+  void Open(SequenceId id, const std::vector<int32_t>& tokens, uint32_t proposers = 1,
+            uint32_t told_proposers = kEverybody) {
+    book_.Open({.sequence_id = id, .token_ids = tokens, .seed = 9, .tenant = "t", .told_proposers = told_proposers},
+               proposers, kNow);
   }
   v1::ProposeRequest Next(ReplicaId replica) { return book_.NextRequest(replica, kNow).value_or(v1::ProposeRequest()); }
   AnswerVerdict Tree(ReplicaId replica, uint64_t session_id, uint64_t position, absl::Time now = kNow) {
@@ -66,8 +69,8 @@ TEST_F(SessionBookTest, OpensOnceThenAdvances) {
   EXPECT_FALSE(open.opens(0).awaiting_more());
   EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
 
-  book_.Advance(1, std::vector<int32_t>{8}, 16);
-  book_.MarkFlushed(10, absl::Milliseconds(3), kNow);
+  book_.Advance(1, std::vector<int32_t>{8}, {.node_budget = 16, .proposers = kEverybody});
+  book_.MarkFlushed(10, {.patience = absl::Milliseconds(3), .step = absl::Milliseconds(12)}, kNow);
   const v1::ProposeRequest advance = Next(10);
   EXPECT_THAT(advance.opens(), IsEmpty());
   ASSERT_THAT(advance.advances(), SizeIs(1));
@@ -107,8 +110,8 @@ TEST_F(SessionBookTest, AdvancesThatWaitMergeFromTheEarliestPositionWithTheLastB
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
   Next(10);
-  book_.Advance(1, std::vector<int32_t>{6}, 16);
-  book_.Advance(1, std::vector<int32_t>{7, 8}, 4);
+  book_.Advance(1, std::vector<int32_t>{6}, {.node_budget = 16, .proposers = kEverybody});
+  book_.Advance(1, std::vector<int32_t>{7, 8}, {.node_budget = 4, .proposers = kEverybody});
   const v1::ProposeRequest request = Next(10);
   ASSERT_THAT(request.advances(), SizeIs(1));
   EXPECT_EQ(request.advances(0).base_position(), 1);
@@ -116,22 +119,61 @@ TEST_F(SessionBookTest, AdvancesThatWaitMergeFromTheEarliestPositionWithTheLastB
   EXPECT_EQ(request.advances(0).node_budget(), 4);
 }
 
-TEST_F(SessionBookTest, ASessionThatOpensAndClosesUnwrittenIsNeverMentioned) {
+TEST_F(SessionBookTest, ASessionThatIsNotAskedIsToldNothingAndCatchesUpWhenItIs) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
-  book_.Advance(1, std::vector<int32_t>{6}, 16);
-  book_.Close(1);
+  Next(10);
+  book_.Advance(1, std::vector<int32_t>{6}, {.node_budget = 16, .proposers = 0});
+  book_.Advance(1, std::vector<int32_t>{7}, {});
   EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
+  book_.Advance(1, std::vector<int32_t>{8}, {.node_budget = 16, .proposers = 1});
+  const v1::ProposeRequest request = Next(10);
+  ASSERT_THAT(request.advances(), SizeIs(1));
+  EXPECT_EQ(request.advances(0).base_position(), 1);
+  EXPECT_THAT(request.advances(0).token_ids(), ElementsAre(6, 7, 8));
+  EXPECT_EQ(request.advances(0).node_budget(), 16);
+}
+
+TEST_F(SessionBookTest, WhatASessionWasNotToldGoesWithItsFarewellTheOutputApartFromTheOpening) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);
+  Open(2, {3, 4}, /*proposers=*/1, /*told_proposers=*/0);
+  EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
+  book_.Advance(1, std::vector<int32_t>{6, 7}, {});
+  book_.Advance(2, std::vector<int32_t>{8, 9}, {});
+  book_.Close(1);
+  book_.Close(2);
+  const v1::ProposeRequest request = Next(10);
+  ASSERT_THAT(request.opens(), SizeIs(1));
+  EXPECT_THAT(request.opens(0).token_ids(), ElementsAre(3, 4));
+  EXPECT_FALSE(request.opens(0).awaiting_more());
+  ASSERT_THAT(request.advances(), SizeIs(2));
+  EXPECT_THAT(request.advances(0).token_ids(), ElementsAre(6, 7));
+  EXPECT_THAT(request.advances(1).token_ids(), ElementsAre(8, 9));
+  EXPECT_EQ(request.advances(1).node_budget(), 0);
+  EXPECT_THAT(request.closes(), SizeIs(2));
+  EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
+}
+
+TEST_F(SessionBookTest, FarewellsToAPeerThatDoesNotReadStayShort) {
+  book_.AddReplica(10, 0, {}, kNow);
+  for (SequenceId id = 1; id <= 100; ++id) {
+    Open(id, Count(0, 1000), /*proposers=*/1, /*told_proposers=*/0);
+    book_.Close(id);
+  }
+  EXPECT_LE(Next(10).ByteSizeLong(), 64 * 1024);
 }
 
 TEST_F(SessionBookTest, AClosedSessionIsClosedAtItsReplicaAndItsTreesAreStale) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
   Next(10);
-  book_.Advance(1, std::vector<int32_t>{6}, 16);
+  book_.Advance(1, std::vector<int32_t>{6}, {.node_budget = 16, .proposers = kEverybody});
   book_.Close(1);
   const v1::ProposeRequest request = Next(10);
-  EXPECT_THAT(request.advances(), IsEmpty());
+  ASSERT_THAT(request.advances(), SizeIs(1));
+  EXPECT_EQ(request.advances(0).node_budget(), 0) << "it is told the rest, and asked for nothing";
   ASSERT_THAT(request.closes(), SizeIs(1));
   EXPECT_EQ(request.closes(0).session_id(), 1);
   EXPECT_EQ(Tree(10, 1, 2).num_stale_trees, 1);
@@ -188,12 +230,12 @@ TEST_F(SessionBookTest, LongContextsTravelInPiecesBetweenOtherSessionsAdvances) 
   Next(10);
   const std::vector<int32_t> context = Count(0, 40'000);
   Open(2, context);
-  book_.Advance(2, {}, 8);
+  book_.Advance(2, {}, {.node_budget = 8, .proposers = kEverybody});
   std::vector<uint32_t> heard;
   int num_messages = 0;
   for (bool awaits_more = true; awaits_more; ++num_messages) {
     ASSERT_LT(num_messages, 10);
-    book_.Advance(1, std::vector<int32_t>{num_messages}, 8);
+    book_.Advance(1, std::vector<int32_t>{num_messages}, {.node_budget = 8, .proposers = kEverybody});
     const v1::ProposeRequest request = Next(10);
     EXPECT_LE(request.ByteSizeLong(), 64 * 1024 + 200);
     ASSERT_EQ(request.opens_size(), num_messages == 0 ? 1 : 0);
@@ -234,12 +276,15 @@ TEST_F(SessionBookTest, SessionsSpreadOverReplicasAndMoveWhenOneLeaves) {
 
 TEST_F(SessionBookTest, ASequenceWithoutReplicasIsOpenedWithAllItsTokensWhenOneComes) {
   Open(1, {5});
-  book_.Advance(1, std::vector<int32_t>{6, 7}, 32);
+  book_.Advance(1, std::vector<int32_t>{6, 7}, {.node_budget = 32, .proposers = kEverybody});
   book_.AddReplica(10, 0, {}, kNow);
   const v1::ProposeRequest request = Next(10);
   ASSERT_THAT(request.opens(), SizeIs(1));
-  EXPECT_THAT(request.opens(0).token_ids(), ElementsAre(5, 6, 7));
-  EXPECT_EQ(request.opens(0).node_budget(), 32);
+  EXPECT_THAT(request.opens(0).token_ids(), ElementsAre(5));
+  EXPECT_EQ(request.opens(0).node_budget(), 0);
+  ASSERT_THAT(request.advances(), SizeIs(1));
+  EXPECT_THAT(request.advances(0).token_ids(), ElementsAre(6, 7));
+  EXPECT_EQ(request.advances(0).node_budget(), 32);
 }
 
 TEST_F(SessionBookTest, ARefusedSequenceTriesAnotherReplicaThenWaitsWithBackoff) {
@@ -308,8 +353,8 @@ TEST_F(SessionBookTest, ASequenceHasOneSessionPerAllowedProposer) {
 class WaitTest : public SessionBookTest {
  protected:
   void Ask(absl::Time now, int32_t node_budget = 8) {
-    book_.Advance(1, std::vector<int32_t>{1}, node_budget);
-    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.Advance(1, std::vector<int32_t>{1}, {.node_budget = node_budget, .proposers = kEverybody});
+    book_.MarkFlushed(10, {}, now);
     book_.NextRequest(10, now);
     ++position_;
   }
@@ -364,6 +409,35 @@ TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsWaitedForSeldom) {
   book_.EndWait();
   Ask(now);
   EXPECT_TRUE(book_.WaitUntil(now, now + absl::Milliseconds(1)).has_value());
+}
+
+TEST_F(WaitTest, SilenceOutlastsTheSessionsThatMetIt) {
+  absl::Time now = kNow;
+  Ask(now);
+  for (SequenceId id = 2; id < 12; ++id) {  // one after the other, each gone before it is answered
+    now += absl::Milliseconds(100);
+    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.Close(id - 1);
+    EXPECT_FALSE(book_.SilentSince(10).has_value());  // nothing is due
+    now += absl::Minutes(1);                          // no part of the silence
+    book_.Open({.sequence_id = id, .token_ids = kTokens}, 1, now);
+    book_.Advance(id, kTokens, 8);
+    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.NextRequest(10, now);
+    EXPECT_EQ(now - book_.SilentSince(10).value(), absl::Milliseconds(100) * (static_cast<int>(id) - 1));
+  }
+  Tree(10, 11, 2, now);
+  EXPECT_FALSE(book_.SilentSince(10).has_value());
+}
+
+TEST_F(WaitTest, AReplicaThatIsAlwaysLateIsNotSilent) {
+  absl::Time now = kNow;
+  for (int i = 0; i < 10; ++i) {
+    now += absl::Seconds(1);
+    Ask(now);
+    Tree(10, 1, position_ - 1, now);  // the question before
+    EXPECT_EQ(book_.SilentSince(10), now);
+  }
 }
 
 TEST_F(WaitTest, ABadTreeIsAnAnswer) {

@@ -15,97 +15,17 @@
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
-#include "tests/testing/paths.h"
+#include "tests/testing/running_verifier.h"
 
 namespace foretoken::verifier {
 namespace {
 
+using testing::DemoConfig;
+using testing::Greedy;
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kPatience = absl::Seconds(60);
-
-// One sample, put together.
-struct Sample {
-  std::string text;
-  std::vector<uint32_t> token_ids;
-  std::vector<v1::PositionLogprobs> logprobs;
-  v1::Completion completion;
-};
-
-struct Output {
-  grpc::Status status;
-  std::vector<Sample> samples;
-  v1::PromptOutput prompt;
-};
-
-Config DemoConfig() {
-  Config config;
-  config.model_directory = testing::SourcePath("deploy/demo/target");
-  config.model_name = "demo";
-  config.listen_address = "127.0.0.1:0";
-  config.num_threads = 1;
-  config.drain_grace = absl::Seconds(1);
-  return config;
-}
-
-class RunningVerifier {
- public:
-  explicit RunningVerifier(const Config& config = DemoConfig()) {
-    auto started = Verifier::Start(config, {.metrics = &metrics_, .draw_bits = [this] { return ++num_drawn_; }});
-    EXPECT_TRUE(started.ok()) << started.status();
-    verifier_ = *std::move(started);
-    stub_ = v1::GenerationService::NewStub(
-        grpc::CreateChannel("127.0.0.1:" + std::to_string(verifier_->port()), grpc::InsecureChannelCredentials()));
-  }
-
-  Verifier& operator*() { return *verifier_; }
-  Verifier* operator->() { return verifier_.get(); }
-  v1::GenerationService::Stub& stub() { return *stub_; }
-
-  Output Generate(const v1::GenerateRequest& request) {
-    grpc::ClientContext context;
-    const auto reader = stub_->Generate(&context, request);
-    Output output;
-    output.samples.resize(std::max(1u, request.sampling().n()));
-    v1::GenerateResponse response;
-    while (reader->Read(&response)) {
-      if (response.has_prompt()) output.prompt = response.prompt();
-      Sample& sample = output.samples[response.sample_index()];
-      EXPECT_FALSE(sample.completion.finish_reason()) << "after the completion";
-      EXPECT_EQ(response.text_ends_size(), response.token_ids_size());
-      EXPECT_EQ(response.speculated_size(), response.token_ids_size());
-      sample.text += response.text();
-      for (const uint32_t end : response.text_ends()) EXPECT_LE(end, sample.text.size());
-      sample.token_ids.insert(sample.token_ids.end(), response.token_ids().begin(), response.token_ids().end());
-      sample.logprobs.insert(sample.logprobs.end(), response.logprobs().begin(), response.logprobs().end());
-      if (response.has_completion()) sample.completion = response.completion();
-    }
-    output.status = reader->Finish();
-    return output;
-  }
-
-  bool WaitUntil(const std::function<bool(const EngineStats&)>& condition) {
-    for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end; absl::SleepFor(absl::Milliseconds(2))) {
-      if (condition(verifier_->GetStats())) return true;
-    }
-    return false;
-  }
-
- private:
-  telemetry::Metrics metrics_;
-  uint64_t num_drawn_ = 0;
-  std::unique_ptr<Verifier> verifier_;
-  std::unique_ptr<v1::GenerationService::Stub> stub_;
-};
-
-v1::GenerateRequest Greedy(const std::string& text, uint32_t max_tokens) {
-  v1::GenerateRequest request;
-  request.set_text(text);
-  request.mutable_sampling()->set_temperature(0);
-  request.mutable_stopping()->set_max_tokens(max_tokens);
-  request.mutable_stopping()->set_ignore_eos(true);
-  return request;
-}
+using testing::Output;
+using testing::RunningVerifier;
+using testing::Sample;
 
 // More than can be done before a test's next words arrive.
 v1::GenerateRequest Endless() {

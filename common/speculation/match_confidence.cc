@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proposer_service/match_confidence.h"
+#include "common/speculation/match_confidence.h"
 
 #include <algorithm>
 #include <bit>
 
-namespace foretoken::proposer {
+namespace foretoken::speculation {
 namespace {
 
 // A prior as strong as so many trials; older trials fade so that about the last kMemoryTrials count.
@@ -39,4 +39,4 @@ int32_t MatchConfidence::BucketOf(int32_t length) {
   return std::min<int32_t>(kNumBuckets - 1, 4 + std::bit_width(static_cast<uint32_t>(length)));
 }
 
-}  // namespace foretoken::proposer
+}  // namespace foretoken::speculation

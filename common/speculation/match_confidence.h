@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-namespace foretoken::proposer {
+namespace foretoken::speculation {
 
 class MatchConfidence {
  public:
@@ -31,4 +31,4 @@ class MatchConfidence {
   std::array<Bucket, kNumBuckets> buckets_;
 };
 
-}  // namespace foretoken::proposer
+}  // namespace foretoken::speculation

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/options.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "absl/flags/marshalling.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/status.h"
+
+namespace foretoken::proposer {
+namespace {
+
+template <typename T>
+constexpr absl::string_view TypeInWords() {
+  if constexpr (std::is_same_v<T, absl::Duration>) return "a duration as in 90s or 5m";
+  if constexpr (std::is_same_v<T, float>) return "a number";
+  if constexpr (std::is_same_v<T, std::string>) return "a text";
+  return "a whole number";
+}
+
+template <typename T>
+absl::Status Set(absl::string_view name, absl::string_view text, T& value) {
+  std::string ignored;  // the library's own words, of which there are none for most types
+  if (absl::ParseFlag(text, &value, &ignored)) return absl::OkStatus();
+  return rpc::InvalidField(name, absl::StrCat("expected ", TypeInWords<T>(), ", got '", text, "'"));
+}
+
+struct Option {
+  absl::string_view method;  // empty: of all
+  absl::string_view name;
+  absl::Status (*set)(absl::string_view name, absl::string_view text, Config& config);
+
+  absl::string_view short_name() const {
+    absl::string_view rest = name;
+    if (!method.empty() && absl::ConsumePrefix(&rest, method)) absl::ConsumePrefix(&rest, "_");
+    return rest;
+  }
+};
+
+#define FT_PROPOSER_OPTION(method, type, name, field, help)                                 \
+  Option{method, #name, [](absl::string_view key, absl::string_view text, Config& config) { \
+           return Set<type>(key, text, config.field);                                       \
+         }},
+constexpr Option kOptions[] = {
+#include "proposer_service/option_list.inc"
+};
+#undef FT_PROPOSER_OPTION
+
+absl::StatusOr<const Option*> Find(absl::string_view method, absl::string_view key) {
+  std::vector<absl::string_view> known;
+  for (const Option& option : kOptions) {
+    if (!option.method.empty() && option.method != method) continue;
+    if (key == option.name || key == option.short_name()) return &option;
+    known.push_back(option.short_name());
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("option '", key, "': expected, for ", method, ", one of ", absl::StrJoin(known, ", ")));
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ConfigFromOptions(absl::string_view method,
+                                         std::span<const std::pair<std::string, std::string>> options) {
+  Config config = {.method = std::string(method)};
+  FT_RETURN_IF_ERROR(ValidateMethod(config.method));
+  std::vector<const Option*> given;
+  for (const auto& [key, text] : options) {
+    FT_ASSIGN_OR_RETURN(const Option* option, Find(method, key));
+    if (std::find(given.begin(), given.end(), option) != given.end()) {
+      return rpc::InvalidField(key, absl::StrCat("expected once, got it again, as '", text, "'"));
+    }
+    given.push_back(option);
+    FT_RETURN_IF_ERROR(option->set(key, text, config));
+  }
+  return config;
+}
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/serving/metrics_page.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/telemetry/metrics.h"
+
+namespace foretoken::bench {
+namespace {
+
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+TEST(ParseMetrics, ReadsNamesWithTheirLabelsAndLeavesCommentsOut) {
+  EXPECT_THAT(
+      ParseMetrics("# HELP a_total Text 5\n# TYPE a_total counter\na_total 3\n"
+                   "b{phase=\"draw one\"} 0.25\r\nc{le=\"+Inf\"} 1e3\nbroken\nno number\n"),
+      UnorderedElementsAre(Pair("a_total", 3), Pair("b{phase=\"draw one\"}", 0.25), Pair("c{le=\"+Inf\"}", 1000)));
+}
+
+TEST(ReadMetrics, ReadsWhatAServiceShows) {
+  telemetry::Metrics metrics;
+  metrics.AddCounter("apples_total", "Apples.", {{"kind", "red"}}).Increment(7);
+  const auto server = telemetry::MetricsServer::Start("127.0.0.1:0", metrics).value();
+  EXPECT_EQ(ReadMetrics(server->port()).value().at("apples_total{kind=\"red\"}"), 7);
+}
+
+TEST(ReadMetrics, SaysWhereNobodyAnswers) { EXPECT_EQ(ReadMetrics(1).status().message(), "no metrics on port 1"); }
+
+}  // namespace
+}  // namespace foretoken::bench

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every part of serving_bench has in common: how much is done, the models, and the services that serve them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "foretoken/v1/generation.pb.h"
+#include "tests/bench/findings.h"
+#include "tests/bench/serving/median_interval.h"
+#include "tests/bench/serving/service_processes.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::bench {
+
+struct SetupOptions {
+  bool is_short = false;
+  int64_t num_target_bytes = 1'000'000'000;  // of the costly target
+  int verifier_threads = 2;
+  int draft_threads = 1;
+  int max_prompts = 32;
+  int max_tokens = 64;  // of each output
+};
+
+class Setup {
+ public:
+  static absl::StatusOr<std::unique_ptr<Setup>> Make(const SetupOptions& options);
+
+  const SetupOptions& options() const { return options_; }
+  const std::vector<std::string>& prompts() const { return prompts_; }
+  // Whether a step's cost hardly grows with its rows here, as it does on machines with matrix units.
+  bool has_amx() const { return has_amx_; }
+
+  // The costly target with an n-gram, a suffix and a draft-model proposer, each a process. Started when first asked
+  // for.
+  absl::StatusOr<ServiceProcesses*> Costly();
+  absl::StatusOr<std::string> CostlyDirectory();
+  // Prompts of `count` files, each about 300 tokens long, of which an edited copy is begun; mixed_prompts.h.
+  absl::StatusOr<std::vector<std::string>> EditedFiles(size_t count) const;
+  std::vector<std::string> VerifierFlags() const;
+  std::vector<Proposer> Proposers() const;
+
+ private:
+  explicit Setup(const SetupOptions& options) : options_(options) {}
+
+  const SetupOptions options_;
+  std::vector<std::string> prompts_;
+  bool has_amx_ = false;
+  std::unique_ptr<testing::TempDir> costly_directory_;
+  std::unique_ptr<ServiceProcesses> costly_;
+};
+
+// One request per prompt, of fixed seeds, that does not end before `max_tokens`.
+std::vector<foretoken::v1::GenerateRequest> MakeRequests(const std::vector<std::string>& prompts, double temperature,
+                                                         int max_tokens);
+
+foretoken::v1::SpeculationOptions SpeculationOff();
+// AUTO, with these proposers.
+foretoken::v1::SpeculationOptions SpeculationBy(const std::vector<std::string>& methods);
+
+// A finding of a median over rounds, with its interval.
+Finding MedianFinding(absl::string_view what, const MedianWithInterval& median, absl::string_view unit);
+
+}  // namespace foretoken::bench

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What speculation is worth over the whole real path: verifier and proposers as processes, clients over gRPC.
+//
+//   serving_bench [--short] [--json] [--only=PART,...] [--gigabytes=N] [--verifier_threads=N] [--draft_threads=N]
+//                 [--prompts=N] [--tokens=N]
+//
+// The target is the demo's, widened without changing what it says until a step reads a gigabyte (--short: 0.15):
+// acceptance is real, and so is the cost of a step. Ways of serving take turns request by request; figures are medians
+// of the ratios of such rounds, [low, high] their 95 % intervals. Token ids must be equal in all ways: where one
+// differs, or a request fails, the bench ends with exit code 1 and no figures.
+//
+// Parts: theory, load, merging, split, recovery, editing, uncostly; parts.h says what each asks.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
+#include "tests/bench/findings.h"
+#include "tests/bench/serving/parts.h"
+#include "tests/bench/serving/setup.h"
+
+ABSL_FLAG(bool, short, false, "a smaller target and fewer requests");
+ABSL_FLAG(bool, json, false, "print JSON");
+ABSL_FLAG(std::vector<std::string>, only, {}, "parts to run, separated by commas; empty: all");
+ABSL_FLAG(std::optional<double>, gigabytes, std::nullopt, "what a step of the costly target reads");
+ABSL_FLAG(int, verifier_threads, 2, "threads of the verifier");
+ABSL_FLAG(int, draft_threads, 1, "threads of the draft-model proposer");
+ABSL_FLAG(std::optional<int>, prompts, std::nullopt, "how many of the demo's prompts, at most 32");
+ABSL_FLAG(std::optional<int>, tokens, std::nullopt, "tokens of each output");
+
+namespace foretoken::bench {
+namespace {
+
+struct Part {
+  const char* name;
+  absl::Status (*measure)(Setup& setup, Findings* findings);
+};
+constexpr Part kParts[] = {{"theory", MeasureTheory},    {"load", MeasureLoad},         {"merging", MeasureMerging},
+                           {"split", MeasureSplit},      {"recovery", MeasureRecovery}, {"editing", MeasureEditing},
+                           {"uncostly", MeasureUncostly}};
+
+SetupOptions OptionsFromFlags() {
+  const bool is_short = absl::GetFlag(FLAGS_short);
+  return {.is_short = is_short,
+          .num_target_bytes = static_cast<int64_t>(1e9 * absl::GetFlag(FLAGS_gigabytes).value_or(is_short ? 0.15 : 1)),
+          .verifier_threads = absl::GetFlag(FLAGS_verifier_threads),
+          .draft_threads = absl::GetFlag(FLAGS_draft_threads),
+          .max_prompts = std::clamp(absl::GetFlag(FLAGS_prompts).value_or(is_short ? 6 : 32), 2, 32),
+          .max_tokens = absl::GetFlag(FLAGS_tokens).value_or(is_short ? 48 : 64)};
+}
+
+absl::Status Run(Findings* findings) {
+  const std::vector<std::string> only = absl::GetFlag(FLAGS_only);
+  for (const std::string& name : only) {
+    if (std::ranges::none_of(kParts, [&](const Part& part) { return name == part.name; })) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--only: expected parts of {",
+          absl::StrJoin(kParts, ", ", [](auto* out, const Part& part) { out->append(part.name); }), "}, got ", name));
+    }
+  }
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<Setup> setup, Setup::Make(OptionsFromFlags()));
+  for (const Part& part : kParts) {
+    if (!only.empty() && std::ranges::find(only, part.name) == only.end()) continue;
+    std::fprintf(stderr, "%s ...\n", part.name);
+    FT_RETURN_IF_ERROR(part.measure(*setup, findings));
+  }
+  return absl::OkStatus();
+}
+
+int Main() {
+  Findings findings;
+  if (const absl::Status status = Run(&findings); !status.ok()) {
+    std::fprintf(stderr, "serving_bench: %s\n", std::string(status.message()).c_str());
+    return 1;
+  }
+  findings.Print(absl::GetFlag(FLAGS_json));
+  return 0;
+}
+
+}  // namespace
+}  // namespace foretoken::bench
+
+int main(int argc, char** argv) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  absl::ParseCommandLine(argc, argv);
+  return foretoken::bench::Main();
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verifier process whose only proposer lies, is always wrong, or is late: it costs speed. Every token is that of a
+// run without speculation, and once the proposer tells the truth in time, speculation is there again.
+#include <algorithm>
+#include <map>
+
+#include "gtest/gtest.h"
+#include "tests/integration/service_process.h"
+#include "tests/integration/stream_load.h"
+#include "tests/testing/lies.h"
+#include "tests/testing/scripted_proposer.h"
+
+namespace foretoken {
+namespace {
+
+using testing::ScriptedProposer;
+using Tokens = std::vector<uint32_t>;
+
+constexpr int kNumRequests = 6;  // that are different; a load repeats them
+constexpr uint32_t kNumTokens = 4096;
+
+v1::GenerateRequest RepeatedRequest(int index) { return RepetitiveRequest(index % kNumRequests); }
+
+class LyingProposer : public ::testing::Test {
+ protected:
+  // What the model says to each request, found out with speculation off.
+  void SetUp() override {
+    StreamLoad plain(client_,
+                     {.mode = v1::SPECULATION_MODE_OFF, .num_requests = kNumRequests, .make_request = RepeatedRequest});
+    ASSERT_TRUE(WaitUntil([&] { return plain.num_tokens() >= kNumRequests * kRequestTokens; }));
+    said_ = plain.Outputs();
+    for (const auto& [index, tokens] : said_) {
+      v1::TokenizeRequest request;
+      request.set_text(RepeatedRequest(index).text());
+      const auto prompt = client_.Tokenize(request);
+      ASSERT_TRUE(prompt.ok()) << prompt.status();
+      Tokens text(prompt->token_ids().begin(), prompt->token_ids().end());
+      text.insert(text.end(), tokens.begin(), tokens.end());
+      texts_.push_back(std::move(text));
+    }
+    ASSERT_EQ(texts_.size(), kNumRequests);
+    TellTheTruth();
+  }
+
+  // A chain of what will be said, as it is known.
+  v1::TokenTree Truth(const ScriptedProposer::Mirror& mirror) const {
+    v1::TokenTree tree;
+    tree.set_session_id(mirror.session_id);
+    tree.set_position(mirror.token_ids.size());
+    const Tokens& context = mirror.token_ids;
+    for (const Tokens& text : texts_) {
+      if (text.size() <= context.size() || !std::equal(context.begin(), context.end(), text.begin())) continue;
+      const size_t end = std::min<size_t>(text.size(), context.size() + std::clamp(mirror.node_budget, 2u, 16u));
+      for (size_t i = context.size(); i < end; ++i) {
+        tree.add_token_ids(text[i]);
+        tree.add_parents(tree.parents_size() - 1);
+        tree.add_chances(.9f);
+      }
+      break;
+    }
+    return tree;
+  }
+
+  void TellTheTruth() {
+    proposer_.SetTree([this](const auto& mirror) { return Truth(mirror); });
+  }
+  void Tell(const testing::Lie& lie) {
+    proposer_.SetTree([this, lie](const auto& mirror) {
+      v1::TokenTree tree = Truth(mirror);
+      if (tree.token_ids_size() >= 2) lie.tell(tree);
+      return tree;
+    });
+  }
+
+  void ExpectTheTruth(StreamLoad& load) {
+    for (const auto& [index, tokens] : load.Outputs()) EXPECT_EQ(tokens, said_.at(index % kNumRequests)) << index;
+  }
+  double BadTrees() const { return verifier_.Metric("foretoken_proposer_bad_trees_total"); }
+  double Trees() const { return verifier_.Metric("foretoken_proposer_trees_total"); }
+  double Breaks() const { return verifier_.Metric("foretoken_proposer_breaks_total"); }
+
+  ScriptedProposer proposer_{{.keeps_requests = false}};
+  ServiceProcess verifier_{"foretoken_verifier", {"--proposer=ngram=static:" + proposer_.address()}};
+  client::GenerationClient client_ = Connect(verifier_);
+  std::map<int, Tokens> said_;  // by request
+  std::vector<Tokens> texts_;   // prompts and what is said to them
+};
+
+TEST_F(LyingProposer, WhateverItSaysTheTokensAreTheModels) {
+  for (const testing::Lie& lie : testing::Lies(kNumTokens)) {
+    SCOPED_TRACE(lie.name);
+    StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
+    ASSERT_TRUE(load.WinsMore(20)) << "void: the truth does not help";
+    const double num_bad = BadTrees();
+    const double num_breaks = Breaks();
+    Tell(lie);
+    EXPECT_TRUE(WaitUntil([&] { return BadTrees() >= num_bad + 8 && Breaks() > num_breaks; }))
+        << "the lie was believed";
+    EXPECT_TRUE(load.GoesOn());
+    TellTheTruth();
+    EXPECT_TRUE(load.WinsMore(20)) << "after the lie";
+    ExpectTheTruth(load);
+  }
+}
+
+TEST_F(LyingProposer, AMessageAboveTheLimitIsARefusedOne) {
+  StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
+  ASSERT_TRUE(load.WinsMore());
+  const double num_breaks = Breaks();
+  v1::ProposeResponse huge;
+  for (uint64_t i = 0; i < 1'000'000; ++i) huge.add_refused_session_ids(1'000'000'000 + i);
+  proposer_.Push(huge);
+  EXPECT_TRUE(WaitUntil([&] { return Breaks() > num_breaks; }));
+  EXPECT_TRUE(load.WinsMore()) << "after it";
+  ExpectTheTruth(load);
+}
+
+TEST_F(LyingProposer, ValidTreesThatAreAlwaysWrongCostNoTokenAndTrustComesBack) {
+  StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
+  ASSERT_TRUE(load.WinsMore());
+  const double num_trees = Trees();
+  Tell({.name = "Wrong", .tell = [](v1::TokenTree& tree) {
+          for (uint32_t& token_id : *tree.mutable_token_ids()) token_id = (token_id + 1) % kNumTokens;
+        }});
+  EXPECT_TRUE(WaitUntil([&] { return Trees() >= num_trees + 500; }));
+  EXPECT_TRUE(load.GoesOn());
+  TellTheTruth();
+  EXPECT_TRUE(load.WinsMore()) << "after it";
+  EXPECT_EQ(BadTrees(), 0);
+  EXPECT_EQ(Breaks(), 0);
+  ExpectTheTruth(load);
+}
+
+// Trees that come many steps late are about tokens that are long committed.
+TEST_F(LyingProposer, ASlowOneStallsNoStreamAndIsNotGivenUp) {
+  StreamLoad load(client_, {.num_streams = 1, .make_request = RepeatedRequest});
+  ASSERT_TRUE(load.WinsMore());
+  const absl::Time slow_at = absl::Now();
+  proposer_.SetDelay(absl::Milliseconds(200));
+  absl::SleepFor(absl::Seconds(6));  // longer than silence is borne
+  EXPECT_TRUE(load.GoesOn());
+  const absl::Time fast_at = absl::Now();
+  proposer_.SetDelay(absl::ZeroDuration());
+  EXPECT_TRUE(load.WinsMore()) << "after it";
+  EXPECT_EQ(Breaks(), 0) << "it spoke all the time";
+  ExpectTheTruth(load);
+
+  StreamLoad plain(client_, {.mode = v1::SPECULATION_MODE_OFF, .num_streams = 1, .num_requests = 4});
+  EXPECT_TRUE(plain.GoesOn());
+  plain.Finish();
+  const GapSummary usual = Summarise(plain.gaps(), absl::InfinitePast(), absl::InfiniteFuture());
+  const GapSummary slow = Summarise(load.gaps(), slow_at, fast_at);
+  EXPECT_GT(slow.num_gaps, 100);
+  EXPECT_LT(slow.median, 4 * usual.median);
+  EXPECT_LT(slow.longest, 400 * usual.median);
+}
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both services as processes, and what can happen to a proposer: it is killed and comes back, it stands still, it is
+// full. Streams go on, not one token differs from a run without speculation, and speculation comes back by itself.
+#include <signal.h>
+
+#include "gtest/gtest.h"
+#include "tests/integration/proposer_methods.h"
+#include "tests/integration/service_process.h"
+#include "tests/integration/stream_load.h"
+
+namespace foretoken {
+namespace {
+
+TEST(KilledProposer, IsNotMissedBy32StreamsAndComesBack) {
+  ServiceProcess proposer("foretoken_proposer", {});
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
+  {
+    client::GenerationClient client = Connect(verifier);
+    StreamLoad load(client, {.num_streams = 32});
+    EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted before the kill";
+    proposer.process().Signal(SIGKILL);
+    proposer.process().Wait();
+    EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 0; }));
+    EXPECT_TRUE(load.GoesOn()) << "the streams did not go on without the proposer";
+    // Trees that came before the kill are used up by now.
+    proposer.Restart();
+    EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted after the return";
+    EXPECT_EQ(NumConnected(client), 1);
+    load.ExpectTheTokensOfNoSpeculation();
+  }
+  EXPECT_EQ(verifier.Terminate(), 0);
+}
+
+class ProposerFaults : public ::testing::TestWithParam<ProposerMethod> {};
+
+TEST_P(ProposerFaults, KilledAgainAndAgainItCostsNoToken) {
+  ServiceProcess proposer("foretoken_proposer", FlagsOf(GetParam()));
+  ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), proposer)});
+  client::GenerationClient client = Connect(verifier);
+  StreamLoad load(client);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_TRUE(load.WinsMore()) << "round " << round;
+    proposer.Restart();
+    EXPECT_TRUE(load.GoesOn());
+  }
+  EXPECT_TRUE(load.WinsMore()) << "after the last return";
+  EXPECT_EQ(verifier.Metric("foretoken_proposer_connects_total"), 4);
+  load.ExpectTheTokensOfNoSpeculation();
+}
+
+// Long enough for hundreds of steps, and less than a verifier takes to give a silent replica up.
+constexpr absl::Duration kStandstill = absl::Seconds(2);
+
+TEST_P(ProposerFaults, StoppedItStallsNoStreamAndContinuedItIsUsedAgain) {
+  ServiceProcess proposer("foretoken_proposer", FlagsOf(GetParam()));
+  ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), proposer)});
+  client::GenerationClient client = Connect(verifier);
+  StreamLoad load(client, {.num_streams = 1});
+  ASSERT_TRUE(load.WinsMore());
+  const absl::Time stopped_at = absl::Now();
+  proposer.process().Signal(SIGSTOP);
+  absl::SleepFor(kStandstill);
+  EXPECT_TRUE(load.GoesOn());
+  const absl::Time continued_at = absl::Now();
+  proposer.process().Signal(SIGCONT);
+  EXPECT_TRUE(load.WinsMore()) << "after it went on";
+  load.ExpectTheTokensOfNoSpeculation();
+  EXPECT_EQ(verifier.Metric("foretoken_proposer_breaks_total"), 0) << "void: it was given up";
+
+  // A message comes per step; plain decoding, measured beside it, tells how long steps are. A verifier that waited for
+  // the proposer, be it once, would be thousands of steps late.
+  StreamLoad plain(client, {.mode = v1::SPECULATION_MODE_OFF, .num_streams = 1, .num_requests = 4});
+  EXPECT_TRUE(plain.GoesOn());
+  plain.Finish();
+  const GapSummary usual = Summarise(plain.gaps(), absl::InfinitePast(), absl::InfiniteFuture());
+  const GapSummary stopped = Summarise(load.gaps(), stopped_at, continued_at);
+  EXPECT_GT(stopped.num_gaps, 100);
+  EXPECT_LT(stopped.median, 4 * usual.median);
+  EXPECT_LT(stopped.longest, 400 * usual.median);
+}
+
+TEST_P(ProposerFaults, StoppedForGoodItIsGivenUpAndItsSequencesMove) {
+  ServiceProcess stopped("foretoken_proposer", FlagsOf(GetParam()));
+  ServiceProcess other("foretoken_proposer", FlagsOf(GetParam()));
+  ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), stopped) + "," + other.address()});
+  client::GenerationClient client = Connect(verifier);
+  ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));
+  StreamLoad load(client);
+  ASSERT_TRUE(load.WinsMore());
+  stopped.process().Signal(SIGSTOP);
+  EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 1; }));
+  EXPECT_TRUE(load.WinsMore()) << "at the other replica";
+  EXPECT_GE(verifier.Metric("foretoken_proposer_moved_sessions_total"), 1);
+  stopped.process().Signal(SIGCONT);
+  EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));
+  load.ExpectTheTokensOfNoSpeculation();
+}
+
+TEST_P(ProposerFaults, FullItRefusesAndServesAgainWhenThereIsRoom) {
+  ServiceProcess proposer("foretoken_proposer", FlagsOf(GetParam(), {"--max_sessions=1"}));
+  ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), proposer)});
+  client::GenerationClient client = Connect(verifier);
+  ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 1; }));
+  ServiceProcess crowd("foretoken_verifier", {SpecOf(GetParam(), proposer)});
+  client::GenerationClient crowd_client = Connect(crowd);
+  ASSERT_TRUE(WaitUntil([&] { return NumConnected(crowd_client) == 1; }));
+  // Two verifiers are told that there is room for one session, and both have one.
+  StreamLoad crowd_load(crowd_client, {.num_streams = 2});
+  StreamLoad load(client, {.num_streams = 2});
+  EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_refused_sessions_total") >= 3; }));
+  EXPECT_TRUE(load.GoesOn());
+  EXPECT_TRUE(crowd_load.GoesOn());
+  EXPECT_LE(proposer.Metric("foretoken_proposer_sessions"), 1);
+  crowd_load.ExpectTheTokensOfNoSpeculation();
+  EXPECT_TRUE(load.WinsMore()) << "there is room now";
+  load.ExpectTheTokensOfNoSpeculation();
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, ProposerFaults, EveryMethod(), NameOf);
+
+}  // namespace
+}  // namespace foretoken

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Services as processes, shared: one proposer serves two verifiers, and one verifier is served by several replicas of
+// several proposers. Every token is that of a run without speculation.
+#include <signal.h>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/integration/proposer_methods.h"
+#include "tests/integration/service_process.h"
+#include "tests/integration/stream_load.h"
+
+namespace foretoken {
+namespace {
+
+class SharedProposer : public ::testing::TestWithParam<ProposerMethod> {};
+
+TEST_P(SharedProposer, ServesTwoVerifiersAtOnce) {
+  ServiceProcess proposer("foretoken_proposer", FlagsOf(GetParam()));
+  ServiceProcess first("foretoken_verifier", {SpecOf(GetParam(), proposer)});
+  ServiceProcess second("foretoken_verifier", {SpecOf(GetParam(), proposer)});
+  client::GenerationClient first_client = Connect(first);
+  client::GenerationClient second_client = Connect(second);
+  StreamLoad first_load(first_client, {.num_streams = 2});
+  StreamLoad second_load(second_client, {.num_streams = 2});
+  EXPECT_TRUE(first_load.WinsMore());
+  EXPECT_TRUE(second_load.WinsMore());
+  EXPECT_EQ(proposer.Metric("foretoken_proposer_streams"), 2);
+  EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_sessions") >= 3; }))
+      << "sessions of both are there at once";
+  // One verifier's end is not the other's.
+  first_load.Finish();
+  first.process().Signal(SIGKILL);
+  first.process().Wait();
+  EXPECT_TRUE(second_load.WinsMore());
+  EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_streams") == 1; }));
+  EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_sessions") <= 2; }));
+  second_load.ExpectTheTokensOfNoSpeculation();
+  // Both serve the same model, so the other can tell what the first should have said.
+  StreamLoad plain(second_client,
+                   {.mode = v1::SPECULATION_MODE_OFF, .num_requests = static_cast<int>(first_load.Outputs().size())});
+  EXPECT_TRUE(WaitUntil([&] { return plain.num_tokens() == kRequestTokens * first_load.Outputs().size(); }));
+  EXPECT_EQ(first_load.Outputs(), plain.Outputs());
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, SharedProposer, EveryMethod(), NameOf);
+
+TEST(ManyProposers, OfSeveralMethodsAndReplicasServeOneVerifierAndMayLeave) {
+  constexpr int kNumStreams = 4;
+  const std::string draft_flag = "--model=" + testing::SourcePath("deploy/demo/draft");
+  ServiceProcess ngram_1("foretoken_proposer", {"--method=ngram"});
+  ServiceProcess ngram_2("foretoken_proposer", {"--method=ngram"});
+  ServiceProcess suffix_1("foretoken_proposer", {"--method=suffix"});
+  ServiceProcess suffix_2("foretoken_proposer", {"--method=suffix"});
+  ServiceProcess draft("foretoken_proposer", {"--method=draft", draft_flag, "--threads=1"});
+  ServiceProcess verifier("foretoken_verifier",
+                          {absl::StrCat("--proposer=ngram=static:", ngram_1.address(), ",", ngram_2.address(),
+                                        ";suffix=static:", suffix_1.address(), ",", suffix_2.address(),
+                                        ";draft=static:", draft.address())});
+  client::GenerationClient client = Connect(verifier);
+  ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 5; }));
+  const auto num_sessions = [](const ServiceProcess& proposer) {
+    return proposer.Metric("foretoken_proposer_sessions");
+  };
+
+  StreamLoad load(client, {.num_streams = kNumStreams});
+  EXPECT_TRUE(load.WinsMore());
+  // They spread over the replicas of a method, whatever ends and begins.
+  for (const ServiceProcess* proposer : {&ngram_1, &ngram_2, &suffix_1, &suffix_2}) {
+    EXPECT_TRUE(WaitUntil([&] { return num_sessions(*proposer) == kNumStreams / 2; }));
+  }
+  EXPECT_TRUE(WaitUntil([&] { return num_sessions(draft) == kNumStreams; }));
+  EXPECT_EQ(verifier.Metric("foretoken_proposer_moved_sessions_total"), 0) << "they stay where they are";
+
+  // Replicas leave: one is killed, the other ends as it should.
+  ngram_1.process().Signal(SIGKILL);
+  EXPECT_EQ(suffix_2.Terminate(), 0);
+  EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 3; }));
+  EXPECT_TRUE(WaitUntil([&] { return num_sessions(ngram_2) == kNumStreams; }));
+  EXPECT_TRUE(WaitUntil([&] { return num_sessions(suffix_1) == kNumStreams; }));
+  EXPECT_GE(verifier.Metric("foretoken_proposer_moved_sessions_total"), 2);
+  EXPECT_TRUE(load.WinsMore());
+  // And one comes back.
+  ngram_1.Restart();
+  EXPECT_TRUE(WaitUntil([&] { return num_sessions(ngram_1) > 0; })) << "new sequences go where there are fewest";
+  EXPECT_TRUE(load.WinsMore());
+  load.ExpectTheTokensOfNoSpeculation();
+}
+
+}  // namespace
+}  // namespace foretoken

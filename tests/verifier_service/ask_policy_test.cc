@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/ask_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <random>
+#include <vector>
+
+namespace foretoken::verifier {
+namespace {
+
+// A verifier whose cycles take 10 ms, and longer for every proposer that is asked; each proposer wins tokens of its
+// own, and what several would win is won by whoever of them is asked.
+class World {
+ public:
+  World(std::vector<double> costs_ms, std::vector<double> wins)
+      : costs_ms(std::move(costs_ms)), wins(std::move(wins)), policy(this->costs_ms.size()) {}
+
+  // Runs so many cycles; returns tokens per millisecond.
+  double Run(int num_cycles, int32_t num_sequences = 1) {
+    double tokens = 0, ms = 0;
+    for (int cycle = 0; cycle < num_cycles; ++cycle) {
+      choice = policy.Choose(num_sequences);
+      double cycle_ms = 10 * (1 + 0.02 * std::normal_distribution<double>()(random));
+      std::vector<uint32_t> accepted_by;
+      for (size_t i = 0; i < costs_ms.size(); ++i) cycle_ms += (choice.proposers >> i & 1) * costs_ms[i];
+      const auto win = [&](uint32_t bits, double mean) {
+        const int num_won = choice.is_plain || (bits & choice.proposers) == 0 ? 0 : Poisson(mean * num_sequences);
+        accepted_by.insert(accepted_by.end(), num_won, bits & choice.proposers);
+      };
+      for (size_t i = 0; i < wins.size(); ++i) win(1u << i, wins[i]);
+      win((1u << wins.size()) - 1, won_by_any);
+      const int32_t num_emitted = num_sequences + static_cast<int32_t>(accepted_by.size());
+      num_plain += choice.is_plain ? 1 : 0;
+      policy.Observe({.cycle_ms = cycle_ms, .num_emitted = num_emitted, .accepted_by = accepted_by});
+      tokens += num_emitted;
+      ms += cycle_ms;
+    }
+    return tokens / ms;
+  }
+
+  int Poisson(double mean) { return mean > 0 ? std::poisson_distribution<int>(mean)(random) : 0; }
+
+  std::vector<double> costs_ms, wins;
+  double won_by_any = 0;
+  AskPolicy policy;
+  AskPolicy::Choice choice;
+  int num_plain = 0;
+  std::mt19937 random{7};
+};
+
+TEST(AskPolicy, AsksEverybodyBeforeItKnows) {
+  World world({0, 0}, {1, 0});
+  EXPECT_EQ(world.policy.Choose(1).proposers, 3u);
+  EXPECT_FALSE(world.policy.Choose(1).is_plain);
+}
+
+TEST(AskPolicy, GoesOnAskingWhoEarnsMoreThanItCosts) {
+  World world({2, 0}, {1, 0.2});
+  world.Run(1000);
+  EXPECT_TRUE(world.policy.worth(0).is_asked);
+  EXPECT_TRUE(world.policy.worth(1).is_asked);
+  EXPECT_NEAR(world.policy.worth(0).cost_ms, 2, 0.5);
+}
+
+TEST(AskPolicy, LeavesOutWhoCostsMoreThanItEarnsAndNobodyElse) {
+  World world({0.1, 15}, {0.5, 0.5});
+  world.Run(200);
+  EXPECT_TRUE(world.policy.worth(0).is_asked);
+  EXPECT_FALSE(world.policy.worth(1).is_asked);
+  EXPECT_NEAR(world.policy.worth(1).cost_ms, 15, 1);
+}
+
+TEST(AskPolicy, InTheLongRunLosesNextToNothing) {
+  // Twice the cycle for a tenth more tokens: never to ask would give 1 token in 10 ms.
+  World bad({10}, {0.1});
+  bad.Run(1000);
+  EXPECT_GT(bad.Run(8000), 0.97 * 0.1);
+  // And where asking pays, the rounds' plain steps are few.
+  World good({1}, {2});
+  good.Run(1000);
+  good.num_plain = 0;
+  EXPECT_GT(good.Run(8000), 0.99 * 3 / 11);
+  EXPECT_GT(good.num_plain, 0);
+}
+
+TEST(AskPolicy, OfTwoThatGuessAlikeTheCheaperIsAsked) {
+  World world({4, 1}, {0.01, 0.01});
+  world.won_by_any = 2;
+  world.Run(300);
+  EXPECT_EQ(world.choice.proposers, 2u);
+  world.costs_ms = {1, 4};
+  world.Run(12000);
+  EXPECT_EQ(world.choice.proposers, 1u);
+}
+
+TEST(AskPolicy, AsksAgainWhenAProposerBecameCheap) {
+  World world({15}, {0.8});
+  world.Run(100);
+  EXPECT_FALSE(world.policy.worth(0).is_asked);
+  world.costs_ms = {0.5};
+  world.Run(2000);
+  EXPECT_TRUE(world.policy.worth(0).is_asked);
+}
+
+TEST(AskPolicy, KnowsAnUnloadedServerStillAfterASpike) {
+  World world({3}, {1.5});
+  world.Run(500);
+  EXPECT_EQ(world.choice.proposers, 1u);
+  world.costs_ms = {20};
+  world.Run(500, 64);
+  EXPECT_FALSE(world.policy.worth(0).is_asked);
+  world.costs_ms = {3};
+  EXPECT_EQ(world.policy.Choose(1).proposers, 1u) << "at once";
+}
+
+TEST(AskPolicy, WorksWithoutProposers) {
+  World world({}, {});
+  world.Run(100);
+  EXPECT_EQ(world.choice.proposers, 0u);
+  EXPECT_FALSE(world.choice.is_plain);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

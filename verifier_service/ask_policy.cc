@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/ask_policy.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace foretoken::verifier {
+namespace {
+
+// Cycles before the first round at a load, and before the second; from there on the pause grows.
+constexpr int32_t kFirstPause = 8, kNextPause = 64, kPauseGrowth = 8, kLongestPause = 8192;
+constexpr int32_t kProbationCycles = 24;
+// What a change sets off takes a while to be seen: a draft model that is not asked any more still ends what it is at.
+constexpr int32_t kSettleCycles = 2, kMaxSettleCycles = 32;
+constexpr double kSettleMs = 10;
+constexpr int32_t kMemory = 64;  // cycles that a moving mean remembers
+constexpr double kNewestRound = 0.5;
+// A cost below this part of a cycle is not told from noise. To ask is the safer mistake: gains grow when a text begins
+// to repeat itself.
+constexpr double kNoise = 0.01;
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+AskPolicy::AskPolicy(size_t num_proposers) : num_proposers_(num_proposers), loads_(kNumLoads) {
+  for (Load& load : loads_) {
+    load.worths.resize(num_proposers);
+    load.until_round = kFirstPause;
+    load.pause = kNextPause;
+  }
+  loads_[load_idx_].is_known = true;
+}
+
+void AskPolicy::EnterLoad(size_t load_idx) {
+  Load& load = loads_[load_idx];
+  if (!std::exchange(load.is_known, true)) {
+    // Until a round says more, what was right at the load before is.
+    for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = loads_[load_idx_].worths[i].is_asked;
+  }
+  load_idx_ = load_idx;
+  round_.reset();
+}
+
+AskPolicy::Choice AskPolicy::Choose(int32_t num_sequences) {
+  const auto width = static_cast<size_t>(std::bit_width(static_cast<uint32_t>(std::max(1, num_sequences))));
+  if (const size_t load_idx = std::min(width, kNumLoads) - 1; load_idx != load_idx_) EnterLoad(load_idx);
+  const Load& load = loads_[load_idx_];
+  choice_ = {};
+  if (round_.has_value()) {
+    choice_.is_plain = round_->phase != Phase::kProbation;
+    if (round_->phase != Phase::kNobodyAsked) choice_.proposers = AllBits();
+    if (round_->phase == Phase::kOneLeftOut) choice_.proposers &= ~(1u << round_->left_out);
+  } else {
+    for (size_t i = 0; i < num_proposers_; ++i) choice_.proposers |= uint32_t{load.worths[i].is_asked} << i;
+  }
+  return choice_;
+}
+
+void AskPolicy::Observe(const CycleOutcome& outcome) {
+  if (outcome.num_emitted == 0 || num_proposers_ == 0) return;
+  if (!choice_.is_plain && choice_.proposers == AllBits()) LearnParts(outcome);
+  if (round_.has_value()) return Time(outcome.cycle_ms);
+  Load& load = loads_[load_idx_];
+  load.num_cycles = std::min(load.num_cycles + 1, kMemory);
+  load.cycle_ms += (outcome.cycle_ms - load.cycle_ms) / load.num_cycles;
+  if (--load.until_round > 0) return;
+  round_.emplace();
+  if (choice_.proposers == AllBits()) {
+    EndPhase();  // nobody is on probation
+  } else {
+    load.parts_weight = 0;  // what those who rest earned is long ago
+  }
+}
+
+void AskPolicy::LearnParts(const CycleOutcome& outcome) {
+  Load& load = loads_[load_idx_];
+  load.parts_weight = std::min(load.parts_weight + 1, kMemory);
+  const double newest = 1.0 / load.parts_weight;
+  for (auto& [bits, part] : load.parts) part *= 1 - newest;
+  for (const uint32_t bits : outcome.accepted_by) {
+    // What somebody named who is not asked would have been won anyway.
+    if ((bits & ~AllBits()) == 0) load.parts[bits] += newest / outcome.num_emitted;
+  }
+}
+
+void AskPolicy::Time(double cycle_ms) {
+  Round& round = *round_;
+  const bool is_settled =
+      round.num_cycles >= kMaxSettleCycles || (round.num_cycles >= kSettleCycles && round.elapsed_ms >= kSettleMs);
+  ++round.num_cycles;
+  round.elapsed_ms += cycle_ms;
+  if (round.phase == Phase::kProbation) {
+    if (round.num_cycles >= kProbationCycles) EndPhase();
+    return;
+  }
+  if (is_settled) round.timed_ms.push_back(cycle_ms);
+  if (round.timed_ms.size() == kNumTimed) EndPhase();
+}
+
+void AskPolicy::EndPhase() {
+  Round& round = *round_;
+  switch (round.phase) {
+    case Phase::kProbation:
+      round.phase = Phase::kAllAsked;
+      break;
+    case Phase::kAllAsked:
+      round.all_asked_ms = Median(round.timed_ms);
+      round.phase = Phase::kNobodyAsked;
+      break;
+    case Phase::kNobodyAsked: {
+      const double all_cost_ms = round.all_asked_ms - Median(round.timed_ms);
+      round.phase = Phase::kOneLeftOut;
+      if (num_proposers_ == 1) {
+        round.cost_ms = {all_cost_ms};
+      } else if (all_cost_ms <= kNoise * loads_[load_idx_].cycle_ms) {
+        round.cost_ms.assign(num_proposers_, 0);
+      }
+      break;
+    }
+    case Phase::kOneLeftOut:
+      round.cost_ms.push_back(round.all_asked_ms - Median(round.timed_ms));
+      break;
+  }
+  round.num_cycles = 0;
+  round.elapsed_ms = 0;
+  round.timed_ms.clear();
+  round.left_out = round.cost_ms.size();
+  if (round.left_out == num_proposers_) Conclude();
+}
+
+uint32_t AskPolicy::ChooseWorthwhile(Load& load) {
+  uint32_t chosen = 0;
+  for (size_t step = 0; step < num_proposers_; ++step) {
+    std::optional<size_t> best;
+    double best_net = 0;
+    for (size_t i = 0; i < num_proposers_; ++i) {
+      if ((chosen >> i & 1) != 0) continue;
+      Worth& worth = load.worths[i];
+      worth.gain = 0;
+      for (const auto& [bits, part] : load.parts) {
+        if ((bits >> i & 1) != 0 && (bits & chosen) == 0) worth.gain += part;
+      }
+      const double net = worth.gain + kNoise - worth.cost_ms / load.cycle_ms;
+      if (net >= 0 && (!best.has_value() || net > best_net)) {
+        best = i;
+        best_net = net;
+      }
+    }
+    if (!best.has_value()) break;
+    chosen |= 1u << *best;
+  }
+  return chosen;
+}
+
+void AskPolicy::Conclude() {
+  Load& load = loads_[load_idx_];
+  const bool is_first = load.num_rounds++ == 0;
+  ++num_rounds_;
+  for (size_t i = 0; i < num_proposers_; ++i) {
+    double& cost_ms = load.worths[i].cost_ms;
+    cost_ms += (is_first ? 1 : kNewestRound) * (round_->cost_ms[i] - cost_ms);
+  }
+  const uint32_t chosen = ChooseWorthwhile(load);
+  for (size_t i = 0; i < num_proposers_; ++i) {
+    const bool is_asked = (chosen >> i & 1) != 0;
+    if (std::exchange(load.worths[i].is_asked, is_asked) != is_asked) load.pause = kNextPause;
+  }
+  load.until_round = std::exchange(load.pause, std::min(load.pause * kPauseGrowth, kLongestPause));
+  round_.reset();
+}
+
+}  // namespace foretoken::verifier

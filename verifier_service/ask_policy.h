@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which proposers are asked: each has to earn what asking it costs.
+//
+// A tree costs more than the rows that the planner gives it: the wait for it, the host's work, and, where a proposer
+// computes on the verifier's own machine, cores and memory bandwidth that the step lacks. Nobody can say beforehand how
+// much, so it is tried. In a *round* a few plain steps, without tree nodes, are timed with all proposers asked, and a
+// few with nobody asked, and, if that makes a difference, with each of them left out in turn: equal work, so the
+// difference is what asking costs. What proposers earn is counted
+// while all are asked: accepted tokens, by who had named them. Those are asked then that earn more than they cost, the
+// best first, each by the tokens that it adds to those before it: two that guess alike are worth one. The others rest
+// until the next round, which begins with a while in which everybody is asked and used.
+//
+// Rounds become rare while they change nothing. All is learned per load (the number of decoding sequences, by powers of
+// two), so that nothing has to be learned anew when a spike of load comes and goes.
+//
+// Example:
+//   const AskPolicy::Choice choice = policy.Choose(num_sequences);   // for the coming cycle
+//   ...                                                              // the cycle: trees are asked for, a step runs
+//   policy.Observe({.cycle_ms = 21, .num_emitted = 3, .accepted_by = {0b01, 0b11}});
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace foretoken::verifier {
+
+// What a cycle brought, from one Choose to the next.
+struct CycleOutcome {
+  double cycle_ms = 0;
+  int32_t num_emitted = 0;                // tokens, of all sequences
+  std::span<const uint32_t> accepted_by;  // of each accepted token: who had named it; bits, others too
+};
+
+class AskPolicy {
+ public:
+  struct Choice {
+    uint32_t proposers = 0;  // bits: who is asked
+    bool is_plain = false;   // the next step has no tree nodes, for its time is compared
+  };
+  // What is known of a proposer at some load.
+  struct Worth {
+    bool is_asked = true;
+    double gain = 0;     // the part of all tokens that it adds to those asked before it, as of the last round
+    double cost_ms = 0;  // of a cycle, that asking it takes; a moving mean over rounds
+  };
+
+  explicit AskPolicy(size_t num_proposers);
+
+  Choice Choose(int32_t num_sequences);
+  // The cycle after the last Choose. Call it only for one that computed no prompts.
+  void Observe(const CycleOutcome& outcome);
+
+  // At the load of the last Choose.
+  const Worth& worth(size_t proposer_idx) const { return loads_[load_idx_].worths[proposer_idx]; }
+  int64_t num_rounds() const { return num_rounds_; }
+
+ private:
+  static constexpr size_t kNumLoads = 8;  // 1, 2-3, 4-7, ... 128 and more
+  static constexpr size_t kNumTimed = 5;  // cycles of a comparison, on each side
+
+  struct Load {
+    bool is_known = false;
+    std::vector<Worth> worths;  // [proposers]
+    // Parts of all tokens by who had named them, while everybody was asked; moving means.
+    absl::flat_hash_map<uint32_t, double> parts;
+    int32_t parts_weight = 0;  // cycles behind them
+    double cycle_ms = 0;       // usual ones; a moving mean
+    int32_t num_cycles = 0;    // behind it
+    int32_t num_rounds = 0;
+    int32_t until_round = 0;  // cycles
+    int32_t pause = 0;        // between the next two rounds
+  };
+  enum class Phase { kProbation, kAllAsked, kNobodyAsked, kOneLeftOut };
+  struct Round {
+    Phase phase = Phase::kProbation;
+    size_t left_out = 0;  // with kOneLeftOut
+    int32_t num_cycles = 0;
+    double elapsed_ms = 0;
+    std::vector<double> timed_ms;  // of this phase
+    double all_asked_ms = 0;
+    std::vector<double> cost_ms;  // of the proposers left out so far
+  };
+
+  uint32_t AllBits() const { return static_cast<uint32_t>((uint64_t{1} << num_proposers_) - 1); }
+  void EnterLoad(size_t load_idx);
+  void LearnParts(const CycleOutcome& outcome);
+  void Time(double cycle_ms);
+  void EndPhase();
+  void Conclude();
+  uint32_t ChooseWorthwhile(Load& load);
+
+  const size_t num_proposers_;
+  std::vector<Load> loads_;
+  size_t load_idx_ = 0;
+  Choice choice_;  // the last one
+  std::optional<Round> round_;
+  int64_t num_rounds_ = 0;
+};
+
+}  // namespace foretoken::verifier
