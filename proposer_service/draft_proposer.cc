@@ -2,6 +2,7 @@
 #include "proposer_service/draft_proposer.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,12 @@ constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
 speculation::TokenTree SnapshotOf(const Garden::Plant& plant) {
   return plant.tree.Snapshot(plant.size(), kSnapshotNodes);
+}
+
+// Replicas differ, too: a verifier may have one of them twice.
+uint64_t DrawSalt() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
@@ -72,7 +79,9 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
       model::LoadModel(std::move(opened),
                        {.max_rows = options.garden.max_tree_rows + options.garden.max_context_rows, .context = context},
                        nullptr));
-  return std::make_unique<DraftProposer>(std::move(runnable), options.garden, metrics);
+  GardenOptions garden = options.garden;
+  if (garden.sampling_salt == 0) garden.sampling_salt = DrawSalt();
+  return std::make_unique<DraftProposer>(std::move(runnable), garden, metrics);
 }
 
 DraftProposer::DraftProposer(model::RunnableModel model, const GardenOptions& options, telemetry::Metrics& metrics,

@@ -324,7 +324,8 @@ void Garden::Expand(Plant& plant, int32_t node_idx, std::span<const kernels::Sco
                               .num_children = options_.num_sampled_children,
                               .seed = plant.sampling.seed,
                               .sample_index = plant.sampling.sample_index,
-                              .context_hash = ContextHash(plant, node_idx)});
+                              .context_hash = ContextHash(plant, node_idx),
+                              .salt = options_.sampling_salt});
     ranked = sampled.children;
   }
   std::vector<float> scores;

@@ -50,6 +50,7 @@ struct GardenOptions {
   int32_t max_children = 128;        // of one whose children may all be worth expanding
   int32_t num_sampled_children = 3;  // the same for rejection sampling, where all of them must be tested
   int32_t num_law_tokens = 32;       // that these are sampled from
+  uint64_t sampling_salt = 0;        // of this proposer's noise: no other of the same verifier may have it
   int32_t max_tree_rows = 32;        // nodes expanded in a pass, over all sessions
   int32_t max_context_rows = 128;    // context tokens computed in a pass, over all sessions
   int32_t max_grown_nodes = 512;     // nodes that a session's tree may have expanded, the root apart; each holds a slot
