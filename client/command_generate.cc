@@ -2,14 +2,12 @@
 // foretoken generate: streams one request's text to standard output; its numbers go to standard error.
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/color_flag.h"
 #include "client/commands.h"
 #include "client/connect_flags.h"
 #include "client/generation_stats.h"
@@ -23,8 +21,6 @@
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
-ABSL_FLAG(std::string, color, "auto", "auto, always or never colour the text that speculation won");
-
 namespace foretoken::client {
 namespace {
 
@@ -34,11 +30,8 @@ using foretoken::v1::GenerateResponse;
 enum class Style { kPlain, kVisibleControls, kColor };
 
 absl::StatusOr<Style> StyleFromFlags() {
-  const std::string color = absl::GetFlag(FLAGS_color);
-  if (color != "auto" && color != "always" && color != "never") {
-    return absl::InvalidArgumentError(absl::StrCat("--color: expected auto, always or never, got ", color));
-  }
-  if (color == "always" || (color == "auto" && WantsColor(stdout, std::getenv("NO_COLOR")))) return Style::kColor;
+  FT_ASSIGN_OR_RETURN(const bool has_color, ColorFromFlags());
+  if (has_color) return Style::kColor;
   return isatty(STDOUT_FILENO) == 1 ? Style::kVisibleControls : Style::kPlain;
 }
 

@@ -15,6 +15,7 @@ ABSL_DECLARE_FLAG(bool, json);
 namespace foretoken::client {
 
 int RunGenerate(const std::vector<std::string>& arguments);
+int RunExplain(const std::vector<std::string>& arguments);
 int RunTokenize(const std::vector<std::string>& arguments);
 int RunInfo(const std::vector<std::string>& arguments);
 int RunBench(const std::vector<std::string>& arguments);

@@ -30,10 +30,32 @@ absl::Status Check(const GenerateResponse& response, const Sample& sample) {
     }
     last_end = end;
   }
+  for (const foretoken::v1::StepReport& step : response.steps()) FT_RETURN_IF_ERROR(CheckStep(step));
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status CheckStep(const foretoken::v1::StepReport& step) {
+  const foretoken::v1::StepTree& tree = step.tree();
+  const int num_nodes = tree.token_ids_size();
+  for (const int size : {tree.parents_size(), tree.chances_size(), tree.path_chances_size(), tree.proposers_size(),
+                         tree.planned_size()}) {
+    if (size == num_nodes) continue;
+    return absl::InternalError(
+        absl::StrCat("the server sent a tree of ", num_nodes, " tokens with an array of ", size));
+  }
+  for (int node = 0; node < num_nodes; ++node) {
+    if (tree.parents(node) >= -1 && tree.parents(node) < node) continue;
+    return absl::InternalError(absl::StrCat("the server sent a tree whose node ", node, " has the parent ",
+                                            tree.parents(node), "; expected -1 to ", node - 1));
+  }
+  for (const uint32_t node : step.accepted()) {
+    if (node < static_cast<uint32_t>(num_nodes)) continue;
+    return absl::InternalError(absl::StrCat("the server accepted node ", node, " of a tree of ", num_nodes));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Append(const GenerateResponse& response, Generation& generation) {
   if (response.sample_index() >= kMaxSamples) {
@@ -42,7 +64,8 @@ absl::Status Append(const GenerateResponse& response, Generation& generation) {
   }
   if (!response.request_id().empty()) generation.request_id = response.request_id();
   if (response.has_prompt()) generation.prompt = response.prompt();
-  const bool has_output = !response.text().empty() || response.token_ids_size() > 0 || response.has_completion();
+  const bool has_output = !response.text().empty() || response.token_ids_size() > 0 || response.steps_size() > 0 ||
+                          response.has_completion();
   if (!has_output) return absl::OkStatus();
 
   if (response.sample_index() >= generation.samples.size()) generation.samples.resize(response.sample_index() + 1);
@@ -53,6 +76,7 @@ absl::Status Append(const GenerateResponse& response, Generation& generation) {
   sample.speculated.insert(sample.speculated.end(), response.speculated().begin(), response.speculated().end());
   sample.text_ends.insert(sample.text_ends.end(), response.text_ends().begin(), response.text_ends().end());
   sample.logprobs.insert(sample.logprobs.end(), response.logprobs().begin(), response.logprobs().end());
+  sample.steps.insert(sample.steps.end(), response.steps().begin(), response.steps().end());
   if (response.has_completion()) sample.completion = response.completion();
   return absl::OkStatus();
 }

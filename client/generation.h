@@ -24,6 +24,7 @@ struct Sample {
   std::vector<bool> speculated;                           // [T], empty where the server does not tell
   std::vector<uint32_t> text_ends;                        // [T] bytes of text, empty where the server does not tell
   std::vector<foretoken::v1::PositionLogprobs> logprobs;  // [T], empty unless asked for
+  std::vector<foretoken::v1::StepReport> steps;           // empty unless asked for
   std::optional<foretoken::v1::Completion> completion;    // in the sample's last message
 };
 
@@ -33,8 +34,13 @@ struct Generation {
   std::vector<Sample> samples;  // by sample index
 };
 
+// That what stands in a report can be looked up in it: INTERNAL, naming the field, expected and got, for arrays of
+// different lengths, parents that do not stand before their children, and accepted nodes that the tree does not have.
+absl::Status CheckStep(const foretoken::v1::StepReport& step);
+
 // INTERNAL, naming the field, expected and got, when the message breaks the protocol: a sample index out of range,
-// parallel arrays of different lengths, text ends that fall, anything after a sample's completion.
+// parallel arrays of different lengths, text ends that fall, a report that CheckStep
+// refuses, anything after a sample's completion.
 absl::Status Append(const foretoken::v1::GenerateResponse& response, Generation& generation);
 
 // INTERNAL when one of `num_samples` samples lacks its completion.

@@ -23,13 +23,18 @@ struct Command {
 };
 
 const std::vector<Command>& Commands() {
-  using namespace foretoken::client;  // NOLINT(google-build-using-namespace): the four Run functions
+  using namespace foretoken::client;  // NOLINT(google-build-using-namespace): the Run functions
   static const auto* const kCommands = new std::vector<Command>{
       {"generate",
        "[PROMPT]",
        "stream the text that follows a prompt (argument, --prompt_file or standard input)",
        RunGenerate,
-       {"connect_flags.cc", "request_flags.cc", "prompts.cc", "command_generate.cc", "commands.cc"}},
+       {"connect_flags.cc", "request_flags.cc", "prompts.cc", "color_flag.cc", "commands.cc"}},
+      {"explain",
+       "[PROMPT]",
+       "run one request and show what each of its steps guessed, computed, accepted and took",
+       RunExplain,
+       {"connect_flags.cc", "request_flags.cc", "prompts.cc", "color_flag.cc", "command_explain.cc", "commands.cc"}},
       {"tokenize",
        "[--add_special_tokens=BOOL] [--parse_special_tokens=BOOL] [TEXT]",
        "show the tokens of a text",

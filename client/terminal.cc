@@ -9,8 +9,21 @@
 namespace foretoken::client {
 namespace {
 
-constexpr absl::string_view kGreen = "\x1b[32m";
-constexpr absl::string_view kPlain = "\x1b[0m";
+absl::string_view Code(Ink ink) {
+  switch (ink) {
+    case Ink::kPlain:
+      return "";
+    case Ink::kBold:
+      return "\x1b[1m";
+    case Ink::kDim:
+      return "\x1b[2m";
+    case Ink::kGreen:
+      return "\x1b[32m";
+    case Ink::kRed:
+      return "\x1b[31m";
+  }
+  return "";
+}
 
 std::string EscapeControls(absl::string_view text) {
   std::string escaped;
@@ -37,9 +50,12 @@ bool WantsColor(std::FILE* out, const char* no_color) {
   return !is_refused && isatty(fileno(out)) == 1;
 }
 
+std::string Paint(absl::string_view text, Ink ink) {
+  return ink == Ink::kPlain ? std::string(text) : absl::StrCat(Code(ink), text, "\x1b[0m");
+}
+
 std::string ForTerminal(const TextRun& run, bool color) {
-  const std::string text = EscapeControls(run.text);
-  return color && run.speculated ? absl::StrCat(kGreen, text, kPlain) : text;
+  return Paint(EscapeControls(run.text), color && run.speculated ? Ink::kGreen : Ink::kPlain);
 }
 
 }  // namespace foretoken::client

@@ -13,6 +13,11 @@ namespace foretoken::client {
 // True on a terminal, unless NO_COLOR is set (https://no-color.org). `no_color` is that variable's value, or null.
 bool WantsColor(std::FILE* out, const char* no_color);
 
+enum class Ink { kPlain, kBold, kDim, kGreen, kRed };
+
+// The text as a terminal shows it in this ink.
+std::string Paint(absl::string_view text, Ink ink);
+
 // The run for a terminal: green where speculation won it. Control characters become visible, so that a model cannot
 // command the terminal.
 std::string ForTerminal(const TextRun& run, bool color);

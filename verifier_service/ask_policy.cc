@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 namespace foretoken::verifier {
@@ -20,9 +21,13 @@ constexpr double kNewestRound = 0.5;
 // to repeat itself.
 constexpr double kNoise = 0.01;
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
+// By how much `with` is surely longer than `without`: the difference of the medians less two standard errors, which for
+// five values each is about half of what their ranges span together.
+double SureDifference(std::vector<double> with, std::vector<double> without) {
+  std::sort(with.begin(), with.end());
+  std::sort(without.begin(), without.end());
+  const double doubt = std::hypot(with.back() - with.front(), without.back() - without.front()) / 2;
+  return std::max(0.0, with[with.size() / 2] - without[without.size() / 2] - doubt);
 }
 
 }  // namespace
@@ -109,11 +114,11 @@ void AskPolicy::EndPhase() {
       round.phase = Phase::kAllAsked;
       break;
     case Phase::kAllAsked:
-      round.all_asked_ms = Median(round.timed_ms);
+      round.all_asked_ms = round.timed_ms;
       round.phase = Phase::kNobodyAsked;
       break;
     case Phase::kNobodyAsked: {
-      const double all_cost_ms = round.all_asked_ms - Median(round.timed_ms);
+      const double all_cost_ms = SureDifference(round.all_asked_ms, round.timed_ms);
       round.phase = Phase::kOneLeftOut;
       if (num_proposers_ == 1) {
         round.cost_ms = {all_cost_ms};
@@ -123,7 +128,7 @@ void AskPolicy::EndPhase() {
       break;
     }
     case Phase::kOneLeftOut:
-      round.cost_ms.push_back(round.all_asked_ms - Median(round.timed_ms));
+      round.cost_ms.push_back(SureDifference(round.all_asked_ms, round.timed_ms));
       break;
   }
   round.num_cycles = 0;

@@ -5,7 +5,8 @@
 // computes on the verifier's own machine, cores and memory bandwidth that the step lacks. Nobody can say beforehand how
 // much, so it is tried. In a *round* a few plain steps, without tree nodes, are timed with all proposers asked, and a
 // few with nobody asked, and, if that makes a difference, with each of them left out in turn: equal work, so the
-// difference is what asking costs. What proposers earn is counted
+// difference is what asking costs. Of a difference only what stands out from the noise counts, for to ask in vain for a
+// while is the smaller mistake. What proposers earn is counted
 // while all are asked: accepted tokens, by who had named them. Those are asked then that earn more than they cost, the
 // best first, each by the tokens that it adds to those before it: two that guess alike are worth one. The others rest
 // until the next round, which begins with a while in which everybody is asked and used.
@@ -47,7 +48,7 @@ class AskPolicy {
   struct Worth {
     bool is_asked = true;
     double gain = 0;     // the part of all tokens that it adds to those asked before it, as of the last round
-    double cost_ms = 0;  // of a cycle, that asking it takes; a moving mean over rounds
+    double cost_ms = 0;  // of a cycle, that asking it takes at least; a moving mean over rounds
   };
 
   explicit AskPolicy(size_t num_proposers);
@@ -56,9 +57,9 @@ class AskPolicy {
   // The cycle after the last Choose. Call it only for one that computed no prompts.
   void Observe(const CycleOutcome& outcome);
 
-  // At the load of the last Choose.
-  const Worth& worth(size_t proposer_idx) const { return loads_[load_idx_].worths[proposer_idx]; }
-  int64_t num_rounds() const { return num_rounds_; }
+  // At the load of the last Choose. [proposers]
+  std::span<const Worth> worths() const { return loads_[load_idx_].worths; }
+  uint64_t num_rounds() const { return num_rounds_; }
 
  private:
   static constexpr size_t kNumLoads = 8;  // 1, 2-3, 4-7, ... 128 and more
@@ -83,7 +84,7 @@ class AskPolicy {
     int32_t num_cycles = 0;
     double elapsed_ms = 0;
     std::vector<double> timed_ms;  // of this phase
-    double all_asked_ms = 0;
+    std::vector<double> all_asked_ms;
     std::vector<double> cost_ms;  // of the proposers left out so far
   };
 
@@ -100,7 +101,7 @@ class AskPolicy {
   size_t load_idx_ = 0;
   Choice choice_;  // the last one
   std::optional<Round> round_;
-  int64_t num_rounds_ = 0;
+  uint64_t num_rounds_ = 0;
 };
 
 }  // namespace foretoken::verifier

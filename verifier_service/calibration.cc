@@ -57,11 +57,14 @@ int32_t Calibration::Observe(const speculation::TokenTree& tree, std::span<const
       ++num_guessed;
     }
     for (uint32_t bits = tree.proposers[node]; bits != 0; bits &= bits - 1) {
-      Cell& cell = cells_[std::countr_zero(bits)][DepthCell(static_cast<int32_t>(num_above) + 1)]
-                         [ChanceCell(tree.chances[node])];
+      const size_t proposer = std::countr_zero(bits);
+      const size_t depth_cell = DepthCell(static_cast<int32_t>(num_above) + 1);
+      Cell& cell = cells_[proposer][depth_cell][ChanceCell(tree.chances[node])];
       if (cell.num_trials >= kMaxTrials) cell = {.num_trials = cell.num_trials / 2, .num_hits = cell.num_hits / 2};
       cell.num_trials += 1;
       cell.num_hits += is_hit ? 1 : 0;
+      ++counts_[proposer].num_trials[depth_cell];
+      counts_[proposer].num_hits[depth_cell] += is_hit ? 1 : 0;
     }
   }
   return num_guessed;

@@ -75,6 +75,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);
   own_stats_.proposers = NoCounts(parts_.proposers->Names());
+  own_stats_.planner = PlannerStats(config.max_step_rows);
   own_stats_.num_blocks = parts_.kv->view.num_blocks;
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
   stats_ = own_stats_;
@@ -224,6 +225,7 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
     }
     sequence->proposer_counts = NoCounts(parts_.proposers->Names());
     sequence->guesses.resize(sequence->proposer_counts.size());
+    sequence->guess_positions.resize(sequence->guesses.size());
     if (active->max_tree_nodes > 0 && !request.speculation.prediction.empty()) {
       sequence->follower.emplace(request.speculation.prediction);
     }

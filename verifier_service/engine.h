@@ -34,6 +34,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "verifier_service/ask_policy.h"
 #include "verifier_service/calibration.h"
+#include "verifier_service/planner_stats.h"
 #include "verifier_service/proposer_pool.h"
 #include "verifier_service/queue_place.h"
 #include "verifier_service/rank_chances.h"
@@ -41,6 +42,8 @@
 #include "verifier_service/scheduler.h"
 #include "verifier_service/sequence.h"
 #include "verifier_service/step_cost.h"
+#include "verifier_service/step_forecast.h"
+#include "verifier_service/step_report.h"
 #include "verifier_service/tree_batch.h"
 
 namespace foretoken::verifier {
@@ -71,15 +74,6 @@ struct EngineParts {
   std::function<absl::Time()> now = absl::Now;
 };
 
-// Where the time of all steps went, in milliseconds. A step's host time reaches from one result's arrival to the next
-// launch; waiting for proposals is apart.
-struct StepTimes {
-  double forward_ms = 0;  // the transformer
-  double draw_ms = 0;     // accepted K/V moved into place included
-  double host_ms = 0;
-  double wait_ms = 0;
-};
-
 // Gauges and counters, as of the end of the last step.
 struct EngineStats {
   int32_t num_queued = 0;   // requests, reserved or waiting
@@ -93,7 +87,8 @@ struct EngineStats {
   uint64_t num_cached_tokens = 0;
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
-  StepTimes times;
+  StepTimes times;  // of all steps
+  PlannerStats planner;
   // Of samples that have ended:
   SpeculationCounts speculation;
   std::vector<ProposerCount> proposers;  // as ProposerClient::Names(), then the clients' predictions
@@ -139,6 +134,7 @@ class Engine {
   std::vector<PlannedSequence> Plan();
   std::vector<kernels::AcceptedPath> Launch(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
+  void Account(const StepForecast& forecast, std::span<const PlannedSequence> plan);
   void Publish();
 
   int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }
@@ -146,7 +142,7 @@ class Engine {
   void End(Ticket ticket);
   void OpenAtProposers(Sequence& sequence);
   static const speculation::TokenTree* MergedGuess(Sequence& sequence);
-  void PlanTree(std::span<const int32_t> node_idx, PlannedSequence& planned);
+  void PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned);
   void PlanTestedTree(int32_t num_nodes, PlannedSequence& planned);
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
   void CountAccepted(const speculation::TokenTree& tree, std::span<const int32_t> path_nodes);
@@ -189,6 +185,7 @@ class Engine {
   std::optional<absl::Time> cycle_began_;  // when proposers were asked last; unset while nothing runs
   absl::Time last_event_;                  // when the last stage ended
   EngineStats own_stats_;
+  StepTimes accounted_times_;  // own_stats_.times when the last step was accounted for
 
   std::atomic<int32_t> num_queued_{0};
   std::atomic<bool> is_draining_{false};

@@ -7,6 +7,7 @@
 #include "verifier_service/commit.h"
 #include "verifier_service/engine.h"
 #include "verifier_service/planner.h"
+#include "verifier_service/report_step.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -37,17 +38,6 @@ int32_t MaxGuessDepth(const Sequence& sequence) {
   return sequence.request().stop.max_tokens - sequence.num_generated() - 1;
 }
 
-StepLoad LoadOf(std::span<const PlannedSequence> plan) {
-  StepLoad load;
-  for (const PlannedSequence& planned : plan) {
-    const int64_t num_computed = planned.sequence->num_computed;
-    const int64_t num_nodes = planned.tree.num_nodes();
-    load.num_rows += planned.num_chain + static_cast<int32_t>(num_nodes);
-    load.num_positions += planned.num_chain * (num_computed + planned.num_chain / 2) + num_nodes * num_computed;
-  }
-  return load;
-}
-
 // What the request's prediction says, which is never late.
 speculation::TokenTree PredictedTree(const Sequence& sequence) {
   const size_t proposer_idx = sequence.guesses.size() - 1;
@@ -57,24 +47,26 @@ speculation::TokenTree PredictedTree(const Sequence& sequence) {
 }
 
 bool HasNews(const SampleOutput& output) {
-  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
+  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() || !output.steps.empty() ||
          output.completion.has_value();
 }
 
 }  // namespace
 
 bool Engine::Step() {
+  if (scheduler_.running().empty()) last_event_ = parts_.now();  // nobody's time goes by while there is nothing to do
   TakeInbox();
   Admit();
   if (scheduler_.running().empty()) {
-    last_event_ = parts_.now();
     cycle_began_.reset();
   } else {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
+    const StepForecast forecast = Forecast(plan, step_cost_);
     const TreeBatch batch = BuildTreeBatch(plan);
     std::vector<kernels::AcceptedPath> paths = Launch(plan, batch);
     Commit(plan, batch, std::move(paths));
+    Account(forecast, plan);
   }
   Publish();
   return !scheduler_.running().empty() || !scheduler_.waiting().empty();
@@ -117,10 +109,12 @@ void Engine::Gather() {
     const auto sequence = sequences_.find(proposal.sequence_id);
     if (sequence == sequences_.end()) continue;                                              // it ended meanwhile
     if (proposal.tree.position > static_cast<uint64_t>(sequence->second->size())) continue;  // about tokens never said
+    sequence->second->guess_positions[proposal.proposer_idx] = proposal.tree.position;
     sequence->second->guesses[proposal.proposer_idx] = std::move(proposal.tree);
   }
   const double wait_ms = ElapsedMs();
   own_stats_.times.wait_ms += wait_ms;
+  if (waits_for_proposals_) ++own_stats_.planner.num_waits;
   if (waits_for_proposals_) wait_cost_ms_ += kNewest * (wait_ms - wait_cost_ms_);
 }
 
@@ -197,28 +191,35 @@ void Engine::PlanTrees(std::vector<PlannedSequence>* plan) {
                       .takes_all = takes_all});
     offering.push_back(&planned);
   }
-  const StepChoice choice = ChooseNodes(offers,
-                                        {.fixed = LoadOf(*plan),
-                                         .max_rows = config_.max_step_rows,
-                                         .num_emitting = num_emitting,
-                                         .between_ms = static_cast<float>(between_ms_),
-                                         .is_curious = is_curious_},
-                                        step_cost_);
+  std::vector<std::vector<int32_t>> chosen = ChooseNodes(offers,
+                                                         {.fixed = LoadOf(*plan),
+                                                          .max_rows = config_.max_step_rows,
+                                                          .num_emitting = num_emitting,
+                                                          .between_ms = static_cast<float>(between_ms_),
+                                                          .is_curious = is_curious_},
+                                                         step_cost_);
   for (size_t i = 0; i < offering.size(); ++i) {
     PlannedSequence& planned = *offering[i];
+    planned.path_chances = std::move(offers[i].path_chances);
     if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
-      PlanTree(choice.nodes[i], planned);
+      PlanTree(std::move(chosen[i]), planned);
     } else {
-      PlanTestedTree(static_cast<int32_t>(choice.nodes[i].size()), planned);
+      PlanTestedTree(static_cast<int32_t>(chosen[i].size()), planned);
     }
   }
 }
 
-void Engine::PlanTree(std::span<const int32_t> node_idx, PlannedSequence& planned) {
-  planned.tree = speculation::Keep(*planned.guess, node_idx);
+void Engine::PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned) {
+  planned.row_node_idx = std::move(node_idx);
+  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
   planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
   const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
-  if (num_slots < planned.tree.num_nodes()) planned.tree = speculation::BestNodes(planned.tree, num_slots);
+  if (num_slots >= planned.tree.num_nodes()) return;
+  std::vector<int32_t> best = speculation::BestNodeIdx(planned.tree, num_slots);
+  std::sort(best.begin(), best.end());
+  for (int32_t& node : best) node = planned.row_node_idx[node];
+  planned.row_node_idx = std::move(best);
+  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
 }
 
 void Engine::PlanTestedTree(int32_t num_nodes, PlannedSequence& planned) {
@@ -334,6 +335,23 @@ void Engine::AdvanceProposers(std::span<const PlannedSequence> plan) {
     if (!sequence.is_finished) ask = {.node_budget = sequence.active->max_tree_nodes, .proposers = AskedOf(sequence)};
     parts_.proposers->Advance(sequence.id, planned.committed(), ask);
   }
+}
+
+// Counts the step and tells who asked. Host time that follows is the next step's.
+void Engine::Account(const StepForecast& forecast, std::span<const PlannedSequence> plan) {
+  PlannerStats& planner = own_stats_.planner;
+  CountStep(forecast, plan, &planner);
+  if (is_curious_) ++planner.num_curious_steps;
+  planner.gain_tokens = gain_;
+  planner.chances = calibration_.counts();
+  planner.num_ask_rounds = ask_policy_.num_rounds();
+  planner.worths.assign(ask_policy_.worths().begin(), ask_policy_.worths().end());
+  UpdateRowCosts(step_cost_, &planner);
+  ReportStep({.step_idx = own_stats_.num_steps,
+              .forecast = forecast,
+              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times),
+              .is_curious = is_curious_},
+             plan);
 }
 
 int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {

@@ -189,6 +189,7 @@ absl::StatusOr<v1::DetokenizeResponse> GenerationService::Detokenize(const v1::D
   const bool skip_special = !request.has_skip_special_tokens() || request.skip_special_tokens();
   v1::DetokenizeResponse response;
   FT_ASSIGN_OR_RETURN(*response.mutable_text(), model.tokenizer->Decode(ids, {.skip_special = skip_special}));
+  for (const int32_t id : ids) response.add_token_bytes(model.tokenizer->vocabulary().Find(id)->bytes);
   return response;
 }
 

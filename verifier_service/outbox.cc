@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "verifier_service/step_report_conversion.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -65,7 +66,8 @@ size_t NumBytes(const SampleOutput& output) {
 
 }  // namespace
 
-Outbox::Outbox(OutboxOptions options) : options_(std::move(options)), pending_(options_.num_samples) {}
+Outbox::Outbox(OutboxOptions options)
+    : options_(std::move(options)), pending_(options_.num_samples), reports_(options_.num_samples) {}
 
 v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   v1::GenerateResponse message;
@@ -94,6 +96,24 @@ void Outbox::MergeDelta(const SampleOutput& output, Pending& pending) {
   for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
 }
 
+void Outbox::AddReport(const StepReport& report, WaitingReports& waiting) {
+  v1::StepReport& added = waiting.reports.emplace_back(WaitingReport{.report = ToProto(report)}).report;
+  waiting.reports.back().num_bytes = added.ByteSizeLong();
+  waiting.num_bytes += waiting.reports.back().num_bytes;
+  while (waiting.num_bytes > kMaxReportBytes) {
+    waiting.num_bytes -= waiting.reports.front().num_bytes;
+    waiting.reports.pop_front();
+    ++waiting.num_lost;
+  }
+}
+
+void Outbox::TakeReports(WaitingReports& waiting, v1::GenerateResponse& message) {
+  if (waiting.reports.empty()) return;
+  waiting.reports.front().report.set_num_lost(waiting.num_lost);
+  for (WaitingReport& report : waiting.reports) *message.add_steps() = std::move(report.report);
+  waiting = {};
+}
+
 void Outbox::AddPrompt(const SampleOutput& output) {
   v1::PromptOutput& prompt = *prompts_.emplace_back(NewMessage(output.sample_index)).mutable_prompt();
   for (const int32_t id : output.prompt->token_ids) prompt.add_token_ids(static_cast<uint32_t>(id));
@@ -120,6 +140,7 @@ void Outbox::Add(SampleOutput output) {
     return;
   }
   if (output.prompt) AddPrompt(output);
+  for (const StepReport& report : output.steps) AddReport(report, reports_[output.sample_index]);
   if (output.text.empty() && output.token_ids.empty() && !output.completion) return;
   Pending& pending = PendingWithRoom(output);
   MergeDelta(output, pending);
@@ -133,11 +154,15 @@ std::optional<v1::GenerateResponse> Outbox::Take() {
     return message;
   }
   for (int32_t i = 0; i < options_.num_samples; ++i) {
-    std::deque<Pending>& pending = pending_[next_sample_];
-    next_sample_ = (next_sample_ + 1) % options_.num_samples;
-    if (pending.empty()) continue;
-    v1::GenerateResponse message = std::move(pending.front().message);
-    pending.pop_front();
+    const int32_t sample = std::exchange(next_sample_, (next_sample_ + 1) % options_.num_samples);
+    std::deque<Pending>& pending = pending_[sample];
+    if (pending.empty() && reports_[sample].reports.empty()) continue;
+    v1::GenerateResponse message = NewMessage(sample);
+    if (!pending.empty()) {
+      message = std::move(pending.front().message);
+      pending.pop_front();
+    }
+    TakeReports(reports_[sample], message);
     return message;
   }
   return std::nullopt;
@@ -146,8 +171,8 @@ std::optional<v1::GenerateResponse> Outbox::Take() {
 std::optional<absl::Status> Outbox::Result() const {
   if (error_.ok() && num_completed_ < options_.num_samples) return std::nullopt;
   if (!prompts_.empty()) return std::nullopt;
-  for (const std::deque<Pending>& pending : pending_) {
-    if (!pending.empty()) return std::nullopt;
+  for (int32_t sample = 0; sample < options_.num_samples; ++sample) {
+    if (!pending_[sample].empty() || !reports_[sample].reports.empty()) return std::nullopt;
   }
   return error_;
 }

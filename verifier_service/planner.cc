@@ -122,26 +122,20 @@ int32_t BestPrefix(const Ranking& ranking, std::span<const TreeOffer> offers, co
 
 }  // namespace
 
-StepChoice ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget, const StepCost& cost) {
+std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget,
+                                              const StepCost& cost) {
   const Ranking ranking = Rank(offers, std::max(0, budget.max_rows - budget.fixed.num_rows));
   int32_t num_chosen = BestPrefix(ranking, offers, budget, cost);
   if (budget.is_curious) {
     const int32_t next_rows = cost.NextBucket(budget.fixed.num_rows + num_chosen);
     num_chosen = std::min(next_rows - budget.fixed.num_rows, static_cast<int32_t>(ranking.candidates.size()));
   }
-  StepChoice choice{.nodes = std::vector<std::vector<int32_t>>(offers.size()),
-                    .num_expected = static_cast<double>(budget.num_emitting),
-                    .plain_ms = cost.Predict(budget.fixed)};
-  StepLoad load = budget.fixed;
-  load.num_rows += num_chosen;
+  std::vector<std::vector<int32_t>> chosen(offers.size());
   for (const Candidate& node : std::span(ranking.candidates).first(num_chosen)) {
-    choice.nodes[node.offer_idx].push_back(node.node_idx);
-    choice.num_expected += node.path_chance;
-    load.num_positions += offers[node.offer_idx].num_positions;
+    chosen[node.offer_idx].push_back(node.node_idx);
   }
-  for (std::vector<int32_t>& nodes : choice.nodes) std::sort(nodes.begin(), nodes.end());
-  choice.step_ms = cost.Predict(load);
-  return choice;
+  for (std::vector<int32_t>& nodes : chosen) std::sort(nodes.begin(), nodes.end());
+  return chosen;
 }
 
 int32_t PromptRows(const StepLoad& decoding, int32_t max_rows, float max_growth, const StepCost& cost) {

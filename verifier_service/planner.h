@@ -31,14 +31,9 @@ struct StepBudget {
   bool is_curious = false;
 };
 
-struct StepChoice {
-  std::vector<std::vector<int32_t>> nodes;  // of every offer, ascending: a parent is always chosen with its child
-  double num_expected = 0;                  // tokens
-  double step_ms = 0;                       // predicted
-  double plain_ms = 0;                      // of the step without any node
-};
-
-StepChoice ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget, const StepCost& cost);
+// The chosen nodes' indices, of every offer, ascending: a parent is always chosen with its child.
+std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget,
+                                              const StepCost& cost);
 
 // How many prompt rows a step may take beside those of decoding sequences, so that it lasts at most `max_growth` times
 // as long as without them. With nobody decoding all of `max_rows`. At least one, so that every prompt ends.

@@ -28,7 +28,7 @@ struct Ask {
 };
 
 // What is known of the coming step when the news of the last one goes out.
-struct StepForecast {
+struct ComingStep {
   absl::Duration patience;  // how long answers are waited for before it starts
   absl::Duration step;      // how long it is going to take
 };
@@ -79,7 +79,7 @@ class ProposerClient {
   virtual void Close(SequenceId sequence_id) = 0;
 
   // Sends what Open, Advance and Close have said since the last Flush, one message per stream.
-  virtual void Flush(const StepForecast& forecast) = 0;
+  virtual void Flush(const ComingStep& forecast) = 0;
 
   // Every tree that arrived since the last call. Waits at most max_wait for the answers that are still due from healthy
   // replicas; returns at once when none are.

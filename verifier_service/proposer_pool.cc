@@ -76,7 +76,7 @@ void ProposerPool::Close(SequenceId sequence_id) {
   keeper_->book.Close(sequence_id);
 }
 
-void ProposerPool::Flush(const StepForecast& forecast) {
+void ProposerPool::Flush(const ComingStep& forecast) {
   absl::MutexLock lock(&keeper_->mutex);
   const absl::Time now = absl::Now();
   for (auto& [id, link] : keeper_->links) {

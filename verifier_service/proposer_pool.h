@@ -77,7 +77,7 @@ class ProposerPool final : public ProposerClient {
   void Open(const SequenceIntroduction& introduction) override;
   void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) override;
   void Close(SequenceId sequence_id) override;
-  void Flush(const StepForecast& forecast) override;
+  void Flush(const ComingStep& forecast) override;
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
   std::vector<ProposerStatus> GetStatus() const override;
 

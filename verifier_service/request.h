@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "kernels/ops.h"
 #include "verifier_service/prediction.h"
+#include "verifier_service/step_report.h"
 
 namespace foretoken::verifier {
 
@@ -44,6 +45,7 @@ struct SpeculationRequest {
   std::vector<std::string> proposers;  // method names; empty: all
   std::optional<int32_t> max_tree_nodes;
   Prediction prediction;  // allowed whatever `proposers` says
+  bool reports_steps = false;
 };
 
 struct GenerationRequest {
@@ -114,6 +116,7 @@ struct SampleOutput {
   std::vector<bool> speculated;                // as token_ids
   std::vector<kernels::RowLogprobs> logprobs;  // as token_ids, where asked for
   std::optional<PromptEcho> prompt;
+  std::vector<StepReport> steps;               // where asked for: of this step
   std::optional<SampleCompletion> completion;  // the sample's last output
   absl::Status error;                          // not OK: the request's last output, of any sample
 };

@@ -263,6 +263,7 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
     FT_RETURN_IF_ERROR(CheckAtMost("speculation.max_tree_nodes", options.max_tree_nodes(), speculation::kMaxTreeNodes));
     out.max_tree_nodes = static_cast<int32_t>(options.max_tree_nodes());
   }
+  out.reports_steps = options.report_steps();
   return absl::OkStatus();
 }
 

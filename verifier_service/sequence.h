@@ -79,9 +79,10 @@ struct Sequence {
   // Speculation
   bool is_open = false;  // the proposers know of it
   std::vector<std::optional<speculation::TokenTree>>
-      guesses;                                 // the newest tree of each proposer, the prediction's last
-  speculation::TokenTree merged_guess;         // of this step, where it is not simply one of them
-  std::optional<PredictionFollower> follower;  // of the request's prediction
+      guesses;                                           // the newest tree of each proposer, the prediction's last
+  std::vector<std::optional<uint64_t>> guess_positions;  // where each of these stood when it arrived
+  speculation::TokenTree merged_guess;                   // of this step, where it is not simply one of them
+  std::optional<PredictionFollower> follower;            // of the request's prediction
 
   // What its client is told
   uint32_t num_text_bytes = 0;  // published

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/service_metrics.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <limits>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_type.h"
 
@@ -20,6 +24,7 @@ const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001,
 
 constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  6,  8,
                                        12, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
+constexpr double kMsPerSecond = 1000;
 
 prometheus::Histogram& MakeHistogram(prometheus::Registry& registry, const char* name, const char* help,
                                      const prometheus::Histogram::BucketBoundaries& buckets) {
@@ -48,26 +53,19 @@ MetricFamily Single(MetricType type, const char* name, const char* help, double 
   return family;
 }
 
-void AddOfProposer(const std::string& proposer, double value, MetricFamily* family) {
+struct Label {
+  const char* name;
+  std::string value;
+};
+
+void AddLabelled(std::initializer_list<Label> labels, double value, MetricFamily* family) {
   prometheus::ClientMetric& metric = family->metric.emplace_back();
-  metric.label.push_back({.name = "proposer", .value = proposer});
+  for (const Label& label : labels) metric.label.push_back({.name = label.name, .value = label.value});
   SetValue(family->type, value, &metric);
 }
 
-MetricFamily StepSeconds(const StepTimes& times) {
-  MetricFamily family = Family(MetricType::Counter, "foretoken_step_seconds_total",
-                               "Where the time of all steps went: the forward pass, drawing, this host's own work, and "
-                               "waiting for proposals.");
-  const auto add = [&family](const char* phase, double ms) {
-    prometheus::ClientMetric& metric = family.metric.emplace_back();
-    metric.label.push_back({.name = "phase", .value = phase});
-    SetValue(family.type, ms * 1e-3, &metric);
-  };
-  add("forward", times.forward_ms);
-  add("draw", times.draw_ms);
-  add("host", times.host_ms);
-  add("wait", times.wait_ms);
-  return family;
+void AddOfProposer(const std::string& proposer, double value, MetricFamily* family) {
+  AddLabelled({{"proposer", proposer}}, value, family);
 }
 
 MetricFamily AcceptedLengths(const std::vector<uint64_t>& num_steps) {
@@ -108,6 +106,94 @@ void AddPoolCounters(const ProposerPool& pool, std::vector<MetricFamily>* famili
       AddOfProposer(pool.Names()[i], static_cast<double>(of_methods[i].*counter.field), &family);
     }
   }
+}
+
+MetricFamily Histogram(const char* name, const char* help, const CountHistogram& histogram) {
+  MetricFamily family = Family(MetricType::Histogram, name, help);
+  prometheus::ClientMetric::Histogram& to = family.metric.emplace_back().histogram;
+  for (size_t bucket = 0; bucket < histogram.buckets.size(); ++bucket) {
+    to.sample_count += histogram.buckets[bucket];
+    const double bound =
+        bucket < CountHistogram::kNumBounds ? CountHistogram::Bound(bucket) : std::numeric_limits<double>::infinity();
+    to.bucket.push_back({.cumulative_count = to.sample_count, .upper_bound = bound});
+  }
+  to.sample_sum = static_cast<double>(histogram.sum);
+  return family;
+}
+
+void AddStepTimes(const StepTimes& times, std::vector<MetricFamily>* families) {
+  MetricFamily& family = families->emplace_back(
+      Family(MetricType::Counter, "foretoken_step_seconds_total", "Where the time of steps went, by part."));
+  const std::initializer_list<std::pair<const char*, double>> parts = {
+      {"forward", times.forward_ms}, {"draw", times.draw_ms}, {"host", times.host_ms}, {"wait", times.wait_ms}};
+  for (const auto& [part, part_ms] : parts) AddLabelled({{"part", part}}, part_ms / kMsPerSecond, &family);
+}
+
+void AddPlannerCounters(const PlannerStats& planner, std::vector<MetricFamily>* families) {
+  const auto counter = [families](const char* name, const char* help, double value) {
+    families->push_back(Single(MetricType::Counter, name, help, value));
+  };
+  counter("foretoken_tree_steps_total", "Forward passes with tree nodes in them.",
+          static_cast<double>(planner.num_tree_steps));
+  counter("foretoken_curious_steps_total", "Forward passes with more rows than would pay, to learn their cost.",
+          static_cast<double>(planner.num_curious_steps));
+  counter("foretoken_proposal_waits_total", "Steps that waited for proposers where one was due.",
+          static_cast<double>(planner.num_waits));
+  counter("foretoken_tree_nodes_offered_total", "Nodes of the merged trees, step by step.",
+          static_cast<double>(planner.num_offered_nodes));
+  counter("foretoken_tree_nodes_planned_total", "Offered nodes that were given a row.",
+          static_cast<double>(planner.num_planned_nodes));
+  counter("foretoken_tree_nodes_accepted_total", "Planned nodes on an accepted path.",
+          static_cast<double>(planner.num_accepted_nodes));
+  counter("foretoken_expected_tokens_total", "Tokens the planner expected; foretoken_generated_tokens_total came.",
+          planner.expected_tokens);
+  families->push_back(Single(MetricType::Gauge, "foretoken_guess_gain_tokens",
+                             "What guesses win a sequence per step, lately.", planner.gain_tokens));
+  families->push_back(Histogram("foretoken_step_rows", "Rows of a forward pass.", planner.step_rows));
+  families->push_back(Histogram("foretoken_sequence_tree_nodes", "Tree nodes planned for a sequence in a step.",
+                                planner.sequence_nodes));
+  MetricFamily& cost = families->emplace_back(Family(MetricType::Gauge, "foretoken_step_cost_seconds",
+                                                     "What a forward pass of so many rows takes, as learned."));
+  for (const RowCost& row_cost : planner.row_costs) {
+    AddLabelled({{"rows", absl::StrCat(row_cost.num_rows)}}, row_cost.step_ms / kMsPerSecond, &cost);
+  }
+}
+
+// What each proposer is worth at the load there is now.
+void AddWorths(const EngineStats& stats, std::vector<MetricFamily>* families) {
+  MetricFamily asked = Family(MetricType::Gauge, "foretoken_proposer_asked", "Whether this proposer is asked: 1 or 0.");
+  MetricFamily gain = Family(MetricType::Gauge, "foretoken_proposer_gain_ratio",
+                             "Of all tokens, those that this proposer adds to what the better ones win.");
+  MetricFamily cost =
+      Family(MetricType::Gauge, "foretoken_proposer_cost_seconds", "What asking this proposer costs a step.");
+  for (size_t i = 0; i < stats.planner.worths.size(); ++i) {
+    const AskPolicy::Worth& worth = stats.planner.worths[i];
+    AddOfProposer(stats.proposers[i].proposer, worth.is_asked ? 1 : 0, &asked);
+    AddOfProposer(stats.proposers[i].proposer, worth.gain, &gain);
+    AddOfProposer(stats.proposers[i].proposer, worth.cost_ms / kMsPerSecond, &cost);
+  }
+  families->insert(families->end(), {std::move(asked), std::move(gain), std::move(cost)});
+  families->push_back(Single(MetricType::Counter, "foretoken_ask_rounds_total",
+                             "How often it was tried what asking proposers costs.",
+                             static_cast<double>(stats.planner.num_ask_rounds)));
+}
+
+// By proposer and depth, of nodes whose parent was emitted.
+void AddChances(const EngineStats& stats, std::vector<MetricFamily>* families) {
+  MetricFamily trials = Family(MetricType::Counter, "foretoken_proposer_chance_trials_total",
+                               "Nodes, planned or not, whose parent was emitted.");
+  MetricFamily hits =
+      Family(MetricType::Counter, "foretoken_proposer_chance_hits_total", "Of those, nodes that were emitted.");
+  for (size_t i = 0; i < std::min(stats.proposers.size(), stats.planner.chances.size()); ++i) {
+    const ChanceCounts& counts = stats.planner.chances[i];
+    for (size_t depth = 0; depth < ChanceCounts::kNumDepths; ++depth) {
+      const std::initializer_list<Label> labels = {{"proposer", stats.proposers[i].proposer},
+                                                   {"depth", ChanceCounts::kDepths[depth]}};
+      AddLabelled(labels, static_cast<double>(counts.num_trials[depth]), &trials);
+      AddLabelled(labels, static_cast<double>(counts.num_hits[depth]), &hits);
+    }
+  }
+  families->insert(families->end(), {std::move(trials), std::move(hits)});
 }
 
 }  // namespace
@@ -169,9 +255,12 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
   MetricFamily connected =
       Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
   for (const ProposerStatus& status : pool_.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
-  families.push_back(StepSeconds(stats.times));
   families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
   AddPoolCounters(pool_, &families);
+  AddStepTimes(stats.times, &families);
+  AddPlannerCounters(stats.planner, &families);
+  AddChances(stats, &families);
+  AddWorths(stats, &families);
   return families;
 }
 

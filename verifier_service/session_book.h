@@ -76,7 +76,7 @@ class SessionBook {
   AnswerVerdict TakeAnswer(ReplicaId replica_id, CheckedAnswer answer, absl::Time now);
 
   // From now on the answers that this replica was or is about to be asked for are due.
-  void MarkFlushed(ReplicaId replica_id, const StepForecast& forecast, absl::Time now);
+  void MarkFlushed(ReplicaId replica_id, const ComingStep& forecast, absl::Time now);
   // The next message for a replica, or unset where there is nothing to say. At most 64 KiB of context beside the news
   // of sessions that are up to date; what is left follows in the next message.
   std::optional<v1::ProposeRequest> NextRequest(ReplicaId replica_id, absl::Time now);
@@ -139,7 +139,7 @@ class SessionBook {
     std::vector<uint64_t> closes;
     v1::ProposeRequest farewell;  // what sessions that end have not been told
     size_t num_farewell_tokens = 0;
-    StepForecast forecast;
+    ComingStep forecast;
     int32_t num_due = 0;
     absl::Time flushed_at;
     absl::Time silent_since;      // while an answer is due; time when none was is not in it

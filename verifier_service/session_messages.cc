@@ -22,7 +22,7 @@ uint32_t Microseconds(absl::Duration duration) {
 
 }  // namespace
 
-void SessionBook::MarkFlushed(ReplicaId replica_id, const StepForecast& forecast, absl::Time now) {
+void SessionBook::MarkFlushed(ReplicaId replica_id, const ComingStep& forecast, absl::Time now) {
   const auto it = replicas_.find(replica_id);
   if (it == replicas_.end()) return;
   Replica& replica = it->second;

@@ -21,11 +21,12 @@ struct PlannedSequence {
   int32_t num_chain = 0;
   const speculation::TokenTree* guess = nullptr;  // all that was guessed; null: nothing
   speculation::TokenTree tree;                    // of it, the nodes to verify
+  std::vector<int32_t> row_node_idx;              // of the guess, ascending: tree's nodes
+  std::vector<float> path_chances;                // as the planner had them: of the guess's nodes, or of ranks
   Scheduler::TreeSlots tree_slots;
   // Rejection sampling:
   int32_t row_budget = 0;              // how many nodes were to have rows, before the guess was read
   std::vector<int32_t> best_node_idx;  // of the guess, best first; at most one more than have rows
-  std::vector<int32_t> row_node_idx;   // of the guess: tree's nodes
 
   kernels::VerificationRule rule() const { return sequence->request().verification; }
   int32_t num_committed = 0;  // tokens, once the step has ended

@@ -39,7 +39,7 @@ class ScriptedProposer final : public verifier::ProposerClient {
     if (ask.node_budget > 0 && ask.proposers != 0) due_.push_back(sequence_id);
   }
   void Close(verifier::SequenceId sequence_id) override { sessions_.erase(sequence_id); }
-  void Flush(const verifier::StepForecast&) override {}
+  void Flush(const verifier::ComingStep&) override {}
   std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
     std::vector<verifier::Proposal> proposals;
     for (const verifier::SequenceId id : due_) {

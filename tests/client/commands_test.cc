@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/fake_generation_service.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/step_reports.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::client {
@@ -208,6 +210,81 @@ TEST(ForetokenGenerate, CancelsTheCallAtAnInterruptAndExitsWith130) {
   EXPECT_TRUE(WIFEXITED(wait_status));
   EXPECT_EQ(WEXITSTATUS(wait_status), 130);
   EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
+}
+
+// A prompt of two chunks' worth, then a tree, then plain decoding.
+grpc::Status ThreeSteps(const GenerateRequest& request, grpc::ServerContext& /*context*/,
+                        const std::function<bool(const GenerateResponse&)>& write) {
+  GenerateResponse first;
+  first.set_request_id("fake-1");
+  *first.add_steps() = testing::MakeReport(11, 341, "");
+  GenerateResponse rest;
+  rest.set_text("abzw");
+  *rest.add_steps() = testing::BranchingReport();
+  *rest.add_steps() = testing::MakeReport(13, 344, "w");
+  if (!request.speculation().report_steps()) return {grpc::StatusCode::INVALID_ARGUMENT, "report_steps"};
+  rest.mutable_completion()->set_finish_reason(foretoken::v1::FINISH_REASON_LENGTH);
+  return write(first) && write(rest) ? grpc::Status::OK : grpc::Status::CANCELLED;
+}
+
+TEST(ForetokenExplain, PrintsTheStepsOfOneRequest) {
+  FakeGenerationService service;
+  service.set_script(ThreeSteps);
+  const Outcome outcome = RunAgainst(service, "explain", "--max_tokens=4 --speculation=auto abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, R"(✓ accepted  ✗ rejected  ○ not reached  ! right, but had no row  · had no row
+numbers: how likely a node's whole path is, as its proposers state → as experience says
+
+step 11 at 341 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25
+  1 token of the prompt
+
+step 12 at 341 · 9 rows of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25 · waited 0.40 · curious
+  ngram 5 nodes · draft 4 nodes, 2 tokens late
+  5 of 8 nodes planned: 560 tokens/s expected, 250 without trees
+  ├─ ✓ "a"                                                0.800 → 0.750  ngram draft
+  │  ├─ ✓ "b"                                             0.600 → 0.500  draft
+  │  │  ├─ ✗ "c"                                          0.300 → 0.200  draft
+  │  │  └─ ! "z"                                          0.120 → 0.100  draft
+  │  └─ ✗ "x"                                             0.200 → 0.250  ngram
+  │     ○ "y"                                             0.100 → 0.100  ngram
+  └─ · "q"                                                0.100 → 0.050  ngram
+     · "r"                                                0.050 → 0.020  ngram
+  emitted 3, expected 2.80: "ab" + "z"
+
+step 13 at 344 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25
+  no guesses
+  emitted 1, expected 1.00: "w"
+
+4 tokens in 2 steps: 2.00 a step, expected 1.90; 1 more for the prompt
+16.2 ms: 83.6 % forward, 9.3 % draw, 4.6 % host, 2.5 % waiting; steps took 1.00 x what was predicted
+accepted at depth 1: 1 of 1, 2: 1 of 1, 3: 0 of 1
+5 of 8 guessed nodes had a row; 1 without one would have been right
+
+proposer           guessed   planned  accepted  late trees
+draft                    4         3         2           1
+ngram                    5         3         1           0
+)");
+  EXPECT_EQ(service.requests().at(0).stopping().max_tokens(), 4);
+  EXPECT_EQ(service.requests().at(0).speculation().mode(), foretoken::v1::SPECULATION_MODE_AUTO);
+}
+
+TEST(ForetokenExplain, ColoursOnRequestAndHidesWhatHadNoRow) {
+  FakeGenerationService service;
+  service.set_script(ThreeSteps);
+  const Outcome outcome = RunAgainst(service, "explain", "--color=always --unplanned_nodes=0 abc");
+  EXPECT_THAT(outcome.out, HasSubstr("\x1b[32m✓ \"a\"\x1b[0m"));
+  EXPECT_THAT(outcome.out, HasSubstr("… 2 more had no row"));
+  EXPECT_THAT(RunAgainst(service, "explain", "--unplanned_nodes=-1 abc 2>&1").out,
+              HasSubstr("--unplanned_nodes: expected at least 0, got -1"));
+}
+
+TEST(ForetokenExplain, PrintsTheReportsAsTheyCameForMachines) {
+  FakeGenerationService service;
+  service.set_script(ThreeSteps);
+  const auto json = nlohmann::json::parse(RunAgainst(service, "explain", "--json abc").out, nullptr, false);
+  EXPECT_EQ(json["request_id"], "fake-1");
+  ASSERT_EQ(json["samples"][0]["steps"].size(), 3);
+  EXPECT_EQ(json["samples"][0]["steps"][1], nlohmann::json(ToJson(testing::BranchingReport())));
 }
 
 TEST(ForetokenTokenize, PrintsIdsAndBytes) {

@@ -48,6 +48,37 @@ TEST(Append, RefusesParallelArraysOfDifferentLengths) {
   ExpectInternal(Append(logprobs, generation), "logprobs");
 }
 
+TEST(Append, RefusesReportsInWhichNodesCannotBeLookedUp) {
+  GenerateResponse good;
+  foretoken::v1::StepReport& step = *good.add_steps();
+  foretoken::v1::StepTree& tree = *step.mutable_tree();
+  for (int node = 0; node < 2; ++node) {
+    tree.add_token_ids(7);
+    tree.add_parents(node - 1);
+    tree.add_chances(.5f);
+    tree.add_path_chances(.5f);
+    tree.add_proposers(1);
+    tree.add_planned(true);
+  }
+  step.add_accepted(1);
+  Generation generation;
+  EXPECT_TRUE(Append(good, generation).ok());
+  EXPECT_EQ(generation.samples.at(0).steps.size(), 1);
+
+  GenerateResponse shorter = good;
+  shorter.mutable_steps(0)->mutable_tree()->mutable_planned()->RemoveLast();
+  ExpectInternal(Append(shorter, generation), "a tree of 2 tokens with an array of 1");
+  GenerateResponse loop = good;
+  loop.mutable_steps(0)->mutable_tree()->set_parents(1, 1);
+  ExpectInternal(Append(loop, generation), "node 1 has the parent 1; expected -1 to 0");
+  GenerateResponse above = good;
+  above.mutable_steps(0)->mutable_tree()->set_parents(0, -2);
+  ExpectInternal(Append(above, generation), "node 0 has the parent -2");
+  GenerateResponse beyond = good;
+  beyond.mutable_steps(0)->add_accepted(2);
+  ExpectInternal(Append(beyond, generation), "accepted node 2 of a tree of 2");
+}
+
 TEST(Append, RefusesTextEndsThatFallAcrossMessages) {
   GenerateResponse response;
   response.add_token_ids(1);

@@ -80,9 +80,10 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
   const Results truth = Generate(requests, none, Roomy());
   const Texts texts = testing::WholeTexts(truth, requests);
   const uint64_t num_tokens = stats_.num_generated_tokens;
+  Requests asked = requests;
   const auto check = [&](const std::string& name, GuessingProposers& proposers, const EngineOptions& options,
                          const std::function<void(int)>& before_step = nullptr) {
-    EXPECT_THAT(Differences(truth, Generate(requests, proposers, options, before_step)), IsEmpty()) << name;
+    EXPECT_THAT(Differences(truth, Generate(asked, proposers, options, before_step)), IsEmpty()) << name;
     std::cout << name << ": " << stats_.num_generated_tokens << " tokens, " << num_accepted() << " of "
               << num_proposed() << " guesses accepted, " << stats_.num_steps << " steps, " << stats_.num_rows
               << " rows, " << stats_.num_preemptions << " preemptions, " << num_stops_in_trees_ << " stops in trees\n";
@@ -118,6 +119,15 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
         [&](int step) { mortal.set_dead(step % 7 < 3); });
   EXPECT_GT(num_accepted(), num_tokens / 4);
 
+  // From now on clients predict their output, with errors.
+  for (GenerationRequest& request : asked) {
+    std::vector<int32_t> predicted = truth.at({request.ticket, 0}).token_ids;
+    for (size_t i = request.ticket % 7; i < predicted.size(); i += 7) predicted[i] = predicted.front();
+    request.speculation.prediction = Prediction(std::move(predicted), /*max_tokens=*/1024);
+  }
+  check("clients' predictions", none, Arriving(/*seed=*/9, /*max_running=*/16));
+  EXPECT_GT(num_accepted(), num_tokens / 4);
+
   GuessingProposers all({{"ngram", testing::Ngram()},
                          {"random", testing::Random(2)},
                          {"wrong", testing::AlwaysWrong(texts)},
@@ -125,6 +135,7 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
   EngineOptions tight = Arriving(/*seed=*/8, /*max_running=*/16);
   tight.num_blocks = 22;  // the longest request needs 21
   check("all at once, with little memory", all, tight);
+  EXPECT_GT(stats_.proposers.back().num_accepted, num_tokens / 20);
   EXPECT_GT(stats_.num_preemptions, 0);
   EXPECT_GT(num_accepted(), num_tokens / 10);
   return truth;

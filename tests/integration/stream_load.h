@@ -38,7 +38,8 @@ bool WaitUntil(const Condition& condition, absl::Duration patience = absl::Secon
 v1::GenerateRequest RepetitiveRequest(int index);
 
 struct LoadOptions {
-  v1::SpeculationMode mode = v1::SPECULATION_MODE_AUTO;
+  // By default guesses are used when there are any, be it worth while on this machine or not.
+  v1::SpeculationMode mode = v1::SPECULATION_MODE_ALWAYS;
   int num_streams = 4;
   int num_requests = 1000;  // at most; a load under test is to be finished before
   std::function<v1::GenerateRequest(int)> make_request = RepetitiveRequest;

@@ -30,15 +30,17 @@ class SnapshotTest : public ::testing::Test {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // A load of a verifier teaches the proposer, which ends and writes.
+  // A verifier's request teaches the proposer, which ends and writes.
   void Learn(ServiceProcess& proposer, std::vector<std::string> verifier_flags = {}) {
     {
       verifier_flags.push_back("--proposer=suffix=static:" + proposer.address());
       ServiceProcess verifier("foretoken_verifier", verifier_flags);
       client::GenerationClient client = Connect(verifier);
-      StreamLoad load(client);
-      EXPECT_TRUE(load.WinsMore());
-      load.ExpectTheTokensOfNoSpeculation();
+      EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 1; }));
+      v1::GenerateRequest request = RepetitiveRequest(0);
+      const std::vector<uint32_t> tokens = client.Generate(request).value().samples.at(0).token_ids;
+      request.mutable_speculation()->set_mode(v1::SPECULATION_MODE_OFF);
+      EXPECT_EQ(tokens, client.Generate(request).value().samples.at(0).token_ids);
     }
     EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_suffix_outputs") > 0; }));
     EXPECT_EQ(proposer.Terminate(), 0);

@@ -93,6 +93,7 @@ class EngineFixture : public ::testing::Test {
     std::memset(kv_.view.data, 0xff, kv_.view.num_bytes());
     completions_.clear();
     results_.clear();
+    reports_.clear();
     num_stops_in_trees_ = 0;
     return std::make_unique<verifier::Engine>(options.config,
                                               verifier::EngineParts{.transformer = transformer_,
@@ -148,6 +149,7 @@ class EngineFixture : public ::testing::Test {
   // Of the last engine.
   Results results_;
   std::map<SampleKey, verifier::SampleCompletion> completions_;
+  std::map<SampleKey, std::vector<verifier::StepReport>> reports_;  // of requests that ask
   int num_stops_in_trees_ = 0;  // samples that a stop condition ended with a token drawn at a guess's row
   verifier::EngineStats stats_;
   verifier::Ticket next_ticket_ = 1;
@@ -161,6 +163,7 @@ class EngineFixture : public ::testing::Test {
       EXPECT_EQ(output.token_ids.size(), output.speculated.size());
       result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
       result.text += output.text;
+      for (auto& report : output.steps) reports_[{output.ticket, output.sample_index}].push_back(std::move(report));
       for (const uint32_t end : output.text_ends) EXPECT_LE(end, result.text.size());
       for (const auto& logprobs : output.logprobs) result.logprobs.push_back(BitsOf(logprobs));
       if (output.prompt.has_value()) {

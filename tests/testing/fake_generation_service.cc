@@ -75,6 +75,7 @@ grpc::Status FakeGenerationService::Detokenize(grpc::ServerContext* /*context*/,
     if (id > 127)
       return {grpc::StatusCode::INVALID_ARGUMENT, absl::StrCat("token_ids: expected at most 127, got ", id)};
     response->mutable_text()->push_back(static_cast<char>(id));
+    response->add_token_bytes(std::string(1, static_cast<char>(id)));
   }
   return grpc::Status::OK;
 }

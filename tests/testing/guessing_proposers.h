@@ -50,7 +50,7 @@ class GuessingProposers : public verifier::ProposerClient {
   }
 
   void Close(verifier::SequenceId id) override { contexts_.erase(id); }
-  void Flush(const verifier::StepForecast&) override {}
+  void Flush(const verifier::ComingStep&) override {}
 
   std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
     std::vector<verifier::Proposal> proposals;

@@ -68,7 +68,7 @@ class InProcessProposers : public verifier::ProposerClient {
   }
 
   void Close(verifier::SequenceId id) override { sessions_.erase(id); }
-  void Flush(const verifier::StepForecast&) override {}
+  void Flush(const verifier::ComingStep&) override {}
 
   std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
     std::vector<verifier::Proposal> proposals;

@@ -22,7 +22,7 @@ class World {
     double tokens = 0, ms = 0;
     for (int cycle = 0; cycle < num_cycles; ++cycle) {
       choice = policy.Choose(num_sequences);
-      double cycle_ms = 10 * (1 + 0.02 * std::normal_distribution<double>()(random));
+      double cycle_ms = 10 * (1 + std::abs(noise * std::normal_distribution<double>()(random)));
       std::vector<uint32_t> accepted_by;
       for (size_t i = 0; i < costs_ms.size(); ++i) cycle_ms += (choice.proposers >> i & 1) * costs_ms[i];
       const auto win = [&](uint32_t bits, double mean) {
@@ -44,6 +44,7 @@ class World {
 
   std::vector<double> costs_ms, wins;
   double won_by_any = 0;
+  double noise = 0.02;
   AskPolicy policy;
   AskPolicy::Choice choice;
   int num_plain = 0;
@@ -59,17 +60,17 @@ TEST(AskPolicy, AsksEverybodyBeforeItKnows) {
 TEST(AskPolicy, GoesOnAskingWhoEarnsMoreThanItCosts) {
   World world({2, 0}, {1, 0.2});
   world.Run(1000);
-  EXPECT_TRUE(world.policy.worth(0).is_asked);
-  EXPECT_TRUE(world.policy.worth(1).is_asked);
-  EXPECT_NEAR(world.policy.worth(0).cost_ms, 2, 0.5);
+  EXPECT_TRUE(world.policy.worths()[0].is_asked);
+  EXPECT_TRUE(world.policy.worths()[1].is_asked);
+  EXPECT_NEAR(world.policy.worths()[0].cost_ms, 1.7, 0.4);
 }
 
 TEST(AskPolicy, LeavesOutWhoCostsMoreThanItEarnsAndNobodyElse) {
   World world({0.1, 15}, {0.5, 0.5});
   world.Run(200);
-  EXPECT_TRUE(world.policy.worth(0).is_asked);
-  EXPECT_FALSE(world.policy.worth(1).is_asked);
-  EXPECT_NEAR(world.policy.worth(1).cost_ms, 15, 1);
+  EXPECT_TRUE(world.policy.worths()[0].is_asked);
+  EXPECT_FALSE(world.policy.worths()[1].is_asked);
+  EXPECT_NEAR(world.policy.worths()[1].cost_ms, 14.7, 0.5);
 }
 
 TEST(AskPolicy, InTheLongRunLosesNextToNothing) {
@@ -95,13 +96,24 @@ TEST(AskPolicy, OfTwoThatGuessAlikeTheCheaperIsAsked) {
   EXPECT_EQ(world.choice.proposers, 1u);
 }
 
+TEST(AskPolicy, NoiseSilencesNobody) {
+  World world({0.5, 0.2}, {0.6, 0.3});
+  world.noise = 0.5;  // half of a cycle, as on a machine that others use
+  int num_silent = 0;
+  for (int i = 0; i < 4000; ++i) {
+    world.Run(1);
+    if (world.choice.proposers != 3u && !world.choice.is_plain) ++num_silent;
+  }
+  EXPECT_LT(num_silent, 400);
+}
+
 TEST(AskPolicy, AsksAgainWhenAProposerBecameCheap) {
   World world({15}, {0.8});
   world.Run(100);
-  EXPECT_FALSE(world.policy.worth(0).is_asked);
+  EXPECT_FALSE(world.policy.worths()[0].is_asked);
   world.costs_ms = {0.5};
   world.Run(2000);
-  EXPECT_TRUE(world.policy.worth(0).is_asked);
+  EXPECT_TRUE(world.policy.worths()[0].is_asked);
 }
 
 TEST(AskPolicy, KnowsAnUnloadedServerStillAfterASpike) {
@@ -110,7 +122,7 @@ TEST(AskPolicy, KnowsAnUnloadedServerStillAfterASpike) {
   EXPECT_EQ(world.choice.proposers, 1u);
   world.costs_ms = {20};
   world.Run(500, 64);
-  EXPECT_FALSE(world.policy.worth(0).is_asked);
+  EXPECT_FALSE(world.policy.worths()[0].is_asked);
   world.costs_ms = {3};
   EXPECT_EQ(world.policy.Choose(1).proposers, 1u) << "at once";
 }

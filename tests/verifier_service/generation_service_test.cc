@@ -2,6 +2,7 @@
 // The service over loopback, with a scripted engine behind it: the tests say what it outputs and when.
 #include "verifier_service/generation_service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -462,6 +463,7 @@ TEST_F(GenerationServiceTest, TokenizesAndBack) {
   v1::DetokenizeResponse whole;
   ASSERT_TRUE(stub_->Detokenize(&back_context, back, &whole).ok());
   EXPECT_EQ(whole.text(), request.text());
+  EXPECT_TRUE(std::ranges::equal(whole.token_bytes(), tokens.token_bytes()));
 }
 
 TEST_F(GenerationServiceTest, DetokenizeChecksIds) {

@@ -66,6 +66,57 @@ TEST(Outbox, MessagesStaySmallEnoughForEveryClient) {
   EXPECT_EQ(num_bytes, 50 * text.size());
 }
 
+SampleOutput Reported(uint64_t step_idx, int32_t num_nodes) {
+  SampleOutput output;
+  StepReport report{.step = {.step_idx = step_idx}, .token_ids = {1}, .draws = true, .expected_tokens = 1.5f};
+  for (int32_t node = 0; node < num_nodes; ++node) {
+    report.tree.token_ids.push_back(node);
+    report.tree.parents.push_back(node - 1);
+    report.tree.planned.push_back(true);
+  }
+  output.steps.push_back(std::move(report));
+  return output;
+}
+
+TEST(Outbox, ReportsOfStepsWaitBesideTheTokens) {
+  Outbox outbox({.request_id = "r"});
+  outbox.Add(Reported(1, 0));
+  const v1::GenerateResponse alone = *outbox.Take();  // a chunk of the prompt says nothing else
+  EXPECT_EQ(alone.request_id(), "r");
+  EXPECT_EQ(alone.steps(0).step(), 1);
+  EXPECT_FALSE(alone.steps(0).has_tree());
+  outbox.Add(Reported(2, 3));
+  SampleOutput last = Reported(3, 1);
+  last.completion = SampleCompletion{.finish_reason = FinishReason::kStop};
+  outbox.Add(std::move(last));
+  EXPECT_FALSE(outbox.Result());
+  const v1::GenerateResponse both = *outbox.Take();
+  ASSERT_EQ(both.steps_size(), 2);
+  EXPECT_THAT(both.steps(0).tree().parents(), ElementsAre(-1, 0, 1));
+  EXPECT_EQ(both.steps(0).expected_tokens(), 1.5f);
+  EXPECT_EQ(both.steps(1).step(), 3);
+  EXPECT_TRUE(both.has_completion());
+  EXPECT_TRUE(outbox.Result());
+}
+
+TEST(Outbox, LosesTheOldestReportsOfASlowReaderAndSaysHowMany) {
+  Outbox outbox({});
+  const size_t report_bytes = [] {
+    Outbox one({});
+    one.Add(Reported(1000, 1024));
+    return one.Take()->steps(0).ByteSizeLong();
+  }();
+  const uint64_t num_added = 3 * Outbox::kMaxReportBytes / report_bytes;
+  for (uint64_t i = 0; i < num_added; ++i) outbox.Add(Reported(1000 + i, 1024));
+  const v1::GenerateResponse message = *outbox.Take();
+  EXPECT_LE(message.ByteSizeLong(), Outbox::kMaxReportBytes + 1024);
+  EXPECT_GT(message.ByteSizeLong(), Outbox::kMaxReportBytes * 9 / 10);
+  EXPECT_EQ(message.steps(message.steps_size() - 1).step(), 1000 + num_added - 1);
+  EXPECT_EQ(message.steps(0).num_lost() + message.steps_size(), num_added);
+  outbox.Add(Reported(9, 1));
+  EXPECT_EQ(outbox.Take()->steps(0).num_lost(), 0);
+}
+
 TEST(Outbox, SamplesTakeTurns) {
   Outbox outbox({.num_samples = 2});
   outbox.Add(Tokens(0, "a", {1}, {1}));

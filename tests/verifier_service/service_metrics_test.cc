@@ -4,18 +4,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/testing/loaded_model.h"
 #include "tests/testing/paths.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::IsSupersetOf;
+using ::testing::StartsWith;
 
 TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
@@ -35,20 +38,18 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   while (engine.Step()) continue;
 
   std::map<std::string, double> values;
+  std::map<std::string, prometheus::MetricFamily> families;
   for (const prometheus::MetricFamily& family : EngineCollector(engine, *pool).Collect()) {
+    EXPECT_TRUE(families.emplace(family.name, family).second) << family.name << " twice";
+    EXPECT_FALSE(family.help.empty()) << family.name;
+    EXPECT_THAT(family.name, StartsWith("foretoken_"));
+    EXPECT_EQ(absl::EndsWith(family.name, "_total"), family.type == prometheus::MetricType::Counter) << family.name;
     for (const prometheus::ClientMetric& metric : family.metric) {
       std::string name = family.name;
-      for (const auto& label : metric.label) {
-        if (label.name == "phase") {
-          name += " " + label.value;
-        } else {
-          EXPECT_THAT(label.value, AnyOf("ngram", "prediction"));
-        }
-        if (label.value == "prediction") name += " of predictions";
-      }
-      values[name] = metric.counter.value + metric.gauge.value + metric.histogram.sample_count;
+      for (const auto& label : metric.label) absl::StrAppend(&name, ",", label.name, "=", label.value);
+      values[name] = metric.counter.value + metric.gauge.value + metric.histogram.sample_sum;
       if (family.name == "foretoken_accepted_length") {
-        EXPECT_EQ(metric.histogram.sample_sum, 5 - static_cast<double>(metric.histogram.sample_count));
+        EXPECT_EQ(metric.histogram.sample_count, 5);
         EXPECT_EQ(metric.histogram.bucket.back().cumulative_count, metric.histogram.sample_count);
       }
     }
@@ -56,16 +57,31 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   using Value = std::pair<const std::string, double>;
   EXPECT_THAT(values, IsSupersetOf({Value("foretoken_generated_tokens_total", 5), Value("foretoken_steps_total", 5),
                                     Value("foretoken_prompt_tokens_total", 3), Value("foretoken_samples_running", 0),
-                                    Value("foretoken_kv_blocks", 64), Value("foretoken_accepted_length", 5),
+                                    Value("foretoken_kv_blocks", 64), Value("foretoken_accepted_length", 0),
                                     Value("foretoken_rejected_prediction_tokens_total", 3),
-                                    Value("foretoken_accepted_tokens_total of predictions", 0),
-                                    Value("foretoken_proposed_tokens_total", 0),
-                                    Value("foretoken_proposer_replicas_connected", 0),
-                                    Value("foretoken_proposer_bad_trees_total", 0)}));
-  EXPECT_GT(values["foretoken_step_seconds_total forward"], 0);
-  EXPECT_GT(values["foretoken_step_seconds_total draw"], 0);
-  EXPECT_GT(values["foretoken_step_seconds_total host"], 0);
-  EXPECT_EQ(values.count("foretoken_step_seconds_total wait"), 1);
+                                    Value("foretoken_accepted_tokens_total,proposer=prediction", 0),
+                                    Value("foretoken_proposed_tokens_total,proposer=ngram", 0),
+                                    Value("foretoken_proposer_replicas_connected,proposer=ngram", 0),
+                                    Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0)}));
+  EXPECT_THAT(
+      values,
+      IsSupersetOf({Value("foretoken_tree_steps_total", 0), Value("foretoken_expected_tokens_total", 5),
+                    Value("foretoken_tree_nodes_offered_total", 0), Value("foretoken_tree_nodes_planned_total", 0),
+                    Value("foretoken_tree_nodes_accepted_total", 0),
+                    Value("foretoken_proposer_asked,proposer=ngram", 1), Value("foretoken_ask_rounds_total", 0),
+                    Value("foretoken_sequence_tree_nodes", 0), Value("foretoken_step_rows", 7),
+                    Value("foretoken_proposer_chance_trials_total,proposer=ngram,depth=3-4", 0),
+                    Value("foretoken_proposer_chance_hits_total,proposer=ngram,depth=9+", 0)}));
+  EXPECT_GT(values["foretoken_step_seconds_total,part=forward"], 0);
+  EXPECT_GT(values["foretoken_step_cost_seconds,rows=512"], 0);
+  EXPECT_LT(values["foretoken_step_cost_seconds,rows=1"], 1);  // the demo's draft takes milliseconds
+  ASSERT_EQ(families["foretoken_step_rows"].type, prometheus::MetricType::Histogram);
+  const prometheus::ClientMetric::Histogram& rows = families["foretoken_step_rows"].metric.at(0).histogram;
+  EXPECT_EQ(rows.sample_count, 5);
+  EXPECT_EQ(rows.bucket[1].upper_bound, 1);
+  EXPECT_EQ(rows.bucket[1].cumulative_count, 4);  // the prompt's three rows, then one at a time
+  EXPECT_EQ(rows.bucket[3].cumulative_count, 5);
+  EXPECT_TRUE(std::isinf(rows.bucket.back().upper_bound));
 }
 
 }  // namespace

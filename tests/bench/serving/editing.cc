@@ -22,8 +22,6 @@ absl::Status MeasureEditing(Setup& setup, Findings* findings) {
   findings->Add(speedup);
   findings->Add({.what = "  tokens per step", .value = TokensPerStep(Sum(on)), .unit = "tokens"});
   findings->Add({.what = "  tree nodes per step", .value = NodesPerStep(Sum(on)), .unit = "nodes"});
-  findings->Add(
-      {.what = "  cost of a step", .value = ComputeSPerStep(Sum(on)) / ComputeSPerStep(Sum(off)), .unit = "x"});
   return absl::OkStatus();
 }
 

@@ -53,7 +53,7 @@ std::vector<Way> WaysOf(const Setup& setup, ServiceProcesses* service) {
   for (const int size : setup.options().is_short ? std::span<const int>(kShortTreeSizes) : kTreeSizes) {
     Way& way = ways.emplace_back();
     way = {.name = absl::StrCat("trees of ", size), .service = service, .speculation = SpeculationBy(methods)};
-    way.speculation.set_mode(static_cast<foretoken::v1::SpeculationMode>(3));
+    way.speculation.set_mode(foretoken::v1::SPECULATION_MODE_ALWAYS);
     way.speculation.set_max_tree_nodes(size);
   }
   return ways;

@@ -2,7 +2,7 @@
 // What a service's GET /metrics says now.
 //
 //   FT_ASSIGN_OR_RETURN(const MetricsPage page, ReadMetrics(port));
-//   page.at("foretoken_steps_total"); page.at("foretoken_step_seconds_total{phase=\"draw\"}");
+//   page.at("foretoken_steps_total"); page.at("foretoken_step_seconds_total{part=\"draw\"}");
 #pragma once
 
 #include <map>

@@ -16,7 +16,7 @@ using client::TimedGeneration;
 using foretoken::v1::GenerateRequest;
 
 double PhaseSeconds(const MetricsPage& page, absl::string_view phase) {
-  return page.at(absl::StrCat("foretoken_step_seconds_total{phase=\"", phase, "\"}"));
+  return page.at(absl::StrCat("foretoken_step_seconds_total{part=\"", phase, "\"}"));
 }
 
 // The verifier's counters as a turn that began with the process.

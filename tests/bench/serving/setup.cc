@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/prompts.h"
+#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/bench/serving/costly_target.h"
@@ -20,7 +21,7 @@ using foretoken::v1::SpeculationOptions;
 
 absl::StatusOr<std::unique_ptr<Setup>> Setup::Make(const SetupOptions& options) {
   auto setup = std::unique_ptr<Setup>(new Setup(options));
-  FT_ASSIGN_OR_RETURN(const std::string lines, client::ReadText(testing::SourcePath("deploy/demo/prompts.jsonl")));
+  FT_ASSIGN_OR_RETURN(const std::string lines, base::ReadFile(testing::SourcePath("deploy/demo/prompts.jsonl")));
   FT_ASSIGN_OR_RETURN(setup->prompts_, client::ParsePromptLines(lines));
   if (setup->prompts_.size() > static_cast<size_t>(options.max_prompts)) setup->prompts_.resize(options.max_prompts);
   const std::vector<kernels::cpu::Isa> isas = kernels::cpu::SupportedIsas();
