@@ -19,7 +19,7 @@ std::vector<double> ChanceModel::Law(std::span<const float> scores) const {
   law.reserve(scores.size() + 1);
   const double last = *std::min_element(scores.begin(), scores.end());
   for (const float score : scores) law.push_back(inverse_tau_ * (score - last));
-  law.push_back(rest_);
+  law.push_back(rest_ + std::log(static_cast<double>(scores.size())));
   const double max = *std::max_element(law.begin(), law.end());
   double total = 0;
   for (double& weight : law) total += weight = std::exp(weight - max);

@@ -2,11 +2,12 @@
 // What the scores of a node's children are worth: how likely each is the token that the target commits, learned from
 // what was committed.
 //
-//   chance(i) = exp(score(i) / tau) / (sum over children of exp(score / tau) + exp(lowest score / tau + rest))
+//   chance(i) = exp(score(i) / tau) / (sum over children of exp(score / tau) + K exp(lowest score / tau + rest))
 //
-// The last term stands for all other tokens: they score below the lowest child. tau says how far the draft can be
-// trusted, rest how much lies beyond. Both follow the gradient of the committed token's log likelihood (AdaGrad:
-// Duchi, Hazan, Singer 2011). The likelihood is concave in (1 / tau, rest), so there is one answer to find.
+// The last term stands for all other tokens: they score below the lowest of K children, and the more of these there
+// are, the slower the scores of the others fall. tau says how far the draft can be trusted, rest how much lies beyond.
+// Both follow the gradient of the committed token's log likelihood (AdaGrad: Duchi, Hazan, Singer 2011). The likelihood
+// is concave in (1 / tau, rest), so there is one answer to find.
 //
 // Threads: one at a time.
 #pragma once
@@ -34,7 +35,7 @@ class ChanceModel {
   std::vector<double> Law(std::span<const float> scores) const;
 
   double inverse_tau_ = 0.6;  // as of a draft that is right more often than not
-  double rest_ = 0;
+  double rest_ = -3;
   double inverse_tau_squares_ = 1;  // of the gradients so far
   double rest_squares_ = 1;
 };

@@ -2,6 +2,7 @@
 #include "proposer_service/draft_proposer.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,12 @@ constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
 speculation::TokenTree SnapshotOf(const Garden::Plant& plant) {
   return plant.tree.Snapshot(plant.size(), kSnapshotNodes);
+}
+
+// Replicas differ, too: a verifier may have one of them twice.
+uint64_t DrawSalt() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
@@ -72,13 +79,19 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
       model::LoadModel(std::move(opened),
                        {.max_rows = options.garden.max_tree_rows + options.garden.max_context_rows, .context = context},
                        nullptr));
-  return std::make_unique<DraftProposer>(std::move(runnable), options.garden, metrics);
+  GardenOptions garden = options.garden;
+  if (garden.sampling_salt == 0) garden.sampling_salt = DrawSalt();
+  return std::make_unique<DraftProposer>(std::move(runnable), garden, metrics);
 }
 
 DraftProposer::DraftProposer(model::RunnableModel model, const GardenOptions& options, telemetry::Metrics& metrics,
                              std::function<absl::Time()> now)
     : model_(std::move(model)),
       now_(std::move(now)),
+      situation_([this] {
+        absl::MutexLock lock(&mutex_);
+        return DraftMailbox::Situation{.now = now_(), .next_pass = next_pass_};
+      }),
       description_{
           .method = "draft",
           .vocabulary_fingerprint = base::ToHex(tokenizer::VocabularyFingerprint(model_.tokenizer.vocabulary())),
@@ -115,9 +128,12 @@ void DraftProposer::Run() {
 bool DraftProposer::Step() {
   const bool had_mail = TakeMail();
   const Garden::Counters before = garden_.counters();
+  const absl::Time begin = now_();
   const std::vector<Garden::PlantId> touched = garden_.Grow();
+  if (!touched.empty()) MeasurePass(now_() - begin);
   CountWork(before);
-  Publish(touched);
+  PublishGrown(touched);
+  ShareNextPass();
   return had_mail || !touched.empty();
 }
 
@@ -137,43 +153,84 @@ bool DraftProposer::TakeMail() {
     const Garden::PlantId id = place->second;
     if (mail.is_closed) {
       garden_.Close(id);
+      owed_.erase(id);
       planted_.erase(id);
       plant_ids_.erase(place);
       continue;
     }
     garden_.Append(id, mail.token_ids);
     garden_.Want(id, mail.wish);
-    const Garden::Plant& plant = garden_.Find(id);
-    std::optional<int32_t>& num_published = planted_.at(id).num_published;
-    num_published.reset();
-    if (plant.tree.is_root_expanded()) {
-      num_published = plant.tree.num_expanded();
-      // The tree had grown beyond the snapshot, and the tokens lead there.
-      if (!mail.has_tree && !plant.sleeps) {
-        mailbox->Publish({.tree = SnapshotOf(plant), .needed_no_pass = true});
-        mailbox->Announce();
-      }
-    }
-    if (plant.is_refused) {
-      mailbox->Refuse();
-      mailbox->Announce();
-    }
+    Note(mail, planted_.at(id));
   }
   return !inbox.empty();
 }
 
-void DraftProposer::Publish(std::span<const Garden::PlantId> touched) {
-  for (const Garden::PlantId id : touched) {
-    const Garden::Plant& plant = garden_.Find(id);
-    Planted& planted = planted_.at(id);
-    if (!plant.tree.is_root_expanded()) continue;
-    const int32_t num_expanded = plant.tree.num_expanded();
-    const bool has_doubled = !planted.num_published.has_value() || num_expanded > 2 * *planted.num_published;
-    if (!has_doubled && garden_.WantsTreeRows(plant)) continue;
-    planted.num_published = num_expanded;
-    planted.mailbox->Publish({.tree = SnapshotOf(plant)});
+void DraftProposer::Note(const DraftMailbox::Mail& mail, Planted& planted) {
+  const Garden::Plant& plant = garden_.Find(planted.plant_id);
+  planted.wish = mail.wish;
+  planted.asked_at = mail.asked_at;
+  planted.had_grown = plant.tree.is_root_expanded();
+  planted.num_published = plant.tree.num_expanded();
+  owed_.erase(planted.plant_id);
+  if (plant.is_refused) {
+    planted.mailbox->Refuse();
     planted.mailbox->Announce();
+  } else if (mail.is_owed) {
+    owed_.insert(planted.plant_id);
+    // The tree may have grown beyond the snapshot, to where the tokens lead.
+    if (planted.had_grown && IsDue(planted)) Publish(planted);
   }
+}
+
+// Whether an owed answer, for which there is a tree, goes out as it is.
+bool DraftProposer::IsDue(const Planted& planted) const {
+  const Garden::Plant& plant = garden_.Find(planted.plant_id);
+  if (plant.samples || !garden_.WantsTreeRows(plant)) return true;
+  const Patience patience = {.step = planted.wish.step,
+                             .left = planted.asked_at + planted.wish.until_next_step - now_()};
+  return !IsWorthAnotherPass(SnapshotOf(plant), planted.wish.node_budget, NextPass(), patience);
+}
+
+bool DraftProposer::IsWorthPublishing(const Planted& planted) const {
+  const Garden::Plant& plant = garden_.Find(planted.plant_id);
+  if (owed_.contains(planted.plant_id)) return IsDue(planted);
+  const bool has_doubled = plant.tree.num_expanded() > 2 * planted.num_published;
+  return plant.samples || has_doubled || !garden_.WantsTreeRows(plant);
+}
+
+void DraftProposer::PublishGrown(std::span<const Garden::PlantId> touched) {
+  // An answer that no pass helps goes as it is.
+  std::vector<Garden::PlantId> stuck(owed_.begin(), owed_.end());
+  std::erase_if(stuck, [&](Garden::PlantId id) { return std::ranges::count(touched, id) > 0; });
+  for (const Garden::PlantId id : touched) {
+    if (garden_.Find(id).tree.is_root_expanded() && IsWorthPublishing(planted_.at(id))) Publish(planted_.at(id));
+  }
+  for (const Garden::PlantId id : stuck) {
+    if (garden_.Find(id).tree.is_root_expanded()) Publish(planted_.at(id));
+  }
+}
+
+void DraftProposer::Publish(Planted& planted) {
+  const Garden::Plant& plant = garden_.Find(planted.plant_id);
+  owed_.erase(planted.plant_id);
+  planted.num_published = plant.tree.num_expanded();
+  planted.mailbox->Publish({.tree = SnapshotOf(plant), .needed_no_pass = planted.had_grown});
+  planted.mailbox->Announce();
+}
+
+// Trees of which answers are owed are young, and take the rows of a pass between them.
+ExpectedPass DraftProposer::NextPass() const {
+  const auto num_owed = std::max(static_cast<int32_t>(owed_.size()), 1);
+  return {.num_rows = std::max(garden_.options().max_tree_rows / num_owed, 1), .duration = mean_pass_};
+}
+
+void DraftProposer::ShareNextPass() {
+  absl::MutexLock lock(&mutex_);
+  next_pass_ = NextPass();
+}
+
+void DraftProposer::MeasurePass(absl::Duration duration) {
+  mean_pass_ = mean_pass_ == absl::InfiniteDuration() ? duration : mean_pass_ + (duration - mean_pass_) / 4;
 }
 
 void DraftProposer::CountWork(const Garden::Counters& before) {
@@ -194,7 +251,7 @@ std::unique_ptr<Session> DraftProposer::Open(const SessionIntroduction& introduc
     absl::MutexLock lock(&mutex_);
     inbox_.push_back(std::move(self));
   });
-  return std::make_unique<DraftSession>(std::move(mailbox), now_);
+  return std::make_unique<DraftSession>(std::move(mailbox), situation_);
 }
 
 std::vector<speculation::TokenTree> DraftProposer::Propose(std::span<const ProposalRequest> requests) {

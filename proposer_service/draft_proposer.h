@@ -7,9 +7,12 @@
 //
 // One growth thread owns the model and its K/V (Garden); streams reach it through mailboxes and take snapshots. An
 // advance re-roots the newest snapshot at once, so it is answered without a forward pass wherever the tree had grown
-// below what was committed. Otherwise the answer is owed until the new root is expanded. Growing goes on after an
-// answer, and whenever a tree has doubled, or is done, it is announced. A session of which no tree is wanted costs
-// nothing; when one is wanted again it catches up.
+// below what was committed. Otherwise the answer is owed until the new root is expanded. An answer waits for further
+// passes while they are worth the verifier's time (answer_timing.h). Growing goes on after an answer, and whenever a
+// tree has doubled, or is done, it is announced. A session of which no tree is wanted costs nothing; when one is wanted
+// again it catches up.
+//
+// A tree of sampled children goes out after every pass: to hold it back for what was sampled would be to choose.
 //
 // The children of a node are what the target would most likely draw there, by its own noise (kernels::BranchRowsArgs);
 // their chances are learned (ChanceModel). The vocabulary must be the target's.
@@ -27,6 +30,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -89,24 +93,40 @@ class DraftProposer : public Proposer {
   struct Planted {
     std::shared_ptr<DraftMailbox> mailbox;
     Garden::PlantId plant_id = 0;
-    std::optional<int32_t> num_published;  // nodes expanded when the tree at this root was published last
+    Wish wish;
+    absl::Time asked_at;
+    bool is_owed = false;       // the wish waits for a tree
+    bool had_grown = false;     // the root was expanded when the wish came
+    int32_t num_published = 0;  // nodes expanded when the tree at this root was published last
   };
 
   void Run();
   bool TakeMail();
-  void Publish(std::span<const Garden::PlantId> touched);
+  void Note(const DraftMailbox::Mail& mail, Planted& planted);
+  void PublishGrown(std::span<const Garden::PlantId> touched);
+  bool IsWorthPublishing(const Planted& planted) const;
+  bool IsDue(const Planted& planted) const;
+  void Publish(Planted& planted);
+  ExpectedPass NextPass() const;
+  void MeasurePass(absl::Duration duration);
+  void ShareNextPass();
   void CountWork(const Garden::Counters& before);
 
   const model::RunnableModel model_;
   const std::function<absl::Time()> now_;
+  const std::function<DraftMailbox::Situation()> situation_;
   ProposerDescription description_;
   DraftMetrics metrics_;
   Garden garden_;
   absl::flat_hash_map<const DraftMailbox*, Garden::PlantId> plant_ids_;
   absl::flat_hash_map<Garden::PlantId, Planted> planted_;
+  absl::btree_set<Garden::PlantId> owed_;  // plants with answers owed
+
+  absl::Duration mean_pass_ = absl::InfiniteDuration();  // none yet
 
   absl::Mutex mutex_;
   std::vector<std::shared_ptr<DraftMailbox>> inbox_ ABSL_GUARDED_BY(mutex_);
+  ExpectedPass next_pass_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

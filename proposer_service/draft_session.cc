@@ -35,13 +35,16 @@ void DraftMailbox::Append(std::span<const int32_t> token_ids) {
   if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
 }
 
-void DraftMailbox::Want(const Wish& wish, absl::Time now, const std::shared_ptr<DraftMailbox>& self) {
+void DraftMailbox::Want(const Wish& wish, const Situation& situation, const std::shared_ptr<DraftMailbox>& self) {
   {
     absl::MutexLock lock(&mutex_);
     wish_ = wish;
     needed_no_pass_ = tree_.has_value();
+    is_held_ = tree_.has_value() && tree_->sampled.empty() &&
+               IsWorthAnotherPass(*tree_, wish.node_budget, situation.next_pass,
+                                  {.step = wish.step, .left = wish.until_next_step});
     is_answered_ = false;
-    asked_at_ = now;
+    asked_at_ = situation.now;
   }
   Wake(self);
 }
@@ -70,7 +73,7 @@ uint64_t DraftMailbox::position() const {
 Readiness DraftMailbox::readiness() const {
   absl::MutexLock lock(&mutex_);
   if (is_refused_) return Readiness::kRefused;
-  return tree_.has_value() ? Readiness::kReady : Readiness::kNotYet;
+  return tree_.has_value() && !is_held_ ? Readiness::kReady : Readiness::kNotYet;
 }
 
 DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
@@ -87,12 +90,16 @@ DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
 DraftMailbox::Mail DraftMailbox::Collect() {
   absl::MutexLock lock(&mutex_);
   is_awake_ = false;
-  return {
-      .token_ids = std::exchange(pending_, {}), .wish = wish_, .has_tree = tree_.has_value(), .is_closed = is_closed_};
+  return {.token_ids = std::exchange(pending_, {}),
+          .wish = wish_,
+          .asked_at = asked_at_,
+          .is_owed = wish_.node_budget > 0 && (!tree_.has_value() || is_held_),
+          .is_closed = is_closed_};
 }
 
 void DraftMailbox::Publish(Snapshot snapshot) {
   absl::MutexLock lock(&mutex_);
+  if (!is_awake_) is_held_ = false;  // else the growth thread does not know yet what this tree is held for
   if (!pending_.empty()) {
     snapshot.tree = speculation::ReRoot(snapshot.tree, pending_);
     if (snapshot.tree.num_nodes() == 0) return;  // the tokens left the tree

@@ -3,8 +3,9 @@
 // things for each other. A mailbox outlives its session until the growth thread has cleared up behind it.
 //
 // The newest snapshot is kept at the session's own position: what is appended re-roots it here and now. So an advance
-// onto a path that the tree has grown already is answered without asking anyone. The growth thread hears of appended
-// tokens together with the wish that follows them, so it does nothing for a session that sleeps.
+// onto a path that the tree has grown already is answered without asking anyone, unless the tree is so thin there that
+// it is held until it has grown (answer_timing.h). The growth thread hears of appended tokens together with the wish
+// that follows them, so it does nothing for a session that sleeps.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,19 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "proposer_service/answer_timing.h"
 #include "proposer_service/proposer.h"
 
 namespace foretoken::proposer {
 
 class DraftMailbox {
  public:
+  // What a wish meets.
+  struct Situation {
+    absl::Time now;
+    ExpectedPass next_pass;
+  };
+
   // `wake` tells the growth thread of a mailbox with something inside.
   DraftMailbox(SessionIntroduction introduction, std::function<void(std::shared_ptr<DraftMailbox>)> wake)
       : introduction_(std::move(introduction)), wake_(std::move(wake)) {}
@@ -30,7 +38,7 @@ class DraftMailbox {
 
   // The stream's side.
   void Append(std::span<const int32_t> token_ids);
-  void Want(const Wish& wish, absl::Time now, const std::shared_ptr<DraftMailbox>& self);
+  void Want(const Wish& wish, const Situation& situation, const std::shared_ptr<DraftMailbox>& self);
   void Close(const std::shared_ptr<DraftMailbox>& self);
   uint64_t position() const;
   Readiness readiness() const;
@@ -47,7 +55,8 @@ class DraftMailbox {
   struct Mail {
     std::vector<int32_t> token_ids;
     Wish wish;
-    bool has_tree = false;  // a snapshot at the position after these tokens
+    absl::Time asked_at;
+    bool is_owed = false;  // the wish waits for a snapshot
     bool is_closed = false;
   };
   Mail Collect();
@@ -71,6 +80,7 @@ class DraftMailbox {
   std::vector<int32_t> pending_ ABSL_GUARDED_BY(mutex_);  // appended, not collected
   uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<speculation::TokenTree> tree_ ABSL_GUARDED_BY(mutex_);  // at position_
+  bool is_held_ ABSL_GUARDED_BY(mutex_) = false;                        // the tree waits for the next snapshot
   bool needed_no_pass_ ABSL_GUARDED_BY(mutex_) = false;
   Wish wish_ ABSL_GUARDED_BY(mutex_);
   bool is_answered_ ABSL_GUARDED_BY(mutex_) = false;
@@ -82,19 +92,20 @@ class DraftMailbox {
 
 class DraftSession : public Session {
  public:
-  DraftSession(std::shared_ptr<DraftMailbox> mailbox, const std::function<absl::Time()>& now)
-      : mailbox_(std::move(mailbox)), now_(now) {}
+  // `situation` outlives the session.
+  DraftSession(std::shared_ptr<DraftMailbox> mailbox, const std::function<DraftMailbox::Situation()>& situation)
+      : mailbox_(std::move(mailbox)), situation_(situation) {}
   ~DraftSession() override { mailbox_->Close(mailbox_); }
 
   void Append(std::span<const int32_t> token_ids) override { mailbox_->Append(token_ids); }
-  void Want(const Wish& wish) override { mailbox_->Want(wish, now_(), mailbox_); }
+  void Want(const Wish& wish) override { mailbox_->Want(wish, situation_(), mailbox_); }
   uint64_t position() const override { return mailbox_->position(); }
   Readiness readiness() const override { return mailbox_->readiness(); }
   DraftMailbox& mailbox() const { return *mailbox_; }
 
  private:
   std::shared_ptr<DraftMailbox> mailbox_;  // shared with the growth thread
-  const std::function<absl::Time()>& now_;
+  const std::function<DraftMailbox::Situation()>& situation_;
 };
 
 }  // namespace foretoken::proposer

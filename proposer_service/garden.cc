@@ -81,7 +81,7 @@ void Garden::Clear(Plant& plant) {
   for (const int32_t block : plant.blocks) pool_.Release(block);
   plant.blocks.clear();
   for (const int32_t slot : plant.tree.Fell()) free_slots_.push_back(slot);
-  plant.tree = GrowingTree();
+  plant.tree = GrowingTree(plant.num_sent());
   plant.num_computed = 0;
 }
 
@@ -96,18 +96,26 @@ bool Garden::Extend(Plant& plant, int32_t num_positions) {
     const std::optional<int32_t> block = pool_.Allocate(model::Evict::kNo);
     if (block.has_value()) {
       plant.blocks.push_back(*block);
-    } else if (plant.sleeps || !ClearSleeper()) {
+    } else if (plant.sleeps() || !ClearSleeper()) {
       return false;
     }
   }
   return true;
 }
 
+void Garden::PutIdleToSleep() {
+  constexpr uint64_t kRounds = 8;  // in which a plant on average was asked as often
+  for (const auto& [id, plant] : plants_) {
+    const bool is_idle = num_wishes_ - plant->last_wish > kRounds * plants_.size();
+    if (is_idle && !WantsContextRows(*plant)) plant->wish = {};
+  }
+}
+
 // Of the sleepers that hold blocks, the one that was asked longest ago. False: there is none.
 bool Garden::ClearSleeper() {
   Plant* oldest = nullptr;
   for (const auto& [id, plant] : plants_) {
-    const bool may_clear = plant->sleeps && !plant->blocks.empty();
+    const bool may_clear = plant->sleeps() && !plant->blocks.empty();
     if (may_clear && (oldest == nullptr || plant->last_wish < oldest->last_wish)) oldest = plant.get();
   }
   if (oldest == nullptr) return false;
@@ -136,7 +144,7 @@ void Garden::MovePath(Plant& plant, std::span<const int32_t> slots) {
   const int32_t num_computed = plant.num_computed + static_cast<int32_t>(slots.size());
   if (!Extend(plant, num_computed)) {
     for (const int32_t slot : plant.tree.Fell()) free_slots_.push_back(slot);
-    plant.tree = GrowingTree();
+    plant.tree = GrowingTree(plant.num_sent());
     return;
   }
   std::vector<kernels::KvMove> moves;
@@ -150,9 +158,12 @@ void Garden::MovePath(Plant& plant, std::span<const int32_t> slots) {
 
 void Garden::Want(PlantId id, const Wish& wish) {
   Plant& plant = *plants_.at(id);
-  plant.sleeps = wish.node_budget == 0;
-  if (!plant.sleeps) plant.last_wish = ++num_wishes_;
-  if (!plant.sleeps && !plant.is_refused && !Extend(plant, plant.size())) Refuse(plant);
+  plant.wish = wish;
+  if (plant.sleeps()) return;
+  plant.last_wish = ++num_wishes_;
+  PutIdleToSleep();
+  plant.tree.Aim(plant.num_sent());
+  if (!plant.is_refused && !Extend(plant, plant.size())) Refuse(plant);
 }
 
 void Garden::Learn(const Plant& plant, std::span<const int32_t> committed) {
@@ -173,12 +184,12 @@ void Garden::Learn(const Plant& plant, std::span<const int32_t> committed) {
 }
 
 bool Garden::WantsContextRows(const Plant& plant) const {
-  return !plant.sleeps && !plant.is_refused && plant.num_computed < plant.size();
+  return !plant.sleeps() && !plant.is_refused && plant.num_computed < plant.size();
 }
 
 bool Garden::WantsTreeRows(const Plant& plant) const {
-  const std::optional<float> best = plant.tree.BestChance();
-  return !plant.sleeps && best.has_value() && *best >= options_.min_path_chance &&
+  const std::optional<float> best = plant.tree.BestPromise();
+  return !plant.sleeps() && best.has_value() && *best >= options_.min_path_chance &&
          plant.tree.num_expanded() < options_.max_grown_nodes;
 }
 
@@ -223,7 +234,7 @@ void Garden::AddTreeRows(Pass& pass) {
   };
   std::priority_queue<Offer, std::vector<Offer>, decltype(is_worse)> offers(is_worse);
   for (const auto& [id, plant] : plants_) {
-    if (WantsTreeRows(*plant)) offers.emplace(*plant->tree.BestChance(), plant.get());
+    if (WantsTreeRows(*plant)) offers.emplace(*plant->tree.BestPromise(), plant.get());
   }
   const int32_t max_positions = parts_.transformer->options().max_positions;
   ChosenNodes chosen;
@@ -242,7 +253,7 @@ void Garden::AddTreeRows(Pass& pass) {
     }
     const auto num_pending = static_cast<int32_t>(chosen[plant.id].size());
     if (WantsTreeRows(plant) && plant.tree.num_expanded() + num_pending < options_.max_grown_nodes) {
-      offers.emplace(*plant.tree.BestChance(), &plant);
+      offers.emplace(*plant.tree.BestPromise(), &plant);
     }
   }
   for (const auto& [id, nodes] : chosen) {
@@ -266,14 +277,18 @@ void Garden::AddSegment(Plant& plant, std::span<const int32_t> nodes, Pass& pass
   counters_.num_tree_rows += nodes.size();
 }
 
-// Sleepers' trees go first.
+// Sleepers' trees go first, and for any tree.
 bool Garden::FellFor(const Plant& plant, const ChosenNodes& chosen) {
   const auto is_older = [](const Plant& a, const Plant& b) {
-    return a.sleeps != b.sleeps ? a.sleeps : a.last_wish < b.last_wish;
+    return a.sleeps() != b.sleeps() ? a.sleeps() : a.last_wish < b.last_wish;
   };
+  const auto num_awake = std::ranges::count_if(plants_, [](const auto& entry) { return !entry.second->sleeps(); });
+  const bool has_less_than_its_share = plant.tree.num_expanded() * num_awake < num_tree_slots_;
   Plant* oldest = nullptr;
   for (const auto& [id, other] : plants_) {
-    const bool may_fell = other->tree.num_expanded() > 0 && !chosen.contains(id) && is_older(*other, plant);
+    const bool has_claim = other->sleeps() || has_less_than_its_share;
+    const bool may_fell =
+        has_claim && other->tree.num_expanded() > 0 && !chosen.contains(id) && is_older(*other, plant);
     if (may_fell && (oldest == nullptr || is_older(*other, *oldest))) oldest = other.get();
   }
   if (oldest == nullptr) return false;
@@ -309,7 +324,8 @@ void Garden::Expand(Plant& plant, int32_t node_idx, std::span<const kernels::Sco
                               .num_children = options_.num_sampled_children,
                               .seed = plant.sampling.seed,
                               .sample_index = plant.sampling.sample_index,
-                              .context_hash = ContextHash(plant, node_idx)});
+                              .context_hash = ContextHash(plant, node_idx),
+                              .salt = options_.sampling_salt});
     ranked = sampled.children;
   }
   std::vector<float> scores;
@@ -330,9 +346,13 @@ ChanceModel& Garden::ChancesOf(const Plant& plant) {
 }
 
 kernels::RowToBranch Garden::Branching(const Plant& plant, int32_t node_idx) const {
+  // Their chances sum to at most one, so more children than this cannot all be worth expanding.
+  const float num_worth = plant.tree.node(node_idx).path_chance / std::max(options_.min_path_chance, 1e-6f);
+  const auto max_children = static_cast<float>(std::max(options_.max_children, options_.num_children));
+  const auto num_children = std::max(options_.num_children, static_cast<int32_t>(std::min(num_worth, max_children)));
   return {.sampling = plant.sampling,
           .t = static_cast<uint32_t>(plant.size() + plant.tree.node(node_idx).depth),
-          .num_children = plant.samples ? options_.num_law_tokens : options_.num_children,
+          .num_children = plant.samples ? options_.num_law_tokens : num_children,
           .ranking = plant.samples ? kernels::BranchRanking::kDraftProb : kernels::BranchRanking::kKeyedDraw};
 }
 
@@ -346,7 +366,7 @@ void Garden::CheckIntegrity() const {
     for (int32_t i = 0; i < plant->tree.num_nodes(); ++i) num_slots += plant->tree.node(i).slot.has_value() ? 1 : 0;
     const auto num_own_blocks = static_cast<int32_t>(plant->blocks.size());
     FT_CHECK(num_own_blocks >= NumBlocks(plant->num_computed));
-    FT_CHECK(plant->is_refused || plant->sleeps || num_own_blocks == NumBlocks(plant->size()));
+    FT_CHECK(plant->is_refused || plant->sleeps() || num_own_blocks == NumBlocks(plant->size()));
     FT_CHECK(plant->is_refused || plant->size() == 0 ||
              plant->tree.is_root_expanded() == (plant->num_computed == plant->size()));
   }

@@ -15,11 +15,12 @@
 //
 // K/V. A context stands in blocks, as at the verifier; its tree in single slots of a part of the cache that contexts
 // cannot take. Appending moves the committed path's K/V from its slots into the context's blocks, so a kept node is
-// never computed twice. A tree that finds no slot fells the tree of the plant that was asked longest ago, if before its
-// own. A context that finds no block makes its plant refused.
+// never computed twice. A tree that finds no slot and has less than its share fells the tree of the plant that was
+// asked longest ago, if before its own. A context that finds no block makes its plant refused.
 //
 // A plant of which nothing is wanted sleeps: it takes part in no pass and takes no room. What it has it keeps until
-// others need it, the longest sleeper giving first; when it wakes it catches up.
+// others need it, the longest sleeper giving first; when it wakes it catches up. A plant that is not asked while others
+// are, again and again, falls asleep.
 //
 // A pass is all that takes time. Everything here is a function of the calls made, and, for equal chance models, the
 // best nodes of a plant that has stopped growing do not depend on the other plants.
@@ -45,13 +46,15 @@
 namespace foretoken::proposer {
 
 struct GardenOptions {
-  int32_t num_children = 32;         // of an expanded node; most are there to be the next root
+  int32_t num_children = 32;         // of an expanded node
+  int32_t max_children = 128;        // of one whose children may all be worth expanding
   int32_t num_sampled_children = 3;  // the same for rejection sampling, where all of them must be tested
   int32_t num_law_tokens = 32;       // that these are sampled from
-  int32_t max_tree_rows = 16;        // nodes expanded in a pass, over all sessions
+  uint64_t sampling_salt = 0;        // of this proposer's noise: no other of the same verifier may have it
+  int32_t max_tree_rows = 32;        // nodes expanded in a pass, over all sessions
   int32_t max_context_rows = 128;    // context tokens computed in a pass, over all sessions
-  int32_t max_grown_nodes = 128;     // nodes that a session's tree may have expanded, the root apart; each holds a slot
-  float min_path_chance = 0.004f;    // less likely nodes are not expanded
+  int32_t max_grown_nodes = 512;     // nodes that a session's tree may have expanded, the root apart; each holds a slot
+  float min_path_chance = 0.0005f;   // nodes that promise less are not expanded
   float tree_kv_fraction = 0.25f;    // of the K/V cache, for trees
   bool learns_chances = true;        // from what is committed
 };
@@ -75,11 +78,14 @@ class Garden {
     int32_t num_computed = 0;  // positions whose K/V is in the blocks; all of them once the root is expanded
     std::vector<int32_t> blocks;
     GrowingTree tree;
-    bool sleeps = true;       // until something is wanted
+    Wish wish;
     uint64_t last_wish = 0;   // when something was wanted of it last; counts up
     bool is_refused = false;  // no room for its context: it holds nothing any more
 
     int32_t size() const { return static_cast<int32_t>(token_ids.size()); }
+    bool sleeps() const { return wish.node_budget == 0; }
+    // Sampled children are tested group by group, so there the best nodes are not what is sent.
+    int32_t num_sent() const { return samples ? 0 : wish.node_budget; }
   };
 
   struct Counters {
@@ -104,6 +110,9 @@ class Garden {
   // Whether the plant's tree is not as large as it may become.
   bool WantsTreeRows(const Plant& plant) const;
 
+  const GardenOptions& options() const { return options_; }
+  // In order of their opening.
+  const absl::btree_map<PlantId, std::unique_ptr<Plant>>& plants() const { return plants_; }
   int32_t num_plants() const { return static_cast<int32_t>(plants_.size()); }
   const Counters& counters() const { return counters_; }
   // How children are chosen; each way has chances of its own.
@@ -118,6 +127,7 @@ class Garden {
 
   bool Extend(Plant& plant, int32_t num_positions);
   bool ClearSleeper();
+  void PutIdleToSleep();
   void MovePath(Plant& plant, std::span<const int32_t> slots);
   void Refuse(Plant& plant);
   void Clear(Plant& plant);

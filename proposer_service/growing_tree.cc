@@ -2,6 +2,7 @@
 #include "proposer_service/growing_tree.h"
 
 #include <algorithm>
+#include <functional>
 #include <queue>
 #include <utility>
 
@@ -14,9 +15,55 @@ std::span<const GrowingTree::Node> GrowingTree::Children(int32_t node_idx) const
   return std::span(nodes_).subspan(node.first_child, node.num_children);
 }
 
-std::optional<float> GrowingTree::BestChance() const {
+void GrowingTree::Aim(int32_t num_sent) {
+  if (std::exchange(num_sent_, num_sent) != num_sent) Reckon();
+}
+
+std::optional<float> GrowingTree::BestPromise() const {
   if (frontier_.empty()) return std::nullopt;
-  return frontier_.front().path_chance;
+  return frontier_.front().worth;
+}
+
+float GrowingTree::Promise(int32_t node_idx) const {
+  constexpr float kDeeperWorth = 0.1f;
+  const Node& node = nodes_[node_idx];
+  const bool all_are_sent = static_cast<int32_t>(best_chances_.size()) < num_sent_ || num_sent_ == 0;
+  const bool is_parent_sent = all_are_sent || nodes_[node.parent].path_chance >= best_chances_.front();
+  return is_parent_sent ? node.path_chance : kDeeperWorth * node.path_chance;
+}
+
+void GrowingTree::RefreshTop() {
+  while (!frontier_.empty() && Promise(frontier_.front().node_idx) < frontier_.front().worth) {
+    std::pop_heap(frontier_.begin(), frontier_.end());
+    frontier_.back().worth = Promise(frontier_.back().node_idx);
+    std::push_heap(frontier_.begin(), frontier_.end());
+  }
+}
+
+void GrowingTree::AddToBest(float path_chance) {
+  if (num_sent_ == 0) return;
+  const bool is_full = static_cast<int32_t>(best_chances_.size()) == num_sent_;
+  if (is_full && path_chance <= best_chances_.front()) return;
+  if (is_full) {
+    std::pop_heap(best_chances_.begin(), best_chances_.end(), std::greater());
+    best_chances_.pop_back();
+  }
+  best_chances_.push_back(path_chance);
+  std::push_heap(best_chances_.begin(), best_chances_.end(), std::greater());
+}
+
+void GrowingTree::Reckon() {
+  best_chances_.clear();
+  frontier_.clear();
+  num_expanded_ = 0;
+  for (int32_t i = 1; i < num_nodes(); ++i) {
+    AddToBest(nodes_[i].path_chance);
+    if (nodes_[i].is_expanded) ++num_expanded_;
+  }
+  for (int32_t i = 1; i < num_nodes(); ++i) {
+    if (!nodes_[i].is_expanded) frontier_.push_back({Promise(i), i});
+  }
+  std::make_heap(frontier_.begin(), frontier_.end());
 }
 
 int32_t GrowingTree::TakeBest() {
@@ -24,6 +71,7 @@ int32_t GrowingTree::TakeBest() {
   std::pop_heap(frontier_.begin(), frontier_.end());
   const int32_t node_idx = frontier_.back().node_idx;
   frontier_.pop_back();
+  RefreshTop();
   return node_idx;
 }
 
@@ -48,9 +96,11 @@ void GrowingTree::Expand(int32_t node_idx, std::span<const Child> children,
     Node node{.child = child, .parent = node_idx, .depth = parent.depth + 1};
     node.path_chance = parent.path_chance * child.chance;
     nodes_.push_back(std::move(node));
-    frontier_.push_back({nodes_.back().path_chance, num_nodes() - 1});
+    AddToBest(nodes_.back().path_chance);
+    frontier_.push_back({Promise(num_nodes() - 1), num_nodes() - 1});
     std::push_heap(frontier_.begin(), frontier_.end());
   }
+  RefreshTop();
 }
 
 std::optional<int32_t> GrowingTree::FindChild(int32_t node_idx, int32_t token_id) const {
@@ -111,16 +161,7 @@ std::vector<GrowingTree::Node> GrowingTree::SubTree(int32_t root) const {
 
 void GrowingTree::Replace(std::vector<Node> nodes) {
   nodes_ = std::move(nodes);
-  frontier_.clear();
-  num_expanded_ = 0;
-  for (int32_t i = 1; i < num_nodes(); ++i) {
-    if (nodes_[i].is_expanded) {
-      ++num_expanded_;
-    } else {
-      frontier_.push_back({nodes_[i].path_chance, i});
-    }
-  }
-  std::make_heap(frontier_.begin(), frontier_.end());
+  Reckon();
 }
 
 std::vector<int32_t> GrowingTree::Fell() {
@@ -223,6 +264,9 @@ void GrowingTree::CheckIntegrity() const {
   FT_CHECK(num_expanded == num_expanded_);
   FT_CHECK(static_cast<int32_t>(frontier_.size()) + num_taken + num_expanded + 1 == num_nodes());
   FT_CHECK(std::is_heap(frontier_.begin(), frontier_.end()));
+  for (const Candidate& candidate : frontier_) FT_CHECK(candidate.worth >= Promise(candidate.node_idx));
+  FT_CHECK(frontier_.empty() || frontier_.front().worth == Promise(frontier_.front().node_idx));
+  FT_CHECK(num_sent_ == 0 || static_cast<int32_t>(best_chances_.size()) == std::min(num_sent_, num_nodes() - 1));
   std::sort(slots.begin(), slots.end());
   FT_CHECK(std::adjacent_find(slots.begin(), slots.end()) == slots.end());
 }

@@ -2,13 +2,17 @@
 // The tree that a draft model grows below one sequence: pure data, no model.
 //
 // A node is *expanded* once the model has been asked what follows it: then it has its children, and its K/V is stored.
-// The *frontier* is what is not expanded. Growing takes the frontier node of the largest path chance; a path chance
-// never exceeds its parent's, so the first N nodes in that order are the best N of the whole, endless tree as soon as
-// no better frontier node is left.
+// The *frontier* is what is not expanded. Growing takes the frontier node of the largest promise.
 //
-//   GrowingTree tree;
+// A promise is what expanding the node is worth. The best N nodes go to the verifier; the next root is then a node that
+// did not go, below one that did: the token that the verifier emits after the path it accepted. So nodes whose parents
+// are among the best N promise their path chance: they are the next root with that chance, or lead there. What lies
+// deeper is of use only after that, when it can still be grown, and promises a tenth of its path chance. A path chance
+// never exceeds its parent's, so the best N nodes of the whole, endless tree are found first.
+//
+//   GrowingTree tree(32);
 //   tree.Expand(GrowingTree::kRoot, children);
-//   while (std::optional<int32_t> node = tree.TakeBest(0.01f)) tree.Expand(*node, ...);
+//   while (tree.BestPromise() > 0.01f) tree.Expand(tree.TakeBest(), ...);
 //   GrowingTree::Advanced advanced = tree.Advance(committed);   // what was grown below the committed path stays
 //
 // Node 0 is the root, the last committed token; its K/V stands in the context and needs no slot. A slot is a place in
@@ -50,7 +54,10 @@ class GrowingTree {
     std::shared_ptr<const speculation::DraftDistribution> draft;
   };
 
-  GrowingTree() : nodes_(1) {}
+  // `num_sent`: how many of the best nodes are sent; 0: all, so that a node promises its path chance.
+  explicit GrowingTree(int32_t num_sent = 0) : nodes_(1), num_sent_(num_sent) {}
+
+  void Aim(int32_t num_sent);
 
   const Node& node(int32_t node_idx) const { return nodes_[node_idx]; }
   int32_t num_nodes() const { return static_cast<int32_t>(nodes_.size()); }
@@ -59,8 +66,8 @@ class GrowingTree {
   bool is_root_expanded() const { return nodes_[kRoot].is_expanded; }
   std::span<const Node> Children(int32_t node_idx) const;
 
-  // The path chance of the best frontier node below the root; nothing where there is none.
-  std::optional<float> BestChance() const;
+  // The largest promise in the frontier below the root; nothing where there is none.
+  std::optional<float> BestPromise() const;
   // Takes that node out of the frontier: it is to be expanded, or never will be.
   int32_t TakeBest();
   void SetSlot(int32_t node_idx, int32_t slot) { nodes_[node_idx].slot = slot; }
@@ -91,11 +98,11 @@ class GrowingTree {
 
  private:
   struct Candidate {
-    float path_chance;
+    float worth;  // a path chance or a promise
     int32_t node_idx;
-    // A heap's top is its largest: the best chance, then the older node.
+    // A heap's top is its largest: the best one, then the older node.
     friend bool operator<(const Candidate& a, const Candidate& b) {
-      return a.path_chance != b.path_chance ? a.path_chance < b.path_chance : a.node_idx > b.node_idx;
+      return a.worth != b.worth ? a.worth < b.worth : a.node_idx > b.node_idx;
     }
   };
 
@@ -105,9 +112,17 @@ class GrowingTree {
   // The tree below `root` alone, with new indices.
   std::vector<Node> SubTree(int32_t root) const;
   void Replace(std::vector<Node> nodes);
+  void Reckon();
+  void AddToBest(float path_chance);
+  float Promise(int32_t node_idx) const;
+  void RefreshTop();
 
   std::vector<Node> nodes_;
-  std::vector<Candidate> frontier_;  // a heap; the root is never in it
+  int32_t num_sent_;
+  std::vector<float> best_chances_;  // of the num_sent_ best nodes, a heap with the smallest on top
+  // A heap by promise; the root is never in it. A promise falls when better nodes push its parent out of what is sent:
+  // entries may be too high, but the top never is.
+  std::vector<Candidate> frontier_;
   int32_t num_expanded_ = 0;
 };
 

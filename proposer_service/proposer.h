@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
 
@@ -66,6 +67,10 @@ struct Wish {
   // How many nodes its trees may have, at least 0. 0: none are wanted, and none need be prepared: the session sleeps
   // until it is asked again.
   int32_t node_budget = 0;
+  // How long the verifier waits for the tree before it starts its next step, and how long it expects that step to take;
+  // zero: not known. So a proposer may say kNotYet while a better tree is worth the wait.
+  absl::Duration until_next_step;
+  absl::Duration step;
 };
 
 // The mirror of one sequence.

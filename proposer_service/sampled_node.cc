@@ -10,8 +10,8 @@
 namespace foretoken::proposer {
 namespace {
 
-// Sets this proposer's noise apart from that of others that hash contexts likewise.
-constexpr uint64_t kSalt = 0x6472616674;  // "draft"
+// Sets this method's noise apart from that of others that hash contexts likewise.
+constexpr uint64_t kMethodSalt = 0x6472616674;  // "draft"
 
 // SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014).
 uint64_t Mix(uint64_t x) {
@@ -22,7 +22,7 @@ uint64_t Mix(uint64_t x) {
 
 // In [0, 1), at 53 bits.
 double Uniform(const SampleArgs& args, uint32_t child) {
-  const uint64_t place = Mix(args.context_hash ^ kSalt) + child;
+  const uint64_t place = Mix(args.context_hash ^ Mix(args.salt ^ kMethodSalt)) + child;
   const kernels::PhiloxBlock block =
       kernels::Philox4x32(args.seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32),
                                       args.sample_index, static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});

@@ -4,8 +4,8 @@
 // is here.
 //
 // How many children there are depends on the law only. The noise is Philox, purpose kDraftDraw, keyed by the seed and
-// by a hash of the node's whole context: no two nodes share noise, no other proposer has the same, and a node that is
-// grown again gets the same children.
+// by a hash of the node's whole context and of the proposer's salt: no two nodes share noise, no other proposer has the
+// same, be it one of the same model, and a node that is grown again gets the same children.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ struct SampleArgs {
   uint64_t seed = 0;
   uint32_t sample_index = 0;
   uint64_t context_hash = 0;
+  uint64_t salt = 0;  // a proposer's own
 };
 
 SampledNode SampleChildren(const SampleArgs& args);

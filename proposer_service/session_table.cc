@@ -78,7 +78,7 @@ void SessionTable::Open(const v1::OpenSession& open) {
   };
   entry->second.session = environment_.proposer.Open(introduction);
   if (!Append(entry, open.token_ids())) return;
-  if (!open.awaiting_more()) Settle(open.session_id(), entry->second, open.node_budget());
+  if (!open.awaiting_more()) Settle(open.session_id(), entry->second, {}, open.node_budget());
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -89,7 +89,11 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
     return ReportUnknown(advance.session_id());
   }
   if (!Append(entry, advance.token_ids())) return;
-  if (!advance.awaiting_more()) Settle(advance.session_id(), entry->second, advance.node_budget());
+  if (!advance.awaiting_more())
+    Settle(
+        advance.session_id(), entry->second,
+        {.until_next_step = absl::Microseconds(advance.next_step_us()), .step = absl::Microseconds(advance.step_us())},
+        advance.node_budget());
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
@@ -108,10 +112,11 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
   return true;
 }
 
-void SessionTable::Settle(uint64_t session_id, Entry& entry, uint32_t node_budget) {
+void SessionTable::Settle(uint64_t session_id, Entry& entry, Wish wish, uint32_t node_budget) {
   entry.node_budget =
       static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(environment_.limits.max_tree_nodes)));
-  entry.session->Want({.node_budget = entry.node_budget});
+  wish.node_budget = entry.node_budget;
+  entry.session->Want(wish);
   if (entry.node_budget > 0) List(session_id, entry);
 }
 

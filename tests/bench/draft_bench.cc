@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the draft proposer sees: tokens per step by tree size, with the demo pair over its prompts.
+// How far the draft proposer sees, what that costs, and when it answers: the demo pair over its prompts.
 //
 //   draft_bench [--short] [--json] [--threads=N]
 //
 // The target's own text, greedy and at temperature 0.8, is generated first. Then it is replayed: at each step the
 // proposer gives a tree, what of it lies on the text is accepted, and one more token is emitted. That is what a
-// verifier does, whose tokens do not depend on the trees. Between steps growing goes on until nothing is left to grow:
-// the verifier's step outlasts it. A hit is an advance that is answered from what was grown before.
+// verifier does, whose tokens do not depend on the trees.
+//
+// First between steps growing goes on until nothing is left to grow: the verifier's step outlasts it. A hit is an
+// advance that is answered from what was grown before. A miss is a token that the draft had not among a node's
+// children, or one that it had not expanded; opening a session counts as neither.
+//
+// Then verifiers of shorter and longer steps, in simulated time: a pass takes --pass_us and --row_us for each of its
+// rows, growing stops when the step is over, and the verifier waits for an answer at most a quarter of a step. What it
+// emits per time is compared: the proposer's own timing of answers against answering at once, and against answering
+// when nothing is left to grow.
 // --short: 6 prompts, 48 tokens each.
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,167 +26,271 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
-#include "nlohmann/json.hpp"
 #include "proposer_service/draft_proposer.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/stopwatch.h"
+#include "tests/bench/target_texts.h"
+
+using foretoken::proposer::GardenOptions;
 
 ABSL_FLAG(bool, short, false, "fewer prompts, shorter texts");
 ABSL_FLAG(bool, json, false, "print JSON");
+ABSL_FLAG(int, prompts, 32, "at most");
+ABSL_FLAG(int, tokens, 192, "of an output, at most");
 ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
-ABSL_FLAG(int, children, foretoken::proposer::GardenOptions().num_children, "of an expanded node");
-ABSL_FLAG(int, tree_rows, foretoken::proposer::GardenOptions().max_tree_rows, "nodes expanded in a pass");
-ABSL_FLAG(int, grown_nodes, foretoken::proposer::GardenOptions().max_grown_nodes, "nodes expanded of a tree");
-ABSL_FLAG(double, min_path_chance, foretoken::proposer::GardenOptions().min_path_chance,
-          "less likely nodes are not expanded");
+ABSL_FLAG(int, children, GardenOptions().num_children, "of an expanded node");
+ABSL_FLAG(int, max_children, GardenOptions().max_children, "of a likely node");
+ABSL_FLAG(int, tree_rows, GardenOptions().max_tree_rows, "nodes expanded in a pass");
+ABSL_FLAG(int, grown_nodes, GardenOptions().max_grown_nodes, "nodes expanded of a tree");
+ABSL_FLAG(double, min_path_chance, GardenOptions().min_path_chance, "less likely nodes are not expanded");
+ABSL_FLAG(int, pass_us, 250, "of a pass in simulated time");
+ABSL_FLAG(int, row_us, 15, "of each of its rows");
 
 namespace foretoken::bench {
 namespace {
 
 using proposer::DraftProposer;
+using proposer::Garden;
+using proposer::GrowingTree;
 using proposer::Session;
+using speculation::TokenTree;
 
-const std::string kDemo = FORETOKEN_SOURCE_DIR "/deploy/demo/";
-constexpr int32_t kEndOfText = 4092;
+GardenOptions Options() {
+  return {.num_children = absl::GetFlag(FLAGS_children),
+          .max_children = absl::GetFlag(FLAGS_max_children),
+          .max_tree_rows = absl::GetFlag(FLAGS_tree_rows),
+          .max_grown_nodes = absl::GetFlag(FLAGS_grown_nodes),
+          .min_path_chance = static_cast<float>(absl::GetFlag(FLAGS_min_path_chance))};
+}
 
-struct Text {
-  std::vector<int32_t> token_ids;
-  size_t num_prompt = 0;
-  kernels::SamplingParams sampling;
+std::string RegimeOf(float temperature) { return temperature == 0 ? "greedy" : absl::StrCat("T=", temperature); }
+
+// A verifier's habits.
+struct Verifier {
+  int32_t num_asked = 0;     // nodes
+  int32_t num_verified = 0;  // the best of them
 };
 
-model::RunnableModel Load(const std::string& directory) {
-  model::OpenedModel opened =
-      model::OpenModel({.directory = directory, .backend = {.num_threads = absl::GetFlag(FLAGS_threads)}}).value();
-  const model::ContextPlan context = model::PlanContext({}, opened.config).value();
-  return model::LoadModel(std::move(opened), {.max_rows = 1024, .context = context}, nullptr).value();
+// What a verifier makes of what the proposer has for a session.
+TokenTree TreeFor(const Verifier& verifier, DraftProposer& proposer, Session& session) {
+  if (session.readiness() != proposer::Readiness::kReady) return {.position = session.position()};
+  const proposer::ProposalRequest request = {.session = &session, .node_budget = verifier.num_asked};
+  TokenTree tree = proposer.Propose({&request, 1}).front();
+  tree.proposers.assign(tree.token_ids.size(), 1);
+  return speculation::BestNodes(tree, verifier.num_verified);
 }
 
-// Token by token, as a verifier without proposers.
-void Continue(model::RunnableModel& target, int32_t max_tokens, Text& text) {
-  std::vector<int32_t> blocks(target.kv.view.num_blocks);
-  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
-  int32_t num_computed = 0;
-  while (text.token_ids.size() < text.num_prompt + max_tokens && text.token_ids.back() != kEndOfText) {
-    model::ForwardBatch batch;
-    const auto chain = std::span<const int32_t>(text.token_ids).subspan(num_computed);
-    const int32_t row =
-        model::AppendSegment({.block_table = blocks, .first_position = num_computed, .chain = chain}, &batch);
-    batch.logit_rows = {row};
-    num_computed = static_cast<int32_t>(text.token_ids.size());
-    const int32_t root_parent = -1;
-    const kernels::TreeToAccept root = {.token_ids = chain.last(1),
-                                        .parents = {&root_parent, 1},
-                                        .context_len = static_cast<uint32_t>(num_computed),
-                                        .sampling = text.sampling};
-    kernels::AcceptedPath path;
-    target.backend->AcceptTrees({.logits = target.transformer->Forward(batch, target.kv.view),
-                                 .num_tokens = target.num_tokens(),
-                                 .trees = {&root, 1},
-                                 .paths = {&path, 1}});
-    text.token_ids.push_back(path.token_ids.at(0));
-  }
-}
-
-std::vector<Text> MakeTexts(model::RunnableModel& target, float temperature) {
-  const size_t max_prompts = absl::GetFlag(FLAGS_short) ? 6 : 32;
-  const int32_t max_tokens = absl::GetFlag(FLAGS_short) ? 48 : 192;
-  std::vector<Text> texts;
-  std::ifstream file(kDemo + "prompts.jsonl");
-  for (std::string line; std::getline(file, line) && texts.size() < max_prompts;) {
-    Text text;
-    text.token_ids = target.tokenizer.Encode(nlohmann::json::parse(line)["prompt"].get<std::string>()).value();
-    text.num_prompt = text.token_ids.size();
-    text.sampling = {.temperature = temperature, .seed = 1000 + texts.size()};
-    Continue(target, max_tokens, text);
-    texts.push_back(std::move(text));
-  }
-  return texts;
+size_t NumEmitted(const TokenTree& tree, std::span<const int32_t> text) {
+  return std::min(speculation::MatchedPath(tree, text).size() + 1, text.size());
 }
 
 struct Replay {
   int64_t num_steps = 0;
   int64_t num_tokens = 0;
-  double ms = 0;
+  int64_t num_unknown = 0;     // the path ends at a token that its node has not as a child
+  int64_t num_unexpanded = 0;  // or at a node that is not expanded
+
+  double PerStep(double value) const { return value / static_cast<double>(num_steps); }
 };
 
-void GrowUntilDone(DraftProposer& proposer) {
-  while (proposer.Step()) continue;
+void CountMiss(const GrowingTree& tree, std::span<const int32_t> committed, Replay& replay) {
+  int32_t at = GrowingTree::kRoot;
+  for (const int32_t token_id : committed) {
+    const std::span<const GrowingTree::Node> children = tree.Children(at);
+    const auto child = std::ranges::find(children, token_id, [](const auto& node) { return node.child.token_id; });
+    if (child == children.end()) {
+      ++replay.num_unknown;
+      return;
+    }
+    at = tree.node(at).first_child + static_cast<int32_t>(child - children.begin());
+  }
+  if (!tree.node(at).is_expanded) ++replay.num_unexpanded;
 }
 
-void ReplayText(DraftProposer& proposer, const Text& text, int32_t num_nodes, Replay* replay) {
+void ReplayGrown(DraftProposer& proposer, const TargetText& text, Verifier verifier, Replay& replay) {
   const std::unique_ptr<Session> session =
       proposer.Open({.seed = text.sampling.seed, .temperature = text.sampling.temperature});
-  const std::span<const int32_t> token_ids = text.token_ids;
-  session->Append(token_ids.first(text.num_prompt));
-  session->Want({.node_budget = num_nodes});
-  for (size_t at = text.num_prompt; at < token_ids.size();) {
-    // An answer that is owed is given when the tree is done, so that tree sizes alone are compared.
-    GrowUntilDone(proposer);
-    const proposer::ProposalRequest request = {.session = session.get(), .node_budget = num_nodes};
-    speculation::TokenTree tree = proposer.Propose({&request, 1}).front();
-    const size_t num_accepted = speculation::MatchedPath(tree, token_ids.subspan(at)).size();
-    const size_t num_emitted = std::min(num_accepted + 1, token_ids.size() - at);
+  session->Append(text.prompt());
+  for (std::span<const int32_t> rest = std::span(text.token_ids).subspan(text.num_prompt); !rest.empty();) {
+    session->Want({.node_budget = verifier.num_asked});
+    while (proposer.Step()) continue;
+    const size_t num_emitted = NumEmitted(TreeFor(verifier, proposer, *session), rest);
     // At the end of the text there is nothing left to guess right.
-    if (num_accepted + 1 <= token_ids.size() - at) {
-      ++replay->num_steps;
-      replay->num_tokens += static_cast<int64_t>(num_emitted);
-    }
-    session->Append(token_ids.subspan(at, num_emitted));
-    session->Want({.node_budget = num_nodes});
-    at += num_emitted;
+    if (num_emitted == rest.size()) break;
+    ++replay.num_steps;
+    replay.num_tokens += static_cast<int64_t>(num_emitted);
+    CountMiss(proposer.garden().plants().begin()->second->tree, rest.first(num_emitted), replay);
+    session->Append(rest.first(num_emitted));
+    rest = rest.subspan(num_emitted);
   }
 }
 
 struct Promise {
-  int32_t num_nodes;
+  Verifier verifier;
   double greedy;
   double drawn;
 };
-// Simulated with this pair in float64, draft alone, best-first trees: deploy/demo/README.md.
-constexpr Promise kPromises[] = {{4, 2.31, 1.94}, {8, 2.77, 2.17}, {16, 3.24, 2.40}, {32, 3.59, 2.65}};
+// Simulated with this pair in float64, draft alone, best-first trees: deploy/demo/README.md. The last is a verifier
+// that asks for more than it has rows for.
+constexpr Promise kPromises[] = {
+    {{4, 4}, 2.31, 1.94}, {{8, 8}, 2.77, 2.17}, {{16, 16}, 3.24, 2.40}, {{32, 32}, 3.59, 2.65}, {{32, 8}, 2.77, 2.17}};
+constexpr double kHits = 80;
 
-void Measure(model::RunnableModel& target, float temperature, Findings* findings) {
-  const std::vector<Text> texts = MakeTexts(target, temperature);
-  const proposer::GardenOptions options = {.num_children = absl::GetFlag(FLAGS_children),
-                                           .max_tree_rows = absl::GetFlag(FLAGS_tree_rows),
-                                           .max_grown_nodes = absl::GetFlag(FLAGS_grown_nodes),
-                                           .min_path_chance = static_cast<float>(absl::GetFlag(FLAGS_min_path_chance))};
-  const std::string regime = temperature == 0 ? "greedy" : absl::StrCat("temperature ", temperature);
+void MeasureSight(const std::vector<TargetText>& texts, float temperature, Findings& findings) {
   for (const Promise& promise : kPromises) {
     telemetry::Metrics metrics;
-    DraftProposer proposer(Load(kDemo + "draft"), options, metrics);
+    DraftProposer proposer(LoadDemoModel("draft", absl::GetFlag(FLAGS_threads)), Options(), metrics);
     proposer::DraftMetrics counters(metrics);
     Replay replay;
-    const int num_threads = NumThreads(absl::GetFlag(FLAGS_threads));
-    const double seconds = Seconds(num_threads, [&] {
-      for (const Text& text : texts) ReplayText(proposer, text, promise.num_nodes, &replay);
+    const double seconds = Seconds(NumThreads(absl::GetFlag(FLAGS_threads)), [&] {
+      for (const TargetText& text : texts) ReplayGrown(proposer, text, promise.verifier, replay);
     });
-    const auto per_step = [&](double value) { return value / static_cast<double>(replay.num_steps); };
-    findings->Add({.what = absl::StrCat("tokens per step, ", regime, ", ", promise.num_nodes, " nodes"),
-                   .value = per_step(static_cast<double>(replay.num_tokens)),
-                   .unit = "tokens",
-                   .at_least = temperature == 0 ? promise.greedy : promise.drawn});
-    findings->Add({.what = "  advances answered from the grown tree",
-                   .value = 100 * counters.hits.Value() / counters.answers.Value(),
-                   .unit = "%"});
-    findings->Add({.what = "  forward passes a step", .value = per_step(counters.passes.Value()), .unit = "passes"});
-    findings->Add({.what = "  nodes expanded a step", .value = per_step(counters.tree_rows.Value()), .unit = "rows"});
-    findings->Add({.what = "  growing", .value = per_step(1e3 * seconds), .unit = "ms a step"});
-    findings->Add({.what = "  tau",
-                   .value = proposer.garden()
-                                .chances(temperature == 0 ? proposer::Garden::Regime::kGreedy
-                                                          : proposer::Garden::Regime::kKeyedDraw)
-                                .tau(),
-                   .unit = ""});
+    findings.Add({.what = absl::StrCat("tokens per step, ", RegimeOf(temperature), ", ", promise.verifier.num_verified,
+                                       " nodes of ", promise.verifier.num_asked),
+                  .value = replay.PerStep(static_cast<double>(replay.num_tokens)),
+                  .unit = "tokens",
+                  .at_least = temperature == 0 ? promise.greedy : promise.drawn});
+    findings.Add({.what = "  advances answered from the grown tree",
+                  .value = 100 * replay.PerStep(counters.hits.Value()),
+                  .unit = "%",
+                  .at_least = kHits});
+    findings.Add({.what = "  misses: not among the children",
+                  .value = 100 * replay.PerStep(static_cast<double>(replay.num_unknown)),
+                  .unit = "%"});
+    findings.Add({.what = "  misses: not expanded",
+                  .value = 100 * replay.PerStep(static_cast<double>(replay.num_unexpanded)),
+                  .unit = "%"});
+    findings.Add({.what = "  passes", .value = replay.PerStep(counters.passes.Value()), .unit = "a step"});
+    findings.Add({.what = "  rows", .value = replay.PerStep(counters.tree_rows.Value()), .unit = "a step"});
+    findings.Add({.what = "  growing", .value = replay.PerStep(1e3 * seconds), .unit = "ms a step"});
+  }
+}
+
+// When an answer goes out.
+enum class Timing { kAtOnce, kOwn, kGrown };
+
+// A clock that passes move.
+class SimulatedTime {
+ public:
+  absl::Time Now() const {
+    if (garden_ == nullptr) return absl::UnixEpoch();
+    const Garden::Counters& work = garden_->counters();
+    return absl::UnixEpoch() + idle_ +
+           static_cast<double>(work.num_passes) * absl::Microseconds(absl::GetFlag(FLAGS_pass_us)) +
+           static_cast<double>(work.num_context_rows + work.num_tree_rows) *
+               absl::Microseconds(absl::GetFlag(FLAGS_row_us));
+  }
+  void Watch(const Garden& garden) { garden_ = &garden; }
+  void IdleUntil(absl::Time time) { idle_ += std::max(time - Now(), absl::ZeroDuration()); }
+
+ private:
+  const Garden* garden_ = nullptr;
+  absl::Duration idle_;
+};
+
+class TimedReplay {
+ public:
+  TimedReplay(absl::Duration step, Timing timing)
+      : step_(step),
+        timing_(timing),
+        proposer_(LoadDemoModel("draft", absl::GetFlag(FLAGS_threads)), Options(), metrics_,
+                  [this] { return time_.Now(); }) {
+    time_.Watch(proposer_.garden());
+  }
+
+  void Run(const TargetText& text) {
+    const std::unique_ptr<Session> session =
+        proposer_.Open({.seed = text.sampling.seed, .temperature = text.sampling.temperature});
+    session->Append(text.prompt());
+    session->Want({.node_budget = kVerifier.num_asked});
+    while (session->readiness() != proposer::Readiness::kReady)
+      proposer_.Step();  // the prompt is read before it counts
+    for (std::span<const int32_t> rest = std::span(text.token_ids).subspan(text.num_prompt); !rest.empty();) {
+      session->Want({.node_budget = kVerifier.num_asked,
+                     .until_next_step = MaxWait(),
+                     .step = timing_ == Timing::kOwn ? step_ : absl::ZeroDuration()});
+      AwaitAnswer(*session);
+      const size_t num_emitted = NumEmitted(TreeFor(kVerifier, proposer_, *session), rest);
+      if (num_emitted == rest.size()) break;
+      ++num_steps_;
+      num_tokens_ += static_cast<int64_t>(num_emitted);
+      const absl::Time end = time_.Now() + step_;
+      while (time_.Now() + WholePass() <= end && proposer_.Step()) continue;
+      time_.IdleUntil(end);
+      session->Append(rest.first(num_emitted));
+      rest = rest.subspan(num_emitted);
+    }
+  }
+
+  double TokensPerMs() const {
+    return static_cast<double>(num_tokens_) / absl::ToDoubleMilliseconds(step_ * num_steps_ + waited_);
+  }
+  double TokensPerStep() const { return static_cast<double>(num_tokens_) / static_cast<double>(num_steps_); }
+  double WaitedMs() const { return absl::ToDoubleMilliseconds(waited_) / static_cast<double>(num_steps_); }
+
+ private:
+  static constexpr Verifier kVerifier = {.num_asked = 16, .num_verified = 16};
+
+  absl::Duration MaxWait() const { return timing_ == Timing::kGrown ? absl::InfiniteDuration() : step_ / 4; }
+  static absl::Duration WholePass() {
+    return absl::Microseconds(absl::GetFlag(FLAGS_pass_us) +
+                              absl::GetFlag(FLAGS_row_us) * absl::GetFlag(FLAGS_tree_rows));
+  }
+  void AwaitAnswer(Session& session) {
+    const absl::Time begin = time_.Now();
+    const auto is_answered = [&] {
+      return timing_ != Timing::kGrown && session.readiness() == proposer::Readiness::kReady;
+    };
+    while (!is_answered() && time_.Now() - begin < MaxWait() && proposer_.Step()) continue;
+    waited_ += time_.Now() - begin;
+  }
+
+  const absl::Duration step_;
+  const Timing timing_;
+  telemetry::Metrics metrics_;
+  SimulatedTime time_;
+  DraftProposer proposer_;
+  int64_t num_steps_ = 0;
+  int64_t num_tokens_ = 0;
+  absl::Duration waited_;
+};
+
+void MeasureTiming(const std::vector<TargetText>& texts, float temperature, Findings& findings) {
+  for (const int step_ms : {5, 20, 80}) {
+    const std::string name = absl::StrCat(RegimeOf(temperature), ", steps of ", step_ms, " ms");
+    TimedReplay own(absl::Milliseconds(step_ms), Timing::kOwn), at_once(absl::Milliseconds(step_ms), Timing::kAtOnce),
+        grown(absl::Milliseconds(step_ms), Timing::kGrown);
+    for (const TargetText& text : texts) {
+      for (TimedReplay* replay : {&own, &at_once, &grown}) replay->Run(text);
+    }
+    findings.Add({.what = absl::StrCat("tokens per time, ", name, ", to answering at once"),
+                  .value = own.TokensPerMs() / at_once.TokensPerMs(),
+                  .unit = "x",
+                  .at_least = 0.99});
+    findings.Add({.what = absl::StrCat("tokens per time, ", name, ", to answering when grown"),
+                  .value = own.TokensPerMs() / grown.TokensPerMs(),
+                  .unit = "x",
+                  .at_least = 0.99});
+    for (const auto& [timing, replay] : {std::pair("own", &own), {"at once", &at_once}, {"grown", &grown}}) {
+      findings.Add(
+          {.what = absl::StrCat("  ", timing, ": tokens"), .value = replay->TokensPerStep(), .unit = "a step"});
+      findings.Add({.what = absl::StrCat("  ", timing, ": waits"), .value = replay->WaitedMs(), .unit = "ms a step"});
+    }
   }
 }
 
 int Main() {
   Findings findings;
-  model::RunnableModel target = Load(kDemo + "target");
-  Measure(target, 0, &findings);
-  Measure(target, 0.8f, &findings);
+  model::RunnableModel target = LoadDemoModel("target", absl::GetFlag(FLAGS_threads));
+  const bool is_short = absl::GetFlag(FLAGS_short);
+  for (const float temperature : {0.0f, 0.8f}) {
+    const std::vector<TargetText> texts =
+        MakeTargetTexts(target, {.temperature = temperature,
+                                 .num_prompts = static_cast<size_t>(is_short ? 6 : absl::GetFlag(FLAGS_prompts)),
+                                 .num_tokens = is_short ? 48 : absl::GetFlag(FLAGS_tokens)});
+    MeasureSight(texts, temperature, findings);
+    MeasureTiming(texts, temperature, findings);
+  }
   findings.Print(absl::GetFlag(FLAGS_json));
   return 0;
 }

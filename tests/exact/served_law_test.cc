@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proposer_service/ngram.h"
+#include "tests/testing/draft_model.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/g_test.h"
 #include "tests/testing/in_process_proposers.h"
@@ -25,6 +26,7 @@ constexpr double kAlpha = 1e-4 / 16;  // of one case, of at most 16
 struct LawCase {
   const char* name;
   std::vector<std::vector<int32_t>> children_by_depth;  // of each sampling proposer
+  int num_drafts = 0;                                   // proposers of the draft model
   bool has_ngram = false;
   bool has_prediction = false;
   int delay = 0;
@@ -95,6 +97,12 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
               .method = "sampling" + std::to_string(samplers.size()), .top_k = 4, .children_by_depth = children}));
       proposers.push_back(samplers.back().get());
     }
+    std::vector<std::unique_ptr<DrivenDraft>> drafts;
+    for (int i = 0; i < param.num_drafts; ++i) {
+      drafts.push_back(std::make_unique<DrivenDraft>(proposer::GardenOptions{
+          .num_sampled_children = 2, .num_law_tokens = 4, .sampling_salt = uint64_t(i + 1), .max_grown_nodes = 8}));
+      proposers.push_back(drafts.back().get());
+    }
     if (param.has_ngram) proposers.push_back(&ngram);
     InProcessProposers client(proposers, kNumTokens);
     client.set_delay(param.delay);
@@ -137,6 +145,9 @@ std::vector<LawCase> Cases() {
           {.name = "Prediction", .has_prediction = true},
           {.name = "TreeBesidePrediction", .children_by_depth = {{2, 1, 1}}, .has_prediction = true},
           {.name = "TwoTrees", .children_by_depth = {{2, 1, 1}, {1, 2}}},
+          {.name = "DraftModel", .num_drafts = 1},
+          {.name = "LateDraftModel", .num_drafts = 1, .delay = 1},
+          {.name = "TwoDraftModelsBesideGuesses", .num_drafts = 2, .has_ngram = true},
           {.name = "LateTree", .children_by_depth = {{2, 2, 2, 1}}, .delay = 1}};
 }
 

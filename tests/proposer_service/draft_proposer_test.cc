@@ -36,7 +36,10 @@ class DraftProposerTest : public ::testing::Test {
 
   telemetry::Metrics registry_;
   absl::Time now_ = absl::UnixEpoch();
-  DraftProposer draft_{testing::LoadDraftModel(), {.max_grown_nodes = 60}, registry_, [this] { return now_; }};
+  absl::Duration pass_time_;
+  DraftProposer draft_{testing::LoadDraftModel(), {.max_grown_nodes = 200}, registry_, [this] {
+                         return now_ + static_cast<double>(draft_.garden().counters().num_passes) * pass_time_;
+                       }};
   DraftMetrics metrics_{registry_};
   int num_announced_ = 0;
   const std::vector<int32_t> prompt_ = {17, 300, 25, 40, 300, 25};
@@ -51,9 +54,9 @@ TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
   EXPECT_TRUE(draft_.Step());
   EXPECT_EQ(session->readiness(), Readiness::kReady);
   EXPECT_EQ(num_announced_, 1);
-  const TokenTree tree = Propose(*session, 64);
+  const TokenTree tree = Propose(*session, 2 * GardenOptions().max_children);
   EXPECT_EQ(tree.position, prompt_.size());
-  EXPECT_EQ(tree.num_nodes(), GardenOptions().num_children);
+  EXPECT_EQ(tree.num_nodes(), GardenOptions().max_children);
   EXPECT_TRUE(tree.proposers.empty());
 }
 
@@ -61,11 +64,11 @@ TEST_F(DraftProposerTest, GrowingGoesOnAndBetterTreesAreAnnounced) {
   const auto session = Open();
   Append(*session, prompt_);
   draft_.Step();
-  const TokenTree first = Propose(*session, 64);
+  const TokenTree first = Propose(*session, 200);
   GrowAll();
   EXPECT_GT(num_announced_, 2);
-  EXPECT_LT(num_announced_, 9) << "about as often as the tree doubles";
-  EXPECT_GT(Propose(*session, 64).num_nodes(), first.num_nodes());
+  EXPECT_LT(num_announced_, 10) << "about as often as the tree doubles";
+  EXPECT_GT(Propose(*session, 200).num_nodes(), first.num_nodes());
   EXPECT_EQ(Propose(*session, 5).num_nodes(), 5);
   EXPECT_FALSE(draft_.Step()) << "growing ends";
 }
@@ -160,6 +163,79 @@ TEST_F(DraftProposerTest, WhatHadGrownBeyondTheSnapshotAnswersWithoutAPass) {
   Propose(*session);
   EXPECT_EQ(metrics_.hits.Value(), 1);
   EXPECT_LE(metrics_.passes.Value(), num_passes + 1) << "of growing, after the answer";
+}
+
+// A verifier whose steps take 80 ms, and that waits at most 20 for an answer.
+class PatientDraftProposerTest : public DraftProposerTest {
+ protected:
+  PatientDraftProposerTest() {
+    pass_time_ = absl::Milliseconds(1);
+    const auto session = Open();
+    Append(*session, prompt_);
+    GrowAll();  // so that passes have been measured
+  }
+  // Passes until the answer.
+  int NumPasses(Session& session, std::span<const int32_t> token_ids, const Wish& wish) {
+    session.Append(token_ids);
+    session.Want(wish);
+    int num_passes = 0;
+    for (; session.readiness() == Readiness::kNotYet; ++num_passes) EXPECT_TRUE(draft_.Step());
+    return num_passes;
+  }
+
+  const Wish patient_ = {.node_budget = 16, .until_next_step = absl::Milliseconds(20), .step = absl::Milliseconds(80)};
+};
+
+TEST_F(PatientDraftProposerTest, AnAnswerWaitsForPassesThatAreWorthTheVerifiersTime) {
+  const auto session = Open();
+  const std::vector<int32_t> text = tokenizer::Tokenizer::Load(SourcePath("deploy/demo/draft"))
+                                        .value()
+                                        .Encode("import os\nimport sys\n\n\nclass Reader:\n    def __init__(self")
+                                        .value();
+  const int num_passes = NumPasses(*session, text, patient_);
+  EXPECT_GT(num_passes, 2);
+  EXPECT_LE(num_passes, 20);
+  Wish wish = patient_;
+  wish.step = absl::ZeroDuration();
+  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 1) << "not known";
+  wish.step = absl::Milliseconds(1);
+  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 1) << "a pass takes as long as a step";
+  wish = patient_;
+  wish.until_next_step = absl::Milliseconds(3);
+  EXPECT_LE(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 3);
+}
+
+TEST_F(PatientDraftProposerTest, AThinTreeIsHeldUntilItHasGrown) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  GrowAll();
+  Propose(*session);
+  // To a node that is expanded and whose children are not.
+  const GrowingTree& tree = draft_.garden().plants().begin()->second->tree;
+  std::vector<int32_t> committed;
+  for (int32_t node = tree.num_nodes() - 1; node > 0 && committed.empty(); --node) {
+    if (!tree.node(node).is_expanded || tree.node(node).num_children == 0) continue;
+    for (int32_t at = node; at != GrowingTree::kRoot; at = tree.node(at).parent) {
+      committed.insert(committed.begin(), tree.node(at).child.token_id);
+    }
+  }
+  ASSERT_FALSE(committed.empty());
+  const double num_hits = metrics_.hits.Value();
+  EXPECT_GT(NumPasses(*session, committed, patient_), 0);
+  Propose(*session);
+  EXPECT_EQ(metrics_.hits.Value(), num_hits + 1) << "it might have been answered";
+}
+
+TEST_F(PatientDraftProposerTest, WhatWasSampledGoesOutAfterThePassThatSampledIt) {
+  const auto session = draft_.Open(
+      {.rule = kernels::VerificationRule::kRejectionSampling, .seed = 5, .announce = [this] { ++num_announced_; }});
+  num_announced_ = 0;
+  EXPECT_EQ(NumPasses(*session, prompt_, patient_), 1);
+  EXPECT_EQ(num_announced_, 1);
+  for (int pass = 2; pass < 7; ++pass) {
+    draft_.Step();
+    EXPECT_EQ(num_announced_, pass);
+  }
 }
 
 TEST_F(DraftProposerTest, ASessionThatIsGoneLeavesNothingBehind) {

@@ -153,7 +153,7 @@ TEST_F(GardenTest, GrowingEnds) {
 }
 
 TEST_F(GardenTest, OthersGrowWhileALongPromptIsRead) {
-  Garden garden = MakeGarden({.max_context_rows = 16, .max_grown_nodes = 100, .min_path_chance = 0});
+  Garden garden = MakeGarden({.max_tree_rows = 16, .max_context_rows = 16, .min_path_chance = 0});
   const Garden::PlantId quick = garden.Open(kGreedy);
   Append(garden, quick, Tokens("a = b"));
   garden.Grow();
@@ -277,6 +277,22 @@ TEST_F(SmallGardenTest, TheLongestSleeperMakesRoomForContexts) {
   ExpectSame(Snapshot(garden, long_asleep), GrownAlone(kGreedy, context));
 }
 
+TEST_F(SmallGardenTest, APlantThatIsNotAskedWhileOthersAreFallsAsleep) {
+  Garden garden = MakeGarden();
+  const Garden::PlantId silent = garden.Open(kGreedy), busy = garden.Open(kGreedy), reading = garden.Open(kGreedy);
+  Append(garden, silent, Tokens("if x"));
+  Append(garden, busy, Tokens("if y"));
+  GrowAll(garden);
+  Append(garden, reading, Tokens("if z"));
+  for (int i = 0; i < 20; ++i) garden.Want(busy, {.node_budget = 32});
+  EXPECT_FALSE(garden.Find(silent).sleeps());
+  for (int i = 0; i < 10; ++i) garden.Want(busy, {.node_budget = 32});
+  EXPECT_TRUE(garden.Find(silent).sleeps());
+  EXPECT_FALSE(garden.Find(reading).sleeps()) << "it has yet to answer";
+  garden.Want(silent, {.node_budget = 32});
+  EXPECT_FALSE(garden.Find(silent).sleeps());
+}
+
 TEST_F(SmallGardenTest, ASleepersTreeMakesRoomFirst) {
   Garden garden = MakeGarden({.max_grown_nodes = 30, .min_path_chance = 0, .learns_chances = false});
   const Garden::PlantId first = garden.Open(kGreedy), second = garden.Open(kDrawn), third = garden.Open(kDrawn);
@@ -302,10 +318,10 @@ TEST_F(SmallGardenTest, TheTreeAskedForLongestAgoMakesRoom) {
   EXPECT_EQ(garden.Find(old_one).tree.num_expanded(), 60);
   Append(garden, new_one, Tokens("while y"));
   GrowAll(garden);
-  EXPECT_EQ(garden.Find(new_one).tree.num_expanded(), 60);
+  EXPECT_GE(garden.Find(new_one).tree.num_expanded(), 32) << "its share";
   EXPECT_GE(garden.counters().num_felled, 1);
   EXPECT_TRUE(garden.Find(old_one).tree.is_root_expanded());
-  EXPECT_LE(garden.Find(old_one).tree.num_expanded(), 4) << "what the other leaves";
+  EXPECT_LE(garden.Find(old_one).tree.num_expanded(), 32) << "what the other leaves";
 }
 
 }  // namespace

@@ -34,12 +34,38 @@ GrowingTree SmallTree() {
 
 TEST(GrowingTree, TheLikeliestFrontierNodeIsTakenFirst) {
   GrowingTree tree = SmallTree();
-  ASSERT_TRUE(tree.BestChance().has_value());
-  EXPECT_FLOAT_EQ(*tree.BestChance(), .29f);
+  ASSERT_TRUE(tree.BestPromise().has_value());
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .29f);
   EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 2);
   EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 5);
   EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 4);
-  EXPECT_FALSE(tree.BestChance().has_value());
+  EXPECT_FALSE(tree.BestPromise().has_value());
+}
+
+// Two nodes are sent: 1 and 3. The next root is 2 or 4, or a child of 3; what is below those comes last.
+TEST(GrowingTree, WhatMayBeTheNextRootIsTakenBeforeWhatIsDeeper) {
+  GrowingTree tree = SmallTree();
+  tree.Aim(2);
+  tree.CheckIntegrity();
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .29f);
+  ExpandBest(tree, 103, {{6, 0, .95f}});
+  ExpandBest(tree, 104, {{7, 0, .9f}});  // below 5
+  std::vector<int32_t> order;
+  while (tree.BestPromise().has_value()) order.push_back(tree.node(tree.TakeBest()).child.token_id);
+  EXPECT_THAT(order, ElementsAre(4, 6, 7)) << "of path chances .24, .2755 and .243";
+}
+
+TEST(GrowingTree, ANodePromisesLessOnceItsParentIsPushedOutOfWhatIsSent) {
+  GrowingTree tree(2);
+  tree.Expand(GrowingTree::kRoot, std::vector<Child>{{1, 0, .5f}, {2, 0, .4f}});
+  const int32_t best = tree.TakeBest();
+  ExpandBest(tree, 101, {{3, 0, .9f}});  // below 2, which is sent
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .36f);
+  tree.SetSlot(best, 102);
+  tree.Expand(best, std::vector<Child>{{4, 0, .95f}});  // better than 2
+  tree.CheckIntegrity();
+  EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 4);
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .036f);
 }
 
 TEST(GrowingTree, ASnapshotHoldsTheBestNodesInTheirOrder) {
@@ -60,7 +86,7 @@ TEST(GrowingTree, AnAdvanceKeepsWhatGrewBelowItsPath) {
   EXPECT_EQ(tree.num_expanded(), 1);
   const speculation::TokenTree snapshot = tree.Snapshot(8, 10);
   EXPECT_THAT(snapshot.token_ids, ElementsAre(3, 5, 4));
-  EXPECT_FLOAT_EQ(*tree.BestChance(), .45f) << "chances count from the new root";
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .45f) << "chances count from the new root";
 }
 
 TEST(GrowingTree, AnAdvanceOntoALeafKeepsThePathAndStartsAnew) {
@@ -87,7 +113,7 @@ TEST(GrowingTree, AFelledTreeKeepsTheRootsChildren) {
   EXPECT_THAT(tree.Fell(), UnorderedElementsAre(101, 102));
   tree.CheckIntegrity();
   EXPECT_THAT(tree.Snapshot(0, 10).token_ids, ElementsAre(1, 2));
-  EXPECT_FLOAT_EQ(*tree.BestChance(), .6f);
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .6f);
 }
 
 // Random growth and random advances: slots are neither lost nor held twice, and the tree agrees with what re-rooting
@@ -95,7 +121,7 @@ TEST(GrowingTree, AFelledTreeKeepsTheRootsChildren) {
 TEST(GrowingTree, StaysWholeUnderAnyGrowthAndAdvance) {
   testing::RandomValues random(3);
   for (int round = 0; round < 200; ++round) {
-    GrowingTree tree;
+    GrowingTree tree(random.Below(5));
     std::vector<int32_t> free_slots;
     for (int32_t slot = 0; slot < 60; ++slot) free_slots.push_back(slot);
     for (int step = 0; step < 12; ++step) {
@@ -107,7 +133,7 @@ TEST(GrowingTree, StaysWholeUnderAnyGrowthAndAdvance) {
         return made;
       };
       if (!tree.is_root_expanded()) tree.Expand(GrowingTree::kRoot, children());
-      for (int32_t i = random.Below(10); i > 0 && tree.BestChance().has_value() && !free_slots.empty(); --i) {
+      for (int32_t i = random.Below(10); i > 0 && tree.BestPromise().has_value() && !free_slots.empty(); --i) {
         ExpandBest(tree, free_slots.back(), children());
         free_slots.pop_back();
       }

@@ -56,6 +56,18 @@ TEST(SampleChildren, TheSameNodeGetsTheSameChildren) {
   EXPECT_NE(ExtendContextHash(ExtendContextHash(0, 1), 2), ExtendContextHash(ExtendContextHash(0, 2), 1));
 }
 
+TEST(SampleChildren, ProposersOfOtherSaltsDrawIndependently) {
+  constexpr int kTrials = 20000;
+  int num_equal = 0;
+  for (uint64_t hash = 0; hash < kTrials; ++hash) {
+    const auto first_child = [&](uint64_t salt) {
+      return SampleChildren({.law = kLaw, .num_children = 1, .context_hash = hash, .salt = salt}).children[0].token_id;
+    };
+    if (first_child(1) == first_child(2)) ++num_equal;
+  }
+  EXPECT_NEAR(num_equal, kTrials * (16 + 9 + 4) / 81., 300) << "by chance alone; 4.4 standard deviations";
+}
+
 class SampledTreeTest : public ::testing::Test {
  protected:
   static void CheckGroups(const TokenTree& tree, int32_t num_children) {

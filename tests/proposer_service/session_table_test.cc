@@ -121,6 +121,45 @@ TEST_F(SessionTableTest, NoBudgetMeansNoTree) {
   EXPECT_FALSE(stream.table.HasNews());
 }
 
+// Writes down what is wanted of its sessions.
+class WishfulProposer : public NgramProposer {
+ public:
+  WishfulProposer() : NgramProposer({}) {}
+  std::unique_ptr<Session> Open(const SessionIntroduction& /*introduction*/) override {
+    return std::make_unique<Mirror>(*this);
+  }
+  std::vector<Wish> wishes;
+
+ private:
+  struct Mirror : Session {
+    explicit Mirror(WishfulProposer& owner) : proposer(owner) {}
+    void Append(std::span<const int32_t> token_ids) override { num_tokens += token_ids.size(); }
+    void Want(const Wish& wish) override { proposer.wishes.push_back(wish); }
+    uint64_t position() const override { return num_tokens; }
+    WishfulProposer& proposer;
+    uint64_t num_tokens = 0;
+  };
+};
+
+TEST_F(SessionTableTest, TellsWhatIsWantedOnceTheTokensAreWhole) {
+  WishfulProposer proposer;
+  Stream stream({.proposer = proposer, .slots = slots_, .metrics = metrics_, .limits = limits_});
+  stream.Open(1, {1, 2}, 4).set_awaiting_more(true);
+  stream.Advance(1, 2, {3}, 5);
+  v1::AdvanceSession& advance = stream.Advance(1, 3, {4}, 99);
+  advance.set_next_step_us(1500);
+  advance.set_step_us(80000);
+  stream.Advance(1, 4, {5}, 0);
+  stream.Apply();
+  ASSERT_EQ(proposer.wishes.size(), 3);
+  EXPECT_EQ(proposer.wishes[0].node_budget, 5);
+  EXPECT_EQ(proposer.wishes[0].step, absl::ZeroDuration());
+  EXPECT_EQ(proposer.wishes[1].node_budget, limits_.max_tree_nodes);
+  EXPECT_EQ(proposer.wishes[1].until_next_step, absl::Microseconds(1500));
+  EXPECT_EQ(proposer.wishes[1].step, absl::Milliseconds(80));
+  EXPECT_EQ(proposer.wishes[2].node_budget, 0);
+}
+
 TEST_F(SessionTableTest, ATreeThatIsNoLongerWantedIsNotSent) {
   Stream stream(*this);
   stream.Open(1, {1, 1, 1}, 4);
