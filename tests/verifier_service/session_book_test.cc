@@ -416,13 +416,13 @@ TEST_F(WaitTest, SilenceOutlastsTheSessionsThatMetIt) {
   Ask(now);
   for (SequenceId id = 2; id < 12; ++id) {  // one after the other, each gone before it is answered
     now += absl::Milliseconds(100);
-    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.MarkFlushed(10, {}, now);
     book_.Close(id - 1);
     EXPECT_FALSE(book_.SilentSince(10).has_value());  // nothing is due
     now += absl::Minutes(1);                          // no part of the silence
     book_.Open({.sequence_id = id, .token_ids = kTokens}, 1, now);
-    book_.Advance(id, kTokens, 8);
-    book_.MarkFlushed(10, absl::ZeroDuration(), now);
+    book_.Advance(id, kTokens, {.node_budget = 8, .proposers = kEverybody});
+    book_.MarkFlushed(10, {}, now);
     book_.NextRequest(10, now);
     EXPECT_EQ(now - book_.SilentSince(10).value(), absl::Milliseconds(100) * (static_cast<int>(id) - 1));
   }
