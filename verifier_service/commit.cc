@@ -102,7 +102,7 @@ void Finish(Sequence& sequence, FinishReason reason) {
   usage.finish_reason = reason;
   usage.num_prompt_tokens = static_cast<int32_t>(sequence.request().prompt.size());
   usage.num_completion_tokens = sequence.num_generated();
-  usage.can_speculate = sequence.active->max_tree_nodes > 0;
+  if (sequence.active->max_tree_nodes > 0) usage.mode = sequence.request().speculation.mode;
   if (sequence.follower.has_value()) {
     sequence.speculation_counts.num_accepted_prediction_tokens = sequence.follower->num_accepted();
     sequence.speculation_counts.num_rejected_prediction_tokens = sequence.follower->num_rejected();

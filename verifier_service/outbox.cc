@@ -9,6 +9,18 @@
 namespace foretoken::verifier {
 namespace {
 
+v1::SpeculationMode ToProto(SpeculationMode mode) {
+  switch (mode) {
+    case SpeculationMode::kAuto:
+      return v1::SPECULATION_MODE_AUTO;
+    case SpeculationMode::kOff:
+      return v1::SPECULATION_MODE_OFF;
+    case SpeculationMode::kAlways:
+      return v1::SPECULATION_MODE_ALWAYS;
+  }
+  return v1::SPECULATION_MODE_UNSPECIFIED;
+}
+
 constexpr size_t kMaxMessageBytes = size_t{1} << 20;
 
 void CopyLogprob(const kernels::TokenLogprob& from, v1::TokenLogprob& to) {
@@ -45,7 +57,7 @@ v1::Usage ToProto(const SampleCompletion& completion) {
   usage.mutable_accepted_lengths()->Add(counts.accepted_lengths.begin(), counts.accepted_lengths.end());
   usage.set_proposed_nodes(counts.num_proposed_nodes);
   usage.set_verified_nodes(counts.num_verified_nodes);
-  usage.set_speculation_mode(completion.can_speculate ? v1::SPECULATION_MODE_AUTO : v1::SPECULATION_MODE_OFF);
+  usage.set_speculation_mode(ToProto(completion.mode));
   for (const ProposerCount& count : completion.proposers) {
     v1::ProposerUsage& proposer = *usage.add_proposers();
     proposer.set_proposer(count.proposer);

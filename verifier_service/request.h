@@ -95,7 +95,7 @@ struct SampleCompletion {
   int32_t num_cached_tokens = 0;
   int32_t num_completion_tokens = 0;
   int32_t num_steps = 0;
-  bool can_speculate = false;  // somebody might guess
+  SpeculationMode mode = SpeculationMode::kOff;  // kOff also where nobody could guess
   SpeculationCounts speculation;
   std::vector<ProposerCount> proposers;
 };

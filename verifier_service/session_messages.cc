@@ -82,7 +82,9 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
 }
 
 void SessionBook::WriteFarewell(Replica& replica, uint64_t session_id, const Session& session) {
-  const size_t num_left = sequences_.at(session.sequence_id).token_ids.size() - session.num_told;
+  const Sequence& sequence = sequences_.at(session.sequence_id);
+  if (session.is_told && session.num_told < sequence.num_opening) return;  // its prompt was still on its way
+  const size_t num_left = sequence.token_ids.size() - session.num_told;
   if (num_left == 0 || replica.num_farewell_tokens + num_left > kMaxPieceTokens) return;
   replica.num_farewell_tokens += num_left;
   WriteSession(replica, session_id, num_left, replica.farewell);

@@ -193,7 +193,7 @@ TEST_F(EnginePrediction, ItsNodesAreLimitedAndItNeedsNoName) {
   EXPECT_EQ(Generate({request}, random, even_), truth);
   const SampleCompletion completion = CompletionOf(request);
   EXPECT_GE(completion.num_steps, 20);
-  EXPECT_LE(completion.num_steps, 30);
+  EXPECT_LE(completion.num_steps, 50);  // the other one takes some of the four, until it is known
   EXPECT_LE(completion.speculation.num_verified_nodes, 4 * completion.num_steps);
 }
 
