@@ -9,18 +9,6 @@
 namespace foretoken::verifier {
 namespace {
 
-v1::SpeculationMode ToProto(SpeculationMode mode) {
-  switch (mode) {
-    case SpeculationMode::kAuto:
-      return v1::SPECULATION_MODE_AUTO;
-    case SpeculationMode::kOff:
-      return v1::SPECULATION_MODE_OFF;
-    case SpeculationMode::kAlways:
-      return v1::SPECULATION_MODE_ALWAYS;
-  }
-  return v1::SPECULATION_MODE_UNSPECIFIED;
-}
-
 constexpr size_t kMaxMessageBytes = size_t{1} << 20;
 
 void CopyLogprob(const kernels::TokenLogprob& from, v1::TokenLogprob& to) {
@@ -31,6 +19,18 @@ void CopyLogprob(const kernels::TokenLogprob& from, v1::TokenLogprob& to) {
 void CopyLogprobs(const kernels::RowLogprobs& from, v1::PositionLogprobs& to) {
   CopyLogprob(from.token, *to.mutable_token());
   for (const kernels::TokenLogprob& top : from.top) CopyLogprob(top, *to.add_top());
+}
+
+v1::SpeculationMode ToProto(SpeculationMode mode) {
+  switch (mode) {
+    case SpeculationMode::kAuto:
+      return v1::SPECULATION_MODE_AUTO;
+    case SpeculationMode::kOff:
+      return v1::SPECULATION_MODE_OFF;
+    case SpeculationMode::kAlways:
+      return v1::SPECULATION_MODE_ALWAYS;
+  }
+  return v1::SPECULATION_MODE_UNSPECIFIED;
 }
 
 v1::FinishReason ToProto(FinishReason reason) {

@@ -176,7 +176,7 @@ TEST_F(EnginePrediction, NothingIsGuessedFromItWhereSpeculationIsOff) {
   Generate(requests, none_, even_);
   for (const GenerationRequest& off : requests) {
     EXPECT_EQ(CompletionOf(off).num_steps, 40);
-    EXPECT_FALSE(CompletionOf(off).can_speculate);
+    EXPECT_EQ(CompletionOf(off).mode, SpeculationMode::kOff);
     EXPECT_EQ(CompletionOf(off).speculation.num_accepted_prediction_tokens, 0);
     EXPECT_EQ(CompletionOf(off).speculation.num_rejected_prediction_tokens, 0);
   }

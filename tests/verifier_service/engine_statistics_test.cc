@@ -55,7 +55,7 @@ TEST_F(EngineStatistics, AddUpWhereverASampleEnds) {
   for (const auto& [key, completion] : completions_) {
     const SpeculationCounts& counts = completion.speculation;
     const auto num_steps = static_cast<uint64_t>(completion.num_steps);
-    EXPECT_TRUE(completion.can_speculate);
+    EXPECT_EQ(completion.mode, SpeculationMode::kAuto);
     ASSERT_THAT(counts.accepted_lengths, Not(IsEmpty()));
     EXPECT_GT(counts.accepted_lengths.back(), 0);
     EXPECT_EQ(NumSteps(counts), num_steps);
@@ -100,7 +100,7 @@ TEST_F(EngineStatistics, WithoutSpeculationEveryStepAcceptsNothing) {
   request.stop.ignore_eos = true;
   Generate({request}, none_, even_);
   const SampleCompletion& completion = completions_.begin()->second;
-  EXPECT_FALSE(completion.can_speculate) << "nobody is there to guess";
+  EXPECT_EQ(completion.mode, SpeculationMode::kOff) << "nobody is there to guess";
   EXPECT_EQ(completion.speculation.accepted_lengths, std::vector<uint64_t>{20});
   EXPECT_EQ(completion.speculation.num_proposed_nodes, 0);
   EXPECT_THAT(completion.proposers, IsEmpty());

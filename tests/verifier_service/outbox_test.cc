@@ -153,7 +153,7 @@ TEST(Outbox, EndsAfterTheCompletionOfEverySampleIsTaken) {
                                   .num_verified_nodes = 9,
                                   .num_accepted_prediction_tokens = 6,
                                   .num_rejected_prediction_tokens = 7};
-  last.completion->can_speculate = true;
+  last.completion->mode = SpeculationMode::kAlways;
   outbox.Add(std::move(last));
   EXPECT_FALSE(outbox.Result());
   const v1::Completion completion = outbox.Take()->completion();
@@ -166,7 +166,7 @@ TEST(Outbox, EndsAfterTheCompletionOfEverySampleIsTaken) {
   EXPECT_EQ(completion.usage().verified_nodes(), 9);
   EXPECT_EQ(completion.usage().accepted_prediction_tokens(), 6);
   EXPECT_EQ(completion.usage().rejected_prediction_tokens(), 7);
-  EXPECT_EQ(completion.usage().speculation_mode(), v1::SPECULATION_MODE_AUTO);
+  EXPECT_EQ(completion.usage().speculation_mode(), v1::SPECULATION_MODE_ALWAYS);
   EXPECT_EQ(completion.seed(), 5);
   EXPECT_EQ(completion.numerics_fingerprint(), "f");
   EXPECT_EQ(outbox.Result(), absl::OkStatus());
