@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/draft_proposer.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <random>
 #include <utility>
@@ -23,6 +25,15 @@ speculation::TokenTree SnapshotOf(const Garden::Plant& plant) {
 uint64_t DrawSalt() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
+}
+
+// A core that is ours alone is taken from us hardly ever; one that a verifier computes on, in every second pass.
+constexpr double kMaxPreemptions = 0.15;
+
+// How often the kernel has taken the core from this thread, which could have gone on.
+int64_t NumPreemptions() {
+  rusage usage;
+  return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
@@ -48,10 +59,12 @@ absl::Status Validate(const DraftOptions& options) {
   FT_RETURN_IF_ERROR(CheckRange("draft_tree_rows", garden.max_tree_rows, 1, kMaxRows));
   FT_RETURN_IF_ERROR(CheckRange("draft_context_rows", garden.max_context_rows, 1, kMaxRows));
   FT_RETURN_IF_ERROR(CheckRange("draft_grown_nodes", garden.max_grown_nodes, 0, 1 << 16));
-  if (!(garden.min_path_chance >= 0 && garden.min_path_chance <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("draft_min_path_chance: expected 0 to 1, got ", garden.min_path_chance));
-  }
+  const auto check_chance = [](absl::string_view flag, float chance) -> absl::Status {
+    if (chance >= 0 && chance <= 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 0 to 1, got ", chance));
+  };
+  FT_RETURN_IF_ERROR(check_chance("draft_min_path_chance", garden.min_path_chance));
+  FT_RETURN_IF_ERROR(check_chance("draft_shared_min_path_chance", garden.shared_min_path_chance));
   return absl::OkStatus();
 }
 
@@ -113,6 +126,8 @@ void DraftProposer::Start() {
 }
 
 void DraftProposer::Run() {
+  double preemptions = 0;  // per pass, a moving mean
+  int64_t num_seen = NumPreemptions();
   for (bool is_idle = false;;) {
     {
       absl::MutexLock lock(&mutex_);
@@ -122,6 +137,9 @@ void DraftProposer::Run() {
       if (is_stopping_) return;
     }
     is_idle = !Step();
+    const int64_t num_now = NumPreemptions();
+    if (!is_idle) preemptions += (static_cast<double>(num_now - std::exchange(num_seen, num_now)) - preemptions) / 32;
+    garden_.set_shares_cores(preemptions > kMaxPreemptions);
   }
 }
 

@@ -5,6 +5,8 @@
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<DraftProposer> proposer, DraftProposer::Load(options, metrics));
 //   proposer->Start();
 //
+// A thread that is preempted often shares its cores, with the verifier perhaps; it then grows only what is likely.
+//
 // One growth thread owns the model and its K/V (Garden); streams reach it through mailboxes and take snapshots. An
 // advance re-roots the newest snapshot at once, so it is answered without a forward pass wherever the tree had grown
 // below what was committed. Otherwise the answer is owed until the new root is expanded. An answer waits for further

@@ -189,7 +189,7 @@ bool Garden::WantsContextRows(const Plant& plant) const {
 
 bool Garden::WantsTreeRows(const Plant& plant) const {
   const std::optional<float> best = plant.tree.BestPromise();
-  return !plant.sleeps() && best.has_value() && *best >= options_.min_path_chance &&
+  return !plant.sleeps() && best.has_value() && *best >= LeastPromise() &&
          plant.tree.num_expanded() < options_.max_grown_nodes;
 }
 
@@ -347,7 +347,7 @@ ChanceModel& Garden::ChancesOf(const Plant& plant) {
 
 kernels::RowToBranch Garden::Branching(const Plant& plant, int32_t node_idx) const {
   // Their chances sum to at most one, so more children than this cannot all be worth expanding.
-  const float num_worth = plant.tree.node(node_idx).path_chance / std::max(options_.min_path_chance, 1e-6f);
+  const float num_worth = plant.tree.node(node_idx).path_chance / std::max(LeastPromise(), 1e-6f);
   const auto max_children = static_cast<float>(std::max(options_.max_children, options_.num_children));
   const auto num_children = std::max(options_.num_children, static_cast<int32_t>(std::min(num_worth, max_children)));
   return {.sampling = plant.sampling,

@@ -27,6 +27,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -55,8 +56,10 @@ struct GardenOptions {
   int32_t max_context_rows = 128;    // context tokens computed in a pass, over all sessions
   int32_t max_grown_nodes = 512;     // nodes that a session's tree may have expanded, the root apart; each holds a slot
   float min_path_chance = 0.0005f;   // nodes that promise less are not expanded
-  float tree_kv_fraction = 0.25f;    // of the K/V cache, for trees
-  bool learns_chances = true;        // from what is committed
+  // The same where others want the cores, too: what is grown then is taken from them.
+  float shared_min_path_chance = 0.01f;
+  float tree_kv_fraction = 0.25f;  // of the K/V cache, for trees
+  bool learns_chances = true;      // from what is committed
 };
 
 class Garden {
@@ -107,6 +110,9 @@ class Garden {
   // One pass. Returns the plants that it touched; none: nothing can grow until there is news.
   std::vector<PlantId> Grow();
 
+  // From now on others want the cores that passes run on, or do not.
+  void set_shares_cores(bool shares_cores) { shares_cores_ = shares_cores; }
+
   // Whether the plant's tree is not as large as it may become.
   bool WantsTreeRows(const Plant& plant) const;
 
@@ -133,6 +139,10 @@ class Garden {
   void Clear(Plant& plant);
   void Learn(const Plant& plant, std::span<const int32_t> committed);
   bool WantsContextRows(const Plant& plant) const;
+  float LeastPromise() const {
+    return shares_cores_ ? std::max(options_.min_path_chance, options_.shared_min_path_chance)
+                         : options_.min_path_chance;
+  }
   void AddContextRows(Pass& pass);
   void AddTreeRows(Pass& pass);
   void AddSegment(Plant& plant, std::span<const int32_t> nodes, Pass& pass);
@@ -150,6 +160,7 @@ class Garden {
   int32_t num_tree_slots_ = 0;
   absl::btree_map<PlantId, std::unique_ptr<Plant>> plants_;  // in order of their opening
   PlantId next_id_ = 0;
+  bool shares_cores_ = false;
   uint64_t num_wishes_ = 0;
   std::array<ChanceModel, 3> chances_;  // by Regime
   Counters counters_;

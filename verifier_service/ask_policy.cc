@@ -9,8 +9,9 @@
 namespace foretoken::verifier {
 namespace {
 
-// Cycles before the first round at a load, and before the second; from there on the pause grows.
-constexpr int32_t kFirstPause = 8, kNextPause = 64, kPauseGrowth = 8, kLongestPause = 8192;
+// Cycles before the first round at a load, after one that changed something, and after one that did not; from there on
+// the pause grows.
+constexpr int32_t kFirstPause = 8, kShortPause = 64, kNextPause = 512, kPauseGrowth = 4, kLongestPause = 8192;
 constexpr int32_t kProbationCycles = 24;
 // What a change sets off takes a while to be seen: a draft model that is not asked any more still ends what it is at.
 constexpr int32_t kSettleCycles = 2, kMaxSettleCycles = 32;
@@ -171,11 +172,13 @@ void AskPolicy::Conclude() {
     cost_ms += (is_first ? 1 : kNewestRound) * (round_->cost_ms[i] - cost_ms);
   }
   const uint32_t chosen = ChooseWorthwhile(load);
+  bool changes = false;
   for (size_t i = 0; i < num_proposers_; ++i) {
     const bool is_asked = (chosen >> i & 1) != 0;
-    if (std::exchange(load.worths[i].is_asked, is_asked) != is_asked) load.pause = kNextPause;
+    changes |= std::exchange(load.worths[i].is_asked, is_asked) != is_asked;
   }
-  load.until_round = std::exchange(load.pause, std::min(load.pause * kPauseGrowth, kLongestPause));
+  load.until_round = changes ? kShortPause : load.pause;
+  load.pause = changes ? kNextPause : std::min(load.pause * kPauseGrowth, kLongestPause);
   round_.reset();
 }
 

@@ -236,6 +236,7 @@ void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
     sequence->sampling = request.sampling;
     sequence->sampling.sample_index += static_cast<uint32_t>(i);
     sequence->token_ids = request.prompt;
+    sequence->usual_nodes = static_cast<float>(active->max_tree_nodes);
     sequence->counts_tokens = request.sampling.repetition_penalty != 1 || request.sampling.presence_penalty != 0 ||
                               request.sampling.frequency_penalty != 0;
     if (sequence->counts_tokens) {

@@ -148,6 +148,7 @@ class Engine {
   void CountAccepted(const speculation::TokenTree& tree, std::span<const int32_t> path_nodes);
   void EndCycle(std::span<const PlannedSequence> plan);
   absl::Duration Patience() const;
+  static int32_t NodesToAskFor(const Sequence& sequence);
   uint32_t AskedOf(const Sequence& sequence) const;
   void AdvanceProposers(std::span<const PlannedSequence> plan);
   void PlanTrees(std::vector<PlannedSequence>* plan);

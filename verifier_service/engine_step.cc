@@ -17,6 +17,10 @@ constexpr uint64_t kCuriousEvery = 32;
 constexpr double kNewest = 0.1;
 // A wait for proposals ends after this part of a step.
 constexpr double kMaxWaitPart = 0.25;
+// How many nodes proposers are asked for, from how many are taken.
+constexpr int32_t kSpareNodes = 4;
+constexpr float kSparePart = 1.5f;
+constexpr float kKeptNodes = 0.9f;  // of the usual number, in a step that takes fewer
 // A prompt that is scored has this many rows in a step: each of them is a row of logits.
 constexpr int32_t kMaxScoredRows = 64;
 
@@ -269,6 +273,7 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
     planned.num_committed = CommitPath(planned, paths[i], &moves);
     CountAccepted(planned.tree, std::span<const int32_t>(paths[i].node_idx).first(planned.num_committed));
     if (sequence.is_open) ++num_roots;
+    if (!asked_.is_plain) sequence.usual_nodes = std::max(planned.NumNodesPlanned(), kKeptNodes * sequence.usual_nodes);
     if (planned.guess != nullptr) num_guessed += Learn(planned, planned.committed());
     // A row counts where plain decoding would have come to it: not beyond a sample's end.
     const kernels::DrawStatus status = paths[i].status;
@@ -323,6 +328,14 @@ absl::Duration Engine::Patience() const {
   return waits_for_proposals_ ? absl::Milliseconds(kMaxWaitPart * last_step_ms_) : absl::ZeroDuration();
 }
 
+int32_t Engine::NodesToAskFor(const Sequence& sequence) {
+  const int32_t max_nodes = sequence.active->max_tree_nodes;
+  if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
+  // Some more than the planner is going to take, so that it has a choice and can take more. A proposer grows first what
+  // it is about to send and what may follow it, so what is sent in vain is grown in vain.
+  return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
+}
+
 uint32_t Engine::AskedOf(const Sequence& sequence) const {
   return sequence.request().speculation.mode == SpeculationMode::kAlways ? ~0u : asked_.proposers;
 }
@@ -332,7 +345,7 @@ void Engine::AdvanceProposers(std::span<const PlannedSequence> plan) {
     const Sequence& sequence = *planned.sequence;
     if (!sequence.is_open || planned.num_committed == 0) continue;
     Ask ask;  // of a finished sequence nobody is asked
-    if (!sequence.is_finished) ask = {.node_budget = sequence.active->max_tree_nodes, .proposers = AskedOf(sequence)};
+    if (!sequence.is_finished) ask = {.node_budget = NodesToAskFor(sequence), .proposers = AskedOf(sequence)};
     parts_.proposers->Advance(sequence.id, planned.committed(), ask);
   }
 }

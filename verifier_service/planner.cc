@@ -21,7 +21,7 @@ struct Candidate {
 // sorted: nodes are scattered into buckets of about equal chances, and a bucket is sorted when its turn comes.
 class BestFirst {
  public:
-  explicit BestFirst(std::span<const TreeOffer> offers) : offers_(offers) {
+  explicit BestFirst(std::span<const TreeOffer> offers) {
     std::array<uint32_t, kNumBuckets> sizes{};
     uint32_t num_nodes = 0;
     for (const TreeOffer& offer : offers) {
@@ -31,10 +31,9 @@ class BestFirst {
     uint32_t end = 0;
     for (size_t i = 0; i < kNumBuckets; ++i) ends_[i] = std::exchange(end, end + sizes[i]);
     keys_.resize(num_nodes);
-    uint64_t place = 0;  // of the node among all: offers in order
-    for (const TreeOffer& offer : offers) {
-      first_places_.push_back(static_cast<uint32_t>(place));
-      for (const float path_chance : offer.path_chances) {
+    for (size_t i = 0; i < offers.size(); ++i) {
+      uint64_t place = uint64_t{i} << kNodeBits;  // of the node: by offer, then by node
+      for (const float path_chance : offers[i].path_chances) {
         // The bits of a positive number order as it does, and integers are sorted fast.
         keys_[ends_[Bucket(path_chance)]++] = uint64_t{~std::bit_cast<uint32_t>(path_chance)} << 32 | place++;
       }
@@ -49,25 +48,22 @@ class BestFirst {
     }
     const uint64_t key = keys_[next_++];
     const auto place = static_cast<uint32_t>(key);
-    const auto above = std::upper_bound(first_places_.begin(), first_places_.end(), place);
-    const auto offer_idx = static_cast<int32_t>(above - first_places_.begin()) - 1;
     return Candidate{.path_chance = std::bit_cast<float>(~static_cast<uint32_t>(key >> 32)),
-                     .offer_idx = offer_idx,
-                     .node_idx = static_cast<int32_t>(place - first_places_[offer_idx])};
+                     .offer_idx = static_cast<int32_t>(place >> kNodeBits),
+                     .node_idx = static_cast<int32_t>(place & ((1u << kNodeBits) - 1))};
   }
 
  private:
   static constexpr uint32_t kBitsOfOne = 0x3F800000;
   static constexpr int kBucketBits = 20;  // eight buckets from one power of two to the next
+  static constexpr int kNodeBits = 16;    // merged trees have at most 32 times 1,024 nodes
   static constexpr size_t kNumBuckets = (kBitsOfOne >> kBucketBits) + 1;
 
   static size_t Bucket(float path_chance) {
     return (kBitsOfOne - std::min(kBitsOfOne, std::bit_cast<uint32_t>(path_chance))) >> kBucketBits;
   }
 
-  std::span<const TreeOffer> offers_;
-  std::vector<uint32_t> first_places_;  // [offers]
-  std::vector<uint64_t> keys_;          // bucket by bucket, ascending: the best chance first
+  std::vector<uint64_t> keys_;  // bucket by bucket, ascending: the best chance first
   std::array<uint32_t, kNumBuckets> ends_;
   uint32_t next_ = 0, sorted_end_ = 0;
   size_t next_bucket_ = 0;
@@ -81,6 +77,7 @@ struct Ranking {
 
 Ranking Rank(std::span<const TreeOffer> offers, int32_t room) {
   Ranking ranking;
+  ranking.candidates.reserve(static_cast<size_t>(room));
   std::vector<int32_t> num_taken(offers.size(), 0);
   const auto take = [&](bool takes_all) {
     BestFirst nodes(offers);
@@ -130,10 +127,12 @@ std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers,
     const int32_t next_rows = cost.NextBucket(budget.fixed.num_rows + num_chosen);
     num_chosen = std::min(next_rows - budget.fixed.num_rows, static_cast<int32_t>(ranking.candidates.size()));
   }
+  const auto nodes_taken = std::span(ranking.candidates).first(num_chosen);
   std::vector<std::vector<int32_t>> chosen(offers.size());
-  for (const Candidate& node : std::span(ranking.candidates).first(num_chosen)) {
-    chosen[node.offer_idx].push_back(node.node_idx);
-  }
+  std::vector<size_t> num_nodes(offers.size(), 0);
+  for (const Candidate& node : nodes_taken) ++num_nodes[node.offer_idx];
+  for (size_t i = 0; i < offers.size(); ++i) chosen[i].reserve(num_nodes[i]);
+  for (const Candidate& node : nodes_taken) chosen[node.offer_idx].push_back(node.node_idx);
   for (std::vector<int32_t>& nodes : chosen) std::sort(nodes.begin(), nodes.end());
   return chosen;
 }

@@ -78,6 +78,8 @@ struct Sequence {
 
   // Speculation
   bool is_open = false;  // the proposers know of it
+  // How many nodes the planner takes lately: follows at once when they become more, slowly when they become fewer.
+  float usual_nodes = 0;
   std::vector<std::optional<speculation::TokenTree>>
       guesses;                                           // the newest tree of each proposer, the prediction's last
   std::vector<std::optional<uint64_t>> guess_positions;  // where each of these stood when it arrived

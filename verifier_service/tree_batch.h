@@ -31,6 +31,11 @@ struct PlannedSequence {
   kernels::VerificationRule rule() const { return sequence->request().verification; }
   int32_t num_committed = 0;  // tokens, once the step has ended
 
+  // How many nodes were to have rows; under rejection sampling whatever the guess had.
+  float NumNodesPlanned() const {
+    const bool is_tested = rule() == kernels::VerificationRule::kRejectionSampling;
+    return static_cast<float>(is_tested ? row_budget : tree.num_nodes());
+  }
   std::span<const int32_t> committed() const {
     return std::span<const int32_t>(sequence->token_ids).last(static_cast<size_t>(num_committed));
   }

@@ -36,7 +36,6 @@ class PlannerStatsTest : public testing::EngineFixture {
     EXPECT_LE(planner.num_accepted_nodes, planner.num_planned_nodes);
     EXPECT_LE(planner.num_planned_nodes, planner.num_offered_nodes);
     EXPECT_LE(planner.num_tree_steps, stats_.num_steps);
-    EXPECT_GT(planner.num_curious_steps, 0);
     // Each sequence that draws emits a token of its own and those of its accepted nodes.
     EXPECT_EQ(NumCounts(planner.sequence_nodes) + planner.num_accepted_nodes, stats_.num_generated_tokens);
     EXPECT_GE(planner.expected_tokens, static_cast<double>(NumCounts(planner.sequence_nodes)));
@@ -52,6 +51,8 @@ TEST_F(PlannerStatsTest, WithoutGuessesEveryStepIsPlain) {
   EXPECT_EQ(stats_.planner.num_tree_steps, 0);
   EXPECT_EQ(stats_.planner.num_offered_nodes, 0);
   EXPECT_EQ(stats_.planner.num_waits, 0);
+  EXPECT_EQ(stats_.planner.num_curious_steps, stats_.num_steps / 32);
+  EXPECT_GT(stats_.planner.num_curious_steps, 0);
   EXPECT_EQ(stats_.planner.expected_tokens, static_cast<double>(stats_.num_generated_tokens));
 }
 
@@ -67,7 +68,7 @@ TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
   EXPECT_GT(planner.num_waits, 0);
   EXPECT_GT(planner.num_accepted_nodes, 40);
   EXPECT_GT(planner.gain_tokens, 1);
-  ASSERT_EQ(planner.chances.size(), 2);
+  ASSERT_EQ(planner.chances.size(), 3);  // clients' predictions come last
   const ChanceCounts& oracle = planner.chances[0];
   for (size_t depth = 0; depth < ChanceCounts::kNumDepths; ++depth) {  // of two siblings one is right
     EXPECT_GT(oracle.num_hits[depth], 0) << ChanceCounts::kDepths[depth];
@@ -89,8 +90,8 @@ TEST_F(PlannerStatsTest, TellsWhatRowsCost) {
     EXPECT_GE(cost.step_ms, std::exchange(last_ms, cost.step_ms));
   }
   EXPECT_THAT(rows, ::testing::ElementsAre(1, 2, 4, 8, 16, 32, 64, 100));
-  EXPECT_GT(last_ms, 0);
-  EXPECT_LT(last_ms, 1);  // looks at the clock are microseconds apart: this was learned, not assumed
+  // A forward pass and a draw are two looks at the clock: this was learned, not assumed.
+  EXPECT_NEAR(stats_.planner.row_costs.front().step_ms, 2, 1e-3);
 }
 
 TEST_F(PlannerStatsTest, TimeWithoutRequestsIsNobodysHostTime) {

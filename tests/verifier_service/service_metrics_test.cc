@@ -63,15 +63,20 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
                                     Value("foretoken_proposed_tokens_total,proposer=ngram", 0),
                                     Value("foretoken_proposer_replicas_connected,proposer=ngram", 0),
                                     Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0)}));
-  EXPECT_THAT(
-      values,
-      IsSupersetOf({Value("foretoken_tree_steps_total", 0), Value("foretoken_expected_tokens_total", 5),
-                    Value("foretoken_tree_nodes_offered_total", 0), Value("foretoken_tree_nodes_planned_total", 0),
-                    Value("foretoken_tree_nodes_accepted_total", 0),
-                    Value("foretoken_proposer_asked,proposer=ngram", 1), Value("foretoken_ask_rounds_total", 0),
-                    Value("foretoken_sequence_tree_nodes", 0), Value("foretoken_step_rows", 7),
-                    Value("foretoken_proposer_chance_trials_total,proposer=ngram,depth=3-4", 0),
-                    Value("foretoken_proposer_chance_hits_total,proposer=ngram,depth=9+", 0)}));
+  EXPECT_THAT(values,
+              IsSupersetOf({Value("foretoken_tree_nodes_accepted_total", 0),
+                            Value("foretoken_proposer_asked,proposer=ngram", 1), Value("foretoken_ask_rounds_total", 0),
+                            Value("foretoken_proposer_chance_trials_total,proposer=ngram,depth=3-4", 0),
+                            Value("foretoken_proposer_chance_hits_total,proposer=ngram,depth=9+", 0)}));
+  // The prediction's nodes, all wrong.
+  const double num_nodes = values["foretoken_proposed_tokens_total,proposer=prediction"];
+  EXPECT_GT(num_nodes, 0);
+  EXPECT_EQ(values["foretoken_tree_nodes_planned_total"], num_nodes);
+  EXPECT_EQ(values["foretoken_sequence_tree_nodes"], num_nodes);
+  EXPECT_EQ(values["foretoken_step_rows"], 7 + num_nodes);
+  EXPECT_GE(values["foretoken_tree_nodes_offered_total"], num_nodes);
+  EXPECT_GT(values["foretoken_tree_steps_total"], 0);
+  EXPECT_GT(values["foretoken_expected_tokens_total"], 5);
   EXPECT_GT(values["foretoken_step_seconds_total,part=forward"], 0);
   EXPECT_GT(values["foretoken_step_cost_seconds,rows=512"], 0);
   EXPECT_LT(values["foretoken_step_cost_seconds,rows=1"], 1);  // the demo's draft takes milliseconds
@@ -79,8 +84,7 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   const prometheus::ClientMetric::Histogram& rows = families["foretoken_step_rows"].metric.at(0).histogram;
   EXPECT_EQ(rows.sample_count, 5);
   EXPECT_EQ(rows.bucket[1].upper_bound, 1);
-  EXPECT_EQ(rows.bucket[1].cumulative_count, 4);  // the prompt's three rows, then one at a time
-  EXPECT_EQ(rows.bucket[3].cumulative_count, 5);
+  EXPECT_EQ(rows.bucket.back().cumulative_count, 5);
   EXPECT_TRUE(std::isinf(rows.bucket.back().upper_bound));
 }
 
