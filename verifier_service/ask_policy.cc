@@ -9,26 +9,32 @@
 namespace foretoken::verifier {
 namespace {
 
-// Cycles before the first round at a load, after one that changed something, and after one that did not; from there on
-// the pause grows.
-constexpr int32_t kFirstPause = 8, kShortPause = 64, kNextPause = 512, kPauseGrowth = 4, kLongestPause = 8192;
+constexpr int32_t kFirstPause = 32, kPause = 64;  // cycles at a load before the first round, and between rounds
+constexpr double kPausePerLoss = 50;              // of time
 constexpr int32_t kProbationCycles = 24;
 // What a change sets off takes a while to be seen: a draft model that is not asked any more still ends what it is at.
 constexpr int32_t kSettleCycles = 2, kMaxSettleCycles = 32;
 constexpr double kSettleMs = 10;
-constexpr int32_t kMemory = 64;  // cycles that a moving mean remembers
+constexpr int32_t kMemory = 64;        // cycles that a moving mean remembers
+constexpr int32_t kPartsMemory = 256;  // texts repeat themselves in parts: more than one part is to be remembered
 constexpr double kNewestRound = 0.5;
 // A cost below this part of a cycle is not told from noise. To ask is the safer mistake: gains grow when a text begins
 // to repeat itself.
 constexpr double kNoise = 0.01;
 
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
 // By how much `with` is surely longer than `without`: the difference of the medians less two standard errors, which for
 // five values each is about half of what their ranges span together.
-double SureDifference(std::vector<double> with, std::vector<double> without) {
-  std::sort(with.begin(), with.end());
-  std::sort(without.begin(), without.end());
-  const double doubt = std::hypot(with.back() - with.front(), without.back() - without.front()) / 2;
-  return std::max(0.0, with[with.size() / 2] - without[without.size() / 2] - doubt);
+double SureDifference(const std::vector<double>& with, const std::vector<double>& without) {
+  const auto range = [](const std::vector<double>& values) {
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    return *most - *least;
+  };
+  return std::max(0.0, Median(with) - Median(without) - std::hypot(range(with), range(without)) / 2);
 }
 
 }  // namespace
@@ -37,7 +43,6 @@ AskPolicy::AskPolicy(size_t num_proposers) : num_proposers_(num_proposers), load
   for (Load& load : loads_) {
     load.worths.resize(num_proposers);
     load.until_round = kFirstPause;
-    load.pause = kNextPause;
   }
   loads_[load_idx_].is_known = true;
 }
@@ -58,6 +63,7 @@ AskPolicy::Choice AskPolicy::Choose(int32_t num_sequences) {
   const Load& load = loads_[load_idx_];
   choice_ = {};
   if (round_.has_value()) {
+    choice_.is_trial = true;
     choice_.is_plain = round_->phase != Phase::kProbation;
     if (round_->phase != Phase::kNobodyAsked) choice_.proposers = AllBits();
     if (round_->phase == Phase::kOneLeftOut) choice_.proposers &= ~(1u << round_->left_out);
@@ -70,22 +76,24 @@ AskPolicy::Choice AskPolicy::Choose(int32_t num_sequences) {
 void AskPolicy::Observe(const CycleOutcome& outcome) {
   if (outcome.num_emitted == 0 || num_proposers_ == 0) return;
   if (!choice_.is_plain && choice_.proposers == AllBits()) LearnParts(outcome);
-  if (round_.has_value()) return Time(outcome.cycle_ms);
+  if (round_.has_value()) return Time(outcome);
   Load& load = loads_[load_idx_];
   load.num_cycles = std::min(load.num_cycles + 1, kMemory);
   load.cycle_ms += (outcome.cycle_ms - load.cycle_ms) / load.num_cycles;
-  if (--load.until_round > 0) return;
+  load.cycle_tokens += (outcome.num_emitted - load.cycle_tokens) / load.num_cycles;
+  load.until_round_ms -= outcome.cycle_ms;
+  if (--load.until_round > 0 || load.until_round_ms > 0) return;
   round_.emplace();
   if (choice_.proposers == AllBits()) {
     EndPhase();  // nobody is on probation
   } else {
-    load.parts_weight = 0;  // what those who rest earned is long ago
+    load.parts_weight = std::min(load.parts_weight, kProbationCycles);  // what those who rest earned is long ago
   }
 }
 
 void AskPolicy::LearnParts(const CycleOutcome& outcome) {
   Load& load = loads_[load_idx_];
-  load.parts_weight = std::min(load.parts_weight + 1, kMemory);
+  load.parts_weight = std::min(load.parts_weight + 1, kPartsMemory);
   const double newest = 1.0 / load.parts_weight;
   for (auto& [bits, part] : load.parts) part *= 1 - newest;
   for (const uint32_t bits : outcome.accepted_by) {
@@ -94,17 +102,20 @@ void AskPolicy::LearnParts(const CycleOutcome& outcome) {
   }
 }
 
-void AskPolicy::Time(double cycle_ms) {
+void AskPolicy::Time(const CycleOutcome& outcome) {
   Round& round = *round_;
+  round.all_ms += outcome.cycle_ms;
+  round.num_emitted += outcome.num_emitted;
   const bool is_settled =
       round.num_cycles >= kMaxSettleCycles || (round.num_cycles >= kSettleCycles && round.elapsed_ms >= kSettleMs);
   ++round.num_cycles;
-  round.elapsed_ms += cycle_ms;
+  round.elapsed_ms += outcome.cycle_ms;
   if (round.phase == Phase::kProbation) {
     if (round.num_cycles >= kProbationCycles) EndPhase();
     return;
   }
-  if (is_settled) round.timed_ms.push_back(cycle_ms);
+  if (round.phase == Phase::kNobodyAsked) round.num_plain_tokens = outcome.num_emitted;
+  if (is_settled) round.timed_ms.push_back(outcome.cycle_ms);
   if (round.timed_ms.size() == kNumTimed) EndPhase();
 }
 
@@ -119,6 +130,7 @@ void AskPolicy::EndPhase() {
       round.phase = Phase::kNobodyAsked;
       break;
     case Phase::kNobodyAsked: {
+      round.nobody_asked_ms = round.timed_ms;
       const double all_cost_ms = SureDifference(round.all_asked_ms, round.timed_ms);
       round.phase = Phase::kOneLeftOut;
       if (num_proposers_ == 1) {
@@ -163,6 +175,13 @@ uint32_t AskPolicy::ChooseWorthwhile(Load& load) {
   return chosen;
 }
 
+// How much sooner the round's tokens would have come in usual cycles, or in plain ones with nobody asked.
+double AskPolicy::LostMs(const Load& load) const {
+  const double usual_ms = load.cycle_ms / load.cycle_tokens;
+  const double plain_ms = Median(round_->nobody_asked_ms) / round_->num_plain_tokens;
+  return std::max(0.0, round_->all_ms - round_->num_emitted * std::min(usual_ms, plain_ms));
+}
+
 void AskPolicy::Conclude() {
   Load& load = loads_[load_idx_];
   const bool is_first = load.num_rounds++ == 0;
@@ -172,13 +191,9 @@ void AskPolicy::Conclude() {
     cost_ms += (is_first ? 1 : kNewestRound) * (round_->cost_ms[i] - cost_ms);
   }
   const uint32_t chosen = ChooseWorthwhile(load);
-  bool changes = false;
-  for (size_t i = 0; i < num_proposers_; ++i) {
-    const bool is_asked = (chosen >> i & 1) != 0;
-    changes |= std::exchange(load.worths[i].is_asked, is_asked) != is_asked;
-  }
-  load.until_round = changes ? kShortPause : load.pause;
-  load.pause = changes ? kNextPause : std::min(load.pause * kPauseGrowth, kLongestPause);
+  for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = (chosen >> i & 1) != 0;
+  load.until_round = kPause;
+  load.until_round_ms = kPausePerLoss * LostMs(load);
   round_.reset();
 }
 

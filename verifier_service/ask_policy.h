@@ -11,8 +11,9 @@
 // best first, each by the tokens that it adds to those before it: two that guess alike are worth one. The others rest
 // until the next round, which begins with a while in which everybody is asked and used.
 //
-// Rounds become rare while they change nothing. All is learned per load (the number of decoding sequences, by powers of
-// two), so that nothing has to be learned anew when a spike of load comes and goes.
+// The longer a round has kept tokens from coming, the later comes the next, so that rounds cost a fiftieth of the time
+// at most. All is learned per load (the number of decoding sequences, by powers of two), so that nothing has to be
+// learned anew when a spike of load comes and goes.
 //
 // Example:
 //   const AskPolicy::Choice choice = policy.Choose(num_sequences);   // for the coming cycle
@@ -42,6 +43,7 @@ class AskPolicy {
  public:
   struct Choice {
     uint32_t proposers = 0;  // bits: who is asked
+    bool is_trial = false;   // in a round
     bool is_plain = false;   // the next step has no tree nodes, for its time is compared
   };
   // What is known of a proposer at some load.
@@ -71,30 +73,36 @@ class AskPolicy {
     // Parts of all tokens by who had named them, while everybody was asked; moving means.
     absl::flat_hash_map<uint32_t, double> parts;
     int32_t parts_weight = 0;  // cycles behind them
-    double cycle_ms = 0;       // usual ones; a moving mean
-    int32_t num_cycles = 0;    // behind it
+    double cycle_ms = 0;       // usual ones; moving means
+    double cycle_tokens = 0;
+    int32_t num_cycles = 0;  // behind them
     int32_t num_rounds = 0;
-    int32_t until_round = 0;  // cycles
-    int32_t pause = 0;        // between the next two rounds
+    int32_t until_round = 0;    // cycles, at least
+    double until_round_ms = 0;  // likewise
   };
   enum class Phase { kProbation, kAllAsked, kNobodyAsked, kOneLeftOut };
   struct Round {
     Phase phase = Phase::kProbation;
-    size_t left_out = 0;  // with kOneLeftOut
+    size_t left_out = 0;           // with kOneLeftOut
+    double all_ms = 0;             // of all phases
+    int32_t num_emitted = 0;       // likewise
+    int32_t num_plain_tokens = 0;  // of a cycle with nobody asked
     int32_t num_cycles = 0;
     double elapsed_ms = 0;
     std::vector<double> timed_ms;  // of this phase
     std::vector<double> all_asked_ms;
+    std::vector<double> nobody_asked_ms;
     std::vector<double> cost_ms;  // of the proposers left out so far
   };
 
   uint32_t AllBits() const { return static_cast<uint32_t>((uint64_t{1} << num_proposers_) - 1); }
   void EnterLoad(size_t load_idx);
   void LearnParts(const CycleOutcome& outcome);
-  void Time(double cycle_ms);
+  void Time(const CycleOutcome& outcome);
   void EndPhase();
   void Conclude();
   uint32_t ChooseWorthwhile(Load& load);
+  double LostMs(const Load& load) const;
 
   const size_t num_proposers_;
   std::vector<Load> loads_;

@@ -321,7 +321,8 @@ void Engine::EndCycle(std::span<const PlannedSequence> plan) {
   asked_ = ask_policy_.Choose(num_guessing);
   is_curious_ = ++step_idx_ % kCuriousEvery == 0;
   // To wait pays where the tokens that guesses win are worth more of a step than the wait costs.
-  waits_for_proposals_ = num_guessing > 0 && (is_curious_ || gain_ * last_step_ms_ > wait_cost_ms_);
+  const bool is_wait_worth_it = is_curious_ || asked_.is_trial || gain_ * last_step_ms_ > wait_cost_ms_;
+  waits_for_proposals_ = num_guessing > 0 && asked_.proposers != 0 && is_wait_worth_it;
 }
 
 absl::Duration Engine::Patience() const {
