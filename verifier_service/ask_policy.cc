@@ -95,6 +95,7 @@ void AskPolicy::LearnParts(const CycleOutcome& outcome) {
   Load& load = loads_[load_idx_];
   load.parts_weight = std::min(load.parts_weight + 1, kPartsMemory);
   const double newest = 1.0 / load.parts_weight;
+  load.asked_cycle_ms += newest * (outcome.cycle_ms - load.asked_cycle_ms);
   for (auto& [bits, part] : load.parts) part *= 1 - newest;
   for (const uint32_t bits : outcome.accepted_by) {
     // What somebody named who is not asked would have been won anyway.
@@ -114,8 +115,11 @@ void AskPolicy::Time(const CycleOutcome& outcome) {
     if (round.num_cycles >= kProbationCycles) EndPhase();
     return;
   }
-  if (round.phase == Phase::kNobodyAsked) round.num_plain_tokens = outcome.num_emitted;
-  if (is_settled) round.timed_ms.push_back(outcome.cycle_ms);
+  if (round.phase == Phase::kNobodyAsked) {
+    round.nobody_asked_ms += outcome.cycle_ms;
+    round.num_plain_tokens += outcome.num_emitted;
+  }
+  if (is_settled) round.timed_ms.push_back(outcome.cycle_ms - outcome.predicted_ms);
   if (round.timed_ms.size() == kNumTimed) EndPhase();
 }
 
@@ -130,12 +134,11 @@ void AskPolicy::EndPhase() {
       round.phase = Phase::kNobodyAsked;
       break;
     case Phase::kNobodyAsked: {
-      round.nobody_asked_ms = round.timed_ms;
       const double all_cost_ms = SureDifference(round.all_asked_ms, round.timed_ms);
       round.phase = Phase::kOneLeftOut;
       if (num_proposers_ == 1) {
         round.cost_ms = {all_cost_ms};
-      } else if (all_cost_ms <= kNoise * loads_[load_idx_].cycle_ms) {
+      } else if (all_cost_ms <= kNoise * loads_[load_idx_].asked_cycle_ms) {
         round.cost_ms.assign(num_proposers_, 0);
       }
       break;
@@ -163,7 +166,7 @@ uint32_t AskPolicy::ChooseWorthwhile(Load& load) {
       for (const auto& [bits, part] : load.parts) {
         if ((bits >> i & 1) != 0 && (bits & chosen) == 0) worth.gain += part;
       }
-      const double net = worth.gain + kNoise - worth.cost_ms / load.cycle_ms;
+      const double net = worth.gain + kNoise - worth.cost_ms / load.asked_cycle_ms;
       if (net >= 0 && (!best.has_value() || net > best_net)) {
         best = i;
         best_net = net;
@@ -178,7 +181,7 @@ uint32_t AskPolicy::ChooseWorthwhile(Load& load) {
 // How much sooner the round's tokens would have come in usual cycles, or in plain ones with nobody asked.
 double AskPolicy::LostMs(const Load& load) const {
   const double usual_ms = load.cycle_ms / load.cycle_tokens;
-  const double plain_ms = Median(round_->nobody_asked_ms) / round_->num_plain_tokens;
+  const double plain_ms = round_->nobody_asked_ms / round_->num_plain_tokens;
   return std::max(0.0, round_->all_ms - round_->num_emitted * std::min(usual_ms, plain_ms));
 }
 

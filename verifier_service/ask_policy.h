@@ -4,12 +4,12 @@
 // A tree costs more than the rows that the planner gives it: the wait for it, the host's work, and, where a proposer
 // computes on the verifier's own machine, cores and memory bandwidth that the step lacks. Nobody can say beforehand how
 // much, so it is tried. In a *round* a few plain steps, without tree nodes, are timed with all proposers asked, and a
-// few with nobody asked, and, if that makes a difference, with each of them left out in turn: equal work, so the
-// difference is what asking costs. Of a difference only what stands out from the noise counts, for to ask in vain for a
-// while is the smaller mistake. What proposers earn is counted
-// while all are asked: accepted tokens, by who had named them. Those are asked then that earn more than they cost, the
-// best first, each by the tokens that it adds to those before it: two that guess alike are worth one. The others rest
-// until the next round, which begins with a while in which everybody is asked and used.
+// few with nobody asked, and, if that makes a difference, with each of them left out in turn. Prompts come and go
+// meanwhile, so what is compared is by how much a cycle lasts longer than its rows should take. Of a difference only
+// what stands out from the noise counts, for to ask in vain for a while is the smaller mistake. What proposers earn is
+// counted while all are asked: accepted tokens, by who had named them. Those are asked then that earn more than they
+// cost, the best first, each by the tokens that it adds to those before it: two that guess alike are worth one. The
+// others rest until the next round, which begins with a while in which everybody is asked and used.
 //
 // The longer a round has kept tokens from coming, the later comes the next, so that rounds cost a fiftieth of the time
 // at most. All is learned per load (the number of decoding sequences, by powers of two), so that nothing has to be
@@ -18,7 +18,7 @@
 // Example:
 //   const AskPolicy::Choice choice = policy.Choose(num_sequences);   // for the coming cycle
 //   ...                                                              // the cycle: trees are asked for, a step runs
-//   policy.Observe({.cycle_ms = 21, .num_emitted = 3, .accepted_by = {0b01, 0b11}});
+//   policy.Observe({.cycle_ms = 21, .predicted_ms = 20, .num_emitted = 3, .accepted_by = {0b01, 0b11}});
 //
 // Threads: one.
 #pragma once
@@ -35,6 +35,7 @@ namespace foretoken::verifier {
 // What a cycle brought, from one Choose to the next.
 struct CycleOutcome {
   double cycle_ms = 0;
+  double predicted_ms = 0;                // of its step, from its rows
   int32_t num_emitted = 0;                // tokens, of all sequences
   std::span<const uint32_t> accepted_by;  // of each accepted token: who had named it; bits, others too
 };
@@ -56,7 +57,7 @@ class AskPolicy {
   explicit AskPolicy(size_t num_proposers);
 
   Choice Choose(int32_t num_sequences);
-  // The cycle after the last Choose. Call it only for one that computed no prompts.
+  // The cycle after the last Choose.
   void Observe(const CycleOutcome& outcome);
 
   // At the load of the last Choose. [proposers]
@@ -72,8 +73,9 @@ class AskPolicy {
     std::vector<Worth> worths;  // [proposers]
     // Parts of all tokens by who had named them, while everybody was asked; moving means.
     absl::flat_hash_map<uint32_t, double> parts;
-    int32_t parts_weight = 0;  // cycles behind them
-    double cycle_ms = 0;       // usual ones; moving means
+    double asked_cycle_ms = 0;  // of those cycles
+    int32_t parts_weight = 0;   // how many there were
+    double cycle_ms = 0;        // usual ones; moving means
     double cycle_tokens = 0;
     int32_t num_cycles = 0;  // behind them
     int32_t num_rounds = 0;
@@ -86,12 +88,12 @@ class AskPolicy {
     size_t left_out = 0;           // with kOneLeftOut
     double all_ms = 0;             // of all phases
     int32_t num_emitted = 0;       // likewise
-    int32_t num_plain_tokens = 0;  // of a cycle with nobody asked
+    int32_t num_plain_tokens = 0;  // of the phase with nobody asked
     int32_t num_cycles = 0;
     double elapsed_ms = 0;
-    std::vector<double> timed_ms;  // of this phase
+    std::vector<double> timed_ms;  // of this phase: cycles, less what their rows should take
     std::vector<double> all_asked_ms;
-    std::vector<double> nobody_asked_ms;
+    double nobody_asked_ms = 0;   // of that whole phase
     std::vector<double> cost_ms;  // of the proposers left out so far
   };
 

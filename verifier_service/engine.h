@@ -178,6 +178,7 @@ class Engine {
   bool is_curious_ = false;           // in the coming step, or this one
   bool waits_for_proposals_ = false;  // likewise
   double last_step_ms_ = 1;
+  double predicted_ms_ = 0;                // of it
   double between_ms_ = 0;                  // what passes between steps' forward passes, a moving mean
   double gain_ = 1;                        // tokens that guesses win per root, a moving mean over steps that waited
   double wait_cost_ms_ = 0;                // of such a wait, likewise

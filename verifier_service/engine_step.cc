@@ -251,7 +251,10 @@ std::vector<kernels::AcceptedPath> Engine::Launch(std::span<const PlannedSequenc
   backend.Synchronize();
   const double draw_ms = ElapsedMs();
   last_step_ms_ = forward_ms + draw_ms;
-  step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
+  const StepLoad load = LoadOf(plan);
+  predicted_ms_ = step_cost_.Predict(load);
+  // While plain steps are compared the measure that they are compared by stays as it is.
+  if (!asked_.is_plain) step_cost_.Observe(load, static_cast<float>(last_step_ms_));
   own_stats_.times.forward_ms += forward_ms;
   own_stats_.times.draw_ms += draw_ms;
   return paths;
@@ -305,11 +308,16 @@ void Engine::CountAccepted(const speculation::TokenTree& tree, std::span<const i
 void Engine::EndCycle(std::span<const PlannedSequence> plan) {
   own_stats_.num_generated_tokens += num_emitted_;
   const absl::Time now = parts_.now();
-  const auto decodes_only = [](const PlannedSequence& planned) { return planned.num_chain == 1; };
-  if (cycle_began_.has_value() && std::all_of(plan.begin(), plan.end(), decodes_only)) {
+  const auto is_asked_always = [](const PlannedSequence& planned) {
+    return planned.sequence->request().speculation.mode == SpeculationMode::kAlways;
+  };
+  if (cycle_began_.has_value() && std::none_of(plan.begin(), plan.end(), is_asked_always)) {
     const double cycle_ms = absl::ToDoubleMilliseconds(now - *cycle_began_);
     between_ms_ += kNewest * (cycle_ms - last_step_ms_ - between_ms_);
-    ask_policy_.Observe({.cycle_ms = cycle_ms, .num_emitted = num_emitted_, .accepted_by = accepted_by_});
+    ask_policy_.Observe({.cycle_ms = cycle_ms,
+                         .predicted_ms = predicted_ms_,
+                         .num_emitted = num_emitted_,
+                         .accepted_by = accepted_by_});
   }
   cycle_began_ = now;
   num_emitted_ = 0;

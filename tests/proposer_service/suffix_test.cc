@@ -4,9 +4,9 @@
 #include <random>
 #include <thread>
 
+#include "common/speculation/match_confidence.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "common/speculation/match_confidence.h"
 
 namespace foretoken::proposer {
 namespace {

@@ -22,7 +22,9 @@ class World {
     double tokens = 0, ms = 0;
     for (int cycle = 0; cycle < num_cycles; ++cycle) {
       choice = policy.Choose(num_sequences);
-      double cycle_ms = 10 * (1 + std::abs(noise * std::normal_distribution<double>()(random)));
+      // Prompts make cycles longer, as foreseen.
+      const double rows_ms = 6 + static_cast<double>(random() % 5);
+      double cycle_ms = rows_ms + 2 + 10 * std::abs(noise * std::normal_distribution<double>()(random));
       std::vector<uint32_t> accepted_by;
       for (size_t i = 0; i < costs_ms.size(); ++i) cycle_ms += (choice.proposers >> i & 1) * costs_ms[i];
       const auto win = [&](uint32_t bits, double mean) {
@@ -33,7 +35,8 @@ class World {
       win((1u << wins.size()) - 1, won_by_any);
       const int32_t num_emitted = num_sequences + static_cast<int32_t>(accepted_by.size());
       num_plain += choice.is_plain ? 1 : 0;
-      policy.Observe({.cycle_ms = cycle_ms, .num_emitted = num_emitted, .accepted_by = accepted_by});
+      policy.Observe(
+          {.cycle_ms = cycle_ms, .predicted_ms = rows_ms, .num_emitted = num_emitted, .accepted_by = accepted_by});
       tokens += num_emitted;
       ms += cycle_ms;
     }
@@ -82,7 +85,7 @@ TEST(AskPolicy, InTheLongRunLosesNextToNothing) {
   World good({1}, {2});
   good.Run(1000);
   good.num_plain = 0;
-  EXPECT_GT(good.Run(8000), 0.97 * 3 / 11);
+  EXPECT_GT(good.Run(8000), 0.96 * 3 / 11);
   EXPECT_GT(good.num_plain, 0);
 }
 
@@ -120,7 +123,7 @@ TEST(AskPolicy, KnowsAnUnloadedServerStillAfterASpike) {
   World world({3}, {1.5});
   world.Run(500);
   EXPECT_EQ(world.choice.proposers, 1u);
-  world.costs_ms = {20};
+  world.costs_ms = {40};
   world.Run(500, 64);
   EXPECT_FALSE(world.policy.worths()[0].is_asked);
   world.costs_ms = {3};
