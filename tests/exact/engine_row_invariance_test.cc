@@ -136,6 +136,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
                   tree.token_ids.push_back(id);
                   tree.parents.push_back(parent);
                   tree.chances.push_back(0.8f);
+                  tree.proposers.push_back(1);
                 }
                 parent = tree.num_nodes() - 1;
               }
