@@ -125,6 +125,14 @@ class Engine {
     std::vector<Ticket> aborts;
   };
 
+  // What one step brought, for what is learned of proposers.
+  struct Cycle {
+    int32_t num_emitted = 0;            // tokens
+    int32_t num_roots = 0;              // of sequences that proposers know
+    int32_t num_guessed = 0;            // tokens that some tree had right
+    std::vector<uint32_t> accepted_by;  // of the accepted tokens: which proposers had named each
+  };
+
   void LearnStepCost();
   void Run();
   // The stages of a step, in order.
@@ -145,7 +153,7 @@ class Engine {
   void PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned);
   void PlanTestedTree(int32_t num_nodes, PlannedSequence& planned);
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
-  void CountAccepted(const speculation::TokenTree& tree, std::span<const int32_t> path_nodes);
+  void TakeStock(const PlannedSequence& planned, std::span<const int32_t> path_nodes);
   void EndCycle(std::span<const PlannedSequence> plan);
   absl::Duration Patience() const;
   static int32_t NodesToAskFor(const Sequence& sequence);
@@ -178,12 +186,11 @@ class Engine {
   bool is_curious_ = false;           // in the coming step, or this one
   bool waits_for_proposals_ = false;  // likewise
   double last_step_ms_ = 1;
-  double predicted_ms_ = 0;                // of it
-  double between_ms_ = 0;                  // what passes between steps' forward passes, a moving mean
-  double gain_ = 1;                        // tokens that guesses win per root, a moving mean over steps that waited
-  double wait_cost_ms_ = 0;                // of such a wait, likewise
-  int32_t num_emitted_ = 0;                // tokens, in this step
-  std::vector<uint32_t> accepted_by_;      // of the accepted ones: which proposers had named it
+  double predicted_ms_ = 0;  // of it
+  double between_ms_ = 0;    // what passes between steps' forward passes, a moving mean
+  double gain_ = 1;          // tokens that guesses win per root, a moving mean over steps that waited
+  double wait_cost_ms_ = 0;  // of such a wait, likewise
+  Cycle cycle_;
   std::optional<absl::Time> cycle_began_;  // when proposers were asked last; unset while nothing runs
   absl::Time last_event_;                  // when the last stage ended
   EngineStats own_stats_;

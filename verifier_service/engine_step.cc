@@ -11,16 +11,6 @@
 namespace foretoken::verifier {
 namespace {
 
-// Every so many steps the planner looks where its memory may be wrong.
-constexpr uint64_t kCuriousEvery = 32;
-// Weight of the newest value in the moving means.
-constexpr double kNewest = 0.1;
-// A wait for proposals ends after this part of a step.
-constexpr double kMaxWaitPart = 0.25;
-// How many nodes proposers are asked for, from how many are taken.
-constexpr int32_t kSpareNodes = 4;
-constexpr float kSparePart = 1.5f;
-constexpr float kKeptNodes = 0.9f;  // of the usual number, in a step that takes fewer
 // A prompt that is scored has this many rows in a step: each of them is a row of logits.
 constexpr int32_t kMaxScoredRows = 64;
 
@@ -87,39 +77,6 @@ void Engine::Admit() {
     if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence);
   }
   scheduler_.ReserveRoots();
-}
-
-void Engine::OpenAtProposers(Sequence& sequence) {
-  const GenerationRequest& request = sequence.request();
-  parts_.proposers->Open({.sequence_id = sequence.id,
-                          .token_ids = sequence.token_ids,
-                          .rule = request.verification,
-                          .seed = sequence.sampling.seed,
-                          .sample_index = sequence.sampling.sample_index,
-                          .temperature = sequence.sampling.temperature,
-                          .top_k = sequence.sampling.top_k,
-                          .top_p = sequence.sampling.top_p,
-                          .min_p = sequence.sampling.min_p,
-                          .tenant = request.tenant,
-                          .traceparent = request.traceparent,
-                          .allowed_proposers = request.speculation.proposers,
-                          .told_proposers = AskedOf(sequence)});
-  sequence.is_open = true;
-}
-
-void Engine::Gather() {
-  own_stats_.times.host_ms += ElapsedMs();
-  for (Proposal& proposal : parts_.proposers->TakeProposals(Patience())) {
-    const auto sequence = sequences_.find(proposal.sequence_id);
-    if (sequence == sequences_.end()) continue;                                              // it ended meanwhile
-    if (proposal.tree.position > static_cast<uint64_t>(sequence->second->size())) continue;  // about tokens never said
-    sequence->second->guess_positions[proposal.proposer_idx] = proposal.tree.position;
-    sequence->second->guesses[proposal.proposer_idx] = std::move(proposal.tree);
-  }
-  const double wait_ms = ElapsedMs();
-  own_stats_.times.wait_ms += wait_ms;
-  if (waits_for_proposals_) ++own_stats_.planner.num_waits;
-  if (waits_for_proposals_) wait_cost_ms_ += kNewest * (wait_ms - wait_cost_ms_);
 }
 
 const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
@@ -268,22 +225,15 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
   for (const PlannedSequence& planned : plan) {
     if (!planned.draws()) CommitChunk(planned);
   }
-  int32_t num_roots = 0, num_guessed = 0;  // of sequences that proposers know; and tokens guessed right
   for (size_t i = 0; i < paths.size(); ++i) {
     PlannedSequence& planned = plan[batch.planned_idx[i]];
     Sequence& sequence = *planned.sequence;
     if (sequence.is_finished) continue;  // its request failed at another sample
     planned.num_committed = CommitPath(planned, paths[i], &moves);
-    CountAccepted(planned.tree, std::span<const int32_t>(paths[i].node_idx).first(planned.num_committed));
-    if (sequence.is_open) ++num_roots;
-    if (!asked_.is_plain) sequence.usual_nodes = std::max(planned.NumNodesPlanned(), kKeptNodes * sequence.usual_nodes);
-    if (planned.guess != nullptr) num_guessed += Learn(planned, planned.committed());
+    TakeStock(planned, std::span<const int32_t>(paths[i].node_idx).first(planned.num_committed));
     // A row counts where plain decoding would have come to it: not beyond a sample's end.
     const kernels::DrawStatus status = paths[i].status;
     if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(sequence.active.get(), status);
-  }
-  if (waits_for_proposals_ && num_roots > 0 && !asked_.is_plain) {
-    gain_ += kNewest * (static_cast<double>(num_guessed) / num_roots - gain_);
   }
   EndCycle(plan);
   AdvanceProposers(plan);
@@ -296,80 +246,6 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
     scheduler_.Settle(*planned.sequence);
   }
   scheduler_.KeepFree();
-}
-
-void Engine::CountAccepted(const speculation::TokenTree& tree, std::span<const int32_t> path_nodes) {
-  num_emitted_ += static_cast<int32_t>(path_nodes.size());
-  for (const int32_t row : path_nodes) {
-    if (row > 0) accepted_by_.push_back(tree.proposers[row - 1]);  // row 0 is the root's own
-  }
-}
-
-void Engine::EndCycle(std::span<const PlannedSequence> plan) {
-  own_stats_.num_generated_tokens += num_emitted_;
-  const absl::Time now = parts_.now();
-  const auto is_asked_always = [](const PlannedSequence& planned) {
-    return planned.sequence->request().speculation.mode == SpeculationMode::kAlways;
-  };
-  if (cycle_began_.has_value() && std::none_of(plan.begin(), plan.end(), is_asked_always)) {
-    const double cycle_ms = absl::ToDoubleMilliseconds(now - *cycle_began_);
-    between_ms_ += kNewest * (cycle_ms - last_step_ms_ - between_ms_);
-    ask_policy_.Observe({.cycle_ms = cycle_ms,
-                         .predicted_ms = predicted_ms_,
-                         .num_emitted = num_emitted_,
-                         .accepted_by = accepted_by_});
-  }
-  cycle_began_ = now;
-  num_emitted_ = 0;
-  accepted_by_.clear();
-
-  const auto guesses = [](const auto& sequence) { return sequence->is_open && !sequence->is_finished; };
-  const auto num_guessing =
-      static_cast<int32_t>(std::count_if(scheduler_.running().begin(), scheduler_.running().end(), guesses));
-  asked_ = ask_policy_.Choose(num_guessing);
-  is_curious_ = ++step_idx_ % kCuriousEvery == 0;
-  // To wait pays where the tokens that guesses win are worth more of a step than the wait costs.
-  const bool is_wait_worth_it = is_curious_ || asked_.is_trial || gain_ * last_step_ms_ > wait_cost_ms_;
-  waits_for_proposals_ = num_guessing > 0 && asked_.proposers != 0 && is_wait_worth_it;
-}
-
-absl::Duration Engine::Patience() const {
-  return waits_for_proposals_ ? absl::Milliseconds(kMaxWaitPart * last_step_ms_) : absl::ZeroDuration();
-}
-
-int32_t Engine::NodesToAskFor(const Sequence& sequence) {
-  const int32_t max_nodes = sequence.active->max_tree_nodes;
-  if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
-  // Some more than the planner is going to take, so that it has a choice and can take more. A proposer grows first what
-  // it is about to send and what may follow it, so what is sent in vain is grown in vain.
-  return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
-}
-
-uint32_t Engine::AskedOf(const Sequence& sequence) const {
-  return sequence.request().speculation.mode == SpeculationMode::kAlways ? ~0u : asked_.proposers;
-}
-
-void Engine::AdvanceProposers(std::span<const PlannedSequence> plan) {
-  for (const PlannedSequence& planned : plan) {
-    const Sequence& sequence = *planned.sequence;
-    if (!sequence.is_open || planned.num_committed == 0) continue;
-    Ask ask;  // of a finished sequence nobody is asked
-    if (!sequence.is_finished) ask = {.node_budget = NodesToAskFor(sequence), .proposers = AskedOf(sequence)};
-    parts_.proposers->Advance(sequence.id, planned.committed(), ask);
-  }
-}
-
-int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {
-  if (planned.rule() == kernels::VerificationRule::kKeyedDraw) return calibration_.Observe(*planned.guess, committed);
-  std::vector<int32_t> ranks;
-  const std::vector<int32_t> path = speculation::MatchedPath(*planned.guess, committed);
-  for (const int32_t node : path) {
-    const auto best = std::find(planned.best_node_idx.begin(), planned.best_node_idx.end(), node);
-    if (best != planned.best_node_idx.end())
-      ranks.push_back(static_cast<int32_t>(best - planned.best_node_idx.begin()));
-  }
-  rank_chances_.Observe(planned.row_budget, ranks);
-  return static_cast<int32_t>(path.size());
 }
 
 void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
