@@ -9,32 +9,44 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr int32_t kFirstPause = 32, kPause = 64;  // cycles at a load before the first round, and between rounds
-constexpr double kPausePerLoss = 50;              // of time
-constexpr int32_t kProbationCycles = 24;
+// Cycles at a load before its first round, in which chances are learned, and of a probation: short ones are many.
+constexpr int32_t kLeastCycles = 16, kFirstCycles = 128, kProbationCycles = 64;
+constexpr double kFirstMs = 2000, kProbationMs = 1000;
+constexpr int32_t kPause = 64;        // cycles between rounds, at least
+constexpr double kPausePerLoss = 50;  // of time
 // What a change sets off takes a while to be seen: a draft model that is not asked any more still ends what it is at.
 constexpr int32_t kSettleCycles = 2, kMaxSettleCycles = 32;
 constexpr double kSettleMs = 10;
+// Cycles of a comparison, on each side: a few long ones, or as many short ones as fit in a while.
+constexpr size_t kLeastTimed = 5, kMostTimed = 64;
+constexpr double kTimedMs = 20;
 constexpr int32_t kMemory = 64;        // cycles that a moving mean remembers
 constexpr int32_t kPartsMemory = 256;  // texts repeat themselves in parts: more than one part is to be remembered
 constexpr double kNewestRound = 0.5;
 // A cost below this part of a cycle is not told from noise. To ask is the safer mistake: gains grow when a text begins
 // to repeat itself.
 constexpr double kNoise = 0.01;
+// Of the rate without anybody: what they come to with everybody must be at least this, for a while may be a bad one.
+constexpr double kLeastRate = 0.9;
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
+struct Mean {
+  double value = 0;
+  double variance = 0;  // of the mean itself
+};
+
+Mean MeanOf(const std::vector<double>& values) {
+  const auto num = static_cast<double>(values.size());
+  Mean mean;
+  for (const double value : values) mean.value += value / num;
+  for (const double value : values) mean.variance += (value - mean.value) * (value - mean.value) / (num * (num - 1));
+  return mean;
 }
 
-// By how much `with` is surely longer than `without`: the difference of the medians less two standard errors, which for
-// five values each is about half of what their ranges span together.
+// By how much `with` is surely longer than `without`: the difference of the means less two standard errors. Means, not
+// medians: whoever takes a core away now and then costs as much as if it were a little always.
 double SureDifference(const std::vector<double>& with, const std::vector<double>& without) {
-  const auto range = [](const std::vector<double>& values) {
-    const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    return *most - *least;
-  };
-  return std::max(0.0, Median(with) - Median(without) - std::hypot(range(with), range(without)) / 2);
+  const Mean a = MeanOf(with), b = MeanOf(without);
+  return std::max(0.0, a.value - b.value - 2 * std::sqrt(a.variance + b.variance));
 }
 
 }  // namespace
@@ -42,7 +54,7 @@ double SureDifference(const std::vector<double>& with, const std::vector<double>
 AskPolicy::AskPolicy(size_t num_proposers) : num_proposers_(num_proposers), loads_(kNumLoads) {
   for (Load& load : loads_) {
     load.worths.resize(num_proposers);
-    load.until_round = kFirstPause;
+    load.until_round = kLeastCycles;
   }
   loads_[load_idx_].is_known = true;
 }
@@ -82,12 +94,15 @@ void AskPolicy::Observe(const CycleOutcome& outcome) {
   load.cycle_ms += (outcome.cycle_ms - load.cycle_ms) / load.num_cycles;
   load.cycle_tokens += (outcome.num_emitted - load.cycle_tokens) / load.num_cycles;
   load.until_round_ms -= outcome.cycle_ms;
+  ++load.num_usual;
+  load.usual_ms += outcome.cycle_ms;
   if (--load.until_round > 0 || load.until_round_ms > 0) return;
+  if (load.num_usual < kFirstCycles && load.usual_ms < kFirstMs) return;
   round_.emplace();
   if (choice_.proposers == AllBits()) {
     EndPhase();  // nobody is on probation
   } else {
-    load.parts_weight = std::min(load.parts_weight, kProbationCycles);  // what those who rest earned is long ago
+    load.parts_weight = std::min(load.parts_weight, kLeastCycles);  // what those who rest earned is long ago
   }
 }
 
@@ -96,6 +111,7 @@ void AskPolicy::LearnParts(const CycleOutcome& outcome) {
   load.parts_weight = std::min(load.parts_weight + 1, kPartsMemory);
   const double newest = 1.0 / load.parts_weight;
   load.asked_cycle_ms += newest * (outcome.cycle_ms - load.asked_cycle_ms);
+  load.asked_cycle_tokens += newest * (outcome.num_emitted - load.asked_cycle_tokens);
   for (auto& [bits, part] : load.parts) part *= 1 - newest;
   for (const uint32_t bits : outcome.accepted_by) {
     // What somebody named who is not asked would have been won anyway.
@@ -112,15 +128,18 @@ void AskPolicy::Time(const CycleOutcome& outcome) {
   ++round.num_cycles;
   round.elapsed_ms += outcome.cycle_ms;
   if (round.phase == Phase::kProbation) {
-    if (round.num_cycles >= kProbationCycles) EndPhase();
+    const bool is_enough = round.num_cycles >= kProbationCycles || round.elapsed_ms >= kProbationMs;
+    if (round.num_cycles >= kLeastCycles && is_enough) EndPhase();
     return;
   }
-  if (round.phase == Phase::kNobodyAsked) {
+  if (is_settled && round.phase == Phase::kNobodyAsked) {
     round.nobody_asked_ms += outcome.cycle_ms;
     round.num_plain_tokens += outcome.num_emitted;
   }
   if (is_settled) round.timed_ms.push_back(outcome.cycle_ms - outcome.predicted_ms);
-  if (round.timed_ms.size() == kNumTimed) EndPhase();
+  if (is_settled) round.timed_for_ms += outcome.cycle_ms;
+  const size_t num_timed = round.timed_ms.size();
+  if (num_timed >= kLeastTimed && (num_timed >= kMostTimed || round.timed_for_ms >= kTimedMs)) EndPhase();
 }
 
 void AskPolicy::EndPhase() {
@@ -150,6 +169,7 @@ void AskPolicy::EndPhase() {
   round.num_cycles = 0;
   round.elapsed_ms = 0;
   round.timed_ms.clear();
+  round.timed_for_ms = 0;
   round.left_out = round.cost_ms.size();
   if (round.left_out == num_proposers_) Conclude();
 }
@@ -193,7 +213,10 @@ void AskPolicy::Conclude() {
     double& cost_ms = load.worths[i].cost_ms;
     cost_ms += (is_first ? 1 : kNewestRound) * (round_->cost_ms[i] - cost_ms);
   }
-  const uint32_t chosen = ChooseWorthwhile(load);
+  uint32_t chosen = ChooseWorthwhile(load);
+  const double asked_rate = load.asked_cycle_tokens / load.asked_cycle_ms;
+  const double plain_rate = round_->num_plain_tokens / round_->nobody_asked_ms;
+  if (chosen == AllBits() && asked_rate < kLeastRate * plain_rate) chosen = 0;
   for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = (chosen >> i & 1) != 0;
   load.until_round = kPause;
   load.until_round_ms = kPausePerLoss * LostMs(load);

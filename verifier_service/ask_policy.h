@@ -8,8 +8,9 @@
 // meanwhile, so what is compared is by how much a cycle lasts longer than its rows should take. Of a difference only
 // what stands out from the noise counts, for to ask in vain for a while is the smaller mistake. What proposers earn is
 // counted while all are asked: accepted tokens, by who had named them. Those are asked then that earn more than they
-// cost, the best first, each by the tokens that it adds to those before it: two that guess alike are worth one. The
-// others rest until the next round, which begins with a while in which everybody is asked and used.
+// cost, the best first, each by the tokens that it adds to those before it: two that guess alike are worth one. And if
+// tokens come clearly slower with all of them than with nobody, nobody is asked. The others rest until the next round,
+// which begins with a while in which everybody is asked and used.
 //
 // The longer a round has kept tokens from coming, the later comes the next, so that rounds cost a fiftieth of the time
 // at most. All is learned per load (the number of decoding sequences, by powers of two), so that nothing has to be
@@ -66,19 +67,21 @@ class AskPolicy {
 
  private:
   static constexpr size_t kNumLoads = 8;  // 1, 2-3, 4-7, ... 128 and more
-  static constexpr size_t kNumTimed = 5;  // cycles of a comparison, on each side
 
   struct Load {
     bool is_known = false;
     std::vector<Worth> worths;  // [proposers]
     // Parts of all tokens by who had named them, while everybody was asked; moving means.
     absl::flat_hash_map<uint32_t, double> parts;
-    double asked_cycle_ms = 0;  // of those cycles
-    int32_t parts_weight = 0;   // how many there were
-    double cycle_ms = 0;        // usual ones; moving means
+    double asked_cycle_ms = 0;  // of those cycles; moving means
+    double asked_cycle_tokens = 0;
+    int32_t parts_weight = 0;  // how many there were
+    double cycle_ms = 0;       // usual ones; moving means
     double cycle_tokens = 0;
     int32_t num_cycles = 0;  // behind them
     int32_t num_rounds = 0;
+    int32_t num_usual = 0;  // usual cycles so far, and their time
+    double usual_ms = 0;
     int32_t until_round = 0;    // cycles, at least
     double until_round_ms = 0;  // likewise
   };
@@ -88,12 +91,13 @@ class AskPolicy {
     size_t left_out = 0;           // with kOneLeftOut
     double all_ms = 0;             // of all phases
     int32_t num_emitted = 0;       // likewise
-    int32_t num_plain_tokens = 0;  // of the phase with nobody asked
+    int32_t num_plain_tokens = 0;  // likewise
     int32_t num_cycles = 0;
     double elapsed_ms = 0;
     std::vector<double> timed_ms;  // of this phase: cycles, less what their rows should take
+    double timed_for_ms = 0;       // together
     std::vector<double> all_asked_ms;
-    double nobody_asked_ms = 0;   // of that whole phase
+    double nobody_asked_ms = 0;   // of the settled part of that phase
     std::vector<double> cost_ms;  // of the proposers left out so far
   };
 

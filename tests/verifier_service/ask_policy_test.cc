@@ -27,6 +27,7 @@ class World {
       double cycle_ms = rows_ms + 2 + 10 * std::abs(noise * std::normal_distribution<double>()(random));
       std::vector<uint32_t> accepted_by;
       for (size_t i = 0; i < costs_ms.size(); ++i) cycle_ms += (choice.proposers >> i & 1) * costs_ms[i];
+      if (!choice.is_plain && choice.proposers != 0) cycle_ms += tree_ms;
       const auto win = [&](uint32_t bits, double mean) {
         const int num_won = choice.is_plain || (bits & choice.proposers) == 0 ? 0 : Poisson(mean * num_sequences);
         accepted_by.insert(accepted_by.end(), num_won, bits & choice.proposers);
@@ -48,6 +49,7 @@ class World {
   std::vector<double> costs_ms, wins;
   double won_by_any = 0;
   double noise = 0.02;
+  double tree_ms = 0;  // what rows take, where there are any
   AskPolicy policy;
   AskPolicy::Choice choice;
   int num_plain = 0;
@@ -70,7 +72,7 @@ TEST(AskPolicy, GoesOnAskingWhoEarnsMoreThanItCosts) {
 
 TEST(AskPolicy, LeavesOutWhoCostsMoreThanItEarnsAndNobodyElse) {
   World world({0.1, 15}, {0.5, 0.5});
-  world.Run(200);
+  world.Run(400);
   EXPECT_TRUE(world.policy.worths()[0].is_asked);
   EXPECT_FALSE(world.policy.worths()[1].is_asked);
   EXPECT_NEAR(world.policy.worths()[1].cost_ms, 14.7, 0.5);
@@ -99,6 +101,13 @@ TEST(AskPolicy, OfTwoThatGuessAlikeTheCheaperIsAsked) {
   EXPECT_EQ(world.choice.proposers, 1u);
 }
 
+TEST(AskPolicy, AsksNobodyWhereRowsCostMoreThanGuessesWin) {
+  World world({0.1}, {0.5});
+  world.tree_ms = 10;  // half as many tokens again, in twice the time
+  world.Run(400);
+  EXPECT_EQ(world.choice.proposers, 0u);
+}
+
 TEST(AskPolicy, NoiseSilencesNobody) {
   World world({0.5, 0.2}, {0.6, 0.3});
   world.noise = 0.5;  // half of a cycle, as on a machine that others use
@@ -112,7 +121,7 @@ TEST(AskPolicy, NoiseSilencesNobody) {
 
 TEST(AskPolicy, AsksAgainWhenAProposerBecameCheap) {
   World world({15}, {0.8});
-  world.Run(100);
+  world.Run(400);
   EXPECT_FALSE(world.policy.worths()[0].is_asked);
   world.costs_ms = {0.5};
   world.Run(2000);
@@ -124,7 +133,7 @@ TEST(AskPolicy, KnowsAnUnloadedServerStillAfterASpike) {
   world.Run(500);
   EXPECT_EQ(world.choice.proposers, 1u);
   world.costs_ms = {40};
-  world.Run(500, 64);
+  world.Run(800, 64);
   EXPECT_FALSE(world.policy.worths()[0].is_asked);
   world.costs_ms = {3};
   EXPECT_EQ(world.policy.Choose(1).proposers, 1u) << "at once";
@@ -132,7 +141,7 @@ TEST(AskPolicy, KnowsAnUnloadedServerStillAfterASpike) {
 
 TEST(AskPolicy, WorksWithoutProposers) {
   World world({}, {});
-  world.Run(100);
+  world.Run(400);
   EXPECT_EQ(world.choice.proposers, 0u);
   EXPECT_FALSE(world.choice.is_plain);
 }
