@@ -61,11 +61,11 @@ std::string RateLine(const StepReport& step) {
   constexpr float kMsPerSecond = 1000;
   const StepBatch& batch = step.batch();
   if (step.times().predicted_ms() <= 0 || batch.predicted_ms_without_trees() <= 0) return "";
+  const auto rate = [&](float tokens, float step_ms) { return kMsPerSecond * tokens / (step_ms + batch.between_ms()); };
   return absl::StrFormat("%d of %d nodes planned: %.0f tokens/s expected, %.0f without trees",
                          std::count(step.tree().planned().begin(), step.tree().planned().end(), true),
-                         step.tree().token_ids_size(),
-                         kMsPerSecond * batch.expected_tokens() / step.times().predicted_ms(),
-                         kMsPerSecond * batch.expected_tokens_without_trees() / batch.predicted_ms_without_trees());
+                         step.tree().token_ids_size(), rate(batch.expected_tokens(), step.times().predicted_ms()),
+                         rate(batch.expected_tokens_without_trees(), batch.predicted_ms_without_trees()));
 }
 
 std::string EmittedLine(const StepReport& step, const TokenTexts& texts) {

@@ -97,7 +97,6 @@ class DraftProposer : public Proposer {
     Garden::PlantId plant_id = 0;
     Wish wish;
     absl::Time asked_at;
-    bool is_owed = false;       // the wish waits for a tree
     bool had_grown = false;     // the root was expanded when the wish came
     int32_t num_published = 0;  // nodes expanded when the tree at this root was published last
   };

@@ -2,15 +2,15 @@
 #include "verifier_service/ask_policy.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 namespace foretoken::verifier {
 namespace {
 
-// Cycles at a load before its first round, in which chances are learned, and of a probation: short ones are many.
-constexpr int32_t kLeastCycles = 16, kFirstCycles = 128, kProbationCycles = 64;
+// Before a load's first round chances are learned, for so many steps of a sequence or so long, whichever ends first; a
+// probation lasts likewise. A cycle is a step of each sequence.
+constexpr int32_t kLeastCycles = 16, kFirstSteps = 128, kProbationSteps = 64;
 constexpr double kFirstMs = 2000, kProbationMs = 1000;
 constexpr int32_t kPause = 64;        // cycles between rounds, at least
 constexpr double kPausePerLoss = 50;  // of time
@@ -19,16 +19,12 @@ constexpr int32_t kSettleCycles = 2, kMaxSettleCycles = 32;
 constexpr double kSettleMs = 10;
 // Cycles of a comparison, on each side: a few long ones, or as many short ones as fit in a while.
 constexpr size_t kLeastTimed = 5, kMostTimed = 64;
-constexpr double kTimedMs = 20;
-constexpr int32_t kMemory = 64;        // cycles that a moving mean remembers
-constexpr int32_t kPartsMemory = 256;  // texts repeat themselves in parts: more than one part is to be remembered
-constexpr double kNewestRound = 0.5;
-// A cost below this part of a cycle is not told from noise. To ask is the safer mistake: gains grow when a text begins
-// to repeat itself.
+constexpr double kTimedMs = 60;
+constexpr double kKept = 1 - 1.0 / 256;  // texts repeat themselves in parts: more than one part is to be remembered
+constexpr double kNewestRound = 0.5, kKeptUnseen = 0.5;
+// Costs and speeds that differ by this part are not told from each other. Then to ask is the safer mistake: gains grow
+// when a text begins to repeat itself.
 constexpr double kNoise = 0.01;
-// Of the rate without anybody: what they come to with everybody must be at least this, for a while may be a bad one.
-constexpr double kLeastRate = 0.9;
-
 struct Mean {
   double value = 0;
   double variance = 0;  // of the mean itself
@@ -42,108 +38,142 @@ Mean MeanOf(const std::vector<double>& values) {
   return mean;
 }
 
-// By how much `with` is surely longer than `without`: the difference of the means less two standard errors. Means, not
-// medians: whoever takes a core away now and then costs as much as if it were a little always.
-double SureDifference(const std::vector<double>& with, const std::vector<double>& without) {
+// By how much `with` is most likely longer than `without`: the difference of the means less a standard error. Means,
+// not medians: whoever takes a core away now and then costs as much as if it were a little always.
+double LikelyDifference(const std::vector<double>& with, const std::vector<double>& without) {
   const Mean a = MeanOf(with), b = MeanOf(without);
-  return std::max(0.0, a.value - b.value - 2 * std::sqrt(a.variance + b.variance));
+  return std::max(0.0, a.value - b.value - std::sqrt(a.variance + b.variance));
 }
 
 }  // namespace
+
+void AskPolicy::Pace::Add(const CycleOutcome& outcome) {
+  num_cycles += 1;
+  cycle_ms += outcome.cycle_ms;
+  predicted_ms += outcome.predicted_ms;
+  plain_ms += outcome.plain_ms;
+  num_drawing += outcome.num_drawing;
+  num_emitted += outcome.num_emitted;
+}
+
+void AskPolicy::Pace::Fade(double kept_part) {
+  for (double* sum : {&num_cycles, &cycle_ms, &predicted_ms, &plain_ms, &num_drawing, &num_emitted}) *sum *= kept_part;
+}
 
 AskPolicy::AskPolicy(size_t num_proposers) : num_proposers_(num_proposers), loads_(kNumLoads) {
   for (Load& load : loads_) {
     load.worths.resize(num_proposers);
     load.until_round = kLeastCycles;
   }
-  loads_[load_idx_].is_known = true;
+}
+
+uint32_t AskPolicy::AskedBits(const Load& load) {
+  uint32_t bits = 0;
+  for (size_t i = 0; i < load.worths.size(); ++i) bits |= uint32_t{load.worths[i].is_asked} << i;
+  return bits;
 }
 
 void AskPolicy::EnterLoad(size_t load_idx) {
-  Load& load = loads_[load_idx];
-  if (!std::exchange(load.is_known, true)) {
-    // Until a round says more, what was right at the load before is.
-    for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = loads_[load_idx_].worths[i].is_asked;
-  }
   load_idx_ = load_idx;
-  round_.reset();
+  Load& load = loads_[load_idx];
+  if (load.num_rounds > 0) return;
+  const auto distance = [&](const Load& other) { return std::abs(&other - &load); };
+  const Load* nearest = nullptr;
+  for (const Load& other : loads_) {
+    if (other.num_rounds > 0 && (nearest == nullptr || distance(other) < distance(*nearest))) nearest = &other;
+  }
+  if (nearest == nullptr) return;
+  for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = nearest->worths[i].is_asked;
 }
 
 AskPolicy::Choice AskPolicy::Choose(int32_t num_sequences) {
-  const auto width = static_cast<size_t>(std::bit_width(static_cast<uint32_t>(std::max(1, num_sequences))));
-  if (const size_t load_idx = std::min(width, kNumLoads) - 1; load_idx != load_idx_) EnterLoad(load_idx);
-  const Load& load = loads_[load_idx_];
-  choice_ = {};
-  if (round_.has_value()) {
-    choice_.is_trial = true;
-    choice_.is_plain = round_->phase != Phase::kProbation;
-    if (round_->phase != Phase::kNobodyAsked) choice_.proposers = AllBits();
-    if (round_->phase == Phase::kOneLeftOut) choice_.proposers &= ~(1u << round_->left_out);
+  // The nearest power of two: a batch of eight in which one ends now and then stays at its load.
+  const auto load_idx = static_cast<size_t>(std::lround(std::log2(std::max(1, num_sequences))));
+  if (load_idx != load_idx_) EnterLoad(std::min(load_idx, kNumLoads - 1));
+  const std::optional<Round>& round = loads_[load_idx_].round;
+  Choice choice;
+  if (round.has_value()) {
+    choice.is_trial = true;
+    choice.is_plain = round->phase != Phase::kProbation;
+    if (round->phase != Phase::kNobodyAsked) choice.proposers = AllBits();
+    if (round->phase == Phase::kOneLeftOut) choice.proposers &= ~(1u << round->cost_ms.size());
   } else {
-    for (size_t i = 0; i < num_proposers_; ++i) choice_.proposers |= uint32_t{load.worths[i].is_asked} << i;
+    choice.proposers = AskedBits(loads_[load_idx_]);
   }
-  return choice_;
+  if (choice.proposers != choice_.proposers || choice.is_plain != choice_.is_plain) {
+    num_cycles_of_choice_ = 0;
+    ms_of_choice_ = 0;
+  }
+  choice_ = choice;
+  return choice;
 }
 
 void AskPolicy::Observe(const CycleOutcome& outcome) {
   if (outcome.num_emitted == 0 || num_proposers_ == 0) return;
-  if (!choice_.is_plain && choice_.proposers == AllBits()) LearnParts(outcome);
-  if (round_.has_value()) return Time(outcome);
   Load& load = loads_[load_idx_];
-  load.num_cycles = std::min(load.num_cycles + 1, kMemory);
-  load.cycle_ms += (outcome.cycle_ms - load.cycle_ms) / load.num_cycles;
-  load.cycle_tokens += (outcome.num_emitted - load.cycle_tokens) / load.num_cycles;
-  load.until_round_ms -= outcome.cycle_ms;
-  ++load.num_usual;
-  load.usual_ms += outcome.cycle_ms;
-  if (--load.until_round > 0 || load.until_round_ms > 0) return;
-  if (load.num_usual < kFirstCycles && load.usual_ms < kFirstMs) return;
-  round_.emplace();
-  if (choice_.proposers == AllBits()) {
-    EndPhase();  // nobody is on probation
+  if (!choice_.is_plain) Learn(outcome);
+  if (load.round.has_value()) {
+    Time(outcome);
   } else {
-    load.parts_weight = std::min(load.parts_weight, kLeastCycles);  // what those who rest earned is long ago
+    ++load.num_cycles;
+    load.elapsed_ms += outcome.cycle_ms;
+    load.until_round_ms -= outcome.cycle_ms;
+    const bool is_due = --load.until_round <= 0 && load.until_round_ms <= 0;
+    if (is_due && (load.num_cycles >= kFirstSteps >> load_idx_ || load.elapsed_ms >= kFirstMs)) {
+      load.round.emplace();
+      if (choice_.proposers == AllBits()) {
+        EndPhase();  // nobody is on probation
+      } else {
+        // What those who rest earned is long ago.
+        FadeAll(load, std::min(1.0, kLeastCycles / load.paces[AllBits()].num_cycles));
+      }
+    }
   }
+  ++num_cycles_of_choice_;
+  ms_of_choice_ += outcome.cycle_ms;
 }
 
-void AskPolicy::LearnParts(const CycleOutcome& outcome) {
+void AskPolicy::Learn(const CycleOutcome& outcome) {
   Load& load = loads_[load_idx_];
-  load.parts_weight = std::min(load.parts_weight + 1, kPartsMemory);
-  const double newest = 1.0 / load.parts_weight;
-  load.asked_cycle_ms += newest * (outcome.cycle_ms - load.asked_cycle_ms);
-  load.asked_cycle_tokens += newest * (outcome.num_emitted - load.asked_cycle_tokens);
-  for (auto& [bits, part] : load.parts) part *= 1 - newest;
-  for (const uint32_t bits : outcome.accepted_by) {
-    // What somebody named who is not asked would have been won anyway.
-    if ((bits & ~AllBits()) == 0) load.parts[bits] += newest / outcome.num_emitted;
+  if (choice_.proposers == AllBits()) {
+    FadeAll(load, kKept);
+    for (const uint32_t bits : outcome.accepted_by) {
+      // What somebody named who is not asked would have been won anyway.
+      if ((bits & ~AllBits()) == 0) ++load.num_won[bits];
+    }
+  } else {
+    load.paces[choice_.proposers].Fade(kKept);
   }
+  load.paces[choice_.proposers].Add(outcome);
+}
+
+void AskPolicy::FadeAll(Load& load, double kept_part) const {
+  load.paces[AllBits()].Fade(kept_part);
+  for (auto& [bits, num] : load.num_won) num *= kept_part;
 }
 
 void AskPolicy::Time(const CycleOutcome& outcome) {
-  Round& round = *round_;
-  round.all_ms += outcome.cycle_ms;
-  round.num_emitted += outcome.num_emitted;
-  const bool is_settled =
-      round.num_cycles >= kMaxSettleCycles || (round.num_cycles >= kSettleCycles && round.elapsed_ms >= kSettleMs);
+  Round& round = *loads_[load_idx_].round;
+  round.all.Add(outcome);
   ++round.num_cycles;
   round.elapsed_ms += outcome.cycle_ms;
   if (round.phase == Phase::kProbation) {
-    const bool is_enough = round.num_cycles >= kProbationCycles || round.elapsed_ms >= kProbationMs;
+    const bool is_enough = round.num_cycles >= kProbationSteps >> load_idx_ || round.elapsed_ms >= kProbationMs;
     if (round.num_cycles >= kLeastCycles && is_enough) EndPhase();
     return;
   }
-  if (is_settled && round.phase == Phase::kNobodyAsked) {
-    round.nobody_asked_ms += outcome.cycle_ms;
-    round.num_plain_tokens += outcome.num_emitted;
-  }
-  if (is_settled) round.timed_ms.push_back(outcome.cycle_ms - outcome.predicted_ms);
-  if (is_settled) round.timed_for_ms += outcome.cycle_ms;
+  const bool is_settled = num_cycles_of_choice_ >= kMaxSettleCycles ||
+                          (num_cycles_of_choice_ >= kSettleCycles && ms_of_choice_ >= kSettleMs);
+  if (!is_settled) return;
+  round.timed_ms.push_back(outcome.cycle_ms - outcome.predicted_ms);
+  round.timed.Add(outcome);
   const size_t num_timed = round.timed_ms.size();
-  if (num_timed >= kLeastTimed && (num_timed >= kMostTimed || round.timed_for_ms >= kTimedMs)) EndPhase();
+  if (num_timed >= kLeastTimed && (num_timed >= kMostTimed || round.timed.cycle_ms >= kTimedMs)) EndPhase();
 }
 
 void AskPolicy::EndPhase() {
-  Round& round = *round_;
+  Load& load = loads_[load_idx_];
+  Round& round = *load.round;
   switch (round.phase) {
     case Phase::kProbation:
       round.phase = Phase::kAllAsked;
@@ -153,56 +183,86 @@ void AskPolicy::EndPhase() {
       round.phase = Phase::kNobodyAsked;
       break;
     case Phase::kNobodyAsked: {
-      const double all_cost_ms = SureDifference(round.all_asked_ms, round.timed_ms);
+      round.nobody_asked = round.timed;
+      const double all_cost_ms = LikelyDifference(round.all_asked_ms, round.timed_ms);
       round.phase = Phase::kOneLeftOut;
       if (num_proposers_ == 1) {
         round.cost_ms = {all_cost_ms};
-      } else if (all_cost_ms <= kNoise * loads_[load_idx_].asked_cycle_ms) {
+      } else if (all_cost_ms <= kNoise * load.paces[AllBits()].cycle_ms / load.paces[AllBits()].num_cycles) {
         round.cost_ms.assign(num_proposers_, 0);
       }
       break;
     }
     case Phase::kOneLeftOut:
-      round.cost_ms.push_back(SureDifference(round.all_asked_ms, round.timed_ms));
+      round.cost_ms.push_back(LikelyDifference(round.all_asked_ms, round.timed_ms));
       break;
   }
   round.num_cycles = 0;
   round.elapsed_ms = 0;
   round.timed_ms.clear();
-  round.timed_for_ms = 0;
-  round.left_out = round.cost_ms.size();
-  if (round.left_out == num_proposers_) Conclude();
+  round.timed = {};
+  if (round.cost_ms.size() == num_proposers_) Conclude();
 }
 
-uint32_t AskPolicy::ChooseWorthwhile(Load& load) {
+double AskPolicy::NumWonBy(const Load& load, uint32_t proposers) const {
+  double sum = 0;
+  for (const auto& [bits, num] : load.num_won) sum += (bits & proposers) != 0 ? num : 0;
+  return sum;
+}
+
+double AskPolicy::SpeedOf(const Load& load, uint32_t proposers) const {
+  const double nobody_speed = load.round->nobody_asked.speed();
+  if (proposers == 0) return nobody_speed;
+  const auto known = load.paces.find(proposers);
+  if (known != load.paces.end() && known->second.num_cycles >= kLeastCycles) return known->second.speed();
+
+  // Times below are those of all the cycles together.
+  Pace pace = load.paces.at(AllBits());
+  double cost_ms = 0, all_cost_ms = 0;
+  for (size_t i = 0; i < num_proposers_; ++i) {
+    all_cost_ms += load.worths[i].cost_ms * pace.num_cycles;
+    if ((proposers >> i & 1) != 0) cost_ms += load.worths[i].cost_ms * pace.num_cycles;
+  }
+  const double num_won = NumWonBy(load, proposers), num_all_won = NumWonBy(load, AllBits());
+  const double won_part = num_all_won > 0 ? num_won / num_all_won : 1;
+  const double cost_part = all_cost_ms > 0 ? cost_ms / all_cost_ms : won_part;
+  const double bare_ms = pace.plain_ms / nobody_speed;
+  const double rows_ms = pace.predicted_ms - pace.plain_ms;
+  const double unexplained_ms = std::max(0.0, pace.cycle_ms - bare_ms - rows_ms - all_cost_ms);
+  pace.cycle_ms = bare_ms + won_part * rows_ms + cost_ms + cost_part * unexplained_ms;
+  pace.num_emitted += num_won - num_all_won;
+  return pace.speed();
+}
+
+uint32_t AskPolicy::ChooseFastest(Load& load) const {
+  const double num_emitted = load.paces.at(AllBits()).num_emitted;
   uint32_t chosen = 0;
+  double fastest = SpeedOf(load, chosen);
   for (size_t step = 0; step < num_proposers_; ++step) {
     std::optional<size_t> best;
-    double best_net = 0;
+    double best_speed = 0;
     for (size_t i = 0; i < num_proposers_; ++i) {
       if ((chosen >> i & 1) != 0) continue;
-      Worth& worth = load.worths[i];
-      worth.gain = 0;
-      for (const auto& [bits, part] : load.parts) {
-        if ((bits >> i & 1) != 0 && (bits & chosen) == 0) worth.gain += part;
-      }
-      const double net = worth.gain + kNoise - worth.cost_ms / load.asked_cycle_ms;
-      if (net >= 0 && (!best.has_value() || net > best_net)) {
+      load.worths[i].gain = (NumWonBy(load, chosen | 1u << i) - NumWonBy(load, chosen)) / num_emitted;
+      const double speed = SpeedOf(load, chosen | 1u << i);
+      if (!best.has_value() || speed > best_speed) {
         best = i;
-        best_net = net;
+        best_speed = speed;
       }
     }
-    if (!best.has_value()) break;
+    if (best_speed < (1 - kNoise) * fastest) break;
     chosen |= 1u << *best;
+    fastest = std::max(fastest, best_speed);
   }
   return chosen;
 }
 
-// How much sooner the round's tokens would have come in usual cycles, or in plain ones with nobody asked.
+// How much sooner the round's tokens would have come as usual, or with nobody asked.
 double AskPolicy::LostMs(const Load& load) const {
-  const double usual_ms = load.cycle_ms / load.cycle_tokens;
-  const double plain_ms = round_->nobody_asked_ms / round_->num_plain_tokens;
-  return std::max(0.0, round_->all_ms - round_->num_emitted * std::min(usual_ms, plain_ms));
+  double speed = load.round->nobody_asked.speed();
+  const auto usual = load.paces.find(AskedBits(load));
+  if (usual != load.paces.end()) speed = std::max(speed, usual->second.speed());
+  return std::max(0.0, load.round->all.cycle_ms * (1 - load.round->all.speed() / speed));
 }
 
 void AskPolicy::Conclude() {
@@ -211,16 +271,17 @@ void AskPolicy::Conclude() {
   ++num_rounds_;
   for (size_t i = 0; i < num_proposers_; ++i) {
     double& cost_ms = load.worths[i].cost_ms;
-    cost_ms += (is_first ? 1 : kNewestRound) * (round_->cost_ms[i] - cost_ms);
+    cost_ms += (is_first ? 1 : kNewestRound) * (load.round->cost_ms[i] - cost_ms);
   }
-  uint32_t chosen = ChooseWorthwhile(load);
-  const double asked_rate = load.asked_cycle_tokens / load.asked_cycle_ms;
-  const double plain_rate = round_->num_plain_tokens / round_->nobody_asked_ms;
-  if (chosen == AllBits() && asked_rate < kLeastRate * plain_rate) chosen = 0;
-  for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = (chosen >> i & 1) != 0;
   load.until_round = kPause;
   load.until_round_ms = kPausePerLoss * LostMs(load);
-  round_.reset();
+  const uint32_t chosen = ChooseFastest(load);
+  for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = (chosen >> i & 1) != 0;
+  // What is not seen again fades, so that it is tried again one day.
+  for (auto& [asked, pace] : load.paces) {
+    if (asked != chosen && asked != AllBits()) pace.Fade(kKeptUnseen);
+  }
+  load.round.reset();
 }
 
 }  // namespace foretoken::verifier

@@ -181,19 +181,17 @@ void Engine::Abort(Ticket ticket) {
 void Engine::Drain() { is_draining_.store(true); }
 
 // Counts the step and tells who asked. Host time that follows is the next step's.
-void Engine::Account(const StepForecast& forecast, std::span<const PlannedSequence> plan) {
+void Engine::Account(std::span<const PlannedSequence> plan) {
   PlannerStats& planner = own_stats_.planner;
-  CountStep(forecast, plan, &planner);
-  if (forecast.is_curious) ++planner.num_curious_steps;
+  CountStep(forecast_, plan, &planner);
   planner.gain_tokens = gain_;
   planner.chances = calibration_.counts();
   planner.num_ask_rounds = ask_policy_.num_rounds();
   planner.worths.assign(ask_policy_.worths().begin(), ask_policy_.worths().end());
   UpdateRowCosts(step_cost_, &planner);
   ReportStep({.step_idx = own_stats_.num_steps,
-              .forecast = forecast,
-              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times),
-              .is_curious = forecast.is_curious},
+              .forecast = forecast_,
+              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times)},
              plan);
 }
 

@@ -142,7 +142,7 @@ class Engine {
   std::vector<PlannedSequence> Plan();
   std::vector<kernels::AcceptedPath> Launch(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
-  void Account(const StepForecast& forecast, std::span<const PlannedSequence> plan);
+  void Account(std::span<const PlannedSequence> plan);
   void Publish();
 
   int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }
@@ -186,7 +186,7 @@ class Engine {
   bool is_curious_ = false;           // in the coming step, or this one
   bool waits_for_proposals_ = false;  // likewise
   double last_step_ms_ = 1;
-  double predicted_ms_ = 0;  // of it
+  StepForecast forecast_;    // of this step
   double between_ms_ = 0;    // what passes between steps' forward passes, a moving mean
   double gain_ = 1;          // tokens that guesses win per root, a moving mean over steps that waited
   double wait_cost_ms_ = 0;  // of such a wait, likewise

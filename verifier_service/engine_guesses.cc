@@ -19,6 +19,7 @@ constexpr double kMaxWaitPart = 0.25;
 constexpr int32_t kSpareNodes = 4;
 constexpr float kSparePart = 1.5f;
 constexpr float kKeptNodes = 0.9f;  // of the usual number, in a step that takes fewer
+
 }  // namespace
 
 void Engine::OpenAtProposers(Sequence& sequence) {
@@ -34,7 +35,7 @@ void Engine::OpenAtProposers(Sequence& sequence) {
                           .min_p = sequence.sampling.min_p,
                           .tenant = request.tenant,
                           .traceparent = request.traceparent,
-                          .allowed_proposers = request.speculation.proposers,
+                          .proposers = sequence.active->allowed_proposers,
                           .told_proposers = AskedOf(sequence)});
   sequence.is_open = true;
 }
@@ -79,7 +80,9 @@ void Engine::EndCycle(std::span<const PlannedSequence> plan) {
     const double cycle_ms = absl::ToDoubleMilliseconds(now - *cycle_began_);
     between_ms_ += kNewest * (cycle_ms - last_step_ms_ - between_ms_);
     ask_policy_.Observe({.cycle_ms = cycle_ms,
-                         .predicted_ms = predicted_ms_,
+                         .predicted_ms = forecast_.step_ms,
+                         .plain_ms = forecast_.step_ms_without_trees,
+                         .num_drawing = forecast_.num_emitting,
                          .num_emitted = cycle_.num_emitted,
                          .accepted_by = cycle_.accepted_by});
   }

@@ -55,12 +55,13 @@ bool Engine::Step() {
   } else {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
-    StepForecast forecast = Forecast(plan, step_cost_);
-    forecast.is_curious = is_curious_;
+    forecast_ = Forecast(plan, step_cost_);
+    forecast_.between_ms = static_cast<float>(between_ms_);
+    forecast_.is_curious = is_curious_;
     const TreeBatch batch = BuildTreeBatch(plan);
     std::vector<kernels::AcceptedPath> paths = Launch(plan, batch);
     Commit(plan, batch, std::move(paths));
-    Account(forecast, plan);
+    Account(plan);
   }
   Publish();
   return !scheduler_.running().empty() || !scheduler_.waiting().empty();
@@ -208,10 +209,8 @@ std::vector<kernels::AcceptedPath> Engine::Launch(std::span<const PlannedSequenc
   backend.Synchronize();
   const double draw_ms = ElapsedMs();
   last_step_ms_ = forward_ms + draw_ms;
-  const StepLoad load = LoadOf(plan);
-  predicted_ms_ = step_cost_.Predict(load);
-  // While plain steps are compared the measure that they are compared by stays as it is.
-  if (!asked_.is_plain) step_cost_.Observe(load, static_cast<float>(last_step_ms_));
+  // While ways to ask are compared the measure that they are compared by stays as it is.
+  if (!asked_.is_trial) step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
   own_stats_.times.forward_ms += forward_ms;
   own_stats_.times.draw_ms += draw_ms;
   return paths;

@@ -13,6 +13,7 @@ PlannerStats::PlannerStats(int32_t max_step_rows) {
 
 void CountStep(const StepForecast& forecast, std::span<const PlannedSequence> plan, PlannerStats* stats) {
   if (forecast.num_tree_rows > 0) ++stats->num_tree_steps;
+  if (forecast.is_curious) ++stats->num_curious_steps;
   stats->num_offered_nodes += static_cast<uint64_t>(forecast.num_offered_nodes);
   stats->num_planned_nodes += static_cast<uint64_t>(forecast.num_tree_rows);
   stats->expected_tokens += forecast.expected_tokens;

@@ -48,8 +48,8 @@ struct SequenceIntroduction {
   float min_p = 0;
   std::string tenant;
   std::string traceparent;
-  std::vector<std::string> allowed_proposers;  // method names; empty: all
-  uint32_t told_proposers = ~0u;               // of these, who is told at once; as Ask::proposers
+  uint32_t proposers = ~0u;       // who may serve it: bit per Names() entry, others are ignored
+  uint32_t told_proposers = ~0u;  // of these, who is told at once; as Ask::proposers
 };
 
 // A tree that arrived and passed Validate. tree.proposers holds this proposer's bit; tree.sampled is empty under the

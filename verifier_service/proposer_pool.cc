@@ -34,14 +34,6 @@ absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   return absl::OkStatus();
 }
 
-uint32_t ProposerBits(const std::vector<std::string>& names, const std::vector<std::string>& allowed) {
-  uint32_t bits = 0;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), names[i]) != allowed.end()) bits |= 1u << i;
-  }
-  return bits;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProposerPool>> ProposerPool::Create(std::vector<ProposerSpec> specs,
@@ -61,9 +53,8 @@ ProposerPool::~ProposerPool() = default;
 const std::vector<std::string>& ProposerPool::Names() const { return keeper_->names; }
 
 void ProposerPool::Open(const SequenceIntroduction& introduction) {
-  const uint32_t proposers = ProposerBits(keeper_->names, introduction.allowed_proposers);
   absl::MutexLock lock(&keeper_->mutex);
-  keeper_->book.Open(introduction, proposers, absl::Now());
+  keeper_->book.Open(introduction, absl::Now());
 }
 
 void ProposerPool::Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) {

@@ -32,13 +32,13 @@ v1::VerificationRule ToProto(kernels::VerificationRule rule) {
 
 }  // namespace
 
-void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t proposers, absl::Time now) {
+void SessionBook::Open(const SequenceIntroduction& introduction, absl::Time now) {
   const auto [it, is_new] = sequences_.try_emplace(introduction.sequence_id);
   FT_CHECK(is_new);
   Sequence& sequence = it->second;
   sequence.token_ids.assign(introduction.token_ids.begin(), introduction.token_ids.end());
   sequence.num_opening = sequence.token_ids.size();
-  sequence.proposers = proposers;
+  sequence.proposers = introduction.proposers & static_cast<uint32_t>((uint64_t{1} << num_proposers_) - 1);
   sequence.told = introduction.told_proposers;
   sequence.placements.resize(num_proposers_);
   sequence.introduction.set_rule(ToProto(introduction.rule));
@@ -51,7 +51,7 @@ void SessionBook::Open(const SequenceIntroduction& introduction, uint32_t propos
   if (introduction.min_p > 0) filters.set_min_p(introduction.min_p);
   sequence.introduction.set_tenant(introduction.tenant);
   sequence.introduction.set_traceparent(introduction.traceparent);
-  for (uint32_t bits = proposers; bits != 0; bits &= bits - 1) {
+  for (uint32_t bits = sequence.proposers; bits != 0; bits &= bits - 1) {
     Place(introduction.sequence_id, sequence, static_cast<uint32_t>(std::countr_zero(bits)), now);
   }
 }

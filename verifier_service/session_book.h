@@ -63,9 +63,8 @@ class SessionBook {
   SessionBook(size_t num_proposers, const Backoff& retry, uint64_t seed)
       : num_proposers_(num_proposers), retry_(retry), random_(seed) {}
 
-  // What the engine says. `proposers`: bit i set where proposer i may serve the sequence. Unknown sequences are
-  // ignored.
-  void Open(const SequenceIntroduction& introduction, uint32_t proposers, absl::Time now);
+  // What the engine says. Unknown sequences are ignored.
+  void Open(const SequenceIntroduction& introduction, absl::Time now);
   void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask);
   void Close(SequenceId sequence_id);
   std::vector<Proposal> TakeProposals();

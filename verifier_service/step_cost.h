@@ -9,7 +9,6 @@
 // Threads: one.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -33,7 +32,6 @@ class StepCost {
   }
   // The smallest row count of the next bucket: where a curious planner looks.
   int32_t NextBucket(int32_t num_rows) const;
-  int32_t max_rows() const { return max_rows_; }
 
  private:
   struct Bucket {

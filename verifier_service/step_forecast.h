@@ -22,6 +22,7 @@ struct StepForecast {
   double expected_tokens = 0;     // of all sequences
   float step_ms = 0;              // the forward pass and the draw
   float step_ms_without_trees = 0;
+  float between_ms = 0;     // what passes between two steps, whatever they compute
   bool is_curious = false;  // it takes more rows than would pay, to learn
 };
 

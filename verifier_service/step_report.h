@@ -34,7 +34,6 @@ struct StepSummary {
   uint64_t step_idx = 0;  // counts from 1
   StepForecast forecast;
   StepTimes times;  // since the end of the step before
-  bool is_curious = false;
 };
 
 // A proposer's newest tree.

@@ -23,7 +23,8 @@ void Convert(const StepSummary& from, v1::StepReport& to) {
   batch.set_expected_tokens(static_cast<float>(from.forecast.expected_tokens));
   batch.set_expected_tokens_without_trees(static_cast<float>(from.forecast.num_emitting));
   batch.set_predicted_ms_without_trees(from.forecast.step_ms_without_trees);
-  batch.set_is_curious(from.is_curious);
+  batch.set_between_ms(from.forecast.between_ms);
+  batch.set_is_curious(from.forecast.is_curious);
   v1::StepTimes& times = *to.mutable_times();
   times.set_predicted_ms(from.forecast.step_ms);
   times.set_forward_ms(static_cast<float>(from.times.forward_ms));

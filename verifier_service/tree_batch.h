@@ -27,10 +27,10 @@ struct PlannedSequence {
   // Rejection sampling:
   int32_t row_budget = 0;              // how many nodes were to have rows, before the guess was read
   std::vector<int32_t> best_node_idx;  // of the guess, best first; at most one more than have rows
+  // Once the step has ended:
+  int32_t num_committed = 0;  // tokens
 
   kernels::VerificationRule rule() const { return sequence->request().verification; }
-  int32_t num_committed = 0;  // tokens, once the step has ended
-
   // How many nodes were to have rows; under rejection sampling whatever the guess had.
   float NumNodesPlanned() const {
     const bool is_tested = rule() == kernels::VerificationRule::kRejectionSampling;

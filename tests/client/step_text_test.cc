@@ -43,6 +43,13 @@ TEST(NodeOutcomes, NothingIsMissedWhereTheSampleEndedOnItsPath) {
   EXPECT_EQ(BonusToken(BranchingReport()), 'z');
 }
 
+TEST(StepText, RatesCountWhatPassesBetweenSteps) {
+  foretoken::v1::StepReport report = BranchingReport();
+  EXPECT_THAT(StepText(report, Letters(), {}), HasSubstr("560 tokens/s expected, 250 without trees"));
+  report.mutable_batch()->set_between_ms(5);  // beside 5 ms with trees, and 4 without
+  EXPECT_THAT(StepText(report, Letters(), {}), HasSubstr("280 tokens/s expected, 111 without trees"));
+}
+
 TEST(StepText, DrawsAStep) {
   EXPECT_EQ(StepText(BranchingReport(), Letters(), {}),
             R"(step 12 at 341 · 9 rows of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25 · waited 0.40 · curious

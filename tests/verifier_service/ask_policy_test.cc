@@ -10,6 +10,9 @@
 namespace foretoken::verifier {
 namespace {
 
+// How long a cycle lasts where nobody is asked: 10 ms and noise, which only ever adds.
+constexpr double kPlainMs = 10.16;
+
 // A verifier whose cycles take 10 ms, and longer for every proposer that is asked; each proposer wins tokens of its
 // own, and what several would win is won by whoever of them is asked.
 class World {
@@ -28,6 +31,7 @@ class World {
       std::vector<uint32_t> accepted_by;
       for (size_t i = 0; i < costs_ms.size(); ++i) cycle_ms += (choice.proposers >> i & 1) * costs_ms[i];
       if (!choice.is_plain && choice.proposers != 0) cycle_ms += tree_ms;
+      if (!choice.is_plain && std::popcount(choice.proposers) > 1) cycle_ms += slow_together_ms;
       const auto win = [&](uint32_t bits, double mean) {
         const int num_won = choice.is_plain || (bits & choice.proposers) == 0 ? 0 : Poisson(mean * num_sequences);
         accepted_by.insert(accepted_by.end(), num_won, bits & choice.proposers);
@@ -36,8 +40,12 @@ class World {
       win((1u << wins.size()) - 1, won_by_any);
       const int32_t num_emitted = num_sequences + static_cast<int32_t>(accepted_by.size());
       num_plain += choice.is_plain ? 1 : 0;
-      policy.Observe(
-          {.cycle_ms = cycle_ms, .predicted_ms = rows_ms, .num_emitted = num_emitted, .accepted_by = accepted_by});
+      policy.Observe({.cycle_ms = cycle_ms,
+                      .predicted_ms = rows_ms,
+                      .plain_ms = rows_ms,
+                      .num_drawing = num_sequences,
+                      .num_emitted = num_emitted,
+                      .accepted_by = accepted_by});
       tokens += num_emitted;
       ms += cycle_ms;
     }
@@ -49,7 +57,8 @@ class World {
   std::vector<double> costs_ms, wins;
   double won_by_any = 0;
   double noise = 0.02;
-  double tree_ms = 0;  // what rows take, where there are any
+  double tree_ms = 0;           // what rows take, where there are any
+  double slow_together_ms = 0;  // likewise, where several are asked
   AskPolicy policy;
   AskPolicy::Choice choice;
   int num_plain = 0;
@@ -82,12 +91,12 @@ TEST(AskPolicy, InTheLongRunLosesNextToNothing) {
   // Twice the cycle for a tenth more tokens: never to ask would give 1 token in 10 ms.
   World bad({10}, {0.1});
   bad.Run(1000);
-  EXPECT_GT(bad.Run(8000), 0.96 * 0.1);
+  EXPECT_GT(bad.Run(8000), 0.98 * 1 / kPlainMs);
   // And where asking pays, the rounds' plain steps are few.
   World good({1}, {2});
   good.Run(1000);
   good.num_plain = 0;
-  EXPECT_GT(good.Run(8000), 0.96 * 3 / 11);
+  EXPECT_GT(good.Run(80000), 0.975 * 3 / (kPlainMs + 1));
   EXPECT_GT(good.num_plain, 0);
 }
 
@@ -137,6 +146,49 @@ TEST(AskPolicy, KnowsAnUnloadedServerStillAfterASpike) {
   EXPECT_FALSE(world.policy.worths()[0].is_asked);
   world.costs_ms = {3};
   EXPECT_EQ(world.policy.Choose(1).proposers, 1u) << "at once";
+}
+
+TEST(AskPolicy, ABatchThatLosesOneNowAndThenStaysAtItsLoad) {
+  World world({15}, {0.5});
+  for (int i = 0; i < 400; ++i) world.Run(1, i % 3 == 0 ? 7 : 8);
+  EXPECT_EQ(world.choice.proposers, 0u);
+}
+
+TEST(AskPolicy, LoadsThatNeverLastAreNotFilledWithRounds) {
+  World world({1}, {2});
+  for (int i = 0; i < 3000; ++i) world.Run(5, i % 2 == 0 ? 1 : 4);
+  EXPECT_LT(world.num_plain, 15000 / 20);
+  EXPECT_GT(world.policy.num_rounds(), 0u) << "but have theirs, bit by bit";
+}
+
+TEST(AskPolicy, ALoadThatIsNewFollowsTheNearestThatIsKnown) {
+  World world({15}, {0.5});
+  world.Run(400, 8);
+  ASSERT_EQ(world.choice.proposers, 0u);
+  EXPECT_EQ(world.policy.Choose(4).proposers, 0u);
+  world.costs_ms = {0.1};
+  world.Run(400, 1);  // a load that has had its own rounds
+  ASSERT_EQ(world.choice.proposers, 1u);
+  EXPECT_EQ(world.policy.Choose(2).proposers, 1u);
+  EXPECT_EQ(world.policy.Choose(16).proposers, 0u);
+}
+
+TEST(AskPolicy, LearnsInFewerCyclesWhereManySequencesTeach) {
+  const auto cycles_before_a_round = [](int32_t num_sequences) {
+    World world({15}, {0.5});
+    int num_cycles = 0;
+    for (; world.num_plain == 0; ++num_cycles) world.Run(1, num_sequences);
+    return num_cycles;
+  };
+  EXPECT_LE(cycles_before_a_round(8), cycles_before_a_round(1) / 4);
+}
+
+TEST(AskPolicy, PutsDownToTheDearWhatNobodyExplains) {
+  World world({0, 1}, {0.3, 0.5});
+  world.slow_together_ms = 15;  // no plain step shows it
+  world.Run(600);
+  EXPECT_EQ(world.choice.proposers, 1u);
+  EXPECT_GT(world.Run(20000), 0.95 * 1.3 / kPlainMs);
 }
 
 TEST(AskPolicy, WorksWithoutProposers) {

@@ -94,7 +94,7 @@ TEST(ProposerPool, TwoMethodsServeOneSequenceUnlessItNamesOne) {
   ASSERT_TRUE(Eventually([&] { return pool->GetStatus()[1].num_connected == 1; }));
   const std::vector<int32_t> prompt = {1, 2};
   pool->Open({.sequence_id = 1, .token_ids = prompt});
-  pool->Open({.sequence_id = 2, .token_ids = prompt, .allowed_proposers = {"suffix"}});
+  pool->Open({.sequence_id = 2, .token_ids = prompt, .proposers = 0b10});
   pool->Advance(1, std::vector<int32_t>{3}, {.node_budget = 4, .proposers = ~0u});
   pool->Advance(2, std::vector<int32_t>{3}, {.node_budget = 4, .proposers = ~0u});
   pool->Flush({});

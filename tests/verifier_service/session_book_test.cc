@@ -6,6 +6,8 @@
 
 #include <numeric>
 
+#include "tests/verifier_service/session_book_fixture.h"
+
 namespace foretoken::verifier {
 namespace {
 
@@ -14,46 +16,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
-constexpr Backoff kRetry{.initial = absl::Milliseconds(100), .max = absl::Seconds(1)};
-
 std::vector<int32_t> Count(int32_t first, int32_t num) {
   std::vector<int32_t> tokens(static_cast<size_t>(num));
   std::iota(tokens.begin(), tokens.end(), first);
   return tokens;
 }
-
-const std::vector<int32_t> kTokens = {5};
-constexpr uint32_t kEverybody = ~0u;
-
-class SessionBookTest : public ::testing::Test {
- protected:
-  void Open(SequenceId id, const std::vector<int32_t>& tokens, uint32_t proposers = 1,
-            uint32_t told_proposers = kEverybody) {
-    book_.Open({.sequence_id = id, .token_ids = tokens, .seed = 9, .tenant = "t", .told_proposers = told_proposers},
-               proposers, kNow);
-  }
-  v1::ProposeRequest Next(ReplicaId replica) { return book_.NextRequest(replica, kNow).value_or(v1::ProposeRequest()); }
-  AnswerVerdict Tree(ReplicaId replica, uint64_t session_id, uint64_t position, absl::Time now = kNow) {
-    CheckedAnswer answer;
-    answer.trees.push_back(
-        {session_id, speculation::TokenTree{
-                         .position = position, .token_ids = {1}, .parents = {-1}, .chances = {.5f}, .proposers = {1}}});
-    return book_.TakeAnswer(replica, std::move(answer), now);
-  }
-  void Refuse(ReplicaId replica, uint64_t session_id) {
-    CheckedAnswer answer;
-    answer.refused_session_ids = {session_id};
-    book_.TakeAnswer(replica, std::move(answer), kNow);
-  }
-  void Unknown(ReplicaId replica, uint64_t session_id) {
-    CheckedAnswer answer;
-    answer.unknown_session_ids = {session_id};
-    book_.TakeAnswer(replica, std::move(answer), kNow);
-  }
-
-  SessionBook book_{2, kRetry, 1};
-};
 
 TEST_F(SessionBookTest, OpensOnceThenAdvances) {
   book_.AddReplica(10, 0, {}, kNow);
@@ -83,8 +50,8 @@ TEST_F(SessionBookTest, OpensOnceThenAdvances) {
 TEST_F(SessionBookTest, OnlyRejectionSamplingIsToldHowChildrenWereSampled) {
   book_.AddReplica(10, 0, {}, kNow);
   using enum kernels::VerificationRule;
-  book_.Open({.sequence_id = 1, .token_ids = kTokens, .rule = kRejectionSampling}, 1, kNow);
-  book_.Open({.sequence_id = 2, .token_ids = kTokens, .rule = kKeyedDraw}, 1, kNow);
+  book_.Open({.sequence_id = 1, .token_ids = kTokens, .rule = kRejectionSampling, .proposers = 1}, kNow);
+  book_.Open({.sequence_id = 2, .token_ids = kTokens, .rule = kKeyedDraw, .proposers = 1}, kNow);
   const v1::ProposeRequest open = Next(10);
   ASSERT_THAT(open.opens(), SizeIs(2));
   EXPECT_EQ(open.opens(0).rule(), v1::VERIFICATION_RULE_REJECTION_SAMPLING);
@@ -348,134 +315,6 @@ TEST_F(SessionBookTest, ASequenceHasOneSessionPerAllowedProposer) {
   Tree(10, 1, 1);
   Tree(20, 1, 1);
   EXPECT_THAT(book_.TakeProposals(), SizeIs(2));
-}
-
-class WaitTest : public SessionBookTest {
- protected:
-  void Ask(absl::Time now, int32_t node_budget = 8) {
-    book_.Advance(1, std::vector<int32_t>{1}, {.node_budget = node_budget, .proposers = kEverybody});
-    book_.MarkFlushed(10, {}, now);
-    book_.NextRequest(10, now);
-    ++position_;
-  }
-  void SetUp() override {
-    book_.AddReplica(10, 0, {}, kNow);
-    Open(1, {5});
-    Next(10);
-  }
-  uint64_t position_ = 1;
-};
-
-TEST_F(WaitTest, NothingIsDueUnlessATreeWasAskedFor) {
-  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
-  Ask(kNow, 0);
-  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
-  Ask(kNow);
-  EXPECT_EQ(book_.WaitUntil(kNow, kNow + absl::Seconds(1)), kNow + absl::Seconds(1));
-  EXPECT_EQ(book_.SilentSince(10), kNow);
-  EXPECT_FALSE(Tree(10, 1, position_ - 1).ends_wait);  // about the position before
-  EXPECT_TRUE(Tree(10, 1, position_).ends_wait);
-  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
-  EXPECT_FALSE(book_.SilentSince(10).has_value());
-}
-
-TEST_F(WaitTest, LastsNoLongerThanTheReplicaUsuallyTakes) {
-  absl::Time now = kNow;
-  for (int i = 0; i < 50; ++i) {
-    Ask(now);
-    now += absl::Microseconds(100);
-    Tree(10, 1, position_, now);
-  }
-  Ask(now);
-  const absl::Time until = book_.WaitUntil(now, now + absl::Seconds(1)).value();
-  EXPECT_GT(until, now + absl::Microseconds(80));
-  EXPECT_LT(until, now + absl::Microseconds(200));
-  EXPECT_EQ(book_.WaitUntil(now, now + absl::Microseconds(20)), now + absl::Microseconds(20));
-  EXPECT_FALSE(book_.WaitUntil(now + absl::Milliseconds(1), now + absl::Seconds(1)).has_value());
-}
-
-TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsWaitedForSeldom) {
-  absl::Time now = kNow;
-  int num_waits = 0;
-  for (int i = 0; i < 100; ++i) {
-    now += absl::Milliseconds(10);
-    Ask(now);
-    if (book_.WaitUntil(now, now + absl::Milliseconds(1)).has_value()) ++num_waits;
-    book_.EndWait();
-  }
-  EXPECT_GE(num_waits, 5);
-  EXPECT_LE(num_waits, 12);
-  Tree(10, 1, position_, now);
-  book_.EndWait();
-  Ask(now);
-  EXPECT_TRUE(book_.WaitUntil(now, now + absl::Milliseconds(1)).has_value());
-}
-
-TEST_F(WaitTest, SilenceOutlastsTheSessionsThatMetIt) {
-  absl::Time now = kNow;
-  Ask(now);
-  for (SequenceId id = 2; id < 12; ++id) {  // one after the other, each gone before it is answered
-    now += absl::Milliseconds(100);
-    book_.MarkFlushed(10, {}, now);
-    book_.Close(id - 1);
-    EXPECT_FALSE(book_.SilentSince(10).has_value());  // nothing is due
-    now += absl::Minutes(1);                          // no part of the silence
-    book_.Open({.sequence_id = id, .token_ids = kTokens}, 1, now);
-    book_.Advance(id, kTokens, {.node_budget = 8, .proposers = ~0u});
-    book_.MarkFlushed(10, {}, now);
-    book_.NextRequest(10, now);
-    EXPECT_EQ(now - book_.SilentSince(10).value(), absl::Milliseconds(100) * (static_cast<int>(id) - 1));
-  }
-  Tree(10, 11, 2, now);
-  EXPECT_FALSE(book_.SilentSince(10).has_value());
-}
-
-TEST_F(WaitTest, AReplicaThatIsAlwaysLateIsNotSilent) {
-  absl::Time now = kNow;
-  for (int i = 0; i < 10; ++i) {
-    now += absl::Seconds(1);
-    Ask(now);
-    Tree(10, 1, position_ - 1, now);  // the question before
-    EXPECT_EQ(book_.SilentSince(10), now);
-  }
-}
-
-TEST_F(WaitTest, ABadTreeIsAnAnswer) {
-  Ask(kNow);
-  CheckedAnswer answer;
-  answer.trees.push_back({1, absl::InvalidArgumentError("bad")});
-  EXPECT_TRUE(book_.TakeAnswer(10, std::move(answer), kNow).ends_wait);
-}
-
-TEST_F(WaitTest, ClosingAndRefusingEndTheWait) {
-  Ask(kNow);
-  Refuse(10, 1);
-  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
-  book_.RetryRefused(kNow + kRetry.max);
-  Next(10);
-  EXPECT_TRUE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
-  book_.Close(1);
-  EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
-}
-
-TEST(RoundTripEstimate, SettlesNearTheNinetiethPercentile) {
-  std::mt19937_64 random(1);
-  RoundTripEstimate estimate;
-  EXPECT_FALSE(estimate.p90().has_value());
-  for (int i = 0; i < 5000; ++i) {
-    estimate.Add(absl::Microseconds(std::uniform_int_distribution<int>(100, 200)(random)));
-  }
-  EXPECT_GT(*estimate.p90(), absl::Microseconds(175));
-  EXPECT_LT(*estimate.p90(), absl::Microseconds(215));
-}
-
-TEST(Backoff, DoublesUpToItsCapAndSpreads) {
-  const Backoff backoff{.initial = absl::Milliseconds(100), .max = absl::Seconds(5)};
-  EXPECT_EQ(BackoffDelay(backoff, 1, 0), absl::Milliseconds(50));
-  EXPECT_EQ(BackoffDelay(backoff, 1, .5), absl::Milliseconds(75));
-  EXPECT_EQ(BackoffDelay(backoff, 3, 0), absl::Milliseconds(200));
-  EXPECT_EQ(BackoffDelay(backoff, 10, 0), absl::Milliseconds(2500));
-  EXPECT_EQ(BackoffDelay(backoff, 1'000'000, 0), absl::Milliseconds(2500));
 }
 
 }  // namespace

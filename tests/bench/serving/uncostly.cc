@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "tests/bench/serving/parts.h"
@@ -8,13 +11,17 @@
 namespace foretoken::bench {
 
 absl::Status MeasureUncostly(Setup& setup, Findings* findings) {
-  FT_ASSIGN_OR_RETURN(const std::unique_ptr<ServiceProcesses> service,
-                      ServiceProcesses::Start({.model_directory = testing::SourcePath("deploy/demo/target"),
-                                               .verifier_flags = setup.VerifierFlags(),
-                                               .proposers = setup.Proposers()}));
-  std::vector<Way> ways = {{.name = "off", .service = service.get(), .speculation = SpeculationOff()}};
-  for (const char* method : {"ngram", "suffix", "draft"}) {
-    ways.push_back({.name = method, .service = service.get(), .speculation = SpeculationBy({method})});
+  // Each proposer beside a verifier of its own: who is worth asking is learned of all requests together.
+  std::vector<std::unique_ptr<ServiceProcesses>> services;
+  std::vector<Way> ways;
+  for (const Proposer& proposer : setup.Proposers()) {
+    FT_ASSIGN_OR_RETURN(services.emplace_back(),
+                        ServiceProcesses::Start({.model_directory = testing::SourcePath("deploy/demo/target"),
+                                                 .verifier_flags = setup.VerifierFlags(),
+                                                 .proposers = {proposer}}));
+    ServiceProcesses* const service = services.back().get();
+    if (ways.empty()) ways.push_back({.name = "off", .service = service, .speculation = SpeculationOff()});
+    ways.push_back({.name = proposer.method, .service = service, .speculation = SpeculationBy({proposer.method})});
   }
   constexpr int kMaxTokens = 128;
   for (const double temperature : {0.0, 0.8}) {
