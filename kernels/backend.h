@@ -19,7 +19,7 @@ namespace foretoken::kernels {
 // Device memory, freed with the pointer. It starts as zeros; pages that are never touched cost nothing on a host.
 using Buffer = std::unique_ptr<void, std::function<void(void*)>>;
 
-enum class CopyKind { kToDevice, kToHost };
+enum class CopyKind { kToDevice, kToHost, kOnDevice };
 
 class Backend {
  public:
@@ -41,6 +41,8 @@ class Backend {
   virtual void RopeStoreKv(const RopeStoreKvArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void SiluMul(const SiluMulArgs& args) = 0;
+  virtual void SumRanks(const SumRanksArgs& args) = 0;
+  virtual void JoinColumns(const JoinColumnsArgs& args) = 0;
   virtual void MoveKv(const MoveKvArgs& args) = 0;
   virtual void AcceptTrees(const AcceptTreesArgs& args) = 0;
   virtual void BranchRows(const BranchRowsArgs& args) = 0;

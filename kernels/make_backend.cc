@@ -39,7 +39,8 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
   std::optional<cpu::IsaPin> pin = cpu::IsaPin::Make(*isa);
   if (!pin) return {nullptr, "isa: a process runs one at a time, and a backend with another than " + name + " lives"};
   const int num_threads = options.num_threads != 0 ? options.num_threads : NumUsableCores();
-  return {std::make_unique<cpu::CpuBackend>(std::move(*pin), num_threads), ""};
+  const int rank_threads = num_threads / options.num_ranks + (options.rank < num_threads % options.num_ranks ? 1 : 0);
+  return {std::make_unique<cpu::CpuBackend>(std::move(*pin), std::max(rank_threads, 1)), ""};
 }
 
 }  // namespace

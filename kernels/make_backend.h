@@ -15,6 +15,9 @@ struct BackendOptions {
   std::string device = "cpu";
   int num_threads = 0;       // the caller's thread included; 0: one per core this process may run on
   std::string isa = "auto";  // cpu: "auto" takes the best of SupportedCpuIsas()
+  // For which of how many tensor-parallel ranks of this process: they share the threads, and have one each at least.
+  int rank = 0;
+  int num_ranks = 1;
 };
 
 // The CPU paths that this machine can run, best first, of "amx", "avx512_bf16", "avx512", "avx2", "baseline".

@@ -80,10 +80,21 @@ class Weight {
   size_t num_bytes_;
 };
 
+// [begin, end)
+struct IndexRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const IndexRange&, const IndexRange&) = default;
+};
+
 struct WeightSource {
   // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v are one weight. F32 and F16 are
   // rounded to bf16, to nearest, ties to even.
   std::span<const ConstTensorView> parts;
+  // Of each part's inputs those that make the weight's; unset: all.
+  std::optional<IndexRange> inputs;
   // Called now and then with bytes of a part that will not be read again, so that their pages can be given back.
   std::function<void(const void* begin, size_t num_bytes)> release;
 };
@@ -93,7 +104,10 @@ enum class OutputMode { kStore, kAdd };
 struct EmbedArgs {
   const Weight* weight = nullptr;      // [V, E]
   const int32_t* token_ids = nullptr;  // [T]
-  TensorView out;                      // [T, E] f32
+  // Of a rank that holds a part of the vocabulary: the id of the weight's first row. Ids without a row give zeros.
+  // Unset: the weight has all ids.
+  std::optional<int64_t> first_token_id;
+  TensorView out;  // [T, E] f32
 };
 
 // out = x weight^T (+ bias), or out += the same. Every output element is one sum over K in an order that the weight's
@@ -146,6 +160,23 @@ struct AttentionArgs {
 struct SiluMulArgs {
   ConstTensorView gate_up;  // [T, 2 F] f32, gate first
   TensorView out;           // [T, F] bf16
+};
+
+// out = p_0 + p_1 + ..., or out += the same: the ranks' parts of one product, each element added in the order of the
+// ranks.
+struct SumRanksArgs {
+  ConstTensorView pieces;  // [R, T, E] f32
+  OutputMode mode = OutputMode::kStore;
+  TensorView out;  // [T, E] f32
+};
+
+// Puts the ranks' columns of one matrix side by side.
+struct JoinColumnsArgs {
+  // Rank r's columns, [T, widths[r]] f32, dense, begin at pieces + r * piece_elements.
+  const float* pieces = nullptr;
+  int64_t piece_elements = 0;
+  std::span<const int64_t> widths;  // [R]
+  TensorView out;                   // [T, sum of widths] f32
 };
 
 struct KvMove {

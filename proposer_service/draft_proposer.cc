@@ -42,7 +42,7 @@ absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, in
 }
 
 Garden::Parts PartsOf(const model::RunnableModel& model) {
-  return {.transformer = model.transformer.get(), .kv = model.kv.view, .num_tokens = model.num_tokens()};
+  return {.transformer = model.transformer.get(), .kv = &model.kv, .num_tokens = model.num_tokens()};
 }
 
 }  // namespace
@@ -53,6 +53,7 @@ absl::Status Validate(const DraftOptions& options) {
     return absl::InvalidArgumentError("model: expected a directory with a checkpoint, got none");
   }
   FT_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 4096));
+  FT_RETURN_IF_ERROR(CheckRange("tensor_parallel", options.tensor_parallel, 1, 64));
   if (options.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *options.kv_cache_mb, 1, 1 << 30));
   const GardenOptions& garden = options.garden;
   FT_RETURN_IF_ERROR(CheckRange("draft_children", garden.num_children, 1, 256));
@@ -84,7 +85,8 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
       model::OpenedModel opened,
       model::OpenModel(
           {.directory = options.model_directory,
-           .backend = {.device = options.device, .num_threads = options.num_threads, .isa = options.cpu_isa}}));
+           .backend = {.device = options.device, .num_threads = options.num_threads, .isa = options.cpu_isa},
+           .tensor_parallel = options.tensor_parallel}));
   FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
                       model::PlanContext({.kv_cache_mb = options.kv_cache_mb}, opened.config));
   FT_ASSIGN_OR_RETURN(

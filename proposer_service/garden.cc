@@ -16,8 +16,8 @@ using kernels::kKvBlockSize;
 int32_t NumBlocks(int32_t num_positions) { return (num_positions + kKvBlockSize - 1) / kKvBlockSize; }
 
 int32_t NumTreeBlocks(const Garden::Parts& parts, const GardenOptions& options) {
-  const auto wanted = static_cast<int32_t>(options.tree_kv_fraction * static_cast<float>(parts.kv.num_blocks));
-  return std::clamp(wanted, 1, parts.kv.num_blocks - 1);
+  const auto wanted = static_cast<int32_t>(options.tree_kv_fraction * static_cast<float>(parts.kv->num_blocks));
+  return std::clamp(wanted, 1, parts.kv->num_blocks - 1);
 }
 
 uint64_t ContextHash(const Garden::Plant& plant, int32_t node_idx) {
@@ -52,10 +52,10 @@ struct Garden::Pass {
 };
 
 Garden::Garden(const Parts& parts, const GardenOptions& options)
-    : parts_(parts), options_(options), pool_(parts.kv.num_blocks - NumTreeBlocks(parts, options)) {
+    : parts_(parts), options_(options), pool_(parts.kv->num_blocks - NumTreeBlocks(parts, options)) {
   FT_CHECK(options.max_tree_rows + options.max_context_rows <= parts.transformer->options().max_rows);
   const int32_t first_slot = pool_.num_blocks() * kKvBlockSize;
-  for (int32_t slot = parts.kv.num_blocks * kKvBlockSize; slot-- > first_slot;) free_slots_.push_back(slot);
+  for (int32_t slot = parts.kv->num_blocks * kKvBlockSize; slot-- > first_slot;) free_slots_.push_back(slot);
   num_tree_slots_ = static_cast<int32_t>(free_slots_.size());
 }
 
@@ -152,7 +152,7 @@ void Garden::MovePath(Plant& plant, std::span<const int32_t> slots) {
     const int32_t position = plant.num_computed + static_cast<int32_t>(moves.size());
     moves.push_back({.from_slot = slot, .to_slot = model::SlotOf(plant.blocks, position)});
   }
-  parts_.transformer->backend().MoveKv({.kv = parts_.kv, .moves = moves});
+  parts_.transformer->MoveKv(*parts_.kv, moves);
   plant.num_computed = num_computed;
 }
 
@@ -306,7 +306,7 @@ std::optional<int32_t> Garden::TakeSlot(const Plant& plant, const ChosenNodes& c
 
 void Garden::Run(Pass& pass) {
   ++counters_.num_passes;
-  const kernels::ConstTensorView logits = parts_.transformer->Forward(pass.batch, parts_.kv);
+  const kernels::ConstTensorView logits = parts_.transformer->Forward(pass.batch, *parts_.kv);
   std::vector<kernels::RowChildren> children(pass.rows.size());
   if (pass.rows.empty()) return;
   kernels::Backend& backend = parts_.transformer->backend();

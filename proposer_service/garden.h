@@ -66,7 +66,7 @@ class Garden {
  public:
   struct Parts {
     model::Transformer* transformer = nullptr;  // its limits hold the rows of a pass, all with logits
-    kernels::KvCacheView kv;
+    const model::KvCache* kv = nullptr;
     int32_t num_tokens = 0;  // V: ids below it may be guessed
   };
 

@@ -38,6 +38,7 @@ absl::Status Validate(const Config& config) {
   FT_RETURN_IF_ERROR(CheckAddress("listen", config.listen_address));
   if (!config.metrics_address.empty()) FT_RETURN_IF_ERROR(CheckAddress("metrics_listen", config.metrics_address));
   FT_RETURN_IF_ERROR(CheckRange("threads", config.num_threads, 0, 4096));
+  FT_RETURN_IF_ERROR(CheckRange("tensor_parallel", config.tensor_parallel, 1, 64));
   if (config.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *config.kv_cache_mb, 1, kMaxInt));
   if (config.max_context_tokens) {
     FT_RETURN_IF_ERROR(CheckRange("max_context_tokens", *config.max_context_tokens, 2, kMaxInt));

@@ -24,6 +24,7 @@ struct Config {
   std::string cpu_isa = "auto";
   std::string numerics_fingerprint;           // what the server's must be; empty: any
   int32_t num_threads = 0;                    // 0: one per core
+  int32_t tensor_parallel = 1;                // ranks that share the model, and the threads
   std::optional<int64_t> kv_cache_mb;         // MiB of K/V; unset: 8 full contexts, at most 4 GiB
   std::optional<int32_t> max_context_tokens;  // unset: the model's
   EngineConfig engine;

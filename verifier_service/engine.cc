@@ -63,11 +63,11 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
     : config_(config),
       parts_(std::move(parts)),
       max_context_tokens_(
-          std::min(parts_.transformer->options().max_positions, parts_.kv->view.num_blocks * kernels::kKvBlockSize)),
+          std::min(parts_.transformer->options().max_positions, parts_.kv->num_blocks * kernels::kKvBlockSize)),
       scheduler_({.max_running = config.max_running_samples,
                   .enable_prefix_cache = config.enable_prefix_cache,
                   .max_tree_nodes = config.max_tree_nodes},
-                 parts_.kv->view.num_blocks),
+                 parts_.kv->num_blocks),
       step_cost_(config.max_step_rows),
       calibration_(parts_.proposers->Names().size() + 1),
       rank_chances_(config.max_tree_nodes),
@@ -77,7 +77,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);
   own_stats_.proposers = NoCounts(parts_.proposers->Names());
   own_stats_.planner = PlannerStats(config.max_step_rows);
-  own_stats_.num_blocks = parts_.kv->view.num_blocks;
+  own_stats_.num_blocks = parts_.kv->num_blocks;
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
   stats_ = own_stats_;
 }
@@ -101,7 +101,7 @@ void Engine::LearnStepCost() {
       model::AppendSegment({.block_table = blocks, .chain = std::span(token_ids).first(num_rows)}, &batch);
       for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
       ElapsedMs();
-      parts_.transformer->Forward(batch, parts_.kv->view);
+      parts_.transformer->Forward(batch, *parts_.kv);
       parts_.transformer->backend().Synchronize();
       const double step_ms = ElapsedMs();
       // The first pass brings memory in, and would make rows look dear for a long time.

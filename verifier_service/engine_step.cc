@@ -202,7 +202,7 @@ void Engine::PlanTestedTree(int32_t num_nodes, PlannedSequence& planned) {
 std::vector<kernels::AcceptedPath> Engine::Launch(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
   own_stats_.times.host_ms += ElapsedMs();
   kernels::Backend& backend = parts_.transformer->backend();
-  logits_ = parts_.transformer->Forward(batch.forward, parts_.kv->view);
+  logits_ = parts_.transformer->Forward(batch.forward, *parts_.kv);
   const double forward_ms = ElapsedMs();
   std::vector<kernels::AcceptedPath> paths(batch.trees.size());
   backend.AcceptTrees({.logits = logits_, .num_tokens = NumTokens(), .trees = batch.trees, .paths = paths});
@@ -237,7 +237,7 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
   EndCycle(plan);
   AdvanceProposers(plan);
   own_stats_.times.host_ms += ElapsedMs();
-  if (!moves.empty()) parts_.transformer->backend().MoveKv({.kv = parts_.kv->view, .moves = moves});
+  if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);
   own_stats_.times.draw_ms += ElapsedMs();
   for (PlannedSequence& planned : plan) {
     ReportPrompt(*planned.sequence);

@@ -48,18 +48,20 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   const std::string& directory = config.model_directory;
   FT_ASSIGN_OR_RETURN(
       model::OpenedModel opened,
-      model::OpenModel(
-          {.directory = directory,
-           .backend = {.device = config.device, .num_threads = config.num_threads, .isa = config.cpu_isa}}));
+      model::OpenModel({.directory = directory,
+                        .backend = {.device = config.device, .num_threads = config.num_threads, .isa = config.cpu_isa},
+                        .tensor_parallel = config.tensor_parallel}));
   FT_ASSIGN_OR_RETURN(const model::GenerationConfig generation, model::LoadGenerationConfig(directory));
   FT_ASSIGN_OR_RETURN(std::vector<int32_t> end_token_ids, EndTokenIds(generation, opened.config, directory));
   FT_ASSIGN_OR_RETURN(
       const model::ContextPlan context,
       model::PlanContext({.kv_cache_mb = config.kv_cache_mb, .max_context_tokens = config.max_context_tokens},
                          opened.config));
-  FT_ASSIGN_OR_RETURN(std::string fingerprint, ComputeNumericsFingerprint({.config = opened.config,
-                                                                           .checkpoint = opened.checkpoint,
-                                                                           .backend = opened.backend->Describe()}));
+  FT_ASSIGN_OR_RETURN(std::string fingerprint,
+                      ComputeNumericsFingerprint({.config = opened.config,
+                                                  .checkpoint = opened.checkpoint,
+                                                  .backend = opened.ranks->backend(0).Describe(),
+                                                  .tensor_parallel = config.tensor_parallel}));
   FT_RETURN_IF_ERROR(CheckFingerprint(config.numerics_fingerprint, fingerprint));
   std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
   FT_ASSIGN_OR_RETURN(

@@ -38,6 +38,7 @@ ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "start only where the numerics fingerprint, as `foretoken info` shows it, is this; empty: with any");
 ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
+ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model; they share the threads, too");
 ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
           "MiB for the K/V cache; unset: 8 full contexts, at most 4096");
 ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,
@@ -75,6 +76,7 @@ Config ConfigFromFlags() {
           .cpu_isa = absl::GetFlag(FLAGS_cpu_isa),
           .numerics_fingerprint = absl::GetFlag(FLAGS_numerics_fingerprint),
           .num_threads = absl::GetFlag(FLAGS_threads),
+          .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel),
           .kv_cache_mb = absl::GetFlag(FLAGS_kv_cache_mb),
           .max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens),
           .engine = {.max_queued_requests = absl::GetFlag(FLAGS_max_queued_requests),

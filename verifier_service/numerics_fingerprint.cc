@@ -67,7 +67,7 @@ absl::StatusOr<std::string> ComputeNumericsFingerprint(const NumericsFingerprint
   }
   const base::Sha256Digest digest = hash.Finish();
   return absl::StrCat("foretoken-", base::Version(), " numerics-", kNumericsVersion, " ", base::Toolchain(), " ",
-                      args.backend, " ", DescribeMathLibrary(), " tp1 bf16 weights-",
+                      args.backend, " ", DescribeMathLibrary(), " tp", args.tensor_parallel, " bf16 weights-",
                       base::ToHex(std::span(digest).first(kDigestBytes)));
 }
 

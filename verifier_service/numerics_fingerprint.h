@@ -14,6 +14,7 @@
 // the checkpoint, at about the speed of SHA-256; its pages are given back as they are read.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -28,7 +29,8 @@ inline constexpr int kNumericsVersion = 1;
 struct NumericsFingerprintArgs {
   const model::ModelConfig& config;
   const weights::Checkpoint& checkpoint;
-  std::string backend;  // Backend::Describe
+  std::string backend;          // Backend::Describe
+  int32_t tensor_parallel = 1;  // ranks that share the model
 };
 
 // Errors: those of Checkpoint::Find.

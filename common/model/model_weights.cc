@@ -12,6 +12,7 @@ namespace {
 
 using kernels::ConstTensorView;
 using kernels::DType;
+using kernels::IndexRange;
 
 float ElementAsFloat(const ConstTensorView& view, int64_t i) {
   switch (view.dtype) {
@@ -24,17 +25,33 @@ float ElementAsFloat(const ConstTensorView& view, int64_t i) {
   }
 }
 
-// Reads tensors of one checkpoint onto one backend.
+// Rows of a matrix, elements of a vector.
+ConstTensorView Slice(ConstTensorView view, const IndexRange& range) {
+  const int64_t elements_each = view.shape.num_elements() / view.shape[0];
+  view.data = view.as<std::byte>() + range.begin * elements_each * kernels::SizeOf(view.dtype);
+  view.shape.dims[0] = range.size();
+  return view;
+}
+
+using Names = std::initializer_list<const WeightName*>;
+
+// Reads one shard's part of the tensors of a checkpoint onto one backend.
 class Loader {
  public:
-  Loader(const weights::Checkpoint& checkpoint, kernels::Backend& backend, const LoadProgress& progress)
-      : checkpoint_(checkpoint), backend_(backend), progress_(progress), num_bytes_(checkpoint.num_bytes()) {}
+  Loader(const weights::Checkpoint& checkpoint, kernels::Backend& backend, const LoadProgress& progress,
+         const Shard& shard)
+      : checkpoint_(checkpoint),
+        backend_(backend),
+        progress_(progress),
+        shard_(shard),
+        num_bytes_(checkpoint.num_bytes()) {}
 
-  // One matrix of the named ones, stacked.
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(std::initializer_list<const WeightName*> names) {
+  // One matrix of the named ones, stacked: of each the shard's part of its outputs.
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(Names names) {
     std::vector<ConstTensorView> parts;
     for (const WeightName* name : names) {
-      FT_ASSIGN_OR_RETURN(parts.emplace_back(), checkpoint_.Find(name->name, name->shape));
+      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
+      parts.push_back(Slice(whole, ShareOf(whole.shape[0], shard_)));
     }
     return backend_.PrepareWeight({.parts = parts, .release = [this](const void* begin, size_t num_bytes) {
                                      weights::ReleasePages(begin, num_bytes);
@@ -42,19 +59,37 @@ class Loader {
                                    }});
   }
 
-  // One f32 vector of the named ones, end to end; empty where the configuration has none of them.
-  absl::StatusOr<tensor::Tensor> Vector(std::initializer_list<const WeightName*> names) {
+  // The shard's part of the matrix's inputs. Pages that hold other ranks' parts as well are given back, too: whoever
+  // reads them later takes them from the file's cache.
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> ByInputs(const WeightName& name) {
+    FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name.name, name.shape));
+    const IndexRange inputs = ShareOf(whole.shape[1], shard_);
+    const auto release = [&](const void* begin, size_t num_bytes) {
+      weights::ReleasePages(begin, num_bytes);
+      Done(num_bytes / whole.shape[1] * inputs.size());
+    };
+    return backend_.PrepareWeight({.parts = std::span(&whole, 1), .inputs = inputs, .release = release});
+  }
+
+  // One f32 vector of the named ones, end to end; empty where the configuration has none of them. Every shard has all
+  // of a whole one, and its part of each of the others.
+  absl::StatusOr<tensor::Tensor> Whole(Names names) { return Vector(names, {}); }
+  absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
+
+ private:
+  absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard) {
     std::vector<float> values;
     for (const WeightName* name : names) {
       if (name == nullptr) return tensor::Tensor();
-      FT_ASSIGN_OR_RETURN(const ConstTensorView view, checkpoint_.Find(name->name, name->shape));
-      for (int64_t i = 0; i < view.shape.num_elements(); ++i) values.push_back(ElementAsFloat(view, i));
-      Done(view.num_bytes());
+      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
+      const ConstTensorView part = Slice(whole, ShareOf(whole.shape[0], shard));
+      for (int64_t i = 0; i < part.shape.num_elements(); ++i) values.push_back(ElementAsFloat(part, i));
+      // What all shards have is counted once.
+      if (shard.num_ranks == shard_.num_ranks || shard_.rank == 0) Done(part.num_bytes());
     }
     return tensor::Tensor::FromHost(backend_, values);
   }
 
- private:
   void Done(size_t num_bytes) {
     num_bytes_done_ += num_bytes;
     if (progress_) progress_(num_bytes_done_, num_bytes_);
@@ -63,46 +98,48 @@ class Loader {
   const weights::Checkpoint& checkpoint_;
   kernels::Backend& backend_;
   const LoadProgress& progress_;
+  const Shard shard_;
   size_t num_bytes_;
   size_t num_bytes_done_ = 0;
 };
 
 const WeightName* OrNull(const std::optional<WeightName>& name) { return name.has_value() ? &*name : nullptr; }
 
-absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, Loader& loader) {
+absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shard& shard, Loader& loader) {
   LayerWeights layer;
-  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Vector({&names.input_norm}));
-  FT_ASSIGN_OR_RETURN(layer.qkv, loader.Matrix({&names.q, &names.k, &names.v}));
-  FT_ASSIGN_OR_RETURN(layer.qkv_bias,
-                      loader.Vector({OrNull(names.q_bias), OrNull(names.k_bias), OrNull(names.v_bias)}));
-  FT_ASSIGN_OR_RETURN(layer.q_norm, loader.Vector({OrNull(names.q_norm)}));
-  FT_ASSIGN_OR_RETURN(layer.k_norm, loader.Vector({OrNull(names.k_norm)}));
-  FT_ASSIGN_OR_RETURN(layer.o, loader.Matrix({&names.o}));
-  FT_ASSIGN_OR_RETURN(layer.o_bias, loader.Vector({OrNull(names.o_bias)}));
-  FT_ASSIGN_OR_RETURN(layer.post_attention_norm, loader.Vector({&names.post_attention_norm}));
-  FT_ASSIGN_OR_RETURN(layer.gate_up, loader.Matrix({&names.gate, &names.up}));
-  FT_ASSIGN_OR_RETURN(layer.down, loader.Matrix({&names.down}));
+  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Whole({&names.input_norm}));
+  FT_ASSIGN_OR_RETURN(layer.qkv, loader.ByOutputs({&names.q, &names.k, &names.v}));
+  FT_ASSIGN_OR_RETURN(layer.qkv_bias, loader.Part({OrNull(names.q_bias), OrNull(names.k_bias), OrNull(names.v_bias)}));
+  FT_ASSIGN_OR_RETURN(layer.q_norm, loader.Whole({OrNull(names.q_norm)}));
+  FT_ASSIGN_OR_RETURN(layer.k_norm, loader.Whole({OrNull(names.k_norm)}));
+  FT_ASSIGN_OR_RETURN(layer.o, loader.ByInputs(names.o));
+  if (shard.rank == 0) {
+    FT_ASSIGN_OR_RETURN(layer.o_bias, loader.Whole({OrNull(names.o_bias)}));
+  }
+  FT_ASSIGN_OR_RETURN(layer.post_attention_norm, loader.Whole({&names.post_attention_norm}));
+  FT_ASSIGN_OR_RETURN(layer.gate_up, loader.ByOutputs({&names.gate, &names.up}));
+  FT_ASSIGN_OR_RETURN(layer.down, loader.ByInputs(names.down));
   return layer;
 }
 
 }  // namespace
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
-                                         kernels::Backend& backend, const LoadProgress& progress) {
+                                         kernels::Backend& backend, const LoadProgress& progress, const Shard& shard) {
   const ModelWeightNames names = NameWeights(config);
   // All names and shapes are checked before the long copy begins.
   for (const WeightName& name : ListWeights(names)) {
     FT_RETURN_IF_ERROR(checkpoint.Find(name.name, name.shape).status());
   }
-  Loader loader(checkpoint, backend, progress);
+  Loader loader(checkpoint, backend, progress, shard);
   ModelWeights weights;
-  FT_ASSIGN_OR_RETURN(weights.embed, loader.Matrix({&names.embed}));
+  FT_ASSIGN_OR_RETURN(weights.embed, loader.ByOutputs({&names.embed}));
   for (const LayerWeightNames& layer : names.layers) {
-    FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(layer, loader));
+    FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(layer, shard, loader));
   }
-  FT_ASSIGN_OR_RETURN(weights.final_norm, loader.Vector({&names.final_norm}));
+  FT_ASSIGN_OR_RETURN(weights.final_norm, loader.Whole({&names.final_norm}));
   if (!config.tie_word_embeddings) {
-    FT_ASSIGN_OR_RETURN(weights.head, loader.Matrix({&names.head}));
+    FT_ASSIGN_OR_RETURN(weights.head, loader.ByOutputs({&names.head}));
   }
   return weights;
 }

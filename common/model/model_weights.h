@@ -3,7 +3,7 @@
 //
 // q, k and v are one matrix, gate and up another; norms and biases are f32. A tied head is the embedding itself, which
 // Embed reads in its packed form. Pages of the mapped files are given back as they are copied, so the peak is the
-// weights and a little more.
+// weights and a little more. Of a model that several ranks share, each reads its part and nothing else (shard.h).
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,14 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/config.h"
+#include "common/model/shard.h"
 #include "common/tensor/tensor.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/backend.h"
 
 namespace foretoken::model {
 
+// Of a rank: H, K, F and V are its share of them, and o_bias is rank 0's, so that a sum over ranks has it once.
 struct LayerWeights {
   tensor::Tensor input_norm;                 // [E] f32
   std::unique_ptr<kernels::Weight> qkv;      // [(H + 2 K) D, E]
@@ -44,9 +46,10 @@ struct ModelWeights {
 // Told of bytes of the checkpoint copied so far, and of all.
 using LoadProgress = std::function<void(size_t num_bytes_done, size_t num_bytes)>;
 
-// Errors: as Checkpoint::Find.
+// The config is the whole model's. Errors: as Checkpoint::Find.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
-                                         kernels::Backend& backend, const LoadProgress& progress);
+                                         kernels::Backend& backend, const LoadProgress& progress,
+                                         const Shard& shard = {});
 
 // How many numbers the model has, a tied head counted once.
 uint64_t CountParameters(const ModelConfig& config);

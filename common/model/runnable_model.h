@@ -18,6 +18,7 @@
 #include "common/model/context_plan.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer.h"
+#include "common/parallel/rank_group.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/make_backend.h"
@@ -26,14 +27,15 @@ namespace foretoken::model {
 
 struct OpenOptions {
   std::string directory;
-  kernels::BackendOptions backend;
+  kernels::BackendOptions backend;  // of all ranks together
+  int32_t tensor_parallel = 1;      // ranks that share the model
 };
 
 struct OpenedModel {
   ModelConfig config;
   tokenizer::Tokenizer tokenizer;
   weights::Checkpoint checkpoint;
-  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<parallel::RankGroup> ranks;
 };
 
 absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options);
@@ -41,7 +43,7 @@ absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options);
 struct RunnableModel {
   ModelConfig config;
   tokenizer::Tokenizer tokenizer;
-  std::unique_ptr<kernels::Backend> backend;  // outlives what is below
+  std::unique_ptr<parallel::RankGroup> ranks;  // outlives what is below
   std::unique_ptr<Transformer> transformer;
   KvCache kv;
 

@@ -8,11 +8,13 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/branch_rows.h"
 #include "kernels/cpu/embed.h"
+#include "kernels/cpu/join_columns.h"
 #include "kernels/cpu/move_kv.h"
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/rope_store_kv.h"
 #include "kernels/cpu/score_tokens.h"
 #include "kernels/cpu/silu_mul.h"
+#include "kernels/cpu/sum_ranks.h"
 #include "kernels/cpu/weight.h"
 
 namespace foretoken::kernels::cpu {
@@ -42,6 +44,8 @@ void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }
 void CpuBackend::RopeStoreKv(const RopeStoreKvArgs& args) { cpu::RopeStoreKv(args, pool_); }
 void CpuBackend::Attention(const AttentionArgs& args) { cpu::Attention(args, pool_); }
 void CpuBackend::SiluMul(const SiluMulArgs& args) { cpu::SiluMul(args, pool_); }
+void CpuBackend::SumRanks(const SumRanksArgs& args) { cpu::SumRanks(args, pool_); }
+void CpuBackend::JoinColumns(const JoinColumnsArgs& args) { cpu::JoinColumns(args, pool_); }
 void CpuBackend::MoveKv(const MoveKvArgs& args) { cpu::MoveKv(args, pool_); }
 void CpuBackend::AcceptTrees(const AcceptTreesArgs& args) { cpu::AcceptTrees(args, pool_); }
 void CpuBackend::BranchRows(const BranchRowsArgs& args) { cpu::BranchRows(args, pool_); }

@@ -32,6 +32,8 @@ class CpuBackend final : public Backend {
   void RopeStoreKv(const RopeStoreKvArgs& args) override;
   void Attention(const AttentionArgs& args) override;
   void SiluMul(const SiluMulArgs& args) override;
+  void SumRanks(const SumRanksArgs& args) override;
+  void JoinColumns(const JoinColumnsArgs& args) override;
   void MoveKv(const MoveKvArgs& args) override;
   void AcceptTrees(const AcceptTreesArgs& args) override;
   void BranchRows(const BranchRowsArgs& args) override;

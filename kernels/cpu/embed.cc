@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/embed.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/cpu/weight.h"
 
@@ -11,10 +13,14 @@ void Embed(const EmbedArgs& args, ThreadPool& pool) {
   const int64_t num_inputs = weight.in_features();
   FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape.rank == 2 && args.out.shape[1] == num_inputs);
   pool.ParallelFor(args.out.shape[0], [&](int64_t row, int) {
-    const int64_t token_id = args.token_ids[row];
-    FT_CHECK(token_id >= 0 && token_id < weight.out_features());
-    const uint16_t* lane = weight.panel(token_id / kPanelWidth) + token_id % kPanelWidth * 2;
+    const int64_t token_row = args.token_ids[row] - args.first_token_id.value_or(0);
     float* out = args.out.as<float>() + row * num_inputs;
+    if (token_row < 0 || token_row >= weight.out_features()) {
+      FT_CHECK(args.first_token_id.has_value());
+      std::fill_n(out, num_inputs, 0.0f);
+      return;
+    }
+    const uint16_t* lane = weight.panel(token_row / kPanelWidth) + token_row % kPanelWidth * 2;
     for (int64_t i = 0; i < num_inputs; ++i) out[i] = FloatFromBf16(lane[i / 2 * (2 * kPanelWidth) + i % 2]);
   });
 }

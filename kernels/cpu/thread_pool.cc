@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/thread_pool.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "kernels/await_change.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
-
-// 20 to 80 us of pauses: longer than the gap between two ops of a step, shorter than anyone would notice.
-constexpr int kNumSpins = 2000;
-
-void Pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb");  // waits about as long; its yield does nothing on most cores
-#endif
-}
 
 bool IsOpen(uint32_t generation) { return generation % 2 != 0; }
 
@@ -64,20 +51,10 @@ void ThreadPool::RunTasks(int thread_idx) {
   }
 }
 
-uint32_t ThreadPool::AwaitChange(uint32_t seen) const {
-  for (int spin = 0; spin < kNumSpins; ++spin) {
-    const uint32_t generation = generation_.load();
-    if (generation != seen) return generation;
-    Pause();
-  }
-  generation_.wait(seen);
-  return generation_.load();
-}
-
 void ThreadPool::Work(int thread_idx) {
   uint32_t seen = 0;
   for (;;) {
-    seen = AwaitChange(seen);
+    seen = AwaitChange(generation_, seen);
     if (stopping_.load()) return;
     if (!IsOpen(seen)) continue;
     num_inside_.fetch_add(1);

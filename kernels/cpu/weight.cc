@@ -19,11 +19,12 @@ struct SourceRow {
   DType dtype = DType::kBF16;
 };
 
-SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row) {
+// From its input `first_input` on.
+SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row, int64_t first_input) {
   for (const ConstTensorView& part : parts) {
     if (row < part.shape[0]) {
-      const size_t row_bytes = static_cast<size_t>(part.shape[1]) * SizeOf(part.dtype);
-      return {part.as<std::byte>() + row * row_bytes, part.dtype};
+      const int64_t element = row * part.shape[1] + first_input;
+      return {part.as<std::byte>() + element * SizeOf(part.dtype), part.dtype};
     }
     row -= part.shape[0];
   }
@@ -51,9 +52,12 @@ void ReadRow(const SourceRow& row, int64_t begin, int64_t count, uint16_t* out) 
 }
 
 // The panel's memory is zero before.
-void PackPanel(std::span<const ConstTensorView> parts, int64_t panel_idx, CpuWeight& weight) {
+void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
+  const int64_t first_input = source.inputs ? source.inputs->begin : 0;
   std::array<SourceRow, kPanelWidth> rows;
-  for (int lane = 0; lane < kPanelWidth; ++lane) rows[lane] = FindRow(parts, panel_idx * kPanelWidth + lane);
+  for (int lane = 0; lane < kPanelWidth; ++lane) {
+    rows[lane] = FindRow(source.parts, panel_idx * kPanelWidth + lane, first_input);
+  }
   uint16_t* panel = weight.mutable_panel(panel_idx);
   for (int64_t begin = 0; begin < weight.in_features(); begin += kInputsPadding) {
     const int64_t count = std::min<int64_t>(kInputsPadding, weight.in_features() - begin);
@@ -96,22 +100,24 @@ CpuWeight::CpuWeight(int64_t out_features, int64_t in_features)
 
 std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool) {
   FT_CHECK(!source.parts.empty());
-  const int64_t in_features = source.parts[0].shape[1];
+  const int64_t num_inputs = source.parts[0].shape[1];
+  const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
+  FT_CHECK(inputs.begin >= 0 && inputs.begin < inputs.end && inputs.end <= num_inputs);
   int64_t out_features = 0;
   size_t source_bytes = 0;
   for (const ConstTensorView& part : source.parts) {
-    FT_CHECK(part.shape.rank == 2 && part.shape[1] == in_features && part.dtype != DType::kI32);
+    FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
     out_features += part.shape[0];
-    source_bytes += part.num_bytes();
+    source_bytes += part.num_bytes();  // those of other inputs lie between and are given back, too
   }
-  FT_CHECK(out_features > 0 && in_features > 0);
-  auto weight = std::make_unique<CpuWeight>(out_features, in_features);
+  FT_CHECK(out_features > 0);
+  auto weight = std::make_unique<CpuWeight>(out_features, inputs.size());
   const int64_t num_panels = weight->num_panels();
   const int64_t num_slabs = std::clamp<int64_t>(CeilDiv(source_bytes, kSlabBytes), 1, num_panels);
   const int64_t slab_panels = CeilDiv(num_panels, num_slabs);
   for (int64_t first = 0; first < num_panels; first += slab_panels) {
     const int64_t count = std::min(slab_panels, num_panels - first);
-    pool.ParallelFor(count, [&](int64_t task, int) { PackPanel(source.parts, first + task, *weight); });
+    pool.ParallelFor(count, [&](int64_t task, int) { PackPanel(source, first + task, *weight); });
     Release(source, first * kPanelWidth, (first + count) * kPanelWidth);
   }
   return weight;

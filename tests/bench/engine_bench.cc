@@ -164,11 +164,11 @@ constexpr uint64_t kLongPrompt = 100;  // its ticket
 LoadedModel MakeOneBillion(const AdmissionSizes& sizes, int num_threads) {
   const model::ModelConfig config = testing::OneBillionShape(sizes.num_layers);
   LoadedModel loaded;
-  loaded.backend = kernels::MakeBackend({.num_threads = num_threads}).backend;
+  loaded.ranks = testing::MakeRanks({.num_threads = num_threads});
   loaded.transformer = std::make_unique<model::Transformer>(
-      config, testing::RandomWeights(config, *loaded.backend), *loaded.backend,
+      config, testing::RandomWeights(config, loaded.backend()), loaded.backend(),
       model::TransformerOptions{.max_rows = 512, .max_logit_rows = 512, .max_positions = 5120});
-  loaded.kv = model::MakeKvCache(config, /*num_blocks=*/1024, *loaded.backend);
+  loaded.kv = loaded.transformer->MakeKvCache(/*num_blocks=*/1024);
   return loaded;
 }
 

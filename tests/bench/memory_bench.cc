@@ -106,7 +106,7 @@ int Main() {
 
   Findings findings;
   findings.Add({.what = "weights", .value = weights / kMegabyte, .unit = "MB"});
-  findings.Add({.what = "K/V as configured", .value = loaded.kv.view.num_bytes() / kMegabyte, .unit = "MB"});
+  findings.Add({.what = "K/V as configured", .value = loaded.kv.num_bytes() / kMegabyte, .unit = "MB"});
   findings.Add({.what = "Pss before loading", .value = before / kMegabyte, .unit = "MB"});
   findings.Add({.what = "Pss after loading", .value = after / kMegabyte, .unit = "MB"});
   findings.Add({.what = "of it, not weights", .value = (after - weights) / kMegabyte, .unit = "MB", .at_most = 200});

@@ -105,7 +105,7 @@ class Model {
         config, std::move(weights), backend_,
         model::TransformerOptions{
             .max_rows = kPromptRows, .max_logit_rows = kMaxTreeRows, .max_positions = kContextTokens + kMaxTreeRows});
-    kv_ = model::MakeKvCache(config, (kContextTokens + kMaxTreeRows) / kernels::kKvBlockSize, backend_);
+    kv_ = transformer_->MakeKvCache((kContextTokens + kMaxTreeRows) / kernels::kKvBlockSize);
     for (int32_t begin = 0; begin < kContextTokens; begin += kPromptRows) {
       StepSeconds(PromptChunk(begin, begin + kPromptRows));
     }
@@ -117,7 +117,7 @@ class Model {
         .token_ids = step.token_ids, .parents = step.parents, .context_len = kContextTokens, .sampling = {.seed = 5}};
     kernels::AcceptedPath path;
     const double seconds = Seconds(num_threads_, [&] {
-      const kernels::ConstTensorView logits = transformer_->Forward(step.forward, kv_.view);
+      const kernels::ConstTensorView logits = transformer_->Forward(step.forward, kv_);
       backend_.AcceptTrees({.logits = logits,
                             .num_tokens = static_cast<int32_t>(config_.vocab_size),
                             .trees = std::span(&tree, 1),

@@ -50,6 +50,12 @@ class ProfiledBackend final : public kernels::Backend {
   void SiluMul(const kernels::SiluMulArgs& args) override {
     Time("silu", [&] { backend_->SiluMul(args); });
   }
+  void SumRanks(const kernels::SumRanksArgs& args) override {
+    Time("sum", [&] { backend_->SumRanks(args); });
+  }
+  void JoinColumns(const kernels::JoinColumnsArgs& args) override {
+    Time("join", [&] { backend_->JoinColumns(args); });
+  }
   void MoveKv(const kernels::MoveKvArgs& args) override {
     Time("move", [&] { backend_->MoveKv(args); });
   }

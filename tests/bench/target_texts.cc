@@ -14,7 +14,7 @@ constexpr int32_t kEndOfText = 4092;
 
 // Token by token, as a verifier without proposers.
 void Continue(model::RunnableModel& target, int32_t num_tokens, TargetText& text) {
-  std::vector<int32_t> blocks(target.kv.view.num_blocks);
+  std::vector<int32_t> blocks(target.kv.num_blocks);
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
   int32_t num_computed = 0;
   while (text.token_ids.size() < text.num_prompt + num_tokens && text.token_ids.back() != kEndOfText) {
@@ -30,10 +30,10 @@ void Continue(model::RunnableModel& target, int32_t num_tokens, TargetText& text
                                         .context_len = static_cast<uint32_t>(num_computed),
                                         .sampling = text.sampling};
     kernels::AcceptedPath path;
-    target.backend->AcceptTrees({.logits = target.transformer->Forward(batch, target.kv.view),
-                                 .num_tokens = target.num_tokens(),
-                                 .trees = {&root, 1},
-                                 .paths = {&path, 1}});
+    target.transformer->backend().AcceptTrees({.logits = target.transformer->Forward(batch, target.kv),
+                                               .num_tokens = target.num_tokens(),
+                                               .trees = {&root, 1},
+                                               .paths = {&path, 1}});
     text.token_ids.push_back(path.token_ids.at(0));
   }
 }

@@ -81,7 +81,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   Results Generate(testing::LoadedModel& model, const std::vector<GenerationRequest>& requests,
                    ProposerClient& proposers, const EngineSetup& setup = {}) {
     Results results;
-    model::KvCache kv = model::MakeKvCache(model.transformer->config(), setup.num_blocks, *model.backend);
+    model::KvCache kv = model.transformer->MakeKvCache(setup.num_blocks);
     Engine engine(setup.config, {.transformer = model.transformer.get(),
                                  .kv = &kv,
                                  .tokenizer = &tokenizer_,

@@ -237,13 +237,13 @@ class SamplingLaw : public testing::EngineFixture {
 };
 
 PairLaw SamplingLaw::Law(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests) {
-  const model::KvCache kv = model::MakeKvCache(model_->transformer->config(), /*num_blocks=*/8, *model_->backend);
+  const model::KvCache kv = model_->transformer->MakeKvCache(/*num_blocks=*/8);
   const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6, 7};
   const auto law_after = [&](const std::vector<int32_t>& chain, size_t first_position) {
     model::ForwardBatch batch;
     batch.logit_rows = {model::AppendSegment(
         {.block_table = blocks, .first_position = static_cast<int32_t>(first_position), .chain = chain}, &batch)};
-    const auto* logits = static_cast<const float*>(model_->transformer->Forward(batch, kv.view).data);
+    const auto* logits = static_cast<const float*>(model_->transformer->Forward(batch, kv).data);
     return reference::FilteredDistribution(
         {.logits = {logits, logits + tokenizer_->vocabulary().num_ids()}, .sampling = sampling});
   };

@@ -21,7 +21,7 @@ class GardenTest : public ::testing::Test {
   explicit GardenTest(int32_t num_blocks = 256) : model_(testing::LoadDraftModel({.num_blocks = num_blocks})) {}
 
   Garden MakeGarden(const GardenOptions& options = kOptions) {
-    return Garden({.transformer = model_.transformer.get(), .kv = model_.kv.view, .num_tokens = model_.num_tokens()},
+    return Garden({.transformer = model_.transformer.get(), .kv = &model_.kv, .num_tokens = model_.num_tokens()},
                   options);
   }
   std::vector<int32_t> Tokens(const std::string& text) const { return model_.tokenizer.Encode(text).value(); }
@@ -72,7 +72,7 @@ TEST_F(GardenTest, TheLikeliestPathIsWhatTheDraftWouldSay) {
       for (int32_t block = 0; block < 16; ++block) blocks[block] = block;
       model::ForwardBatch batch;
       batch.logit_rows = {model::AppendSegment({.block_table = blocks, .chain = context}, &batch)};
-      const kernels::ConstTensorView logits = plain.transformer->Forward(batch, plain.kv.view);
+      const kernels::ConstTensorView logits = plain.transformer->Forward(batch, plain.kv);
       reference::DrawInputs inputs = {.t = static_cast<uint32_t>(context.size())};
       inputs.logits.assign(logits.as<float>(), logits.as<float>() + plain.num_tokens());
       inputs.sampling = garden.Find(id).sampling;

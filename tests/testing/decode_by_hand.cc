@@ -38,7 +38,7 @@ std::vector<Row> DecodeChain(LoadedModel& model, const ChainRun& run) {
                    .chain = run.tokens.subspan(rows.size(), size)},
                   &batch);
     batch.logit_rows = Iota(0, static_cast<int32_t>(size));
-    const kernels::ConstTensorView logits = model.transformer->Forward(batch, model.kv.view);
+    const kernels::ConstTensorView logits = model.transformer->Forward(batch, model.kv);
     for (size_t row = 0; row < size; ++row) rows.push_back(RowOf(logits, static_cast<int64_t>(row)));
   }
   return rows;
@@ -73,15 +73,17 @@ std::vector<Row> DecodeChain(LoadedModel& model, const ChainRun& run) {
 }
 
 void PoisonKv(LoadedModel& model) {
-  for (int32_t block = 0; block < model.kv.view.num_blocks; ++block) PoisonBlock(model, block);
+  for (int32_t block = 0; block < model.kv.num_blocks; ++block) PoisonBlock(model, block);
 }
 
 void PoisonBlock(LoadedModel& model, int32_t block) {
-  const kernels::KvCacheView& kv = model.kv.view;
-  const size_t num_elements = kv.bytes_per_block_layer() / sizeof(uint16_t);
-  for (int32_t layer = 0; layer < kv.num_layers; ++layer) {
-    for (const int32_t part : {0, 1}) {
-      std::fill_n(kv.part(layer, part) + block * num_elements, num_elements, kernels::Bf16FromFloat(std::nanf("")));
+  for (const model::RankKvCache& rank : model.kv.ranks) {
+    const kernels::KvCacheView& kv = rank.view;
+    const size_t num_elements = kv.bytes_per_block_layer() / sizeof(uint16_t);
+    for (int32_t layer = 0; layer < kv.num_layers; ++layer) {
+      for (const int32_t part : {0, 1}) {
+        std::fill_n(kv.part(layer, part) + block * num_elements, num_elements, kernels::Bf16FromFloat(std::nanf("")));
+      }
     }
   }
 }

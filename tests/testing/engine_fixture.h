@@ -88,9 +88,9 @@ class EngineFixture : public ::testing::Test {
   void Use(model::Transformer& transformer) { transformer_ = &transformer; }
 
   std::unique_ptr<verifier::Engine> MakeEngine(verifier::ProposerClient& proposers, const EngineOptions& options) {
-    kv_ = model::MakeKvCache(transformer_->config(), options.num_blocks, transformer_->backend());
+    kv_ = transformer_->MakeKvCache(options.num_blocks);
     // What nobody has written is never read, and NaN would show if it were.
-    std::memset(kv_.view.data, 0xff, kv_.view.num_bytes());
+    for (const model::RankKvCache& rank : kv_.ranks) std::memset(rank.view.data, 0xff, rank.view.num_bytes());
     completions_.clear();
     results_.clear();
     reports_.clear();

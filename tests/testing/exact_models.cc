@@ -72,12 +72,12 @@ std::vector<ExactModel> AllExactModels() {
 LoadedModel LoadExactModel(const ExactModel& model, const LoadOptions& options) {
   if (!model.config.has_value()) return LoadModel(SourcePath("tests/cases/models/" + model.name), options);
   LoadedModel loaded;
-  loaded.backend = MakeBackend(options);
+  loaded.ranks = MakeRanks(options);
   // Rows of unit variance stay of that size through a matrix, so that a softmax is neither flat nor a single one.
   const float scale = 1.0f / std::sqrt(static_cast<float>(model.config->hidden_size));
   loaded.transformer = std::make_unique<model::Transformer>(
-      *model.config, RandomWeights(*model.config, *loaded.backend, scale), *loaded.backend, options.transformer);
-  loaded.kv = model::MakeKvCache(*model.config, options.num_blocks, *loaded.backend);
+      *model.config, RandomWeights(*model.config, loaded.backend(), scale), loaded.backend(), options.transformer);
+  loaded.kv = loaded.transformer->MakeKvCache(options.num_blocks);
   return loaded;
 }
 

@@ -30,6 +30,7 @@ struct ExactModel {
 std::vector<ExactModel> RandomExactModels(int64_t vocab_size);
 std::vector<ExactModel> AllExactModels();
 
+// Random ones run on one rank.
 LoadedModel LoadExactModel(const ExactModel& model, const LoadOptions& options = {});
 
 }  // namespace foretoken::testing

@@ -7,23 +7,28 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/model/config.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer.h"
+#include "common/parallel/rank_group.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/make_backend.h"
 
 namespace foretoken::testing {
 
 struct LoadedModel {
-  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<parallel::RankGroup> ranks;
   std::unique_ptr<model::Transformer> transformer;
   model::KvCache kv;
+
+  kernels::Backend& backend() { return ranks->backend(0); }
 };
 
 struct LoadOptions {
-  int num_threads = 2;
+  int num_threads = 2;  // of all ranks together, one each at least
+  int num_ranks = 1;
   std::string isa = "auto";
   int32_t num_blocks = 64;
   // Puts a backend of the test's in front of the real one, before anything is made with it.
@@ -31,20 +36,31 @@ struct LoadOptions {
   model::TransformerOptions transformer = {.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024};
 };
 
-inline std::unique_ptr<kernels::Backend> MakeBackend(const LoadOptions& options) {
-  auto backend = kernels::MakeBackend({.num_threads = options.num_threads, .isa = options.isa}).backend;
-  return options.wrap_backend ? options.wrap_backend(std::move(backend)) : std::move(backend);
+inline std::unique_ptr<parallel::RankGroup> MakeRanks(const LoadOptions& options) {
+  std::vector<std::unique_ptr<kernels::Backend>> backends;
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    backends.push_back(
+        kernels::MakeBackend(
+            {.num_threads = options.num_threads, .isa = options.isa, .rank = rank, .num_ranks = options.num_ranks})
+            .backend);
+    if (options.wrap_backend) backends.back() = options.wrap_backend(std::move(backends.back()));
+  }
+  return std::make_unique<parallel::RankGroup>(std::move(backends));
 }
 
 inline LoadedModel LoadModel(const std::string& directory, const LoadOptions& options = {}) {
   LoadedModel loaded;
-  loaded.backend = MakeBackend(options);
+  loaded.ranks = MakeRanks(options);
   const model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
-  loaded.transformer = std::make_unique<model::Transformer>(
-      config, model::LoadWeights(config, checkpoint, *loaded.backend, nullptr).value(), *loaded.backend,
-      options.transformer);
-  loaded.kv = model::MakeKvCache(config, options.num_blocks, *loaded.backend);
+  std::vector<model::ModelWeights> weights;
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    const model::Shard shard = {.rank = rank, .num_ranks = options.num_ranks};
+    weights.push_back(model::LoadWeights(config, checkpoint, loaded.ranks->backend(rank), nullptr, shard).value());
+  }
+  loaded.transformer =
+      std::make_unique<model::Transformer>(config, std::move(weights), *loaded.ranks, options.transformer);
+  loaded.kv = loaded.transformer->MakeKvCache(options.num_blocks);
   return loaded;
 }
 

@@ -28,7 +28,7 @@ void Shuffle(std::vector<T>& values, RandomValues& random) {
 // Blocks of the cache in random order, handed out once.
 class BlockDealer {
  public:
-  BlockDealer(const LoadedModel& model, RandomValues& random) : blocks_(Iota(0, model.kv.view.num_blocks)) {
+  BlockDealer(const LoadedModel& model, RandomValues& random) : blocks_(Iota(0, model.kv.num_blocks)) {
     Shuffle(blocks_, random);
   }
   std::vector<int32_t> Deal(int32_t num_positions) {
@@ -61,7 +61,7 @@ AssertionResult RunAndCompare(LoadedModel& model, ExpectedBatch& wanted, RandomV
   std::vector<int32_t>& rows = wanted.batch.logit_rows;
   rows = Iota(0, wanted.batch.num_rows());
   Shuffle(rows, random);
-  const kernels::ConstTensorView logits = model.transformer->Forward(wanted.batch, model.kv.view);
+  const kernels::ConstTensorView logits = model.transformer->Forward(wanted.batch, model.kv);
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row row = RowOf(logits, static_cast<int64_t>(i));
     if (AssertionResult same = SameBits(row, *wanted.expected[rows[i]]); !same) {
@@ -289,7 +289,7 @@ AssertionResult CheckMovedRows(LoadedModel& model, const KnownSequence& known, T
                   &batch);
     batch.logit_rows = {0};
     for (const int32_t node : step.path) batch.logit_rows.push_back(1 + node);
-    const kernels::ConstTensorView logits = model.transformer->Forward(batch, model.kv.view);
+    const kernels::ConstTensorView logits = model.transformer->Forward(batch, model.kv);
     std::vector<kernels::KvMove> moves;
     for (size_t i = 0; i <= step.path.size(); ++i, ++position) {
       const Row row = RowOf(logits, static_cast<int64_t>(i));
@@ -298,7 +298,7 @@ AssertionResult CheckMovedRows(LoadedModel& model, const KnownSequence& known, T
         moves.push_back({.from_slot = step.slots[step.path[i]], .to_slot = model::SlotOf(table, position + 1)});
       }
     }
-    model.backend->MoveKv({.kv = model.kv.view, .moves = moves});
+    model.transformer->MoveKv(model.kv, moves);
   }
   return AssertionSuccess();
 }

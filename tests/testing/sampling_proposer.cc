@@ -65,7 +65,7 @@ struct DraftModel {
                                                      .chain = context.subspan(num_done, num_rows)},
                                                     &batch);
       batch.logit_rows = {last_row};
-      logits = model.transformer->Forward(batch, model.kv.view);
+      logits = model.transformer->Forward(batch, model.kv);
       num_done += num_rows;
     }
     const std::span<const float> row(logits.as<float>(), static_cast<size_t>(logits.shape[1]));
@@ -89,7 +89,7 @@ LogitLaw HashLaw(int32_t num_tokens) {
 LogitLaw ModelLaw(const std::string& directory) {
   auto draft = std::make_shared<DraftModel>();  // the law is copied, the model is not
   draft->model = LoadModel(directory, {.num_threads = 1});
-  for (int32_t block = 0; block < draft->model.kv.view.num_blocks; ++block) draft->block_table.push_back(block);
+  for (int32_t block = 0; block < draft->model.kv.num_blocks; ++block) draft->block_table.push_back(block);
   return [draft](std::span<const int32_t> context) { return draft->Logits(context); };
 }
 

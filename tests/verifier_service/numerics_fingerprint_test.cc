@@ -120,9 +120,9 @@ std::string DigestOfBits(const std::string& isa) {
     model::AppendSegment({.block_table = blocks, .first_position = 0, .chain = tokens}, &batch);
     batch.logit_rows.resize(tokens.size());
     std::iota(batch.logit_rows.begin(), batch.logit_rows.end(), 0);
-    const kernels::ConstTensorView logits = loaded.transformer->Forward(batch, loaded.kv.view);
+    const kernels::ConstTensorView logits = loaded.transformer->Forward(batch, loaded.kv);
     hash.Update(absl::string_view(static_cast<const char*>(logits.data), logits.num_bytes()));
-    UpdateWithDraws(*loaded.backend, logits, vocab_size, hash);
+    UpdateWithDraws(loaded.backend(), logits, vocab_size, hash);
   }
   const base::Sha256Digest digest = hash.Finish();
   return base::ToHex(std::span(digest).first(8));

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/transformer_rank.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "common/model/rope.h"
+#include "kernels/check.h"
+
+namespace foretoken::model {
+
+using kernels::DType;
+using kernels::OutputMode;
+using kernels::Shape;
+using tensor::Tensor;
+
+TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights, const RankPlace& place,
+                                 const TransformerOptions& options)
+    : shard_(place.shard()),
+      config_(RankConfig(config, shard_.num_ranks)),
+      weights_(std::move(weights)),
+      backend_(*place.backend),
+      communicator_(place.communicator),
+      options_(options) {
+  const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim), options.max_positions);
+  rope_cos_ = Tensor::FromHost(backend_, tables.cos);
+  rope_sin_ = Tensor::FromHost(backend_, tables.sin);
+  const auto matrix = [&](DType dtype, int64_t rows, int64_t cols) {
+    return Tensor(backend_, dtype, Shape(rows, cols));
+  };
+  const int64_t rows = options.max_rows;
+  const int64_t q_size = config_.num_heads * config_.head_dim;
+  hidden_ = matrix(DType::kF32, rows, config_.hidden_size);
+  normed_ = matrix(DType::kBF16, rows, config_.hidden_size);
+  qkv_ = matrix(DType::kF32, rows, q_size + 2 * config_.num_kv_heads * config_.head_dim);
+  q_ = matrix(DType::kF32, rows, q_size);
+  attention_ = matrix(DType::kBF16, rows, q_size);
+  gate_up_ = matrix(DType::kF32, rows, 2 * config_.intermediate_size);
+  ffn_ = matrix(DType::kBF16, rows, config_.intermediate_size);
+  if (shard_.rank == 0) logits_ = matrix(DType::kF32, options.max_logit_rows, config_.vocab_size);
+  if (communicator_ == nullptr) return;
+  for (int32_t rank = 0; rank < shard_.num_ranks; ++rank) {
+    logit_widths_.push_back(ShareOf(config_.vocab_size, {.rank = rank, .num_ranks = shard_.num_ranks}).size());
+  }
+  hidden_pieces_ = matrix(DType::kF32, shard_.num_ranks, rows * config_.hidden_size);
+  logit_pieces_ = matrix(DType::kF32, shard_.rank == 0 ? shard_.num_ranks : 1,
+                         options.max_logit_rows * std::ranges::max(logit_widths_));
+}
+
+kernels::KvCacheView TransformerRank::KvShape(int32_t num_blocks) const {
+  return {.data = nullptr,
+          .num_layers = static_cast<int32_t>(config_.num_layers),
+          .num_blocks = num_blocks,
+          .num_kv_heads = static_cast<int32_t>(config_.num_kv_heads),
+          .head_dim = static_cast<int32_t>(config_.head_dim)};
+}
+
+kernels::ConstTensorView TransformerRank::Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv) {
+  const kernels::BatchView view = Upload(batch);
+  EmbedTokens(view);
+  for (int32_t layer_idx = 0; layer_idx < config_.num_layers; ++layer_idx) RunLayer(layer_idx, view, kv);
+  return Logits(static_cast<int32_t>(batch.logit_rows.size()));
+}
+
+void TransformerRank::EmbedTokens(const kernels::BatchView& batch) {
+  const int32_t T = batch.num_rows;
+  if (communicator_ == nullptr) {
+    backend_.Embed({.weight = weights_.embed.get(), .token_ids = batch.token_ids, .out = hidden_.rows(T)});
+    return;
+  }
+  // One rank has the token, the others add zeros.
+  backend_.Embed({.weight = weights_.embed.get(),
+                  .token_ids = batch.token_ids,
+                  .first_token_id = ShareOf(config_.vocab_size, shard_).begin,
+                  .out = Piece(T)});
+  SumPieces(T, OutputMode::kStore);
+}
+
+void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv) {
+  const LayerWeights& layer = weights_.layers[layer_idx];
+  const int32_t T = batch.num_rows;
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
+
+  backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.input_norm.f32(), .eps = eps, .out = normed_.rows(T)});
+  backend_.MatMul({.x = normed_.rows(T), .weight = layer.qkv.get(), .bias = layer.qkv_bias.f32(), .out = qkv_.rows(T)});
+  backend_.RopeStoreKv({.qkv = qkv_.rows(T),
+                        .q_gain = layer.q_norm.f32(),
+                        .k_gain = layer.k_norm.f32(),
+                        .eps = eps,
+                        .cos = rope_cos_.f32(),
+                        .sin = rope_sin_.f32(),
+                        .batch = batch,
+                        .kv = kv,
+                        .layer = layer_idx,
+                        .q = q_.rows(T)});
+  backend_.Attention({.q = q_.rows(T),
+                      .batch = batch,
+                      .kv = kv,
+                      .layer = layer_idx,
+                      .window = config_.sliding_windows[layer_idx],
+                      .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim))),
+                      .out = attention_.rows(T)});
+  AddProduct(attention_.rows(T), *layer.o, layer.o_bias.f32());
+
+  backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.post_attention_norm.f32(), .eps = eps, .out = normed_.rows(T)});
+  backend_.MatMul({.x = normed_.rows(T), .weight = layer.gate_up.get(), .out = gate_up_.rows(T)});
+  backend_.SiluMul({.gate_up = gate_up_.rows(T), .out = ffn_.rows(T)});
+  AddProduct(ffn_.rows(T), *layer.down, nullptr);
+}
+
+// hidden += x weight^T (+ bias), where every rank has its part of the inputs.
+void TransformerRank::AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias) {
+  const auto T = static_cast<int32_t>(x.shape[0]);
+  if (communicator_ == nullptr) {
+    backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .mode = OutputMode::kAdd, .out = hidden_.rows(T)});
+    return;
+  }
+  backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .out = Piece(T)});
+  SumPieces(T, OutputMode::kAdd);
+}
+
+// Where this rank's part of a sum over ranks goes, [T, E].
+kernels::TensorView TransformerRank::Piece(int32_t num_rows) const {
+  const int64_t elements = num_rows * config_.hidden_size;
+  return {hidden_pieces_.view().as<float>() + shard_.rank * elements, DType::kF32,
+          Shape(num_rows, config_.hidden_size)};
+}
+
+void TransformerRank::SumPieces(int32_t num_rows, OutputMode mode) {
+  void* const pieces = hidden_pieces_.view().data;
+  communicator_->AllGather(pieces, Piece(num_rows).num_bytes());
+  backend_.SumRanks({.pieces = {pieces, DType::kF32, Shape(shard_.num_ranks, num_rows, config_.hidden_size)},
+                     .mode = mode,
+                     .out = hidden_.rows(num_rows)});
+}
+
+kernels::ConstTensorView TransformerRank::Logits(int32_t num_logit_rows) {
+  const kernels::TensorView logits{logits_.view().data, DType::kF32, Shape(num_logit_rows, config_.vocab_size)};
+  if (num_logit_rows == 0) return logits;
+  backend_.RmsNorm({.x = hidden_.view(),
+                    .rows = logit_rows_,
+                    .gain = weights_.final_norm.f32(),
+                    .eps = static_cast<float>(config_.rms_norm_eps),
+                    .out = normed_.rows(num_logit_rows)});
+  const kernels::TensorView normed = normed_.rows(num_logit_rows);
+  if (communicator_ == nullptr) {
+    backend_.MatMul({.x = normed, .weight = &weights_.head_or_embed(), .out = logits});
+  } else {
+    GatherLogits(normed, logits);
+  }
+  return logits;
+}
+
+void TransformerRank::GatherLogits(const kernels::ConstTensorView& normed, const kernels::TensorView& logits) {
+  const int64_t num_rows = normed.shape[0];
+  const int64_t piece_elements = num_rows * std::ranges::max(logit_widths_);
+  float* const pieces = logit_pieces_.view().as<float>();  // this rank's own comes first, on rank 0 too
+  backend_.MatMul({.x = normed,
+                   .weight = &weights_.head_or_embed(),
+                   .out = {pieces, DType::kF32, Shape(num_rows, logit_widths_[shard_.rank])}});
+  communicator_->GatherToFirst(pieces, piece_elements * sizeof(float));
+  if (shard_.rank != 0) return;
+  backend_.JoinColumns({.pieces = pieces, .piece_elements = piece_elements, .widths = logit_widths_, .out = logits});
+}
+
+kernels::BatchView TransformerRank::Upload(const ForwardBatch& batch) {
+  FT_CHECK(batch.num_rows() > 0 && batch.num_rows() <= options_.max_rows);
+  FT_CHECK(static_cast<int32_t>(batch.logit_rows.size()) <= options_.max_logit_rows);
+  FT_CHECK(*std::max_element(batch.positions.begin(), batch.positions.end()) < options_.max_positions);
+  const std::array<const std::vector<int32_t>*, 10> arrays = {
+      &batch.token_ids,       &batch.positions,      &batch.slots,          &batch.chain_lens,
+      &batch.ancestor_begins, &batch.ancestor_slots, &batch.segment_begins, &batch.block_table_begins,
+      &batch.block_tables,    &batch.logit_rows};
+  staging_.clear();
+  std::array<size_t, arrays.size()> offsets;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    offsets[i] = staging_.size();
+    staging_.insert(staging_.end(), arrays[i]->begin(), arrays[i]->end());
+  }
+  if (staging_.size() > batch_capacity_) {
+    batch_capacity_ = 2 * staging_.size();
+    batch_buffer_ = backend_.Allocate(batch_capacity_ * sizeof(int32_t));
+  }
+  auto* device = static_cast<int32_t*>(batch_buffer_.get());
+  backend_.Copy(device, staging_.data(), staging_.size() * sizeof(int32_t), kernels::CopyKind::kToDevice);
+  logit_rows_ = device + offsets[9];
+  return {.num_rows = batch.num_rows(),
+          .num_segments = batch.num_segments(),
+          .token_ids = device + offsets[0],
+          .positions = device + offsets[1],
+          .slots = device + offsets[2],
+          .chain_lens = device + offsets[3],
+          .ancestor_begins = device + offsets[4],
+          .ancestor_slots = device + offsets[5],
+          .segment_begins = device + offsets[6],
+          .block_table_begins = device + offsets[7],
+          .block_tables = device + offsets[8]};
+}
+
+}  // namespace foretoken::model

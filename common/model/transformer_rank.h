@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decoder-only transformer of Llama, Mistral, Qwen2 and Qwen3, written once over the backend seam: the whole of it,
+// or what one tensor-parallel rank has of it (shard.h). Token trees, prompt chunks and plain decoding are the same
+// code: a ForwardBatch.
+//
+// Activations: the residual stream is f32, inputs of matrix products are bf16. Every rank has the whole residual
+// stream, with the same bits: what the ranks' halves of a product make is gathered and added in rank order. Logits are
+// gathered on rank 0. What a row computes depends on its own context only (E1), because every op keeps that.
+// Errors: a batch beyond the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time.
+// Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/model/config.h"
+#include "common/model/forward_batch.h"
+#include "common/model/model_weights.h"
+#include "common/model/shard.h"
+#include "common/tensor/tensor.h"
+#include "kernels/backend.h"
+#include "kernels/communicator.h"
+
+namespace foretoken::model {
+
+struct TransformerOptions {
+  int32_t max_rows = 512;        // T of one pass
+  int32_t max_logit_rows = 512;  // of them, with logits
+  int32_t max_positions = 4096;  // positions are below it
+};
+
+// Where a rank computes.
+struct RankPlace {
+  kernels::Backend* backend = nullptr;
+  kernels::Communicator* communicator = nullptr;  // null: the only rank
+
+  Shard shard() const {
+    if (communicator == nullptr) return {};
+    return {.rank = communicator->rank(), .num_ranks = communicator->num_ranks()};
+  }
+};
+
+class TransformerRank {
+ public:
+  // The config is the whole model's, the weights are the rank's.
+  TransformerRank(const ModelConfig& config, ModelWeights weights, const RankPlace& place,
+                  const TransformerOptions& options);
+
+  // One pass: stores the rows' K/V, of the rank's heads, in their slots. Rank 0 returns the logits of batch.logit_rows,
+  // [n, V] f32, valid until the next pass; the others return nothing of use.
+  kernels::ConstTensorView Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv);
+
+  const TransformerOptions& options() const { return options_; }
+  kernels::Backend& backend() const { return backend_; }
+  // The K/V of so many blocks, of the rank's heads; zeros.
+  kernels::KvCacheView KvShape(int32_t num_blocks) const;
+
+ private:
+  kernels::BatchView Upload(const ForwardBatch& batch);
+  void EmbedTokens(const kernels::BatchView& batch);
+  void RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv);
+  void AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias);
+  kernels::TensorView Piece(int32_t num_rows) const;
+  void SumPieces(int32_t num_rows, kernels::OutputMode mode);
+  kernels::ConstTensorView Logits(int32_t num_logit_rows);
+  void GatherLogits(const kernels::ConstTensorView& normed, const kernels::TensorView& logits);
+
+  Shard shard_;
+  ModelConfig config_;  // of the rank
+  ModelWeights weights_;
+  kernels::Backend& backend_;
+  kernels::Communicator* communicator_;  // null: the only rank
+  TransformerOptions options_;
+  tensor::Tensor rope_cos_;  // [max positions, D/2] f32
+  tensor::Tensor rope_sin_;  // [max positions, D/2] f32
+
+  // Activations of one pass.
+  tensor::Tensor hidden_;     // [T, E] f32: the residual stream
+  tensor::Tensor normed_;     // [T, E] bf16
+  tensor::Tensor qkv_;        // [T, (H + 2 K) D] f32
+  tensor::Tensor q_;          // [T, H D] f32
+  tensor::Tensor attention_;  // [T, H D] bf16
+  tensor::Tensor gate_up_;    // [T, 2 F] f32
+  tensor::Tensor ffn_;        // [T, F] bf16
+  tensor::Tensor logits_;     // [max_logit_rows, V] f32
+  // Of several ranks.
+  tensor::Tensor hidden_pieces_;       // [R, T E] f32
+  tensor::Tensor logit_pieces_;        // [R, max_logit_rows ceil(V/R)] f32, on rank 0; elsewhere its own only
+  std::vector<int64_t> logit_widths_;  // [R] ids of each rank
+
+  // The batch on the device: its arrays end to end in one allocation, grown when needed.
+  std::vector<int32_t> staging_;
+  kernels::Buffer batch_buffer_;
+  size_t batch_capacity_ = 0;            // integers
+  const int32_t* logit_rows_ = nullptr;  // device
+};
+
+}  // namespace foretoken::model

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A barrier for a fixed number of threads that meet many times per step. What a thread wrote before it came is seen by
+// all of them after it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/await_change.h"
+
+namespace foretoken::kernels {
+
+class Barrier {
+ public:
+  explicit Barrier(int num_threads) : num_threads_(num_threads) {}
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
+
+  // Returns when all threads have come.
+  void Wait() {
+    const uint32_t meeting = meeting_.load();  // cannot end before this thread has come
+    if (num_present_.fetch_add(1) + 1 < num_threads_) {
+      AwaitChange(meeting_, meeting);
+      return;
+    }
+    num_present_.store(0);
+    meeting_.fetch_add(1);
+    meeting_.notify_all();
+  }
+
+ private:
+  const int num_threads_;
+  alignas(64) std::atomic<int> num_present_{0};
+  alignas(64) std::atomic<uint32_t> meeting_{0};
+};
+
+}  // namespace foretoken::kernels

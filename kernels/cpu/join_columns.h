@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// See JoinColumnsArgs.
+#pragma once
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+void JoinColumns(const JoinColumnsArgs& args, ThreadPool& pool);
+
+}  // namespace foretoken::kernels::cpu

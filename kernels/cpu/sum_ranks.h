@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// See SumRanksArgs.
+#pragma once
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+void SumRanks(const SumRanksArgs& args, ThreadPool& pool);
+
+}  // namespace foretoken::kernels::cpu
