@@ -62,7 +62,8 @@ class VariantBackend final : public ForwardingBackend {
   }
 
   void Attention(const kernels::AttentionArgs& args) override {
-    if (variant_ == Variant::kMatMulSplitsInputs || variant_ == Variant::kMoveKvOneByOne) {
+    if (variant_ == Variant::kMatMulSplitsInputs || variant_ == Variant::kMoveKvOneByOne ||
+        variant_ == Variant::kSumRanksBackwards) {
       return backend().Attention(args);
     }
     for (int32_t segment = 0; segment < args.batch.num_segments; ++segment) {
@@ -70,6 +71,19 @@ class VariantBackend final : public ForwardingBackend {
         AttendRow(args, row, VisitOf(args, segment, row));
       }
     }
+  }
+
+  void SumRanks(const kernels::SumRanksArgs& args) override {
+    if (variant_ != Variant::kSumRanksBackwards || args.out.shape[0] == 1) return backend().SumRanks(args);
+    const int64_t num_ranks = args.pieces.shape[0], num_elements = args.out.shape.num_elements();
+    std::vector<float> pieces;
+    for (int64_t rank = num_ranks; rank-- > 0;) {
+      const float* piece = args.pieces.as<float>() + rank * num_elements;
+      pieces.insert(pieces.end(), piece, piece + num_elements);
+    }
+    kernels::SumRanksArgs backwards = args;
+    backwards.pieces.data = pieces.data();
+    backend().SumRanks(backwards);
   }
 
   void MoveKv(const kernels::MoveKvArgs& args) override {

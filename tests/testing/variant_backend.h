@@ -26,6 +26,9 @@ enum class Variant {
   kAttentionFollowsBlocks,
   // Accepted rows move one after another, so that a target can overwrite what is still to be moved.
   kMoveKvOneByOne,
+  // With more than one row the parts of tensor-parallel ranks are added from the last to the first: a library's
+  // reduction that picks its way by the size of the message.
+  kSumRanksBackwards,
 };
 
 // Puts it in front of a backend: as LoadOptions::wrap_backend.

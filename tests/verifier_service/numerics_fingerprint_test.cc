@@ -28,11 +28,15 @@ namespace foretoken::verifier {
 namespace {
 
 using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
 
-std::string FingerprintOf(const std::string& directory, const std::string& backend = "cpu/some highway-1/SOME") {
+std::string FingerprintOf(const std::string& directory, const std::string& backend = "cpu/some highway-1/SOME",
+                          int32_t tensor_parallel = 1) {
   const model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
-  return ComputeNumericsFingerprint({.config = config, .checkpoint = checkpoint, .backend = backend}).value();
+  return ComputeNumericsFingerprint(
+             {.config = config, .checkpoint = checkpoint, .backend = backend, .tensor_parallel = tensor_parallel})
+      .value();
 }
 
 TEST(NumericsFingerprint, NamesEverythingThatDecidesBits) {
@@ -53,6 +57,7 @@ TEST(NumericsFingerprint, ChangesWithABitOfAWeightAndWithTheConfigAndTheBackend)
   const std::string before = FingerprintOf(dir.path());
   EXPECT_EQ(FingerprintOf(dir.path()), before);
   EXPECT_NE(FingerprintOf(dir.path(), "cpu/other highway-1/SOME"), before);
+  EXPECT_THAT(FingerprintOf(dir.path(), "cpu/some highway-1/SOME", /*tensor_parallel=*/2), HasSubstr(" tp2 bf16 "));
 
   dir.Write("README.md", "of no consequence");
   EXPECT_EQ(FingerprintOf(dir.path()), before);

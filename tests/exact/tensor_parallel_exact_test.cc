@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row invariance (E1) at every tensor-parallel degree: what a row computes is its own, whoever computes beside it, and
+// on however many threads each rank runs. Degrees differ from each other in the order of sums, so each is its own
+// yardstick.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/testing/known_sequence.h"
+#include "tests/testing/random_checkpoint.h"
+#include "tests/testing/row_invariance.h"
+#include "tests/testing/variant_backend.h"
+
+namespace foretoken::testing {
+namespace {
+
+constexpr int32_t kNumTokens = 100;
+
+class TensorParallelInvariance : public ::testing::TestWithParam<std::tuple<const char*, int>> {
+ protected:
+  LoadedModel Load(int threads_per_rank = 1) const {
+    const int num_ranks = std::get<1>(GetParam());
+    return LoadModel(checkpoint_.directory(),
+                     {.num_threads = threads_per_rank * num_ranks, .num_ranks = num_ranks, .num_blocks = kExactBlocks});
+  }
+
+  const RandomCheckpoint checkpoint_{std::get<0>(GetParam())};
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvariance,
+                         ::testing::Combine(::testing::ValuesIn(kRandomCheckpoints), ::testing::Values(2, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + ("_on_" + std::to_string(std::get<1>(info.param)));
+                         });
+
+TEST_P(TensorParallelInvariance, HoldsForBatchesAndPromptChunks) {
+  LoadedModel model = Load();
+  EXPECT_TRUE(CheckBatchSizes(model, std::vector<int32_t>{1, 2, 5, 17, 64}));
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  EXPECT_TRUE(CheckChunkSizes(model, known, std::vector<int32_t>{3, 16, 65}));
+}
+
+TEST_P(TensorParallelInvariance, HoldsForTreesAndMovedRows) {
+  LoadedModel model = Load();
+  EXPECT_TRUE(CheckRandomTrees(model, std::vector<int32_t>{1, 40}, 24));
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kApart));
+  EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
+}
+
+TEST_P(TensorParallelInvariance, HoldsForMixedBatchesAndThreads) {
+  LoadedModel single = Load();
+  std::vector<KnownSequence> known;
+  for (const uint32_t seed : {1, 2, 3}) {
+    known.push_back(DecodePlainly(
+        single,
+        {.num_tokens = 20 + 20 * static_cast<int32_t>(seed), .parents = RandomParents(12, seed), .seed = seed}));
+  }
+  EXPECT_TRUE(CheckMixedBatches(single, known, 5));
+  LoadedModel threaded = Load(/*threads_per_rank=*/2);
+  EXPECT_TRUE(CheckMixedBatches(threaded, known, 5));
+}
+
+// The control: the same checks on the same model, with ranks that are added in another order in a batch.
+TEST(TensorParallelInvarianceControl, ASumOfRanksWhoseOrderFollowsTheBatchIsFoundOut) {
+  const RandomCheckpoint checkpoint("llama");
+  LoadedModel model = LoadModel(checkpoint.directory(), {.num_threads = 4,
+                                                         .num_ranks = 4,
+                                                         .num_blocks = kExactBlocks,
+                                                         .wrap_backend = WithVariant(Variant::kSumRanksBackwards)});
+  EXPECT_FALSE(CheckBatchSizes(model, std::vector<int32_t>{1, 2, 5, 17, 64}));
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  EXPECT_FALSE(CheckChunkSizes(model, known, std::vector<int32_t>{3, 16, 65}));
+  EXPECT_FALSE(CheckRandomTrees(model, std::vector<int32_t>{1, 40}, 24));
+}
+
+}  // namespace
+}  // namespace foretoken::testing
