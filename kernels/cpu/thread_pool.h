@@ -38,6 +38,7 @@ class ThreadPool {
   void Run(int64_t num_tasks, void* callable, Trampoline call);
   void Work(int thread_idx);
   void RunTasks(int thread_idx);
+  uint32_t AwaitChange(uint32_t seen) const;  // of generation_
 
   std::vector<std::thread> workers_;
   // The loop being run: written by the caller while the loop is closed and no worker is inside, read by those inside.

@@ -15,8 +15,8 @@ namespace {
 using nlohmann::json;
 
 json ConfigOf(const std::string& name) {
-  json config = {{"hidden_size", 64},        {"intermediate_size", 120},        {"num_hidden_layers", 3},
-                 {"num_attention_heads", 8}, {"num_key_value_heads", 4},        {"head_dim", 16},
+  json config = {{"hidden_size", 256},       {"intermediate_size", 360},        {"num_hidden_layers", 3},
+                 {"num_attention_heads", 8}, {"num_key_value_heads", 4},        {"head_dim", 32},
                  {"vocab_size", 301},        {"max_position_embeddings", 1024}, {"rms_norm_eps", 1e-5}};
   if (name == "llama") config.update({{"model_type", "llama"}, {"attention_bias", true}});
   if (name == "llama_tied") config.update({{"model_type", "llama"}, {"tie_word_embeddings", true}});

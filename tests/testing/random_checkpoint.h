@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoint directories of random weights, with heads that up to four tensor-parallel ranks can share: one for each
 // architecture, and between them everything that is cut in a way of its own (biases, norms of heads, a tied head,
-// windows).
+// windows). They are large enough for an order of sums that is not a row's own to show: rounding to bf16 hides most
+// differences of single f32 bits, and thousands of roundings per row do not hide all.
 //
 //   const RandomCheckpoint checkpoint("qwen3");
 //   LoadedModel model = LoadModel(checkpoint.directory(), {.num_ranks = 4});

@@ -93,12 +93,12 @@ TEST(TensorParallelWeights, EveryRankHoldsItsPartAndAllPartsAreReadOnce) {
     num_ids += weights.embed->out_features();
     EXPECT_EQ(weights.head->out_features(), weights.embed->out_features());
     for (const LayerWeights& layer : weights.layers) {
-      EXPECT_EQ(layer.qkv->out_features(), (2 + 2 * 1) * 16);
-      EXPECT_EQ(layer.qkv_bias.view().shape[0], (2 + 2 * 1) * 16);
-      EXPECT_EQ(layer.o->in_features(), 2 * 16);
+      EXPECT_EQ(layer.qkv->out_features(), (2 + 2 * 1) * 32);
+      EXPECT_EQ(layer.qkv_bias.view().shape[0], (2 + 2 * 1) * 32);
+      EXPECT_EQ(layer.o->in_features(), 2 * 32);
       EXPECT_EQ(layer.o_bias.empty(), rank != 0);
-      EXPECT_EQ(layer.gate_up->out_features(), 2 * 30);
-      EXPECT_EQ(layer.down->in_features(), 30);
+      EXPECT_EQ(layer.gate_up->out_features(), 2 * 90);
+      EXPECT_EQ(layer.down->in_features(), 90);
     }
     EXPECT_EQ(model.kv.ranks[rank].view.num_kv_heads, 1);
   }
