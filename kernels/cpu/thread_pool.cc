@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/thread_pool.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "kernels/pause.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
 
 // 20 to 80 us of pauses: longer than the gap between two ops of a step, shorter than anyone would notice.
 constexpr int kNumSpins = 2000;
-
-void Pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb");  // waits about as long; its yield does nothing on most cores
-#endif
-}
 
 bool IsOpen(uint32_t generation) { return generation % 2 != 0; }
 
