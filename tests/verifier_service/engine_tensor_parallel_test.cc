@@ -60,11 +60,15 @@ TEST_F(TensorParallelEngine, TokensDoNotDependOnProposersOrTheBatch) {
 }
 
 TEST_F(TensorParallelEngine, TokensDoNotDependOnPreemption) {
-  const std::vector<GenerationRequest> requests = Requests();
+  std::vector<GenerationRequest> requests = Requests();
+  for (GenerationRequest& request : requests) {
+    request.stop.max_tokens = 80;
+    request.stop.ignore_eos = true;
+  }
   GuessingProposers none;
   const Results truth = Generate(requests, none);
   GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
-  EXPECT_EQ(Generate(requests, oracle, {.num_blocks = 7}), truth);
+  EXPECT_EQ(Generate(requests, oracle, {.num_blocks = 9}), truth);
   EXPECT_GT(stats_.num_preemptions, 0);
 }
 
