@@ -7,8 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/weight.h"
@@ -37,21 +35,7 @@ class OnDevice : public ::testing::Test {
   void RunMoveKv(MoveKvArgs args);
 
  private:
-  // A copy on the device, until the next op.
-  void* Upload(const void* data, size_t num_bytes);
-  template <typename T>
-  const T* Upload(const T* data, size_t count) {
-    return data == nullptr ? nullptr : static_cast<const T*>(Upload(static_cast<const void*>(data), count * sizeof(T)));
-  }
-  ConstTensorView Upload(ConstTensorView view);
-  TensorView Upload(TensorView view);
-  KvCacheView Upload(KvCacheView kv);
-  // Copies back what the op wrote, and forgets the copies.
-  void Finish(const TensorView& from, const TensorView& to);
-  void Finish(const KvCacheView& from, const KvCacheView& to);
-
   std::unique_ptr<Device> device_;
-  std::vector<Buffer> copies_;
 };
 
 }  // namespace foretoken::kernels::cuda

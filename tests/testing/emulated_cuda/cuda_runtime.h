@@ -26,7 +26,7 @@ struct dim3 {
   unsigned x = 1;
   unsigned y = 1;
   unsigned z = 1;
-  constexpr explicit dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
