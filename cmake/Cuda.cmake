@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA toolkit: the one in .cuda, which `./dev setup --cuda` brings, or else the machine's.
+# The CUDA toolkit: the one in .cuda, which `./dev setup --cuda` brings, or else the machine's. Only its compiler and its
+# runtime, which is linked statically, so the machine that runs a program needs a driver and nothing else.
 set(toolkit ${CMAKE_SOURCE_DIR}/.cuda/nvidia/cu13)
 if(NOT CMAKE_CUDA_COMPILER AND EXISTS ${toolkit}/bin/nvcc)
   set(CMAKE_CUDA_COMPILER ${toolkit}/bin/nvcc)
@@ -8,10 +9,6 @@ include(CheckLanguage)
 check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)
   message(FATAL_ERROR "FORETOKEN_CUDA: no nvcc on this machine; ./dev setup --cuda brings one")
-endif()
-# Machine code for A100, H100 and H200, and B200, and PTX for what comes after them.
-if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 100)
 endif()
 if(CCACHE_PROGRAM)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
