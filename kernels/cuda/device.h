@@ -38,7 +38,7 @@ class Device {
 
   // Zeroed in the stream's order. No bytes are a null pointer.
   Buffer Allocate(size_t num_bytes);
-  // Enqueued. To the host it has happened only after Synchronize; host memory to copy from may change on return.
+  // Enqueued: the host's memory is the copy's until Synchronize.
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind);
   void Synchronize();
 

@@ -7,8 +7,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// See MoveKvArgs. The moves are copied before this returns; device memory for what they move is taken for the time
-// between.
+// See MoveKvArgs. Device memory for what is moved is taken for the time that it takes.
 void MoveKv(const MoveKvArgs& args, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -29,6 +29,7 @@ void CopyPart(const WeightSource& source, const ConstTensorView& part, uint16_t*
     const int64_t count = std::min(kSlabElements, num_elements - begin);
     const uint16_t* from = AsBf16(part, begin, count, rounded);
     device.Copy(to + begin, from, count * sizeof(uint16_t), CopyKind::kToDevice);
+    device.Synchronize();  // what was read is free to change or go
     if (!source.release) continue;
     source.release(part.as<std::byte>() + begin * SizeOf(part.dtype), count * SizeOf(part.dtype));
   }

@@ -33,11 +33,27 @@ float TokenElement(uint32_t token, uint32_t part, uint32_t head, uint32_t d) {
   return (static_cast<float>(word >> 40) * 0x1p-24f - 0.5f) * (part == 0 ? 4.0f : 2.0f);
 }
 
+// What K and V are made of.
+enum class Elements {
+  kPlain,
+  // Tokens 64 apart have the same K and opposite V, some of them large: most of a sum cancels, and what is left shows
+  // in the few bits of a bf16 output in which order it was added.
+  kCancelling,
+};
+
+float StoredElement(Elements elements, uint32_t token, uint32_t part, uint32_t head, uint32_t d) {
+  if (elements == Elements::kPlain) return TokenElement(token, part, head, d);
+  const float element = TokenElement(token % 64, part, head, d);
+  if (part == 0) return element;
+  return element * (token % 64 < 48 ? 1.0f : 4096.0f) * (token / 64 % 2 == 0 ? 1.0f : -1.0f);
+}
+
 // Rows over a paged cache. Tokens are named by numbers; a token's K and V lie where its sequence put them. The rest of
 // the cache is NaN: whoever lets an unseen slot into a sum is found out.
 class AttentionBatch {
  public:
-  AttentionBatch(HeadShape shape, int32_t num_blocks, uint32_t layout_seed) : shape_(shape) {
+  AttentionBatch(HeadShape shape, Elements elements, int32_t num_blocks, uint32_t layout_seed)
+      : shape_(shape), elements_(elements) {
     kv_ = {.num_layers = 2, .num_blocks = num_blocks, .num_kv_heads = shape.num_kv_heads, .head_dim = shape.head_dim};
     cache_.assign(kv_.num_bytes() / 2, Bf16FromFloat(std::numeric_limits<float>::quiet_NaN()));
     kv_.data = cache_.data();
@@ -137,7 +153,8 @@ class AttentionBatch {
     for (int32_t part = 0; part < 2; ++part) {
       for (int32_t head = 0; head < shape_.num_kv_heads; ++head) {
         for (int32_t d = 0; d < shape_.head_dim; ++d) {
-          reference::CacheElement(kv_, 1, part, slot, head, d) = Bf16FromFloat(TokenElement(token, part, head, d));
+          reference::CacheElement(kv_, 1, part, slot, head, d) =
+              Bf16FromFloat(StoredElement(elements_, token, part, head, d));
         }
       }
     }
@@ -162,6 +179,7 @@ class AttentionBatch {
   }
 
   HeadShape shape_;
+  Elements elements_;
   KvCacheView kv_;
   std::vector<uint16_t> cache_;
   std::vector<int32_t> free_blocks_, scratch_;
@@ -182,7 +200,7 @@ std::vector<uint32_t> Tokens(int32_t count, uint32_t first = 0) {
 
 // A chunk of the chain, a tree below it, and another sequence.
 AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_seed) {
-  AttentionBatch batch(shape, 60, layout_seed);
+  AttentionBatch batch(shape, Elements::kPlain, 60, layout_seed);
   batch.AddSegment(Tokens(num_tokens));
   for (int32_t position = std::max(0, num_tokens - 21); position < num_tokens; ++position) batch.AddChainRow(position);
   batch.AddTreeRow(num_tokens, {900});
@@ -200,7 +218,7 @@ AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_s
 // The output of the last of `tokens` as a lone chain row.
 std::vector<uint16_t> LoneRow(HeadShape shape, const std::vector<uint32_t>& tokens, std::optional<int32_t> window,
                               const AttentionOp& op) {
-  AttentionBatch batch(shape, static_cast<int32_t>(tokens.size()) / kKvBlockSize + 1, 0);
+  AttentionBatch batch(shape, Elements::kCancelling, static_cast<int32_t>(tokens.size()) / kKvBlockSize + 1, 0);
   batch.AddSegment(tokens);
   batch.AddChainRow(static_cast<int32_t>(tokens.size()) - 1);
   batch.Run(op, window);
@@ -238,7 +256,7 @@ void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, s
   };
   // Prompt chunks of 1, 2, 3, 5, ... rows, blocks anywhere, other sequences around.
   for (int32_t chunk = 1; chunk <= num_tokens; chunk = chunk * 2 + 1) {
-    AttentionBatch batch(shape, 60, 10 + chunk);
+    AttentionBatch batch(shape, Elements::kCancelling, 60, 10 + chunk);
     batch.AddSegment(Tokens(70, 7000));
     for (int32_t position = 60; position < 70; ++position) batch.AddChainRow(position);
     batch.AddSegment(Tokens(num_tokens));
@@ -254,7 +272,7 @@ void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, s
   // The same tokens as a tree's deepest path, with siblings and other branches between.
   for (int32_t depth = 1; depth <= std::min(num_tokens, 40); depth = depth * 2 + 1) {
     const int32_t chain_len = num_tokens - depth;
-    AttentionBatch batch(shape, 90, 20 + depth);
+    AttentionBatch batch(shape, Elements::kCancelling, 90, 20 + depth);
     batch.AddSegment(Tokens(chain_len));
     for (int32_t position = std::max(0, chain_len - 2); position < chain_len; ++position) batch.AddChainRow(position);
     const size_t first = batch.num_rows();

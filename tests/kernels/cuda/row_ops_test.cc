@@ -33,7 +33,6 @@ TensorView View(std::vector<uint16_t>& values, int64_t rows, int64_t columns) {
 using EmbedTest = OnDevice;
 using RmsNormTest = OnDevice;
 using SiluMulTest = OnDevice;
-using MoveKvTest = OnDevice;
 
 TEST_F(EmbedTest, TakesTheRowsThatTheIdsName) {
   for (const int64_t num_columns : {1, 255, 700}) {
@@ -246,27 +245,66 @@ TEST_F(RopeStoreKvTest, DoesNotDependOnOtherRows) {
   }
 }
 
-TEST_F(MoveKvTest, ReadsAllBeforeItWritesAny) {
-  KvCacheView kv{.num_layers = 3, .num_blocks = 3, .num_kv_heads = 2, .head_dim = 80};
-  std::vector<uint16_t> cache(kv.num_bytes() / 2);
-  std::iota(cache.begin(), cache.end(), uint16_t{0});
-  std::vector<uint16_t> before = cache;
-  kv.data = cache.data();
-  KvCacheView old = kv;
-  old.data = before.data();
-  // A cycle, a chain and a move onto itself.
-  const std::vector<KvMove> moves = {{1, 17}, {17, 40}, {40, 1}, {2, 3}, {3, 4}, {9, 9}};
-  RunMoveKv({.kv = kv, .moves = moves});
-  for (int32_t slot = 0; slot < 48; ++slot) {
-    int32_t source = slot;
-    for (const KvMove& move : moves) source = move.to_slot == slot ? move.from_slot : source;
-    for (int32_t i = 0; i < 6 * 160; ++i) {
-      const int32_t layer = i / 320, part = i / 160 % 2, head = i / 80 % 2, d = i % 80;
-      ASSERT_EQ(reference::CacheElement(kv, layer, part, slot, head, d),
-                reference::CacheElement(old, layer, part, source, head, d))
-          << "slot " << slot << " element " << i;
+class MoveKvTest : public OnDevice {
+ protected:
+  // Every slot holds what its move's source held, in all layers; the others what they held.
+  void Check(int32_t num_blocks, const std::vector<KvMove>& moves) {
+    KvCacheView kv{.num_layers = 3, .num_blocks = num_blocks, .num_kv_heads = 2, .head_dim = 80};
+    std::vector<uint16_t> cache(kv.num_bytes() / 2);
+    std::iota(cache.begin(), cache.end(), uint16_t{0});
+    std::vector<uint16_t> before = cache;
+    kv.data = cache.data();
+    KvCacheView old = kv;
+    old.data = before.data();
+    RunMoveKv({.kv = kv, .moves = moves});
+    std::vector<int32_t> sources(num_blocks * kKvBlockSize);
+    std::iota(sources.begin(), sources.end(), 0);
+    for (const KvMove& move : moves) sources[move.to_slot] = move.from_slot;
+    for (size_t slot = 0; slot < sources.size(); ++slot) {
+      for (int32_t i = 0; i < 6 * 160; ++i) {
+        const int32_t layer = i / 320, part = i / 160 % 2, head = i / 80 % 2, d = i % 80;
+        ASSERT_EQ(reference::CacheElement(kv, layer, part, static_cast<int32_t>(slot), head, d),
+                  reference::CacheElement(old, layer, part, sources[slot], head, d))
+            << "slot " << slot << " element " << i;
+      }
     }
   }
+};
+
+TEST_F(MoveKvTest, ReadsAllBeforeItWritesAny) {
+  Check(3, {{1, 17}, {17, 40}, {40, 1}, {2, 3}, {3, 4}, {9, 9}});  // a cycle, a chain and a move onto itself
+  Check(1, {});
+}
+
+TEST_F(MoveKvTest, ReadsAllOfManyMovesBeforeItWritesAny) {
+  std::vector<KvMove> cycle;  // longer than the moves that a launch takes
+  for (int32_t slot = 0; slot < 600; ++slot) cycle.push_back({slot, (slot + 1) % 600});
+  Check(40, cycle);
+}
+
+class CudaOpsDeathTest : public OnDevice {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // a GPU does not follow a fork
+    OnDevice::SetUp();
+  }
+};
+
+TEST_F(CudaOpsDeathTest, EndTheProcessOnShapesThatDoNotFit) {
+  std::vector<float> x(12), gain(6);
+  std::vector<uint16_t> out(12);
+  EXPECT_DEATH(RunRmsNorm({.x = View(x, 2, 6), .gain = gain.data(), .out = View(out, 2, 5)}), "check failed: args.x");
+  EXPECT_DEATH(RunSiluMul({.gate_up = View(x, 2, 6), .out = View(out, 2, 6)}), "check failed: args.gate_up");
+  const auto weight = Prepare(View(x, 2, 6));
+  const int32_t token_id = 0;
+  EXPECT_DEATH(RunEmbed({.weight = weight.get(), .token_ids = &token_id, .out = View(x, 1, 5)}),
+               "check failed: .*args.out");
+  EXPECT_DEATH(RunMatMul({.x = View(out, 2, 5), .weight = weight.get(), .out = View(x, 2, 2)}),
+               "check failed: .*args.x");
+}
+
+TEST_F(CudaOpsDeathTest, EndTheProcessWithCallAndPlaceWhenMemoryRunsOut) {
+  EXPECT_DEATH(device().Allocate(size_t{1} << 62), "device.cc:[0-9]+: cudaMalloc.*out of memory");
 }
 
 }  // namespace

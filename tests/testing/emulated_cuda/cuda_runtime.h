@@ -2,7 +2,7 @@
 // As much of the CUDA runtime as kernels/cuda uses, on the host: whoever compiles kernels/cuda as plain C++ with this
 // folder in front of the include path gets kernels that run on any machine. One machine's memory is device memory; a
 // stream's work is done when the call returns; blocks run one after another, each of a block's threads up to its next
-// barrier, in the order of their numbers. So a missing barrier shows as a wrong result, always the same.
+// barrier, in the order of their numbers or against it. So a missing barrier shows as a wrong result, always the same.
 //
 // What it cannot show: the GPU's own rounding of expf, timing, and races whose outcome hangs on another order.
 // New memory holds ones in every bit, a NaN in each of our types. Barriers that part of a block or warp does not reach

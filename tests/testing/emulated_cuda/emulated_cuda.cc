@@ -69,11 +69,16 @@ bool Release(std::span<EmulatedThread> threads, ThreadState barrier) {
   return true;
 }
 
+// Forwards in every other block and backwards in the rest: a thread that reads too early what another writes does so in
+// one of them.
 void RunToBarriers() {
-  for (size_t i = 0; i < block.threads.size(); ++i) {
-    if (block.threads[i].state != ThreadState::kReady) continue;
-    threadIdx = dim3(static_cast<unsigned>(i), 0, 0);
-    block.current = &block.threads[i];
+  const bool is_forward = (blockIdx.x + blockIdx.y) % 2 == 0;
+  const size_t num_threads = block.threads.size();
+  for (size_t i = 0; i < num_threads; ++i) {
+    const size_t thread = is_forward ? i : num_threads - 1 - i;
+    if (block.threads[thread].state != ThreadState::kReady) continue;
+    threadIdx = dim3(static_cast<unsigned>(thread), 0, 0);
+    block.current = &block.threads[thread];
     FT_CHECK(swapcontext(&block.scheduler, &block.current->context) == 0);
   }
 }
