@@ -19,6 +19,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace foretoken::testing {
 namespace {
 
+constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as many
 constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr size_t kWarpThreads = 32;
 
@@ -125,11 +126,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  *free_bytes = *total_bytes = size_t{1} << 30;
+  *free_bytes = *total_bytes = foretoken::testing::kDeviceBytes;
   return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** data, size_t num_bytes) {
+  if (num_bytes > foretoken::testing::kDeviceBytes) return cudaErrorMemoryAllocation;
   *data = std::malloc(num_bytes);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, num_bytes);
