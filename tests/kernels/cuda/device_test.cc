@@ -58,6 +58,7 @@ TEST_F(DeviceTest, StacksAWeightsPartsAndRoundsThemToBf16) {
   EXPECT_EQ(weight->out_features(), 5);
   EXPECT_EQ(weight->in_features(), 3);
   std::vector<uint16_t> expected;
+  expected.reserve(5 * 3);
   for (const float value : f32) expected.push_back(Bf16FromFloat(value));
   for (const uint16_t value : f16) expected.push_back(Bf16FromFloat(FloatFromF16(value)));
   expected.insert(expected.end(), bf16.begin(), bf16.end());

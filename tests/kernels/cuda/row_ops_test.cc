@@ -278,6 +278,7 @@ TEST_F(MoveKvTest, ReadsAllBeforeItWritesAny) {
 
 TEST_F(MoveKvTest, ReadsAllOfManyMovesBeforeItWritesAny) {
   std::vector<KvMove> cycle;  // longer than the moves that a launch takes
+  cycle.reserve(600);
   for (int32_t slot = 0; slot < 600; ++slot) cycle.push_back({slot, (slot + 1) % 600});
   Check(40, cycle);
 }

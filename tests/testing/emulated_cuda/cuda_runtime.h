@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <functional>
 
+// NOLINTBEGIN(bugprone-reserved-identifier,google-explicit-constructor): the names and forms are CUDA's
 #define __global__
 #define __device__
 #define __host__
@@ -95,3 +96,4 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   foretoken::testing::RunGrid(config->gridDim, config->blockDim, [&] { kernel(args...); });
   return cudaSuccess;
 }
+// NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor)
