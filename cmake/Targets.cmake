@@ -4,8 +4,13 @@
 add_library(foretoken_options INTERFACE)
 target_include_directories(foretoken_options INTERFACE ${CMAKE_SOURCE_DIR})
 # Designated initialisers leave fields at their defaults on purpose.
-target_compile_options(foretoken_options INTERFACE -Wall -Wextra -Werror -Wno-sign-compare -Wno-psabi
-  -Wno-missing-field-initializers)
+set(warnings -Wall -Wextra -Werror -Wno-sign-compare -Wno-psabi -Wno-missing-field-initializers)
+target_compile_options(foretoken_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
+if(FORETOKEN_CUDA)
+  list(JOIN warnings "," host_warnings)
+  target_compile_options(foretoken_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${host_warnings};--Werror=all-warnings>")
+endif()
 if(FORETOKEN_SANITIZER)
   target_compile_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZER} -fno-omit-frame-pointer)
   target_link_options(foretoken_options INTERFACE -fsanitize=${FORETOKEN_SANITIZER})
