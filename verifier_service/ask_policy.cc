@@ -120,7 +120,7 @@ void AskPolicy::Observe(const CycleOutcome& outcome) {
     load.until_round_ms -= outcome.cycle_ms;
     const bool is_due = --load.until_round <= 0 && load.until_round_ms <= 0;
     if (is_due && (load.num_cycles >= kFirstSteps >> load_idx_ || load.elapsed_ms >= kFirstMs)) {
-      load.round.emplace();
+      load.round = Round();
       if (choice_.proposers == AllBits()) {
         EndPhase();  // nobody is on probation
       } else {
