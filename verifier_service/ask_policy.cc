@@ -130,7 +130,7 @@ void AskPolicy::AwaitRound(const CycleOutcome& outcome) {
   load.until_round_ms -= outcome.cycle_ms;
   const bool is_taught = load.num_cycles >= kFirstSteps >> load_idx_ || load.elapsed_ms >= kFirstMs;
   if (load.until_round > 0 || load.until_round_ms > 0 || !is_taught) return;
-  load.round.emplace();
+  load.round = Round();
   if (choice_.proposers == AllBits()) {
     EndPhase();  // nobody is on probation
   } else {

@@ -5,8 +5,8 @@
 //   service->client().Generate(request);
 //   service->verifier().Metrics();
 //
-// Errors: UNAVAILABLE when a proposer is not connected within a minute. The processes end with the object. Threads:
-// any, once started.
+// Errors: UNAVAILABLE when a proposer is not connected within a minute; a process that does not start ends the program
+// with what it logged. The processes end with the object. Threads: any, once started.
 #pragma once
 
 #include <map>
