@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every outside library, each found the way its distribution package ships it.
 option(FORETOKEN_CUDA "Build the CUDA backend" OFF)
-if(FORETOKEN_CUDA)
-  message(FATAL_ERROR "FORETOKEN_CUDA: this version has no CUDA backend yet, only the CPU one; use the release preset")
-endif()
 set(FORETOKEN_SANITIZER "" CACHE STRING "Sanitizers to build with, as -fsanitize= takes them")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+if(FORETOKEN_CUDA)
+  include(Cuda)
 endif()
 
 find_package(Threads REQUIRED)

@@ -53,6 +53,8 @@ std::vector<std::string> SupportedCpuIsas() {
 
 MadeBackend MakeBackend(const BackendOptions& options) {
   if (options.device == "cpu") return MakeCpuBackend(options);
+  // kernels/cuda has the ops of a forward pass, but none that draws: it is no Backend, and no build offers it as one.
+  if (options.device == "cuda") return {nullptr, "device: cuda cannot serve yet, it has no ops that draw; use cpu"};
   return {nullptr, "device: this build has cpu; got \"" + options.device + "\""};
 }
 

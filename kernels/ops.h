@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/host_device.h"
 #include "kernels/tensor_view.h"
 
 namespace foretoken::kernels {
@@ -49,14 +50,14 @@ struct KvCacheView {
   int32_t head_dim = 0;
 
   // Of K or of V, in one layer.
-  size_t bytes_per_block_layer() const { return size_t{2} * num_kv_heads * kKvBlockSize * head_dim; }
+  FT_HOST_DEVICE size_t bytes_per_block_layer() const { return size_t{2} * num_kv_heads * kKvBlockSize * head_dim; }
   size_t num_bytes() const { return size_t{2} * num_layers * num_blocks * bytes_per_block_layer(); }
-  // Host backends only: the first element of K (part 0) or V (part 1) of a layer, [num_blocks, K, kKvBlockSize, D].
-  uint16_t* part(int32_t layer, int32_t part) const {
+  // The first element of K (part 0) or V (part 1) of a layer, [num_blocks, K, kKvBlockSize, D].
+  FT_HOST_DEVICE uint16_t* part(int32_t layer, int32_t part) const {
     return static_cast<uint16_t*>(data) + (size_t{2} * layer + part) * num_blocks * (bytes_per_block_layer() / 2);
   }
   // Where a slot's elements of a head begin within a part. Its next head lies kKvBlockSize * head_dim further.
-  size_t slot_offset(int32_t slot, int32_t head) const {
+  FT_HOST_DEVICE size_t slot_offset(int32_t slot, int32_t head) const {
     const size_t block_head = size_t{1} * (slot / kKvBlockSize) * num_kv_heads + head;
     return (block_head * kKvBlockSize + slot % kKvBlockSize) * head_dim;
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/dtype.h"
+#include "kernels/host_device.h"
 
 namespace foretoken::kernels {
 
@@ -34,7 +35,7 @@ struct ConstTensorView {
   Shape shape;
 
   template <typename T>
-  const T* as() const {
+  FT_HOST_DEVICE const T* as() const {
     return static_cast<const T*>(data);
   }
   size_t num_bytes() const { return static_cast<size_t>(shape.num_elements()) * SizeOf(dtype); }
@@ -46,7 +47,7 @@ struct TensorView {
   Shape shape;
 
   template <typename T>
-  T* as() const {
+  FT_HOST_DEVICE T* as() const {
     return static_cast<T*>(data);
   }
   size_t num_bytes() const { return static_cast<size_t>(shape.num_elements()) * SizeOf(dtype); }

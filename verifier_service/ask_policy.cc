@@ -25,6 +25,7 @@ constexpr double kNewestRound = 0.5, kKeptUnseen = 0.5;
 // Costs and speeds that differ by this part are not told from each other. Then to ask is the safer mistake: gains grow
 // when a text begins to repeat itself.
 constexpr double kNoise = 0.01;
+
 struct Mean {
   double value = 0;
   double variance = 0;  // of the mean itself
@@ -88,8 +89,8 @@ void AskPolicy::EnterLoad(size_t load_idx) {
 
 AskPolicy::Choice AskPolicy::Choose(int32_t num_sequences) {
   // The nearest power of two: a batch of eight in which one ends now and then stays at its load.
-  const auto load_idx = static_cast<size_t>(std::lround(std::log2(std::max(1, num_sequences))));
-  if (load_idx != load_idx_) EnterLoad(std::min(load_idx, kNumLoads - 1));
+  const auto power = static_cast<size_t>(std::lround(std::log2(std::max(1, num_sequences))));
+  if (const size_t load_idx = std::min(power, kNumLoads - 1); load_idx != load_idx_) EnterLoad(load_idx);
   const std::optional<Round>& round = loads_[load_idx_].round;
   Choice choice;
   if (round.has_value()) {
@@ -115,22 +116,27 @@ void AskPolicy::Observe(const CycleOutcome& outcome) {
   if (load.round.has_value()) {
     Time(outcome);
   } else {
-    ++load.num_cycles;
-    load.elapsed_ms += outcome.cycle_ms;
-    load.until_round_ms -= outcome.cycle_ms;
-    const bool is_due = --load.until_round <= 0 && load.until_round_ms <= 0;
-    if (is_due && (load.num_cycles >= kFirstSteps >> load_idx_ || load.elapsed_ms >= kFirstMs)) {
-      load.round.emplace();
-      if (choice_.proposers == AllBits()) {
-        EndPhase();  // nobody is on probation
-      } else {
-        // What those who rest earned is long ago.
-        FadeAll(load, std::min(1.0, kLeastCycles / load.paces[AllBits()].num_cycles));
-      }
-    }
+    AwaitRound(outcome);
   }
   ++num_cycles_of_choice_;
   ms_of_choice_ += outcome.cycle_ms;
+}
+
+void AskPolicy::AwaitRound(const CycleOutcome& outcome) {
+  Load& load = loads_[load_idx_];
+  ++load.num_cycles;
+  load.elapsed_ms += outcome.cycle_ms;
+  --load.until_round;
+  load.until_round_ms -= outcome.cycle_ms;
+  const bool is_taught = load.num_cycles >= kFirstSteps >> load_idx_ || load.elapsed_ms >= kFirstMs;
+  if (load.until_round > 0 || load.until_round_ms > 0 || !is_taught) return;
+  load.round = Round();
+  if (choice_.proposers == AllBits()) {
+    EndPhase();  // nobody is on probation
+  } else {
+    // What those who rest earned is long ago.
+    FadeAll(load, std::min(1.0, kLeastCycles / load.paces[AllBits()].num_cycles));
+  }
 }
 
 void AskPolicy::Learn(const CycleOutcome& outcome) {

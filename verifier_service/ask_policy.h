@@ -120,6 +120,7 @@ class AskPolicy {
   void EnterLoad(size_t load_idx);
   void Learn(const CycleOutcome& outcome);
   void FadeAll(Load& load, double kept_part) const;
+  void AwaitRound(const CycleOutcome& outcome);
   void Time(const CycleOutcome& outcome);
   void EndPhase();
   void Conclude();

@@ -94,6 +94,7 @@ const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
   const speculation::TokenTree* merged = trees.front();  // a valid tree is a trie already
   if (trees.size() > 1) {
     std::vector<speculation::TokenTree> copies;
+    copies.reserve(trees.size());
     for (const speculation::TokenTree* tree : trees) copies.push_back(*tree);
     sequence.merged_guess = speculation::Merge(copies);
     merged = &sequence.merged_guess;

@@ -204,9 +204,10 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, con
   ended_.push_back(std::move(describe_calls_.at(call)));
   describe_calls_.erase(call);
   const auto it = links.find(link_id);
-  if (is_stopping_ || it == links.end()) return;
+  if (it == links.end()) return;
   Link& link = *it->second;
-  link.describing = nullptr;
+  link.describing = nullptr;  // at the end, too: what is described then is cancelled, and this call may be freed before
+  if (is_stopping_) return;
   const absl::Time now = absl::Now();
   const bool is_refusal = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
   // Asked again at once, this time with what it takes to say which token differs.

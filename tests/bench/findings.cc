@@ -9,6 +9,8 @@
 namespace foretoken::bench {
 namespace {
 
+constexpr int kUsualWidth = 48;
+
 bool IsBound(const Finding& finding) { return finding.at_least.has_value() || finding.at_most.has_value(); }
 
 bool IsMet(const Finding& finding) {
@@ -36,7 +38,11 @@ nlohmann::json AsJson(const Finding& finding) {
 
 }  // namespace
 
-void Findings::Add(Finding finding) { findings_.push_back(std::move(finding)); }
+void Findings::Add(Finding finding) {
+  if (!prints_as_found_) return findings_.push_back(std::move(finding));
+  PrintRow(finding, kUsualWidth);
+  std::fflush(stdout);
+}
 
 void Findings::Print(bool as_json) const {
   if (as_json) {

@@ -29,11 +29,15 @@ struct Finding {
 class Findings {
  public:
   void Add(Finding finding);
-  // A table, or one JSON array: [{"what", "value", "unit", "at_least" or "at_most", "met", "interval"}].
+  // From now on each finding is printed when it is added: a long bench that is ended early has said what it knew.
+  void PrintAsFound() { prints_as_found_ = true; }
+  // Those not printed yet: a table, or one JSON array: [{"what", "value", "unit", "at_least" or "at_most", "met",
+  // "interval"}].
   void Print(bool as_json) const;
 
  private:
-  std::vector<Finding> findings_;
+  std::vector<Finding> findings_;  // not printed yet
+  bool prints_as_found_ = false;
 };
 
 }  // namespace foretoken::bench

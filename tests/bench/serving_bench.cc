@@ -7,7 +7,7 @@
 // The target is the demo's, widened without changing what it says until a step reads a gigabyte (--short: 0.15):
 // acceptance is real, and so is the cost of a step. Ways of serving take turns request by request; figures are medians
 // of the ratios of such rounds, [low, high] their 95 % intervals. Token ids must be equal in all ways: where one
-// differs, or a request fails, the bench ends with exit code 1 and no figures.
+// differs, or a request fails, the bench ends with exit code 1.
 //
 // Parts: theory, load, merging, split, recovery, editing, uncostly; parts.h says what each asks.
 #include <algorithm>
@@ -75,6 +75,7 @@ absl::Status Run(Findings* findings) {
 
 int Main() {
   Findings findings;
+  if (!absl::GetFlag(FLAGS_json)) findings.PrintAsFound();
   if (const absl::Status status = Run(&findings); !status.ok()) {
     std::fprintf(stderr, "serving_bench: %s\n", std::string(status.message()).c_str());
     return 1;

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/integration/service_process.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/other_vocabulary.h"
 #include "tests/testing/paths.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "gtest/gtest.h"
-#include "tests/integration/service_process.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/lies.h"
 #include "tests/testing/scripted_proposer.h"

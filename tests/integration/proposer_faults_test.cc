@@ -4,8 +4,8 @@
 #include <signal.h>
 
 #include "gtest/gtest.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/proposer_methods.h"
-#include "tests/integration/service_process.h"
 #include "tests/integration/stream_load.h"
 
 namespace foretoken {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/integration/service_process.h"
+#include "tests/integration/connect.h"
 #include "tests/testing/paths.h"
 
 namespace foretoken {

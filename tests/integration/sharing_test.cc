@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/proposer_methods.h"
-#include "tests/integration/service_process.h"
 #include "tests/integration/stream_load.h"
 
 namespace foretoken {

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/integration/service_process.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/other_vocabulary.h"
 #include "tests/testing/paths.h"

@@ -2,7 +2,7 @@
 // What one tenant's outputs taught the suffix proposer is that tenant's alone: it shows in nobody else's guesses, and
 // so not in the steps, and the time, that another's request takes.
 #include "gtest/gtest.h"
-#include "tests/integration/service_process.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 
 namespace foretoken {

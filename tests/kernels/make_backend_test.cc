@@ -47,6 +47,7 @@ TEST(MakeBackend, DescribesTheTargetThatTheOpsReallyTake) {
 
 TEST(MakeBackend, RefusesWhatThisMachineOrBuildLacks) {
   EXPECT_THAT(MakeBackend({.device = "abacus"}).error, HasSubstr("got \"abacus\""));
+  EXPECT_THAT(MakeBackend({.device = "cuda"}).error, HasSubstr("cuda cannot serve yet"));
   EXPECT_THAT(MakeBackend({.num_threads = -1}).error, HasSubstr("got -1"));
   for (const std::string isa : {"amx", "avx512_bf16", "avx512", "avx2", "mmx", ""}) {
     const std::vector<std::string> supported = SupportedCpuIsas();

@@ -27,6 +27,8 @@ const char* __tsan_default_suppressions() {
       "called_from_lib:libgrpc++.so\n"
       "called_from_lib:libabsl_cord.so\n"
       "called_from_lib:libabsl_cord_internal.so\n"
+      // The order of locks that absl's deadlock detector knows, guarded by a spin lock.
+      "called_from_lib:libabsl_graphcycles_internal.so\n"
       "called_from_lib:libabsl_status.so\n"
       "called_from_lib:libabsl_strings.so\n"
       "called_from_lib:libabsl_time.so\n"

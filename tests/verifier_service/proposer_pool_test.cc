@@ -270,6 +270,19 @@ TEST(ProposerPool, EndsCleanlyWithStreamsOpenAndCallsInFlight) {
   }
 }
 
+// The pool ends before, while and after the proposer says who it is; that what ends with it is still there, sanitizers
+// tell.
+TEST(ProposerPool, EndsCleanlyAtAnyTimeOfItsFirstCall) {
+  ScriptedProposer proposer({});
+  ProposerSpec spec = ParseProposerSpec("ngram,embedded").value();
+  spec.channel = proposer.InProcessChannel();
+  for (int round = 0; round < 200; ++round) {
+    const auto pool = ProposerPool::Create({spec}, PoolOptions()).value();
+    absl::SleepFor(absl::Microseconds(10) * round);
+  }
+  EXPECT_THAT(proposer.Breaches(), IsEmpty());
+}
+
 TEST(ProposerPool, StatusAndCountersAreReadWhileTheEngineRuns) {
   ScriptedProposer proposer({});
   const auto pool = MakePool({Static(proposer)});

@@ -26,13 +26,15 @@ constexpr Load kLoads[] = {
     {.num_clients = 1, .num_rounds = 12, .max_tokens = 64},
     {.num_clients = 4, .num_requests = 2, .num_rounds = 8, .max_tokens = 32},
     {.num_clients = 16, .num_requests = 2, .num_rounds = 6, .max_tokens = 24},
-    {.num_clients = 64, .num_requests = 2, .num_rounds = 6, .max_tokens = 24},
+    {.num_clients = 64, .num_rounds = 6, .max_tokens = 24},
 };
 constexpr Load kShortLoads[] = {
     {.num_clients = 1, .num_rounds = 12, .max_tokens = 64},
     {.num_clients = 8, .num_requests = 2, .num_rounds = 6, .max_tokens = 32},
 };
 constexpr int kTreeSizes[] = {4, 8, 16, 32};
+// Large trees at a high load take their time.
+constexpr int kFixedRounds = 3;
 constexpr int kShortTreeSizes[] = {8};
 // Decoding is what the load is about: of prompts only so many tokens are kept.
 constexpr int kPromptTokens = 16;
@@ -52,13 +54,13 @@ std::vector<foretoken::v1::GenerateRequest> RequestsOf(const Load& load, const S
   return requests;
 }
 
-std::vector<Way> WaysOf(const Setup& setup, ServiceProcesses* service) {
-  const std::vector<std::string> methods = {"suffix", "draft"};
-  std::vector<Way> ways = {{.name = "off", .service = service, .speculation = SpeculationOff()},
-                           {.name = "auto", .service = service, .speculation = SpeculationBy(methods)}};
+const std::vector<std::string> kMethods = {"suffix", "draft"};
+
+std::vector<Way> FixedWays(const Setup& setup, ServiceProcesses* service) {
+  std::vector<Way> ways;
   for (const int size : setup.options().is_short ? std::span<const int>(kShortTreeSizes) : kTreeSizes) {
     Way& way = ways.emplace_back();
-    way = {.name = absl::StrCat("trees of ", size), .service = service, .speculation = SpeculationBy(methods)};
+    way = {.name = absl::StrCat("trees of ", size), .service = service, .speculation = SpeculationBy(kMethods)};
     way.speculation.set_mode(foretoken::v1::SPECULATION_MODE_ALWAYS);
     way.speculation.set_max_tree_nodes(size);
   }
@@ -66,30 +68,36 @@ std::vector<Way> WaysOf(const Setup& setup, ServiceProcesses* service) {
 }
 
 absl::Status Measure(const Load& load, Setup& setup, ServiceProcesses& service, Findings* findings) {
-  const std::vector<Way> ways = WaysOf(setup, &service);
+  const Way off = {.name = "off", .service = &service, .speculation = SpeculationOff()};
+  const Way automatic = {.name = "auto", .service = &service, .speculation = SpeculationBy(kMethods)};
   const auto requests = RequestsOf(load, setup);
-  const std::string label = absl::StrCat("load of ", load.num_clients);
-  const int round_size = load.num_requests * load.num_clients;
-  const RoundsOptions options = {.num_clients = load.num_clients, .round_size = round_size, .label = label};
+  const auto first = [&](int num_rounds) {
+    return std::vector(requests.begin(), requests.begin() + num_rounds * load.num_requests * load.num_clients);
+  };
+  RoundsOptions options = {.num_clients = load.num_clients, .round_size = load.num_requests * load.num_clients};
   // What rows cost at this load, and who is worth asking, is learned while serving: a service is judged as it goes on.
-  RoundsOptions before = options;
-  before.label += ", before";
-  FT_RETURN_IF_ERROR(RunRounds({ways[1]}, requests, before).status());
-  FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, options));
+  options.label = absl::StrCat("load of ", load.num_clients, ", before");
+  FT_RETURN_IF_ERROR(RunRounds({automatic}, first(load.num_rounds / 2), options).status());
 
-  const std::vector<Turn>& automatic = rounds.by_way[1];
-  const Turn off = Sum(rounds.by_way[0]), all = Sum(automatic);
+  options.label = absl::StrCat("load of ", load.num_clients);
+  FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds({off, automatic}, requests, options));
+  const Turn all = Sum(rounds.by_way[1]);
   findings->Add({.what = absl::StrCat(load.num_clients, load.num_clients == 1 ? " client" : " clients", ", off"),
-                 .value = TokensPerSecond(off),
+                 .value = TokensPerSecond(Sum(rounds.by_way[0])),
                  .unit = "tokens/s"});
   findings->Add({.what = "  auto: tokens per step of each", .value = TokensPerStep(all), .unit = "tokens"});
   findings->Add({.what = "  auto: nodes a step of each", .value = NodesPerStep(all), .unit = "nodes"});
-  const MedianWithInterval against_off = MedianInterval(Ratios(automatic, rounds.by_way[0], TokensPerSecond));
+  const auto against_off = MedianInterval(Ratios(rounds.by_way[1], rounds.by_way[0], TokensPerSecond));
   findings->Add(MedianFinding("  auto against off", against_off, "x tokens/s"));
   findings->Add({.what = "    its lower end", .value = against_off.low, .unit = "x", .at_least = 0.97});
-  for (size_t w = 2; w < ways.size(); ++w) {
-    Finding finding = MedianFinding(absl::StrCat("  auto against ", ways[w].name),
-                                    MedianInterval(Ratios(automatic, rounds.by_way[w], TokensPerSecond)), "x tokens/s");
+
+  options.label = absl::StrCat("load of ", load.num_clients, ", fixed");
+  std::vector<Way> ways = FixedWays(setup, &service);
+  ways.insert(ways.begin(), automatic);
+  FT_ASSIGN_OR_RETURN(const Rounds fixed, RunRounds(ways, first(kFixedRounds), options));
+  for (size_t w = 1; w < ways.size(); ++w) {
+    const auto against = MedianInterval(Ratios(fixed.by_way[0], fixed.by_way[w], TokensPerSecond));
+    Finding finding = MedianFinding(absl::StrCat("  auto against ", ways[w].name), against, "x tokens/s");
     finding.at_least = 0.9;
     findings->Add(finding);
   }

@@ -15,13 +15,13 @@ namespace {
 using client::TimedGeneration;
 using foretoken::v1::GenerateRequest;
 
-double PhaseSeconds(const MetricsPage& page, absl::string_view phase) {
+double PhaseSeconds(const testing::MetricsPage& page, absl::string_view phase) {
   return page.at(absl::StrCat("foretoken_step_seconds_total{part=\"", phase, "\"}"));
 }
 
 // The verifier's counters as a turn that began with the process.
-absl::StatusOr<Turn> CountersOf(const ServiceProcesses& service) {
-  FT_ASSIGN_OR_RETURN(const MetricsPage page, service.VerifierMetrics());
+Turn CountersOf(const ServiceProcesses& service) {
+  const testing::MetricsPage page = service.verifier().Metrics();
   return Turn{.num_steps = page.at("foretoken_steps_total"),
               .num_rows = page.at("foretoken_rows_total"),
               .num_prompt_rows = page.at("foretoken_prompt_tokens_total"),
@@ -66,10 +66,10 @@ absl::StatusOr<TurnResult> RunTurn(const Way& way, std::vector<GenerateRequest> 
     *request.mutable_speculation() = way.speculation;
     request.set_tenant(tenant);
   }
-  FT_ASSIGN_OR_RETURN(const Turn before, CountersOf(*way.service));
+  const Turn before = CountersOf(*way.service);
   client::LoadResult load =
       client::RunLoad(way.service->client(), requests, {.num_clients = num_clients}, [](const TimedGeneration&) {});
-  FT_ASSIGN_OR_RETURN(const Turn after, CountersOf(*way.service));
+  const Turn after = CountersOf(*way.service);
   for (const TimedGeneration& timed : load.generations) FT_RETURN_IF_ERROR(timed.status);
   TurnResult result{.turn = Difference(after, before), .generations = std::move(load.generations)};
   result.turn.wall_s = absl::ToDoubleSeconds(load.wall);

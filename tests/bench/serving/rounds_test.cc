@@ -68,10 +68,9 @@ TEST(RunRounds, FailsWhereARequestFails) {
   EXPECT_EQ(RunRounds(ways, Requests(), {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ServiceProcesses, SayWhyTheyDidNotStart) {
-  const absl::Status status = ServiceProcesses::Start({.model_directory = "/nowhere"}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("/nowhere/config.json"));
+TEST(ServiceProcessesDeathTest, SayWhyTheyDidNotStart) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(ServiceProcesses::Start({.model_directory = "/nowhere"}).IgnoreError(), "/nowhere/config.json");
 }
 
 TEST(Ratios, AreThoseOfEachRound) {

@@ -3,13 +3,12 @@
 //
 //   FT_ASSIGN_OR_RETURN(auto service, ServiceProcesses::Start({.model_directory = dir, .proposers = {{"ngram"}}}));
 //   service->client().Generate(request);
-//   FT_ASSIGN_OR_RETURN(MetricsPage page, service->VerifierMetrics());
+//   service->verifier().Metrics();
 //
-// Errors: UNAVAILABLE with a process's own words when it does not start. The processes end with the object. Threads:
-// any, once started.
+// Errors: UNAVAILABLE when a proposer is not connected within a minute; a process that does not start ends the program
+// with what it logged. The processes end with the object. Threads: any, once started.
 #pragma once
 
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,9 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/generation_client.h"
-#include "tests/bench/serving/metrics_page.h"
-#include "tests/testing/child_process.h"
-#include "tests/testing/temp_dir.h"
+#include "tests/testing/service_process.h"
 
 namespace foretoken::bench {
 
@@ -43,24 +40,15 @@ class ServiceProcesses {
   static absl::StatusOr<std::unique_ptr<ServiceProcesses>> Start(const ServiceOptions& options);
 
   client::GenerationClient& client() { return *client_; }
-  absl::StatusOr<MetricsPage> VerifierMetrics() const { return ReadMetrics(verifier_metrics_port_); }
-  absl::StatusOr<MetricsPage> ProposerMetrics(const std::string& method) const {
-    return ReadMetrics(proposer_metrics_ports_.at(method));
-  }
+  const testing::ServiceProcess& verifier() const { return *verifier_; }
+  // Where it is a process of its own.
+  const testing::ServiceProcess& proposer(const std::string& method) const { return proposers_.at(method); }
 
  private:
-  struct Address {
-    std::string service;
-    int metrics_port = 0;
-  };
-  absl::StatusOr<Address> Launch(const std::string& binary, std::vector<std::string> flags);
-  absl::StatusOr<std::string> LaunchProposer(const Proposer& proposer);  // as the verifier's --proposer names it
   absl::Status WaitUntilConnected();
 
-  testing::TempDir logs_;
-  std::list<testing::ChildProcess> processes_;
-  int verifier_metrics_port_ = 0;
-  std::map<std::string, int> proposer_metrics_ports_;  // by method
+  std::map<std::string, testing::ServiceProcess> proposers_;  // by method
+  std::unique_ptr<testing::ServiceProcess> verifier_;
   std::unique_ptr<client::GenerationClient> client_;
 };
 

@@ -39,8 +39,8 @@ struct Hits {
   double hits = 0;
 };
 
-absl::StatusOr<Hits> DraftHits(const ServiceProcesses& service) {
-  FT_ASSIGN_OR_RETURN(const MetricsPage page, service.ProposerMetrics("draft"));
+Hits DraftHits(const ServiceProcesses& service) {
+  const testing::MetricsPage page = service.proposer("draft").Metrics();
   return Hits{.answers = page.at("foretoken_draft_answers_total"), .hits = page.at("foretoken_draft_hits_total")};
 }
 
@@ -60,9 +60,9 @@ absl::Status Measure(const Regime& regime, Setup& setup, ServiceProcesses& servi
   // Costs and chances are learned while serving; the first few requests pay for that.
   const std::vector<foretoken::v1::GenerateRequest> first(requests.begin(), requests.begin() + 2);
   FT_RETURN_IF_ERROR(RunRounds(ways, first, {.label = label + ", before"}).status());
-  FT_ASSIGN_OR_RETURN(const Hits before, DraftHits(service));
+  const Hits before = DraftHits(service);
   FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.label = label}));
-  FT_ASSIGN_OR_RETURN(const Hits after, DraftHits(service));
+  const Hits after = DraftHits(service);
   const std::vector<Turn>&off = rounds.by_way[0], &on = rounds.by_way[1];
 
   Finding speedup = MedianFinding(absl::StrCat("suffix+draft against off, ", regime.name),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/serving/metrics_page.h"
+#include "tests/testing/metrics_page.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace foretoken::bench {
+namespace foretoken::testing {
 namespace {
 
 // All that comes after the request until the server closes; empty where it cannot be reached.
@@ -40,6 +40,14 @@ MetricsPage ParseMetrics(absl::string_view text) {
   return page;
 }
 
+double SumOf(const MetricsPage& page, absl::string_view name) {
+  double sum = 0;
+  for (const auto& [key, value] : page) {
+    if (absl::string_view(key).substr(0, key.find('{')) == name) sum += value;
+  }
+  return sum;
+}
+
 absl::StatusOr<MetricsPage> ReadMetrics(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const std::string answer = Exchange(socket, port, "GET /metrics HTTP/1.0\r\nConnection: close\r\n\r\n");
@@ -49,4 +57,4 @@ absl::StatusOr<MetricsPage> ReadMetrics(int port) {
   return ParseMetrics(absl::string_view(answer).substr(body + 4));
 }
 
-}  // namespace foretoken::bench
+}  // namespace foretoken::testing

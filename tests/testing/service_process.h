@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two services as processes of a test, on free ports of this machine.
+// One of the two services as a process of a test or a bench, on free ports of this machine.
 //
 //   ServiceProcess proposer("foretoken_proposer", {"--method=suffix"});
 //   ServiceProcess verifier("foretoken_verifier", {"--proposer=suffix=static:" + proposer.address()});
-//   client::GenerationClient client = Connect(verifier);
+//   verifier.Metrics().at("foretoken_steps_total");
 //
-// A service that does not start fails the test. What it logs is kept, for the test to read; what it shows under
-// /metrics, too.
+// A service that does not start, or shows no metrics, ends the program with what the service logged.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/generation_client.h"
 #include "tests/testing/child_process.h"
+#include "tests/testing/metrics_page.h"
 #include "tests/testing/temp_dir.h"
 
-namespace foretoken {
+namespace foretoken::testing {
 
 class ServiceProcess {
  public:
@@ -25,30 +25,27 @@ class ServiceProcess {
   ServiceProcess(const std::string& binary, std::vector<std::string> flags);
 
   const std::string& address() const { return address_; }
-  testing::ChildProcess& process() { return *process_; }
+  ChildProcess& process() { return *process_; }
   // Kills the process where it still runs, and starts another at its address.
   void Restart();
   // SIGTERM, and the exit code. A client that is still connected, and idle, holds it up by seconds.
   int Terminate();
 
   std::string Log() const;
+  MetricsPage Metrics() const;
   // The sum of a metric over its labels; 0 where it is not shown.
-  double Metric(absl::string_view name) const;
+  double Metric(absl::string_view name) const { return SumOf(Metrics(), name); }
 
  private:
   void Start(const std::string& listen);
+  [[noreturn]] void Die(absl::string_view why) const;
 
   const std::string binary_;
   const std::vector<std::string> flags_;
-  const testing::TempDir directory_;
-  std::unique_ptr<testing::ChildProcess> process_;
+  const TempDir directory_;
+  std::unique_ptr<ChildProcess> process_;
   std::string address_;
   int metrics_port_ = 0;
 };
 
-client::GenerationClient Connect(const ServiceProcess& verifier);
-
-// Of the verifier's proposers, the connected replicas of all.
-int NumConnected(client::GenerationClient& client);
-
-}  // namespace foretoken
+}  // namespace foretoken::testing

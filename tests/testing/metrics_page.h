@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace foretoken::bench {
+namespace foretoken::testing {
 
 // Values by name and labels, spelled as on the page.
 using MetricsPage = std::map<std::string, double>;
@@ -19,7 +19,10 @@ using MetricsPage = std::map<std::string, double>;
 // Of 127.0.0.1. UNAVAILABLE when nobody answers with a page.
 absl::StatusOr<MetricsPage> ReadMetrics(int port);
 
+// Of all labels; 0 where the page has none.
+double SumOf(const MetricsPage& page, absl::string_view name);
+
 // The lines of Prometheus' text format; comments and what is no number are left out.
 MetricsPage ParseMetrics(absl::string_view text);
 
-}  // namespace foretoken::bench
+}  // namespace foretoken::testing

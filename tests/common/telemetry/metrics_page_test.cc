@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/serving/metrics_page.h"
+#include "tests/testing/metrics_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/telemetry/metrics.h"
 
-namespace foretoken::bench {
+namespace foretoken::testing {
 namespace {
 
 using ::testing::Pair;
@@ -28,5 +28,9 @@ TEST(ReadMetrics, ReadsWhatAServiceShows) {
 
 TEST(ReadMetrics, SaysWhereNobodyAnswers) { EXPECT_EQ(ReadMetrics(1).status().message(), "no metrics on port 1"); }
 
+TEST(SumOf, AddsAllLabelsOfTheNameAlone) {
+  EXPECT_EQ(SumOf({{"a", 1}, {"a{b=\"1\"}", 2}, {"ab", 4}, {"ab{c=\"1\"}", 8}}, "a"), 3);
+}
+
 }  // namespace
-}  // namespace foretoken::bench
+}  // namespace foretoken::testing

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace foretoken::kernels::cuda {
+
+// Whether this build's kernels run on the current device: as machine code, or as PTX that its driver translates.
+bool HasCodeForDevice();
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device.h"
+
+#include <utility>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/code_probe.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+constexpr int kFirstDevice = 0;
+
+// CUDA writes 13.0 as 13000.
+CudaVersion VersionOf(int number) { return {number / 1000, number % 1000 / 10}; }
+
+}  // namespace
+
+DeviceFacts QueryDevice() {
+  DeviceFacts facts{.toolkit = VersionOf(CUDART_VERSION)};
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return facts;
+  facts.driver = VersionOf(driver);
+  const auto failed = [&facts](cudaError_t error) {
+    if (error == cudaSuccess) return false;
+    if (error != cudaErrorNoDevice) facts.error = cudaGetErrorString(error);
+    cudaGetLastError();  // or the next launch would report it
+    return true;
+  };
+  cudaDeviceProp properties{};
+  int num_devices = 0;
+  if (failed(cudaGetDeviceCount(&num_devices))) return facts;
+  if (num_devices == 0 || failed(cudaSetDevice(kFirstDevice))) return facts;
+  if (failed(cudaGetDeviceProperties(&properties, kFirstDevice))) return facts;
+  if (failed(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes))) return facts;
+  facts.num_devices = num_devices;
+  facts.name = properties.name;
+  facts.capability = {properties.major, properties.minor};
+  facts.has_code = HasCodeForDevice();
+  return facts;
+}
+
+Device::Opened Device::Open() {
+  DeviceFacts facts = QueryDevice();
+  if (std::optional<std::string> refusal = DeviceRefusal(facts)) return {nullptr, std::move(*refusal)};
+  return {std::unique_ptr<Device>(new Device(std::move(facts))), ""};
+}
+
+Device::Device(DeviceFacts facts) : facts_(std::move(facts)) {
+  FT_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+Device::~Device() {
+  Synchronize();
+  FT_CUDA_CHECK(cudaStreamDestroy(stream_));
+}
+
+Buffer Device::Allocate(size_t num_bytes) {
+  if (num_bytes == 0) return Buffer(nullptr, [](void*) {});
+  void* data = nullptr;
+  FT_CUDA_CHECK(cudaMalloc(&data, num_bytes));
+  FT_CUDA_CHECK(cudaMemsetAsync(data, 0, num_bytes, stream_));
+  return Buffer(data, [](void* memory) { FT_CUDA_CHECK(cudaFree(memory)); });
+}
+
+void Device::Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) {
+  if (num_bytes == 0) return;
+  const cudaMemcpyKind direction = kind == CopyKind::kToDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+  FT_CUDA_CHECK(cudaMemcpyAsync(to, from, num_bytes, direction, stream_));
+}
+
+void Device::Synchronize() { FT_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+
+}  // namespace foretoken::kernels::cuda

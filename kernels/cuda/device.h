@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU that this process computes on: its memory and the one stream on which ops are enqueued in order.
+//
+// Errors: what a machine may lack is found when the device is opened and comes back as one line. Whatever CUDA refuses
+// later ends the process with call and place.
+// Threads: one caller at a time; the device is the calling thread's current one from Open on.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/device_facts.h"
+
+namespace foretoken::kernels::cuda {
+
+// Asks the driver about the first GPU. Never fails: what cannot be had is missing from the answer.
+DeviceFacts QueryDevice();
+
+class Device {
+ public:
+  struct Opened {
+    std::unique_ptr<Device> device;  // null on an error
+    std::string error;               // what, expected and got
+  };
+  static Opened Open();
+
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceFacts& facts() const { return facts_; }
+  cudaStream_t stream() const { return stream_; }
+
+  // Zeroed in the stream's order. No bytes are a null pointer.
+  Buffer Allocate(size_t num_bytes);
+  // Enqueued: the host's memory is the copy's until Synchronize.
+  void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind);
+  void Synchronize();
+
+ private:
+  explicit Device(DeviceFacts facts);
+
+  DeviceFacts facts_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace foretoken::kernels::cuda

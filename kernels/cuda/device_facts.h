@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver says about a machine's GPU, and whether it can serve. Pure: device.h asks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace foretoken::kernels::cuda {
+
+// A CUDA version: 13.0.
+struct CudaVersion {
+  int32_t major = 0;
+  int32_t minor = 0;
+};
+
+struct DeviceFacts {
+  CudaVersion toolkit;                // what this build was made with
+  std::optional<CudaVersion> driver;  // the newest CUDA that the driver knows; none: no driver
+  std::optional<std::string> error;   // the driver's words, where asking for devices failed
+  int32_t num_devices = 0;            // that this process may see
+  std::string name;                   // of the first device, as all below
+  CudaVersion capability;             // compute capability
+  bool has_code = false;              // whether this build's kernels run on it
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+};
+
+// Why the device cannot serve, in one line; none: it can. A driver may be older than the toolkit by a minor version,
+// but not by a major one.
+std::optional<std::string> DeviceRefusal(const DeviceFacts& facts);
+
+// What a model asks of a device before it serves.
+struct MemoryNeed {
+  size_t weight_bytes = 0;
+  size_t kv_bytes = 0;
+};
+
+// How much is missing and which flag to turn, in one line; none: it fits.
+std::optional<std::string> MemoryRefusal(const MemoryNeed& need, const DeviceFacts& facts);
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client of a verifier that is a test's process.
+#pragma once
+
+#include "client/generation_client.h"
+#include "tests/testing/service_process.h"
+
+namespace foretoken {
+
+using testing::ServiceProcess;
+
+inline client::GenerationClient Connect(const ServiceProcess& verifier) {
+  return client::GenerationClient::Connect({.target = verifier.address()}).value();
+}
+
+// Of the verifier's proposers, the connected replicas of all.
+inline int NumConnected(client::GenerationClient& client) {
+  const auto info = client.GetModelInfo();
+  int num_connected = 0;
+  for (const auto& proposer : info.value().proposers()) num_connected += static_cast<int>(proposer.num_connected());
+  return num_connected;
+}
+
+}  // namespace foretoken

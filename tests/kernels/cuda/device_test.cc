@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory, and weights on it.
+#include "kernels/cuda/device.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "kernels/cuda/weight.h"
+#include "tests/kernels/cuda/on_device.h"
+#include "tests/testing/random_values.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+class DeviceTest : public OnDevice {
+ protected:
+  std::vector<uint16_t> Download(const CudaWeight& weight) {
+    std::vector<uint16_t> elements(weight.num_bytes() / sizeof(uint16_t));
+    device().Copy(elements.data(), weight.data(), weight.num_bytes(), CopyKind::kToHost);
+    device().Synchronize();
+    return elements;
+  }
+};
+
+// Whether or not there is a device here, it is known why.
+TEST(QueryDevice, AgreesWithOpening) {
+  const Device::Opened opened = Device::Open();
+  EXPECT_EQ(opened.device == nullptr, DeviceRefusal(QueryDevice()).has_value());
+  EXPECT_EQ(opened.error, DeviceRefusal(QueryDevice()).value_or(""));
+}
+
+TEST_F(DeviceTest, AllocatesZerosAndCopies) {
+  for (const size_t num_bytes : {size_t{1}, size_t{5000}, size_t{5} << 20}) {
+    const Buffer buffer = device().Allocate(num_bytes);
+    std::vector<char> bytes(num_bytes, 'y');
+    device().Copy(bytes.data(), buffer.get(), num_bytes, CopyKind::kToHost);
+    device().Synchronize();
+    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](char byte) { return byte == 0; }));
+    const std::vector<char> from(num_bytes, 'x');
+    device().Copy(buffer.get(), from.data(), num_bytes, CopyKind::kToDevice);
+    device().Copy(bytes.data(), buffer.get(), num_bytes, CopyKind::kToHost);
+    device().Synchronize();
+    EXPECT_EQ(bytes, from);
+  }
+  EXPECT_EQ(device().Allocate(0).get(), nullptr);
+}
+
+TEST_F(DeviceTest, StacksAWeightsPartsAndRoundsThemToBf16) {
+  const std::vector<float> f32 = testing::RandomValues(1).Normals(2 * 3);
+  const std::vector<uint16_t> f16 = {0x3c00, 0xc000, 0x0001}, bf16 = {1, 2, 3, 4, 5, 6};
+  const std::vector<ConstTensorView> parts = {{f32.data(), DType::kF32, Shape(2, 3)},
+                                              {f16.data(), DType::kF16, Shape(1, 3)},
+                                              {bf16.data(), DType::kBF16, Shape(2, 3)}};
+  const auto weight = PrepareWeight({.parts = parts, .release = nullptr}, device());
+  EXPECT_EQ(weight->out_features(), 5);
+  EXPECT_EQ(weight->in_features(), 3);
+  std::vector<uint16_t> expected;
+  expected.reserve(5 * 3);
+  for (const float value : f32) expected.push_back(Bf16FromFloat(value));
+  for (const uint16_t value : f16) expected.push_back(Bf16FromFloat(FloatFromF16(value)));
+  expected.insert(expected.end(), bf16.begin(), bf16.end());
+  EXPECT_EQ(Download(*weight), expected);
+}
+
+TEST_F(DeviceTest, ReleasesEveryByteOfAWeightOnceAndInOrder) {
+  const std::vector<float> f32(5 << 20, 1.5f);  // more than is read between two releases
+  const std::vector<uint16_t> bf16(1 << 10, 7);
+  const std::vector<ConstTensorView> parts = {{f32.data(), DType::kF32, Shape(5 << 10, 1 << 10)},
+                                              {bf16.data(), DType::kBF16, Shape(1, 1 << 10)}};
+  std::vector<std::pair<const void*, size_t>> released;
+  const auto release = [&](const void* begin, size_t num_bytes) { released.emplace_back(begin, num_bytes); };
+  const auto weight = PrepareWeight({.parts = parts, .release = release}, device());
+  const size_t first_bytes = size_t{16} << 20;
+  EXPECT_EQ(released, (std::vector<std::pair<const void*, size_t>>{
+                          {f32.data(), first_bytes},
+                          {reinterpret_cast<const char*>(f32.data()) + first_bytes, (size_t{20} << 20) - first_bytes},
+                          {bf16.data(), 2 << 10}}));
+  const std::vector<uint16_t> elements = Download(*weight);
+  EXPECT_EQ(std::count(elements.begin(), elements.end(), Bf16FromFloat(1.5f)), 5 << 20);
+  EXPECT_EQ(std::count(elements.begin(), elements.end(), 7), 1 << 10);
+}
+
+}  // namespace
+}  // namespace foretoken::kernels::cuda

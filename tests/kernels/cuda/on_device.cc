@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/cuda/on_device.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/move_kv.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rope_store_kv.h"
+#include "kernels/cuda/silu_mul.h"
+
+namespace foretoken::kernels::cuda {
+
+namespace {
+
+// Copies on the device, which live as long as this.
+class DeviceCopies {
+ public:
+  explicit DeviceCopies(Device& device) : device_(device) {}
+
+  void* Upload(const void* data, size_t num_bytes) {
+    copies_.push_back(device_.Allocate(std::max<size_t>(num_bytes, 1)));
+    device_.Copy(copies_.back().get(), data, num_bytes, CopyKind::kToDevice);
+    return copies_.back().get();
+  }
+  template <typename T>
+  const T* Upload(const T* data, size_t count) {
+    return data == nullptr ? nullptr : static_cast<const T*>(Upload(static_cast<const void*>(data), count * sizeof(T)));
+  }
+  // A view of a copy.
+  template <typename View>
+  View Upload(View view) {
+    view.data = Upload(view.data, view.num_bytes());
+    return view;
+  }
+  template <typename View>
+  void Download(const View& from, const View& to) {
+    device_.Copy(to.data, from.data, to.num_bytes(), CopyKind::kToHost);
+    device_.Synchronize();
+  }
+
+ private:
+  Device& device_;
+  std::vector<Buffer> copies_;
+};
+
+}  // namespace
+
+void OnDevice::SetUp() {
+  Device::Opened opened = Device::Open();
+  if (opened.device == nullptr) GTEST_SKIP() << opened.error;
+  device_ = std::move(opened.device);
+}
+
+void OnDevice::RunEmbed(EmbedArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.token_ids = copies.Upload(args.token_ids, out.shape[0]);
+  args.out = copies.Upload(out);
+  Embed(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunMatMul(MatMulArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.x = copies.Upload(args.x);
+  args.bias = copies.Upload(args.bias, out.shape[1]);
+  args.out = copies.Upload(out);
+  MatMul(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunRmsNorm(RmsNormArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.x = copies.Upload(args.x);
+  args.rows = copies.Upload(args.rows, out.shape[0]);
+  args.gain = copies.Upload(args.gain, out.shape[1]);
+  args.out = copies.Upload(out);
+  RmsNorm(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunSiluMul(SiluMulArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.gate_up = copies.Upload(args.gate_up);
+  args.out = copies.Upload(out);
+  SiluMul(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions) {
+  DeviceCopies copies(device());
+  const TensorView q = args.q;
+  const KvCacheView kv = args.kv;
+  const int32_t num_rows = args.batch.num_rows, half_dim = kv.head_dim / 2;
+  args.qkv = copies.Upload(args.qkv);
+  args.q_gain = copies.Upload(args.q_gain, kv.head_dim);
+  args.k_gain = copies.Upload(args.k_gain, kv.head_dim);
+  args.cos = copies.Upload(args.cos, size_t{1} * num_positions * half_dim);
+  args.sin = copies.Upload(args.sin, size_t{1} * num_positions * half_dim);
+  args.batch.positions = copies.Upload(args.batch.positions, num_rows);
+  args.batch.slots = copies.Upload(args.batch.slots, num_rows);
+  args.kv = copies.Upload(kv);
+  args.q = copies.Upload(q);
+  RopeStoreKv(args, device().stream());
+  copies.Download(args.kv, kv);
+  copies.Download(args.q, q);
+}
+
+void OnDevice::RunAttention(AttentionArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  BatchView& batch = args.batch;
+  const int32_t num_rows = batch.num_rows, num_segments = batch.num_segments;
+  const int32_t num_ancestors = batch.ancestor_begins[num_rows], num_blocks = batch.block_table_begins[num_segments];
+  batch.positions = copies.Upload(batch.positions, num_rows);
+  batch.chain_lens = copies.Upload(batch.chain_lens, num_rows);
+  batch.ancestor_begins = copies.Upload(batch.ancestor_begins, num_rows + 1);
+  batch.ancestor_slots = copies.Upload(batch.ancestor_slots, num_ancestors);
+  batch.segment_begins = copies.Upload(batch.segment_begins, num_segments + 1);
+  batch.block_table_begins = copies.Upload(batch.block_table_begins, num_segments + 1);
+  batch.block_tables = copies.Upload(batch.block_tables, num_blocks);
+  args.q = copies.Upload(args.q);
+  args.kv = copies.Upload(args.kv);
+  args.out = copies.Upload(out);
+  Attention(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunMoveKv(MoveKvArgs args) {
+  DeviceCopies copies(device());
+  const KvCacheView kv = args.kv;
+  args.kv = copies.Upload(kv);
+  MoveKv(args, device().stream());
+  copies.Download(args.kv, kv);
+}
+
+}  // namespace foretoken::kernels::cuda

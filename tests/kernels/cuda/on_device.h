@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA ops on arguments whose pointers are all the host's: inputs are copied to the device, the op runs, and what
+// it wrote is copied back. So a test reads like one of the CPU's, and tests/reference takes the same arguments.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/weight.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cuda {
+
+// A test that is skipped, by name and with the reason, where no device is.
+class OnDevice : public ::testing::Test {
+ protected:
+  void SetUp() override;
+
+  Device& device() { return *device_; }
+
+  std::unique_ptr<CudaWeight> Prepare(const ConstTensorView& part) {
+    return PrepareWeight({.parts = {&part, 1}, .release = nullptr}, device());
+  }
+
+  // `weight` is the device's already.
+  void RunEmbed(EmbedArgs args);
+  void RunMatMul(MatMulArgs args);
+  void RunRmsNorm(RmsNormArgs args);
+  void RunSiluMul(SiluMulArgs args);
+  void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
+  void RunAttention(AttentionArgs args);
+  void RunMoveKv(MoveKvArgs args);
+
+ private:
+  std::unique_ptr<Device> device_;
+};
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that work row by row, against tests/reference, and that a row has the same bits whatever stands beside it.
+//
+// Tolerances: u = 2^-24 is f32's unit roundoff, b = 2^-8 that of bf16 (8 significant bits, rounded to nearest). A sum
+// of n terms of one sign has a relative error of at most n u; each further operation adds u, an exponential of 1 ulp 2
+// u.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "tests/kernels/cuda/on_device.h"
+#include "tests/reference/ops.h"
+#include "tests/testing/random_values.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+using testing::RandomValues;
+
+constexpr double kUnit = 0x1p-24;
+constexpr double kBf16Unit = 0x1p-8;
+
+TensorView View(std::vector<float>& values, int64_t rows, int64_t columns) {
+  return {values.data(), DType::kF32, Shape(rows, columns)};
+}
+TensorView View(std::vector<uint16_t>& values, int64_t rows, int64_t columns) {
+  return {values.data(), DType::kBF16, Shape(rows, columns)};
+}
+
+using EmbedTest = OnDevice;
+using RmsNormTest = OnDevice;
+using SiluMulTest = OnDevice;
+
+TEST_F(EmbedTest, TakesTheRowsThatTheIdsName) {
+  for (const int64_t num_columns : {1, 255, 700}) {
+    const std::vector<float> rows = RandomValues(1).Normals(9 * num_columns);
+    const auto weight = Prepare({rows.data(), DType::kF32, Shape(9, num_columns)});
+    const std::vector<int32_t> token_ids = {8, 0, 3, 3};
+    std::vector<float> out(4 * num_columns);
+    RunEmbed({.weight = weight.get(), .token_ids = token_ids.data(), .out = View(out, 4, num_columns)});
+    for (int64_t i = 0; i < 4 * num_columns; ++i) {
+      const float value = rows[token_ids[i / num_columns] * num_columns + i % num_columns];
+      ASSERT_EQ(out[i], FloatFromBf16(Bf16FromFloat(value))) << i;
+    }
+  }
+}
+
+TEST_F(RmsNormTest, MatchesTheReference) {
+  for (const int64_t num_columns : {1, 7, 255, 256, 257, 576, 4096}) {
+    RandomValues random(1);
+    const int64_t num_rows = 5;
+    std::vector<float> x = random.Normals(num_rows * num_columns, 3), gain = random.Normals(num_columns);
+    const std::vector<int32_t> rows = {4, 0, 2};
+    std::vector<uint16_t> out(rows.size() * num_columns);
+    const RmsNormArgs args{.x = View(x, num_rows, num_columns),
+                           .rows = rows.data(),
+                           .gain = gain.data(),
+                           .eps = 1e-5f,
+                           .out = View(out, 3, num_columns)};
+    RunRmsNorm(args);
+    const std::vector<double> expected = reference::RmsNorm(args);
+    // Sum of squares (halved by the root), root, division, two products, bf16.
+    const double tolerance = (num_columns / 2.0 + 6) * kUnit + kBf16Unit;
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i])) << num_columns << " " << i;
+    }
+  }
+}
+
+TEST_F(RmsNormTest, DoesNotDependOnOtherRowsOrOnTheList) {
+  RandomValues random(2);
+  const int64_t num_rows = 40, num_columns = 333;
+  std::vector<float> x = random.Normals(num_rows * num_columns), gain = random.Normals(num_columns);
+  std::vector<uint16_t> all(num_rows * num_columns), alone(num_columns);
+  const TensorView view = View(x, num_rows, num_columns);
+  RunRmsNorm({.x = view, .gain = gain.data(), .out = View(all, num_rows, num_columns)});
+  for (int32_t row = 0; row < num_rows; ++row) {
+    RunRmsNorm({.x = view, .rows = &row, .gain = gain.data(), .out = View(alone, 1, num_columns)});
+    ASSERT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * num_columns)) << row;
+  }
+}
+
+TEST_F(SiluMulTest, MatchesTheReferenceForLargeAndSmallGates) {
+  for (const int64_t num_columns : {1, 255, 256, 1100}) {
+    RandomValues random(3);
+    const int64_t num_rows = 9;
+    std::vector<float> gate_up = random.Normals(num_rows * 2 * num_columns, 20);
+    gate_up[0] = -120;
+    gate_up.back() = 1000;
+    std::vector<uint16_t> out(num_rows * num_columns);
+    const SiluMulArgs args{.gate_up = View(gate_up, num_rows, 2 * num_columns),
+                           .out = View(out, num_rows, num_columns)};
+    RunSiluMul(args);
+    const std::vector<double> expected = reference::SiluMul(args);
+    // Exponential, sum, division, product, bf16; what lies below exp(-88) may be anything as small.
+    const double tolerance = 5 * kUnit + kBf16Unit;
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i]) + 1e-33) << i;
+    }
+  }
+}
+
+TEST_F(SiluMulTest, DoesNotDependOnOtherRows) {
+  const int64_t num_rows = 7, num_columns = 300;
+  std::vector<float> gate_up = RandomValues(4).Normals(num_rows * 2 * num_columns, 3);
+  std::vector<uint16_t> all(num_rows * num_columns), alone(num_columns);
+  RunSiluMul({.gate_up = View(gate_up, num_rows, 2 * num_columns), .out = View(all, num_rows, num_columns)});
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const ConstTensorView view{gate_up.data() + row * 2 * num_columns, DType::kF32, Shape(1, 2 * num_columns)};
+    RunSiluMul({.gate_up = view, .out = View(alone, 1, num_columns)});
+    ASSERT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * num_columns)) << row;
+  }
+}
+
+struct RopeShape {
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  bool has_gains;
+};
+
+// Rows at random positions, with what RopeStoreKv reads and writes for them.
+class RopeRows {
+ public:
+  static constexpr int32_t kNumPositions = 50;
+
+  RopeRows(const RopeShape& shape, const std::vector<int32_t>& positions, const std::vector<int32_t>& slots)
+      : shape_(shape), positions_(positions), slots_(slots), random_(4) {
+    const size_t num_rows = positions.size();
+    qkv_ = random_.Normals(num_rows * num_columns());
+    for (int32_t i = 0; i < kNumPositions * shape.head_dim / 2; ++i) {
+      const double angle = random_.Uniform() * 6.28;
+      cos_.push_back(static_cast<float>(std::cos(angle)));
+      sin_.push_back(static_cast<float>(std::sin(angle)));
+    }
+    q_gain_ = random_.Normals(shape.head_dim);
+    k_gain_ = random_.Normals(shape.head_dim);
+    q_.resize(num_rows * shape.num_heads * shape.head_dim);
+    kv_ = {.num_layers = 2, .num_blocks = 4, .num_kv_heads = shape.num_kv_heads, .head_dim = shape.head_dim};
+    cache_.resize(kv_.num_bytes() / 2);
+  }
+
+  RopeStoreKvArgs Args() {
+    kv_.data = cache_.data();
+    const auto num_rows = static_cast<int32_t>(positions_.size());
+    return {.qkv = View(qkv_, num_rows, num_columns()),
+            .q_gain = shape_.has_gains ? q_gain_.data() : nullptr,
+            .k_gain = shape_.has_gains ? k_gain_.data() : nullptr,
+            .eps = 1e-6f,
+            .cos = cos_.data(),
+            .sin = sin_.data(),
+            .batch = {.num_rows = num_rows, .positions = positions_.data(), .slots = slots_.data()},
+            .kv = kv_,
+            .layer = 1,
+            .q = View(q_, num_rows, shape_.num_heads * shape_.head_dim)};
+  }
+
+  // Row `row` of these alone, with nothing written yet.
+  RopeRows Alone(int32_t row) const {
+    RopeRows alone = *this;
+    alone.positions_ = {positions_[row]};
+    alone.slots_ = {slots_[row]};
+    alone.qkv_.assign(qkv_.begin() + row * num_columns(), qkv_.begin() + (row + 1) * num_columns());
+    alone.q_.assign(shape_.num_heads * shape_.head_dim, 0);
+    std::fill(alone.cache_.begin(), alone.cache_.end(), 0);
+    return alone;
+  }
+
+  std::vector<float> QOfRow(int32_t row) const {
+    const int64_t width = int64_t{shape_.num_heads} * shape_.head_dim;
+    return {q_.begin() + row * width, q_.begin() + (row + 1) * width};
+  }
+  // Of both layers, K and V, all heads.
+  std::vector<uint16_t> CacheOfSlot(int32_t slot) const {
+    KvCacheView kv = kv_;
+    kv.data = const_cast<uint16_t*>(cache_.data());
+    std::vector<uint16_t> elements;
+    for (int32_t part = 0; part < 4; ++part) {
+      for (int32_t i = 0; i < shape_.num_kv_heads * shape_.head_dim; ++i) {
+        elements.push_back(
+            reference::CacheElement(kv, part / 2, part % 2, slot, i / shape_.head_dim, i % shape_.head_dim));
+      }
+    }
+    return elements;
+  }
+
+ private:
+  int64_t num_columns() const { return int64_t{1} * (shape_.num_heads + 2 * shape_.num_kv_heads) * shape_.head_dim; }
+
+  RopeShape shape_;
+  std::vector<int32_t> positions_, slots_;
+  RandomValues random_;
+  std::vector<float> qkv_, cos_, sin_, q_gain_, k_gain_, q_;
+  KvCacheView kv_;
+  std::vector<uint16_t> cache_;
+};
+
+class RopeStoreKvTest : public OnDevice {
+ protected:
+  void Check(const RopeShape& shape) {
+    const std::vector<int32_t> slots = {63, 0, 17, 16, 40};
+    RopeRows rows(shape, {0, 49, 7, 7, 3}, slots);
+    RunRopeStoreKv(rows.Args(), RopeRows::kNumPositions);
+    const reference::RotatedRows expected = reference::RopeStoreKv(rows.Args());
+    // The norm as in RmsNorm, then |x cos| + |y sin|, which is at most the pair's length: that does not turn.
+    double largest = 0;
+    for (const double value : expected.q) largest = std::max(largest, std::abs(value));
+    for (const double value : expected.k) largest = std::max(largest, std::abs(value));
+    const double tolerance = (shape.head_dim / 2.0 + 10) * kUnit * std::sqrt(2.0) * largest;
+    const size_t q_width = expected.q.size() / 5, kv_width = expected.k.size() / 5;
+    for (size_t row = 0; row < 5; ++row) {
+      const std::vector<float> q = rows.QOfRow(static_cast<int32_t>(row));
+      for (size_t i = 0; i < q_width; ++i) ASSERT_NEAR(q[i], expected.q[row * q_width + i], tolerance) << row;
+      const std::vector<uint16_t> cached = rows.CacheOfSlot(slots[row]);
+      for (size_t i = 0; i < kv_width; ++i) {
+        const double k = expected.k[row * kv_width + i], v = expected.v[row * kv_width + i];
+        ASSERT_EQ(cached[i] | cached[kv_width + i], 0) << "another layer was written";
+        ASSERT_NEAR(FloatFromBf16(cached[2 * kv_width + i]), k, tolerance + kBf16Unit * std::abs(k)) << row;
+        ASSERT_EQ(cached[3 * kv_width + i], Bf16FromFloat(static_cast<float>(v))) << row;
+      }
+    }
+  }
+};
+
+TEST_F(RopeStoreKvTest, MatchesTheReference) {
+  for (const RopeShape& shape :
+       {RopeShape{1, 1, 2, false}, RopeShape{4, 2, 16, true}, RopeShape{3, 1, 6, true}, RopeShape{8, 2, 64, false},
+        RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}, RopeShape{2, 1, 256, true}}) {
+    Check(shape);
+  }
+}
+
+TEST_F(RopeStoreKvTest, DoesNotDependOnOtherRows) {
+  const std::vector<int32_t> slots = {63, 0, 17, 16, 40};
+  RopeRows rows({4, 2, 80, true}, {0, 49, 7, 7, 3}, slots);
+  RunRopeStoreKv(rows.Args(), RopeRows::kNumPositions);
+  for (int32_t row = 0; row < 5; ++row) {
+    RopeRows alone = rows.Alone(row);
+    RunRopeStoreKv(alone.Args(), RopeRows::kNumPositions);
+    ASSERT_EQ(alone.QOfRow(0), rows.QOfRow(row));
+    ASSERT_EQ(alone.CacheOfSlot(slots[row]), rows.CacheOfSlot(slots[row]));
+  }
+}
+
+class MoveKvTest : public OnDevice {
+ protected:
+  // Every slot holds what its move's source held, in all layers; the others what they held.
+  void Check(int32_t num_blocks, const std::vector<KvMove>& moves) {
+    KvCacheView kv{.num_layers = 3, .num_blocks = num_blocks, .num_kv_heads = 2, .head_dim = 80};
+    std::vector<uint16_t> cache(kv.num_bytes() / 2);
+    std::iota(cache.begin(), cache.end(), uint16_t{0});
+    std::vector<uint16_t> before = cache;
+    kv.data = cache.data();
+    KvCacheView old = kv;
+    old.data = before.data();
+    RunMoveKv({.kv = kv, .moves = moves});
+    std::vector<int32_t> sources(num_blocks * kKvBlockSize);
+    std::iota(sources.begin(), sources.end(), 0);
+    for (const KvMove& move : moves) sources[move.to_slot] = move.from_slot;
+    for (size_t slot = 0; slot < sources.size(); ++slot) {
+      for (int32_t i = 0; i < 6 * 160; ++i) {
+        const int32_t layer = i / 320, part = i / 160 % 2, head = i / 80 % 2, d = i % 80;
+        ASSERT_EQ(reference::CacheElement(kv, layer, part, static_cast<int32_t>(slot), head, d),
+                  reference::CacheElement(old, layer, part, sources[slot], head, d))
+            << "slot " << slot << " element " << i;
+      }
+    }
+  }
+};
+
+TEST_F(MoveKvTest, ReadsAllBeforeItWritesAny) {
+  Check(3, {{1, 17}, {17, 40}, {40, 1}, {2, 3}, {3, 4}, {9, 9}});  // a cycle, a chain and a move onto itself
+  Check(1, {});
+}
+
+TEST_F(MoveKvTest, ReadsAllOfManyMovesBeforeItWritesAny) {
+  std::vector<KvMove> cycle;  // longer than the moves that a launch takes
+  cycle.reserve(600);
+  for (int32_t slot = 0; slot < 600; ++slot) cycle.push_back({slot, (slot + 1) % 600});
+  Check(40, cycle);
+}
+
+class CudaOpsDeathTest : public OnDevice {
+ protected:
+  void SetUp() override {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");  // a GPU does not follow a fork
+    OnDevice::SetUp();
+  }
+};
+
+TEST_F(CudaOpsDeathTest, EndTheProcessOnShapesThatDoNotFit) {
+  std::vector<float> x(12), gain(6);
+  std::vector<uint16_t> out(12);
+  EXPECT_DEATH(RunRmsNorm({.x = View(x, 2, 6), .gain = gain.data(), .out = View(out, 2, 5)}), "check failed: args.x");
+  EXPECT_DEATH(RunSiluMul({.gate_up = View(x, 2, 6), .out = View(out, 2, 6)}), "check failed: args.gate_up");
+  const auto weight = Prepare(View(x, 2, 6));
+  const int32_t token_id = 0;
+  EXPECT_DEATH(RunEmbed({.weight = weight.get(), .token_ids = &token_id, .out = View(x, 1, 5)}),
+               "check failed: .*args.out");
+  EXPECT_DEATH(RunMatMul({.x = View(out, 2, 5), .weight = weight.get(), .out = View(x, 2, 2)}),
+               "check failed: .*args.x");
+}
+
+TEST_F(CudaOpsDeathTest, EndTheProcessWithCallAndPlaceWhenMemoryRunsOut) {
+  EXPECT_DEATH(device().Allocate(size_t{1} << 62), "device.cc:[0-9]+: cudaMalloc.*out of memory");
+}
+
+}  // namespace
+}  // namespace foretoken::kernels::cuda

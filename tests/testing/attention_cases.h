@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every backend's attention has to do: agree with tests/reference, and give a row the same bits however it is
+// batched (E1). Keys that a row does not see are NaN.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "kernels/ops.h"
+
+namespace foretoken::testing {
+
+// Does what the arguments say; all of their pointers are the host's.
+using AttentionOp = std::function<void(const kernels::AttentionArgs&)>;
+
+struct HeadShape {
+  int32_t num_heads = 4;
+  int32_t num_kv_heads = 2;
+  int32_t head_dim = 16;
+};
+
+// A chunk of a sequence of `num_tokens`, a tree below it, and other sequences.
+void ExpectAttentionMatchesTheReference(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
+                                        const AttentionOp& op);
+
+// Chunks of a prompt, and trees, against lone rows.
+void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
+                                   const AttentionOp& op);
+
+}  // namespace foretoken::testing
