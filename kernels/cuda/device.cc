@@ -11,6 +11,19 @@ namespace {
 
 constexpr int kFirstDevice = 0;
 
+cudaMemcpyKind DirectionOf(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::kToDevice:
+      return cudaMemcpyHostToDevice;
+    case CopyKind::kToHost:
+      return cudaMemcpyDeviceToHost;
+    case CopyKind::kOnDevice:
+      break;
+  }
+  // Between the memories of two GPUs, too: their addresses are one space.
+  return cudaMemcpyDeviceToDevice;
+}
+
 // CUDA writes 13.0 as 13000.
 CudaVersion VersionOf(int number) { return {number / 1000, number % 1000 / 10}; }
 
@@ -65,8 +78,7 @@ Buffer Device::Allocate(size_t num_bytes) {
 
 void Device::Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) {
   if (num_bytes == 0) return;
-  const cudaMemcpyKind direction = kind == CopyKind::kToDevice ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
-  FT_CUDA_CHECK(cudaMemcpyAsync(to, from, num_bytes, direction, stream_));
+  FT_CUDA_CHECK(cudaMemcpyAsync(to, from, num_bytes, DirectionOf(kind), stream_));
 }
 
 void Device::Synchronize() { FT_CUDA_CHECK(cudaStreamSynchronize(stream_)); }

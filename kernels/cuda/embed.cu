@@ -11,14 +11,22 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void EmbedRow(EmbedArgs args, const uint16_t* weight, int64_t num_tokens) {
+// The weight has the rows of ids first_token_id and on: of `is_part`, others give zeros.
+struct HeldRows {
+  const uint16_t* data;
+  int64_t first_token_id;
+  int64_t num_rows;
+  bool is_part;
+};
+
+__global__ void EmbedRow(HeldRows held, const int32_t* token_ids, float* out, int64_t num_columns) {
   const int64_t row = blockIdx.x;
-  const int64_t num_columns = args.out.shape[1];
-  const int64_t token_id = args.token_ids[row];
-  if (token_id < 0 || token_id >= num_tokens) __trap();
-  const uint16_t* from = weight + token_id * num_columns;
-  float* out = args.out.as<float>() + row * num_columns;
-  for (int64_t i = threadIdx.x; i < num_columns; i += kThreads) out[i] = FloatFromBf16(from[i]);
+  const int64_t held_row = token_ids[row] - held.first_token_id;
+  const bool is_held = held_row >= 0 && held_row < held.num_rows;
+  if (!is_held && !held.is_part) __trap();
+  for (int64_t i = threadIdx.x; i < num_columns; i += kThreads) {
+    out[row * num_columns + i] = is_held ? FloatFromBf16(held.data[held_row * num_columns + i]) : 0.0f;
+  }
 }
 
 }  // namespace
@@ -27,8 +35,12 @@ void Embed(const EmbedArgs& args, cudaStream_t stream) {
   const CudaWeight& weight = AsCudaWeight(args.weight);
   FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape.rank == 2 && args.out.shape[1] == weight.in_features());
   const auto num_rows = static_cast<unsigned>(args.out.shape[0]);
-  FT_CUDA_CHECK(Launch(EmbedRow, {.grid = dim3(num_rows), .block = dim3(kThreads), .stream = stream}, args,
-                       weight.data(), weight.out_features()));
+  const HeldRows held{.data = weight.data(),
+                      .first_token_id = args.first_token_id.value_or(0),
+                      .num_rows = weight.out_features(),
+                      .is_part = args.first_token_id.has_value()};
+  FT_CUDA_CHECK(Launch(EmbedRow, {.grid = dim3(num_rows), .block = dim3(kThreads), .stream = stream}, held,
+                       args.token_ids, args.out.as<float>(), weight.in_features()));
 }
 
 }  // namespace foretoken::kernels::cuda

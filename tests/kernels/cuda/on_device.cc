@@ -7,11 +7,13 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/embed.h"
+#include "kernels/cuda/join_columns.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_store_kv.h"
 #include "kernels/cuda/silu_mul.h"
+#include "kernels/cuda/sum_ranks.h"
 
 namespace foretoken::kernels::cuda {
 
@@ -140,6 +142,24 @@ void OnDevice::RunMoveKv(MoveKvArgs args) {
   args.kv = copies.Upload(kv);
   MoveKv(args, device().stream());
   copies.Download(args.kv, kv);
+}
+
+void OnDevice::RunSumRanks(SumRanksArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.pieces = copies.Upload(args.pieces);
+  args.out = copies.Upload(out);
+  SumRanks(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunJoinColumns(JoinColumnsArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.pieces = copies.Upload(args.pieces, args.widths.size() * args.piece_elements);
+  args.out = copies.Upload(out);
+  JoinColumns(args, device().stream());
+  copies.Download(args.out, out);
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -33,6 +33,8 @@ class OnDevice : public ::testing::Test {
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
   void RunAttention(AttentionArgs args);
   void RunMoveKv(MoveKvArgs args);
+  void RunSumRanks(SumRanksArgs args);
+  void RunJoinColumns(JoinColumnsArgs args);
 
  private:
   std::unique_ptr<Device> device_;
