@@ -104,15 +104,16 @@ class ProductTile {
 
   // Writes what the sums of all splits come to.
   __device__ void Store(const Sums& sums) const {
+    const int64_t output = first_output_ + OutputFragment(0) * kTileOutputs + lane() / 4;
 #pragma unroll
-    for (int i = 0; i < kShape.output_fragments; ++i) {
+    for (int j = 0; j < kShape.row_fragments; ++j) {
 #pragma unroll
-      for (int j = 0; j < kShape.row_fragments; ++j) {
+      for (int column = 0; column < 2; ++column) {
+        const int64_t row = first_row_ + RowFragment(j) * kMmaColumns + lane() % 4 * 2 + column;
+        if (row >= product_.num_rows) continue;
 #pragma unroll
-        for (int element = 0; element < 4; ++element) {
-          const int64_t output = first_output_ + OutputFragment(i) * kTileOutputs + lane() / 4 + element / 2 * 8;
-          const int64_t row = first_row_ + RowFragment(j) * kMmaColumns + lane() % 4 * 2 + element % 2;
-          StoreSum(row, output, sums[i][j].sums[element]);
+        for (int i = 0; i < 2 * kShape.output_fragments; ++i) {
+          StoreSum(row, output + i * 8, sums[i / 2][j].sums[i % 2 * 2 + column]);
         }
       }
     }
@@ -232,7 +233,7 @@ class ProductTile {
 
   __device__ void StoreSum(int64_t row, int64_t output, float sum) const {
     const int64_t num_outputs = product_.weight.num_outputs;
-    if (row >= product_.num_rows || output >= num_outputs) return;
+    if (output >= num_outputs) return;
     if constexpr (kFormat == WeightFormat::kE4m3) sum *= product_.weight.scales[output];
     if (product_.bias != nullptr) sum += product_.bias[output];
     float* out = product_.out + row * num_outputs + output;
