@@ -19,13 +19,8 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr TileShape ShapeFor(WeightFormat format, int row_fragments) {
-  return {.output_warps = 4,
-          .row_warps = 1,
-          .output_fragments = 2,
-          .row_fragments = row_fragments,
-          .stages = format == WeightFormat::kBf16 ? 4 : 6};
-}
+template <WeightFormat kFormat, int kRowFragments>
+using SkinnyShape = TileShape<kFormat, 4, 1, 2, kRowFragments, kFormat == WeightFormat::kBf16 ? 4 : 6>;
 
 // Where blocks leave the sums of splits, and count themselves, per tile. Null where the weight has one split.
 struct SplitSums {
@@ -34,10 +29,10 @@ struct SplitSums {
 };
 
 // Of the block's tile.
-template <TileShape kShape>
+template <typename Shape>
 __device__ float4* SumsOfSplit(const SplitSums& splits, int64_t tile, int64_t num_splits, int64_t split) {
-  constexpr int kFragments = kShape.output_fragments * kShape.row_fragments;
-  return splits.sums + (tile * num_splits + split) * kFragments * kShape.threads() + threadIdx.x;
+  constexpr int kFragments = Shape::kOutputFragments * Shape::kRowFragments;
+  return splits.sums + (tile * num_splits + split) * kFragments * Shape::kThreads + threadIdx.x;
 }
 
 // Whether the block is the last of its tile, for all of its threads.
@@ -54,15 +49,15 @@ __device__ bool ArrivesLast(uint32_t* arrivals, uint32_t num_splits) {
   return is_last;
 }
 
-template <TileShape kShape, typename Sums>
+template <typename Shape, typename Sums>
 __device__ void AddSplits(const SplitSums& splits, int64_t tile, int32_t num_splits, Sums& sums) {
   for (int32_t split = 0; split < num_splits; ++split) {
-    const float4* from = SumsOfSplit<kShape>(splits, tile, num_splits, split);
+    const float4* from = SumsOfSplit<Shape>(splits, tile, num_splits, split);
 #pragma unroll
-    for (int i = 0; i < kShape.output_fragments; ++i) {
+    for (int i = 0; i < Shape::kOutputFragments; ++i) {
 #pragma unroll
-      for (int j = 0; j < kShape.row_fragments; ++j) {
-        const float4 more = __ldcg(from + (i * kShape.row_fragments + j) * kShape.threads());
+      for (int j = 0; j < Shape::kRowFragments; ++j) {
+        const float4 more = __ldcg(from + (i * Shape::kRowFragments + j) * Shape::kThreads);
         float(&sum)[4] = sums[i][j].sums;
         sum[0] = split == 0 ? more.x : sum[0] + more.x;
         sum[1] = split == 0 ? more.y : sum[1] + more.y;
@@ -73,26 +68,26 @@ __device__ void AddSplits(const SplitSums& splits, int64_t tile, int32_t num_spl
   }
 }
 
-template <WeightFormat kFormat, TileShape kShape>
-__global__ void __launch_bounds__(kShape.threads(), 2) MultiplySplit(Product product, SplitSums splits) {
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 2) MultiplySplit(Product product, SplitSums splits) {
   const int32_t num_splits = product.numeric_class.num_splits;
   const auto split = static_cast<int32_t>(blockIdx.y) % num_splits;
   const int64_t row_tile = blockIdx.y / num_splits, tile = row_tile * gridDim.x + blockIdx.x;
-  ProductTile<kFormat, kShape> block(product, int64_t{blockIdx.x}, row_tile * kShape.rows());
-  using Sums = typename ProductTile<kFormat, kShape>::Sums;
+  ProductTile<Shape> block(product, int64_t{blockIdx.x}, row_tile * Shape::kRows);
+  using Sums = typename ProductTile<Shape>::Sums;
   block.MultiplySplits(split, split + 1, [&](int32_t, Sums& sums) {
     if (num_splits > 1) {
-      float4* to = SumsOfSplit<kShape>(splits, tile, num_splits, split);
+      float4* to = SumsOfSplit<Shape>(splits, tile, num_splits, split);
 #pragma unroll
-      for (int i = 0; i < kShape.output_fragments; ++i) {
+      for (int i = 0; i < Shape::kOutputFragments; ++i) {
 #pragma unroll
-        for (int j = 0; j < kShape.row_fragments; ++j) {
+        for (int j = 0; j < Shape::kRowFragments; ++j) {
           const float(&sum)[4] = sums[i][j].sums;
-          to[(i * kShape.row_fragments + j) * kShape.threads()] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+          to[(i * Shape::kRowFragments + j) * Shape::kThreads] = make_float4(sum[0], sum[1], sum[2], sum[3]);
         }
       }
       if (!ArrivesLast(splits.arrivals + tile, num_splits)) return;
-      AddSplits<kShape>(splits, tile, num_splits, sums);
+      AddSplits<Shape>(splits, tile, num_splits, sums);
     }
     block.Store(sums);
   });
@@ -100,27 +95,27 @@ __global__ void __launch_bounds__(kShape.threads(), 2) MultiplySplit(Product pro
 
 template <WeightFormat kFormat, int kRowFragments>
 void LaunchSkinny(const MatMulArgs& args, cudaStream_t stream) {
-  constexpr TileShape kShape = ShapeFor(kFormat, kRowFragments);
-  static_assert(kShape.rows() <= kSkinnyRows);
+  using Shape = SkinnyShape<kFormat, kRowFragments>;
+  static_assert(Shape::kRows <= kSkinnyRows);
   const Product product = ProductOf(args);
   const auto tiles_along = [](int64_t count, int tile) { return static_cast<unsigned>((count + tile - 1) / tile); };
   const auto output_tiles = static_cast<unsigned>(product.weight.num_panels());
-  const unsigned row_tiles = tiles_along(product.num_rows, kShape.rows());
+  const unsigned row_tiles = tiles_along(product.num_rows, Shape::kRows);
   const unsigned num_splits = product.numeric_class.num_splits;
-  const LaunchShape shape{.grid = dim3(output_tiles, row_tiles * num_splits),
-                          .block = dim3(kShape.threads()),
-                          .shared_bytes = kShape.shared_bytes(kFormat),
-                          .stream = stream};
+  const LaunchShape launch{.grid = dim3(output_tiles, row_tiles * num_splits),
+                           .block = dim3(Shape::kThreads),
+                           .shared_bytes = Shape::kSharedBytes,
+                           .stream = stream};
   if (num_splits == 1) {
-    FT_CUDA_CHECK(Launch(MultiplySplit<kFormat, kShape>, shape, product, SplitSums{}));
+    FT_CUDA_CHECK(Launch(MultiplySplit<Shape>, launch, product, SplitSums{}));
     return;
   }
   FT_CHECK(output_tiles * row_tiles <= kMaxArrivals);
-  const size_t split_bytes = size_t{1} * kShape.outputs() * kShape.rows() * sizeof(float);
+  const size_t split_bytes = size_t{kPanelOutputs} * Shape::kRows * sizeof(float);
   const StreamScratch scratch(output_tiles * row_tiles * num_splits * split_bytes, stream);
   const SplitSums splits{.sums = static_cast<float4*>(scratch.data()),
                          .arrivals = AsCudaWeight(args.weight).arrivals()};
-  FT_CUDA_CHECK(Launch(MultiplySplit<kFormat, kShape>, shape, product, splits));
+  FT_CUDA_CHECK(Launch(MultiplySplit<Shape>, launch, product, splits));
 }
 
 template <WeightFormat kFormat>

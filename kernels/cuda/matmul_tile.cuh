@@ -5,7 +5,7 @@
 //
 // The weight is the left side of each matrix step, so that its 16 outputs fill the instruction whatever the rows; 8
 // rows are its columns. A slice, 64 inputs of the weight's tiles and of the rows, is copied asynchronously into one of
-// `stages` buffers while earlier ones are multiplied. A weight's chunks come and are read as they lie
+// `kStages` buffers while earlier ones are multiplied. A weight's chunks come and are read as they lie
 // (weight_layout.h). A row's 128 bytes lie in pieces of 16, piece p of row r at p ^ (r % 8), so that eight rows' same
 // piece, which one matrix load reads, lies in eight different groups of banks.
 #pragma once
@@ -39,21 +39,22 @@ struct Product {
 Product ProductOf(const MatMulArgs& args);
 
 // A block's tile: warps side by side along outputs and rows, and of each warp fragments of 16 outputs and of 8 rows.
+template <WeightFormat kFormat_, int kOutputWarps_, int kRowWarps, int kOutputFragments_, int kRowFragments_,
+          int kStages_>
 struct TileShape {
-  int output_warps = 1;
-  int row_warps = 1;
-  int output_fragments = 1;
-  int row_fragments = 1;
-  int stages = 2;
+  static constexpr WeightFormat kFormat = kFormat_;
+  static constexpr int kOutputWarps = kOutputWarps_;
+  static constexpr int kOutputFragments = kOutputFragments_;
+  static constexpr int kRowFragments = kRowFragments_;
+  static constexpr int kStages = kStages_;
 
-  constexpr int threads() const { return output_warps * row_warps * kWarpThreads; }
-  // One panel: a tile of another height would need another copy of the weight's slices.
-  constexpr int outputs() const { return output_warps * output_fragments * kTileOutputs; }
-  constexpr int rows() const { return row_warps * row_fragments * kMmaColumns; }
-  constexpr int stage_bytes(WeightFormat format) const {
-    return PanelSliceBytes(format) + rows() * kSliceInputs * static_cast<int>(sizeof(uint16_t));
-  }
-  constexpr size_t shared_bytes(WeightFormat format) const { return size_t{1} * stages * stage_bytes(format); }
+  static constexpr int kThreads = kOutputWarps * kRowWarps * kWarpThreads;
+  static constexpr int kRows = kRowWarps * kRowFragments * kMmaColumns;
+  static_assert(kOutputWarps * kOutputFragments * kTileOutputs == kPanelOutputs);
+
+  static constexpr int kWeightBytes = PanelSliceBytes(kFormat);
+  static constexpr int kStageBytes = kWeightBytes + kRows * kSliceInputs * static_cast<int>(sizeof(uint16_t));
+  static constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
 };
 
 // Two pairs of codes as bf16, exactly: shifted into place a code reads as 2^-120 of its value.
@@ -64,11 +65,9 @@ __device__ inline void WidenE4m3(uint32_t codes, uint32_t& even_pair, uint32_t& 
 }
 
 // A thread's part of a tile.
-template <WeightFormat kFormat, TileShape kShape>
+template <typename Shape>
 class ProductTile {
  public:
-  static_assert(kShape.outputs() == kPanelOutputs);
-
   __device__ ProductTile(const Product& product, int64_t panel, int64_t first_row)
       : product_(product),
         shared_(static_cast<uint8_t*>(ptx::DynamicSharedMemory())),
@@ -78,7 +77,7 @@ class ProductTile {
         thread_(static_cast<int>(threadIdx.x)) {}
 
   // sums[i][j]: of the warp's output fragment i and row fragment j.
-  using Sums = FragmentC[kShape.output_fragments][kShape.row_fragments];
+  using Sums = FragmentC[Shape::kOutputFragments][Shape::kRowFragments];
 
   // Makes the sums of splits [begin, end), and calls take(split, sums) for each when they are made.
   template <typename Take>
@@ -86,17 +85,17 @@ class ProductTile {
     const NumericClass& order = product_.numeric_class;
     const int32_t last_slice = order.split_begin(end);
     int32_t slice = order.split_begin(begin), next_slice = slice;
-    for (int stage = 0; stage + 1 < kShape.stages; ++stage) CopySlice(next_slice++, last_slice, stage);
-    int read_stage = 0, write_stage = kShape.stages - 1;
+    for (int stage = 0; stage + 1 < Shape::kStages; ++stage) CopySlice(next_slice++, last_slice, stage);
+    int read_stage = 0, write_stage = Shape::kStages - 1;
     for (int32_t split = begin; split < end; ++split) {
       Sums sums{};
       for (; slice < order.split_begin(split + 1); ++slice) {
-        ptx::WaitForCopies<kShape.stages - 2>();
+        ptx::WaitForCopies<Shape::kStages - 2>();
         __syncthreads();  // the slice is there for all, and all have read what is overwritten next
         CopySlice(next_slice++, last_slice, write_stage);
-        MultiplySlice(shared_ + read_stage * kStageBytes, sums);
+        MultiplySlice(shared_ + read_stage * Shape::kStageBytes, sums);
         write_stage = read_stage;
-        read_stage = read_stage + 1 == kShape.stages ? 0 : read_stage + 1;
+        read_stage = read_stage + 1 == Shape::kStages ? 0 : read_stage + 1;
       }
       take(split, sums);
     }
@@ -106,13 +105,13 @@ class ProductTile {
   __device__ void Store(const Sums& sums) const {
     const int64_t output = first_output_ + OutputFragment(0) * kTileOutputs + lane() / 4;
 #pragma unroll
-    for (int j = 0; j < kShape.row_fragments; ++j) {
+    for (int j = 0; j < Shape::kRowFragments; ++j) {
 #pragma unroll
       for (int column = 0; column < 2; ++column) {
         const int64_t row = first_row_ + RowFragment(j) * kMmaColumns + lane() % 4 * 2 + column;
         if (row >= product_.num_rows) continue;
 #pragma unroll
-        for (int i = 0; i < 2 * kShape.output_fragments; ++i) {
+        for (int i = 0; i < 2 * Shape::kOutputFragments; ++i) {
           StoreSum(row, output + i * 8, sums[i / 2][j].sums[i % 2 * 2 + column]);
         }
       }
@@ -120,49 +119,47 @@ class ProductTile {
   }
 
  private:
-  static constexpr int kStageBytes = kShape.stage_bytes(kFormat);
-  static constexpr int kWeightBytes = PanelSliceBytes(kFormat);   // the rest of a stage are rows
   static constexpr int kPieceInputs = 8;                          // 16 bytes of a row
   static constexpr int kRowPieces = kSliceInputs / kPieceInputs;  // 8
   static constexpr int kRowBytes = kSliceInputs * sizeof(uint16_t);
 
   __device__ int lane() const { return thread_ % kWarpThreads; }
   __device__ int OutputFragment(int i) const {
-    return thread_ / kWarpThreads % kShape.output_warps * kShape.output_fragments + i;
+    return thread_ / kWarpThreads % Shape::kOutputWarps * Shape::kOutputFragments + i;
   }
   __device__ int RowFragment(int j) const {
-    return thread_ / kWarpThreads / kShape.output_warps * kShape.row_fragments + j;
+    return thread_ / kWarpThreads / Shape::kOutputWarps * Shape::kRowFragments + j;
   }
 
   // A group of copies, an empty one beyond the last slice, so that a wait counts slices.
   __device__ void CopySlice(int32_t slice, int32_t last_slice, int stage) const {
     if (slice < last_slice) {
-      CopyWeightSlice(slice, shared_ + stage * kStageBytes);
-      CopyRowSlice(slice, shared_ + stage * kStageBytes + kWeightBytes);
+      CopyWeightSlice(slice, shared_ + stage * Shape::kStageBytes);
+      CopyRowSlice(slice, shared_ + stage * Shape::kStageBytes + Shape::kWeightBytes);
     }
     ptx::CommitCopies();
   }
 
   __device__ void CopyWeightSlice(int32_t slice, uint8_t* to) const {
-    constexpr int kCopyBytes = kShape.threads() * kLaneBytes;
-    static_assert(kWeightBytes % kCopyBytes == 0);
-    const uint8_t* from = panel_ + int64_t{slice} * kWeightBytes + thread_ * kLaneBytes;
+    constexpr int kCopyBytes = Shape::kThreads * kLaneBytes;
+    static_assert(Shape::kWeightBytes % kCopyBytes == 0);
+    const uint8_t* from = panel_ + int64_t{slice} * Shape::kWeightBytes + thread_ * kLaneBytes;
 #pragma unroll
-    for (int i = 0; i < kWeightBytes; i += kCopyBytes) {
+    for (int i = 0; i < Shape::kWeightBytes; i += kCopyBytes) {
       ptx::CopyAsync16(to + thread_ * kLaneBytes + i, from + i, kLaneBytes);
     }
   }
 
   // A thread copies the same piece of every so many rows, which all have it in the same place.
   __device__ void CopyRowSlice(int32_t slice, uint8_t* to) const {
-    constexpr int kCopyRows = kShape.threads() / kRowPieces;
+    constexpr int kCopyRows = Shape::kThreads / kRowPieces;
     static_assert(kCopyRows % 8 == 0);
     const int first_row = thread_ / kRowPieces, piece = thread_ % kRowPieces;
     const int64_t input = int64_t{slice} * kSliceInputs + piece * kPieceInputs;
     to += PlaceOf(first_row, piece);
     if (!product_.x_is_aligned) {
 #pragma unroll 1
-      for (int row = first_row; row < kShape.rows(); row += kCopyRows, to += kCopyRows * kRowBytes) {
+      for (int row = first_row; row < Shape::kRows; row += kCopyRows, to += kCopyRows * kRowBytes) {
         CopyElements(first_row_ + row, input, to);
       }
       return;
@@ -170,8 +167,8 @@ class ProductTile {
     const int64_t num_inputs = product_.weight.num_inputs;
     const uint16_t* from = product_.x + (first_row_ + first_row) * num_inputs + input;
 #pragma unroll
-    for (int row = 0; row < kShape.rows(); row += kCopyRows) {
-      if (first_row + row >= kShape.rows()) break;
+    for (int row = 0; row < Shape::kRows; row += kCopyRows) {
+      if (first_row + row >= Shape::kRows) break;
       const bool is_inside = first_row_ + first_row + row < product_.num_rows && input < num_inputs;
       ptx::CopyAsync16(to + row * kRowBytes, is_inside ? from + row * num_inputs : product_.x,
                        is_inside ? kLaneBytes : 0);
@@ -194,22 +191,22 @@ class ProductTile {
   __device__ void MultiplySlice(const uint8_t* stage, Sums& sums) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      FragmentA weights[2][kShape.output_fragments];  // [step]
+      FragmentA weights[2][Shape::kOutputFragments];  // [step]
 #pragma unroll
-      for (int i = 0; i < kShape.output_fragments; ++i) {
-        LoadWeights(stage + OutputFragment(i) * TileSliceBytes(kFormat), half, weights[0][i], weights[1][i]);
+      for (int i = 0; i < Shape::kOutputFragments; ++i) {
+        LoadWeights(stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat), half, weights[0][i], weights[1][i]);
       }
 #pragma unroll
-      for (int j = 0; j < kShape.row_fragments; ++j) {
+      for (int j = 0; j < Shape::kRowFragments; ++j) {
         // Matrix m of the four: inputs [8 m, 8 m + 8) of the half.
         uint32_t matrices[4];
-        ptx::LoadMatrices(matrices, stage + kWeightBytes + RowFragment(j) * kMmaColumns * kRowBytes +
+        ptx::LoadMatrices(matrices, stage + Shape::kWeightBytes + RowFragment(j) * kMmaColumns * kRowBytes +
                                         PlaceOf(lane() % 8, half * 4 + lane() / 8));
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
           const FragmentB rows = {{matrices[2 * step], matrices[2 * step + 1]}};
 #pragma unroll
-          for (int i = 0; i < kShape.output_fragments; ++i) MultiplyAdd(sums[i][j], weights[step][i], rows);
+          for (int i = 0; i < Shape::kOutputFragments; ++i) MultiplyAdd(sums[i][j], weights[step][i], rows);
         }
       }
     }
@@ -218,7 +215,7 @@ class ProductTile {
   // Of a tile's slice, the two steps of a half.
   __device__ void LoadWeights(const uint8_t* slice, int half, FragmentA& first, FragmentA& second) const {
     const auto* chunks = reinterpret_cast<const uint4*>(slice) + lane();
-    if constexpr (kFormat == WeightFormat::kBf16) {
+    if constexpr (Shape::kFormat == WeightFormat::kBf16) {
       const uint4 a = chunks[2 * half * kWarpThreads], b = chunks[(2 * half + 1) * kWarpThreads];
       first = {{a.x, a.y, a.z, a.w}};
       second = {{b.x, b.y, b.z, b.w}};
@@ -234,7 +231,7 @@ class ProductTile {
   __device__ void StoreSum(int64_t row, int64_t output, float sum) const {
     const int64_t num_outputs = product_.weight.num_outputs;
     if (output >= num_outputs) return;
-    if constexpr (kFormat == WeightFormat::kE4m3) sum *= product_.weight.scales[output];
+    if constexpr (Shape::kFormat == WeightFormat::kE4m3) sum *= product_.weight.scales[output];
     if (product_.bias != nullptr) sum += product_.bias[output];
     float* out = product_.out + row * num_outputs + output;
     *out = product_.mode == OutputMode::kAdd ? *out + sum : sum;

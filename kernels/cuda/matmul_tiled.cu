@@ -19,11 +19,11 @@ namespace {
 
 constexpr int64_t kPatchRowTiles = 8;
 
-constexpr TileShape kShortShape{
-    .output_warps = 2, .row_warps = 4, .output_fragments = 4, .row_fragments = 4, .stages = 4};
-constexpr TileShape kTallShape{
-    .output_warps = 2, .row_warps = 4, .output_fragments = 4, .row_fragments = 8, .stages = 3};
-static_assert(kShortShape.rows() == kTiledRows);
+template <WeightFormat kFormat>
+using ShortShape = TileShape<kFormat, 2, 4, 4, 4, 4>;
+template <WeightFormat kFormat>
+using TallShape = TileShape<kFormat, 2, 4, 4, 8, 3>;
+static_assert(ShortShape<WeightFormat::kBf16>::kRows == kTiledRows);
 
 // Adds a split's sums to those of the splits before it.
 template <typename Sums>
@@ -42,14 +42,14 @@ __device__ void AddSplit(int32_t split, const Sums& sums, Sums& total) {
 }
 
 // blockIdx: (tile of outputs and tile of rows within a patch, patch).
-template <WeightFormat kFormat, TileShape kShape>
-__global__ void __launch_bounds__(kShape.threads(), 1) MultiplyTile(Product product, int64_t patch_row_tiles) {
-  using Tile = ProductTile<kFormat, kShape>;
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1) MultiplyTile(Product product, int64_t patch_row_tiles) {
+  using Tile = ProductTile<Shape>;
   using Sums = typename Tile::Sums;
   const int64_t row_tile = blockIdx.y * patch_row_tiles + blockIdx.x % patch_row_tiles;
-  if (row_tile * kShape.rows() >= product.num_rows) return;
-  Tile tile(product, blockIdx.x / patch_row_tiles, row_tile * kShape.rows());
-  if constexpr (kShape.rows() > kTiledRows) {
+  if (row_tile * Shape::kRows >= product.num_rows) return;
+  Tile tile(product, blockIdx.x / patch_row_tiles, row_tile * Shape::kRows);
+  if constexpr (Shape::kRows > kTiledRows) {
     tile.MultiplySplits(0, 1, [&](int32_t, const Sums& sums) { tile.Store(sums); });
   } else {
     Sums total;
@@ -59,24 +59,24 @@ __global__ void __launch_bounds__(kShape.threads(), 1) MultiplyTile(Product prod
   }
 }
 
-template <WeightFormat kFormat, TileShape kShape>
+template <typename Shape>
 void LaunchTiles(const Product& product, cudaStream_t stream) {
-  const int64_t row_tiles = (product.num_rows + kShape.rows() - 1) / kShape.rows();
+  const int64_t row_tiles = (product.num_rows + Shape::kRows - 1) / Shape::kRows;
   const int64_t patch_row_tiles = std::min(row_tiles, kPatchRowTiles);
   const dim3 grid(static_cast<unsigned>(product.weight.num_panels() * patch_row_tiles),
                   static_cast<unsigned>((row_tiles + patch_row_tiles - 1) / patch_row_tiles));
-  FT_CUDA_CHECK(Launch(
-      MultiplyTile<kFormat, kShape>,
-      {.grid = grid, .block = dim3(kShape.threads()), .shared_bytes = kShape.shared_bytes(kFormat), .stream = stream},
-      product, patch_row_tiles));
+  FT_CUDA_CHECK(
+      Launch(MultiplyTile<Shape>,
+             {.grid = grid, .block = dim3(Shape::kThreads), .shared_bytes = Shape::kSharedBytes, .stream = stream},
+             product, patch_row_tiles));
 }
 
 template <WeightFormat kFormat>
 void LaunchForRows(const Product& product, cudaStream_t stream) {
   if (product.numeric_class.num_splits == 1 && product.num_rows > kTiledRows) {
-    LaunchTiles<kFormat, kTallShape>(product, stream);
+    LaunchTiles<TallShape<kFormat>>(product, stream);
   } else {
-    LaunchTiles<kFormat, kShortShape>(product, stream);
+    LaunchTiles<ShortShape<kFormat>>(product, stream);
   }
 }
 
