@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <span>
 
 // NOLINTBEGIN(bugprone-reserved-identifier,google-explicit-constructor): the names and forms are CUDA's
 #define __global__
@@ -30,11 +31,27 @@ struct dim3 {
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
 void __syncwarp();
 [[noreturn]] inline void __trap() { std::abort(); }
+
+// Blocks run one after another.
+inline void __threadfence() {}
+inline unsigned atomicAdd(unsigned* to, unsigned value) { return (*to += value) - value; }
+template <typename T>
+T __ldcg(const T* from) {
+  return *from;
+}
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
 inline const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "out of memory"; }
@@ -85,17 +102,33 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
+  size_t dynamicSmemBytes;
   cudaStream_t stream;
 };
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+
 namespace foretoken::testing {
-// Runs `thread` for every thread of every block.
-void RunGrid(const dim3& grid, const dim3& block, const std::function<void()>& thread);
+
+// Runs `thread` for every thread of every block of the launch.
+void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread);
+
+// Of the running block; new in each, as all memory is.
+void* DynamicSharedMemory();
+
+// All 32 threads of a warp meet with the same operation, which then runs once on what they brought, lane by lane.
+using WarpOperation = void (*)(std::span<void* const> operands);
+void MeetWarp(WarpOperation operation, void* operand);
+
 }  // namespace foretoken::testing
 
 template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
-  foretoken::testing::RunGrid(config->gridDim, config->blockDim, [&] { kernel(args...); });
+  foretoken::testing::RunGrid(*config, [&] { kernel(args...); });
   return cudaSuccess;
 }
 // NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor)
