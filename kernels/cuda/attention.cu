@@ -39,7 +39,7 @@ __device__ void ForEachPair(int query, int32_t head_dim, const Function& functio
 }
 
 template <int kSteps>
-__global__ void __launch_bounds__(BlockShape<kSteps>::kThreads)
+__global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kSteps>::kBlocksPerProcessor)
     AttendSplitOfPiece(AttentionArgs args, Partials partials) {
   using Shape = BlockShape<kSteps>;
   const auto number = static_cast<int32_t>(blockIdx.x) / kAttentionSplits;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads)
   for (int i = 0; i < kLaneQueries; ++i) {
     const LaneQuery& query = task.warp.queries[i];
     if (!HasTilesInSplit(query.visible, split)) continue;
-    const int64_t index = query.index * kAttentionSplits + split;
+    const int64_t index = int64_t{query.index} * kAttentionSplits + split;
     partials.max[index] = softmax.max[i];
     partials.sum[index] = softmax.sum[i];
     ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
 #pragma unroll
   for (int i = 0; i < kLaneQueries; ++i) {
     if (task.warp.queries[i].visible.end == 0) continue;
-    uint16_t* out = args.out.as<uint16_t>() + task.warp.queries[i].index * head_dim;
+    uint16_t* out = args.out.as<uint16_t>() + int64_t{task.warp.queries[i].index} * head_dim;
     ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
       out[dim] = Bf16FromFloat(merged[i].Output(out_of(element)));
       out[dim + 1] = Bf16FromFloat(merged[i].Output(out_of(element + 1)));

@@ -126,7 +126,7 @@ inline constexpr int kQuadLanes = 4;  // that have the same queries
 
 struct LaneQuery {
   int32_t row = 0;
-  int64_t index = 0;  // in [T, H]
+  int32_t index = 0;  // in [T, H]
   Positions visible;  // none: there is no such query
   Positions shared;
 };
@@ -138,7 +138,7 @@ __device__ inline LaneQuery MakeLaneQuery(const AttentionArgs& args, const Query
   const int32_t group = GroupOf(args), row = args.batch.segment_begins[piece.segment] + i / group;
   const RowKeys keys = KeysOfRow(args, row);
   return {.row = row,
-          .index = (int64_t{row} * args.kv.num_kv_heads + kv_head) * group + i % group,
+          .index = (row * args.kv.num_kv_heads + kv_head) * group + i % group,
           .visible = keys.visible,
           .shared = keys.shared()};
 }

@@ -27,6 +27,9 @@ struct BlockShape {
   static constexpr int kThreads = kWarps * kWarpThreads;
   static constexpr int kQueries = kWarps * kMmaRows;
   static constexpr int kOutElements = 2 * kSteps * 4;  // of a lane
+  // Beside each other, where a block does one split: what keeps 48 KiB and more of copies under way on 228 KiB of
+  // shared memory. Registers are to be had for as many.
+  static constexpr int kBlocksPerProcessor = 3;
 };
 
 // The block's shared memory. Whoever needs more puts it behind.
@@ -75,7 +78,7 @@ __device__ TileQueries<kSteps> LoadQueries(const BlockTask& task) {
     const LaneQuery& query = task.warp.queries[i % 2];
     const int32_t dim = i / 4 * kMmaDepth + i % 4 / 2 * 8 + static_cast<int32_t>(threadIdx.x) % kQuadLanes * 2;
     if (query.visible.end == 0 || dim >= head_dim) continue;
-    const auto q = *reinterpret_cast<const FloatPair*>(task.args.q.as<float>() + query.index * head_dim + dim);
+    const auto q = *reinterpret_cast<const FloatPair*>(task.args.q.as<float>() + int64_t{query.index} * head_dim + dim);
     queries.q[i / 4].pairs[i % 4] = ptx::Bf16Pair(q.first, q.second);
   }
   return queries;

@@ -107,7 +107,7 @@ __device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], FragmentA (&weig
     }
     softmax.sum[query] = fmaf(softmax.sum[query], decay[query], sum);
   }
-  if (decay[0] == 1 && decay[1] == 1) return;
+  if (!__any_sync(0xffffffffu, decay[0] != 1 || decay[1] != 1)) return;
 #pragma unroll
   for (FragmentC& out : softmax.out) {
 #pragma unroll

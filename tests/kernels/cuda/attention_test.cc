@@ -34,8 +34,8 @@ TEST_F(AttentionTest, MatchesTheReference) {
   for (const HeadShape& shape : {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 64},
                                  HeadShape{2, 1, 80}, HeadShape{2, 1, 128}, HeadShape{2, 1, 256}}) {
     for (const SplitWork work : kSplitWorks) {
-      for (const int32_t num_tokens : {1, 32, 33, 100}) {
-        for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(1), std::optional(75)}) {
+      for (const int32_t num_tokens : {1, 33, 100}) {
+        for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(60)}) {
           testing::ExpectAttentionMatchesTheReference(shape, num_tokens, window, With(work), AttentionOperands::kBf16);
           if (HasFatalFailure()) return;
         }
@@ -69,8 +69,8 @@ TEST_F(AttentionTest, RoundsQueriesToBf16) {
 
 TEST_F(AttentionTest, GivesARowTheSameBitsHoweverItIsBatched) {
   for (const SplitWork work : kSplitWorks) {
-    for (const int32_t num_tokens : {1, 32, 70, 290}) {
-      for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(100)}) {
+    for (const int32_t num_tokens : {1, 64, 150}) {
+      for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(50)}) {
         testing::ExpectAttentionIsRowInvariant({.num_heads = 3, .num_kv_heads = 1, .head_dim = 10}, num_tokens, window,
                                                WithLoneRowsSplit(work));
         if (HasFatalFailure()) return;
@@ -80,7 +80,7 @@ TEST_F(AttentionTest, GivesARowTheSameBitsHoweverItIsBatched) {
 }
 
 TEST_F(AttentionTest, GivesARowTheSameBitsWhereSplitsHaveSeveralTiles) {
-  const int32_t num_tokens = 2 * kAttentionTile * kAttentionSplits + 40;
+  const int32_t num_tokens = kAttentionTile * kAttentionSplits + 40;
   testing::ExpectAttentionIsRowInvariant({.num_heads = 1, .num_kv_heads = 1, .head_dim = 8}, num_tokens, std::nullopt,
                                          WithLoneRowsSplit(SplitWork::kOneBlock));
 }

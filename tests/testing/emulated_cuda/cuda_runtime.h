@@ -47,6 +47,7 @@ void __syncwarp();
 float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
 int __reduce_min_sync(unsigned lanes, int value);
 int __reduce_max_sync(unsigned lanes, int value);
+int __any_sync(unsigned lanes, int predicate);
 [[noreturn]] inline void __trap() { std::abort(); }
 
 // Blocks run one after another.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp's threads learn of each other's values.
+// What a warp's threads learn of each other.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -46,3 +46,5 @@ int __reduce_max_sync(unsigned, int value) {
   foretoken::testing::MeetWarp(RunReduction<std::max<int>>, &value);
   return value;
 }
+
+int __any_sync(unsigned lanes, int predicate) { return __reduce_max_sync(lanes, predicate != 0 ? 1 : 0); }
