@@ -131,7 +131,7 @@ void OnDevice::RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions) {
   copies.Download(args.q, q);
 }
 
-void OnDevice::RunAttention(AttentionArgs args) {
+void OnDevice::RunAttention(AttentionArgs args, SplitWork work) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   BatchView& batch = args.batch;
@@ -147,7 +147,7 @@ void OnDevice::RunAttention(AttentionArgs args) {
   args.q = copies.Upload(args.q);
   args.kv = copies.Upload(args.kv);
   args.out = copies.Upload(out);
-  Attention(args, device().stream());
+  Attention(args, work, device().stream());
   copies.Download(args.out, out);
 }
 

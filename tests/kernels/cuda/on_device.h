@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/weight.h"
@@ -36,7 +37,7 @@ class OnDevice : public ::testing::Test {
   void RunRmsNorm(RmsNormArgs args);
   void RunSiluMul(SiluMulArgs args);
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
-  void RunAttention(AttentionArgs args);
+  void RunAttention(AttentionArgs args, SplitWork work);
   void RunMoveKv(MoveKvArgs args);
   void RunSumRanks(SumRanksArgs args);
   void RunJoinColumns(JoinColumnsArgs args);

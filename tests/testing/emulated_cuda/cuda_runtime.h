@@ -43,6 +43,11 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
 void __syncwarp();
+// Among all 32 threads of a warp, as a mask of all ones says.
+float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
+int __reduce_min_sync(unsigned lanes, int value);
+int __reduce_max_sync(unsigned lanes, int value);
+int __any_sync(unsigned lanes, int predicate);
 [[noreturn]] inline void __trap() { std::abort(); }
 
 // Blocks run one after another.
