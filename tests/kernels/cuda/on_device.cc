@@ -5,12 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/accept_trees.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/branch_rows.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/join_columns.h"
 #include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_store_kv.h"
+#include "kernels/cuda/score_tokens.h"
 #include "kernels/cuda/silu_mul.h"
 #include "kernels/cuda/sum_ranks.h"
 
@@ -131,7 +134,7 @@ void OnDevice::RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions) {
   copies.Download(args.q, q);
 }
 
-void OnDevice::RunAttention(AttentionArgs args) {
+void OnDevice::RunAttention(AttentionArgs args, SplitWork work) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   BatchView& batch = args.batch;
@@ -147,8 +150,38 @@ void OnDevice::RunAttention(AttentionArgs args) {
   args.q = copies.Upload(args.q);
   args.kv = copies.Upload(args.kv);
   args.out = copies.Upload(out);
-  Attention(args, device().stream());
+  Attention(args, work, device().stream());
   copies.Download(args.out, out);
+}
+
+void OnDevice::RunAcceptTrees(AcceptTreesArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  {
+    std::vector<TreeToAccept> trees(args.trees.begin(), args.trees.end());
+    std::vector<std::vector<const uint32_t*>> masks(trees.size());
+    for (size_t i = 0; i < trees.size(); ++i) {
+      for (const uint32_t* mask : trees[i].masks) masks[i].push_back(copies.Upload(mask, (args.num_tokens + 31) / 32));
+      trees[i].masks = masks[i];
+    }
+    args.trees = trees;
+    AcceptTrees(args, device());
+  }  // the op has all it needs
+  device().Synchronize();
+}
+
+void OnDevice::RunBranchRows(BranchRowsArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  BranchRows(args, device());
+  device().Synchronize();
+}
+
+void OnDevice::RunScoreTokens(ScoreTokensArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  ScoreTokens(args, device());
+  device().Synchronize();
 }
 
 void OnDevice::RunMoveKv(MoveKvArgs args) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/weight.h"
@@ -36,8 +37,12 @@ class OnDevice : public ::testing::Test {
   void RunRmsNorm(RmsNormArgs args);
   void RunSiluMul(SiluMulArgs args);
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
-  void RunAttention(AttentionArgs args);
+  void RunAttention(AttentionArgs args, SplitWork work);
   void RunMoveKv(MoveKvArgs args);
+  // Results are there when these return, and not before they synchronise.
+  void RunAcceptTrees(AcceptTreesArgs args);
+  void RunBranchRows(BranchRowsArgs args);
+  void RunScoreTokens(ScoreTokensArgs args);
   void RunSumRanks(SumRanksArgs args);
   void RunJoinColumns(JoinColumnsArgs args);
 

@@ -43,11 +43,17 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
 void __syncwarp();
+// Among all 32 threads of a warp, as a mask of all ones says.
+float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
+int __reduce_min_sync(unsigned lanes, int value);
+int __reduce_max_sync(unsigned lanes, int value);
+int __any_sync(unsigned lanes, int predicate);
 [[noreturn]] inline void __trap() { std::abort(); }
 
-// Blocks run one after another.
+// Blocks run one after another, and a block's threads take turns: nothing comes in between.
 inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* to, unsigned value) { return (*to += value) - value; }
+inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) { return (*to += value) - value; }
 template <typename T>
 T __ldcg(const T* from) {
   return *from;
@@ -68,7 +74,7 @@ struct cudaDeviceProp {
 };
 struct cudaFuncAttributes {};
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }  // that share one memory
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline constexpr int kMaxDynamicSharedBytes = 163 << 10;  // of compute capability 8.0
@@ -95,6 +101,8 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 cudaError_t cudaMalloc(void** data, size_t num_bytes);
 cudaError_t cudaFree(void* data);
+inline cudaError_t cudaMallocHost(void** data, size_t num_bytes) { return cudaMalloc(data, num_bytes); }
+inline cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 inline cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t) { return cudaMalloc(data, num_bytes); }
 inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return cudaFree(data); }
 cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t stream);
