@@ -24,7 +24,6 @@ namespace {
 constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as many
 constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr size_t kWarpThreads = 32;
-constexpr size_t kMaxDynamicSharedBytes = size_t{163} << 10;  // of compute capability 8.0
 constexpr size_t kSharedAlignment = 128;
 
 enum class ThreadState { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
