@@ -5,13 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/accept_trees.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/branch_rows.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/join_columns.h"
-#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_store_kv.h"
+#include "kernels/cuda/score_tokens.h"
 #include "kernels/cuda/silu_mul.h"
 #include "kernels/cuda/sum_ranks.h"
 
@@ -58,6 +60,22 @@ void OnDevice::SetUp() {
   device_ = std::move(opened.device);
 }
 
+std::vector<float> OnDevice::DownloadWeight(const CudaWeight& weight) {
+  PackedWeight packed = weight.packed();
+  std::vector<uint8_t> data(packed.num_bytes());
+  std::vector<float> scales(packed.scales == nullptr ? 0 : packed.num_outputs);
+  device().Copy(data.data(), packed.data, data.size(), CopyKind::kToHost);
+  device().Copy(scales.data(), packed.scales, scales.size() * sizeof(float), CopyKind::kToHost);
+  device().Synchronize();
+  packed.data = data.data();
+  packed.scales = scales.data();
+  std::vector<float> elements;
+  for (int64_t output = 0; output < packed.num_outputs; ++output) {
+    for (int64_t input = 0; input < packed.num_inputs; ++input) elements.push_back(packed.Element(output, input));
+  }
+  return elements;
+}
+
 void OnDevice::RunEmbed(EmbedArgs args) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
@@ -67,13 +85,13 @@ void OnDevice::RunEmbed(EmbedArgs args) {
   copies.Download(args.out, out);
 }
 
-void OnDevice::RunMatMul(MatMulArgs args) {
+void OnDevice::RunMatMul(MatMulArgs args, void (*matmul)(const MatMulArgs&, cudaStream_t)) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   args.x = copies.Upload(args.x);
   args.bias = copies.Upload(args.bias, out.shape[1]);
   args.out = copies.Upload(out);
-  MatMul(args, device().stream());
+  matmul(args, device().stream());
   copies.Download(args.out, out);
 }
 
@@ -134,6 +152,36 @@ void OnDevice::RunAttention(AttentionArgs args, SplitWork work) {
   args.out = copies.Upload(out);
   Attention(args, work, device().stream());
   copies.Download(args.out, out);
+}
+
+void OnDevice::RunAcceptTrees(AcceptTreesArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  {
+    std::vector<TreeToAccept> trees(args.trees.begin(), args.trees.end());
+    std::vector<std::vector<const uint32_t*>> masks(trees.size());
+    for (size_t i = 0; i < trees.size(); ++i) {
+      for (const uint32_t* mask : trees[i].masks) masks[i].push_back(copies.Upload(mask, (args.num_tokens + 31) / 32));
+      trees[i].masks = masks[i];
+    }
+    args.trees = trees;
+    AcceptTrees(args, device());
+  }  // the op has all it needs
+  device().Synchronize();
+}
+
+void OnDevice::RunBranchRows(BranchRowsArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  BranchRows(args, device());
+  device().Synchronize();
+}
+
+void OnDevice::RunScoreTokens(ScoreTokensArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  ScoreTokens(args, device());
+  device().Synchronize();
 }
 
 void OnDevice::RunMoveKv(MoveKvArgs args) {

@@ -50,9 +50,10 @@ int __reduce_max_sync(unsigned lanes, int value);
 int __any_sync(unsigned lanes, int predicate);
 [[noreturn]] inline void __trap() { std::abort(); }
 
-// Blocks run one after another.
+// Blocks run one after another, and a block's threads take turns: nothing comes in between.
 inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* to, unsigned value) { return (*to += value) - value; }
+inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) { return (*to += value) - value; }
 template <typename T>
 T __ldcg(const T* from) {
   return *from;
@@ -73,7 +74,7 @@ struct cudaDeviceProp {
 };
 struct cudaFuncAttributes {};
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }  // that share one memory
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
@@ -94,6 +95,8 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 cudaError_t cudaMalloc(void** data, size_t num_bytes);
 cudaError_t cudaFree(void* data);
+inline cudaError_t cudaMallocHost(void** data, size_t num_bytes) { return cudaMalloc(data, num_bytes); }
+inline cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 inline cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t) { return cudaMalloc(data, num_bytes); }
 inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return cudaFree(data); }
 cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t stream);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warp-wide instructions: each lane brings its registers, and what runs once they have met writes into them.
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -44,7 +43,7 @@ void RunMma(std::span<void* const> operands) {
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 8; ++column) {
       float& sum = lane_of(row % 8 * 4 + column / 2).sums[row / 8 * 2 + column % 2];
-      for (int k = 0; k < 16; ++k) sum = std::fma(a[row][k], b[column][k], sum);
+      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[column][k];  // an exact product, so it is a fused one
     }
   }
 }
