@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kStep
   const auto split = static_cast<int32_t>(blockIdx.x) % kAttentionSplits;
   const QueryPiece piece = PieceOf(args.batch, GroupOf(args), Shape::kQueries, number);
   if (piece.begin >= piece.end) return;
-  const BlockTask task = MakeTask<Shape::kWarps>(args, piece);
+  const BlockTask task = MakeTask<kSteps>(args, piece);
   if (!HasTilesInSplit(task.visible, split)) return;
   const TileSoftmax<kSteps> softmax = AttendSplit(task, LoadQueries<kSteps>(task), split);
 
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
   const auto number = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);  // in a chunk the last rows have most to do
   const QueryPiece piece = PieceOf(args.batch, GroupOf(args), Shape::kQueries, number);
   if (piece.begin >= piece.end) return;
-  const BlockTask task = MakeTask<Shape::kWarps>(args, piece);
+  const BlockTask task = MakeTask<kSteps>(args, piece);
   const TileQueries<kSteps> queries = LoadQueries<kSteps>(task);
   auto& outs = static_cast<MergingMemory<kSteps>*>(ptx::DynamicSharedMemory())->outs;
   const auto out_of = [&](int element) -> float& { return outs[element][threadIdx.x]; };
@@ -141,6 +141,7 @@ struct PieceLaunch {
 template <int kSteps>
 void LaunchPieces(const PieceLaunch& launch) {
   using Shape = BlockShape<kSteps>;
+  static_assert(sizeof(MergingMemory<kSteps>) <= size_t{99} << 10, "more than compute capability 8.6 gives a block");
   const AttentionArgs& args = launch.args;
   const int64_t num_heads = args.q.shape[1] / args.kv.head_dim, num_rows = args.batch.num_rows;
   const int64_t num_pieces =

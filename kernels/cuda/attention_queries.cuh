@@ -125,64 +125,47 @@ inline constexpr int kLaneQueries = 2;
 inline constexpr int kQuadLanes = 4;  // that have the same queries
 
 struct LaneQuery {
-  int32_t row = 0;
-  int32_t index = 0;  // in [T, H]
-  Positions visible;  // none: there is no such query
+  int32_t row_idx = 0;  // of the warp's rows
+  int32_t index = 0;    // in [T, H]
+  Positions visible;    // none: there is no such query
   Positions shared;
 };
-
-// Query i of the segment, at a K/V head.
-__device__ inline LaneQuery MakeLaneQuery(const AttentionArgs& args, const QueryPiece& piece, int32_t i,
-                                          int32_t kv_head) {
-  if (i >= piece.end) return {};
-  const int32_t group = GroupOf(args), row = args.batch.segment_begins[piece.segment] + i / group;
-  const RowKeys keys = KeysOfRow(args, row);
-  return {.row = row,
-          .index = (row * args.kv.num_kv_heads + kv_head) * group + i % group,
-          .visible = keys.visible,
-          .shared = keys.shared()};
-}
 
 // What a warp works on.
 struct WarpQueries {
   LaneQuery queries[kLaneQueries];
-  int32_t first_row = 0;
-  int32_t last_row = -1;  // before the first: there is none
-  Positions visible;      // by any of the queries
+  const RowKeys* rows = nullptr;  // [num_rows] of the queries, in shared memory
+  int32_t num_rows = 0;
+  Positions visible;  // by any of the queries
   Positions shared;
 };
 
-__device__ inline WarpQueries QueriesOfWarp(const AttentionArgs& args, const QueryPiece& piece, int32_t kv_head) {
+// A row's keys are looked up once, each by a lane, and left in `rows`, which has a place for every query.
+__device__ inline WarpQueries QueriesOfWarp(const AttentionArgs& args, const QueryPiece& piece, int32_t kv_head,
+                                            RowKeys* rows) {
   const auto warp = static_cast<int32_t>(threadIdx.x) / kWarpThreads;
   const auto lane = static_cast<int32_t>(threadIdx.x) % kWarpThreads;
-  const int32_t first = piece.begin + warp * kMmaRows;
-  const int32_t last = (first + kMmaRows < piece.end ? first + kMmaRows : piece.end) - 1;
-  WarpQueries warp_queries;
+  const int32_t first = piece.begin + warp * kMmaRows, rest = piece.end - first;
+  const int32_t group = GroupOf(args), first_row = first / group;
+  WarpQueries of_warp{.queries = {}, .rows = rows};
+  if (rest > 0) of_warp.num_rows = (first + (rest < kMmaRows ? rest : kMmaRows) - 1) / group - first_row + 1;
+  const int32_t segment_begin = args.batch.segment_begins[piece.segment];
+  if (lane < of_warp.num_rows) rows[lane] = KeysOfRow(args, segment_begin + first_row + lane);
+  __syncwarp();
+#pragma unroll
   for (int i = 0; i < kLaneQueries; ++i) {
     const int32_t query = first + lane / kQuadLanes + i * (kMmaRows / kLaneQueries);
-    warp_queries.queries[i] = MakeLaneQuery(args, piece, query, kv_head);
+    if (query >= piece.end) continue;
+    const int32_t row = query / group;
+    const RowKeys& keys = rows[row - first_row];
+    of_warp.queries[i] = {.row_idx = row - first_row,
+                          .index = ((segment_begin + row) * args.kv.num_kv_heads + kv_head) * group + query % group,
+                          .visible = keys.visible,
+                          .shared = keys.shared()};
   }
-  const LaneQuery(&queries)[kLaneQueries] = warp_queries.queries;
-  warp_queries.visible = UnionOfWarp(Union(queries[0].visible, queries[1].visible));
-  warp_queries.shared = UnionOfWarp(Union(queries[0].shared, queries[1].shared));
-  if (first > last) return warp_queries;
-  const int32_t group = GroupOf(args), segment_begin = args.batch.segment_begins[piece.segment];
-  warp_queries.first_row = segment_begin + first / group;
-  warp_queries.last_row = segment_begin + last / group;
-  return warp_queries;
-}
-
-// Over the block's warps. All of its threads call it, once.
-template <int kWarps>
-__device__ Positions UnionOfBlock(const Positions& of_warp) {
-  __shared__ int32_t begins[kWarps], ends[kWarps];
-  begins[threadIdx.x / kWarpThreads] = of_warp.begin;
-  ends[threadIdx.x / kWarpThreads] = of_warp.end;
-  __syncthreads();
-  Positions of_block;
-  for (int i = 0; i < kWarps; ++i) of_block = Union(of_block, {begins[i], ends[i]});
-  __syncthreads();
-  return of_block;
+  of_warp.visible = UnionOfWarp(Union(of_warp.queries[0].visible, of_warp.queries[1].visible));
+  of_warp.shared = UnionOfWarp(Union(of_warp.queries[0].shared, of_warp.queries[1].shared));
+  return of_warp;
 }
 
 }  // namespace foretoken::kernels::cuda

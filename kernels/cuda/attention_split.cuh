@@ -37,6 +37,9 @@ template <int kSteps>
 struct BlockMemory {
   SharedTile<kSteps> tiles[BlockShape<kSteps>::kWarps];  // the block's ring, or one for each warp
   size_t key_offsets[BlockShape<kSteps>::kWarps][kAttentionTile];
+  RowKeys rows[BlockShape<kSteps>::kWarps][kMmaRows];
+  Positions warps_visible[BlockShape<kSteps>::kWarps];
+  Positions warps_shared[BlockShape<kSteps>::kWarps];
 
   static __device__ BlockMemory& Get() { return *static_cast<BlockMemory*>(ptx::DynamicSharedMemory()); }
 };
@@ -56,16 +59,20 @@ struct BlockTask {
   Positions shared;
 };
 
-template <int kWarps>
+template <int kSteps>
 __device__ BlockTask MakeTask(const AttentionArgs& args, const QueryPiece& piece) {
-  const auto kv_head = static_cast<int32_t>(blockIdx.y);
-  const WarpQueries warp = QueriesOfWarp(args, piece, kv_head);
-  return {.args = args,
-          .cache = HeadCache(args, kv_head),
-          .block_table = args.batch.block_tables + args.batch.block_table_begins[piece.segment],
-          .warp = warp,
-          .visible = UnionOfBlock<kWarps>(warp.visible),
-          .shared = UnionOfBlock<kWarps>(warp.shared)};
+  auto& memory = BlockMemory<kSteps>::Get();
+  const auto kv_head = static_cast<int32_t>(blockIdx.y), warp = static_cast<int32_t>(threadIdx.x) / kWarpThreads;
+  BlockTask task{.args = args,
+                 .cache = HeadCache(args, kv_head),
+                 .block_table = args.batch.block_tables + args.batch.block_table_begins[piece.segment],
+                 .warp = QueriesOfWarp(args, piece, kv_head, memory.rows[warp])};
+  memory.warps_visible[warp] = task.warp.visible;
+  memory.warps_shared[warp] = task.warp.shared;
+  __syncthreads();
+  for (const Positions& visible : memory.warps_visible) task.visible = Union(task.visible, visible);
+  for (const Positions& shared : memory.warps_shared) task.shared = Union(task.shared, shared);
+  return task;
 }
 
 template <int kSteps>
@@ -119,34 +126,55 @@ __device__ void AttendSharedTiles(const BlockTask& task, const TileQueries<kStep
   }
 }
 
-// The warp's way through the split's tiles that hold ancestors, row by row.
+// A warp's tiles that hold ancestors, of one split: row by row, in order.
+struct OwnTile {
+  int32_t row_idx = -1;
+  Positions own;     // the row's positions in such tiles
+  int32_t tile = 0;  // of those
+
+  __device__ void Next(const WarpQueries& warp, int32_t split) {
+    tile += kAttentionSplits;
+    while (tile >= EndTile(own) && ++row_idx < warp.num_rows) {
+      own = warp.rows[row_idx].own();
+      tile = FirstTileOfSplit(own.begin, split);
+    }
+  }
+  // Where the key of this lane lies, if it is there.
+  __device__ size_t KeyOffset(const BlockTask& task) const {
+    const int32_t position = tile * kAttentionTile + static_cast<int32_t>(threadIdx.x) % kWarpThreads;
+    if (row_idx >= task.warp.num_rows || !own.Has(position)) return 0;
+    return task.cache.Offset(task.warp.rows[row_idx].SlotOf(position, task.block_table));
+  }
+};
+
+// The warp's way through its own tiles. Where the next one's keys lie is looked up while this one's are on their way.
 template <int kSteps>
 __device__ void AttendOwnTiles(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split,
                                TileSoftmax<kSteps>& softmax) {
   static_assert(kAttentionTile == kWarpThreads);
   SharedTile<kSteps>& keys = BlockMemory<kSteps>::Get().tiles[threadIdx.x / kWarpThreads];
   size_t* offsets = BlockMemory<kSteps>::Get().key_offsets[threadIdx.x / kWarpThreads];
-  const auto lane = static_cast<int32_t>(threadIdx.x) % kWarpThreads;
-  for (int32_t row = task.warp.first_row; row <= task.warp.last_row; ++row) {
-    const RowKeys row_keys = KeysOfRow(task.args, row);
-    const Positions own = row_keys.own();
+  const auto offset_of = [&](int key) { return offsets[key]; };
+  OwnTile next;
+  next.Next(task.warp, split);
+  size_t next_offset = next.KeyOffset(task);
+  while (next.row_idx < task.warp.num_rows) {
+    const OwnTile now = next;
+    offsets[threadIdx.x % kWarpThreads] = next_offset;
+    __syncwarp();
+    StartCopy<kWarpThreads>(task.cache, now.own.CountedFrom(now.tile * kAttentionTile), offset_of, keys);
+    ptx::CommitCopies();
+    next.Next(task.warp, split);
+    next_offset = next.KeyOffset(task);
     Positions visible[kLaneQueries];
     for (int i = 0; i < kLaneQueries; ++i) {
       const LaneQuery& query = task.warp.queries[i];
-      if (query.visible.end > 0 && query.row == row) visible[i] = own;
+      if (query.visible.end > 0 && query.row_idx == now.row_idx) visible[i] = now.own;
     }
-    for (int32_t tile = FirstTileOfSplit(own.begin, split); tile < EndTile(own); tile += kAttentionSplits) {
-      const int32_t position = tile * kAttentionTile + lane;
-      if (own.Has(position)) offsets[lane] = task.cache.Offset(row_keys.SlotOf(position, task.block_table));
-      __syncwarp();
-      const auto offset_of = [&](int key) { return offsets[key]; };
-      StartCopy<kWarpThreads>(task.cache, own.CountedFrom(tile * kAttentionTile), offset_of, keys);
-      ptx::CommitCopies();
-      ptx::WaitForCopies<0>();
-      __syncwarp();
-      AttendTile(queries, keys, tile * kAttentionTile, visible, softmax);
-      __syncwarp();  // the next tile comes to the same place
-    }
+    ptx::WaitForCopies<0>();
+    __syncwarp();
+    AttendTile(queries, keys, now.tile * kAttentionTile, visible, softmax);
+    __syncwarp();  // the next tile comes to the same place
   }
 }
 

@@ -73,12 +73,11 @@ __device__ void ScoreTile(const TileQueries<kSteps>& queries, const SharedTile<k
   }
 }
 
-// Turns scores into weights, rounded to bf16, and what is there into units of the new maximum. A tile that a query does
-// not see has no score above its maximum, so that stays.
+// Raises the maxima to the scores', and says by what factor what is there has to shrink. A tile that a query does not
+// see has no score above its maximum, so that stays.
 template <int kSteps>
-__device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], FragmentA (&weights)[kTileHalves],
-                          TileSoftmax<kSteps>& softmax) {
-  float decay[kLaneQueries];
+__device__ void RaiseMaxima(const FragmentC (&scores)[2 * kTileHalves], TileSoftmax<kSteps>& softmax,
+                            float (&decay)[kLaneQueries]) {
 #pragma unroll
   for (int query = 0; query < kLaneQueries; ++query) {
     float max = softmax.max[query];
@@ -88,6 +87,12 @@ __device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], FragmentA (&weig
     decay[query] = exp2f(softmax.max[query] - max);
     softmax.max[query] = max;
   }
+}
+
+// Turns scores into weights, rounded to bf16, and adds what is rounded to the sums.
+template <int kSteps>
+__device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], const float (&decay)[kLaneQueries],
+                          FragmentA (&weights)[kTileHalves], TileSoftmax<kSteps>& softmax) {
 #pragma unroll
   for (FragmentC& score : scores) {
 #pragma unroll
@@ -107,6 +112,11 @@ __device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], FragmentA (&weig
     }
     softmax.sum[query] = fmaf(softmax.sum[query], decay[query], sum);
   }
+}
+
+// Mostly maxima stay, and nothing has to be done.
+template <int kSteps>
+__device__ void ShrinkOutputs(const float (&decay)[kLaneQueries], TileSoftmax<kSteps>& softmax) {
   if (!__any_sync(0xffffffffu, decay[0] != 1 || decay[1] != 1)) return;
 #pragma unroll
   for (FragmentC& out : softmax.out) {
@@ -121,8 +131,11 @@ __device__ void AttendTile(const TileQueries<kSteps>& queries, const SharedTile<
                            const Positions (&visible)[kLaneQueries], TileSoftmax<kSteps>& softmax) {
   FragmentC scores[2 * kTileHalves] = {};
   FragmentA weights[kTileHalves];
+  float decay[kLaneQueries];
   ScoreTile(queries, keys, tile_begin, visible, scores);
-  WeighTile(scores, weights, softmax);
+  RaiseMaxima(scores, softmax, decay);
+  WeighTile(scores, decay, weights, softmax);
+  ShrinkOutputs(decay, softmax);
 #pragma unroll
   for (int half = 0; half < kTileHalves; ++half) {
 #pragma unroll

@@ -204,7 +204,7 @@ std::vector<uint32_t> Tokens(int32_t count, uint32_t first = 0) {
   return tokens;
 }
 
-// A chunk of the chain, a tree below it, and another sequence.
+// A chunk of the chain, a tree below it, in its midst a chain of guesses below an earlier token, and other sequences.
 AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_seed) {
   AttentionBatch batch(shape, Elements::kPlain, num_tokens / kKvBlockSize + 40, layout_seed);
   batch.AddSegment(Tokens(num_tokens));
@@ -212,6 +212,7 @@ AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_s
   batch.AddTreeRow(num_tokens, {900});
   batch.AddTreeRow(num_tokens, {900, 901});
   batch.AddTreeRow(num_tokens, {900, 902});
+  for (int32_t depth = 1; depth <= 4; ++depth) batch.AddTreeRow(num_tokens / 2, Tokens(depth, 950));
   batch.AddTreeRow(num_tokens, {900, 901, 903});
   batch.AddTreeRow(num_tokens, {904});
   batch.AddSegment(Tokens(37, 5000));

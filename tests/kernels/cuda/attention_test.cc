@@ -35,20 +35,21 @@ TEST_F(AttentionTest, MatchesTheReference) {
                                  HeadShape{2, 1, 80}, HeadShape{2, 1, 128}, HeadShape{2, 1, 256}}) {
     for (const SplitWork work : kSplitWorks) {
       for (const int32_t num_tokens : {1, 33, 100}) {
-        for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(60)}) {
-          testing::ExpectAttentionMatchesTheReference(shape, num_tokens, window, With(work), AttentionOperands::kBf16);
-          if (HasFatalFailure()) return;
-        }
+        const std::optional<int32_t> window = num_tokens == 100 ? std::optional(60) : std::nullopt;
+        testing::ExpectAttentionMatchesTheReference(shape, num_tokens, window, With(work), AttentionOperands::kBf16);
+        if (HasFatalFailure()) return;
       }
     }
   }
 }
 
+// Long enough for the ring to come round. The window begins near a tile's end, so that some warps have nothing to do
+// there and hurry ahead; without it, those with ancestors only do so at the last tile.
 TEST_F(AttentionTest, MatchesTheReferenceWhereSplitsHaveSeveralTiles) {
   constexpr int32_t kRound = kAttentionTile * kAttentionSplits;
   for (const SplitWork work : kSplitWorks) {
-    for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(kRound + 90)}) {
-      testing::ExpectAttentionMatchesTheReference({4, 1, 16}, 4 * kRound + 50, window, With(work),
+    for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(5 * kRound + 8)}) {
+      testing::ExpectAttentionMatchesTheReference({4, 1, 16}, 6 * kRound + 50, window, With(work),
                                                   AttentionOperands::kBf16);
       if (HasFatalFailure()) return;
     }
@@ -69,7 +70,7 @@ TEST_F(AttentionTest, RoundsQueriesToBf16) {
 
 TEST_F(AttentionTest, GivesARowTheSameBitsHoweverItIsBatched) {
   for (const SplitWork work : kSplitWorks) {
-    for (const int32_t num_tokens : {1, 64, 150}) {
+    for (const int32_t num_tokens : {1, 64, 110}) {
       for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(50)}) {
         testing::ExpectAttentionIsRowInvariant({.num_heads = 3, .num_kv_heads = 1, .head_dim = 10}, num_tokens, window,
                                                WithLoneRowsSplit(work));
