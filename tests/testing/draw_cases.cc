@@ -50,6 +50,17 @@ void ExpectTheReferencesDrawsByCoin(const DrawOp& draw, int num_rounds) {
   }
 }
 
+void ExpectDrawsByCoinFromAHugeVocabulary(const DrawOp& draw, uint32_t num_draws) {
+  RandomValues random(7);
+  DrawInputs inputs{.logits = random.Normals(300001, 1), .sampling = {.seed = 5}};
+  const std::vector<double> law = reference::FilteredDistribution(inputs);
+  for (inputs.t = 0; inputs.t < num_draws; ++inputs.t) {
+    kernels::KeyedCoins coins(inputs.sampling.seed, 0);
+    coins.Begin(inputs.t);
+    ASSERT_EQ(draw(inputs).token_id, coins.Draw(law)) << inputs.t;
+  }
+}
+
 void ExpectTheReferencesDrawsOnALargeVocabulary(const DrawOp& draw, uint32_t num_draws) {
   RandomValues random(6);
   DrawInputs inputs;

@@ -64,6 +64,9 @@ TEST_F(DrawRowTest, EqualsTheReferenceUnderAllFiltersTogether) { testing::Expect
 TEST_F(DrawRowTest, EqualsTheReferenceByCoin) {
   testing::ExpectTheReferencesDrawsByCoin(op(VerificationRule::kRejectionSampling), 150);
 }
+TEST_F(DrawRowTest, EqualsTheReferenceByCoinOnAHugeVocabulary) {
+  testing::ExpectDrawsByCoinFromAHugeVocabulary(op(VerificationRule::kRejectionSampling), 8);
+}
 TEST_F(DrawRowTest, EqualsTheReferenceOnALargeVocabulary) {
   testing::ExpectTheReferencesDrawsOnALargeVocabulary(op(), 1);
 }
