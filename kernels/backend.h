@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between the model and a device: every op that a forward pass, its draw and its commit need.
 //
-// Ops are enqueued in order; Synchronize waits for all of them. The CPU backend has done the work when a call returns.
+// Ops are enqueued in order; Synchronize waits for all of them, and fills what they return to the host. The CPU backend
+// has done all of it when a call returns.
 // Errors: what an op is given is our own logic. Shapes and dtypes that do not fit end the process; pointers, slots and
 // positions are trusted.
 // Threads: one caller at a time.

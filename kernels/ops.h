@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments of every op: plain structs, shared by all backends. Shape letters are the legend's in
 // common/tensor/shape.h. Pointers, those inside of views too, are the backend's memory; spans are the host's, and so
-// are the parts of a WeightSource.
+// are the parts of a WeightSource. A span that an op reads is free when the call returns; one that it fills (paths,
+// children, scores) is the op's, and filled, until Backend::Synchronize returns.
 //
 // Row invariance (E1): whatever an op writes for a row is a pure function of that row's inputs, bit for bit. It depends
 // on no other row, on no row count, on no thread count and on no slot or block number.
@@ -291,7 +292,7 @@ struct AcceptTreesArgs {
   ConstTensorView logits;  // [rows, >= V] f32
   int32_t num_tokens = 0;  // V: ids at or beyond it never win and carry no probability
   std::span<const TreeToAccept> trees;
-  std::span<AcceptedPath> paths;  // one per tree, filled by the op
+  std::span<AcceptedPath> paths;  // one per tree, filled when the backend is synchronised
 };
 
 // What makes a continuation of a draft's row promising.
@@ -322,13 +323,14 @@ struct RowChildren {
 // The tokens that the target would draw most likely if this model were the target: the first num_children by
 //   score(v) = log draft_prob(v) + g(v)
 // with the filters and the noise, purpose kTargetDraw, of the target's own draw at t; so the first one is what
-// AcceptTrees would draw from the row. Ranked by draft_prob, g is 0. Below the greedy temperature g is 0 and the law
-// that of temperature 1, without cuts. draft_prob sums to 1 over what the cuts keep.
+// AcceptTrees would draw from the row, but for scores that rounding cannot tell apart. Ranked by draft_prob, g is 0.
+// Below the greedy temperature g is 0 and the law that of temperature 1, without cuts. draft_prob sums to 1 over what
+// the cuts keep.
 struct BranchRowsArgs {
   ConstTensorView logits;  // [rows, >= V] f32
   int32_t num_tokens = 0;  // V: ids at or beyond it are no children and carry no probability
   std::span<const RowToBranch> rows;
-  std::span<RowChildren> children;  // one per row, filled by the op
+  std::span<RowChildren> children;  // one per row, filled when the backend is synchronised
 };
 
 // Log-probabilities, from the unmodified rows at temperature 1, of given tokens.
@@ -338,7 +340,7 @@ struct ScoreTokensArgs {
   int32_t first_row = 0;
   std::span<const int32_t> token_ids;  // one per row from first_row on
   int32_t num_top = 0;
-  std::span<RowLogprobs> scores;
+  std::span<RowLogprobs> scores;  // one per token, filled when the backend is synchronised
 };
 
 }  // namespace foretoken::kernels

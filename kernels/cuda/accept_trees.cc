@@ -2,7 +2,7 @@
 #include "kernels/cuda/accept_trees.h"
 
 #include <algorithm>
-#include <optional>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -21,7 +21,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Tokens that each node stands below, root included.
+// How many steps each node is below the root.
 std::vector<uint32_t> DepthsOf(const TreeToAccept& tree) {
   std::vector<uint32_t> depths(tree.parents.size());
   for (size_t i = 1; i < depths.size(); ++i) depths[i] = depths[tree.parents[i]] + 1;
@@ -45,20 +45,29 @@ std::vector<RowTask> TasksOf(const AcceptTreesArgs& args, const TreeBatch& batch
   return tasks;
 }
 
-// What the walks write, and what they need while they walk.
-struct WalkMemory {
-  WalkMemory(const TreeBatch& batch, cudaStream_t stream)
-      : outcomes(batch.num_rows() * sizeof(RowOutcome), stream),
-        statuses(batch.trees().size() * sizeof(DrawStatus), stream),
-        draft_left((batch.num_draft_tokens() + 1) * sizeof(double), stream),
-        target_left((batch.num_test_tokens() + 1) * sizeof(FixedWeight), stream) {
-    FT_CUDA_CHECK(cudaMemsetAsync(outcomes.data(), 0, batch.num_rows() * sizeof(RowOutcome), stream));
+// What the walks write, to be copied to the host in one piece: rows' outcomes, then trees' statuses.
+class WalkResults {
+ public:
+  WalkResults(const TreeBatch& batch, cudaStream_t stream)
+      : outcomes_bytes_(batch.num_rows() * sizeof(RowOutcome)),
+        num_bytes_(outcomes_bytes_ + batch.trees().size() * sizeof(DrawStatus)),
+        scratch_(num_bytes_, stream) {
+    FT_CUDA_CHECK(cudaMemsetAsync(scratch_.data(), 0, outcomes_bytes_, stream));
   }
 
-  StreamScratch outcomes;
-  StreamScratch statuses;
-  StreamScratch draft_left;
-  StreamScratch target_left;
+  RowOutcome* outcomes() const { return static_cast<RowOutcome*>(scratch_.data()); }
+  DrawStatus* statuses() const {
+    return reinterpret_cast<DrawStatus*>(static_cast<std::byte*>(scratch_.data()) + outcomes_bytes_);
+  }
+  const std::byte* Download(Device& device) const {
+    return static_cast<const std::byte*>(device.Download(scratch_.data(), num_bytes_));
+  }
+  size_t outcomes_bytes() const { return outcomes_bytes_; }
+
+ private:
+  size_t outcomes_bytes_;
+  size_t num_bytes_;
+  StreamScratch scratch_;
 };
 
 // Everything between the upload and the walks' results.
@@ -101,7 +110,7 @@ std::vector<RowToScore> RowsToScore(std::span<const TreeToAccept> trees, const T
   return rows;
 }
 
-// What the host gets, in memory that is there until the end of Synchronize.
+// What the host makes paths of; pointers are to what it got from the device.
 struct Results {
   std::vector<FlatTree> trees;
   const RowOutcome* outcomes;
@@ -139,27 +148,27 @@ void AcceptTrees(const AcceptTreesArgs& args, Device& device) {
   const RowBatch rows(TasksOf(args, batch, adjusted.adjusted()), args.num_tokens, upload, stream);
   upload.Send(device);
 
-  const WalkMemory memory(batch, stream);
-  const WalkTreesArgs walks{.rows = rows.work(),
-                            .trees = arrays,
-                            .outcomes = static_cast<RowOutcome*>(memory.outcomes.data()),
-                            .statuses = static_cast<DrawStatus*>(memory.statuses.data()),
-                            .draft_left = static_cast<double*>(memory.draft_left.data()),
-                            .target_left = static_cast<FixedWeight*>(memory.target_left.data())};
+  const WalkResults on_device(batch, stream);
+  const StreamScratch draft_left((batch.num_draft_tokens() + 1) * sizeof(double), stream);
+  const StreamScratch target_left((batch.num_test_tokens() + 1) * sizeof(FixedWeight), stream);
   adjusted.Enqueue(arrays, stream);
-  DrawAndWalk(args, rows, walks);
+  DrawAndWalk(args, rows,
+              {.rows = rows.work(),
+               .trees = arrays,
+               .outcomes = on_device.outcomes(),
+               .statuses = on_device.statuses(),
+               .draft_left = static_cast<double*>(draft_left.data()),
+               .target_left = static_cast<FixedWeight*>(target_left.data())});
 
   std::vector<size_t> score_begins;
   const std::vector<RowToScore> to_score =
-      RowsToScore(args.trees, batch, adjusted.given(), walks.outcomes, score_begins);
-  Results results{
-      .trees = {batch.trees().begin(), batch.trees().end()},
-      .outcomes =
-          static_cast<const RowOutcome*>(device.Download(walks.outcomes, batch.num_rows() * sizeof(RowOutcome))),
-      .statuses =
-          static_cast<const DrawStatus*>(device.Download(walks.statuses, args.trees.size() * sizeof(DrawStatus))),
-      .scores = RowScores(to_score, args.num_tokens, device),
-      .score_begins = std::move(score_begins)};
+      RowsToScore(args.trees, batch, adjusted.given(), on_device.outcomes(), score_begins);
+  const std::byte* on_host = on_device.Download(device);
+  Results results{.trees = {batch.trees().begin(), batch.trees().end()},
+                  .outcomes = reinterpret_cast<const RowOutcome*>(on_host),
+                  .statuses = reinterpret_cast<const DrawStatus*>(on_host + on_device.outcomes_bytes()),
+                  .scores = RowScores(to_score, args.num_tokens, device),
+                  .score_begins = std::move(score_begins)};
   device.AtSynchronize([results = std::move(results), paths = args.paths] {
     for (size_t i = 0; i < paths.size(); ++i) paths[i] = results.PathOf(i);
   });

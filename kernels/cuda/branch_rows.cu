@@ -2,7 +2,7 @@
 // The law of each row is found as for a draw. Then a block per (tile, row) writes what the row's tokens are ranked by,
 // their scores or plain logits, as another row of logits, whose top tokens are the children. Bytes moved: the logits
 // for the largest, the cuts and the weights, once out as ranks, and six times in to find the top.
-#include <memory>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -82,12 +82,7 @@ RowChildren ChildrenOf(const RowTask& law, const RowTotal& total, const std::vec
   return children;
 }
 
-}  // namespace
-
-void BranchRows(const BranchRowsArgs& args, Device& device) {
-  FT_CHECK(args.logits.dtype == DType::kF32 && args.num_tokens > 0 && args.num_tokens <= args.logits.shape[1]);
-  FT_CHECK(args.children.size() == args.rows.size());
-  if (args.rows.empty()) return;
+void BranchSome(const BranchRowsArgs& args, Device& device) {
   const cudaStream_t stream = device.stream();
   const StreamScratch ranks(args.rows.size() * args.num_tokens * sizeof(float), stream);
   auto* const rank_rows = static_cast<float*>(ranks.data());
@@ -109,6 +104,21 @@ void BranchRows(const BranchRowsArgs& args, Device& device) {
                         top = TopTokens(searches, device), out = args.children] {
     for (size_t i = 0; i < out.size(); ++i) out[i] = ChildrenOf(tasks[i], totals[i], top.OfRow(i));
   });
+}
+
+}  // namespace
+
+void BranchRows(const BranchRowsArgs& args, Device& device) {
+  FT_CHECK(args.logits.dtype == DType::kF32 && args.num_tokens > 0 && args.num_tokens <= args.logits.shape[1]);
+  FT_CHECK(args.children.size() == args.rows.size());
+  constexpr size_t kRowsAtOnce = 64;  // enough for a GPU; their ranks are memory
+  for (size_t first = 0; first < args.rows.size(); first += kRowsAtOnce) {
+    const size_t count = std::min(kRowsAtOnce, args.rows.size() - first);
+    BranchRowsArgs some = args;
+    some.rows = args.rows.subspan(first, count);
+    some.children = args.children.subspan(first, count);
+    BranchSome(some, device);
+  }
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -140,7 +140,7 @@ void ExpectRowsToBranchAlone(const BranchRowsOp& op) {
     std::fill_n(logits.begin() + row * kWidth + kNumTokens, kWidth - kNumTokens, 1e30f);
   }
   std::vector<RowToBranch> rows;
-  for (int32_t i = 0; i < 50; ++i) {
+  for (int32_t i = 0; i < 70; ++i) {
     rows.push_back({.logit_row = random.Below(kNumRows),
                     .sampling = {.temperature = i % 3 == 0 ? 0.0f : 0.9f, .seed = static_cast<uint64_t>(i)},
                     .t = static_cast<uint32_t>(random.Below(1000)),

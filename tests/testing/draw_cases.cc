@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/keyed_coins.h"
 #include "tests/testing/random_draw_inputs.h"
 #include "tests/testing/random_values.h"
 
@@ -32,6 +33,31 @@ void ExpectTheReferencesDraws(const DrawOp& draw, int num_rounds) {
     const DrawnToken drawn = draw(inputs);
     ASSERT_EQ(drawn.status, expected.has_value() ? DrawStatus::kOk : DrawStatus::kEmptySupport) << i;
     ASSERT_EQ(drawn.token_id, expected.value_or(0)) << i;
+  }
+}
+
+void ExpectTheReferencesDrawsByCoin(const DrawOp& draw, int num_rounds) {
+  RandomValues random(5);
+  for (int i = 0; i < num_rounds; ++i) {
+    const DrawInputs inputs = RandomDrawInputs(random);
+    const std::vector<double> law = reference::FilteredDistribution(inputs);
+    const DrawnToken drawn = draw(inputs);
+    ASSERT_EQ(drawn.status, law.empty() ? DrawStatus::kEmptySupport : DrawStatus::kOk) << i;
+    if (law.empty()) continue;
+    kernels::KeyedCoins coins(inputs.sampling.seed, inputs.sampling.sample_index);
+    coins.Begin(inputs.t);
+    ASSERT_EQ(drawn.token_id, coins.Draw(law)) << i;
+  }
+}
+
+void ExpectDrawsByCoinFromAHugeVocabulary(const DrawOp& draw, uint32_t num_draws) {
+  RandomValues random(7);
+  DrawInputs inputs{.logits = random.Normals(300001, 1), .sampling = {.seed = 5}};
+  const std::vector<double> law = reference::FilteredDistribution(inputs);
+  for (inputs.t = 0; inputs.t < num_draws; ++inputs.t) {
+    kernels::KeyedCoins coins(inputs.sampling.seed, 0);
+    coins.Begin(inputs.t);
+    ASSERT_EQ(draw(inputs).token_id, coins.Draw(law)) << inputs.t;
   }
 }
 

@@ -19,6 +19,9 @@ using DrawOp = std::function<DrawnToken(const reference::DrawInputs&)>;
 
 // Random rows under random combinations of all filters.
 void ExpectTheReferencesDraws(const DrawOp& draw, int num_rounds);
+// The same by rejection sampling, with nothing to reject: the token where the first coin of the index falls.
+void ExpectTheReferencesDrawsByCoin(const DrawOp& draw, int num_rounds);
+void ExpectDrawsByCoinFromAHugeVocabulary(const DrawOp& draw, uint32_t num_draws);
 void ExpectTheReferencesDrawsOnALargeVocabulary(const DrawOp& draw, uint32_t num_draws);
 void ExpectTiesToGoToTheLowestId(const DrawOp& draw);
 // Ties at the cut that are not kept win nothing, and those that are do.

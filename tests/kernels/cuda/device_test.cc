@@ -6,6 +6,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "kernels/cuda/weight.h"
@@ -46,6 +50,40 @@ TEST_F(DeviceTest, AllocatesZerosAndCopies) {
     EXPECT_EQ(bytes, from);
   }
   EXPECT_EQ(device().Allocate(0).get(), nullptr);
+}
+
+TEST_F(DeviceTest, CallsBackInOrderWhenSynchronisedAndOnlyThen) {
+  const Buffer buffer = device().Allocate(4);
+  std::vector<int> called;
+  auto* from = static_cast<int32_t*>(device().Pinned(4));
+  *from = 17;
+  device().Copy(buffer.get(), from, 4, CopyKind::kToDevice);
+  const auto* to = static_cast<const int32_t*>(device().Download(buffer.get(), 4));
+  device().AtSynchronize([&, to] { called.push_back(*to); });
+  device().AtSynchronize([&] { called.push_back(2); });
+  EXPECT_TRUE(called.empty());
+  device().Synchronize();
+  EXPECT_EQ(called, (std::vector<int>{17, 2}));
+  device().Synchronize();
+  EXPECT_EQ(called.size(), 2);
+}
+
+TEST_F(DeviceTest, PinnedMemoryIsApartUntilSynchronisedAndThenUsedAgain) {
+  std::set<char*> first;
+  for (int round = 0; round < 3; ++round) {
+    std::map<char*, size_t> taken;
+    for (const size_t num_bytes : {size_t{1}, size_t{1000}, size_t{3} << 20, size_t{256}, size_t{1} << 20}) {
+      auto* bytes = static_cast<char*>(device().Pinned(num_bytes));
+      std::memset(bytes, 1, num_bytes);
+      const auto after = taken.lower_bound(bytes);
+      EXPECT_TRUE(after == taken.end() || bytes + num_bytes <= after->first);
+      EXPECT_TRUE(after == taken.begin() || std::prev(after)->first + std::prev(after)->second <= bytes);
+      taken[bytes] = num_bytes;
+      if (round == 0) first.insert(bytes);
+      EXPECT_TRUE(first.contains(bytes)) << round;
+    }
+    device().Synchronize();
+  }
 }
 
 TEST_F(DeviceTest, StacksAWeightsPartsAndRoundsThemToBf16) {

@@ -15,9 +15,9 @@ namespace {
 class DrawRowTest : public OnDevice {
  protected:
   // The row of the last node of a chain whose tokens are the path: all rows before it allow one token alone.
-  testing::DrawnToken Draw(const reference::DrawInputs& inputs) {
+  testing::DrawnToken Draw(const reference::DrawInputs& inputs, VerificationRule rule) {
     const auto num_tokens = static_cast<int32_t>(inputs.logits.size());
-    std::vector<int32_t> token_ids = {0}, parents = {-1};
+    std::vector<int32_t> token_ids = {0}, parents = {-1}, node_idx = {0};
     std::vector<float> logits;
     for (const int32_t id : inputs.path_token_ids) {
       if (id < 0 || id >= num_tokens) continue;
@@ -25,6 +25,11 @@ class DrawRowTest : public OnDevice {
       logits[logits.size() - num_tokens + id] = 0;
       parents.push_back(static_cast<int32_t>(parents.size()) - 1);
       token_ids.push_back(id);
+      node_idx.push_back(static_cast<int32_t>(node_idx.size()));
+    }
+    std::vector<DrawnChildren> drawn;  // by rejection sampling the path is guessed, and right
+    for (size_t node = 1; node < token_ids.size(); ++node) {
+      drawn.push_back({.parent = parents[node], .children = {&node_idx[node], 1}});
     }
     logits.insert(logits.end(), inputs.logits.begin(), inputs.logits.end());
     std::vector<const uint32_t*> masks(inputs.mask.empty() ? 0 : token_ids.size());
@@ -36,7 +41,10 @@ class DrawRowTest : public OnDevice {
                             .sampling = inputs.sampling,
                             .counts = inputs.counts,
                             .bias = inputs.bias,
-                            .masks = masks};
+                            .masks = masks,
+                            .rule = rule,
+                            .num_rows = static_cast<int32_t>(token_ids.size()),
+                            .drawn = drawn};
     AcceptedPath path;
     RunAcceptTrees({.logits = {logits.data(), DType::kF32, Shape(num_before + 1, num_tokens)},
                     .num_tokens = num_tokens,
@@ -47,12 +55,18 @@ class DrawRowTest : public OnDevice {
     return {path.status, path.token_ids.back()};
   }
 
-  testing::DrawOp op() {
-    return [this](const reference::DrawInputs& inputs) { return Draw(inputs); };
+  testing::DrawOp op(VerificationRule rule = VerificationRule::kKeyedDraw) {
+    return [this, rule](const reference::DrawInputs& inputs) { return Draw(inputs, rule); };
   }
 };
 
-TEST_F(DrawRowTest, EqualsTheReferenceUnderAllFiltersTogether) { testing::ExpectTheReferencesDraws(op(), 400); }
+TEST_F(DrawRowTest, EqualsTheReferenceUnderAllFiltersTogether) { testing::ExpectTheReferencesDraws(op(), 300); }
+TEST_F(DrawRowTest, EqualsTheReferenceByCoin) {
+  testing::ExpectTheReferencesDrawsByCoin(op(VerificationRule::kRejectionSampling), 150);
+}
+TEST_F(DrawRowTest, EqualsTheReferenceByCoinOnAHugeVocabulary) {
+  testing::ExpectDrawsByCoinFromAHugeVocabulary(op(VerificationRule::kRejectionSampling), 8);
+}
 TEST_F(DrawRowTest, EqualsTheReferenceOnALargeVocabulary) {
   testing::ExpectTheReferencesDrawsOnALargeVocabulary(op(), 1);
 }
