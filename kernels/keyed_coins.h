@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "kernels/host_device.h"
 #include "kernels/ops.h"
 #include "kernels/philox.h"
 #include "kernels/target_residual.h"
@@ -44,22 +45,22 @@ inline int32_t IndexAt(std::span<const double> weights, double u) {
 
 class KeyedCoins {
  public:
-  KeyedCoins(uint64_t seed, uint32_t sample_index) : seed_(seed), sample_index_(sample_index) {}
+  FT_HOST_DEVICE KeyedCoins(uint64_t seed, uint32_t sample_index) : seed_(seed), sample_index_(sample_index) {}
 
-  void Begin(uint32_t t) {
+  FT_HOST_DEVICE void Begin(uint32_t t) {
     t_ = t;
     num_used_ = 0;
   }
-  bool Accept(double target_prob, double draft_prob) { return Next() * draft_prob < target_prob; }
-  int32_t Draw(std::span<const double> weights) { return IndexAt(weights, Next()); }
-
- private:
-  double Next() {
+  // In [0, 1).
+  FT_HOST_DEVICE double Toss() {
     const PhiloxBlock block =
         Philox4x32(seed_, {num_used_++, t_, sample_index_, static_cast<uint32_t>(NoisePurpose::kRejectionCoin)});
     return static_cast<double>((uint64_t{block[0]} << 32 | block[1]) >> 11) * 0x1p-53;
   }
+  FT_HOST_DEVICE bool Accept(double target_prob, double draft_prob) { return Toss() * draft_prob < target_prob; }
+  int32_t Draw(std::span<const double> weights) { return IndexAt(weights, Toss()); }
 
+ private:
   uint64_t seed_;
   uint32_t sample_index_;
   uint32_t t_ = 0;

@@ -26,6 +26,7 @@
 #include <optional>
 #include <span>
 
+#include "kernels/host_device.h"
 #include "kernels/ops.h"
 #include "kernels/target_residual.h"
 
@@ -37,12 +38,13 @@ struct RowWeights {
   std::span<double> weights;  // [V] with a positive sum, when kOk
 };
 
-// The child that is accepted at a node. Nothing: then `target` is what the token is drawn from.
-template <typename Coins>
-std::optional<int32_t> TestChildren(const TreeToAccept& tree, int32_t node_idx, TargetResidual& target, Coins& coins) {
-  for (const DrawnChildren& drawn : tree.drawn) {
+// The child that is accepted at a node. Nothing: then `target` is what the token is drawn from. A device has trees and
+// laws of its own that look like TreeToAccept, TargetResidual and DraftLaw.
+template <typename Draft = DraftLaw, typename Tree, typename Target, typename Coins>
+FT_HOST_DEVICE std::optional<int32_t> TestChildren(const Tree& tree, int32_t node_idx, Target& target, Coins& coins) {
+  for (const auto& drawn : tree.drawn) {
     if (drawn.parent != node_idx) continue;
-    DraftLaw draft(drawn);
+    Draft draft(drawn);
     for (const int32_t child : drawn.children) {
       const int32_t token_id = tree.token_ids[child];
       if (coins.Accept(target.Prob(token_id), draft.Prob(token_id))) return child;

@@ -9,22 +9,12 @@
 // ties. The first token is always kept.
 #pragma once
 
-#include <cstdint>
-#include <limits>
 #include <span>
 
+#include "kernels/filter_cut.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cpu {
-
-struct FilterCut {
-  float value = -std::numeric_limits<float>::infinity();
-  int32_t id = std::numeric_limits<int32_t>::max();
-
-  bool Keeps(float other_value, int32_t other_id) const {
-    return other_value > value || (other_value == value && other_id <= id);
-  }
-};
 
 // `row` holds adjusted logits without NaN or +inf; `max` is its largest, finite. Temperature is not below 1e-5.
 FilterCut FindCut(std::span<const float> row, float max, const SamplingParams& sampling);

@@ -65,7 +65,7 @@ Device::Device(DeviceFacts facts, int rank) : facts_(std::move(facts)), rank_(ra
 
 Device::~Device() {
   MakeCurrent();
-  Synchronize();
+  FT_CUDA_CHECK(cudaStreamSynchronize(stream_));  // whose results are waited for by nobody any more
   FT_CUDA_CHECK(cudaStreamDestroy(stream_));
 }
 
@@ -87,6 +87,17 @@ void Device::Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) {
   FT_CUDA_CHECK(cudaMemcpyAsync(to, from, num_bytes, DirectionOf(kind), stream_));
 }
 
-void Device::Synchronize() { FT_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+const void* Device::Download(const void* from, size_t num_bytes) {
+  void* to = Pinned(num_bytes);
+  Copy(to, from, num_bytes, CopyKind::kToHost);
+  return to;
+}
+
+void Device::Synchronize() {
+  FT_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  for (const std::function<void()>& callback : callbacks_) callback();
+  callbacks_.clear();
+  pinned_.Reset();
+}
 
 }  // namespace foretoken::kernels::cuda

@@ -9,12 +9,16 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device_facts.h"
+#include "kernels/cuda/pinned_memory.h"
 
 namespace foretoken::kernels::cuda {
 
@@ -44,6 +48,13 @@ class Device {
   Buffer Allocate(size_t num_bytes);
   // Enqueued: the host's memory is the copy's until Synchronize.
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind);
+  // Page-locked memory of the host until the end of the next Synchronize: what copies read and write.
+  void* Pinned(size_t num_bytes) { return pinned_.Take(num_bytes); }
+  // Enqueues a copy into such memory: where the bytes are, for callbacks of AtSynchronize.
+  const void* Download(const void* from, size_t num_bytes);
+  // Called at the next Synchronize, when all that is enqueued now is done: an op's last part on the host, which
+  // enqueues nothing. In the order in which they came here.
+  void AtSynchronize(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
   void Synchronize();
 
  private:
@@ -52,6 +63,8 @@ class Device {
   DeviceFacts facts_;
   int rank_;
   cudaStream_t stream_ = nullptr;
+  PinnedMemory pinned_;
+  std::vector<std::function<void()>> callbacks_;
 };
 
 }  // namespace foretoken::kernels::cuda

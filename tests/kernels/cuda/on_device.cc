@@ -5,13 +5,16 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/accept_trees.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/branch_rows.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/join_columns.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_store_kv.h"
+#include "kernels/cuda/score_tokens.h"
 #include "kernels/cuda/silu_mul.h"
 #include "kernels/cuda/sum_ranks.h"
 
@@ -134,6 +137,36 @@ void OnDevice::RunAttention(AttentionArgs args) {
   args.out = copies.Upload(out);
   Attention(args, device().stream());
   copies.Download(args.out, out);
+}
+
+void OnDevice::RunAcceptTrees(AcceptTreesArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  {
+    std::vector<TreeToAccept> trees(args.trees.begin(), args.trees.end());
+    std::vector<std::vector<const uint32_t*>> masks(trees.size());
+    for (size_t i = 0; i < trees.size(); ++i) {
+      for (const uint32_t* mask : trees[i].masks) masks[i].push_back(copies.Upload(mask, (args.num_tokens + 31) / 32));
+      trees[i].masks = masks[i];
+    }
+    args.trees = trees;
+    AcceptTrees(args, device());
+  }  // the op has all it needs
+  device().Synchronize();
+}
+
+void OnDevice::RunBranchRows(BranchRowsArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  BranchRows(args, device());
+  device().Synchronize();
+}
+
+void OnDevice::RunScoreTokens(ScoreTokensArgs args) {
+  DeviceCopies copies(device());
+  args.logits = copies.Upload(args.logits);
+  ScoreTokens(args, device());
+  device().Synchronize();
 }
 
 void OnDevice::RunMoveKv(MoveKvArgs args) {

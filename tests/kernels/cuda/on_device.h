@@ -33,6 +33,10 @@ class OnDevice : public ::testing::Test {
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
   void RunAttention(AttentionArgs args);
   void RunMoveKv(MoveKvArgs args);
+  // Results are there when these return, and not before they synchronise.
+  void RunAcceptTrees(AcceptTreesArgs args);
+  void RunBranchRows(BranchRowsArgs args);
+  void RunScoreTokens(ScoreTokensArgs args);
   void RunSumRanks(SumRanksArgs args);
   void RunJoinColumns(JoinColumnsArgs args);
 

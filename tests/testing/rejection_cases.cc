@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rejection sampling as an op: the rule of kernels/rejection_sampling.h over the reference's rows, with the coins of
-// kernels/keyed_coins.h. That the rule itself is exact is shown in tests/exact.
+// Rejection sampling as an op.
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <numeric>
 
-#include "kernels/cpu/accept_trees.h"
 #include "kernels/keyed_coins.h"
 #include "kernels/rejection_sampling.h"
 #include "tests/reference/sampling.h"
-#include "tests/testing/for_each_isa.h"
+#include "tests/testing/accept_trees_cases.h"
 #include "tests/testing/random_values.h"
 
-namespace foretoken::kernels::cpu {
+namespace foretoken::testing {
 namespace {
 
-using testing::RandomValues;
+using kernels::AcceptedPath;
+using kernels::DrawnChildren;
+using kernels::DrawStatus;
+using kernels::DType;
+using kernels::KeyedCoins;
+using kernels::RowWeights;
+using kernels::SamplingParams;
+using kernels::Shape;
+using kernels::TreeToAccept;
+using kernels::VerificationRule;
 
 constexpr int32_t kVocab = 37;
 constexpr int32_t kStride = 40;
@@ -109,47 +116,43 @@ struct RandomTree {
   uint32_t context_len = 0;
 };
 
-TEST(AcceptTreesByRejection, IsTheRuleOverTheReferencesRows) {
+}  // namespace
+
+void ExpectTheRejectionRule(const AcceptTreesOp& op, int num_rounds) {
   const std::vector<SamplingParams> samplings = {{.temperature = 1, .seed = 5},
                                                  {.temperature = 0, .seed = 6},
                                                  {.temperature = 0.7f, .top_p = 0.8f, .seed = 7, .sample_index = 3},
                                                  {.temperature = 1.2f, .top_k = 5, .frequency_penalty = 1, .seed = 8}};
-  testing::ForEachIsa([&] {
-    RandomValues random(11);
-    ThreadPool pool(2);
-    size_t num_accepted = 0, num_whole = 0;
-    for (int round = 0; round < 100; ++round) {
-      std::vector<RandomTree> sequences;
-      for (int i = 0; i < 20; ++i)
-        sequences.emplace_back(random, samplings[random.Below(samplings.size())], i % 3 == 0);
-      std::vector<TreeToAccept> trees;
-      std::vector<float> logits;
-      for (const RandomTree& sequence : sequences) {
-        trees.push_back(sequence.At(static_cast<int32_t>(logits.size() / kStride)));
-        logits.insert(logits.end(), sequence.logits.begin(), sequence.logits.end());
-      }
-      std::vector<AcceptedPath> paths(trees.size());
-      AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(logits.size() / kStride, kStride)},
-                   .num_tokens = kVocab,
-                   .trees = trees,
-                   .paths = paths},
-                  pool);
-      for (size_t i = 0; i < trees.size(); ++i) {
-        const AcceptedPath expected = sequences[i].WalkReference();
-        ASSERT_EQ(paths[i].token_ids, expected.token_ids) << round << " " << i;
-        ASSERT_EQ(paths[i].node_idx, expected.node_idx);
-        ASSERT_EQ(paths[i].logprobs.size(), paths[i].token_ids.size());
-        num_accepted += paths[i].token_ids.size() - 1;
-        if (paths[i].node_idx.size() > 2) ++num_whole;
-      }
+  RandomValues random(11);
+  size_t num_accepted = 0, num_whole = 0;
+  for (int round = 0; round < num_rounds; ++round) {
+    std::vector<RandomTree> sequences;
+    for (int i = 0; i < 20; ++i) sequences.emplace_back(random, samplings[random.Below(samplings.size())], i % 3 == 0);
+    std::vector<TreeToAccept> trees;
+    std::vector<float> logits;
+    for (const RandomTree& sequence : sequences) {
+      trees.push_back(sequence.At(static_cast<int32_t>(logits.size() / kStride)));
+      logits.insert(logits.end(), sequence.logits.begin(), sequence.logits.end());
     }
-    EXPECT_GT(num_accepted, 100u);
-    EXPECT_GT(num_whole, 10u);
-  });
+    std::vector<AcceptedPath> paths(trees.size());
+    op({.logits = {logits.data(), DType::kF32, Shape(logits.size() / kStride, kStride)},
+        .num_tokens = kVocab,
+        .trees = trees,
+        .paths = paths});
+    for (size_t i = 0; i < trees.size(); ++i) {
+      const AcceptedPath expected = sequences[i].WalkReference();
+      ASSERT_EQ(paths[i].token_ids, expected.token_ids) << round << " " << i;
+      ASSERT_EQ(paths[i].node_idx, expected.node_idx);
+      ASSERT_EQ(paths[i].logprobs.size(), paths[i].token_ids.size());
+      num_accepted += paths[i].token_ids.size() - 1;
+      if (paths[i].node_idx.size() > 2) ++num_whole;
+    }
+  }
+  EXPECT_GT(num_accepted, num_rounds);
+  EXPECT_GT(num_whole, num_rounds / 10);
 }
 
-TEST(AcceptTreesByRejection, ABrokenRowEndsTheWalkAndSaysSo) {
-  ThreadPool pool(1);
+void ExpectABrokenRowToEndTheTestAndSaySo(const AcceptTreesOp& op) {
   std::vector<float> logits(2 * kStride, 0);
   logits[5] = 100;  // the root says 5
   logits[kStride + 7] = std::numeric_limits<float>::quiet_NaN();
@@ -161,14 +164,12 @@ TEST(AcceptTreesByRejection, ABrokenRowEndsTheWalkAndSaysSo) {
                              .num_rows = 2,
                              .drawn = drawn};
   AcceptedPath path;
-  AcceptTrees({.logits = {logits.data(), DType::kF32, Shape(2, kStride)},
-               .num_tokens = kVocab,
-               .trees = {&tree, 1},
-               .paths = {&path, 1}},
-              pool);
+  op({.logits = {logits.data(), DType::kF32, Shape(2, kStride)},
+      .num_tokens = kVocab,
+      .trees = {&tree, 1},
+      .paths = {&path, 1}});
   EXPECT_EQ(path.status, DrawStatus::kNonFiniteLogits);
   EXPECT_EQ(path.token_ids, std::vector<int32_t>{5});
 }
 
-}  // namespace
-}  // namespace foretoken::kernels::cpu
+}  // namespace foretoken::testing

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/accept_trees.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/check.h"
+#include "kernels/cuda/adjusted_trees.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/filter_cut.h"
+#include "kernels/cuda/row_batch.h"
+#include "kernels/cuda/scan_rows.h"
+#include "kernels/cuda/score_rows.h"
+#include "kernels/cuda/staged_upload.h"
+#include "kernels/cuda/tree_batch.h"
+#include "kernels/cuda/walk_trees.h"
+#include "kernels/cuda/weigh_rows.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+// Tokens that each node stands below, root included.
+std::vector<uint32_t> DepthsOf(const TreeToAccept& tree) {
+  std::vector<uint32_t> depths(tree.parents.size());
+  for (size_t i = 1; i < depths.size(); ++i) depths[i] = depths[tree.parents[i]] + 1;
+  return depths;
+}
+
+std::vector<RowTask> TasksOf(const AcceptTreesArgs& args, const TreeBatch& batch, std::span<const float* const> rows) {
+  std::vector<RowTask> tasks;
+  tasks.reserve(rows.size());
+  for (size_t i = 0; i < args.trees.size(); ++i) {
+    const TreeToAccept& tree = args.trees[i];
+    const std::vector<uint32_t> depths = DepthsOf(tree);
+    RowTask task = TaskOf(tree.sampling, args.num_tokens);
+    task.has_noise = tree.rule == VerificationRule::kKeyedDraw && !task.is_greedy;
+    for (int32_t node_idx = 0; node_idx < batch.trees()[i].num_rows; ++node_idx) {
+      task.logits = rows[tasks.size()];
+      task.t = tree.context_len + depths[node_idx];
+      tasks.push_back(task);
+    }
+  }
+  return tasks;
+}
+
+// What the walks write, and what they need while they walk.
+struct WalkMemory {
+  WalkMemory(const TreeBatch& batch, cudaStream_t stream)
+      : outcomes(batch.num_rows() * sizeof(RowOutcome), stream),
+        statuses(batch.trees().size() * sizeof(DrawStatus), stream),
+        draft_left((batch.num_draft_tokens() + 1) * sizeof(double), stream),
+        target_left((batch.num_test_tokens() + 1) * sizeof(FixedWeight), stream) {
+    FT_CUDA_CHECK(cudaMemsetAsync(outcomes.data(), 0, batch.num_rows() * sizeof(RowOutcome), stream));
+  }
+
+  StreamScratch outcomes;
+  StreamScratch statuses;
+  StreamScratch draft_left;
+  StreamScratch target_left;
+};
+
+// Everything between the upload and the walks' results.
+void DrawAndWalk(const AcceptTreesArgs& args, const RowBatch& rows, const WalkTreesArgs& walks) {
+  const auto any = [&](VerificationRule rule) {
+    return std::ranges::any_of(args.trees, [rule](const TreeToAccept& tree) { return tree.rule == rule; });
+  };
+  const bool any_tested = any(VerificationRule::kRejectionSampling);
+  const bool any_cut = std::ranges::any_of(rows.tasks(), [](const RowTask& task) { return task.has_cut(); });
+  ScanRows(rows);
+  if (any_cut || any_tested) SettleRows(rows);
+  if (any_cut) {
+    FindCuts(rows);
+    ScanCutRows(rows);
+  }
+  if (any(VerificationRule::kKeyedDraw)) WalkByKeyedDraw(walks, rows.stream());
+  if (any_tested) {
+    WeighRows(rows);
+    WalkByRejection(walks, rows.stream());
+  }
+}
+
+// Of the rows on the walks of trees that want log-probabilities; `begins` gets where each tree's rows begin.
+std::vector<RowToScore> RowsToScore(std::span<const TreeToAccept> trees, const TreeBatch& batch,
+                                    std::span<const float* const> given, const RowOutcome* outcomes,
+                                    std::vector<size_t>& begins) {
+  std::vector<RowToScore> rows;
+  for (size_t i = 0; i < trees.size(); ++i) {
+    begins.push_back(rows.size());
+    if (!trees[i].num_top_logprobs.has_value()) continue;
+    const FlatTree& flat = batch.trees()[i];
+    for (int32_t row = flat.first_row; row < flat.first_row + flat.num_rows; ++row) {
+      rows.push_back({.logits = given[row],
+                      .token_id = &outcomes[row].token_id,
+                      .is_wanted = &outcomes[row].is_visited,
+                      .num_top = *trees[i].num_top_logprobs});
+    }
+  }
+  begins.push_back(rows.size());
+  return rows;
+}
+
+// What the host gets, in memory that is there until the end of Synchronize.
+struct Results {
+  std::vector<FlatTree> trees;
+  const RowOutcome* outcomes;
+  const DrawStatus* statuses;
+  RowScores scores;
+  std::vector<size_t> score_begins;  // [trees + 1]
+
+  // A path is the visited rows of its tree: a node comes after its parent.
+  AcceptedPath PathOf(size_t i) const {
+    const FlatTree& tree = trees[i];
+    AcceptedPath path{.status = statuses[i], .token_ids = {}, .node_idx = {}, .logprobs = {}};
+    for (int32_t node_idx = 0; node_idx < tree.num_rows; ++node_idx) {
+      const RowOutcome& outcome = outcomes[tree.first_row + node_idx];
+      if (outcome.is_visited == 0) continue;
+      path.node_idx.push_back(node_idx);
+      path.token_ids.push_back(outcome.token_id);
+      if (score_begins[i] < score_begins[i + 1]) path.logprobs.push_back(scores.OfRow(score_begins[i] + node_idx));
+    }
+    return path;
+  }
+};
+
+}  // namespace
+
+void AcceptTrees(const AcceptTreesArgs& args, Device& device) {
+  FT_CHECK(args.logits.dtype == DType::kF32 && args.num_tokens > 0 && args.num_tokens <= args.logits.shape[1]);
+  FT_CHECK(args.paths.size() == args.trees.size());
+  if (args.trees.empty()) return;
+  const cudaStream_t stream = device.stream();
+  const TreeBatch batch(args.trees, args.num_tokens);
+  StagedUpload upload;
+  TreeArrays arrays;
+  batch.AddTo(upload, arrays);
+  AdjustedTrees adjusted(args, batch, upload, stream);
+  const RowBatch rows(TasksOf(args, batch, adjusted.adjusted()), args.num_tokens, upload, stream);
+  upload.Send(device);
+
+  const WalkMemory memory(batch, stream);
+  const WalkTreesArgs walks{.rows = rows.work(),
+                            .trees = arrays,
+                            .outcomes = static_cast<RowOutcome*>(memory.outcomes.data()),
+                            .statuses = static_cast<DrawStatus*>(memory.statuses.data()),
+                            .draft_left = static_cast<double*>(memory.draft_left.data()),
+                            .target_left = static_cast<FixedWeight*>(memory.target_left.data())};
+  adjusted.Enqueue(arrays, stream);
+  DrawAndWalk(args, rows, walks);
+
+  std::vector<size_t> score_begins;
+  const std::vector<RowToScore> to_score =
+      RowsToScore(args.trees, batch, adjusted.given(), walks.outcomes, score_begins);
+  Results results{
+      .trees = {batch.trees().begin(), batch.trees().end()},
+      .outcomes =
+          static_cast<const RowOutcome*>(device.Download(walks.outcomes, batch.num_rows() * sizeof(RowOutcome))),
+      .statuses =
+          static_cast<const DrawStatus*>(device.Download(walks.statuses, args.trees.size() * sizeof(DrawStatus))),
+      .scores = RowScores(to_score, args.num_tokens, device),
+      .score_begins = std::move(score_begins)};
+  device.AtSynchronize([results = std::move(results), paths = args.paths] {
+    for (size_t i = 0; i < paths.size(); ++i) paths[i] = results.PathOf(i);
+  });
+}
+
+}  // namespace foretoken::kernels::cuda

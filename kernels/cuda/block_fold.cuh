@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// One value of one per thread of a block, folded in an order that depends on the block's size alone (E1): lane i of the
+// first warp folds threads i, i + 32, ..., then every thread folds the lanes in order. Few barriers, unlike a tree.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace foretoken::kernels::cuda {
+
+// Every thread of the block calls it and gets the result. `scratch` is shared memory for kThreads values, which must
+// not be in use, and is free again when this returns.
+template <int kThreads, typename T, typename Fold>
+__device__ T BlockFold(const T& value, const Fold& fold, T* scratch) {
+  constexpr int kLanes = 32;
+  static_assert(kThreads % kLanes == 0);
+  const int thread = static_cast<int>(threadIdx.x);
+  scratch[thread] = value;
+  __syncthreads();
+  if (thread < kLanes) {
+    T folded = value;
+    for (int i = thread + kLanes; i < kThreads; i += kLanes) folded = fold(folded, scratch[i]);
+    scratch[thread] = folded;
+  }
+  __syncthreads();
+  T result = scratch[0];
+  for (int i = 1; i < kLanes; ++i) result = fold(result, scratch[i]);
+  __syncthreads();
+  return result;
+}
+
+struct Plus {
+  template <typename T>
+  __device__ T operator()(const T& a, const T& b) const {
+    return a + b;
+  }
+};
+
+}  // namespace foretoken::kernels::cuda
