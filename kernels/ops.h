@@ -93,12 +93,18 @@ struct IndexRange {
   friend bool operator==(const IndexRange&, const IndexRange&) = default;
 };
 
+enum class WeightQuantization {
+  kNone,
+  kFp8,  // e4m3, with a scale for each output; on the CUDA backend only
+};
+
 struct WeightSource {
   // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v are one weight. F32 and F16 are
   // rounded to bf16, to nearest, ties to even.
   std::span<const ConstTensorView> parts;
   // Of each part's inputs those that make the weight's; unset: all.
   std::optional<IndexRange> inputs;
+  WeightQuantization quantization = WeightQuantization::kNone;
   // Called now and then with bytes of a part that will not be read again, so that their pages can be given back.
   std::function<void(const void* begin, size_t num_bytes)> release;
 };

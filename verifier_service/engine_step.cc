@@ -47,12 +47,13 @@ bool HasNews(const SampleOutput& output) {
 }  // namespace
 
 bool Engine::Step() {
-  if (scheduler_.running().empty()) last_event_ = parts_.now();  // nobody's time goes by while there is nothing to do
+  if (scheduler_.running().empty()) {  // nobody's time goes by while there is nothing to do
+    last_event_ = parts_.now();
+    cycle_began_.reset();
+  }
   TakeInbox();
   Admit();
-  if (scheduler_.running().empty()) {
-    cycle_began_.reset();
-  } else {
+  if (!scheduler_.running().empty()) {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
     forecast_ = Forecast(plan, step_cost_);

@@ -34,7 +34,15 @@ TEST(AcceptTrees, ReportsLogprobsOfTheUnmodifiedRow) {
 }
 
 TEST(AcceptTrees, TestsDrawnChildrenByTheRule) {
-  ForEachIsa([] { testing::ExpectTheRejectionRule(Accept, 100); });
+  ForEachIsa([] { testing::ExpectTheRejectionRule(Accept, 37, 100); });
+}
+
+TEST(AcceptTrees, TestsDrawnChildrenOfALargeVocabularyByTheRule) {
+  ForEachIsa([] { testing::ExpectTheRejectionRule(Accept, 5000, 10); });
+}
+
+TEST(AcceptTrees, ATreeDoesNotDependOnOthers) {
+  ForEachIsa([] { testing::ExpectTreesToStandAlone(Accept, 40); });
 }
 
 TEST(AcceptTrees, ABrokenRowEndsTheTestAndSaysSo) { testing::ExpectABrokenRowToEndTheTestAndSaySo(Accept); }

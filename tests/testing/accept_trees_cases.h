@@ -3,6 +3,7 @@
 // are all the host's, and results that are there when it returns.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "kernels/ops.h"
@@ -23,7 +24,11 @@ void ExpectScoresOfEachRowsOwnToken(const ScoreTokensOp& op);
 
 // Random trees with drawn children, by rejection sampling: the rule of kernels/rejection_sampling.h over the
 // reference's rows, with the coins of kernels/keyed_coins.h. That the rule itself is exact is shown in tests/exact.
-void ExpectTheRejectionRule(const AcceptTreesOp& op, int num_rounds);
+void ExpectTheRejectionRule(const AcceptTreesOp& op, int32_t num_tokens, int num_rounds);
 void ExpectABrokenRowToEndTheTestAndSaySo(const AcceptTreesOp& op);
+
+// Random trees of both rules, with everything that a request can ask for: each has the same path and, bit for bit, the
+// same log-probabilities alone as among others, whichever rows its logits stand in.
+void ExpectTreesToStandAlone(const AcceptTreesOp& op, int num_trees);
 
 }  // namespace foretoken::testing

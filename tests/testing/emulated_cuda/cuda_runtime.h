@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -35,14 +36,33 @@ struct dim3 {
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
 void __syncwarp();
-// Threads take turns, so nothing comes in between.
+// Among all 32 threads of a warp, as a mask of all ones says.
+float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
+int __reduce_min_sync(unsigned lanes, int value);
+int __reduce_max_sync(unsigned lanes, int value);
+int __any_sync(unsigned lanes, int predicate);
+[[noreturn]] inline void __trap() { std::abort(); }
+
+// Blocks run one after another, and a block's threads take turns: nothing comes in between.
+inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* to, unsigned value) { return (*to += value) - value; }
 inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) { return (*to += value) - value; }
-[[noreturn]] inline void __trap() { std::abort(); }
+template <typename T>
+T __ldcg(const T* from) {
+  return *from;
+}
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -64,7 +84,7 @@ struct cudaDeviceProp {
 };
 struct cudaFuncAttributes {};
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }  // that share one memory
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
@@ -117,19 +137,35 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
+  size_t dynamicSmemBytes;
   cudaStream_t stream;
 };
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+
 namespace foretoken::testing {
-// Runs `thread` for every thread of every block.
-void RunGrid(const dim3& grid, const dim3& block, const std::function<void()>& thread);
+
+// Runs `thread` for every thread of every block of the launch.
+void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread);
+
+// Of the running block; new in each, as all memory is.
+void* DynamicSharedMemory();
+
+// All 32 threads of a warp meet with the same operation, which then runs once on what they brought, lane by lane.
+using WarpOperation = void (*)(std::span<void* const> operands);
+void MeetWarp(WarpOperation operation, void* operand);
+
 }  // namespace foretoken::testing
 
 template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
   return foretoken::testing::Enqueue(
       config->stream, [config = *config, kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
-        foretoken::testing::RunGrid(config.gridDim, config.blockDim, [&] { std::apply(kernel, params); });
+        foretoken::testing::RunGrid(config, [&] { std::apply(kernel, params); });
       });
 }
 // NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor)

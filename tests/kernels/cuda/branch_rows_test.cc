@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same cases as on the CPU.
+#include "kernels/cuda/branch_rows.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cuda/on_device.h"
+#include "tests/testing/branch_cases.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+class BranchRowsTest : public OnDevice {
+ protected:
+  testing::BranchRowsOp op() {
+    return [this](const BranchRowsArgs& args) { RunBranchRows(args); };
+  }
+};
+
+TEST_F(BranchRowsTest, EqualsTheReferenceUnderAllFilters) { testing::ExpectTheReferencesBranches(op(), 150); }
+TEST_F(BranchRowsTest, ByDraftProbTheLargestOfTheFilteredLawComeFirst) {
+  testing::ExpectTheLargestDraftProbs(op(), 100);
+}
+TEST_F(BranchRowsTest, ALargeVocabularyIsSearchedWhole) { testing::ExpectALargeVocabularyToBeBranchedWhole(op(), 1); }
+TEST_F(BranchRowsTest, ABrokenOrEmptyRowHasNoChildren) { testing::ExpectNoBranchesOfABrokenOrEmptyRow(op()); }
+TEST_F(BranchRowsTest, EachRowIsItsOwnAndPaddingHasNoPart) { testing::ExpectRowsToBranchAlone(op()); }
+
+}  // namespace
+}  // namespace foretoken::kernels::cuda

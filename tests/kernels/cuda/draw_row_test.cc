@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drawing from a row, as AcceptTrees does it: the same cases as on the CPU.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "kernels/cuda/accept_trees.h"
+#include "tests/kernels/cuda/on_device.h"
+#include "tests/testing/draw_cases.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+class DrawRowTest : public OnDevice {
+ protected:
+  // The row of the last node of a chain whose tokens are the path: all rows before it allow one token alone.
+  testing::DrawnToken Draw(const reference::DrawInputs& inputs) {
+    const auto num_tokens = static_cast<int32_t>(inputs.logits.size());
+    std::vector<int32_t> token_ids = {0}, parents = {-1};
+    std::vector<float> logits;
+    for (const int32_t id : inputs.path_token_ids) {
+      if (id < 0 || id >= num_tokens) continue;
+      logits.resize(logits.size() + num_tokens, -std::numeric_limits<float>::infinity());
+      logits[logits.size() - num_tokens + id] = 0;
+      parents.push_back(static_cast<int32_t>(parents.size()) - 1);
+      token_ids.push_back(id);
+    }
+    logits.insert(logits.end(), inputs.logits.begin(), inputs.logits.end());
+    std::vector<const uint32_t*> masks(inputs.mask.empty() ? 0 : token_ids.size());
+    if (!masks.empty()) masks.back() = inputs.mask.data();
+    const auto num_before = static_cast<uint32_t>(token_ids.size() - 1);
+    const TreeToAccept tree{.token_ids = token_ids,
+                            .parents = parents,
+                            .context_len = inputs.t - num_before,
+                            .sampling = inputs.sampling,
+                            .counts = inputs.counts,
+                            .bias = inputs.bias,
+                            .masks = masks};
+    AcceptedPath path;
+    RunAcceptTrees({.logits = {logits.data(), DType::kF32, Shape(num_before + 1, num_tokens)},
+                    .num_tokens = num_tokens,
+                    .trees = {&tree, 1},
+                    .paths = {&path, 1}});
+    if (path.status != DrawStatus::kOk) return {path.status};
+    EXPECT_EQ(path.token_ids.size(), token_ids.size());
+    return {path.status, path.token_ids.back()};
+  }
+
+  testing::DrawOp op() {
+    return [this](const reference::DrawInputs& inputs) { return Draw(inputs); };
+  }
+};
+
+TEST_F(DrawRowTest, EqualsTheReferenceUnderAllFiltersTogether) { testing::ExpectTheReferencesDraws(op(), 400); }
+TEST_F(DrawRowTest, EqualsTheReferenceOnALargeVocabulary) {
+  testing::ExpectTheReferencesDrawsOnALargeVocabulary(op(), 1);
+}
+TEST_F(DrawRowTest, BreaksTiesByTheLowestId) { testing::ExpectTiesToGoToTheLowestId(op()); }
+TEST_F(DrawRowTest, DrawsFromARowOfOneValue) { testing::ExpectDrawsFromARowOfOneValue(op(), 2); }
+TEST_F(DrawRowTest, SumsThatOverflowDoNotMakeARowNonFinite) { testing::ExpectSumsThatOverflowToBeFinite(op()); }
+TEST_F(DrawRowTest, FindsTheMaximumInEveryPlace) { testing::ExpectTheMaximumInEveryPlace(op(), 10); }
+TEST_F(DrawRowTest, ReportsNonFiniteLogitsWhereverTheyStand) { testing::ExpectNonFiniteLogitsToShow(op()); }
+TEST_F(DrawRowTest, ReportsAnEmptySupport) { testing::ExpectAnEmptySupportToShow(op()); }
+TEST_F(DrawRowTest, IgnoresIdsOutsideTheVocabulary) { testing::ExpectIdsOutsideTheVocabularyToBeIgnored(op()); }
+
+}  // namespace
+}  // namespace foretoken::kernels::cuda
