@@ -2,7 +2,7 @@
 // A block per tile of 128 outputs by 128 rows, or by 256 where the weight has one split: eight warps, two along the
 // outputs, four along the rows. A warp's 64 by 64 sums take 128 registers of each thread, and a byte read from shared
 // memory serves 32 multiplications; where splits are to be added a thread also holds their sum so far, so a warp has
-// half the rows. Slices of 32 or 48 KiB, four or three at a time, leave room for one block per multiprocessor.
+// half the rows. Slices of 32 or 48 KiB (bf16), three at a time, leave room for one block per multiprocessor.
 //
 // Bytes moved: the weight once per tile of rows, the rows once per tile of outputs. Blocks that run together form
 // patches of the output, eight tiles of rows high, so that most of this comes from the second-level cache.
@@ -19,8 +19,9 @@ namespace {
 
 constexpr int64_t kPatchRowTiles = 8;
 
+// Fits the shared memory of every GPU that we serve; the tall one does not.
 template <WeightFormat kFormat>
-using ShortShape = TileShape<kFormat, 2, 4, 4, 4, 4>;
+using ShortShape = TileShape<kFormat, 2, 4, 4, 4, kFormat == WeightFormat::kBf16 ? 3 : 4>;
 template <WeightFormat kFormat>
 using TallShape = TileShape<kFormat, 2, 4, 4, 8, 3>;
 static_assert(ShortShape<WeightFormat::kBf16>::kRows == kTiledRows);
@@ -71,9 +72,17 @@ void LaunchTiles(const Product& product, cudaStream_t stream) {
              product, patch_row_tiles));
 }
 
+bool HasSharedMemory(size_t num_bytes) {
+  int device = 0, max_bytes = 0;
+  FT_CUDA_CHECK(cudaGetDevice(&device));
+  FT_CUDA_CHECK(cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return num_bytes <= static_cast<size_t>(max_bytes);
+}
+
 template <WeightFormat kFormat>
 void LaunchForRows(const Product& product, cudaStream_t stream) {
-  if (product.numeric_class.num_splits == 1 && product.num_rows > kTiledRows) {
+  const bool is_tall = product.numeric_class.num_splits == 1 && product.num_rows > kTiledRows;
+  if (is_tall && HasSharedMemory(TallShape<kFormat>::kSharedBytes)) {
     LaunchTiles<TallShape<kFormat>>(product, stream);
   } else {
     LaunchTiles<ShortShape<kFormat>>(product, stream);

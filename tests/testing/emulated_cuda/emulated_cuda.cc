@@ -23,7 +23,6 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr size_t kWarpThreads = 32;
-constexpr size_t kMaxDynamicSharedBytes = size_t{163} << 10;  // of compute capability 8.0
 constexpr size_t kSharedAlignment = 128;
 
 enum class ThreadState { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
