@@ -40,6 +40,8 @@ struct BatchView {
   const int32_t* segment_begins = nullptr;      // [S + 1] first row of each segment
   const int32_t* block_table_begins = nullptr;  // [S + 1] into block_tables
   const int32_t* block_tables = nullptr;        // block of positions [16 i, 16 i + 16)
+
+  friend bool operator==(const BatchView&, const BatchView&) = default;
 };
 
 // The paged K/V cache: [L, 2, num_blocks, K, kKvBlockSize, D] bf16, K before V. One allocation.
@@ -62,6 +64,7 @@ struct KvCacheView {
     const size_t block_head = size_t{1} * (slot / kKvBlockSize) * num_kv_heads + head;
     return (block_head * kKvBlockSize + slot % kKvBlockSize) * head_dim;
   }
+  friend bool operator==(const KvCacheView&, const KvCacheView&) = default;
 };
 
 // A matrix in the backend's own layout. Row n of the matrix makes output n.

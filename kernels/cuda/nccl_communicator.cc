@@ -2,8 +2,9 @@
 #include "kernels/cuda/nccl_communicator.h"
 
 #include <cstddef>
-#include <cstdio>
-#include <cstdlib>
+#include <string>
+
+#include "kernels/device_failure.h"
 
 // NCCL's call, or the end of the process.
 #define FT_NCCL_CHECK(call) Check((call), #call, __LINE__)
@@ -19,6 +20,7 @@ class NcclCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int num_ranks() const override { return num_ranks_; }
+  bool is_recordable() const override { return true; }
 
   void AllGather(void* pieces, size_t num_bytes) override {
     CheckPeers();
@@ -51,8 +53,8 @@ class NcclCommunicator final : public Communicator {
   void Check(ncclResult_t result, const char* call, int line) const {
     if (result == ncclSuccess) [[likely]]
       return;
-    std::fprintf(stderr, "%s:%d: rank %d: %s: %s\n", __FILE__, line, rank_, call, nccl_.get_error_string(result));
-    std::abort();
+    EndOnDeviceFailure(std::string(__FILE__) + ":" + std::to_string(line) + ": " + call + ": " +
+                       nccl_.get_error_string(result) + ", rank " + std::to_string(rank_));
   }
 
   const int rank_;

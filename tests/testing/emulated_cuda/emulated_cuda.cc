@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread of a block is a context with a stack of its own; a barrier goes back to the scheduler, which resumes those
-// that waited for it once all of them do.
+// that waited for it once all of them do. Streams, graphs and memory are in emulated_streams.cc.
 #include <cuda_runtime.h>
 #include <ucontext.h>
 
@@ -21,7 +21,6 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace foretoken::testing {
 namespace {
 
-constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as many
 constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr size_t kWarpThreads = 32;
 constexpr size_t kSharedAlignment = 128;
@@ -164,46 +163,3 @@ CopyGroups& CopiesOfThread() { return block.current->copies; }
 
 void __syncthreads() { foretoken::testing::Leave(foretoken::testing::ThreadState::kAtBlockBarrier); }
 void __syncwarp() { foretoken::testing::MeetWarp(nullptr, nullptr); }
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
-  properties->major = 8;
-  properties->minor = 0;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  *free_bytes = *total_bytes = foretoken::testing::kDeviceBytes;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMalloc(void** data, size_t num_bytes) {
-  if (num_bytes > foretoken::testing::kDeviceBytes) return cudaErrorMemoryAllocation;
-  *data = std::malloc(num_bytes);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(*data, 0xff, num_bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaFree(void* data) {
-  std::free(data);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t) {
-  std::memset(data, value, num_bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t num_bytes, cudaMemcpyKind, cudaStream_t) {
-  std::memcpy(to, from, num_bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
-                              size_t num_rows, cudaMemcpyKind, cudaStream_t) {
-  for (size_t row = 0; row < num_rows; ++row) {
-    std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, row_bytes);
-  }
-  return cudaSuccess;
-}

@@ -26,6 +26,9 @@ void Expect(bool holds) {
   if (!holds) std::abort();
 }
 
+// What was enqueued before a call has run when its pieces are read. Here the call waits for that; NCCL's do not.
+void RunWhatCameBefore(cudaStream_t stream) { Expect(cudaStreamSynchronize(stream) == cudaSuccess); }
+
 }  // namespace
 
 struct ncclComm {
@@ -86,7 +89,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t, ncclComm_t comm, cudaStream_t) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t, ncclComm_t comm,
+                           cudaStream_t stream) {
+  RunWhatCameBefore(stream);
   comm->Meet({from, count});
   for (size_t rank = 0; rank < comm->group->calls.size(); ++rank) {
     const Call& call = comm->group->calls[rank];
@@ -98,13 +103,15 @@ ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataTyp
   return ncclSuccess;
 }
 
-ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t, int, ncclComm_t comm, cudaStream_t) {
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t, int, ncclComm_t comm, cudaStream_t stream) {
+  RunWhatCameBefore(stream);
   comm->Meet({from, count});
   comm->Part();
   return ncclSuccess;
 }
 
-ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t) {
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
+  RunWhatCameBefore(stream);
   receives.push_back({comm, to, count, peer});
   if (!is_in_group) RunReceives();
   return ncclSuccess;
