@@ -18,7 +18,7 @@ namespace {
 
 // By plain logits.
 __device__ TileScan LargestOfTile(const RowTile& tile, TileScan* scratch) {
-  TileScan best = kNothingScanned;
+  TileScan best = NothingScanned();
   ForEachToken(tile, [&](float x, int32_t id) {
     best.is_finite = best.is_finite && x < std::numeric_limits<float>::infinity();
     if (x > best.max) best = {.score = x, .max = x, .id = id, .is_finite = best.is_finite};
@@ -51,7 +51,7 @@ __device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const 
                                TileScan* scratch) {
   __shared__ float noise_of_largest;
   if (largest.max == kImpossible || !cut.Keeps(largest.max, largest.id)) {
-    TileScan none = kNothingScanned;
+    TileScan none = NothingScanned();
     none.max = largest.max;
     none.is_finite = largest.is_finite;
     return none;
