@@ -26,44 +26,52 @@ __device__ TileScan LargestOfTile(const RowTile& tile, TileScan* scratch) {
   return BlockFold<kTileThreads>(best, BetterScan(), scratch);
 }
 
-// One group against the best so far. `best_gap` is the best score less the scaled largest logit of the tile, in f32.
-__device__ void ChallengeGroup(const RowTask& task, const FilterCut& cut, const TokenGroup& group, int32_t first_id,
-                               TileScan& best, float& best_gap) {
-  const auto gap_of = [&](float x) { return (x - best.max) * task.inverse_temperature; };
-  const float largest = fmaxf(fmaxf(group.values[0], group.values[1]), fmaxf(group.values[2], group.values[3]));
-  if (!(gap_of(largest) + kLargestNoise >= best_gap)) return;
-  const PhiloxBlock words = NoiseWords(task, first_id);
-  for (int i = 0; i < kGroupTokens; ++i) {
-    const float x = group.values[i];
-    const int32_t id = first_id + i;
-    if (!(gap_of(x) + GumbelBound(words[i]) >= best_gap) || !cut.Keeps(x, id)) continue;
-    const float noise = GumbelOf(words[i]);
-    const double score = double{x} * task.inverse_temperature + noise;
-    if (score < best.score || (score == best.score && id > best.id)) continue;
-    best.score = score;
-    best.id = id;
-    best_gap = gap_of(x) + noise;
+// Which of the thread's tokens may have a better score than the tile's largest logit, whose noise is given: bit i is
+// entry i of the thread's groups.
+__device__ uint32_t FindContenders(const RowTask& task, const RowTile& tile, float max, float noise_of_max) {
+  const auto gap_of = [&](float x) { return (x - max) * task.inverse_temperature; };
+  uint32_t contenders = 0;
+#pragma unroll
+  for (int group = 0; group < kGroupsPerThread; ++group) {
+    const float* x = tile.groups[group].values;
+    const float largest = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
+    if (gap_of(largest) + kLargestNoise < noise_of_max) continue;
+    const PhiloxBlock words = NoiseWords(task, FirstIdOfGroup(group));
+#pragma unroll
+    for (int i = 0; i < kGroupTokens; ++i) {
+      const bool may_win = gap_of(x[i]) + GumbelBound(words[i]) >= noise_of_max;
+      contenders |= static_cast<uint32_t>(may_win) << (group * kGroupTokens + i);
+    }
   }
+  return contenders;
+}
+
+__device__ double ScoreOf(const RowTask& task, float x, float noise) {
+  return double{x} * task.inverse_temperature + noise;
 }
 
 // By score. `largest` is what LargestOfTile found; without it in the cut nothing of the tile is.
 __device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const RowTile& tile, const TileScan& largest,
                                TileScan* scratch) {
   __shared__ float noise_of_largest;
-  if (largest.max == kImpossible || !cut.Keeps(largest.max, largest.id)) {
-    TileScan none = NothingScanned();
-    none.max = largest.max;
-    none.is_finite = largest.is_finite;
-    return none;
-  }
+  TileScan best = largest;
+  best.score = kImpossible;
+  best.id = std::numeric_limits<int32_t>::max();
+  if (largest.max == kImpossible || !cut.Keeps(largest.max, largest.id)) return best;
   if (threadIdx.x == 0) noise_of_largest = NoiseOf(task, largest.id);
   __syncthreads();
-  TileScan best = largest;
-  best.score = double{largest.max} * task.inverse_temperature + noise_of_largest;
-  float best_gap = noise_of_largest;
-#pragma unroll
-  for (int group = 0; group < kGroupsPerThread; ++group) {
-    ChallengeGroup(task, cut, tile.groups[group], FirstIdOfGroup(group), best, best_gap);
+  const uint32_t contenders = FindContenders(task, tile, largest.max, noise_of_largest);
+  for (int entry = 0; contenders >> entry != 0; ++entry) {
+    if ((contenders >> entry & 1) == 0) continue;
+    // Few come here: they are read again, so that the others' logits and words can stay in registers.
+    const int32_t id = FirstIdOfGroup(entry / kGroupTokens) + entry % kGroupTokens;
+    const float x = task.logits[id];
+    if (!cut.Keeps(x, id)) continue;
+    const double score = ScoreOf(task, x, NoiseOf(task, id));
+    if (score > best.score) {
+      best.score = score;
+      best.id = id;
+    }
   }
   return BlockFold<kTileThreads>(best, BetterScan(), scratch);
 }
