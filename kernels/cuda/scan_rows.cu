@@ -8,6 +8,7 @@
 // logarithms. Only true losers are passed over, so what is found does not depend on it.
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rank_key.cuh"
 #include "kernels/cuda/row_tile.cuh"
 #include "kernels/cuda/scan_rows.h"
 #include "kernels/cuda/settle_row.cuh"
@@ -16,14 +17,22 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// By plain logits.
-__device__ TileScan LargestOfTile(const RowTile& tile, TileScan* scratch) {
-  TileScan best = NothingScanned();
+// By plain logits. A token that is not finite makes a key before all others.
+__device__ TileScan LargestOfTile(const RowTile& tile) {
+  __shared__ uint64_t scratch[kTileThreads];
+  constexpr uint64_t kNotFinite = 0;
+  float max = kImpossible;
+  int32_t max_id = FirstIdOfGroup(0);
+  bool is_finite = true;
   ForEachToken(tile, [&](float x, int32_t id) {
-    best.is_finite = best.is_finite && x < std::numeric_limits<float>::infinity();
-    if (x > best.max) best = {.score = x, .max = x, .id = id, .is_finite = best.is_finite};
+    is_finite = is_finite && x < std::numeric_limits<float>::infinity();
+    max_id = x > max ? id : max_id;
+    max = fmaxf(max, x);
   });
-  return BlockFold<kTileThreads>(best, BetterScan(), scratch);
+  const uint64_t first = BlockFold<kTileThreads>(
+      is_finite ? TokenKey(max, max_id) : kNotFinite, [](uint64_t a, uint64_t b) { return a < b ? a : b; }, scratch);
+  const float value = ValueOfToken(first);
+  return {.score = value, .max = value, .id = IdOfToken(first), .is_finite = first != kNotFinite};
 }
 
 // Which of the thread's tokens may have a better score than the tile's largest logit, whose noise is given: bit i is
@@ -51,8 +60,9 @@ __device__ double ScoreOf(const RowTask& task, float x, float noise) {
 }
 
 // By score. `largest` is what LargestOfTile found; without it in the cut nothing of the tile is.
-__device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const RowTile& tile, const TileScan& largest,
-                               TileScan* scratch) {
+__device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const RowTile& tile,
+                               const TileScan& largest) {
+  __shared__ TileScan scratch[kTileThreads];
   __shared__ float noise_of_largest;
   TileScan best = largest;
   best.score = kImpossible;
@@ -79,7 +89,6 @@ __device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const 
 enum class ScanStage { kFirst, kCut };
 
 __global__ void __launch_bounds__(kTileThreads) ScanTile(RowWork work, ScanStage stage) {
-  __shared__ TileScan scratch[kTileThreads];
   const auto row = static_cast<int32_t>(blockIdx.y);
   const RowTask& task = work.tasks[row];
   if (!IsWanted(task)) return;
@@ -91,8 +100,8 @@ __global__ void __launch_bounds__(kTileThreads) ScanTile(RowWork work, ScanStage
     has_noise = true;
   }
   const RowTile tile = LoadTile(task.logits, work.num_tokens);
-  TileScan best = LargestOfTile(tile, scratch);
-  if (has_noise && best.is_finite) best = BestOfTile(task, cut, tile, best, scratch);
+  TileScan best = LargestOfTile(tile);
+  if (has_noise && best.is_finite) best = BestOfTile(task, cut, tile, best);
   if (threadIdx.x == 0) work.scans[int64_t{row} * work.num_tiles + blockIdx.x] = best;
 }
 

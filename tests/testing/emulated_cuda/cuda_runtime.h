@@ -14,7 +14,8 @@
 #include <cstdlib>
 #include <functional>
 
-// NOLINTBEGIN(bugprone-reserved-identifier,google-explicit-constructor): the names and forms are CUDA's
+// NOLINTBEGIN(bugprone-reserved-identifier,google-explicit-constructor,google-runtime-int): the names and forms are
+// CUDA's
 #define __global__
 #define __device__
 #define __host__
@@ -103,4 +104,4 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   foretoken::testing::RunGrid(config->gridDim, config->blockDim, [&] { kernel(args...); });
   return cudaSuccess;
 }
-// NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor)
+// NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor,google-runtime-int)
