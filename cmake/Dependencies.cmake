@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every outside library, each found the way its distribution package ships it.
 option(FORETOKEN_CUDA "Build the CUDA backend" OFF)
+option(FORETOKEN_STATIC "Link outside libraries statically where they have archives" OFF)
 set(FORETOKEN_SANITIZER "" CACHE STRING "Sanitizers to build with, as -fsanitize= takes them")
 
 find_program(CCACHE_PROGRAM ccache)
@@ -29,3 +30,7 @@ pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 # Kernels keep vectors in arrays, so those whose size only the running machine knows are out: Arm takes NEON.
 target_compile_definitions(PkgConfig::HWY INTERFACE
   "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV)")
+
+if(FORETOKEN_STATIC)
+  include(Static)
+endif()

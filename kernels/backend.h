@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between the model and a device: every op that a forward pass, its draw and its commit need.
 //
-// Ops are enqueued in order; Synchronize waits for all of them, and fills what they return to the host. The CPU backend
-// has done all of it when a call returns.
+// Ops are enqueued in order; Synchronize waits for all of them. The CPU backend has done the work when a call returns.
+// What an op fills on the host (paths, scores, children, a copy to the host) is there after Synchronize, and stays
+// where it is until then; what it only reads there it has read when the call returns.
 // Errors: what an op is given is our own logic. Shapes and dtypes that do not fit end the process; pointers, slots and
 // positions are trusted.
 // Threads: one caller at a time.
@@ -11,9 +12,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/ops.h"
+#include "kernels/recorder.h"
 
 namespace foretoken::kernels {
 
@@ -21,6 +24,13 @@ namespace foretoken::kernels {
 using Buffer = std::unique_ptr<void, std::function<void(void*)>>;
 
 enum class CopyKind { kToDevice, kToHost, kOnDevice };
+
+// What a model asks of a rank's device before it serves.
+struct MemoryNeed {
+  size_t weight_bytes = 0;
+  size_t kv_bytes = 0;
+  size_t pass_bytes = 0;  // what a forward pass computes with
+};
 
 class Backend {
  public:
@@ -30,6 +40,8 @@ class Backend {
   // fingerprint.
   virtual std::string Describe() const = 0;
 
+  // How much memory is missing and which flag to turn, in one line; none: it fits, or it is not known.
+  virtual std::optional<std::string> MemoryRefusal(const MemoryNeed&) const { return std::nullopt; }
   virtual Buffer Allocate(size_t num_bytes) = 0;
   virtual void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) = 0;
   virtual void Synchronize() = 0;
@@ -48,6 +60,9 @@ class Backend {
   virtual void AcceptTrees(const AcceptTreesArgs& args) = 0;
   virtual void BranchRows(const BranchRowsArgs& args) = 0;
   virtual void ScoreTokens(const ScoreTokensArgs& args) = 0;
+
+  // Of the ops of a forward pass, from Embed to JoinColumns. Null: launches cost nothing here.
+  virtual Recorder* recorder() { return nullptr; }
 };
 
 }  // namespace foretoken::kernels

@@ -17,6 +17,8 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
+  // Whether the operations only enqueue, so that a Recorder may record them. All ranks record at the same time.
+  virtual bool is_recordable() const = 0;
 
   // `pieces` has room for num_ranks() pieces of num_bytes, by rank. This rank's own is in its place; the others' come.
   virtual void AllGather(void* pieces, size_t num_bytes) = 0;

@@ -47,4 +47,26 @@ constexpr float FloatFromF16(uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+// FP8 e4m3: four bits of exponent, three of mantissa, no infinities. Source: "OCP 8-bit Floating Point Specification".
+inline constexpr float kMaxE4m3 = 448;
+
+// To nearest, ties to even; what lies beyond kMaxE4m3 becomes it. Not for a NaN.
+constexpr uint8_t E4m3FromFloat(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+  uint32_t code = 0;
+  if (std::bit_cast<float>(magnitude) < 0x1p-6f) {  // subnormal: units of 2^-9, which is what a float at 2^14 counts in
+    code = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) - std::bit_cast<uint32_t>(0x1p14f);
+  } else {
+    code = ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20) - (120u << 3);
+  }
+  return static_cast<uint8_t>(sign | (code < 0x7eu ? code : 0x7eu));
+}
+
+// Exact. Not for the codes of NaN.
+constexpr float FloatFromE4m3(uint8_t code) {
+  const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
+  return std::bit_cast<float>(sign | static_cast<uint32_t>(code & 0x7fu) << 20) * 0x1p120f;
+}
+
 }  // namespace foretoken::kernels

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/cuda_backend.h"
 
 namespace foretoken::kernels {
 namespace {
@@ -53,9 +54,12 @@ std::vector<std::string> SupportedCpuIsas() {
 
 MadeBackend MakeBackend(const BackendOptions& options) {
   if (options.device == "cpu") return MakeCpuBackend(options);
-  // kernels/cuda has the ops of a forward pass, but none that draws: it is no Backend, and no build offers it as one.
-  if (options.device == "cuda") return {nullptr, "device: cuda cannot serve yet, it has no ops that draw; use cpu"};
-  return {nullptr, "device: this build has cpu; got \"" + options.device + "\""};
+#ifdef FORETOKEN_CUDA
+  if (options.device == "cuda") return cuda::MakeBackend(options);
+  return {nullptr, "device: expected cpu or cuda, got \"" + options.device + "\""};
+#else
+  return {nullptr, "device: this build has cpu, and cuda only if made by ./dev cuda; got \"" + options.device + "\""};
+#endif
 }
 
 }  // namespace foretoken::kernels

@@ -12,10 +12,11 @@
 namespace foretoken::kernels {
 
 struct BackendOptions {
-  std::string device = "cpu";
-  int num_threads = 0;       // the caller's thread included; 0: one per core this process may run on
-  std::string isa = "auto";  // cpu: "auto" takes the best of SupportedCpuIsas()
-  // For which of how many tensor-parallel ranks of this process: they share the threads, and have one each at least.
+  std::string device = "cpu";  // or "cuda", where the build has it
+  int num_threads = 0;         // cpu: the caller's thread included; 0: one per core this process may run on
+  std::string isa = "auto";    // cpu: "auto" takes the best of SupportedCpuIsas()
+  // For which of how many tensor-parallel ranks of this process: they share the threads, and have one each at least, or
+  // the GPUs.
   int rank = 0;
   int num_ranks = 1;
 };

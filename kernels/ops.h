@@ -40,6 +40,8 @@ struct BatchView {
   const int32_t* segment_begins = nullptr;      // [S + 1] first row of each segment
   const int32_t* block_table_begins = nullptr;  // [S + 1] into block_tables
   const int32_t* block_tables = nullptr;        // block of positions [16 i, 16 i + 16)
+
+  friend bool operator==(const BatchView&, const BatchView&) = default;
 };
 
 // The paged K/V cache: [L, 2, num_blocks, K, kKvBlockSize, D] bf16, K before V. One allocation.
@@ -62,6 +64,7 @@ struct KvCacheView {
     const size_t block_head = size_t{1} * (slot / kKvBlockSize) * num_kv_heads + head;
     return (block_head * kKvBlockSize + slot % kKvBlockSize) * head_dim;
   }
+  friend bool operator==(const KvCacheView&, const KvCacheView&) = default;
 };
 
 // A matrix in the backend's own layout. Row n of the matrix makes output n.
@@ -91,12 +94,18 @@ struct IndexRange {
   friend bool operator==(const IndexRange&, const IndexRange&) = default;
 };
 
+enum class WeightQuantization {
+  kNone,
+  kFp8,  // e4m3, with a scale for each output; on the CUDA backend only
+};
+
 struct WeightSource {
   // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v are one weight. F32 and F16 are
   // rounded to bf16, to nearest, ties to even.
   std::span<const ConstTensorView> parts;
   // Of each part's inputs those that make the weight's; unset: all.
   std::optional<IndexRange> inputs;
+  WeightQuantization quantization = WeightQuantization::kNone;
   // Called now and then with bytes of a part that will not be read again, so that their pages can be given back.
   std::function<void(const void* begin, size_t num_bytes)> release;
 };

@@ -22,6 +22,7 @@ class ThreadCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int num_ranks() const override { return static_cast<int>(meeting_->pieces.size()); }
+  bool is_recordable() const override { return false; }  // ranks meet on the host
 
   void AllGather(void* pieces, size_t num_bytes) override {
     auto* own = static_cast<std::byte*>(pieces);

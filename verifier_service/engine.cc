@@ -212,6 +212,16 @@ void Engine::TakeInbox() {
   for (const Ticket ticket : inbox.aborts) End(ticket);
 }
 
+// Without the aborts: they end sequences, also those that a step is computing.
+void Engine::TakeRequests() {
+  std::vector<std::shared_ptr<ActiveRequest>> requests;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::swap(requests, inbox_.requests);
+  }
+  for (const std::shared_ptr<ActiveRequest>& active : requests) Begin(active);
+}
+
 void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
   const GenerationRequest& request = active->request;
   active->ending_ids = request.stop.stop_token_ids;

@@ -133,6 +133,14 @@ class Engine {
     std::vector<uint32_t> accepted_by;  // of the accepted tokens: which proposers had named each
   };
 
+  // A step on the device, which fills this until Finish; in between it is not looked at.
+  struct StepHandle {
+    double forward_ms = 0;
+    double draw_ms = 0;
+    std::vector<kernels::AcceptedPath> paths;               // as TreeBatch::trees
+    std::vector<std::vector<kernels::RowLogprobs>> scores;  // as TreeBatch::prompt_scores
+  };
+
   void LearnStepCost();
   void Run();
   // The stages of a step, in order.
@@ -140,12 +148,16 @@ class Engine {
   void Admit();
   void Gather();
   std::vector<PlannedSequence> Plan();
-  std::vector<kernels::AcceptedPath> Launch(std::span<const PlannedSequence> plan, const TreeBatch& batch);
-  void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths);
+  StepHandle Launch(const TreeBatch& batch);
+  void Prepare();
+  void FinishStep(std::span<const PlannedSequence> plan, StepHandle& step);
+  void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, StepHandle step);
   void Account(std::span<const PlannedSequence> plan);
   void Publish();
 
   int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }
+  void TakeRequests();
+  void AdmitWaiting();
   void Begin(const std::shared_ptr<ActiveRequest>& active);
   void End(Ticket ticket);
   void OpenAtProposers(Sequence& sequence);
@@ -160,7 +172,6 @@ class Engine {
   uint32_t AskedOf(const Sequence& sequence) const;
   void AdvanceProposers(std::span<const PlannedSequence> plan);
   void PlanTrees(std::vector<PlannedSequence>* plan);
-  void ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Fail(ActiveRequest* active, kernels::DrawStatus status);
   void TakeOutput(Sequence& sequence);
@@ -179,7 +190,6 @@ class Engine {
   AskPolicy ask_policy_;
   absl::flat_hash_map<SequenceId, Sequence*> sequences_;  // waiting and running
   std::vector<SampleOutput> outputs_;                     // to be published
-  kernels::ConstTensorView logits_;                       // of this step
   SequenceId next_sequence_id_ = 1;
   uint64_t step_idx_ = 0;
   AskPolicy::Choice asked_;           // for the coming step, or this one

@@ -47,20 +47,23 @@ bool HasNews(const SampleOutput& output) {
 }  // namespace
 
 bool Engine::Step() {
-  if (scheduler_.running().empty()) last_event_ = parts_.now();  // nobody's time goes by while there is nothing to do
+  if (scheduler_.running().empty()) {  // nobody's time goes by while there is nothing to do
+    last_event_ = parts_.now();
+    cycle_began_.reset();
+  }
   TakeInbox();
   Admit();
-  if (scheduler_.running().empty()) {
-    cycle_began_.reset();
-  } else {
+  if (!scheduler_.running().empty()) {
     Gather();
     std::vector<PlannedSequence> plan = Plan();
     forecast_ = Forecast(plan, step_cost_);
     forecast_.between_ms = static_cast<float>(between_ms_);
     forecast_.is_curious = is_curious_;
     const TreeBatch batch = BuildTreeBatch(plan);
-    std::vector<kernels::AcceptedPath> paths = Launch(plan, batch);
-    Commit(plan, batch, std::move(paths));
+    StepHandle step = Launch(batch);
+    Prepare();
+    FinishStep(plan, step);
+    Commit(plan, batch, std::move(step));
     Account(plan);
   }
   Publish();
@@ -69,6 +72,11 @@ bool Engine::Step() {
 
 void Engine::Admit() {
   Retire();
+  AdmitWaiting();
+  scheduler_.ReserveRoots();
+}
+
+void Engine::AdmitWaiting() {
   for (Sequence* sequence : scheduler_.Admit()) {
     sequence->active->place.reset();
     if (sequence->num_generated() == 0) {
@@ -77,7 +85,6 @@ void Engine::Admit() {
     }
     if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence);
   }
-  scheduler_.ReserveRoots();
 }
 
 const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
@@ -200,26 +207,48 @@ void Engine::PlanTestedTree(int32_t num_nodes, PlannedSequence& planned) {
   planned.tree_slots.slots.resize(num_rows);
 }
 
-std::vector<kernels::AcceptedPath> Engine::Launch(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
+Engine::StepHandle Engine::Launch(const TreeBatch& batch) {
   own_stats_.times.host_ms += ElapsedMs();
   kernels::Backend& backend = parts_.transformer->backend();
-  logits_ = parts_.transformer->Forward(batch.forward, *parts_.kv);
-  const double forward_ms = ElapsedMs();
-  std::vector<kernels::AcceptedPath> paths(batch.trees.size());
-  backend.AcceptTrees({.logits = logits_, .num_tokens = NumTokens(), .trees = batch.trees, .paths = paths});
-  backend.Synchronize();
-  const double draw_ms = ElapsedMs();
-  last_step_ms_ = forward_ms + draw_ms;
-  // While ways to ask are compared the measure that they are compared by stays as it is.
-  if (!asked_.is_trial) step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
-  own_stats_.times.forward_ms += forward_ms;
-  own_stats_.times.draw_ms += draw_ms;
-  return paths;
+  const kernels::ConstTensorView logits = parts_.transformer->Forward(batch.forward, *parts_.kv);
+  StepHandle step = {.forward_ms = ElapsedMs(), .paths = std::vector<kernels::AcceptedPath>(batch.trees.size())};
+  backend.AcceptTrees({.logits = logits, .num_tokens = NumTokens(), .trees = batch.trees, .paths = step.paths});
+  for (const PromptScore& score : batch.prompt_scores) {
+    backend.ScoreTokens({.logits = logits,
+                         .num_tokens = NumTokens(),
+                         .first_row = score.first_logit_row,
+                         .token_ids = score.token_ids,
+                         .num_top = score.num_top,
+                         .scores = step.scores.emplace_back(score.token_ids.size())});
+  }
+  step.draw_ms = ElapsedMs();
+  return step;
 }
 
-void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std::vector<kernels::AcceptedPath> paths) {
-  ScorePrompts(plan, batch);
+// Host work of the steps to come, while the device computes this one: what needs none of its results.
+void Engine::Prepare() {
+  TakeRequests();
+  AdmitWaiting();
+  own_stats_.times.host_ms += ElapsedMs();
+}
+
+void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step) {
+  parts_.transformer->backend().Synchronize();
+  step.forward_ms += ElapsedMs();
+  last_step_ms_ = step.forward_ms + step.draw_ms;
+  // While ways to ask are compared the measure that they are compared by stays as it is.
+  if (!asked_.is_trial) step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
+  own_stats_.times.forward_ms += step.forward_ms;
+  own_stats_.times.draw_ms += step.draw_ms;
+}
+
+void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, StepHandle step) {
+  for (size_t i = 0; i < batch.prompt_scores.size(); ++i) {
+    Sequence& sequence = *plan[batch.prompt_scores[i].planned_idx].sequence;
+    std::ranges::move(step.scores[i], std::back_inserter(sequence.prompt_logprobs));
+  }
   CountRows(plan, batch);
+  std::vector<kernels::AcceptedPath>& paths = step.paths;
   std::vector<kernels::KvMove> moves;
   moves.reserve(batch.forward.logit_rows.size());
   for (const PlannedSequence& planned : plan) {
@@ -246,20 +275,6 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, std
     scheduler_.Settle(*planned.sequence);
   }
   scheduler_.KeepFree();
-}
-
-void Engine::ScorePrompts(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
-  for (const PromptScore& score : batch.prompt_scores) {
-    Sequence& sequence = *plan[score.planned_idx].sequence;
-    std::vector<kernels::RowLogprobs> scores(score.token_ids.size());
-    parts_.transformer->backend().ScoreTokens({.logits = logits_,
-                                               .num_tokens = NumTokens(),
-                                               .first_row = score.first_logit_row,
-                                               .token_ids = score.token_ids,
-                                               .num_top = *sequence.request().output.num_prompt_logprobs,
-                                               .scores = scores});
-    std::move(scores.begin(), scores.end(), std::back_inserter(sequence.prompt_logprobs));
-  }
 }
 
 void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch) {

@@ -82,6 +82,15 @@ void GenerationService::AbortAll() {
   for (const Ticket ticket : running_) call_context_.engine.abort(ticket);
 }
 
+void GenerationService::FailAll(const absl::Status& status) {
+  std::vector<SampleOutput> errors;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const Ticket ticket : running_) errors.push_back({.ticket = ticket, .error = status});
+  }
+  call_context_.publisher->Publish(std::move(errors));
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
   const Ticket ticket = next_ticket_.fetch_add(1);

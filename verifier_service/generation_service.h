@@ -52,6 +52,8 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   bool WaitUntilIdle(absl::Duration timeout);
   // Ends every running request with FINISH_REASON_ABORT.
   void AbortAll();
+  // Ends every running request that the engine has with an error, without asking the engine.
+  void FailAll(const absl::Status& status);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;

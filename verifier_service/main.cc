@@ -32,13 +32,13 @@ ABSL_FLAG(std::string, listen, foretoken::verifier::Config().listen_address,
           "HOST:PORT to serve on; port 0 takes a free one");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, foretoken::verifier::Config().log_level, "trace, debug, info, warning, error or off");
-ABSL_FLAG(std::string, device, foretoken::verifier::Config().device, "what computes: cpu");
+ABSL_FLAG(std::string, device, foretoken::verifier::Config().device, "what computes: cpu, or cuda where the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
           "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "start only where the numerics fingerprint, as `foretoken info` shows it, is this; empty: with any");
 ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
-ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model; they share the threads, too");
+ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model, and the threads or the GPUs");
 ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
           "MiB for the K/V cache; unset: 8 full contexts, at most 4096");
 ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,

@@ -18,7 +18,8 @@ void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t
   batch->prompt_scores.push_back(
       {.planned_idx = planned_idx,
        .first_logit_row = static_cast<int32_t>(batch->forward.logit_rows.size()),
-       .token_ids = std::span(sequence.token_ids).subspan(begin + 1, static_cast<size_t>(end - begin))});
+       .token_ids = std::span(sequence.token_ids).subspan(begin + 1, static_cast<size_t>(end - begin)),
+       .num_top = *sequence.request().output.num_prompt_logprobs});
   for (int32_t position = begin; position < end; ++position) {
     batch->forward.logit_rows.push_back(first_row + position - sequence.num_computed);
   }

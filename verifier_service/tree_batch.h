@@ -47,6 +47,7 @@ struct PromptScore {
   size_t planned_idx = 0;
   int32_t first_logit_row = 0;
   std::span<const int32_t> token_ids;
+  int32_t num_top = 0;  // how many of the most likely tokens are wanted beside it
 };
 
 // Spans point into the plan's sequences and into the batch itself; both must outlive it unmoved.

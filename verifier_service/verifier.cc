@@ -25,6 +25,7 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
 
 Verifier::~Verifier() {
   metrics_server_.reset();  // a scrape reads the engine's counters
+  failure_guard_.reset();
   if (service_ != nullptr) service_->AbortAll();
 }
 
@@ -88,6 +89,10 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
                                                    .max_receive_bytes = static_cast<int>(config_.max_receive_bytes),
                                                    .drain_grace = kLastWrites},
                                                   {service_.get()}));
+  failure_guard_ = std::make_unique<DeviceFailureGuard>(*service_, [this] {
+    server_->SetServing(false);
+    engine_->Drain();
+  });
   server_->SetServing(true);
   return absl::OkStatus();
 }

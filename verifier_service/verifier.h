@@ -16,6 +16,7 @@
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
 #include "verifier_service/config.h"
+#include "verifier_service/device_failure_guard.h"
 #include "verifier_service/generation_service.h"
 #include "verifier_service/loaded_model.h"
 #include "verifier_service/proposer_pool.h"
@@ -59,6 +60,7 @@ class Verifier {
   std::shared_ptr<EngineCollector> collector_;  // shared with the metrics server, as its library wants it
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<DeviceFailureGuard> failure_guard_;
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
 };
 

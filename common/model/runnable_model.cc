@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/runnable_model.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/model/memory_need.h"
 
 namespace foretoken::model {
 
@@ -21,6 +24,17 @@ absl::StatusOr<std::unique_ptr<parallel::RankGroup>> MakeRanks(kernels::BackendO
     backends.push_back(std::move(made.backend));
   }
   return std::make_unique<parallel::RankGroup>(std::move(backends));
+}
+
+// RESOURCE_EXHAUSTED where a device has too little memory, while none of it is taken yet.
+absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& options, int32_t num_blocks) {
+  const int32_t num_ranks = opened.ranks->num_ranks();
+  const kernels::MemoryNeed need = LargestRankNeed(opened.config, num_ranks, options, num_blocks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const std::optional<std::string> refusal = opened.ranks->backend(rank).MemoryRefusal(need);
+    if (refusal.has_value()) return absl::ResourceExhaustedError(*refusal);
+  }
+  return absl::OkStatus();
 }
 
 // Adds up what ranks, each on its own thread, have read.
@@ -74,10 +88,11 @@ absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options) {
 }
 
 absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress) {
-  FT_ASSIGN_OR_RETURN(std::vector<ModelWeights> weights, LoadShards(opened, progress));
   const TransformerOptions transformer_options = {.max_rows = options.max_rows,
                                                   .max_logit_rows = options.max_rows,
                                                   .max_positions = options.context.max_context_tokens};
+  FT_RETURN_IF_ERROR(CheckMemory(opened, transformer_options, options.context.num_blocks));
+  FT_ASSIGN_OR_RETURN(std::vector<ModelWeights> weights, LoadShards(opened, progress));
   auto transformer =
       std::make_unique<Transformer>(opened.config, std::move(weights), *opened.ranks, transformer_options);
   KvCache kv = transformer->MakeKvCache(options.context.num_blocks);

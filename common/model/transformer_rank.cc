@@ -2,7 +2,6 @@
 #include "common/model/transformer_rank.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
@@ -10,6 +9,18 @@
 #include "kernels/check.h"
 
 namespace foretoken::model {
+
+namespace {
+
+// Room for the batches of recorded passes, whatever their contexts, so that growing does not make recordings useless.
+size_t RecordedBatchIntegers(const kernels::Recorder* recorder, const TransformerOptions& options) {
+  if (recorder == nullptr) return 0;
+  const size_t num_rows = recorder->row_counts().back();
+  const size_t blocks_per_row = options.max_positions / kernels::kKvBlockSize + 1;
+  return num_rows * (8 + num_rows + blocks_per_row);
+}
+
+}  // namespace
 
 using kernels::DType;
 using kernels::OutputMode;
@@ -23,7 +34,9 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
       weights_(std::move(weights)),
       backend_(*place.backend),
       communicator_(place.communicator),
-      options_(options) {
+      recorder_(communicator_ == nullptr || communicator_->is_recordable() ? backend_.recorder() : nullptr),
+      options_(options),
+      batch_(backend_, RecordedBatchIntegers(recorder_, options)) {
   const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim), options.max_positions);
   rope_cos_ = Tensor::FromHost(backend_, tables.cos);
   rope_sin_ = Tensor::FromHost(backend_, tables.sin);
@@ -52,16 +65,51 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
 kernels::KvCacheView TransformerRank::KvShape(int32_t num_blocks) const {
   return {.data = nullptr,
           .num_layers = static_cast<int32_t>(config_.num_layers),
-          .num_blocks = num_blocks,
+          // Rows that only pad a recorded pass have a block of their own, the last.
+          .num_blocks = num_blocks + (recorder_ != nullptr ? 1 : 0),
           .num_kv_heads = static_cast<int32_t>(config_.num_kv_heads),
           .head_dim = static_cast<int32_t>(config_.head_dim)};
 }
 
 kernels::ConstTensorView TransformerRank::Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv) {
-  const kernels::BatchView view = Upload(batch);
-  EmbedTokens(view);
-  for (int32_t layer_idx = 0; layer_idx < config_.num_layers; ++layer_idx) RunLayer(layer_idx, view, kv);
-  return Logits(static_cast<int32_t>(batch.logit_rows.size()));
+  const auto num_logit_rows = static_cast<int32_t>(batch.logit_rows.size());
+  FT_CHECK(batch.num_rows() > 0 && batch.num_rows() <= options_.max_rows);
+  FT_CHECK(num_logit_rows <= options_.max_logit_rows);
+  FT_CHECK(*std::max_element(batch.positions.begin(), batch.positions.end()) < options_.max_positions);
+  if (const std::optional<int32_t> num_rows = RecordedRows(batch); num_rows.has_value()) {
+    const BatchPadding padding = {.num_rows = *num_rows, .spare_block = kv.num_blocks - 1};
+    EnqueueRecorded({.batch = batch_.Upload(PadBatch(batch, padding)), .kv = kv});
+  } else {
+    Enqueue({.batch = batch_.Upload(batch), .kv = kv});
+  }
+  return {logits_.view().data, DType::kF32, Shape(num_logit_rows, config_.vocab_size)};
+}
+
+// How many rows a recorded pass of the batch has; unset: it is not worth recording.
+std::optional<int32_t> TransformerRank::RecordedRows(const ForwardBatch& batch) const {
+  if (recorder_ == nullptr) return std::nullopt;
+  for (const int32_t num_rows : recorder_->row_counts()) {
+    if (num_rows > std::min(options_.max_rows, options_.max_logit_rows)) break;
+    if (num_rows >= batch.num_rows()) return num_rows;
+  }
+  return std::nullopt;
+}
+
+void TransformerRank::EnqueueRecorded(const Pass& pass) {
+  auto known = std::ranges::find(recorded_, pass, &RecordedPass::pass);
+  if (known == recorded_.end()) {  // what happens for the first time, such as the loading of kernels, is not recorded
+    recorded_.push_back({.pass = pass, .recording = nullptr});
+    return Enqueue(pass);
+  }
+  if (known->recording == nullptr) known->recording = recorder_->Record([&] { Enqueue(pass); });
+  known->recording->Enqueue();
+}
+
+void TransformerRank::Enqueue(const Pass& pass) {
+  const kernels::BatchView& batch = pass.batch.batch;
+  EmbedTokens(batch);
+  for (int32_t layer_idx = 0; layer_idx < config_.num_layers; ++layer_idx) RunLayer(layer_idx, batch, pass.kv);
+  if (pass.batch.num_logit_rows > 0) ComputeLogits(pass.batch);
 }
 
 void TransformerRank::EmbedTokens(const kernels::BatchView& batch) {
@@ -136,21 +184,19 @@ void TransformerRank::SumPieces(int32_t num_rows, OutputMode mode) {
                      .out = hidden_.rows(num_rows)});
 }
 
-kernels::ConstTensorView TransformerRank::Logits(int32_t num_logit_rows) {
-  const kernels::TensorView logits{logits_.view().data, DType::kF32, Shape(num_logit_rows, config_.vocab_size)};
-  if (num_logit_rows == 0) return logits;
+void TransformerRank::ComputeLogits(const DeviceBatch::View& batch) {
+  const kernels::TensorView normed = normed_.rows(batch.num_logit_rows);
   backend_.RmsNorm({.x = hidden_.view(),
-                    .rows = logit_rows_,
+                    .rows = batch.logit_rows,
                     .gain = weights_.final_norm.f32(),
                     .eps = static_cast<float>(config_.rms_norm_eps),
-                    .out = normed_.rows(num_logit_rows)});
-  const kernels::TensorView normed = normed_.rows(num_logit_rows);
+                    .out = normed});
+  const kernels::TensorView logits{logits_.view().data, DType::kF32, Shape(batch.num_logit_rows, config_.vocab_size)};
   if (communicator_ == nullptr) {
     backend_.MatMul({.x = normed, .weight = &weights_.head_or_embed(), .out = logits});
   } else {
     GatherLogits(normed, logits);
   }
-  return logits;
 }
 
 void TransformerRank::GatherLogits(const kernels::ConstTensorView& normed, const kernels::TensorView& logits) {
@@ -163,40 +209,6 @@ void TransformerRank::GatherLogits(const kernels::ConstTensorView& normed, const
   communicator_->GatherToFirst(pieces, piece_elements * sizeof(float));
   if (shard_.rank != 0) return;
   backend_.JoinColumns({.pieces = pieces, .piece_elements = piece_elements, .widths = logit_widths_, .out = logits});
-}
-
-kernels::BatchView TransformerRank::Upload(const ForwardBatch& batch) {
-  FT_CHECK(batch.num_rows() > 0 && batch.num_rows() <= options_.max_rows);
-  FT_CHECK(static_cast<int32_t>(batch.logit_rows.size()) <= options_.max_logit_rows);
-  FT_CHECK(*std::max_element(batch.positions.begin(), batch.positions.end()) < options_.max_positions);
-  const std::array<const std::vector<int32_t>*, 10> arrays = {
-      &batch.token_ids,       &batch.positions,      &batch.slots,          &batch.chain_lens,
-      &batch.ancestor_begins, &batch.ancestor_slots, &batch.segment_begins, &batch.block_table_begins,
-      &batch.block_tables,    &batch.logit_rows};
-  staging_.clear();
-  std::array<size_t, arrays.size()> offsets;
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    offsets[i] = staging_.size();
-    staging_.insert(staging_.end(), arrays[i]->begin(), arrays[i]->end());
-  }
-  if (staging_.size() > batch_capacity_) {
-    batch_capacity_ = 2 * staging_.size();
-    batch_buffer_ = backend_.Allocate(batch_capacity_ * sizeof(int32_t));
-  }
-  auto* device = static_cast<int32_t*>(batch_buffer_.get());
-  backend_.Copy(device, staging_.data(), staging_.size() * sizeof(int32_t), kernels::CopyKind::kToDevice);
-  logit_rows_ = device + offsets[9];
-  return {.num_rows = batch.num_rows(),
-          .num_segments = batch.num_segments(),
-          .token_ids = device + offsets[0],
-          .positions = device + offsets[1],
-          .slots = device + offsets[2],
-          .chain_lens = device + offsets[3],
-          .ancestor_begins = device + offsets[4],
-          .ancestor_slots = device + offsets[5],
-          .segment_begins = device + offsets[6],
-          .block_table_begins = device + offsets[7],
-          .block_tables = device + offsets[8]};
 }
 
 }  // namespace foretoken::model

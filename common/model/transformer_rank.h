@@ -6,14 +6,19 @@
 // Activations: the residual stream is f32, inputs of matrix products are bf16. Every rank has the whole residual
 // stream, with the same bits: what the ranks' halves of a product make is gathered and added in rank order. Logits are
 // gathered on rank 0. What a row computes depends on its own context only (E1), because every op keeps that.
-// Errors: a batch beyond the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time.
-// Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
+// Where the backend has a Recorder, small passes are padded to one of its row counts and recorded, once for each: what
+// a pass enqueues is a function of its row count, of addresses that stay, and of device memory. Errors: a batch beyond
+// the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time. Source: transformers'
+// modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/model/config.h"
+#include "common/model/device_batch.h"
 #include "common/model/forward_batch.h"
 #include "common/model/model_weights.h"
 #include "common/model/shard.h"
@@ -52,17 +57,31 @@ class TransformerRank {
 
   const TransformerOptions& options() const { return options_; }
   kernels::Backend& backend() const { return backend_; }
-  // The K/V of so many blocks, of the rank's heads; zeros.
+  // The K/V of so many blocks, of the rank's heads, and of what the rank itself needs.
   kernels::KvCacheView KvShape(int32_t num_blocks) const;
 
  private:
-  kernels::BatchView Upload(const ForwardBatch& batch);
+  // All that decides what is enqueued.
+  struct Pass {
+    DeviceBatch::View batch;
+    kernels::KvCacheView kv;
+
+    friend bool operator==(const Pass&, const Pass&) = default;
+  };
+  struct RecordedPass {
+    Pass pass;
+    std::unique_ptr<kernels::Recording> recording;  // null: it has run once
+  };
+
+  std::optional<int32_t> RecordedRows(const ForwardBatch& batch) const;
+  void EnqueueRecorded(const Pass& pass);
+  void Enqueue(const Pass& pass);
   void EmbedTokens(const kernels::BatchView& batch);
   void RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv);
   void AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias);
   kernels::TensorView Piece(int32_t num_rows) const;
   void SumPieces(int32_t num_rows, kernels::OutputMode mode);
-  kernels::ConstTensorView Logits(int32_t num_logit_rows);
+  void ComputeLogits(const DeviceBatch::View& batch);
   void GatherLogits(const kernels::ConstTensorView& normed, const kernels::TensorView& logits);
 
   Shard shard_;
@@ -70,6 +89,7 @@ class TransformerRank {
   ModelWeights weights_;
   kernels::Backend& backend_;
   kernels::Communicator* communicator_;  // null: the only rank
+  kernels::Recorder* recorder_;          // null: passes are not recorded
   TransformerOptions options_;
   tensor::Tensor rope_cos_;  // [max positions, D/2] f32
   tensor::Tensor rope_sin_;  // [max positions, D/2] f32
@@ -88,11 +108,8 @@ class TransformerRank {
   tensor::Tensor logit_pieces_;        // [R, max_logit_rows ceil(V/R)] f32, on rank 0; elsewhere its own only
   std::vector<int64_t> logit_widths_;  // [R] ids of each rank
 
-  // The batch on the device: its arrays end to end in one allocation, grown when needed.
-  std::vector<int32_t> staging_;
-  kernels::Buffer batch_buffer_;
-  size_t batch_capacity_ = 0;            // integers
-  const int32_t* logit_rows_ = nullptr;  // device
+  DeviceBatch batch_;
+  std::vector<RecordedPass> recorded_;
 };
 
 }  // namespace foretoken::model

@@ -99,6 +99,7 @@ CpuWeight::CpuWeight(int64_t out_features, int64_t in_features)
       pages_(num_bytes()) {}
 
 std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool) {
+  FT_CHECK(source.quantization == WeightQuantization::kNone);
   FT_CHECK(!source.parts.empty());
   const int64_t num_inputs = source.parts[0].shape[1];
   const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});

@@ -1,173 +1,204 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (row, head), a warp per split, a lane per position of a tile; then a lane per 32nd dimension. Scores read
-// K a position per lane, so that a token's elements come through the first-level cache; V is read side by side. Bytes
-// moved: a row's K and V once per head, so rows and heads that share keys meet in the second-level cache only. Warps
-// share nothing until the merge, and each score is one chain of additions over d.
-#include <cfloat>
-#include <cmath>
-
+// A block per piece of queries (attention_queries.cuh), K/V head and, with few rows, split. A piece is 16 queries per
+// warp: with 4 heads to a K/V head 64 queries are 16 rows, a tree's or a chunk's. The block's threads copy tiles into a
+// ring of shared memory, one barrier a tile, while its warps attend, each for its 16 queries, to the tile that has
+// come; then each warp by itself visits the tiles that hold its rows' ancestors.
+//
+// Bytes moved: K and V once per piece, so once per segment of at most 64 queries, and as many partial results as there
+// are splits, queries and dimensions: with 64 queries 6 % of K and V at 32k positions, half at 4k. Tiles of 32 keys:
+// two K/V blocks, whose products of a step are four independent chains, and little that a row has to itself at its end.
+// A head of more than 128 dimensions takes twice the registers and shared memory, so its blocks have half the queries.
 #include "kernels/check.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_queries.cuh"
+#include "kernels/cuda/attention_split.cuh"
+#include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stream_scratch.h"
 
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int kLanes = 32;
-constexpr int kThreads = kAttentionSplits * kLanes;
-constexpr int kDimsPerLane = kMaxAttentionHeadDim / kLanes;
-static_assert(kAttentionTile == kLanes && kMaxAttentionHeadDim <= kThreads);
-
-// What a row sees: positions [begin, end), and where their K/V lies.
-struct VisibleKeys {
-  const int32_t* block_table = nullptr;
-  const int32_t* ancestor_slots = nullptr;
-  int32_t chain_len = 0;
-  int32_t begin = 0;
-  int32_t end = 0;
+// Splits' results on their way to the kernel that merges them. Of those that a row sees nothing of there are none.
+struct Partials {
+  float* out = nullptr;  // [T, H, kAttentionSplits, D]
+  float* max = nullptr;  // [T, H, kAttentionSplits]
+  float* sum = nullptr;  // [T, H, kAttentionSplits]
 };
 
-__device__ VisibleKeys KeysOfRow(const AttentionArgs& args, int32_t row) {
-  const BatchView& batch = args.batch;
-  int32_t segment = 0, beyond = batch.num_segments;  // the last segment that begins at or before the row
-  while (beyond - segment > 1) {
-    const int32_t middle = segment + (beyond - segment) / 2;
-    (batch.segment_begins[middle] <= row ? segment : beyond) = middle;
+// Calls function(dim, i) for the lane's dimensions dim and dim + 1 of a query, which are elements i and i + 1 of
+// its kOutElements.
+template <int kSteps, typename Function>
+__device__ void ForEachPair(int query, int32_t head_dim, const Function& function) {
+#pragma unroll
+  for (int i = 0; i < 2 * kSteps; ++i) {
+    const int32_t dim = i * kMmaColumns + static_cast<int32_t>(threadIdx.x) % kQuadLanes * 2;
+    if (dim < head_dim) function(dim, i * 4 + query * 2);
   }
-  const int32_t end = batch.positions[row] + 1;
-  const int32_t begin = args.window.has_value() && *args.window < end ? end - *args.window : 0;
-  return {.block_table = batch.block_tables + batch.block_table_begins[segment],
-          .ancestor_slots = batch.ancestor_slots + batch.ancestor_begins[row],
-          .chain_len = batch.chain_lens[row],
-          .begin = begin,
-          .end = end};
 }
 
-__device__ int32_t SlotOf(const VisibleKeys& keys, int32_t position) {
-  if (position >= keys.chain_len) return keys.ancestor_slots[position - keys.chain_len];
-  return keys.block_table[position / kKvBlockSize] * kKvBlockSize + position % kKvBlockSize;
-}
+template <int kSteps>
+__global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kSteps>::kBlocksPerProcessor)
+    AttendSplitOfPiece(AttentionArgs args, Partials partials) {
+  using Shape = BlockShape<kSteps>;
+  const auto number = static_cast<int32_t>(blockIdx.x) / kAttentionSplits;
+  const auto split = static_cast<int32_t>(blockIdx.x) % kAttentionSplits;
+  const QueryPiece piece = PieceOf(args.batch, GroupOf(args), Shape::kQueries, number);
+  if (piece.begin >= piece.end) return;
+  const BlockTask task = MakeTask<kSteps>(args, piece);
+  if (!HasTilesInSplit(task.visible, split)) return;
+  const TileSoftmax<kSteps> softmax = AttendSplit(task, LoadQueries<kSteps>(task), split);
 
-// A split's running softmax. `out` is spread over the lanes: lane i has dimensions i, i + 32, ...
-struct Softmax {
-  float max = -FLT_MAX;
-  float sum = 0;
-  float out[kDimsPerLane] = {};
-};
-
-// What the lanes of a warp show each other of a tile.
-struct SharedTile {
-  int32_t slots[kAttentionTile];
-  float scores[kAttentionTile];
-  float weights[kAttentionTile];
-};
-
-// Adds the tile that begins at `tile_begin`. Every lane follows all 32 columns where an order matters, so each has the
-// same maximum and sum. Columns beyond what the row sees are not read, whatever the cache holds there.
-__device__ void AttendTile(const AttentionArgs& args, const VisibleKeys& keys, int32_t tile_begin, const float* q,
-                           SharedTile& tile, Softmax& softmax) {
-  const KvCacheView& kv = args.kv;
-  const auto lane = static_cast<int32_t>(threadIdx.x) % kLanes;
-  const auto kv_head = static_cast<int32_t>(blockIdx.y / (gridDim.y / kv.num_kv_heads));
-  const int32_t position = tile_begin + lane;
-  const bool is_visible = keys.begin <= position && position < keys.end;
-  float score = -FLT_MAX;
-  if (is_visible) {
-    const int32_t slot = tile.slots[lane] = SlotOf(keys, position);
-    const uint16_t* key = kv.part(args.layer, 0) + kv.slot_offset(slot, kv_head);
-    score = 0;
-    for (int32_t d = 0; d < kv.head_dim; ++d) score = fmaf(q[d], FloatFromBf16(key[d]), score);
-  }
-  tile.scores[lane] = score;
-  __syncwarp();
-  float max = softmax.max;
-  for (int i = 0; i < kAttentionTile; ++i) max = fmaxf(max, tile.scores[i]);
-  tile.weights[lane] = is_visible ? expf(score - max) : 0;
-  const float decay = expf(softmax.max - max);
-  __syncwarp();
-  float sum = 0;
-  for (int i = 0; i < kAttentionTile; ++i) sum += tile.weights[i];
-  softmax.sum = fmaf(softmax.sum, decay, sum);
-  softmax.max = max;
-
-  for (float& out : softmax.out) out *= decay;
-  const int32_t first = keys.begin > tile_begin ? keys.begin - tile_begin : 0;
-  const int32_t last = keys.end < tile_begin + kAttentionTile ? keys.end - tile_begin : kAttentionTile;
-  for (int32_t i = first; i < last; ++i) {
-    const uint16_t* value = kv.part(args.layer, 1) + kv.slot_offset(tile.slots[i], kv_head);
-    for (int32_t v = 0; v < kDimsPerLane; ++v) {
-      const int32_t d = v * kLanes + lane;
-      if (d < kv.head_dim) softmax.out[v] = fmaf(tile.weights[i], FloatFromBf16(value[d]), softmax.out[v]);
-    }
-  }
-  __syncwarp();  // the next tile writes what lanes read here
-}
-
-__device__ Softmax AttendSplit(const AttentionArgs& args, const VisibleKeys& keys, const float* q, SharedTile& tile) {
-  const auto split = static_cast<int32_t>(threadIdx.x) / kLanes;
-  const int32_t first_tile = keys.begin / kAttentionTile;
-  Softmax softmax;
-  for (int32_t tile_idx = first_tile / kAttentionSplits * kAttentionSplits + split;
-       tile_idx * kAttentionTile < keys.end; tile_idx += kAttentionSplits) {
-    if (tile_idx >= first_tile) AttendTile(args, keys, tile_idx * kAttentionTile, q, tile, softmax);
-  }
-  return softmax;
-}
-
-// The splits' results side by side, for the merge.
-struct SharedSplits {
-  float max[kAttentionSplits];
-  float sum[kAttentionSplits];
-  float out[kAttentionSplits][kMaxAttentionHeadDim];
-};
-
-// Splits without a visible position have sum and out 0 and add nothing.
-__device__ float MergedOutput(const SharedSplits& splits, int32_t d) {
-  float max = splits.max[0];
-  for (int i = 1; i < kAttentionSplits; ++i) max = fmaxf(max, splits.max[i]);
-  float sum = 0, out = 0;
-  for (int i = 0; i < kAttentionSplits; ++i) {
-    const float factor = expf(splits.max[i] - max);
-    sum = fmaf(splits.sum[i], factor, sum);
-    out = fmaf(splits.out[i][d], factor, out);
-  }
-  return out / sum;
-}
-
-__global__ void __launch_bounds__(kThreads) AttendRowHead(AttentionArgs args) {
-  __shared__ float q[kMaxAttentionHeadDim];
-  __shared__ SharedTile tiles[kAttentionSplits];
-  __shared__ SharedSplits splits;
   const int32_t head_dim = args.kv.head_dim;
-  const auto row = static_cast<int32_t>(blockIdx.x), thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t split = thread / kLanes, lane = thread % kLanes;
-  const int64_t first_column = (int64_t{row} * gridDim.y + blockIdx.y) * head_dim;
-  if (thread < head_dim) q[thread] = args.q.as<float>()[first_column + thread] * args.scale;
-  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kLaneQueries; ++i) {
+    const LaneQuery& query = task.warp.queries[i];
+    if (!HasTilesInSplit(query.visible, split)) continue;
+    const int64_t index = int64_t{query.index} * kAttentionSplits + split;
+    partials.max[index] = softmax.max[i];
+    partials.sum[index] = softmax.sum[i];
+    ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
+      const float* sums = softmax.out[element / 4].sums + element % 4;
+      *reinterpret_cast<FloatPair*>(partials.out + index * head_dim + dim) = {sums[0], sums[1]};
+    });
+  }
+}
 
-  const Softmax softmax = AttendSplit(args, KeysOfRow(args, row), q, tiles[split]);
-  if (lane == 0) {
-    splits.max[split] = softmax.max;
-    splits.sum[split] = softmax.sum;
+// A block per row and head, a thread per dimension.
+constexpr int kMergeThreads = 128;
+
+__global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args, Partials partials) {
+  const int32_t head_dim = args.kv.head_dim;
+  const int64_t query = int64_t{blockIdx.x} * gridDim.y + blockIdx.y;
+  const Positions visible = KeysOfRow(args, static_cast<int32_t>(blockIdx.x)).visible;
+  for (auto dim = static_cast<int32_t>(threadIdx.x); dim < head_dim; dim += kMergeThreads) {
+    MergedSoftmax merged;
+    float out = 0;
+    for (int32_t split = 0; split < kAttentionSplits; ++split) {
+      if (!HasTilesInSplit(visible, split)) continue;
+      const int64_t index = query * kAttentionSplits + split;
+      const MergedSoftmax::Factors factors = merged.Add(partials.max[index], partials.sum[index]);
+      out = factors.Merge(out, partials.out[index * head_dim + dim]);
+    }
+    args.out.as<uint16_t>()[query * head_dim + dim] = Bf16FromFloat(merged.Output(out));
   }
-  for (int32_t v = 0; v < kDimsPerLane; ++v) splits.out[split][v * kLanes + lane] = softmax.out[v];
-  __syncthreads();
-  if (thread < head_dim) {
-    args.out.as<uint16_t>()[first_column + thread] = Bf16FromFloat(MergedOutput(splits, thread));
+}
+
+// The merged sums wait in shared memory, each lane's at places of its own: they are read and written once a split, and
+// registers are scarce.
+template <int kSteps>
+struct MergingMemory {
+  BlockMemory<kSteps> block;
+  float outs[BlockShape<kSteps>::kOutElements][BlockShape<kSteps>::kThreads];
+};
+
+template <int kSteps>
+__global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(AttentionArgs args) {
+  using Shape = BlockShape<kSteps>;
+  const auto number = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);  // in a chunk the last rows have most to do
+  const QueryPiece piece = PieceOf(args.batch, GroupOf(args), Shape::kQueries, number);
+  if (piece.begin >= piece.end) return;
+  const BlockTask task = MakeTask<kSteps>(args, piece);
+  const TileQueries<kSteps> queries = LoadQueries<kSteps>(task);
+  auto& outs = static_cast<MergingMemory<kSteps>*>(ptx::DynamicSharedMemory())->outs;
+  const auto out_of = [&](int element) -> float& { return outs[element][threadIdx.x]; };
+  for (int i = 0; i < Shape::kOutElements; ++i) out_of(i) = 0;
+  MergedSoftmax merged[kLaneQueries];
+  const int32_t head_dim = args.kv.head_dim;
+  for (int32_t split = 0; split < kAttentionSplits; ++split) {
+    const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split);
+#pragma unroll
+    for (int i = 0; i < kLaneQueries; ++i) {
+      if (!HasTilesInSplit(task.warp.queries[i].visible, split)) continue;
+      const MergedSoftmax::Factors factors = merged[i].Add(softmax.max[i], softmax.sum[i]);
+      ForEachPair<kSteps>(i, head_dim, [&](int32_t, int element) {
+        const float* sums = softmax.out[element / 4].sums + element % 4;
+        out_of(element) = factors.Merge(out_of(element), sums[0]);
+        out_of(element + 1) = factors.Merge(out_of(element + 1), sums[1]);
+      });
+    }
+    __syncthreads();  // the next split's copies come into the same ring
   }
+#pragma unroll
+  for (int i = 0; i < kLaneQueries; ++i) {
+    if (task.warp.queries[i].visible.end == 0) continue;
+    uint16_t* out = args.out.as<uint16_t>() + int64_t{task.warp.queries[i].index} * head_dim;
+    ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
+      out[dim] = Bf16FromFloat(merged[i].Output(out_of(element)));
+      out[dim + 1] = Bf16FromFloat(merged[i].Output(out_of(element + 1)));
+    });
+  }
+}
+
+struct PieceLaunch {
+  const AttentionArgs& args;
+  SplitWork work;
+  Partials partials;
+  cudaStream_t stream;
+};
+
+template <int kSteps>
+void LaunchPieces(const PieceLaunch& launch) {
+  using Shape = BlockShape<kSteps>;
+  static_assert(sizeof(MergingMemory<kSteps>) <= size_t{99} << 10, "more than compute capability 8.6 gives a block");
+  const AttentionArgs& args = launch.args;
+  const int64_t num_heads = args.q.shape[1] / args.kv.head_dim, num_rows = args.batch.num_rows;
+  const int64_t num_pieces =
+      MaxPieces(num_rows * (num_heads / args.kv.num_kv_heads), args.batch.num_segments, Shape::kQueries);
+  const auto grid = [&](int64_t blocks_per_piece) {
+    return dim3(static_cast<unsigned>(num_pieces * blocks_per_piece), static_cast<unsigned>(args.kv.num_kv_heads));
+  };
+  LaunchShape shape{.grid = grid(1), .block = dim3(Shape::kThreads), .stream = launch.stream};
+  if (launch.work == SplitWork::kOneBlock) {
+    shape.shared_bytes = sizeof(MergingMemory<kSteps>);
+    FT_CUDA_CHECK(Launch(AttendPiece<kSteps>, shape, args));
+    return;
+  }
+  shape.grid = grid(kAttentionSplits);
+  shape.shared_bytes = sizeof(BlockMemory<kSteps>);
+  FT_CUDA_CHECK(Launch(AttendSplitOfPiece<kSteps>, shape, args, launch.partials));
+  shape = {.grid = dim3(static_cast<unsigned>(num_rows), static_cast<unsigned>(num_heads)),
+           .block = dim3(kMergeThreads),
+           .stream = launch.stream};
+  FT_CUDA_CHECK(Launch(MergeSplits, shape, args, launch.partials));
+}
+
+void LaunchForHeadDim(const PieceLaunch& launch) {
+  const int32_t head_dim = launch.args.kv.head_dim;
+  if (head_dim <= 64) return LaunchPieces<4>(launch);
+  if (head_dim <= 96) return LaunchPieces<6>(launch);
+  if (head_dim <= 128) return LaunchPieces<8>(launch);
+  return LaunchPieces<16>(launch);
 }
 
 }  // namespace
 
+SplitWork ChooseSplitWork(int64_t num_rows, int64_t num_heads) {
+  // With 64 queries a block these fill a GPU of up to 256 places; the partial results of as many take 128 MiB of 128
+  // dimensions each.
+  constexpr int64_t kQueriesThatFillAGpu = 256 * 64;
+  return num_rows * num_heads < kQueriesThatFillAGpu ? SplitWork::kBlockPerSplit : SplitWork::kOneBlock;
+}
+
 void Attention(const AttentionArgs& args, cudaStream_t stream) {
+  Attention(args, ChooseSplitWork(args.batch.num_rows, args.q.shape[1] / args.kv.head_dim), stream);
+}
+
+void Attention(const AttentionArgs& args, SplitWork work, cudaStream_t stream) {
   const int32_t head_dim = args.kv.head_dim;
   const int64_t num_columns = args.q.shape[1];
-  FT_CHECK(args.q.dtype == DType::kF32 && args.out.dtype == DType::kBF16 && head_dim <= kMaxAttentionHeadDim);
+  FT_CHECK(args.q.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
+  FT_CHECK(head_dim % 2 == 0 && head_dim <= kMaxAttentionHeadDim);
   FT_CHECK(num_columns % (int64_t{args.kv.num_kv_heads} * head_dim) == 0 && args.out.shape[1] == num_columns);
   FT_CHECK(!args.window.has_value() || *args.window > 0);
-  const dim3 grid(static_cast<unsigned>(args.batch.num_rows), static_cast<unsigned>(num_columns / head_dim));
-  FT_CUDA_CHECK(Launch(AttendRowHead, {.grid = grid, .block = dim3(kThreads), .stream = stream}, args));
+  if (args.batch.num_rows == 0) return;
+  if (work == SplitWork::kOneBlock) return LaunchForHeadDim({args, work, {}, stream});
+  const int64_t num_results = args.batch.num_rows * (num_columns / head_dim) * kAttentionSplits;
+  const StreamScratch scratch(num_results * (head_dim + 2) * sizeof(float), stream);
+  auto* out = static_cast<float*>(scratch.data());
+  float* max = out + num_results * head_dim;
+  LaunchForHeadDim({args, work, {out, max, max + num_results}, stream});
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// FT_CUDA_CHECK(call): what the CUDA runtime is asked for after start may not fail. Prints the place, the call and
-// CUDA's words for the error, and ends the process: its supervisor restarts it. An error of a kernel shows in a later
-// call, as CUDA's do.
+// FT_CUDA_CHECK(call): what the CUDA runtime is asked for after start may not fail. Says the place, the call, CUDA's
+// words for the error, rank and GPU, and ends the process (kernels/device_failure.h). An error of a kernel shows in a
+// later call, as CUDA's do.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include <cstdio>
-#include <cstdlib>
+namespace foretoken::kernels::cuda {
 
-#define FT_CUDA_CHECK(call)                                                                                 \
-  do {                                                                                                      \
-    const cudaError_t ft_error = (call);                                                                    \
-    if (ft_error != cudaSuccess) [[unlikely]] {                                                             \
-      std::fprintf(stderr, "%s:%d: %s: %s (%s)\n", __FILE__, __LINE__, #call, cudaGetErrorString(ft_error), \
-                   cudaGetErrorName(ft_error));                                                             \
-      std::abort();                                                                                         \
-    }                                                                                                       \
+// Whom failures of the calling thread name from now on.
+void SetFailingRank(int rank, int gpu);
+
+struct FailedCall {
+  const char* file = nullptr;
+  int line = 0;
+  const char* call = nullptr;
+  cudaError_t error = cudaSuccess;
+};
+[[noreturn]] void EndOnFailedCall(const FailedCall& failed);
+
+}  // namespace foretoken::kernels::cuda
+
+#define FT_CUDA_CHECK(ft_call)                                                        \
+  do {                                                                                \
+    const cudaError_t ft_error = (ft_call);                                           \
+    if (ft_error != cudaSuccess) [[unlikely]] {                                       \
+      foretoken::kernels::cuda::EndOnFailedCall(                                      \
+          {.file = __FILE__, .line = __LINE__, .call = #ft_call, .error = ft_error}); \
+    }                                                                                 \
   } while (false)

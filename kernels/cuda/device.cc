@@ -9,8 +9,6 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int kFirstDevice = 0;
-
 cudaMemcpyKind DirectionOf(CopyKind kind) {
   switch (kind) {
     case CopyKind::kToDevice:
@@ -29,7 +27,7 @@ CudaVersion VersionOf(int number) { return {number / 1000, number % 1000 / 10}; 
 
 }  // namespace
 
-DeviceFacts QueryDevice() {
+DeviceFacts QueryDevice(int rank) {
   DeviceFacts facts{.toolkit = VersionOf(CUDART_VERSION)};
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return facts;
@@ -43,29 +41,37 @@ DeviceFacts QueryDevice() {
   cudaDeviceProp properties{};
   int num_devices = 0;
   if (failed(cudaGetDeviceCount(&num_devices))) return facts;
-  if (num_devices == 0 || failed(cudaSetDevice(kFirstDevice))) return facts;
-  if (failed(cudaGetDeviceProperties(&properties, kFirstDevice))) return facts;
+  if (num_devices == 0 || failed(cudaSetDevice(rank % num_devices))) return facts;
+  if (failed(cudaGetDeviceProperties(&properties, rank % num_devices))) return facts;
   if (failed(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes))) return facts;
   facts.num_devices = num_devices;
+  facts.index = rank % num_devices;
   facts.name = properties.name;
   facts.capability = {properties.major, properties.minor};
   facts.has_code = HasCodeForDevice();
   return facts;
 }
 
-Device::Opened Device::Open() {
-  DeviceFacts facts = QueryDevice();
+Device::Opened Device::Open(int rank) {
+  DeviceFacts facts = QueryDevice(rank);
   if (std::optional<std::string> refusal = DeviceRefusal(facts)) return {nullptr, std::move(*refusal)};
-  return {std::unique_ptr<Device>(new Device(std::move(facts))), ""};
+  return {std::unique_ptr<Device>(new Device(std::move(facts), rank)), ""};
 }
 
-Device::Device(DeviceFacts facts) : facts_(std::move(facts)) {
+Device::Device(DeviceFacts facts, int rank) : facts_(std::move(facts)), rank_(rank) {
+  MakeCurrent();
   FT_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
 Device::~Device() {
+  MakeCurrent();
   FT_CUDA_CHECK(cudaStreamSynchronize(stream_));  // whose results are waited for by nobody any more
   FT_CUDA_CHECK(cudaStreamDestroy(stream_));
+}
+
+void Device::MakeCurrent() const {
+  SetFailingRank(rank_, facts_.index);
+  FT_CUDA_CHECK(cudaSetDevice(facts_.index));
 }
 
 Buffer Device::Allocate(size_t num_bytes) {

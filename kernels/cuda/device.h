@@ -3,7 +3,7 @@
 //
 // Errors: what a machine may lack is found when the device is opened and comes back as one line. Whatever CUDA refuses
 // later ends the process with call and place.
-// Threads: one caller at a time; the device is the calling thread's current one from Open on.
+// Threads: one caller at a time, for whom the device is the current one: from Open on, elsewhere after MakeCurrent.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,8 +22,9 @@
 
 namespace foretoken::kernels::cuda {
 
-// Asks the driver about the first GPU. Never fails: what cannot be had is missing from the answer.
-DeviceFacts QueryDevice();
+// Asks the driver about the GPU of a rank: ranks take turns over those that this process may see. Never fails: what
+// cannot be had is missing from the answer.
+DeviceFacts QueryDevice(int rank = 0);
 
 class Device {
  public:
@@ -31,11 +32,14 @@ class Device {
     std::unique_ptr<Device> device;  // null on an error
     std::string error;               // what, expected and got
   };
-  static Opened Open();
+  static Opened Open(int rank = 0);
 
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+
+  // Before anything else on a thread that did not open the device.
+  void MakeCurrent() const;
 
   const DeviceFacts& facts() const { return facts_; }
   cudaStream_t stream() const { return stream_; }
@@ -54,9 +58,10 @@ class Device {
   void Synchronize();
 
  private:
-  explicit Device(DeviceFacts facts);
+  Device(DeviceFacts facts, int rank);
 
   DeviceFacts facts_;
+  int rank_;
   cudaStream_t stream_ = nullptr;
   PinnedMemory pinned_;
   std::vector<std::function<void()>> callbacks_;

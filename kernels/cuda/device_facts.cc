@@ -41,15 +41,16 @@ std::optional<std::string> DeviceRefusal(const DeviceFacts& facts) {
   return std::nullopt;
 }
 
-std::optional<std::string> MemoryRefusal(const MemoryNeed& need, const DeviceFacts& facts) {
-  const size_t needed = need.weight_bytes + need.kv_bytes;
+std::optional<std::string> MemoryRefusal(const MemoryNeed& need, const DeviceFacts& facts, int num_devices) {
+  const size_t needed = need.weight_bytes + need.kv_bytes + need.pass_bytes;
   if (needed <= facts.free_bytes) return std::nullopt;
   const size_t missing = needed - facts.free_bytes;
-  std::string text = "device: weights take " + GiB(need.weight_bytes) + " and K/V " + GiB(need.kv_bytes) + ", but " +
-                     facts.name + " has " + GiB(facts.free_bytes) + " of " + GiB(facts.total_bytes) +
-                     " free: " + GiB(missing) + " too little; ";
+  std::string text = "device: weights take " + GiB(need.weight_bytes) + ", K/V " + GiB(need.kv_bytes) +
+                     " and a forward pass " + GiB(need.pass_bytes) + ", but " + facts.name + " has " +
+                     GiB(facts.free_bytes) + " of " + GiB(facts.total_bytes) + " free: " + GiB(missing) +
+                     " too little; ";
   if (missing >= need.kv_bytes) return text + "no --kv_cache_mb helps: the weights need a larger GPU";
-  return text + "--kv_cache_mb may be at most " + std::to_string((need.kv_bytes - missing) / kMiB);
+  return text + "--kv_cache_mb may be at most " + std::to_string((need.kv_bytes - missing) / kMiB * num_devices);
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per row, its threads side by side along the columns. Bytes moved: the row once in, twice its size out.
+// A block per row, its threads side by side along the columns. Bytes moved: the row once in, which lies in pieces of 64
+// bytes with another row's (weight_layout.h), so twice; and twice its size out.
 #include "kernels/check.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/embed.h"
@@ -13,19 +14,18 @@ constexpr int kThreads = 256;
 
 // The weight has the rows of ids first_token_id and on: of `is_part`, others give zeros.
 struct HeldRows {
-  const uint16_t* data;
+  PackedWeight weight;
   int64_t first_token_id;
-  int64_t num_rows;
   bool is_part;
 };
 
 __global__ void EmbedRow(HeldRows held, const int32_t* token_ids, float* out, int64_t num_columns) {
   const int64_t row = blockIdx.x;
   const int64_t held_row = token_ids[row] - held.first_token_id;
-  const bool is_held = held_row >= 0 && held_row < held.num_rows;
+  const bool is_held = held_row >= 0 && held_row < held.weight.num_outputs;
   if (!is_held && !held.is_part) __trap();
   for (int64_t i = threadIdx.x; i < num_columns; i += kThreads) {
-    out[row * num_columns + i] = is_held ? FloatFromBf16(held.data[held_row * num_columns + i]) : 0.0f;
+    out[row * num_columns + i] = is_held ? held.weight.Element(held_row, i) : 0.0f;
   }
 }
 
@@ -35,9 +35,8 @@ void Embed(const EmbedArgs& args, cudaStream_t stream) {
   const CudaWeight& weight = AsCudaWeight(args.weight);
   FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape.rank == 2 && args.out.shape[1] == weight.in_features());
   const auto num_rows = static_cast<unsigned>(args.out.shape[0]);
-  const HeldRows held{.data = weight.data(),
+  const HeldRows held{.weight = weight.packed(),
                       .first_token_id = args.first_token_id.value_or(0),
-                      .num_rows = weight.out_features(),
                       .is_part = args.first_token_id.has_value()};
   FT_CUDA_CHECK(Launch(EmbedRow, {.grid = dim3(num_rows), .block = dim3(kThreads), .stream = stream}, held,
                        args.token_ids, args.out.as<float>(), weight.in_features()));

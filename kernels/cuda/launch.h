@@ -6,20 +6,31 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
+
 namespace foretoken::kernels::cuda {
 
 struct LaunchShape {
   dim3 grid;
   dim3 block;
+  size_t shared_bytes = 0;  // that the kernel finds with ptx::DynamicSharedMemory
   cudaStream_t stream = nullptr;
 };
+
+inline constexpr size_t kSharedBytesForAll = size_t{48} << 10;  // a kernel that wants more has to say so
 
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchShape& shape, Args... args) {
   if (shape.grid.x == 0 || shape.grid.y == 0) return cudaSuccess;
+  if (shape.shared_bytes > kSharedBytesForAll) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = shape.stream;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
 }

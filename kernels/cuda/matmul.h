@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// out = x weight^T: see MatMulArgs. Every output element is one chain of fused multiply-adds over the inputs, in order,
-// for every weight shape and row count: the numeric class of the CPU backend's f32 kernels.
+// out = x weight^T: see MatMulArgs. The order of every sum is the weight's numeric class (numeric_class.h), for every
+// row count. Which kernel computes it follows from the weight's outputs and the row count, and moves no bit.
 #pragma once
 
 #include <cuda_runtime.h>

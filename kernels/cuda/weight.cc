@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/check.h"
+#include "kernels/cuda/pack_weight.h"
 
 namespace foretoken::kernels::cuda {
 namespace {
@@ -46,23 +47,37 @@ const uint16_t* AsDenseBf16(const Slab& slab, std::vector<uint16_t>& dense) {
   return dense.data();
 }
 
-void CopyPart(const WeightSource& source, const ConstTensorView& part, const IndexRange& inputs, uint16_t* to,
-              Device& device) {
+// Where slabs stand on their way: dense rows on the device, which a kernel then packs.
+struct SlabCopier {
+  const WeightSource& source;
+  const PackedWeight& weight;
+  Device& device;
+  Buffer staged;
   std::vector<uint16_t> dense;
-  const int64_t num_rows = part.shape[0];
-  const int64_t row_bytes = part.shape[1] * static_cast<int64_t>(SizeOf(part.dtype));
-  const int64_t slab_rows = std::max<int64_t>(kSlabElements / part.shape[1], 1);
-  for (int64_t begin = 0; begin < num_rows; begin += slab_rows) {
-    const Slab slab{.part = part, .rows = {begin, std::min(begin + slab_rows, num_rows)}, .inputs = inputs};
+
+  // `outputs`: of the weight, which the slab's rows are.
+  void Copy(const Slab& slab, const IndexRange& outputs) {
     const uint16_t* from = AsDenseBf16(slab, dense);
-    device.Copy(to, from, slab.num_elements() * sizeof(uint16_t), CopyKind::kToDevice);
+    device.Copy(staged.get(), from, slab.num_elements() * sizeof(uint16_t), CopyKind::kToDevice);
+    PackRows(static_cast<const uint16_t*>(staged.get()), outputs, weight, device.stream());
     device.Synchronize();  // what was read is free to change or go
-    to += slab.num_elements();
-    if (source.release) source.release(part.as<std::byte>() + begin * row_bytes, slab.rows.size() * row_bytes);
+    if (!source.release) return;
+    const int64_t row_bytes = slab.part.shape[1] * static_cast<int64_t>(SizeOf(slab.part.dtype));
+    source.release(slab.part.as<std::byte>() + slab.rows.begin * row_bytes, slab.rows.size() * row_bytes);
   }
-}
+};
 
 }  // namespace
+
+CudaWeight::CudaWeight(const PackedWeight& layout, Device& device)
+    : Weight(layout.num_outputs, layout.num_inputs, layout.num_bytes()),
+      packed_(layout),
+      data_(device.Allocate(layout.num_bytes())),
+      scales_(device.Allocate(layout.format == WeightFormat::kE4m3 ? layout.num_outputs * sizeof(float) : 0)),
+      arrivals_(device.Allocate(kMaxArrivals * sizeof(uint32_t))) {
+  packed_.data = static_cast<uint8_t*>(data_.get());
+  packed_.scales = static_cast<float*>(scales_.get());
+}
 
 std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device) {
   FT_CHECK(!source.parts.empty());
@@ -75,11 +90,25 @@ std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& de
     out_features += part.shape[0];
   }
   FT_CHECK(out_features > 0);
-  auto weight = std::make_unique<CudaWeight>(out_features, inputs.size(), device);
-  uint16_t* to = weight->mutable_data();
+  const bool is_fp8 = source.quantization == WeightQuantization::kFp8;
+  auto weight = std::make_unique<CudaWeight>(PackedWeight{.format = is_fp8 ? WeightFormat::kE4m3 : WeightFormat::kBf16,
+                                                          .num_outputs = out_features,
+                                                          .num_inputs = inputs.size()},
+                                             device);
+
+  const int64_t slab_rows = std::clamp<int64_t>(kSlabElements / num_inputs, 1, out_features);
+  SlabCopier copier{.source = source,
+                    .weight = weight->packed(),
+                    .device = device,
+                    .staged = device.Allocate(slab_rows * inputs.size() * sizeof(uint16_t)),
+                    .dense = {}};
+  int64_t first_output = 0;  // of the part
   for (const ConstTensorView& part : source.parts) {
-    CopyPart(source, part, inputs, to, device);
-    to += part.shape[0] * inputs.size();
+    for (int64_t begin = 0; begin < part.shape[0]; begin += slab_rows) {
+      const IndexRange rows = {begin, std::min(begin + slab_rows, part.shape[0])};
+      copier.Copy({.part = part, .rows = rows, .inputs = inputs}, {first_output + rows.begin, first_output + rows.end});
+    }
+    first_output += part.shape[0];
   }
   return weight;
 }

@@ -1,29 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix as the GPU's kernels read it: bf16, row-major, [N, K], as a checkpoint's files have it.
+// A matrix as the GPU's kernels read it: see weight_layout.h.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/weight_layout.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cuda {
 
 class CudaWeight final : public Weight {
  public:
-  CudaWeight(int64_t out_features, int64_t in_features, Device& device)
-      : Weight(out_features, in_features, sizeof(uint16_t) * out_features * in_features),
-        data_(device.Allocate(num_bytes())) {}
+  // `layout` without its pointers.
+  CudaWeight(const PackedWeight& layout, Device& device);
 
-  const uint16_t* data() const { return static_cast<const uint16_t*>(data_.get()); }
-  uint16_t* mutable_data() { return static_cast<uint16_t*>(data_.get()); }
+  const PackedWeight& packed() const { return packed_; }
+  // A counter for each of the tiles of one product whose splits different blocks compute (matmul_skinny.h). They are
+  // zero between products, of which a weight is in one at a time.
+  uint32_t* arrivals() const { return static_cast<uint32_t*>(arrivals_.get()); }
 
  private:
+  PackedWeight packed_;
   Buffer data_;
+  Buffer scales_;
+  Buffer arrivals_;
 };
+
+inline constexpr int kMaxArrivals = 256;
 
 // Every Weight that this backend is given is one that it made.
 inline const CudaWeight& AsCudaWeight(const Weight* weight) { return *static_cast<const CudaWeight*>(weight); }

@@ -92,13 +92,16 @@ void StreamLoad::ExpectTheTokensOfNoSpeculation() {
 }
 
 GapSummary Summarise(const std::vector<StreamLoad::Gap>& gaps, absl::Time begin, absl::Time end) {
-  std::vector<absl::Duration> lengths;
+  GapSummary summary;
+  absl::Duration sum;
   for (const StreamLoad::Gap& gap : gaps) {
-    if (gap.at >= begin && gap.at < end) lengths.push_back(gap.length);
+    if (gap.at < begin || gap.at >= end) continue;
+    sum += gap.length;
+    summary.longest = std::max(summary.longest, gap.length);
+    ++summary.num_gaps;
   }
-  if (lengths.empty()) return {};
-  std::sort(lengths.begin(), lengths.end());
-  return {.median = lengths[lengths.size() / 2], .longest = lengths.back(), .num_gaps = lengths.size()};
+  if (summary.num_gaps > 0) summary.mean = sum / static_cast<int64_t>(summary.num_gaps);
+  return summary;
 }
 
 }  // namespace foretoken

@@ -89,9 +89,10 @@ class StreamLoad {
   std::vector<std::thread> threads_;
 };
 
-// The median, and the longest, of the gaps that ended in [begin, end).
+// Of the gaps that ended in [begin, end). The mean, not the median: to a reader that is short of a core messages come
+// in bursts.
 struct GapSummary {
-  absl::Duration median;
+  absl::Duration mean;
   absl::Duration longest;
   size_t num_gaps = 0;
 };

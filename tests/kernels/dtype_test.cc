@@ -44,5 +44,35 @@ TEST(Bf16FromFloat, KeepsInfinitiesAndNaNs) {
   EXPECT_TRUE(std::isnan(FloatFromBf16(Bf16FromFloat(std::bit_cast<float>(0x7f800001u)))));
 }
 
+TEST(FloatFromE4m3, IsExactForEveryFiniteCode) {
+  for (int code = 0; code < 0x7f; ++code) {
+    const int exponent = code / 8, mantissa = code % 8;
+    const double expected = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    ASSERT_EQ(FloatFromE4m3(static_cast<uint8_t>(code)), expected) << code;
+    ASSERT_EQ(FloatFromE4m3(static_cast<uint8_t>(code | 0x80)), -expected) << code;
+  }
+  EXPECT_EQ(FloatFromE4m3(0x7e), kMaxE4m3);
+}
+
+TEST(E4m3FromFloat, RoundsToNearestTiesToEven) {
+  for (int code = 0; code < 0x7e; ++code) {
+    const auto bits = static_cast<uint8_t>(code);
+    const float low = FloatFromE4m3(bits), tie = (low + FloatFromE4m3(bits + 1)) / 2;
+    ASSERT_EQ(E4m3FromFloat(low), bits);
+    const int even = code % 2 == 0 ? code : code + 1;
+    ASSERT_EQ(E4m3FromFloat(tie), even) << code;
+    ASSERT_EQ(E4m3FromFloat(-tie), even | 0x80) << code;
+    ASSERT_EQ(E4m3FromFloat(std::nextafter(tie, 0.0f)), code) << code;
+    ASSERT_EQ(E4m3FromFloat(std::nextafter(tie, INFINITY)), code + 1) << code;
+  }
+}
+
+TEST(E4m3FromFloat, EndsAtTheLargest) {
+  for (const float value : {448.0f, 449.0f, 480.0f, 1e30f, INFINITY}) {
+    EXPECT_EQ(E4m3FromFloat(value), 0x7e) << value;
+    EXPECT_EQ(E4m3FromFloat(-value), 0xfe) << value;
+  }
+}
+
 }  // namespace
 }  // namespace foretoken::kernels

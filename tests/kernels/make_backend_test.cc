@@ -47,7 +47,9 @@ TEST(MakeBackend, DescribesTheTargetThatTheOpsReallyTake) {
 
 TEST(MakeBackend, RefusesWhatThisMachineOrBuildLacks) {
   EXPECT_THAT(MakeBackend({.device = "abacus"}).error, HasSubstr("got \"abacus\""));
-  EXPECT_THAT(MakeBackend({.device = "cuda"}).error, HasSubstr("cuda cannot serve yet"));
+  const MadeBackend cuda = MakeBackend({.device = "cuda"});  // a build that has it names what the machine lacks
+  EXPECT_TRUE(cuda.backend != nullptr || cuda.error.starts_with("device: ")) << cuda.error;
+  EXPECT_EQ(cuda.error.find('\n'), std::string::npos);
   EXPECT_THAT(MakeBackend({.num_threads = -1}).error, HasSubstr("got -1"));
   for (const std::string isa : {"amx", "avx512_bf16", "avx512", "avx2", "mmx", ""}) {
     const std::vector<std::string> supported = SupportedCpuIsas();
@@ -96,7 +98,7 @@ TEST(CpuBackendDeathTest, EndsTheProcessOnShapesThatDoNotFit) {
   EXPECT_DEATH(made.backend->MatMul({.x = row, .weight = weight.get(), .out = wide_sums}), "check failed: .*args.out");
   const int32_t token_id = 2;
   EXPECT_DEATH(made.backend->Embed({.weight = weight.get(), .token_ids = &token_id, .out = wide_sums}),
-               "check failed: token_id");
+               "check failed: .*token_id");
 }
 
 TEST(CpuBackend, AllocatesZerosAndCopies) {

@@ -98,6 +98,8 @@ class AttentionBatch {
     AddRow(row);
   }
 
+  void RoundQueriesToBf16() { queries_ = AttentionOperands::kBf16; }
+
   void Run(const AttentionOp& op, std::optional<int32_t> window) {
     Finish();
     op(Args(window));
@@ -172,7 +174,10 @@ class AttentionBatch {
       ancestor_slots_.insert(ancestor_slots_.end(), row.ancestors.begin(), row.ancestors.end());
       ancestor_begins_.push_back(static_cast<int32_t>(ancestor_slots_.size()));
       for (int32_t head = 0; head < shape_.num_heads; ++head) {
-        for (int32_t d = 0; d < shape_.head_dim; ++d) q_.push_back(TokenElement(row.token, 2, head, d));
+        for (int32_t d = 0; d < shape_.head_dim; ++d) {
+          const float q = TokenElement(row.token, 2, head, d);
+          q_.push_back(queries_ == AttentionOperands::kBf16 ? FloatFromBf16(Bf16FromFloat(q)) : q);
+        }
       }
     }
     out_.assign(q_.size(), 0);
@@ -180,6 +185,7 @@ class AttentionBatch {
 
   HeadShape shape_;
   Elements elements_;
+  AttentionOperands queries_ = AttentionOperands::kF32;
   KvCacheView kv_;
   std::vector<uint16_t> cache_;
   std::vector<int32_t> free_blocks_, scratch_;
@@ -198,14 +204,15 @@ std::vector<uint32_t> Tokens(int32_t count, uint32_t first = 0) {
   return tokens;
 }
 
-// A chunk of the chain, a tree below it, and another sequence.
+// A chunk of the chain, a tree below it, in its midst a chain of guesses below an earlier token, and other sequences.
 AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_seed) {
-  AttentionBatch batch(shape, Elements::kPlain, 60, layout_seed);
+  AttentionBatch batch(shape, Elements::kPlain, num_tokens / kKvBlockSize + 40, layout_seed);
   batch.AddSegment(Tokens(num_tokens));
   for (int32_t position = std::max(0, num_tokens - 21); position < num_tokens; ++position) batch.AddChainRow(position);
   batch.AddTreeRow(num_tokens, {900});
   batch.AddTreeRow(num_tokens, {900, 901});
   batch.AddTreeRow(num_tokens, {900, 902});
+  for (int32_t depth = 1; depth <= 4; ++depth) batch.AddTreeRow(num_tokens / 2, Tokens(depth, 950));
   batch.AddTreeRow(num_tokens, {900, 901, 903});
   batch.AddTreeRow(num_tokens, {904});
   batch.AddSegment(Tokens(37, 5000));
@@ -228,20 +235,33 @@ std::vector<uint16_t> LoneRow(HeadShape shape, const std::vector<uint32_t>& toke
 }  // namespace
 
 void ExpectAttentionMatchesTheReference(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
-                                        const AttentionOp& op) {
+                                        const AttentionOp& op, AttentionOperands operands) {
   AttentionBatch batch = MixedBatch(shape, num_tokens, 9);
+  const bool is_bf16 = operands == AttentionOperands::kBf16;
+  if (is_bf16) batch.RoundQueriesToBf16();  // so that doing so again changes nothing
   batch.Run(op, window);
   const std::vector<double> expected = reference::Attention(batch.Args(window));
   // |q| <= 1, |k| <= 2, |v| <= 1. A score's error is D u times the sum of |q k| scale, at most D 2 / sqrt(D); it enters
-  // a weight as a factor, twice with the maximum's; then n terms of at most 1 are added; then bf16.
-  const double score_error = shape.head_dim * 0x1p-24 * 2 * std::sqrt(shape.head_dim);
+  // a weight as a factor, twice with the maximum's; then n terms of at most 1 are added; then bf16. The matrix units'
+  // sums drop bits that f32 would round: u is four times as large. A weight rounded to bf16 is 2^-8 of itself off, and
+  // moves the mean by its share of its distance from the mean, at most 2.
+  const double unit = is_bf16 ? 0x1p-22 : 0x1p-24;
+  const double score_error = shape.head_dim * unit * 2 * std::sqrt(shape.head_dim);
   const int32_t num_terms = std::max(num_tokens + 3, 37) + 10;  // the longest row's, and what surrounds them
-  const double tolerance = 2 * score_error + 2 * num_terms * 0x1p-24;
+  const double tolerance = 2 * score_error + 2 * num_terms * unit + (is_bf16 ? 2 * 0x1p-8 : 0);
   for (size_t i = 0; i < expected.size(); ++i) {
     const double rounding = 0x1p-8 * std::abs(expected[i]);
     ASSERT_NEAR(FloatFromBf16(batch.output()[i]), expected[i], tolerance + rounding)
         << "D " << shape.head_dim << " tokens " << num_tokens << " element " << i;
   }
+}
+
+void ExpectAttentionRoundsQueriesToBf16(const HeadShape& shape, int32_t num_tokens, const AttentionOp& op) {
+  AttentionBatch plain = MixedBatch(shape, num_tokens, 9), rounded = MixedBatch(shape, num_tokens, 9);
+  rounded.RoundQueriesToBf16();
+  plain.Run(op, std::nullopt);
+  rounded.Run(op, std::nullopt);
+  ASSERT_EQ(plain.output(), rounded.output());
 }
 
 void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
@@ -256,7 +276,7 @@ void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, s
   };
   // Prompt chunks of 1, 2, 3, 5, ... rows, blocks anywhere, other sequences around.
   for (int32_t chunk = 1; chunk <= num_tokens; chunk = chunk * 2 + 1) {
-    AttentionBatch batch(shape, Elements::kCancelling, 60, 10 + chunk);
+    AttentionBatch batch(shape, Elements::kCancelling, num_tokens / kKvBlockSize + 40, 10 + chunk);
     batch.AddSegment(Tokens(70, 7000));
     for (int32_t position = 60; position < 70; ++position) batch.AddChainRow(position);
     batch.AddSegment(Tokens(num_tokens));
@@ -272,7 +292,7 @@ void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, s
   // The same tokens as a tree's deepest path, with siblings and other branches between.
   for (int32_t depth = 1; depth <= std::min(num_tokens, 40); depth = depth * 2 + 1) {
     const int32_t chain_len = num_tokens - depth;
-    AttentionBatch batch(shape, Elements::kCancelling, 90, 20 + depth);
+    AttentionBatch batch(shape, Elements::kCancelling, num_tokens / kKvBlockSize + 70, 20 + depth);
     batch.AddSegment(Tokens(chain_len));
     for (int32_t position = std::max(0, chain_len - 2); position < chain_len; ++position) batch.AddChainRow(position);
     const size_t first = batch.num_rows();

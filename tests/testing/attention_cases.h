@@ -20,9 +20,15 @@ struct HeadShape {
   int32_t head_dim = 16;
 };
 
+// What an op's products take. kBf16: q and the softmax's weights are rounded to bf16.
+enum class AttentionOperands { kF32, kBf16 };
+
 // A chunk of a sequence of `num_tokens`, a tree below it, and other sequences.
 void ExpectAttentionMatchesTheReference(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
-                                        const AttentionOp& op);
+                                        const AttentionOp& op, AttentionOperands operands = AttentionOperands::kF32);
+
+// The same rows with q as they are and with q rounded to bf16.
+void ExpectAttentionRoundsQueriesToBf16(const HeadShape& shape, int32_t num_tokens, const AttentionOp& op);
 
 // Chunks of a prompt, and trees, against lone rows.
 void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,

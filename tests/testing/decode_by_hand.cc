@@ -22,9 +22,12 @@ std::vector<int32_t> RandomTokens(int32_t count, int64_t vocab_size, uint32_t se
   return tokens;
 }
 
-Row RowOf(const kernels::ConstTensorView& logits, int64_t row) {
-  const float* begin = logits.as<float>() + row * logits.shape[1];
-  return {begin, begin + logits.shape[1]};
+Row RowOf(LoadedModel& model, const kernels::ConstTensorView& logits, int64_t row) {
+  Row values(logits.shape[1]);
+  model.backend().Copy(values.data(), logits.as<float>() + row * logits.shape[1], values.size() * sizeof(float),
+                       kernels::CopyKind::kToHost);
+  model.backend().Synchronize();
+  return values;
 }
 
 std::vector<Row> DecodeChain(LoadedModel& model, const ChainRun& run) {
@@ -39,7 +42,7 @@ std::vector<Row> DecodeChain(LoadedModel& model, const ChainRun& run) {
                   &batch);
     batch.logit_rows = Iota(0, static_cast<int32_t>(size));
     const kernels::ConstTensorView logits = model.transformer->Forward(batch, model.kv);
-    for (size_t row = 0; row < size; ++row) rows.push_back(RowOf(logits, static_cast<int64_t>(row)));
+    for (size_t row = 0; row < size; ++row) rows.push_back(RowOf(model, logits, static_cast<int64_t>(row)));
   }
   return rows;
 }
@@ -77,12 +80,14 @@ void PoisonKv(LoadedModel& model) {
 }
 
 void PoisonBlock(LoadedModel& model, int32_t block) {
-  for (const model::RankKvCache& rank : model.kv.ranks) {
-    const kernels::KvCacheView& kv = rank.view;
+  for (int rank = 0; rank < model.ranks->num_ranks(); ++rank) {
+    const kernels::KvCacheView& kv = model.kv.ranks[rank].view;
     const size_t num_elements = kv.bytes_per_block_layer() / sizeof(uint16_t);
+    const std::vector<uint16_t> poison(num_elements, kernels::Bf16FromFloat(std::nanf("")));
     for (int32_t layer = 0; layer < kv.num_layers; ++layer) {
       for (const int32_t part : {0, 1}) {
-        std::fill_n(kv.part(layer, part) + block * num_elements, num_elements, kernels::Bf16FromFloat(std::nanf("")));
+        model.ranks->backend(rank).Copy(kv.part(layer, part) + block * num_elements, poison.data(),
+                                        num_elements * sizeof(uint16_t), kernels::CopyKind::kToDevice);
       }
     }
   }

@@ -25,7 +25,8 @@ std::vector<int32_t> Iota(int32_t first, int32_t count);
 
 std::vector<int32_t> RandomTokens(int32_t count, int64_t vocab_size, uint32_t seed);
 
-Row RowOf(const kernels::ConstTensorView& logits, int64_t row);
+// A row of what the model's last pass returned.
+Row RowOf(LoadedModel& model, const kernels::ConstTensorView& logits, int64_t row);
 
 struct ChainRun {
   std::span<const int32_t> tokens;

@@ -72,6 +72,20 @@ model::ModelConfig OneBillionShape(int64_t num_layers) {
           .sliding_windows = std::vector<std::optional<int64_t>>(static_cast<size_t>(num_layers))};
 }
 
+model::ModelConfig EightBillionShape(int64_t num_layers) {
+  return {.hidden_size = 4096,
+          .intermediate_size = 14336,
+          .num_layers = num_layers,
+          .num_heads = 32,
+          .num_kv_heads = 8,
+          .head_dim = 128,
+          .vocab_size = 128256,
+          .max_position_embeddings = 131072,
+          .rms_norm_eps = 1e-5,
+          .rope = {.theta = 500000},
+          .sliding_windows = std::vector<std::optional<int64_t>>(static_cast<size_t>(num_layers))};
+}
+
 model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend, float scale) {
   Maker maker(backend, scale);
   model::ModelWeights weights;

@@ -63,7 +63,7 @@ AssertionResult RunAndCompare(LoadedModel& model, ExpectedBatch& wanted, RandomV
   Shuffle(rows, random);
   const kernels::ConstTensorView logits = model.transformer->Forward(wanted.batch, model.kv);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Row row = RowOf(logits, static_cast<int64_t>(i));
+    const Row row = RowOf(model, logits, static_cast<int64_t>(i));
     if (AssertionResult same = SameBits(row, *wanted.expected[rows[i]]); !same) {
       return same << ", row " << rows[i] << " of " << rows.size() << " in the batch, position "
                   << wanted.batch.positions[rows[i]];
@@ -292,7 +292,7 @@ AssertionResult CheckMovedRows(LoadedModel& model, const KnownSequence& known, T
     const kernels::ConstTensorView logits = model.transformer->Forward(batch, model.kv);
     std::vector<kernels::KvMove> moves;
     for (size_t i = 0; i <= step.path.size(); ++i, ++position) {
-      const Row row = RowOf(logits, static_cast<int64_t>(i));
+      const Row row = RowOf(model, logits, static_cast<int64_t>(i));
       if (AssertionResult same = SameBits(row, known.rows[position]); !same) return same << ", position " << position;
       if (i < step.path.size()) {
         moves.push_back({.from_slot = step.slots[step.path[i]], .to_slot = model::SlotOf(table, position + 1)});

@@ -139,6 +139,20 @@ TEST_F(ReportStepTest, StepsAddUpToTheOutputOfEverySample) {
   EXPECT_EQ(reports[1].proposers[1].name, "oracle");
 }
 
+TEST_F(ReportStepTest, TimeWithoutRequestsIsNotBetweenSteps) {
+  absl::Time now = absl::UnixEpoch();
+  GuessingProposers random({{"random", Random(1)}});
+  const std::unique_ptr<Engine> engine = MakeEngine(random, {.now = [&now] { return now += absl::Microseconds(1); }});
+  for (int round = 0; round < 3; ++round) {
+    now += absl::Hours(1);
+    ASSERT_TRUE(engine->Submit(engine->Reserve().value(), Asking("import os\n", 0)).ok());
+    while (engine->Step()) continue;
+  }
+  ASSERT_EQ(reports_.size(), 3);
+  for (const auto& [key, reports] : reports_) EXPECT_LT(reports.back().step.forecast.between_ms, 1);
+  EXPECT_GT(reports_.rbegin()->second.back().step.forecast.between_ms, 0);
+}
+
 TEST_F(ReportStepTest, ATreeThatCameLateShowsWhereItStood) {
   const std::vector<GenerationRequest> requests = {Asking("x = 1\nx = 1\n", 0)};
   GuessingProposers none;

@@ -28,9 +28,13 @@ absl::Status MeasureSplit(Setup& setup, Findings* findings) {
   finding.at_least = 0.95;
   findings->Add(finding);
   for (size_t w = 0; w < ways.size(); ++w) {
-    findings->Add({.what = absl::StrCat("  tokens per step, ", ways[w].name),
-                   .value = TokensPerStep(Sum(rounds.by_way[w])),
-                   .unit = "tokens"});
+    const Turn all = Sum(rounds.by_way[w]);
+    findings->Add(
+        {.what = absl::StrCat("  tokens per step, ", ways[w].name), .value = TokensPerStep(all), .unit = "tokens"});
+    findings->Add({.what = "    computing", .value = 1e3 * ComputeSPerStep(all), .unit = "ms a step"});
+    findings->Add(
+        {.what = "    waiting for proposals", .value = 1e3 * all.wait_s / all.num_steps, .unit = "ms a step"});
+    findings->Add({.what = "    the engine's own work", .value = 1e3 * all.host_s / all.num_steps, .unit = "ms a step"});
   }
   return absl::OkStatus();
 }

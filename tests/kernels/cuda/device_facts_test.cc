@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device_facts.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace foretoken::kernels::cuda {
@@ -72,20 +73,26 @@ TEST(DeviceRefusal, NamesAGpuThatTheBuildHasNoKernelsFor) {
 }
 
 TEST(MemoryRefusal, TakesWhatJustFits) {
-  EXPECT_EQ(MemoryRefusal({.weight_bytes = 60 * kGiB, .kv_bytes = 40 * kGiB}, GoodFacts()), std::nullopt);
+  const MemoryNeed need = {.weight_bytes = 59 * kGiB, .kv_bytes = 40 * kGiB, .pass_bytes = kGiB};
+  EXPECT_EQ(MemoryRefusal(need, GoodFacts()), std::nullopt);
 }
 
 TEST(MemoryRefusal, SaysHowMuchIsMissingAndHowMuchKvThereIsRoomFor) {
-  EXPECT_EQ(MemoryRefusal({.weight_bytes = 60 * kGiB, .kv_bytes = 42 * kGiB + kGiB / 2}, GoodFacts()),
-            "device: weights take 60.00 GiB and K/V 42.50 GiB, but NVIDIA H200 has 100.00 GiB of 139.00 GiB free: 2.50 "
-            "GiB too little; --kv_cache_mb may be at most 40960");
+  const MemoryNeed need = {.weight_bytes = 59 * kGiB, .kv_bytes = 42 * kGiB + kGiB / 2, .pass_bytes = kGiB};
+  EXPECT_EQ(MemoryRefusal(need, GoodFacts()),
+            "device: weights take 59.00 GiB, K/V 42.50 GiB and a forward pass 1.00 GiB, but NVIDIA H200 has 100.00 GiB "
+            "of 139.00 GiB free: 2.50 GiB too little; --kv_cache_mb may be at most 40960");
+}
+
+TEST(MemoryRefusal, CountsTheKvOfAllDevicesThatShareIt) {
+  const MemoryNeed need = {.weight_bytes = 60 * kGiB, .kv_bytes = 42 * kGiB};
+  EXPECT_THAT(MemoryRefusal(need, GoodFacts(), 4).value_or(""), ::testing::EndsWith("may be at most 163840"));
 }
 
 TEST(MemoryRefusal, SaysThatWeightsAloneAreTooMuch) {
-  EXPECT_EQ(
-      MemoryRefusal({.weight_bytes = 140 * kGiB, .kv_bytes = 4 * kGiB}, GoodFacts()),
-      "device: weights take 140.00 GiB and K/V 4.00 GiB, but NVIDIA H200 has 100.00 GiB of 139.00 GiB free: 44.00 "
-      "GiB too little; no --kv_cache_mb helps: the weights need a larger GPU");
+  EXPECT_EQ(MemoryRefusal({.weight_bytes = 140 * kGiB, .kv_bytes = 4 * kGiB}, GoodFacts()),
+            "device: weights take 140.00 GiB, K/V 4.00 GiB and a forward pass 0.00 GiB, but NVIDIA H200 has 100.00 GiB "
+            "of 139.00 GiB free: 44.00 GiB too little; no --kv_cache_mb helps: the weights need a larger GPU");
 }
 
 }  // namespace

@@ -21,10 +21,10 @@ namespace {
 
 class DeviceTest : public OnDevice {
  protected:
+  // [N, K]
   std::vector<uint16_t> Download(const CudaWeight& weight) {
-    std::vector<uint16_t> elements(weight.num_bytes() / sizeof(uint16_t));
-    device().Copy(elements.data(), weight.data(), weight.num_bytes(), CopyKind::kToHost);
-    device().Synchronize();
+    std::vector<uint16_t> elements;
+    for (const float value : DownloadWeight(weight)) elements.push_back(Bf16FromFloat(value));
     return elements;
   }
 };

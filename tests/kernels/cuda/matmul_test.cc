@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "kernels/cuda/matmul_skinny.h"
+#include "kernels/cuda/matmul_tiled.h"
+#include "kernels/cuda/numeric_class.h"
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/reference/matmul.h"
 #include "tests/testing/random_values.h"
@@ -37,37 +41,67 @@ MatMulInput RandomInput(int64_t num_rows, int64_t num_outputs, int64_t num_input
           .previous = {}};
 }
 
+// Rows [first, first + count) of the input.
+MatMulInput RowsOf(const MatMulInput& input, int64_t first, int64_t count) {
+  MatMulInput some = input;
+  some.num_rows = count;
+  some.x.assign(input.x.begin() + first * input.num_inputs, input.x.begin() + (first + count) * input.num_inputs);
+  if (!input.previous.empty()) {
+    some.previous.assign(input.previous.begin() + first * input.num_outputs,
+                         input.previous.begin() + (first + count) * input.num_outputs);
+  }
+  return some;
+}
+
 class MatMulTest : public OnDevice {
  protected:
-  std::unique_ptr<CudaWeight> Prepare(const MatMulInput& input) {
-    return OnDevice::Prepare({input.weight.data(), DType::kF32, Shape(input.num_outputs, input.num_inputs)});
+  using Kernel = void (*)(const MatMulArgs&, cudaStream_t);
+
+  std::unique_ptr<CudaWeight> Prepare(const MatMulInput& input,
+                                      WeightQuantization quantization = WeightQuantization::kNone) {
+    return OnDevice::Prepare({input.weight.data(), DType::kF32, Shape(input.num_outputs, input.num_inputs)},
+                             quantization);
   }
 
-  std::vector<float> Run(const MatMulInput& input, const CudaWeight& weight) {
+  std::vector<float> Run(const MatMulInput& input, const CudaWeight& weight, Kernel kernel = MatMul) {
     std::vector<float> out = input.previous;
     out.resize(input.num_rows * input.num_outputs, std::numeric_limits<float>::quiet_NaN());
     RunMatMul({.x = {input.x.data(), DType::kBF16, Shape(input.num_rows, input.num_inputs)},
                .weight = &weight,
                .bias = input.bias.empty() ? nullptr : input.bias.data(),
                .mode = input.previous.empty() ? OutputMode::kStore : OutputMode::kAdd,
-               .out = {out.data(), DType::kF32, Shape(input.num_rows, input.num_outputs)}});
+               .out = {out.data(), DType::kF32, Shape(input.num_rows, input.num_outputs)}},
+              kernel);
     return out;
   }
 
-  // Products of bf16 are exact in f32. A sum passes at most K + 2 roundings (the chain, bias, previous), so its error
-  // is at most gamma = n u / (1 - n u) of the sum of magnitudes, u = 2^-24 (Higham, "Accuracy and Stability of
-  // Numerical Algorithms", section 3.1).
-  void ExpectCloseTo(const MatMulInput& input) {
+  // Products of bf16 are exact. A GPU's step adds 17 addends, its 16 products and the sum so far, of which each may be
+  // cut off 2^-23 below the largest (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores",
+  // PeerJ Computer Science 7:e330): as much as 34 roundings, u = 2^-24. Then a split, the scale, bias and previous
+  // round once each. So a sum's error is at most gamma = n u / (1 - n u) of the sum of magnitudes (Higham, "Accuracy
+  // and Stability of Numerical Algorithms", section 3.1).
+  void ExpectCloseTo(const MatMulInput& input, const CudaWeight& weight) {
     SCOPED_TRACE(::testing::Message() << "T " << input.num_rows << " N " << input.num_outputs << " K "
                                       << input.num_inputs);
-    const std::vector<float> out = Run(input, *Prepare(input));
-    const double n = static_cast<double>(input.num_inputs) + 2;
+    const std::vector<float> out = Run(input, weight);
+    const NumericClass order = NumericClassOf(input.num_outputs, input.num_inputs);
+    const double n = 34.0 * order.num_slices * kSliceInputs / 16 + order.num_splits + 3;
     const double gamma = n * 0x1p-24 / (1 - n * 0x1p-24);
     const MatMulResult expected = reference::MatMul(input);
     for (size_t i = 0; i < out.size(); ++i) {
       ASSERT_NEAR(out[i], expected.sums[i], gamma * expected.magnitudes[i])
           << "row " << i / input.num_outputs << " output " << i % input.num_outputs;
     }
+  }
+  void ExpectCloseTo(const MatMulInput& input) { ExpectCloseTo(input, *Prepare(input)); }
+
+  // Bit for bit.
+  void ExpectSameFromAllKernels(const MatMulInput& input, const CudaWeight& weight) {
+    SCOPED_TRACE(::testing::Message() << "T " << input.num_rows << " N " << input.num_outputs << " K "
+                                      << input.num_inputs);
+    const std::vector<float> skinny = Run(input, weight, MatMulSkinny), tiled = Run(input, weight, MatMulTiled);
+    ASSERT_EQ(std::memcmp(skinny.data(), tiled.data(), tiled.size() * sizeof(float)), 0);
+    for (const float value : tiled) ASSERT_FALSE(std::isnan(value));
   }
 };
 
@@ -110,17 +144,40 @@ TEST_F(MatMulTest, AddsTheFinishedSumToThePreviousOutputOnce) {
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], input.previous[i] + sums[i]);
 }
 
-// The numeric class, spelt out: one chain of fused multiply-adds over the inputs.
-TEST_F(MatMulTest, SumsInTheOrderOfTheInputs) {
-  const MatMulInput input = RandomInput(3, 5, 777);
-  const std::vector<float> out = Run(input, *Prepare(input));
-  for (int64_t i = 0; i < 15; ++i) {
-    const int64_t row = i / 5, output = i % 5;
-    float sum = 0;
-    for (int64_t k = 0; k < 777; ++k) {
-      sum = std::fma(FloatFromBf16(input.x[row * 777 + k]), input.weight[output * 777 + k], sum);
+// The numeric class, spelt out: each split is a product of its own, and they are added in order.
+TEST_F(MatMulTest, AddsTheSumsOfSplitsInOrder) {
+  constexpr int64_t kOutputs = 20, kInputs = 1100, kRows = 3;
+  const NumericClass order = NumericClassOf(kOutputs, kInputs);
+  ASSERT_EQ(order.num_splits, 4);
+  const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
+  std::vector<float> expected;
+  for (int32_t split = 0; split < order.num_splits; ++split) {
+    const int64_t begin = int64_t{order.split_begin(split)} * kSliceInputs;
+    const int64_t end = std::min<int64_t>(int64_t{order.split_begin(split + 1)} * kSliceInputs, kInputs);
+    ASSERT_EQ(NumericClassOf(kOutputs, end - begin).num_splits, 1);
+    MatMulInput some = RandomInput(kRows, kOutputs, end - begin);
+    for (int64_t k = begin; k < end; ++k) {
+      for (int64_t row = 0; row < kRows; ++row) some.x[row * (end - begin) + k - begin] = all.x[row * kInputs + k];
+      for (int64_t n = 0; n < kOutputs; ++n) some.weight[n * (end - begin) + k - begin] = all.weight[n * kInputs + k];
     }
-    EXPECT_EQ(out[i], sum) << i;
+    const std::vector<float> sums = Run(some, *Prepare(some));
+    if (split == 0) expected.assign(sums.size(), -0.0f);
+    for (size_t i = 0; i < sums.size(); ++i) expected[i] += sums[i];
+  }
+  EXPECT_EQ(Run(all, *Prepare(all)), expected);
+}
+
+// What a slice ends with are zeros, which add nothing, and not what stands in memory behind a row.
+TEST_F(MatMulTest, InputsBeyondTheLastAddNothing) {
+  for (const int64_t num_inputs : {70, 72}) {
+    MatMulInput input = RandomInput(2, 16, num_inputs), padded = RandomInput(2, 16, 128);
+    std::fill(padded.x.begin(), padded.x.end(), uint16_t{0});
+    std::fill(padded.weight.begin(), padded.weight.end(), 1.0f);
+    for (int64_t k = 0; k < num_inputs; ++k) {
+      for (int64_t row = 0; row < 2; ++row) padded.x[row * 128 + k] = input.x[row * num_inputs + k];
+      for (int64_t n = 0; n < 16; ++n) padded.weight[n * 128 + k] = input.weight[n * num_inputs + k];
+    }
+    EXPECT_EQ(Run(input, *Prepare(input)), Run(padded, *Prepare(padded)));
   }
 }
 
@@ -135,21 +192,80 @@ TEST_F(MatMulTest, AnInfinityStaysInItsRow) {
   }
 }
 
-// E1: bit for bit the same row, whatever rows stand around it, wherever it stands.
+// E1: bit for bit the same row, whatever rows stand around it, wherever it stands, and whichever kernel that calls for.
 TEST_F(MatMulTest, ARowDoesNotDependOnItsNeighbours) {
-  constexpr int64_t kRows = 100, kOutputs = 70, kInputs = 515;
+  constexpr int64_t kRows = 140, kOutputs = 70, kInputs = 520;
   const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
   const auto weight = Prepare(all);
-  const std::vector<float> expected = Run(all, *weight);
-  for (const int64_t num_rows : {1, 2, 5, 15, 16, 17, 64, 65}) {
-    for (const int64_t first : {int64_t{0}, int64_t{23}, kRows - num_rows}) {
-      MatMulInput some = all;
-      some.num_rows = num_rows;
-      some.x.assign(all.x.begin() + first * kInputs, all.x.begin() + (first + num_rows) * kInputs);
-      const std::vector<float> out = Run(some, *weight);
+  const std::vector<float> expected = Run(all, *weight, MatMulTiled);
+  for (const int64_t num_rows : {1, 2, 8, 9, 16, 17, 33, 64, 65, 140}) {
+    for (const int64_t first : {int64_t{0}, (kRows - num_rows) / 3, kRows - num_rows}) {
+      const std::vector<float> out = Run(RowsOf(all, first, num_rows), *weight);
       ASSERT_EQ(std::memcmp(out.data(), expected.data() + first * kOutputs, out.size() * sizeof(float)), 0)
           << num_rows << " rows from " << first;
     }
+  }
+}
+
+// E1 across kernels: one split and several, whole tiles and ragged ones, rows that can be copied 16 bytes at a time and
+// rows that cannot, tiles of 128 and of 256 rows.
+TEST_F(MatMulTest, KernelsAgreeBitForBit) {
+  std::vector<MatMulInput> inputs;
+  for (const int64_t num_inputs : {8, 65, 448, 777, 1024}) {
+    for (const int64_t num_rows : {1, 67}) inputs.push_back(RandomInput(num_rows, 130, num_inputs));
+  }
+  for (const int64_t num_rows : {8, 13, 30, 64}) {
+    inputs.push_back(RandomInput(num_rows, 1, 777));
+    inputs.push_back(RandomInput(num_rows, 128, 520));
+  }
+  for (const MatMulInput& input : inputs) ExpectSameFromAllKernels(input, *Prepare(input));
+  const MatMulInput tall = RandomInput(300, 140, 264);
+  ASSERT_EQ(NumericClassOf(140, 264).num_splits, 1);
+  ExpectSameFromAllKernels(tall, *Prepare(tall));
+}
+
+TEST_F(MatMulTest, KernelsAgreeBitForBitOnBiasAndPreviousOutput) {
+  for (const int64_t num_inputs : {72, 1024}) {
+    MatMulInput input = RandomInput(70, 150, num_inputs);
+    input.bias = RandomFloats(150, 3);
+    input.previous = RandomFloats(70 * 150, 4);
+    for (const auto quantization : {WeightQuantization::kNone, WeightQuantization::kFp8}) {
+      ExpectSameFromAllKernels(input, *Prepare(input, quantization));
+    }
+  }
+}
+
+// A tile's block that comes last leaves the tile's count as it found it.
+TEST_F(MatMulTest, GivesTheSameAgain) {
+  const MatMulInput input = RandomInput(70, 200, 1024);
+  ASSERT_GT(NumericClassOf(200, 1024).num_splits, 1);
+  const auto weight = Prepare(input);
+  const std::vector<float> once = Run(input, *weight, MatMulSkinny);
+  EXPECT_EQ(Run(input, *weight, MatMulSkinny), once);
+}
+
+// The reference multiplies the weights as the device has them; that these are the right ones is weight_test's.
+TEST_F(MatMulTest, Fp8AgreesWithTheReference) {
+  for (const int64_t num_inputs : {1, 40, 65, 1100}) {
+    for (const int64_t num_rows : {1, 9, 70}) {
+      MatMulInput input = RandomInput(num_rows, 37, num_inputs);
+      input.bias = RandomFloats(37, 3);
+      const auto weight = Prepare(input, WeightQuantization::kFp8);
+      input.weight = DownloadWeight(*weight);
+      ExpectCloseTo(input, *weight);
+    }
+  }
+}
+
+TEST_F(MatMulTest, Fp8RowsDoNotDependOnTheirNeighbours) {
+  constexpr int64_t kRows = 140, kOutputs = 40, kInputs = 520;
+  const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
+  const auto weight = Prepare(all, WeightQuantization::kFp8);
+  const std::vector<float> expected = Run(all, *weight, MatMulTiled);
+  for (const int64_t num_rows : {1, 9, 64, 65, 140}) {
+    const int64_t first = (kRows - num_rows) / 2;
+    const std::vector<float> out = Run(RowsOf(all, first, num_rows), *weight);
+    ASSERT_EQ(std::memcmp(out.data(), expected.data() + first * kOutputs, out.size() * sizeof(float)), 0) << num_rows;
   }
 }
 

@@ -10,7 +10,6 @@
 #include "kernels/cuda/branch_rows.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/join_columns.h"
-#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_store_kv.h"
@@ -61,6 +60,22 @@ void OnDevice::SetUp() {
   device_ = std::move(opened.device);
 }
 
+std::vector<float> OnDevice::DownloadWeight(const CudaWeight& weight) {
+  PackedWeight packed = weight.packed();
+  std::vector<uint8_t> data(packed.num_bytes());
+  std::vector<float> scales(packed.scales == nullptr ? 0 : packed.num_outputs);
+  device().Copy(data.data(), packed.data, data.size(), CopyKind::kToHost);
+  device().Copy(scales.data(), packed.scales, scales.size() * sizeof(float), CopyKind::kToHost);
+  device().Synchronize();
+  packed.data = data.data();
+  packed.scales = scales.data();
+  std::vector<float> elements;
+  for (int64_t output = 0; output < packed.num_outputs; ++output) {
+    for (int64_t input = 0; input < packed.num_inputs; ++input) elements.push_back(packed.Element(output, input));
+  }
+  return elements;
+}
+
 void OnDevice::RunEmbed(EmbedArgs args) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
@@ -70,13 +85,13 @@ void OnDevice::RunEmbed(EmbedArgs args) {
   copies.Download(args.out, out);
 }
 
-void OnDevice::RunMatMul(MatMulArgs args) {
+void OnDevice::RunMatMul(MatMulArgs args, void (*matmul)(const MatMulArgs&, cudaStream_t)) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   args.x = copies.Upload(args.x);
   args.bias = copies.Upload(args.bias, out.shape[1]);
   args.out = copies.Upload(out);
-  MatMul(args, device().stream());
+  matmul(args, device().stream());
   copies.Download(args.out, out);
 }
 
@@ -119,7 +134,7 @@ void OnDevice::RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions) {
   copies.Download(args.q, q);
 }
 
-void OnDevice::RunAttention(AttentionArgs args) {
+void OnDevice::RunAttention(AttentionArgs args, SplitWork work) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   BatchView& batch = args.batch;
@@ -135,7 +150,7 @@ void OnDevice::RunAttention(AttentionArgs args) {
   args.q = copies.Upload(args.q);
   args.kv = copies.Upload(args.kv);
   args.out = copies.Upload(out);
-  Attention(args, device().stream());
+  Attention(args, work, device().stream());
   copies.Download(args.out, out);
 }
 

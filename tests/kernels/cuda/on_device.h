@@ -7,8 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/weight.h"
 #include "kernels/ops.h"
 
@@ -21,17 +24,20 @@ class OnDevice : public ::testing::Test {
 
   Device& device() { return *device_; }
 
-  std::unique_ptr<CudaWeight> Prepare(const ConstTensorView& part) {
-    return PrepareWeight({.parts = {&part, 1}, .release = nullptr}, device());
+  std::unique_ptr<CudaWeight> Prepare(const ConstTensorView& part,
+                                      WeightQuantization quantization = WeightQuantization::kNone) {
+    return PrepareWeight({.parts = {&part, 1}, .quantization = quantization, .release = nullptr}, device());
   }
+  // [N, K], as the kernels read it.
+  std::vector<float> DownloadWeight(const CudaWeight& weight);
 
   // `weight` is the device's already.
   void RunEmbed(EmbedArgs args);
-  void RunMatMul(MatMulArgs args);
+  void RunMatMul(MatMulArgs args, void (*matmul)(const MatMulArgs&, cudaStream_t) = MatMul);
   void RunRmsNorm(RmsNormArgs args);
   void RunSiluMul(SiluMulArgs args);
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
-  void RunAttention(AttentionArgs args);
+  void RunAttention(AttentionArgs args, SplitWork work);
   void RunMoveKv(MoveKvArgs args);
   // Results are there when these return, and not before they synchronise.
   void RunAcceptTrees(AcceptTreesArgs args);

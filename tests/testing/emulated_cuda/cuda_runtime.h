@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // As much of the CUDA runtime as kernels/cuda uses, on the host: whoever compiles kernels/cuda as plain C++ with this
-// folder in front of the include path gets kernels that run on any machine. One machine's memory is device memory; a
-// stream's work is done when the call returns; blocks run one after another, each of a block's threads up to its next
-// barrier, in the order of their numbers or against it. So a missing barrier shows as a wrong result, always the same.
+// folder in front of the include path gets kernels that run on any machine. One machine's memory is device memory.
+// A stream's work waits until somebody synchronises, so whoever reads a result too early, or lets go too early of what
+// a copy reads, is found out. Blocks run one after another, each of a block's threads up to its next barrier, in the
+// order of their numbers or against it. So a missing barrier shows as a wrong result, always the same. What a stream
+// captures becomes a graph that can be launched again and again; what CUDA forbids meanwhile fails here, too.
 //
 // What it cannot show: the GPU's own rounding of expf, timing, and races whose outcome hangs on another order.
+// Threads: any; one kernel runs at a time.
 // New memory holds ones in every bit, a NaN in each of our types. Barriers that part of a block or warp does not reach
 // end the process.
 #pragma once
@@ -13,6 +16,9 @@
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <span>
+#include <tuple>
+#include <utility>
 
 // NOLINTBEGIN(bugprone-reserved-identifier,google-explicit-constructor,google-runtime-int): the names and forms are
 // CUDA's
@@ -31,18 +37,42 @@ struct dim3 {
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
 void __syncwarp();
-// Threads take turns, so nothing comes in between.
-inline unsigned atomicAdd(unsigned* to, unsigned value) { return (*to += value) - value; }
-inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) { return (*to += value) - value; }
+// Among all 32 threads of a warp, as a mask of all ones says.
+float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
+int __reduce_min_sync(unsigned lanes, int value);
+int __reduce_max_sync(unsigned lanes, int value);
+int __any_sync(unsigned lanes, int predicate);
 [[noreturn]] inline void __trap() { std::abort(); }
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
-inline const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "out of memory"; }
-inline const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "success" : "memory"; }
+// Blocks run one after another, and a block's threads take turns: nothing comes in between.
+inline void __threadfence() {}
+inline unsigned atomicAdd(unsigned* to, unsigned value) { return (*to += value) - value; }
+inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) { return (*to += value) - value; }
+template <typename T>
+T __ldcg(const T* from) {
+  return *from;
+}
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorNoDevice = 100,
+  cudaErrorStreamCaptureUnsupported = 900,
+};
+const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 // --- the device
@@ -55,8 +85,14 @@ struct cudaDeviceProp {
 };
 struct cudaFuncAttributes {};
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }  // that share one memory
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+inline constexpr int kMaxDynamicSharedBytes = 163 << 10;  // of compute capability 8.0
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  return *value = kMaxDynamicSharedBytes, cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 template <typename Kernel>
@@ -67,19 +103,36 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel) {
 // --- streams and memory
 // -----------------------------------------------------------------------------------------------
 
-using cudaStream_t = void*;
+namespace foretoken::testing {
+struct EmulatedStream;
+struct EmulatedGraph;
+// Behind what the stream has still to do; null: at once.
+cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work);
+}  // namespace foretoken::testing
+
+using cudaStream_t = foretoken::testing::EmulatedStream*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = nullptr, cudaSuccess; }
-inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+
+using cudaGraph_t = foretoken::testing::EmulatedGraph*;
+using cudaGraphExec_t = foretoken::testing::EmulatedGraph*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 cudaError_t cudaMalloc(void** data, size_t num_bytes);
 cudaError_t cudaFree(void* data);
-inline cudaError_t cudaMallocHost(void** data, size_t num_bytes) { return cudaMalloc(data, num_bytes); }
-inline cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
-inline cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t) { return cudaMalloc(data, num_bytes); }
-inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return cudaFree(data); }
+cudaError_t cudaMallocHost(void** data, size_t num_bytes);
+cudaError_t cudaFreeHost(void* data);
+cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t num_bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
@@ -91,17 +144,35 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
+  size_t dynamicSmemBytes;
   cudaStream_t stream;
 };
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+
 namespace foretoken::testing {
-// Runs `thread` for every thread of every block.
-void RunGrid(const dim3& grid, const dim3& block, const std::function<void()>& thread);
+
+// Runs `thread` for every thread of every block of the launch.
+void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread);
+
+// Of the running block; new in each, as all memory is.
+void* DynamicSharedMemory();
+
+// All 32 threads of a warp meet with the same operation, which then runs once on what they brought, lane by lane.
+using WarpOperation = void (*)(std::span<void* const> operands);
+void MeetWarp(WarpOperation operation, void* operand);
+
 }  // namespace foretoken::testing
 
 template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
-  foretoken::testing::RunGrid(config->gridDim, config->blockDim, [&] { kernel(args...); });
-  return cudaSuccess;
+  return foretoken::testing::Enqueue(
+      config->stream, [config = *config, kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
+        foretoken::testing::RunGrid(config, [&] { std::apply(kernel, params); });
+      });
 }
 // NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor,google-runtime-int)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread of a block is a context with a stack of its own; a barrier goes back to the scheduler, which resumes those
-// that waited for it once all of them do.
+// that waited for it once all of them do. Streams, graphs and memory are in emulated_streams.cc.
 #include <cuda_runtime.h>
 #include <ucontext.h>
 
@@ -10,18 +10,20 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/check.h"
+#include "tests/testing/emulated_cuda/copy_groups.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace foretoken::testing {
 namespace {
 
-constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as many
 constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr size_t kWarpThreads = 32;
+constexpr size_t kSharedAlignment = 128;
 
 enum class ThreadState { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
 
@@ -29,6 +31,10 @@ struct EmulatedThread {
   ucontext_t context;
   ThreadState state = ThreadState::kReady;
   std::unique_ptr<char[]> stack;
+  // What it waits at its warp's barrier for; null: the others alone.
+  WarpOperation operation = nullptr;
+  void* operand = nullptr;
+  CopyGroups copies;
 };
 
 // The block that runs now.
@@ -37,6 +43,7 @@ struct EmulatedBlock {
   std::vector<EmulatedThread> threads;
   EmulatedThread* current = nullptr;
   const std::function<void()>* body = nullptr;
+  std::unique_ptr<void, decltype(&std::free)> dynamic_shared{nullptr, std::free};
 };
 EmulatedBlock block;
 
@@ -57,6 +64,7 @@ void Prepare(EmulatedThread& thread) {
   thread.context.uc_stack.ss_size = kStackBytes;
   makecontext(&thread.context, RunBody, 0);
   thread.state = ThreadState::kReady;
+  thread.copies = {};
 }
 
 bool AllAre(std::span<const EmulatedThread> threads, ThreadState state) {
@@ -68,6 +76,20 @@ bool Release(std::span<EmulatedThread> threads, ThreadState barrier) {
   if (!AllAre(threads, barrier)) return false;
   for (EmulatedThread& thread : threads) thread.state = ThreadState::kReady;
   return true;
+}
+
+// Does for a warp what its threads met for.
+void RunWarpOperation(std::span<EmulatedThread> warp) {
+  const WarpOperation operation = warp[0].operation;
+  std::vector<void*> operands;
+  for (EmulatedThread& thread : warp) {
+    const bool threads_meet_with_the_same_operation = std::exchange(thread.operation, nullptr) == operation;
+    FT_CHECK(threads_meet_with_the_same_operation);
+    operands.push_back(thread.operand);
+  }
+  if (operation == nullptr) return;
+  FT_CHECK(warp.size() == kWarpThreads);
+  operation(operands);
 }
 
 // Forwards in every other block and backwards in the rest: a thread that reads too early what another writes does so in
@@ -84,7 +106,16 @@ void RunToBarriers() {
   }
 }
 
-void RunBlock() {
+// Ends where it says it ends, so that an address sanitizer sees what goes beyond.
+void PrepareDynamicShared(size_t num_bytes) {
+  if (num_bytes == 0) return;
+  const size_t rounded = (num_bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
+  block.dynamic_shared.reset(std::aligned_alloc(kSharedAlignment, rounded));
+  std::memset(block.dynamic_shared.get(), 0xff, rounded);
+}
+
+void RunBlock(const cudaLaunchConfig_t& launch) {
+  PrepareDynamicShared(launch.dynamicSmemBytes);
   for (EmulatedThread& thread : block.threads) Prepare(thread);
   for (;;) {
     RunToBarriers();
@@ -93,7 +124,10 @@ void RunBlock() {
     bool released = Release(threads, ThreadState::kAtBlockBarrier);
     for (size_t i = 0; i < threads.size(); i += kWarpThreads) {
       const size_t count = std::min(kWarpThreads, threads.size() - i);
-      released |= Release(threads.subspan(i, count), ThreadState::kAtWarpBarrier);
+      const std::span<EmulatedThread> warp = threads.subspan(i, count);
+      if (!Release(warp, ThreadState::kAtWarpBarrier)) continue;
+      released = true;
+      RunWarpOperation(warp);
     }
     const bool every_thread_reaches_the_barrier = released;
     FT_CHECK(every_thread_reaches_the_barrier);
@@ -102,61 +136,30 @@ void RunBlock() {
 
 }  // namespace
 
-void RunGrid(const dim3& grid, const dim3& shape, const std::function<void()>& thread) {
+void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread) {
+  const dim3 &grid = launch.gridDim, &shape = launch.blockDim;
   FT_CHECK(shape.y == 1 && shape.z == 1 && shape.x <= 1024 && grid.y <= 65535 && grid.z == 1);
+  FT_CHECK(launch.dynamicSmemBytes <= kMaxDynamicSharedBytes);
   gridDim = grid;
   blockDim = shape;
   block.body = &thread;
   block.threads.resize(shape.x);
   for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
-    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) RunBlock();
+    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) RunBlock(launch);
   }
 }
+
+void* DynamicSharedMemory() { return block.dynamic_shared.get(); }
+
+void MeetWarp(WarpOperation operation, void* operand) {
+  block.current->operation = operation;
+  block.current->operand = operand;
+  Leave(ThreadState::kAtWarpBarrier);
+}
+
+CopyGroups& CopiesOfThread() { return block.current->copies; }
 
 }  // namespace foretoken::testing
 
 void __syncthreads() { foretoken::testing::Leave(foretoken::testing::ThreadState::kAtBlockBarrier); }
-void __syncwarp() { foretoken::testing::Leave(foretoken::testing::ThreadState::kAtWarpBarrier); }
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
-  properties->major = 8;
-  properties->minor = 0;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  *free_bytes = *total_bytes = foretoken::testing::kDeviceBytes;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMalloc(void** data, size_t num_bytes) {
-  if (num_bytes > foretoken::testing::kDeviceBytes) return cudaErrorMemoryAllocation;
-  *data = std::malloc(num_bytes);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(*data, 0xff, num_bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaFree(void* data) {
-  std::free(data);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t) {
-  std::memset(data, value, num_bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t num_bytes, cudaMemcpyKind, cudaStream_t) {
-  std::memcpy(to, from, num_bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
-                              size_t num_rows, cudaMemcpyKind, cudaStream_t) {
-  for (size_t row = 0; row < num_rows; ++row) {
-    std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, row_bytes);
-  }
-  return cudaSuccess;
-}
+void __syncwarp() { foretoken::testing::MeetWarp(nullptr, nullptr); }

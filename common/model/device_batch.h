@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ForwardBatch on the device. Its arrays lie end to end in one allocation, those whose lengths are counts first: two
+// batches of equal counts have every array at the same place, so a pass that is recorded with one can be replayed with
+// the other.
+//
+//   DeviceBatch device_batch(backend, min_capacity);
+//   const DeviceBatch::View view = device_batch.Upload(PadBatch(batch, {.num_rows = 16, .spare_block = 99}));
+//
+// Threads: the backend's caller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/model/forward_batch.h"
+#include "kernels/backend.h"
+
+namespace foretoken::model {
+
+struct BatchPadding {
+  int32_t num_rows = 0;     // at least the batch's
+  int32_t spare_block = 0;  // K/V that no sequence has
+};
+
+// The batch with rows behind it that mean nothing, one sequence each, as many segments as rows, and logits for as many:
+// all its counts are functions of num_rows. Rows that it had before compute what they did.
+ForwardBatch PadBatch(ForwardBatch batch, const BatchPadding& padding);
+
+class DeviceBatch {
+ public:
+  struct View {
+    kernels::BatchView batch;
+    const int32_t* logit_rows = nullptr;
+    int32_t num_logit_rows = 0;
+
+    friend bool operator==(const View&, const View&) = default;
+  };
+
+  // Room for so many integers from the start; grown where a batch has more, and then everything lies elsewhere.
+  DeviceBatch(kernels::Backend& backend, size_t min_capacity);
+
+  // Valid until the next.
+  View Upload(const ForwardBatch& batch);
+
+ private:
+  kernels::Backend& backend_;
+  std::vector<int32_t> staging_;
+  kernels::Buffer buffer_;
+  size_t capacity_;  // integers
+};
+
+}  // namespace foretoken::model

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/memory_need.h"
+
+#include "common/model/shard.h"
+#include "common/model/weight_names.h"
+#include "kernels/ops.h"
+
+namespace foretoken::model {
+namespace {
+
+constexpr int64_t kF32 = 4;
+constexpr int64_t kBf16 = 2;
+
+// The largest of the ranks' shares.
+int64_t VocabularyShare(const ModelConfig& config, int32_t num_ranks) {
+  return (config.vocab_size + num_ranks - 1) / num_ranks;
+}
+
+int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks) {
+  ModelConfig narrow = RankConfig(config, num_ranks);
+  narrow.vocab_size = VocabularyShare(config, num_ranks);
+  int64_t num_bytes = 0;
+  for (const WeightName& weight : ListWeights(NameWeights(narrow))) {
+    num_bytes += weight.shape.num_elements() * (weight.shape.rank == 1 ? kF32 : kBf16);
+  }
+  return num_bytes;
+}
+
+// What TransformerRank's constructor makes on rank 0, row by row; a batch's integers are too few to count.
+int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options) {
+  const ModelConfig narrow = RankConfig(config, num_ranks);
+  const int64_t q_size = narrow.num_heads * narrow.head_dim, kv_size = narrow.num_kv_heads * narrow.head_dim;
+  int64_t row_bytes = narrow.hidden_size * (kF32 + kBf16) + (q_size + 2 * kv_size) * kF32 + q_size * (kF32 + kBf16) +
+                      narrow.intermediate_size * (2 * kF32 + kBf16);
+  int64_t logit_row_bytes = narrow.vocab_size * kF32;
+  if (num_ranks > 1) {
+    row_bytes += num_ranks * narrow.hidden_size * kF32;
+    logit_row_bytes += num_ranks * VocabularyShare(config, num_ranks) * kF32;
+  }
+  const int64_t rope_bytes = options.max_positions * narrow.head_dim * kF32;
+  return options.max_rows * row_bytes + options.max_logit_rows * logit_row_bytes + rope_bytes;
+}
+
+}  // namespace
+
+kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
+                                    int32_t num_blocks) {
+  const ModelConfig narrow = RankConfig(config, num_ranks);
+  const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
+                                   .num_blocks = num_blocks,
+                                   .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
+                                   .head_dim = static_cast<int32_t>(narrow.head_dim)};
+  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks)),
+          .kv_bytes = kv.num_bytes(),
+          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options))};
+}
+
+}  // namespace foretoken::model

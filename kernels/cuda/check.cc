@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/check.h"
+
+#include <string>
+
+#include "kernels/device_failure.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+struct Place {
+  int rank = 0;
+  int gpu = 0;
+};
+// As CUDA's own current device is: ops are given a stream and nothing else.
+thread_local Place place;
+
+}  // namespace
+
+void SetFailingRank(int rank, int gpu) { place = {.rank = rank, .gpu = gpu}; }
+
+void EndOnFailedCall(const FailedCall& failed) {
+  EndOnDeviceFailure(std::string(failed.file) + ":" + std::to_string(failed.line) + ": " + failed.call + ": " +
+                     cudaGetErrorString(failed.error) + " (" + cudaGetErrorName(failed.error) + "), rank " +
+                     std::to_string(place.rank) + " on GPU " + std::to_string(place.gpu));
+}
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/accept_trees.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/branch_rows.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/graph.h"
+#include "kernels/cuda/join_columns.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/move_kv.h"
+#include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/rope_store_kv.h"
+#include "kernels/cuda/score_tokens.h"
+#include "kernels/cuda/silu_mul.h"
+#include "kernels/cuda/sum_ranks.h"
+#include "kernels/cuda/weight.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+// Page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB.
+constexpr size_t kStagingBytes = size_t{4} << 20;
+
+// More rows keep the GPU busy for longer than their launches take.
+constexpr int32_t kRecordedRowCounts[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+
+class GraphRecorder final : public Recorder {
+ public:
+  explicit GraphRecorder(Device& device) : device_(device) {}
+
+  std::span<const int32_t> row_counts() const override { return kRecordedRowCounts; }
+  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) override {
+    device_.MakeCurrent();
+    return std::make_unique<Graph>(device_, enqueue);
+  }
+
+ private:
+  Device& device_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::unique_ptr<Device> device, int num_ranks)
+      : device_(std::move(device)), num_ranks_(num_ranks), recorder_(*device_) {}
+
+  std::string Describe() const override {
+    const DeviceFacts& facts = device_->facts();
+    std::string name = facts.name;
+    std::ranges::replace(name, ' ', '-');
+    return "cuda/" + name + " sm_" + std::to_string(facts.capability.major) + std::to_string(facts.capability.minor) +
+           " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor);
+  }
+
+  std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override {
+    const int num_devices = std::min(device_->facts().num_devices, num_ranks_);
+    const auto ranks_here = static_cast<size_t>((num_ranks_ + num_devices - 1) / num_devices);
+    return cuda::MemoryRefusal({.weight_bytes = need.weight_bytes * ranks_here,
+                                .kv_bytes = need.kv_bytes * ranks_here,
+                                .pass_bytes = need.pass_bytes * ranks_here},
+                               device_->facts(), num_devices);
+  }
+
+  Buffer Allocate(size_t num_bytes) override { return device().Allocate(num_bytes); }
+  void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) override;
+  void Synchronize() override {
+    device().Synchronize();
+    num_staged_bytes_ = 0;
+  }
+  std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
+    return cuda::PrepareWeight(source, device());
+  }
+
+  void Embed(const EmbedArgs& args) override { cuda::Embed(args, stream()); }
+  void MatMul(const MatMulArgs& args) override { cuda::MatMul(args, stream()); }
+  void RmsNorm(const RmsNormArgs& args) override { cuda::RmsNorm(args, stream()); }
+  void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
+  void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
+  void SiluMul(const SiluMulArgs& args) override { cuda::SiluMul(args, stream()); }
+  void SumRanks(const SumRanksArgs& args) override { cuda::SumRanks(args, stream()); }
+  void JoinColumns(const JoinColumnsArgs& args) override { cuda::JoinColumns(args, stream()); }
+  void MoveKv(const MoveKvArgs& args) override { cuda::MoveKv(args, stream()); }
+  void AcceptTrees(const AcceptTreesArgs& args) override { cuda::AcceptTrees(args, device()); }
+  void BranchRows(const BranchRowsArgs& args) override { cuda::BranchRows(args, device()); }
+  void ScoreTokens(const ScoreTokensArgs& args) override { cuda::ScoreTokens(args, device()); }
+
+  Recorder* recorder() override { return &recorder_; }
+
+ private:
+  // Ready for the calling thread.
+  Device& device() {
+    device_->MakeCurrent();
+    return *device_;
+  }
+  cudaStream_t stream() { return device().stream(); }
+
+  std::unique_ptr<Device> device_;
+  const int num_ranks_;
+  size_t num_staged_bytes_ = 0;  // since the last Synchronize
+  GraphRecorder recorder_;
+};
+
+void CudaBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) {
+  if (kind != CopyKind::kToDevice) return device().Copy(to, from, num_bytes, kind);
+  if (num_bytes > kStagingBytes) {
+    device().Copy(to, from, num_bytes, kind);
+    return Synchronize();  // what was read is free to change or go
+  }
+  if (num_staged_bytes_ + num_bytes > kStagingBytes) Synchronize();
+  num_staged_bytes_ += num_bytes;
+  void* const staged = device().Pinned(num_bytes);
+  std::memcpy(staged, from, num_bytes);
+  device().Copy(to, staged, num_bytes, kind);
+}
+
+}  // namespace
+
+MadeBackend MakeBackend(const BackendOptions& options) {
+  Device::Opened opened = Device::Open(options.rank);
+  if (opened.device == nullptr) return {nullptr, std::move(opened.error)};
+  return {std::make_unique<CudaBackend>(std::move(opened.device), options.num_ranks), ""};
+}
+
+}  // namespace foretoken::kernels::cuda

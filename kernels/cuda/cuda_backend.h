@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Backend of an NVIDIA GPU: ops are enqueued on one stream, and whoever calls is not kept waiting. A rank computes
+// on the GPU of its number, counted round: several ranks share one where there are fewer GPUs.
+//
+// Passes of up to 64 rows are recorded as CUDA graphs; the ops of a pass take all else but counts from device memory.
+// Errors: what the machine lacks comes back as one line; what fails later ends the process (kernels/device_failure.h).
+// Threads: one caller at a time, on any thread. No header of CUDA's is needed to include this.
+#pragma once
+
+#include "kernels/make_backend.h"
+
+namespace foretoken::kernels::cuda {
+
+MadeBackend MakeBackend(const BackendOptions& options);
+
+}  // namespace foretoken::kernels::cuda

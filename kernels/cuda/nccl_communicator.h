@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Communicator of ranks with a GPU each. NCCL moves bytes, in the order of each rank's stream, and nobody on the
+// host waits; it never adds.
+//
+// Errors: those of NCCL when the group is made come back as one line; a later one ends the process with the call, the
+// rank and the place, and so does a call whose peers fail it while it runs, which the next call finds.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/communicator.h"
+#include "kernels/cuda/nccl_library.h"
+
+namespace foretoken::kernels::cuda {
+
+// Where a rank computes.
+struct NcclPlace {
+  int device = 0;  // CUDA's number; no two ranks have the same
+  cudaStream_t stream = nullptr;
+};
+
+struct MadeCommunicators {
+  std::vector<std::unique_ptr<Communicator>> communicators;  // by rank; none on an error
+  std::string error;
+};
+
+MadeCommunicators MakeNcclCommunicators(std::span<const NcclPlace> places, const NcclLibrary& nccl);
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numeric class of a matrix product: the order in which each output element's sum is made. It is read from a table
+// by the weight's shape, the same for every GPU that we serve, and nothing else moves it: no row count, no timing, no
+// choice of a kernel (E1).
+//
+// The inputs, padded with zeros to whole slices of 64, are cut into splits of slices. Within a split one accumulator
+// takes steps of 16 inputs, one after another, from zero (mma.cuh); the splits' sums are added in f32, in order:
+//   sum = (split 0 + split 1) + split 2 ...
+// An FP8 weight's scale multiplies it, then the bias is added, then what stood in the output.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/host_device.h"
+
+namespace foretoken::kernels::cuda {
+
+inline constexpr int kSliceInputs = 64;
+
+struct NumericClass {
+  int32_t num_slices = 0;
+  int32_t num_splits = 0;
+
+  // The slice that a split begins with; of num_splits: the number of slices.
+  FT_HOST_DEVICE int32_t split_begin(int32_t split) const {
+    return static_cast<int32_t>(int64_t{num_slices} * split / num_splits);
+  }
+  friend bool operator==(const NumericClass&, const NumericClass&) = default;
+};
+
+NumericClass NumericClassOf(int64_t out_features, int64_t in_features);
+
+}  // namespace foretoken::kernels::cuda

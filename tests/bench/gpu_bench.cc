@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU against what it can do at best: a model of random weights of the shape of Llama 3.1 8B, attention over long
+// contexts, and the draw.
+//
+//   gpu_bench [--device=cuda] [--layers=N] [--rounds=N] [--json]
+//
+// What is compared with is measured in the same run: copying memory, and one large matrix product of our own. Times are
+// the wall's, of work that is enqueued several times before one wait, so that the GPU, not the host, is measured; only
+// "idle between steps" waits after each. Every round measures everything in turn; figures are medians over the rounds.
+// The engine's own host work per step is engine_bench's. No gRPC.
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "common/model/memory_need.h"
+#include "kernels/make_backend.h"
+#include "tests/bench/findings.h"
+#include "tests/bench/gpu_workloads.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/testing/random_model.h"
+
+ABSL_FLAG(std::string, device, "cuda", "what computes: cuda, or cpu to try the bench itself");
+ABSL_FLAG(int, layers, 32, "of the model; fewer than 32 to try the bench itself");
+ABSL_FLAG(int, rounds, 7, "measurements of everything");
+ABSL_FLAG(bool, small, false, "small shapes, to try the bench itself: its numbers mean nothing");
+ABSL_FLAG(bool, json, false, "print JSON");
+
+namespace foretoken::bench {
+namespace {
+
+Sizes SizesFromFlags() {
+  Sizes sizes;
+  sizes.model = testing::EightBillionShape(absl::GetFlag(FLAGS_layers));
+  if (!absl::GetFlag(FLAGS_small)) return sizes;
+  sizes.model.hidden_size = 256;
+  sizes.model.intermediate_size = 512;
+  sizes.model.num_heads = 4;
+  sizes.model.num_kv_heads = 2;
+  sizes.model.head_dim = 64;
+  sizes.model.vocab_size = 2048;
+  sizes.context_tokens = 128;
+  sizes.prompt_tokens = 256;
+  sizes.max_rows = 128;
+  sizes.attention_context = 256;
+  sizes.copy_bytes = size_t{4} << 20;
+  sizes.matrix_size = 256;
+  return sizes;
+}
+
+// A value per round.
+struct Measured {
+  std::vector<double> copy_rate, matrix_rate, attention_rate;  // bytes, operations, bytes per second
+  std::vector<double> one_row, tree, batch, idle, prefill;     // seconds
+  std::vector<double> greedy, keyed, top_p;                    // seconds
+};
+
+double OfBest(const std::vector<double>& rates, const std::vector<double>& best_rates) {
+  return 100 * MedianRatio(rates, best_rates);
+}
+
+Measured MeasureAll(Backend& backend, const Sizes& sizes, ModelBench& model) {
+  CopyBench copy(backend, sizes.copy_bytes);
+  MatrixBench matrix(backend, sizes.matrix_size);
+  AttentionBench attention(backend, sizes);
+  DrawBench draw(backend, sizes);
+  Measured measured;
+  // The first round brings kernels into memory, and records passes.
+  for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {
+    if (round == 0) measured = {};
+    measured.copy_rate.push_back(copy.BytesPerSecond());
+    measured.one_row.push_back(model.StepSeconds(1, 0));
+    measured.tree.push_back(model.StepSeconds(1, 63));
+    measured.batch.push_back(model.StepSeconds(sizes.num_sequences, 0));
+    measured.idle.push_back(model.IdleSeconds());
+    measured.matrix_rate.push_back(matrix.FlopsPerSecond());
+    measured.prefill.push_back(model.PrefillSeconds());
+    measured.attention_rate.push_back(attention.BytesPerSecond());
+    measured.greedy.push_back(draw.Seconds({.temperature = 0}));
+    measured.keyed.push_back(draw.Seconds({.temperature = 0.8f, .seed = 5}));
+    measured.top_p.push_back(draw.Seconds({.temperature = 0.8f, .top_p = 0.9f, .seed = 5}));
+  }
+  return measured;
+}
+
+void JudgeModel(const Measured& measured, const ModelBench& model, Findings& findings) {
+  const double copy_rate = Median(measured.copy_rate), one_row = Median(measured.one_row);
+  findings.Add({.what = "copy bandwidth, read and written", .value = 1e-9 * copy_rate, .unit = "GB/s"});
+  findings.Add(
+      {.what = "matrix rate of our largest product", .value = 1e-12 * Median(measured.matrix_rate), .unit = "TFLOP/s"});
+  findings.Add({.what = "decode at batch 1", .value = 1e3 * one_row, .unit = "ms"});
+  findings.Add({.what = "decode at batch 1: weights read",
+                .value = 100 * model.matrix_bytes() / one_row / copy_rate,
+                .unit = "% of copy bandwidth",
+                .at_least = 75});
+  findings.Add({.what = "step of a tree of 64 rows",
+                .value = MedianRatio(measured.tree, measured.one_row),
+                .unit = "x of one row",
+                .at_most = 1.15});
+  findings.Add({.what = "prefill of 8,192 tokens: matrix rate",
+                .value = 100 * model.PrefillFlops() / Median(measured.prefill) / Median(measured.matrix_rate),
+                .unit = "% of the largest product's",
+                .at_least = 60});
+  findings.Add({.what = "idle between steps of 16 sequences",
+                .value = 1e6 * Median(measured.idle),
+                .unit = "us",
+                .at_most = 60});
+  findings.Add({.what = "idle between steps of 16 sequences: of a step",
+                .value = 100 * MedianRatio(measured.idle, measured.batch),
+                .unit = "%",
+                .at_most = 3});
+}
+
+void JudgeOps(const Measured& measured, double logit_bytes, Findings& findings) {
+  findings.Add({.what = "attention of trees of 16 rows, 8 sequences of 32k",
+                .value = OfBest(measured.attention_rate, measured.copy_rate),
+                .unit = "% of copy bandwidth",
+                .at_least = 80});
+  const double read_seconds = logit_bytes / Median(measured.copy_rate);
+  const auto draw = [&](const char* what, const std::vector<double>& seconds, std::optional<double> at_most) {
+    findings.Add({.what = absl::StrCat("64 rows of logits, ", what),
+                  .value = Median(seconds) / read_seconds,
+                  .unit = "x of reading them",
+                  .at_most = at_most});
+  };
+  draw("temperature 0", measured.greedy, 1.5);
+  draw("with keyed noise", measured.keyed, 3);
+  draw("with keyed noise and top_p", measured.top_p, std::nullopt);
+}
+
+int Main() {
+  const Sizes sizes = SizesFromFlags();
+  const kernels::MadeBackend made = kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device)});
+  std::optional<std::string> refusal;
+  if (made.backend == nullptr) {
+    refusal = made.error;
+  } else {
+    refusal = made.backend->MemoryRefusal(
+        model::LargestRankNeed(sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes)));
+  }
+  if (refusal.has_value()) {
+    std::fprintf(stderr, "gpu_bench: nothing can be measured here: %s\n", refusal->c_str());
+    return 1;
+  }
+  Backend& backend = *made.backend;
+  ModelBench model(backend, sizes);
+  const Measured measured = MeasureAll(backend, sizes, model);
+  const bool as_json = absl::GetFlag(FLAGS_json);
+  if (!as_json) {
+    std::printf("8B shape, %ld layers, %.2f GB of matrices, %s\n", sizes.model.num_layers, 1e-9 * model.matrix_bytes(),
+                backend.Describe().c_str());
+  }
+  Findings findings;
+  JudgeModel(measured, model, findings);
+  JudgeOps(measured, 4.0 * sizes.draw_rows * static_cast<double>(sizes.model.vocab_size), findings);
+  findings.Print(as_json);
+  return 0;
+}
+
+}  // namespace
+}  // namespace foretoken::bench
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  return foretoken::bench::Main();
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transformer on the CUDA backend: against the double-precision reference, row invariant (E1), and the same whether
+// its passes are recorded as graphs or enqueued op by op. On a GPU, or everywhere on one that plain C++ emulates.
+#include "common/model/transformer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/mapped_file.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "nlohmann/json.hpp"
+#include "tests/reference/transformer.h"
+#include "tests/testing/decode_by_hand.h"
+#include "tests/testing/forwarding_backend.h"
+#include "tests/testing/known_sequence.h"
+#include "tests/testing/loaded_model.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/row_invariance.h"
+#include "tests/testing/tiny_models.h"
+
+namespace foretoken::model {
+namespace {
+
+using nlohmann::json;
+using testing::CheckMovedRows;
+using testing::DecodeChain;
+using testing::DecodePlainly;
+using testing::Iota;
+using testing::KnownSequence;
+using testing::LoadedModel;
+using testing::RandomParents;
+using testing::SourcePath;
+using testing::TreeSlots;
+
+// Has no recorder: every pass is enqueued op by op.
+class UnrecordedBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+};
+
+// Counts the calls of one op, so that it shows which passes are enqueued op by op.
+class CountingBackend final : public testing::ForwardingBackend {
+ public:
+  CountingBackend(std::unique_ptr<kernels::Backend> backend, int* num_embeds)
+      : ForwardingBackend(std::move(backend)), num_embeds_(num_embeds) {}
+
+  void Embed(const kernels::EmbedArgs& args) override {
+    ++*num_embeds_;
+    ForwardingBackend::Embed(args);
+  }
+  kernels::Recorder* recorder() override { return backend().recorder(); }
+
+ private:
+  int* num_embeds_;
+};
+
+using Wrap = std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)>;
+
+class CudaTransformer : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const kernels::MadeBackend made = kernels::cuda::MakeBackend({.device = "cuda"});
+    if (made.backend == nullptr) GTEST_SKIP() << made.error;
+  }
+
+  static LoadedModel Load(const Wrap& wrap = nullptr, const std::string& name = "mistral-window") {
+    const auto make = [wrap](std::unique_ptr<kernels::Backend>) {
+      std::unique_ptr<kernels::Backend> backend = kernels::cuda::MakeBackend({.device = "cuda"}).backend;
+      return wrap ? wrap(std::move(backend)) : std::move(backend);
+    };
+    return testing::LoadModel(SourcePath("tests/cases/models/") + name,
+                              {.num_blocks = testing::kExactBlocks,
+                               .wrap_backend = make,
+                               .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});
+  }
+  static LoadedModel LoadUnrecorded() {
+    return Load([](std::unique_ptr<kernels::Backend> backend) {
+      return std::make_unique<UnrecordedBackend>(std::move(backend));
+    });
+  }
+};
+
+class CudaTransformerOf : public CudaTransformer, public ::testing::WithParamInterface<const char*> {};
+
+// The tolerance is the CPU backends' own (tests/common/model/transformer_test.cc): both round where the contract says.
+TEST_P(CudaTransformerOf, ReproducesTheReference) {
+  const std::string directory = SourcePath("tests/cases/models/") + GetParam();
+  const auto reference = reference::Transformer::Load(directory, reference::Rounding::kBf16);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  LoadedModel model = Load(nullptr, GetParam());
+  const json reference_case = json::parse(base::ReadFile(directory + "/reference.json").value())["cases"][1];
+  const auto tokens = reference_case["token_ids"].get<std::vector<int32_t>>();
+  const auto positions = reference_case["positions"].get<std::vector<size_t>>();
+  const auto rows = DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {40}});
+  const auto expected = reference->Logits(std::vector<int64_t>(tokens.begin(), tokens.end()), positions);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    for (size_t v = 0; v < expected[i].size(); ++v) {
+      ASSERT_NEAR(rows[positions[i]][v], expected[i][v], 3e-2) << "position " << positions[i] << " token " << v;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaTransformerOf, ::testing::Values("llama-linear-bias", "mistral-window", "qwen3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// Rows of a pass that was enqueued op by op are those of every recorded one: chunks and trees, padded or not.
+TEST_F(CudaTransformer, RecordedPassesComputeWhatEnqueuedOnesDo) {
+  LoadedModel enqueued = LoadUnrecorded();
+  const std::vector<KnownSequence> known = {
+      DecodePlainly(enqueued, {.num_tokens = 24, .parents = RandomParents(6, 1), .seed = 1}),
+      DecodePlainly(enqueued, {.num_tokens = 17, .parents = RandomParents(9, 2), .seed = 2}),
+      DecodePlainly(enqueued, {.num_tokens = 21, .seed = 3})};
+  LoadedModel recorded = Load();
+  EXPECT_TRUE(CheckMixedBatches(recorded, known, 5));
+  EXPECT_TRUE(CheckChunkSizes(recorded, known[0], std::vector<int32_t>{3, 7, 16}));
+}
+
+TEST_F(CudaTransformer, IsRowInvariant) {
+  LoadedModel model = Load();
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = 36, .parents = RandomParents(12, 4), .seed = 4});
+  EXPECT_TRUE(CheckTree(model, known));
+  EXPECT_TRUE(CheckBlockLayouts(model, known, 1));
+  EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
+}
+
+// A decode step's host work is one launch: from the third pass of a row count on no op is called.
+TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
+  int num_embeds = 0;
+  LoadedModel model = Load([&](std::unique_ptr<kernels::Backend> backend) {
+    return std::make_unique<CountingBackend>(std::move(backend), &num_embeds);
+  });
+  const std::vector<int32_t> tokens = testing::RandomTokens(60, model.transformer->config().vocab_size, 1);
+  const auto decode = [&](std::vector<int32_t> chunks) {
+    const int before = num_embeds;
+    DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = std::move(chunks)});
+    return num_embeds - before;
+  };
+  EXPECT_EQ(decode({20}), 2);  // enqueued, recorded, replayed
+  EXPECT_EQ(decode({20}), 0);
+  EXPECT_EQ(decode({17, 24, 19}), 0);  // the same row count for a recording
+  EXPECT_EQ(decode({7}), 3);           // eight of 8 rows, and the last one of 4
+}
+
+}  // namespace
+}  // namespace foretoken::model

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Warp-wide instructions: each lane brings its registers, and what runs once they have met writes into them.
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "kernels/check.h"
+#include "kernels/dtype.h"
+#include "tests/testing/emulated_cuda/copy_groups.h"
+#include "tests/testing/emulated_cuda/kernels/cuda/ptx.cuh"
+
+namespace foretoken::kernels::cuda::ptx {
+namespace {
+
+constexpr size_t kCopyBytes = 16;
+
+bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kCopyBytes == 0; }
+
+// Element `half` of a pair: 0 is the low one.
+uint16_t HalfOf(uint32_t pair, int half) { return static_cast<uint16_t>(pair >> (16 * half)); }
+
+uint32_t PairOf(uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; }
+
+struct MmaOperand {
+  float* sums;
+  const uint32_t* a;
+  const uint32_t* b;
+};
+
+// Lane 4 g + t has pair t of row (column) g, and in the next registers those 8 rows and 8 k further; see mma.cuh.
+void RunMma(std::span<void* const> operands) {
+  const auto lane_of = [&](int lane) { return *static_cast<const MmaOperand*>(operands[lane]); };
+  float a[16][16], b[8][16];
+  for (int k = 0; k < 16; ++k) {
+    const int t = k % 8 / 2;
+    for (int row = 0; row < 16; ++row) {
+      a[row][k] = FloatFromBf16(HalfOf(lane_of(row % 8 * 4 + t).a[row / 8 + k / 8 * 2], k % 2));
+    }
+    for (int column = 0; column < 8; ++column) {
+      b[column][k] = FloatFromBf16(HalfOf(lane_of(column * 4 + t).b[k / 8], k % 2));
+    }
+  }
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < 8; ++column) {
+      float& sum = lane_of(row % 8 * 4 + column / 2).sums[row / 8 * 2 + column % 2];
+      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[column][k];  // an exact product, so it is a fused one
+    }
+  }
+}
+
+struct LoadOperand {
+  uint32_t* matrices;
+  const void* row;
+};
+
+uint16_t ElementOf(std::span<void* const> operands, int matrix, int row, int column) {
+  return static_cast<const uint16_t*>(static_cast<const LoadOperand*>(operands[matrix * 8 + row])->row)[column];
+}
+
+void RunLoad(std::span<void* const> operands) {
+  for (int lane = 0; lane < 32; ++lane) {
+    const int row = lane / 4, column = lane % 4 * 2;
+    for (int i = 0; i < 4; ++i) {
+      static_cast<LoadOperand*>(operands[lane])->matrices[i] =
+          PairOf(ElementOf(operands, i, row, column), ElementOf(operands, i, row, column + 1));
+    }
+  }
+}
+
+void RunTransposedLoad(std::span<void* const> operands) {
+  for (int lane = 0; lane < 32; ++lane) {
+    const int row = lane % 4 * 2, column = lane / 4;
+    for (int i = 0; i < 4; ++i) {
+      static_cast<LoadOperand*>(operands[lane])->matrices[i] =
+          PairOf(ElementOf(operands, i, row, column), ElementOf(operands, i, row + 1, column));
+    }
+  }
+}
+
+}  // namespace
+
+void MmaM16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  MmaOperand operand{.sums = sums, .a = a, .b = b};
+  foretoken::testing::MeetWarp(RunMma, &operand);
+}
+
+void LoadMatrices(uint32_t (&matrices)[4], const void* row) {
+  FT_CHECK(IsAligned(row));
+  LoadOperand operand{.matrices = matrices, .row = row};
+  foretoken::testing::MeetWarp(RunLoad, &operand);
+}
+
+void LoadTransposedMatrices(uint32_t (&matrices)[4], const void* row) {
+  FT_CHECK(IsAligned(row));
+  LoadOperand operand{.matrices = matrices, .row = row};
+  foretoken::testing::MeetWarp(RunTransposedLoad, &operand);
+}
+
+void CopyAsync16(void* shared, const void* global, uint32_t num_bytes) {
+  FT_CHECK(IsAligned(shared) && IsAligned(global) && num_bytes <= kCopyBytes);
+  foretoken::testing::CopiesOfThread().Copy16(shared, global, num_bytes);
+}
+
+void CommitCopies() { foretoken::testing::CopiesOfThread().Commit(); }
+
+void WaitForAllCopiesBut(int num_pending) { foretoken::testing::CopiesOfThread().WaitForAllBut(num_pending); }
+
+uint32_t MultiplyBf16Pairs(uint32_t a, uint32_t b) {
+  const auto product = [&](int half) { return FloatFromBf16(HalfOf(a, half)) * FloatFromBf16(HalfOf(b, half)); };
+  return Bf16Pair(product(0), product(1));
+}
+
+uint32_t Bf16Pair(float low, float high) { return PairOf(Bf16FromFloat(low), Bf16FromFloat(high)); }
+
+}  // namespace foretoken::kernels::cuda::ptx

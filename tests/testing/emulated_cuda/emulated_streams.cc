@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stream has still to do is a list of functions; a graph is one, too, and the memory that was allocated in the
+// stream's order while it was captured.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+namespace foretoken::testing {
+
+using Work = std::vector<std::function<void()>>;
+
+struct EmulatedGraph {
+  Work work;
+  std::vector<void*> memory;
+};
+
+struct EmulatedStream {
+  Work pending;
+  EmulatedGraph* captured = nullptr;  // not null: a capture is under way
+};
+
+namespace {
+
+constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as many
+
+std::recursive_mutex mutex;  // of all below, and of whatever runs
+std::vector<EmulatedStream*> streams;
+thread_local int num_captures = 0;  // that this thread has under way
+
+void Run(EmulatedStream& stream) {
+  Work work;
+  work.swap(stream.pending);
+  for (const std::function<void()>& task : work) task();
+}
+
+// As a call that CUDA lets wait for the whole device.
+void RunAll() {
+  for (EmulatedStream* stream : streams) Run(*stream);
+}
+
+}  // namespace
+
+cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work) {
+  const std::lock_guard lock(mutex);
+  if (stream == nullptr) {
+    RunAll();
+    work();
+  } else {
+    (stream->captured != nullptr ? stream->captured->work : stream->pending).push_back(std::move(work));
+  }
+  return cudaSuccess;
+}
+
+}  // namespace foretoken::testing
+
+using foretoken::testing::EmulatedGraph;
+using foretoken::testing::EmulatedStream;
+using foretoken::testing::Enqueue;
+using foretoken::testing::mutex;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+  }
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+  }
+  return "unrecognized error code";
+}
+
+// --- the device
+// -------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
+  properties->major = 8;
+  properties->minor = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  *free_bytes = *total_bytes = foretoken::testing::kDeviceBytes;
+  return cudaSuccess;
+}
+
+// --- streams and graphs
+// -----------------------------------------------------------------------------------------------
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(mutex);
+  *stream = foretoken::testing::streams.emplace_back(new EmulatedStream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  foretoken::testing::Run(*stream);
+  std::erase(foretoken::testing::streams, stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  if (stream->captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  foretoken::testing::Run(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard lock(mutex);
+  if (stream->captured != nullptr) return cudaErrorStreamCaptureUnsupported;
+  stream->captured = new EmulatedGraph;
+  ++foretoken::testing::num_captures;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(mutex);
+  if (stream->captured == nullptr) return cudaErrorStreamCaptureUnsupported;
+  *graph = std::exchange(stream->captured, nullptr);
+  --foretoken::testing::num_captures;
+  return cudaSuccess;
+}
+
+// What is launched has what the graph had; memory stays the graph's own.
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  const std::lock_guard lock(mutex);
+  *executable = new EmulatedGraph{.work = graph->work, .memory = std::exchange(graph->memory, {})};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return Enqueue(stream, [work = executable->work] {
+    for (const std::function<void()>& task : work) task();
+  });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const std::lock_guard lock(mutex);
+  for (void* memory : graph->memory) std::free(memory);
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphDestroy(executable); }
+
+// --- memory
+// -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+cudaError_t Allocate(void** data, size_t num_bytes) {
+  if (num_bytes > foretoken::testing::kDeviceBytes) return cudaErrorMemoryAllocation;
+  *data = std::malloc(num_bytes);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*data, 0xff, num_bytes);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t cudaMalloc(void** data, size_t num_bytes) {
+  if (foretoken::testing::num_captures > 0) return cudaErrorStreamCaptureUnsupported;
+  return Allocate(data, num_bytes);
+}
+
+cudaError_t cudaFree(void* data) {
+  const std::lock_guard lock(mutex);
+  if (foretoken::testing::num_captures > 0) return cudaErrorStreamCaptureUnsupported;
+  foretoken::testing::RunAll();
+  std::free(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void** data, size_t num_bytes) { return cudaMalloc(data, num_bytes); }
+cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
+
+cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  const cudaError_t error = Allocate(data, num_bytes);
+  if (error == cudaSuccess && stream->captured != nullptr) stream->captured->memory.push_back(*data);
+  return error;
+}
+
+// What a graph allocates it keeps.
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  if (stream->captured != nullptr) return cudaSuccess;
+  return Enqueue(stream, [data] { std::free(data); });
+}
+
+cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t stream) {
+  return Enqueue(stream, [=] { std::memset(data, value, num_bytes); });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t num_bytes, cudaMemcpyKind, cudaStream_t stream) {
+  return Enqueue(stream, [=] { std::memcpy(to, from, num_bytes); });
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
+                              size_t num_rows, cudaMemcpyKind, cudaStream_t stream) {
+  return Enqueue(stream, [=] {
+    for (size_t row = 0; row < num_rows; ++row) {
+      std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                  row_bytes);
+    }
+  });
+}

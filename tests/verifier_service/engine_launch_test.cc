@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step between its launch and its finish: the engine looks at no result before the device has it, and prepares what
+// comes meanwhile.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/guesses.h"
+#include "tests/testing/guessing_proposers.h"
+#include "tests/testing/late_backend.h"
+#include "verifier_service/engine.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::GuessingProposers;
+using testing::LateBackend;
+using testing::Results;
+
+class EngineLaunchTest : public testing::EngineFixture {
+ protected:
+  // Engines run on the late backend from now on.
+  void UseLateBackend() {
+    late_model_ = std::make_unique<testing::LoadedModel>(testing::LoadModel(
+        testing::SourcePath("deploy/demo/target"), {.wrap_backend = [this](std::unique_ptr<kernels::Backend> backend) {
+          auto late = std::make_unique<LateBackend>(std::move(backend));
+          late_ = late.get();
+          return late;
+        }}));
+    Use(*late_model_->transformer);
+  }
+
+  std::unique_ptr<testing::LoadedModel> late_model_;
+  LateBackend* late_ = nullptr;
+};
+
+TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
+  std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0),
+                                             Request("import os\nimport sys\n", 0.8f),
+                                             Request("x = 1\nx = 1\nx = 1\n", 0.5f)};
+  requests[0].output.num_prompt_logprobs = 2;
+  requests[1].output.num_logprobs = 3;
+  requests[2].verification = kernels::VerificationRule::kRejectionSampling;
+  GuessingProposers none;
+  const Results truth = Generate(requests, none);
+  const testing::Guess oracle = testing::Oracle(testing::WholeTexts(truth, requests));
+  GuessingProposers on_time({{"oracle", oracle}});
+  const Results expected = Generate(requests, on_time, {.now = testing::EvenClock()});
+  UseLateBackend();
+  GuessingProposers late({{"oracle", oracle}});
+  EXPECT_EQ(Generate(requests, late, {.now = testing::EvenClock()}), expected);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 40);
+}
+
+// Its prompt is looked up, its blocks are reserved, and proposers hear of it: none of that waits for the device.
+TEST_F(EngineLaunchTest, ARequestThatComesWhileTheDeviceComputesIsAdmittedMeanwhile) {
+  UseLateBackend();
+  GuessingProposers proposers({{"random", testing::Random(1)}});
+  const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});
+  const GenerationRequest first = Request("import os\n", 0), second = Request("import sys\n", 0);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), first), absl::OkStatus());
+  int num_launches = 0, num_queued = -1;
+  size_t num_open = 0;
+  late_->set_on_launch([&] {
+    if (++num_launches != 2) return;
+    ASSERT_EQ(engine->Submit(engine->Reserve().value(), second), absl::OkStatus());
+  });
+  late_->set_on_wait([&] {
+    num_queued = engine->GetStats().num_queued;
+    num_open = proposers.num_open();
+  });
+  engine->Step();
+  EXPECT_EQ(num_open, 1);
+  engine->Step();
+  EXPECT_EQ(num_launches, 2);
+  EXPECT_EQ(num_queued, 0);
+  EXPECT_EQ(num_open, 2);
+  while (engine->Step()) {
+  }
+  EXPECT_EQ(results_.size(), 2);
+}
+
+// A sequence that a step computes may not end under it.
+TEST_F(EngineLaunchTest, AnAbortThatComesWhileTheDeviceComputesWaitsForTheStepsEnd) {
+  UseLateBackend();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  const GenerationRequest request = Request("import os\n", 0);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  late_->set_on_launch([&] { engine->Abort(request.ticket); });
+  engine->Step();
+  EXPECT_EQ(results_.begin()->second.token_ids.size(), 1);
+  EXPECT_FALSE(results_.begin()->second.finish_reason.has_value());
+  EXPECT_FALSE(engine->Step());
+  EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kAbort);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

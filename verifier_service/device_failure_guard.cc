@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/device_failure_guard.h"
+
+#include <string>
+#include <utility>
+
+#include "kernels/device_failure.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// For calls that only have to hear of it; less than the process is given.
+constexpr absl::Duration kLastWords = absl::Seconds(3);
+
+}  // namespace
+
+DeviceFailureGuard::DeviceFailureGuard(GenerationService& service, std::function<void()> refuse_calls) {
+  kernels::SetDeviceFailureHandler([&service, refuse_calls = std::move(refuse_calls)](const std::string&) {
+    refuse_calls();
+    service.FailAll(absl::UnavailableError("a device of the server has failed, and the server ends: try again"));
+    service.WaitUntilIdle(kLastWords);
+  });
+}
+
+DeviceFailureGuard::~DeviceFailureGuard() { kernels::SetDeviceFailureHandler(nullptr); }
+
+}  // namespace foretoken::verifier
