@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One value of one per thread of a block, folded in an order that depends on the block's size alone (E1): lane i of the
-// first warp folds threads i, i + 32, ..., then every thread folds the lanes in order. Few barriers, unlike a tree.
+// first warp folds threads i, i + 32, ..., then its lanes are folded in a tree. The other warps wait and issue nothing,
+// which leaves the machine to other blocks.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,11 +20,16 @@ __device__ T BlockFold(const T& value, const Fold& fold, T* scratch) {
   if (thread < kLanes) {
     T folded = value;
     for (int i = thread + kLanes; i < kThreads; i += kLanes) folded = fold(folded, scratch[i]);
-    scratch[thread] = folded;
+    for (int width = kLanes / 2; width > 0; width /= 2) {
+      scratch[thread] = folded;
+      __syncwarp();
+      if (thread < width) folded = fold(folded, scratch[thread + width]);
+      __syncwarp();
+    }
+    if (thread == 0) scratch[0] = folded;
   }
   __syncthreads();
   T result = scratch[0];
-  for (int i = 1; i < kLanes; ++i) result = fold(result, scratch[i]);
   __syncthreads();
   return result;
 }

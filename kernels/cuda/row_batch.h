@@ -33,7 +33,7 @@ inline constexpr int kTileTokens = 2048;
 inline constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
 // A sum of weights, in units of 2^-44 of the largest weight of the row: see fixed_weight.cuh.
-using FixedWeight = unsigned long long;
+using FixedWeight = unsigned long long;  // NOLINT(google-runtime-int): what atomics take
 
 // What is looked for in a row.
 struct RowTask {

@@ -8,6 +8,7 @@
 // logarithms. Only true losers are passed over, so what is found does not depend on it.
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rank_key.cuh"
 #include "kernels/cuda/row_tile.cuh"
 #include "kernels/cuda/scan_rows.h"
 #include "kernels/cuda/settle_row.cuh"
@@ -16,54 +17,71 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// By plain logits.
-__device__ TileScan LargestOfTile(const RowTile& tile, TileScan* scratch) {
-  TileScan best = kNothingScanned;
+// By plain logits. A token that is not finite makes a key before all others.
+__device__ TileScan LargestOfTile(const RowTile& tile) {
+  __shared__ uint64_t scratch[kTileThreads];
+  constexpr uint64_t kNotFinite = 0;
+  float max = kImpossible;
+  int32_t max_id = FirstIdOfGroup(0);
+  bool is_finite = true;
   ForEachToken(tile, [&](float x, int32_t id) {
-    best.is_finite = best.is_finite && x < std::numeric_limits<float>::infinity();
-    if (x > best.max) best = {.score = x, .max = x, .id = id, .is_finite = best.is_finite};
+    is_finite = is_finite && x < std::numeric_limits<float>::infinity();
+    max_id = x > max ? id : max_id;
+    max = fmaxf(max, x);
   });
-  return BlockFold<kTileThreads>(best, BetterScan(), scratch);
+  const uint64_t first = BlockFold<kTileThreads>(
+      is_finite ? TokenKey(max, max_id) : kNotFinite, [](uint64_t a, uint64_t b) { return a < b ? a : b; }, scratch);
+  const float value = ValueOfToken(first);
+  return {.score = value, .max = value, .id = IdOfToken(first), .is_finite = first != kNotFinite};
 }
 
-// One group against the best so far. `best_gap` is the best score less the scaled largest logit of the tile, in f32.
-__device__ void ChallengeGroup(const RowTask& task, const FilterCut& cut, const TokenGroup& group, int32_t first_id,
-                               TileScan& best, float& best_gap) {
-  const auto gap_of = [&](float x) { return (x - best.max) * task.inverse_temperature; };
-  const float largest = fmaxf(fmaxf(group.values[0], group.values[1]), fmaxf(group.values[2], group.values[3]));
-  if (!(gap_of(largest) + kLargestNoise >= best_gap)) return;
-  const PhiloxBlock words = NoiseWords(task, first_id);
-  for (int i = 0; i < kGroupTokens; ++i) {
-    const float x = group.values[i];
-    const int32_t id = first_id + i;
-    if (!(gap_of(x) + GumbelBound(words[i]) >= best_gap) || !cut.Keeps(x, id)) continue;
-    const float noise = GumbelOf(words[i]);
-    const double score = double{x} * task.inverse_temperature + noise;
-    if (score < best.score || (score == best.score && id > best.id)) continue;
-    best.score = score;
-    best.id = id;
-    best_gap = gap_of(x) + noise;
+// Which of the thread's tokens may have a better score than the tile's largest logit, whose noise is given: bit i is
+// entry i of the thread's groups.
+__device__ uint32_t FindContenders(const RowTask& task, const RowTile& tile, float max, float noise_of_max) {
+  const auto gap_of = [&](float x) { return (x - max) * task.inverse_temperature; };
+  uint32_t contenders = 0;
+#pragma unroll
+  for (int group = 0; group < kGroupsPerThread; ++group) {
+    const float* x = tile.groups[group].values;
+    const float largest = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
+    if (gap_of(largest) + kLargestNoise < noise_of_max) continue;
+    const PhiloxBlock words = NoiseWords(task, FirstIdOfGroup(group));
+#pragma unroll
+    for (int i = 0; i < kGroupTokens; ++i) {
+      const bool may_win = gap_of(x[i]) + GumbelBound(words[i]) >= noise_of_max;
+      contenders |= static_cast<uint32_t>(may_win) << (group * kGroupTokens + i);
+    }
   }
+  return contenders;
+}
+
+__device__ double ScoreOf(const RowTask& task, float x, float noise) {
+  return double{x} * task.inverse_temperature + noise;
 }
 
 // By score. `largest` is what LargestOfTile found; without it in the cut nothing of the tile is.
-__device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const RowTile& tile, const TileScan& largest,
-                               TileScan* scratch) {
+__device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const RowTile& tile,
+                               const TileScan& largest) {
+  __shared__ TileScan scratch[kTileThreads];
   __shared__ float noise_of_largest;
-  if (largest.max == kImpossible || !cut.Keeps(largest.max, largest.id)) {
-    TileScan none = kNothingScanned;
-    none.max = largest.max;
-    none.is_finite = largest.is_finite;
-    return none;
-  }
+  TileScan best = largest;
+  best.score = kImpossible;
+  best.id = std::numeric_limits<int32_t>::max();
+  if (largest.max == kImpossible || !cut.Keeps(largest.max, largest.id)) return best;
   if (threadIdx.x == 0) noise_of_largest = NoiseOf(task, largest.id);
   __syncthreads();
-  TileScan best = largest;
-  best.score = double{largest.max} * task.inverse_temperature + noise_of_largest;
-  float best_gap = noise_of_largest;
-#pragma unroll
-  for (int group = 0; group < kGroupsPerThread; ++group) {
-    ChallengeGroup(task, cut, tile.groups[group], FirstIdOfGroup(group), best, best_gap);
+  const uint32_t contenders = FindContenders(task, tile, largest.max, noise_of_largest);
+  for (int entry = 0; contenders >> entry != 0; ++entry) {
+    if ((contenders >> entry & 1) == 0) continue;
+    // Few come here: they are read again, so that the others' logits and words can stay in registers.
+    const int32_t id = FirstIdOfGroup(entry / kGroupTokens) + entry % kGroupTokens;
+    const float x = task.logits[id];
+    if (!cut.Keeps(x, id)) continue;
+    const double score = ScoreOf(task, x, NoiseOf(task, id));
+    if (score > best.score) {
+      best.score = score;
+      best.id = id;
+    }
   }
   return BlockFold<kTileThreads>(best, BetterScan(), scratch);
 }
@@ -71,7 +89,6 @@ __device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const 
 enum class ScanStage { kFirst, kCut };
 
 __global__ void __launch_bounds__(kTileThreads) ScanTile(RowWork work, ScanStage stage) {
-  __shared__ TileScan scratch[kTileThreads];
   const auto row = static_cast<int32_t>(blockIdx.y);
   const RowTask& task = work.tasks[row];
   if (!IsWanted(task)) return;
@@ -83,8 +100,8 @@ __global__ void __launch_bounds__(kTileThreads) ScanTile(RowWork work, ScanStage
     has_noise = true;
   }
   const RowTile tile = LoadTile(task.logits, work.num_tokens);
-  TileScan best = LargestOfTile(tile, scratch);
-  if (has_noise && best.is_finite) best = BestOfTile(task, cut, tile, best, scratch);
+  TileScan best = LargestOfTile(tile);
+  if (has_noise && best.is_finite) best = BestOfTile(task, cut, tile, best);
   if (threadIdx.x == 0) work.scans[int64_t{row} * work.num_tiles + blockIdx.x] = best;
 }
 

@@ -12,8 +12,9 @@
 
 namespace foretoken::kernels::cuda {
 
-inline constexpr TileScan kNothingScanned = {
-    .score = kImpossible, .max = kImpossible, .id = std::numeric_limits<int32_t>::max(), .is_finite = true};
+__device__ inline TileScan NothingScanned() {
+  return {.score = kImpossible, .max = kImpossible, .id = std::numeric_limits<int32_t>::max(), .is_finite = true};
+}
 
 struct BetterScan {
   __device__ TileScan operator()(const TileScan& a, const TileScan& b) const {
@@ -33,7 +34,7 @@ __device__ inline DrawStatus StatusOf(const TileScan& row) {
 // For blocks of kThreads, all of which call it; `scratch` is shared memory for as many scans.
 template <int kThreads>
 __device__ TileScan MergeTiles(const RowWork& work, int32_t row, TileScan* scratch) {
-  TileScan best = kNothingScanned;
+  TileScan best = NothingScanned();
   for (int32_t tile = static_cast<int32_t>(threadIdx.x); tile < work.num_tiles; tile += kThreads) {
     best = BetterScan()(best, work.scans[int64_t{row} * work.num_tiles + tile]);
   }

@@ -10,23 +10,14 @@
 
 #include <cuda_runtime.h>
 
-#include <bit>
 #include <cstdint>
+
+#include "kernels/cuda/rank_key.cuh"
 
 namespace foretoken::kernels::cuda {
 
 inline constexpr int kNumBins = 256;
 inline constexpr int kNumSearchPasses = 5;
-
-// Smaller for larger values. Both zeros are one value.
-__device__ inline uint32_t RankKey(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x + 0.0f);
-  return (bits & 0x80000000u) != 0 ? bits : ~(bits | 0x80000000u);
-}
-
-__device__ inline float ValueOfKey(uint32_t key) {
-  return std::bit_cast<float>((key & 0x80000000u) != 0 ? key : ~key & 0x7fffffffu);
-}
 
 // Of a value that is at most `max`.
 __device__ inline int FirstBinOf(float x, float max) {

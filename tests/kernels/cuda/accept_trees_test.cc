@@ -25,7 +25,7 @@ TEST_F(AcceptTreesTest, EmitsWhatPlainDecodingWould) { testing::ExpectPlainDecod
 
 TEST_F(AcceptTreesTest, ReportsLogprobsOfTheUnmodifiedRow) { testing::ExpectLogprobsOfTheUnmodifiedRow(op()); }
 
-TEST_F(AcceptTreesTest, TestsDrawnChildrenByTheRule) { testing::ExpectTheRejectionRule(op(), 37, 10); }
+TEST_F(AcceptTreesTest, TestsDrawnChildrenByTheRule) { testing::ExpectTheRejectionRule(op(), 37, 5); }
 
 TEST_F(AcceptTreesTest, TestsDrawnChildrenOfALargeVocabularyByTheRule) {
   testing::ExpectTheRejectionRule(op(), 5000, 2);

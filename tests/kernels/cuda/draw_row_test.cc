@@ -60,9 +60,9 @@ class DrawRowTest : public OnDevice {
   }
 };
 
-TEST_F(DrawRowTest, EqualsTheReferenceUnderAllFiltersTogether) { testing::ExpectTheReferencesDraws(op(), 300); }
+TEST_F(DrawRowTest, EqualsTheReferenceUnderAllFiltersTogether) { testing::ExpectTheReferencesDraws(op(), 200); }
 TEST_F(DrawRowTest, EqualsTheReferenceByCoin) {
-  testing::ExpectTheReferencesDrawsByCoin(op(VerificationRule::kRejectionSampling), 150);
+  testing::ExpectTheReferencesDrawsByCoin(op(VerificationRule::kRejectionSampling), 100);
 }
 TEST_F(DrawRowTest, EqualsTheReferenceByCoinOnAHugeVocabulary) {
   testing::ExpectDrawsByCoinFromAHugeVocabulary(op(VerificationRule::kRejectionSampling), 8);

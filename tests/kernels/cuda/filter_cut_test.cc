@@ -40,7 +40,7 @@ class FilterCutTest : public OnDevice {
 };
 
 TEST_F(FilterCutTest, CutsRowsOfEveryKindAndLengthAsSortingDoes) {
-  testing::ExpectCutsAsBySorting(op(), std::vector<size_t>{1, 3, 2047, 4099}, {{0, 16}, {0.3f, 0.999f, 1.0f}});
+  testing::ExpectCutsAsBySorting(op(), std::vector<size_t>{1, 2500}, {{0, 16}, {0.3f, 0.999f, 1.0f}});
 }
 TEST_F(FilterCutTest, KeepsTheLowestIdsOfTheTokensThatTieAtTheCut) {
   testing::ExpectTiesAtTheCutToGoToTheLowestIds(op());

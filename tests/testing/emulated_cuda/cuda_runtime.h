@@ -20,7 +20,8 @@
 #include <tuple>
 #include <utility>
 
-// NOLINTBEGIN(bugprone-reserved-identifier,google-explicit-constructor): the names and forms are CUDA's
+// NOLINTBEGIN(bugprone-reserved-identifier,google-explicit-constructor,google-runtime-int): the names and forms are
+// CUDA's
 #define __global__
 #define __device__
 #define __host__
@@ -174,4 +175,4 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
         foretoken::testing::RunGrid(config, [&] { std::apply(kernel, params); });
       });
 }
-// NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor)
+// NOLINTEND(bugprone-reserved-identifier,google-explicit-constructor,google-runtime-int)
