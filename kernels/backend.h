@@ -45,6 +45,8 @@ class Backend {
   virtual Buffer Allocate(size_t num_bytes) = 0;
   virtual void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) = 0;
   virtual void Synchronize() = 0;
+  // How the matrices of a model's layers are to be kept; its vocabulary's stay bf16. Part of Describe.
+  virtual WeightQuantization weight_quantization() const { return WeightQuantization::kNone; }
   // Copies the parts exactly once, into the device's own layout.
   virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
 

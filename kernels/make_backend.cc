@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/thread_communicator.h"
 
 namespace foretoken::kernels {
 namespace {
@@ -53,6 +54,13 @@ std::vector<std::string> SupportedCpuIsas() {
 }
 
 MadeBackend MakeBackend(const BackendOptions& options) {
+  const std::string& quantization = options.weight_quantization;
+  if (quantization != "none" && quantization != "fp8") {
+    return {nullptr, "weight_quantization: expected none or fp8, got \"" + quantization + "\""};
+  }
+  if (quantization == "fp8" && options.device == "cpu") {
+    return {nullptr, "weight_quantization: fp8 needs the device cuda, got cpu"};
+  }
   if (options.device == "cpu") return MakeCpuBackend(options);
 #ifdef FORETOKEN_CUDA
   if (options.device == "cuda") return cuda::MakeBackend(options);
@@ -60,6 +68,13 @@ MadeBackend MakeBackend(const BackendOptions& options) {
 #else
   return {nullptr, "device: this build has cpu, and cuda only if made by ./dev cuda; got \"" + options.device + "\""};
 #endif
+}
+
+MadeCommunicators MakeCommunicators([[maybe_unused]] const std::string& device, std::span<Backend* const> backends) {
+#ifdef FORETOKEN_CUDA
+  if (device == "cuda" && cuda::HaveOwnDevices(backends)) return cuda::MakeCommunicators(backends);
+#endif
+  return {MakeThreadCommunicators(backends), ""};
 }
 
 }  // namespace foretoken::kernels

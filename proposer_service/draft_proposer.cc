@@ -81,12 +81,13 @@ DraftMetrics::DraftMetrics(telemetry::Metrics& metrics)
 absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOptions& options,
                                                                    telemetry::Metrics& metrics) {
   FT_RETURN_IF_ERROR(Validate(options));
-  FT_ASSIGN_OR_RETURN(
-      model::OpenedModel opened,
-      model::OpenModel(
-          {.directory = options.model_directory,
-           .backend = {.device = options.device, .num_threads = options.num_threads, .isa = options.cpu_isa},
-           .tensor_parallel = options.tensor_parallel}));
+  FT_ASSIGN_OR_RETURN(model::OpenedModel opened,
+                      model::OpenModel({.directory = options.model_directory,
+                                        .backend = {.device = options.device,
+                                                    .num_threads = options.num_threads,
+                                                    .isa = options.cpu_isa,
+                                                    .weight_quantization = options.weight_quantization},
+                                        .tensor_parallel = options.tensor_parallel}));
   FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
                       model::PlanContext({.kv_cache_mb = options.kv_cache_mb}, opened.config));
   FT_ASSIGN_OR_RETURN(

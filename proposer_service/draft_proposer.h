@@ -50,9 +50,10 @@ struct DraftOptions {
   std::string model_directory;
   std::string device = "cpu";
   std::string cpu_isa = "auto";
-  int32_t num_threads = 0;             // 0: one per core
-  int32_t tensor_parallel = 1;         // ranks that share the model, and the threads
-  std::optional<int64_t> kv_cache_mb;  // MiB of K/V; unset: 8 full contexts, at most 4 GiB
+  std::string weight_quantization = "none";  // or fp8
+  int32_t num_threads = 0;                   // 0: one per core
+  int32_t tensor_parallel = 1;               // ranks that share the model, and the threads
+  std::optional<int64_t> kv_cache_mb;        // MiB of K/V; unset: 8 full contexts, at most 4 GiB
   GardenOptions garden = {};
 };
 

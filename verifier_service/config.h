@@ -22,6 +22,7 @@ struct Config {
   std::string log_level = "info";
   std::string device = "cpu";
   std::string cpu_isa = "auto";
+  std::string weight_quantization = "none";   // or fp8
   std::string numerics_fingerprint;           // what the server's must be; empty: any
   int32_t num_threads = 0;                    // 0: one per core
   int32_t tensor_parallel = 1;                // ranks that share the model, and the threads

@@ -36,6 +36,8 @@ ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
           "what computes: cpu, or cuda where the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
           "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
+ABSL_FLAG(std::string, weight_quantization, foretoken::verifier::Config().weight_quantization,
+          "how the layers' matrices are kept: none, which is bf16, or fp8, on cuda: half the bytes, and other logits");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "start only where the numerics fingerprint, as `foretoken info` shows it, is this; empty: with any");
 ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
@@ -75,6 +77,7 @@ Config ConfigFromFlags() {
           .log_level = absl::GetFlag(FLAGS_log_level),
           .device = absl::GetFlag(FLAGS_device),
           .cpu_isa = absl::GetFlag(FLAGS_cpu_isa),
+          .weight_quantization = absl::GetFlag(FLAGS_weight_quantization),
           .numerics_fingerprint = absl::GetFlag(FLAGS_numerics_fingerprint),
           .num_threads = absl::GetFlag(FLAGS_threads),
           .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel),

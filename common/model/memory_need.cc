@@ -16,12 +16,18 @@ int64_t VocabularyShare(const ModelConfig& config, int32_t num_ranks) {
   return (config.vocab_size + num_ranks - 1) / num_ranks;
 }
 
-int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks) {
+int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, kernels::WeightQuantization quantization) {
   ModelConfig narrow = RankConfig(config, num_ranks);
   narrow.vocab_size = VocabularyShare(config, num_ranks);
+  const ModelWeightNames names = NameWeights(narrow);
   int64_t num_bytes = 0;
-  for (const WeightName& weight : ListWeights(NameWeights(narrow))) {
-    num_bytes += weight.shape.num_elements() * (weight.shape.rank == 1 ? kF32 : kBf16);
+  for (const WeightName& weight : ListWeights(names)) {
+    const bool is_vocabulary = weight.name == names.embed.name || weight.name == names.head.name;
+    if (weight.shape.rank == 2 && !is_vocabulary && quantization == kernels::WeightQuantization::kFp8) {
+      num_bytes += weight.shape.num_elements() + weight.shape[0] * kF32;
+    } else {
+      num_bytes += weight.shape.num_elements() * (weight.shape.rank == 1 ? kF32 : kBf16);
+    }
   }
   return num_bytes;
 }
@@ -44,13 +50,13 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 }  // namespace
 
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                                    int32_t num_blocks) {
+                                    int32_t num_blocks, kernels::WeightQuantization quantization) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
                                    .num_blocks = num_blocks,
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
                                    .head_dim = static_cast<int32_t>(narrow.head_dim)};
-  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks)),
+  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, quantization)),
           .kv_bytes = kv.num_bytes(),
           .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options))};
 }

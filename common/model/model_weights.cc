@@ -13,6 +13,7 @@ namespace {
 using kernels::ConstTensorView;
 using kernels::DType;
 using kernels::IndexRange;
+using kernels::WeightQuantization;
 
 float ElementAsFloat(const ConstTensorView& view, int64_t i) {
   switch (view.dtype) {
@@ -46,17 +47,13 @@ class Loader {
         shard_(shard),
         num_bytes_(checkpoint.num_bytes()) {}
 
-  // One matrix of the named ones, stacked: of each the shard's part of its outputs.
+  // One matrix of a layer, of the named ones, stacked: of each the shard's part of its outputs.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(Names names) {
-    std::vector<ConstTensorView> parts;
-    for (const WeightName* name : names) {
-      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
-      parts.push_back(Slice(whole, ShareOf(whole.shape[0], shard_)));
-    }
-    return backend_.PrepareWeight({.parts = parts, .release = [this](const void* begin, size_t num_bytes) {
-                                     weights::ReleasePages(begin, num_bytes);
-                                     Done(num_bytes);
-                                   }});
+    return Stacked(names, backend_.weight_quantization());
+  }
+  // The shard's part of the vocabulary.
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Vocabulary(const WeightName& name) {
+    return Stacked({&name}, WeightQuantization::kNone);
   }
 
   // The shard's part of the matrix's inputs. Pages that hold other ranks' parts as well are given back, too: whoever
@@ -68,7 +65,10 @@ class Loader {
       weights::ReleasePages(begin, num_bytes);
       Done(num_bytes / whole.shape[1] * inputs.size());
     };
-    return backend_.PrepareWeight({.parts = std::span(&whole, 1), .inputs = inputs, .release = release});
+    return backend_.PrepareWeight({.parts = std::span(&whole, 1),
+                                   .inputs = inputs,
+                                   .quantization = backend_.weight_quantization(),
+                                   .release = release});
   }
 
   // One f32 vector of the named ones, end to end; empty where the configuration has none of them. Every shard has all
@@ -77,6 +77,19 @@ class Loader {
   absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
 
  private:
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(Names names, WeightQuantization quantization) {
+    std::vector<ConstTensorView> parts;
+    for (const WeightName* name : names) {
+      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
+      parts.push_back(Slice(whole, ShareOf(whole.shape[0], shard_)));
+    }
+    return backend_.PrepareWeight(
+        {.parts = parts, .quantization = quantization, .release = [this](const void* begin, size_t num_bytes) {
+           weights::ReleasePages(begin, num_bytes);
+           Done(num_bytes);
+         }});
+  }
+
   absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard) {
     std::vector<float> values;
     for (const WeightName* name : names) {
@@ -133,13 +146,13 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weight
   }
   Loader loader(checkpoint, backend, progress, shard);
   ModelWeights weights;
-  FT_ASSIGN_OR_RETURN(weights.embed, loader.ByOutputs({&names.embed}));
+  FT_ASSIGN_OR_RETURN(weights.embed, loader.Vocabulary(names.embed));
   for (const LayerWeightNames& layer : names.layers) {
     FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(layer, shard, loader));
   }
   FT_ASSIGN_OR_RETURN(weights.final_norm, loader.Whole({&names.final_norm}));
   if (!config.tie_word_embeddings) {
-    FT_ASSIGN_OR_RETURN(weights.head, loader.ByOutputs({&names.head}));
+    FT_ASSIGN_OR_RETURN(weights.head, loader.Vocabulary(names.head));
   }
   return weights;
 }

@@ -23,13 +23,14 @@ absl::StatusOr<std::unique_ptr<parallel::RankGroup>> MakeRanks(kernels::BackendO
     if (made.backend == nullptr) return absl::InvalidArgumentError(made.error);
     backends.push_back(std::move(made.backend));
   }
-  return std::make_unique<parallel::RankGroup>(std::move(backends));
+  return parallel::RankGroup::Make(options.device, std::move(backends));
 }
 
 // RESOURCE_EXHAUSTED where a device has too little memory, while none of it is taken yet.
 absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& options, int32_t num_blocks) {
   const int32_t num_ranks = opened.ranks->num_ranks();
-  const kernels::MemoryNeed need = LargestRankNeed(opened.config, num_ranks, options, num_blocks);
+  const kernels::MemoryNeed need =
+      LargestRankNeed(opened.config, num_ranks, options, num_blocks, opened.ranks->backend(0).weight_quantization());
   for (int rank = 0; rank < num_ranks; ++rank) {
     const std::optional<std::string> refusal = opened.ranks->backend(rank).MemoryRefusal(need);
     if (refusal.has_value()) return absl::ResourceExhaustedError(*refusal);

@@ -3,18 +3,30 @@
 
 #include <utility>
 
+#include "absl/memory/memory.h"
 #include "kernels/check.h"
-#include "kernels/thread_communicator.h"
+#include "kernels/make_backend.h"
 
 namespace foretoken::parallel {
 
-RankGroup::RankGroup(std::vector<std::unique_ptr<kernels::Backend>> backends)
-    : backends_(std::move(backends)), barrier_(static_cast<int>(backends_.size())) {
-  FT_CHECK(!backends_.empty());
-  if (num_ranks() == 1) return;
-  std::vector<kernels::Backend*> by_rank;
-  for (const auto& backend : backends_) by_rank.push_back(backend.get());
-  communicators_ = kernels::MakeThreadCommunicators(by_rank);
+absl::StatusOr<std::unique_ptr<RankGroup>> RankGroup::Make(const std::string& device,
+                                                           std::vector<std::unique_ptr<kernels::Backend>> backends) {
+  FT_CHECK(!backends.empty());
+  kernels::MadeCommunicators made;
+  if (backends.size() > 1) {
+    std::vector<kernels::Backend*> by_rank;
+    for (const auto& backend : backends) by_rank.push_back(backend.get());
+    made = kernels::MakeCommunicators(device, by_rank);
+    if (made.communicators.empty()) return absl::FailedPreconditionError(made.error);
+  }
+  return absl::WrapUnique(new RankGroup(std::move(backends), std::move(made.communicators)));
+}
+
+RankGroup::RankGroup(std::vector<std::unique_ptr<kernels::Backend>> backends,
+                     std::vector<std::unique_ptr<kernels::Communicator>> communicators)
+    : backends_(std::move(backends)),
+      communicators_(std::move(communicators)),
+      barrier_(static_cast<int>(backends_.size())) {
   for (int rank = 1; rank < num_ranks(); ++rank) threads_.emplace_back([this, rank] { Work(rank); });
 }
 

@@ -2,17 +2,19 @@
 // The tensor-parallel ranks of one process: a backend, a thread and a communicator each. Rank 0's thread is whoever
 // calls, so a group of one is a backend and nothing else.
 //
-//   RankGroup ranks(std::move(backends));
-//   ranks.Run([&](int rank) { ... ranks.backend(rank) ... ranks.communicator(rank) ... });
+//   FT_ASSIGN_OR_RETURN(const auto ranks, RankGroup::Make("cpu", std::move(backends)));
+//   ranks->Run([&](int rank) { ... ranks->backend(rank) ... ranks->communicator(rank) ... });
 //
 // Threads: one caller of Run at a time.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/barrier.h"
 #include "kernels/communicator.h"
@@ -21,8 +23,10 @@ namespace foretoken::parallel {
 
 class RankGroup {
  public:
-  // One rank per backend; at least one.
-  explicit RankGroup(std::vector<std::unique_ptr<kernels::Backend>> backends);
+  // One rank per backend; at least one. All were made for `device`.
+  // Errors: FAILED_PRECONDITION when the ranks cannot reach each other.
+  static absl::StatusOr<std::unique_ptr<RankGroup>> Make(const std::string& device,
+                                                         std::vector<std::unique_ptr<kernels::Backend>> backends);
   ~RankGroup();
 
   int num_ranks() const { return static_cast<int>(backends_.size()); }
@@ -36,10 +40,12 @@ class RankGroup {
   void Run(const std::function<void(int rank)>& work);
 
  private:
+  RankGroup(std::vector<std::unique_ptr<kernels::Backend>> backends,
+            std::vector<std::unique_ptr<kernels::Communicator>> communicators);
   void Work(int rank);
 
   const std::vector<std::unique_ptr<kernels::Backend>> backends_;
-  std::vector<std::unique_ptr<kernels::Communicator>> communicators_;
+  const std::vector<std::unique_ptr<kernels::Communicator>> communicators_;
   kernels::Barrier barrier_;
   const std::function<void(int rank)>* work_ = nullptr;  // null at a meeting: the threads end
   std::vector<std::thread> threads_;                     // of ranks 1, 2, ...

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "kernels/cuda/join_columns.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/move_kv.h"
+#include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_store_kv.h"
 #include "kernels/cuda/score_tokens.h"
@@ -47,15 +49,19 @@ class GraphRecorder final : public Recorder {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, int num_ranks)
-      : device_(std::move(device)), num_ranks_(num_ranks), recorder_(*device_) {}
+  CudaBackend(std::unique_ptr<Device> device, const BackendOptions& options)
+      : device_(std::move(device)),
+        num_ranks_(options.num_ranks),
+        quantization_(options.weight_quantization == "fp8" ? WeightQuantization::kFp8 : WeightQuantization::kNone),
+        recorder_(*device_) {}
 
   std::string Describe() const override {
     const DeviceFacts& facts = device_->facts();
     std::string name = facts.name;
     std::ranges::replace(name, ' ', '-');
     return "cuda/" + name + " sm_" + std::to_string(facts.capability.major) + std::to_string(facts.capability.minor) +
-           " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor);
+           " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor) +
+           (quantization_ == WeightQuantization::kFp8 ? " fp8-weights" : "");
   }
 
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override {
@@ -73,6 +79,7 @@ class CudaBackend final : public Backend {
     device().Synchronize();
     num_staged_bytes_ = 0;
   }
+  WeightQuantization weight_quantization() const override { return quantization_; }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());
   }
@@ -92,6 +99,8 @@ class CudaBackend final : public Backend {
 
   Recorder* recorder() override { return &recorder_; }
 
+  NcclPlace place() { return {.device = device_->facts().index, .stream = stream()}; }
+
  private:
   // Ready for the calling thread.
   Device& device() {
@@ -102,6 +111,7 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Device> device_;
   const int num_ranks_;
+  const WeightQuantization quantization_;
   size_t num_staged_bytes_ = 0;  // since the last Synchronize
   GraphRecorder recorder_;
 };
@@ -124,7 +134,21 @@ void CudaBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind ki
 MadeBackend MakeBackend(const BackendOptions& options) {
   Device::Opened opened = Device::Open(options.rank);
   if (opened.device == nullptr) return {nullptr, std::move(opened.error)};
-  return {std::make_unique<CudaBackend>(std::move(opened.device), options.num_ranks), ""};
+  return {std::make_unique<CudaBackend>(std::move(opened.device), options), ""};
+}
+
+bool HaveOwnDevices(std::span<Backend* const> backends) {
+  std::set<int> gpus;
+  for (Backend* const backend : backends) gpus.insert(static_cast<CudaBackend*>(backend)->place().device);
+  return gpus.size() == backends.size();
+}
+
+MadeCommunicators MakeCommunicators(std::span<Backend* const> backends) {
+  const LoadedNccl nccl = LoadNccl();
+  if (!nccl.library.has_value()) return {{}, nccl.error};
+  std::vector<NcclPlace> places;
+  for (Backend* const backend : backends) places.push_back(static_cast<CudaBackend*>(backend)->place());
+  return MakeNcclCommunicators(places, *nccl.library);
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -7,10 +7,17 @@
 // Threads: one caller at a time, on any thread. No header of CUDA's is needed to include this.
 #pragma once
 
+#include <span>
+
 #include "kernels/make_backend.h"
 
 namespace foretoken::kernels::cuda {
 
 MadeBackend MakeBackend(const BackendOptions& options);
+
+// Of backends that MakeBackend made, by rank: whether no two compute on one GPU.
+bool HaveOwnDevices(std::span<Backend* const> backends);
+// Then: over the machine's NCCL.
+MadeCommunicators MakeCommunicators(std::span<Backend* const> backends);
 
 }  // namespace foretoken::kernels::cuda

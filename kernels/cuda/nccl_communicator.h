@@ -6,13 +6,10 @@
 // rank and the place, and so does a call whose peers fail it while it runs, which the next call finds.
 #pragma once
 
-#include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
-#include "kernels/communicator.h"
 #include "kernels/cuda/nccl_library.h"
+#include "kernels/make_backend.h"
 
 namespace foretoken::kernels::cuda {
 
@@ -20,11 +17,6 @@ namespace foretoken::kernels::cuda {
 struct NcclPlace {
   int device = 0;  // CUDA's number; no two ranks have the same
   cudaStream_t stream = nullptr;
-};
-
-struct MadeCommunicators {
-  std::vector<std::unique_ptr<Communicator>> communicators;  // by rank; none on an error
-  std::string error;
 };
 
 MadeCommunicators MakeNcclCommunicators(std::span<const NcclPlace> places, const NcclLibrary& nccl);

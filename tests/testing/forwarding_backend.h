@@ -20,6 +20,7 @@ class ForwardingBackend : public kernels::Backend {
     backend_->Copy(to, from, num_bytes, kind);
   }
   void Synchronize() override { backend_->Synchronize(); }
+  kernels::WeightQuantization weight_quantization() const override { return backend_->weight_quantization(); }
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint directory, loaded and ready to run on the CPU.
+// A checkpoint directory, loaded and ready to run: on the CPU, where a test says nothing else.
 #pragma once
 
 #include <functional>
@@ -31,6 +31,9 @@ struct LoadOptions {
   int num_ranks = 1;
   std::string isa = "auto";
   int32_t num_blocks = 64;
+  std::string device = "cpu";
+  // Makes a rank's backend.
+  std::function<kernels::MadeBackend(const kernels::BackendOptions&)> make_backend = kernels::MakeBackend;
   // Puts a backend of the test's in front of the real one, before anything is made with it.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   model::TransformerOptions transformer = {.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024};
@@ -39,13 +42,15 @@ struct LoadOptions {
 inline std::unique_ptr<parallel::RankGroup> MakeRanks(const LoadOptions& options) {
   std::vector<std::unique_ptr<kernels::Backend>> backends;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
-    backends.push_back(
-        kernels::MakeBackend(
-            {.num_threads = options.num_threads, .isa = options.isa, .rank = rank, .num_ranks = options.num_ranks})
-            .backend);
+    kernels::MadeBackend made = options.make_backend({.device = options.device,
+                                                      .num_threads = options.num_threads,
+                                                      .isa = options.isa,
+                                                      .rank = rank,
+                                                      .num_ranks = options.num_ranks});
+    backends.push_back(std::move(made.backend));
     if (options.wrap_backend) backends.back() = options.wrap_backend(std::move(backends.back()));
   }
-  return std::make_unique<parallel::RankGroup>(std::move(backends));
+  return parallel::RankGroup::Make(options.device, std::move(backends)).value();
 }
 
 inline LoadedModel LoadModel(const std::string& directory, const LoadOptions& options = {}) {

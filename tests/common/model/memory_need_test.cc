@@ -16,56 +16,74 @@
 namespace foretoken::model {
 namespace {
 
+using kernels::WeightQuantization;
+
 // Counts what is taken, weights apart from the rest.
 class CountingBackend final : public testing::ForwardingBackend {
  public:
   struct Taken {
-    size_t weight_elements = 0;  // of matrices, without a layout's padding
+    size_t weight_bytes = 0;  // of matrices, without a layout's padding
     size_t other_bytes = 0;
   };
-  CountingBackend(std::unique_ptr<kernels::Backend> backend, Taken* taken)
-      : ForwardingBackend(std::move(backend)), taken_(taken) {}
+  CountingBackend(std::unique_ptr<kernels::Backend> backend, WeightQuantization quantization, Taken* taken)
+      : ForwardingBackend(std::move(backend)), quantization_(quantization), taken_(taken) {}
+
+  WeightQuantization weight_quantization() const override { return quantization_; }
 
   kernels::Buffer Allocate(size_t num_bytes) override {
     taken_->other_bytes += num_bytes;
     return ForwardingBackend::Allocate(num_bytes);
   }
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
-    std::unique_ptr<kernels::Weight> weight = ForwardingBackend::PrepareWeight(source);
-    taken_->weight_elements += weight->out_features() * weight->in_features();
+    kernels::WeightSource plain = source;  // which a CPU can do
+    plain.quantization = WeightQuantization::kNone;
+    std::unique_ptr<kernels::Weight> weight = ForwardingBackend::PrepareWeight(plain);
+    const auto num_outputs = static_cast<size_t>(weight->out_features());
+    const size_t num_elements = num_outputs * weight->in_features();
+    const bool is_fp8 = source.quantization == WeightQuantization::kFp8;
+    taken_->weight_bytes += is_fp8 ? num_elements + num_outputs * sizeof(float) : 2 * num_elements;
     return weight;
   }
 
  private:
+  const WeightQuantization quantization_;
   Taken* taken_;
 };
 
-class LargestRankNeedTest : public ::testing::TestWithParam<std::pair<const char*, int>> {};
+struct NeedCase {
+  const char* name;
+  int num_ranks = 1;
+  WeightQuantization quantization = WeightQuantization::kNone;
+};
+
+class LargestRankNeedTest : public ::testing::TestWithParam<NeedCase> {};
 
 // Vectors are part of the weights, and are allocated like the rest.
 TEST_P(LargestRankNeedTest, IsWhatTheRanksTake) {
-  const auto [name, num_ranks] = GetParam();
+  const auto [name, num_ranks, quantization] = GetParam();
   const testing::RandomCheckpoint checkpoint(name);
   std::vector<CountingBackend::Taken> taken(num_ranks);
   size_t next_rank = 0;
   const testing::LoadOptions options = {
-      .num_ranks = num_ranks, .wrap_backend = [&](std::unique_ptr<kernels::Backend> backend) {
-        return std::make_unique<CountingBackend>(std::move(backend), &taken[next_rank++]);
+      .num_ranks = num_ranks, .wrap_backend = [&, quantization](std::unique_ptr<kernels::Backend> backend) {
+        return std::make_unique<CountingBackend>(std::move(backend), quantization, &taken[next_rank++]);
       }};
   const testing::LoadedModel model = testing::LoadModel(checkpoint.directory(), options);
   const kernels::MemoryNeed need =
-      LargestRankNeed(model.transformer->config(), num_ranks, options.transformer, options.num_blocks);
+      LargestRankNeed(model.transformer->config(), num_ranks, options.transformer, options.num_blocks, quantization);
   const size_t needed = need.weight_bytes + need.kv_bytes + need.pass_bytes;
-  for (const CountingBackend::Taken& rank : taken) EXPECT_GE(needed, 2 * rank.weight_elements + rank.other_bytes);
+  for (const CountingBackend::Taken& rank : taken) EXPECT_GE(needed, rank.weight_bytes + rank.other_bytes);
   // Rank 0 has the logits; another may have a row more of the embedding, and of the head.
   const size_t row_bytes = num_ranks == 1 ? 0 : 2 * 2 * model.transformer->config().hidden_size;
-  EXPECT_LE(needed, 2 * taken[0].weight_elements + taken[0].other_bytes + row_bytes);
+  EXPECT_LE(needed, taken[0].weight_bytes + taken[0].other_bytes + row_bytes);
   EXPECT_EQ(need.kv_bytes, model.kv.ranks[0].view.num_bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LargestRankNeedTest,
-                         ::testing::Values(std::pair("llama", 1), std::pair("llama_tied", 1), std::pair("qwen3", 1),
-                                           std::pair("llama", 2), std::pair("qwen2", 4)));
+                         ::testing::Values(NeedCase{"llama"}, NeedCase{"llama_tied"}, NeedCase{"qwen3"},
+                                           NeedCase{"llama", 2}, NeedCase{"qwen2", 4},
+                                           NeedCase{"llama", 1, WeightQuantization::kFp8},
+                                           NeedCase{"llama_tied", 2, WeightQuantization::kFp8}));
 
 }  // namespace
 }  // namespace foretoken::model

@@ -48,7 +48,7 @@ TEST(LoadModel, RefusesADeviceOfTooLittleMemoryBeforeItTakesAny) {
     backends.push_back(std::make_unique<SmallBackend>(kernels::MakeBackend({.num_threads = 1}).backend,
                                                       need.weight_bytes + need.kv_bytes + need.pass_bytes - num_missing,
                                                       &num_weights));
-    opened.ranks = std::make_unique<parallel::RankGroup>(std::move(backends));
+    opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
     const absl::StatusOr<RunnableModel> model = LoadModel(std::move(opened), options, nullptr);
     EXPECT_EQ(model.ok(), num_missing == 0) << model.status();
     EXPECT_EQ(num_weights > 0, num_missing == 0);
