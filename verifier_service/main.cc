@@ -32,7 +32,8 @@ ABSL_FLAG(std::string, listen, foretoken::verifier::Config().listen_address,
           "HOST:PORT to serve on; port 0 takes a free one");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, foretoken::verifier::Config().log_level, "trace, debug, info, warning, error or off");
-ABSL_FLAG(std::string, device, foretoken::verifier::Config().device, "what computes: cpu, or cuda where the build has it");
+ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
+          "what computes: cpu, or cuda where the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
           "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
 ABSL_FLAG(std::string, numerics_fingerprint, "",

@@ -4,19 +4,23 @@
 //
 //   gpu_bench [--device=cuda] [--layers=N] [--rounds=N] [--json]
 //
-// What is compared with is measured in the same run: copying memory, and one large matrix product of our own. Times are
+// What is compared with is measured in the same run: copying memory, one large matrix product of our own, and, where
+// the machine has cuBLASLt, the model's products by it: they may sum in any order, so that is what E1 costs. Times are
 // the wall's, of work that is enqueued several times before one wait, so that the GPU, not the host, is measured; only
 // "idle between steps" waits after each. Every round measures everything in turn; figures are medians over the rounds.
 // The engine's own host work per step is engine_bench's. No gRPC.
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "common/model/memory_need.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/library_product.h"
 #include "kernels/make_backend.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/gpu_workloads.h"
@@ -131,6 +135,32 @@ void JudgeOps(const Measured& measured, double logit_bytes, Findings& findings) 
   draw("with keyed noise and top_p", measured.top_p, std::nullopt);
 }
 
+// What our order of sums costs the products of the model: without E1 a library may choose any.
+void JudgeE1Cost(const model::ModelConfig& config, Findings& findings) {
+  using namespace kernels::cuda;
+  const Device::Opened opened = Device::Open();
+  const int64_t hidden = config.hidden_size;
+  const int64_t qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
+  for (const int64_t num_rows : {1, 64, 512, 8192}) {
+    for (const auto& [num_outputs, num_inputs] : std::vector<std::pair<int64_t, int64_t>>{
+             {qkv, hidden}, {2 * config.intermediate_size, hidden}, {hidden, config.intermediate_size}}) {
+      const MeasuredProducts measured =
+          opened.device == nullptr
+              ? MeasuredProducts{.times = {}, .error = opened.error}
+              : MeasureProducts({.num_rows = num_rows, .num_outputs = num_outputs, .num_inputs = num_inputs},
+                                {.num_repetitions = 20}, *opened.device);
+      if (!measured.times) {
+        std::fprintf(stderr, "gpu_bench: what E1 costs is not measured: %s\n", measured.error.c_str());
+        return;
+      }
+      findings.Add({.what = absl::StrCat("our product of ", num_rows, " rows, ", num_outputs, " x ", num_inputs,
+                                         measured.times->bits_are_equal ? " (equal bits)" : ""),
+                    .value = measured.times->our_seconds / measured.times->library_seconds,
+                    .unit = "x of cuBLASLt's time"});
+    }
+  }
+}
+
 int Main() {
   const Sizes sizes = SizesFromFlags();
   const kernels::MadeBackend made = kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device)});
@@ -156,6 +186,7 @@ int Main() {
   Findings findings;
   JudgeModel(measured, model, findings);
   JudgeOps(measured, 4.0 * sizes.draw_rows * static_cast<double>(sizes.model.vocab_size), findings);
+  if (absl::GetFlag(FLAGS_device) == "cuda") JudgeE1Cost(sizes.model, findings);
   findings.Print(as_json);
   return 0;
 }

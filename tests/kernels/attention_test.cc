@@ -53,5 +53,9 @@ TEST(Attention, GivesARowTheSameBitsHoweverItIsBatched) {
   });
 }
 
+TEST(Attention, SeesALongPathAsAChain) {
+  ForEachIsa([] { testing::ExpectAttentionSeesALongPathAsAChain({6, 2, 64}, 300, std::nullopt, OnThreads()); });
+}
+
 }  // namespace
 }  // namespace foretoken::kernels::cpu

@@ -316,4 +316,15 @@ void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, s
   }
 }
 
+void ExpectAttentionSeesALongPathAsAChain(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
+                                          const AttentionOp& op) {
+  constexpr int32_t kChainLen = 5;
+  AttentionBatch batch(shape, Elements::kCancelling, num_tokens / kKvBlockSize + 2, 30);
+  batch.AddSegment(Tokens(kChainLen));
+  batch.AddChainRow(kChainLen - 1);
+  batch.AddTreeRow(kChainLen, Tokens(num_tokens - kChainLen, kChainLen));
+  batch.Run(op, window);
+  ASSERT_EQ(batch.OutputOfRow(1), LoneRow(shape, Tokens(num_tokens), window, op));
+}
+
 }  // namespace foretoken::testing

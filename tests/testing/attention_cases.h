@@ -34,4 +34,8 @@ void ExpectAttentionRoundsQueriesToBf16(const HeadShape& shape, int32_t num_toke
 void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
                                    const AttentionOp& op);
 
+// A row that has all but its first few of `num_tokens` as ancestors against a lone row of a chain.
+void ExpectAttentionSeesALongPathAsAChain(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
+                                          const AttentionOp& op);
+
 }  // namespace foretoken::testing

@@ -86,6 +86,15 @@ TEST_F(AttentionTest, GivesARowTheSameBitsWhereSplitsHaveSeveralTiles) {
                                          WithLoneRowsSplit(SplitWork::kOneBlock));
 }
 
+TEST_F(AttentionTest, SeesALongPathAsAChain) {
+  const int32_t num_tokens = 2 * kAttentionTile * kAttentionSplits + 40;
+  for (const SplitWork work : kSplitWorks) {
+    for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(700)}) {
+      testing::ExpectAttentionSeesALongPathAsAChain({6, 2, 64}, num_tokens, window, WithLoneRowsSplit(work));
+    }
+  }
+}
+
 TEST(ChooseSplitWork, SplitsWhileThereAreFewQueries) {
   EXPECT_EQ(ChooseSplitWork(1, 32), SplitWork::kBlockPerSplit);
   EXPECT_EQ(ChooseSplitWork(128, 32), SplitWork::kBlockPerSplit);

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/runnable_model.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/model/memory_need.h"
+#include "kernels/make_backend.h"
+#include "tests/testing/forwarding_backend.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::model {
+namespace {
+
+// A device of so much memory, which notices when any is taken.
+class SmallBackend final : public testing::ForwardingBackend {
+ public:
+  SmallBackend(std::unique_ptr<kernels::Backend> backend, size_t free_bytes, int* num_weights)
+      : ForwardingBackend(std::move(backend)), free_bytes_(free_bytes), num_weights_(num_weights) {}
+
+  std::optional<std::string> MemoryRefusal(const kernels::MemoryNeed& need) const override {
+    if (need.weight_bytes + need.kv_bytes + need.pass_bytes <= free_bytes_) return std::nullopt;
+    return "device: too little memory";
+  }
+  std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
+    ++*num_weights_;
+    return ForwardingBackend::PrepareWeight(source);
+  }
+
+ private:
+  const size_t free_bytes_;
+  int* const num_weights_;
+};
+
+TEST(LoadModel, RefusesADeviceOfTooLittleMemoryBeforeItTakesAny) {
+  const LoadOptions options = {.max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}};
+  for (const size_t num_missing : {0, 1}) {
+    OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/draft")}).value();
+    const kernels::MemoryNeed need = LargestRankNeed(
+        opened.config, 1, {.max_rows = 16, .max_logit_rows = 16, .max_positions = 64}, options.context.num_blocks);
+    int num_weights = 0;
+    std::vector<std::unique_ptr<kernels::Backend>> backends;
+    backends.push_back(std::make_unique<SmallBackend>(kernels::MakeBackend({.num_threads = 1}).backend,
+                                                      need.weight_bytes + need.kv_bytes + need.pass_bytes - num_missing,
+                                                      &num_weights));
+    opened.ranks = std::make_unique<parallel::RankGroup>(std::move(backends));
+    const absl::StatusOr<RunnableModel> model = LoadModel(std::move(opened), options, nullptr);
+    EXPECT_EQ(model.ok(), num_missing == 0) << model.status();
+    EXPECT_EQ(num_weights > 0, num_missing == 0);
+    const absl::Status refusal = absl::ResourceExhaustedError("device: too little memory");
+    EXPECT_EQ(model.status(), num_missing == 0 ? absl::OkStatus() : refusal);
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::model

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine on the CUDA backend, emulated: what a client gets does not depend on proposers (E2), and steps of trees,
+// prompts and scores are those of the device's own ops from end to end.
+#include "verifier_service/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/guesses.h"
+#include "tests/testing/guessing_proposers.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::GuessingProposers;
+using testing::Result;
+using testing::Results;
+
+class CudaEngineTest : public testing::EngineFixture {
+ protected:
+  // The draft of the demo: small, and of the same vocabulary.
+  CudaEngineTest()
+      : cuda_model_(testing::LoadModel(
+            testing::SourcePath("deploy/demo/draft"),
+            {.wrap_backend = [](auto) { return kernels::cuda::MakeBackend({.device = "cuda"}).backend; },
+             .transformer = {.max_rows = 64, .max_logit_rows = 64, .max_positions = 128}})) {
+    Use(*cuda_model_.transformer);
+  }
+
+  testing::LoadedModel cuda_model_;
+};
+
+TEST_F(CudaEngineTest, TokensDoNotDependOnProposers) {
+  std::vector<GenerationRequest> requests = {Request("import os\n", 0, 8), Request("x = 1\n", 0.8f, 8)};
+  requests[0].output.num_prompt_logprobs = 2;
+  requests[1].output.num_logprobs = 2;
+  const testing::EngineOptions options = {
+      .config = {.max_running_samples = 4, .max_step_rows = 64}, .num_blocks = 24, .now = testing::EvenClock()};
+  GuessingProposers none;
+  const Results truth = Generate(requests, none, options);
+  const uint64_t num_plain_steps = stats_.num_steps;
+  ASSERT_EQ(truth.size(), 2);
+  for (const auto& [key, result] : truth) {
+    EXPECT_EQ(result.token_ids.size(), 8);
+    EXPECT_EQ(result.error, absl::OkStatus());
+  }
+  EXPECT_EQ(truth.at({1, 0}).prompt_logprobs.size(), requests[0].prompt.size() - 1);
+  EXPECT_EQ(truth.at({2, 0}).logprobs.size(), 8);
+
+  GuessingProposers oracle({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}});
+  EXPECT_EQ(Generate(requests, oracle, options), truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 4);
+  EXPECT_LT(stats_.num_steps, num_plain_steps);
+}
+
+// The demo's own draws on the CPU: only rounding is between them, and greedy draws of a trained model bear that.
+TEST_F(CudaEngineTest, SaysWhatTheCpuSays) {
+  const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0, 6)};
+  const testing::EngineOptions options = {.config = {.max_running_samples = 4, .max_step_rows = 64}, .num_blocks = 24};
+  GuessingProposers none;
+  const Results cuda = Generate(requests, none, options);
+  const testing::LoadedModel cpu_model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
+  Use(*cpu_model.transformer);
+  EXPECT_EQ(Generate(requests, none, options), cuda);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
