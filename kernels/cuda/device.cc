@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "kernels/cuda/check.h"
@@ -61,6 +63,11 @@ Device::Opened Device::Open(int rank) {
 Device::Device(DeviceFacts facts, int rank) : facts_(std::move(facts)), rank_(rank) {
   MakeCurrent();
   FT_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  // What StreamScratch gives back is there for the next step: every synchronisation would return it to the driver.
+  cudaMemPool_t pool = nullptr;
+  uint64_t kept_bytes = std::numeric_limits<uint64_t>::max();
+  FT_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, facts_.index));
+  FT_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept_bytes));
 }
 
 Device::~Device() {

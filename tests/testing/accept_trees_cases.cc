@@ -238,6 +238,7 @@ void ExpectPlainDecoding(const AcceptTreesOp& op, int num_rounds) {
   RandomValues random(10);
   for (int round = 0; round < num_rounds; ++round) {
     std::vector<RandomTree> sequences;
+    sequences.reserve(20);
     for (int i = 0; i < 20; ++i) sequences.emplace_back(random, samplings[random.Below(samplings.size())]);
     std::vector<TreeToAccept> trees;
     std::vector<float> logits;

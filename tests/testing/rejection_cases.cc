@@ -131,6 +131,7 @@ void ExpectTheRejectionRule(const AcceptTreesOp& op, int32_t num_tokens, int num
   size_t num_accepted = 0, num_whole = 0;
   for (int round = 0; round < num_rounds; ++round) {
     std::vector<RandomTree> sequences;
+    sequences.reserve(20);
     for (int i = 0; i < 20; ++i)
       sequences.emplace_back(random, num_tokens, samplings[random.Below(samplings.size())], i % 3 == 0);
     std::vector<TreeToAccept> trees;
