@@ -31,6 +31,7 @@ using kernels::Shape;
 using kernels::TokenCount;
 using kernels::TreeToAccept;
 
+constexpr const char* kWalkTable = "tests/cases/accept_trees.txt";
 constexpr int32_t kNumTokens = 8;
 constexpr int32_t kWidth = 11;  // the row is wider than the vocabulary, and what lies beyond would win
 constexpr uint32_t kContextLen = 10;
@@ -96,7 +97,7 @@ void ReadLine(const std::string& line, WalkCase& walk) {
 }
 
 std::vector<WalkCase> ReadCases() {
-  std::ifstream file(testing::SourcePath("tests/cases/accept_trees.txt"));
+  std::ifstream file(SourcePath(kWalkTable));
   std::vector<WalkCase> cases;
   std::string line;
   while (std::getline(file, line)) {
@@ -206,6 +207,8 @@ struct RandomTree {
 };
 
 }  // namespace
+
+bool HasWalkTable() { return std::ifstream(SourcePath(kWalkTable)).good(); }
 
 void ExpectWalksAsTheTableSays(const AcceptTreesOp& op) {
   std::vector<WalkCase> cases = ReadCases();

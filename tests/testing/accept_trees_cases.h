@@ -13,7 +13,8 @@ namespace foretoken::testing {
 using AcceptTreesOp = std::function<void(const kernels::AcceptTreesArgs&)>;
 using ScoreTokensOp = std::function<void(const kernels::ScoreTokensArgs&)>;
 
-// Tree walks as tests/cases/accept_trees.txt tells them.
+// Tree walks as tests/cases/accept_trees.txt tells them; a test program that was carried elsewhere has no such file.
+bool HasWalkTable();
 void ExpectWalksAsTheTableSays(const AcceptTreesOp& op);
 
 // Many random trees, whole, against plain decoding with the reference: the same tokens, as far as the tree reaches.
