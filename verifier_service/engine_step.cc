@@ -66,7 +66,9 @@ bool Engine::Step() {
     Commit(plan, batch, std::move(step));
     Account(plan);
   }
-  Publish();
+  TellProposers();
+  // Outputs wait for the next launch where the device then computes on its own, and not where that takes all of a step.
+  if (!parts_.transformer->backend().is_asynchronous() || scheduler_.running().empty()) Publish();
   return !scheduler_.running().empty() || !scheduler_.waiting().empty();
 }
 
@@ -225,8 +227,10 @@ Engine::StepHandle Engine::Launch(const TreeBatch& batch) {
   return step;
 }
 
-// Host work of the steps to come, while the device computes this one: what needs none of its results.
+// Host work while the device computes this step: what is left of the last one, and what the next ones can have without
+// this one's results.
 void Engine::Prepare() {
+  if (parts_.transformer->backend().is_asynchronous()) Publish();
   TakeRequests();
   AdmitWaiting();
   own_stats_.times.host_ms += ElapsedMs();
@@ -325,9 +329,12 @@ void Engine::Retire() {
   });
 }
 
-void Engine::Publish() {
-  Retire();
+void Engine::TellProposers() {
+  Retire();  // they hear of ends, too
   parts_.proposers->Flush({.patience = Patience(), .step = absl::Milliseconds(last_step_ms_)});
+}
+
+void Engine::Publish() {
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
   own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());

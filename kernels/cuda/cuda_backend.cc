@@ -64,6 +64,7 @@ class CudaBackend final : public Backend {
            (quantization_ == WeightQuantization::kFp8 ? " fp8-weights" : "");
   }
 
+  bool is_asynchronous() const override { return true; }
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override {
     const int num_devices = std::min(device_->facts().num_devices, num_ranks_);
     const auto ranks_here = static_cast<size_t>((num_ranks_ + num_devices - 1) / num_devices);

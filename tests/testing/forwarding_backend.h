@@ -15,6 +15,7 @@ class ForwardingBackend : public kernels::Backend {
   explicit ForwardingBackend(std::unique_ptr<kernels::Backend> backend) : backend_(std::move(backend)) {}
 
   std::string Describe() const override { return backend_->Describe(); }
+  bool is_asynchronous() const override { return backend_->is_asynchronous(); }
   kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
   void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
     backend_->Copy(to, from, num_bytes, kind);
