@@ -230,10 +230,11 @@ Engine::StepHandle Engine::Launch(const TreeBatch& batch) {
 // Host work while the device computes this step: what is left of the last one, and what the next ones can have without
 // this one's results.
 void Engine::Prepare() {
-  if (parts_.transformer->backend().is_asynchronous()) Publish();
+  const bool is_behind = parts_.transformer->backend().is_asynchronous();
+  if (is_behind) Publish();
   TakeRequests();
   AdmitWaiting();
-  own_stats_.times.host_ms += ElapsedMs();
+  if (!is_behind) own_stats_.times.host_ms += ElapsedMs();  // else it is the device's time
 }
 
 void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step) {
