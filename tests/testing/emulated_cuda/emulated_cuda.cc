@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of a block is a context with a stack of its own; a barrier goes back to the scheduler, which resumes those
-// that waited for it once all of them do. Streams, graphs and memory are in emulated_streams.cc.
+// A thread of a block is a fiber; a barrier goes back to the scheduler, which resumes those that waited for it once all
+// of them do. Streams, graphs and memory are in emulated_streams.cc.
 #include <cuda_runtime.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,22 +14,22 @@
 
 #include "kernels/check.h"
 #include "tests/testing/emulated_cuda/copy_groups.h"
+#include "tests/testing/emulated_cuda/fiber.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace foretoken::testing {
 namespace {
 
-constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr size_t kWarpThreads = 32;
+constexpr size_t kMaxThreads = 1024;  // of a block
 constexpr size_t kSharedAlignment = 128;
 
 enum class ThreadState { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
 
 struct EmulatedThread {
-  ucontext_t context;
+  std::unique_ptr<Fiber> fiber;  // runs its part of one block after another
   ThreadState state = ThreadState::kReady;
-  std::unique_ptr<char[]> stack;
   // What it waits at its warp's barrier for; null: the others alone.
   WarpOperation operation = nullptr;
   void* operand = nullptr;
@@ -39,8 +38,7 @@ struct EmulatedThread {
 
 // The block that runs now.
 struct EmulatedBlock {
-  ucontext_t scheduler;
-  std::vector<EmulatedThread> threads;
+  std::span<EmulatedThread> threads;
   EmulatedThread* current = nullptr;
   const std::function<void()>* body = nullptr;
   std::unique_ptr<void, decltype(&std::free)> dynamic_shared{nullptr, std::free};
@@ -49,20 +47,18 @@ EmulatedBlock block;
 
 void Leave(ThreadState state) {
   block.current->state = state;
-  swapcontext(&block.current->context, &block.scheduler);
+  block.current->fiber->Leave();
 }
 
-void RunBody() {
-  (*block.body)();
-  Leave(ThreadState::kDone);
+void RunBodies() {
+  for (;;) {
+    (*block.body)();
+    Leave(ThreadState::kDone);
+  }
 }
 
 void Prepare(EmulatedThread& thread) {
-  if (!thread.stack) thread.stack = std::make_unique<char[]>(kStackBytes);
-  FT_CHECK(getcontext(&thread.context) == 0);
-  thread.context.uc_stack.ss_sp = thread.stack.get();
-  thread.context.uc_stack.ss_size = kStackBytes;
-  makecontext(&thread.context, RunBody, 0);
+  if (!thread.fiber) thread.fiber = std::make_unique<Fiber>(RunBodies);
   thread.state = ThreadState::kReady;
   thread.copies = {};
 }
@@ -102,7 +98,7 @@ void RunToBarriers() {
     if (block.threads[thread].state != ThreadState::kReady) continue;
     threadIdx = dim3(static_cast<unsigned>(thread), 0, 0);
     block.current = &block.threads[thread];
-    FT_CHECK(swapcontext(&block.scheduler, &block.current->context) == 0);
+    block.current->fiber->Resume();
   }
 }
 
@@ -119,12 +115,11 @@ void RunBlock(const cudaLaunchConfig_t& launch) {
   for (EmulatedThread& thread : block.threads) Prepare(thread);
   for (;;) {
     RunToBarriers();
-    const std::span<EmulatedThread> threads = block.threads;
-    if (AllAre(threads, ThreadState::kDone)) return;
-    bool released = Release(threads, ThreadState::kAtBlockBarrier);
-    for (size_t i = 0; i < threads.size(); i += kWarpThreads) {
-      const size_t count = std::min(kWarpThreads, threads.size() - i);
-      const std::span<EmulatedThread> warp = threads.subspan(i, count);
+    if (AllAre(block.threads, ThreadState::kDone)) return;
+    bool released = Release(block.threads, ThreadState::kAtBlockBarrier);
+    for (size_t i = 0; i < block.threads.size(); i += kWarpThreads) {
+      const size_t count = std::min(kWarpThreads, block.threads.size() - i);
+      const std::span<EmulatedThread> warp = block.threads.subspan(i, count);
       if (!Release(warp, ThreadState::kAtWarpBarrier)) continue;
       released = true;
       RunWarpOperation(warp);
@@ -138,12 +133,14 @@ void RunBlock(const cudaLaunchConfig_t& launch) {
 
 void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread) {
   const dim3 &grid = launch.gridDim, &shape = launch.blockDim;
-  FT_CHECK(shape.y == 1 && shape.z == 1 && shape.x <= 1024 && grid.y <= 65535 && grid.z == 1);
+  FT_CHECK(shape.y == 1 && shape.z == 1 && shape.x <= kMaxThreads && grid.y <= 65535 && grid.z == 1);
   FT_CHECK(launch.dynamicSmemBytes <= kMaxDynamicSharedBytes);
   gridDim = grid;
   blockDim = shape;
   block.body = &thread;
-  block.threads.resize(shape.x);
+  // They stay for good, and so do their stacks.
+  static std::vector<EmulatedThread>& threads = *new std::vector<EmulatedThread>(kMaxThreads);
+  block.threads = std::span(threads).first(shape.x);
   for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
     for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) RunBlock(launch);
   }
