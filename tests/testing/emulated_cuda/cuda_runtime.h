@@ -2,8 +2,9 @@
 // As much of the CUDA runtime as kernels/cuda uses, on the host: whoever compiles kernels/cuda as plain C++ with this
 // folder in front of the include path gets kernels that run on any machine. One machine's memory is device memory.
 // A stream's work waits until somebody synchronises, so whoever reads a result too early, or lets go too early of what
-// a copy reads, is found out. Blocks run one after another, each of a block's threads up to its next barrier, in the
-// order of their numbers or against it. So a missing barrier shows as a wrong result, always the same. What a stream
+// a copy reads, is found out. Blocks run one after another, in any order; of a block a warp at a time, its threads in
+// any order, to their next barrier, and warps out of step. So a missing barrier shows as a wrong result, the same
+// whenever the same is launched. What a stream
 // captures becomes a graph that can be launched again and again; what CUDA forbids meanwhile fails here, too.
 //
 // What it cannot show: the GPU's own rounding of expf, timing, and races whose outcome hangs on another order.

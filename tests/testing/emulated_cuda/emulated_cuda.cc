@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread of a block is a context with a stack of its own; a barrier goes back to the scheduler, which resumes those
-// that waited for it once all of them do. Streams, graphs and memory are in emulated_streams.cc.
+// that waited for it once all of them do, in an order that means nothing. Streams, graphs and memory are in
+// emulated_streams.cc.
 #include <cuda_runtime.h>
 #include <ucontext.h>
 
@@ -9,12 +10,14 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/check.h"
 #include "tests/testing/emulated_cuda/copy_groups.h"
+#include "tests/testing/emulated_cuda/random_order.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -43,6 +46,7 @@ struct EmulatedBlock {
   std::vector<EmulatedThread> threads;
   EmulatedThread* current = nullptr;
   const std::function<void()>* body = nullptr;
+  std::minstd_rand random;
   std::unique_ptr<void, decltype(&std::free)> dynamic_shared{nullptr, std::free};
 };
 EmulatedBlock block;
@@ -71,11 +75,8 @@ bool AllAre(std::span<const EmulatedThread> threads, ThreadState state) {
   return std::all_of(threads.begin(), threads.end(), [state](const auto& thread) { return thread.state == state; });
 }
 
-// Resumes threads that all wait at the same barrier.
-bool Release(std::span<EmulatedThread> threads, ThreadState barrier) {
-  if (!AllAre(threads, barrier)) return false;
+void Release(std::span<EmulatedThread> threads) {
   for (EmulatedThread& thread : threads) thread.state = ThreadState::kReady;
-  return true;
 }
 
 // Does for a warp what its threads met for.
@@ -92,14 +93,11 @@ void RunWarpOperation(std::span<EmulatedThread> warp) {
   operation(operands);
 }
 
-// Forwards in every other block and backwards in the rest: a thread that reads too early what another writes does so in
-// one of them.
-void RunToBarriers() {
-  const bool is_forward = (blockIdx.x + blockIdx.y) % 2 == 0;
-  const size_t num_threads = block.threads.size();
+// Each of the warp's threads to its next barrier, in any order.
+void RunToBarriers(size_t first_thread, size_t num_threads) {
+  const RandomOrder order(num_threads, block.random);
   for (size_t i = 0; i < num_threads; ++i) {
-    const size_t thread = is_forward ? i : num_threads - 1 - i;
-    if (block.threads[thread].state != ThreadState::kReady) continue;
+    const size_t thread = first_thread + order[i];
     threadIdx = dim3(static_cast<unsigned>(thread), 0, 0);
     block.current = &block.threads[thread];
     FT_CHECK(swapcontext(&block.scheduler, &block.current->context) == 0);
@@ -114,23 +112,37 @@ void PrepareDynamicShared(size_t num_bytes) {
   std::memset(block.dynamic_shared.get(), 0xff, rounded);
 }
 
+// All threads to the next barrier of the block, or to the end. Warps take turns as chance has it, mostly one of them
+// through several barriers of its own: nothing keeps them in step.
+void RunWarpsToBarrier() {
+  constexpr unsigned kMeanTurns = 4;
+  const size_t num_threads = block.threads.size();
+  std::vector<size_t> ready;  // the first threads of warps that can go on
+  for (size_t i = 0; i < num_threads; i += kWarpThreads) ready.push_back(i);
+  size_t turn = 0;
+  while (!ready.empty()) {
+    if (turn >= ready.size() || block.random() % kMeanTurns == 0) turn = block.random() % ready.size();
+    const size_t count = std::min(kWarpThreads, num_threads - ready[turn]);
+    const std::span<EmulatedThread> warp = std::span(block.threads).subspan(ready[turn], count);
+    RunToBarriers(ready[turn], count);
+    if (AllAre(warp, ThreadState::kAtWarpBarrier)) {
+      RunWarpOperation(warp);
+      Release(warp);
+    } else {
+      ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(turn));
+    }
+  }
+}
+
 void RunBlock(const cudaLaunchConfig_t& launch) {
   PrepareDynamicShared(launch.dynamicSmemBytes);
   for (EmulatedThread& thread : block.threads) Prepare(thread);
   for (;;) {
-    RunToBarriers();
-    const std::span<EmulatedThread> threads = block.threads;
-    if (AllAre(threads, ThreadState::kDone)) return;
-    bool released = Release(threads, ThreadState::kAtBlockBarrier);
-    for (size_t i = 0; i < threads.size(); i += kWarpThreads) {
-      const size_t count = std::min(kWarpThreads, threads.size() - i);
-      const std::span<EmulatedThread> warp = threads.subspan(i, count);
-      if (!Release(warp, ThreadState::kAtWarpBarrier)) continue;
-      released = true;
-      RunWarpOperation(warp);
-    }
-    const bool every_thread_reaches_the_barrier = released;
+    RunWarpsToBarrier();
+    if (AllAre(block.threads, ThreadState::kDone)) return;
+    const bool every_thread_reaches_the_barrier = AllAre(block.threads, ThreadState::kAtBlockBarrier);
     FT_CHECK(every_thread_reaches_the_barrier);
+    Release(block.threads);
   }
 }
 
@@ -144,8 +156,12 @@ void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thre
   blockDim = shape;
   block.body = &thread;
   block.threads.resize(shape.x);
-  for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
-    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) RunBlock(launch);
+  const size_t num_blocks = size_t{grid.x} * grid.y;
+  block.random.seed(static_cast<unsigned>(num_blocks + shape.x));  // so that a launch like this always runs like this
+  const RandomOrder order(num_blocks, block.random);
+  for (size_t i = 0; i < num_blocks; ++i) {
+    blockIdx = dim3(static_cast<unsigned>(order[i] % grid.x), static_cast<unsigned>(order[i] / grid.x), 0);
+    RunBlock(launch);
   }
 }
 
