@@ -6,10 +6,13 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <span>
 #include <utility>
@@ -50,6 +53,10 @@ struct EmulatedBlock {
   std::unique_ptr<void, decltype(&std::free)> dynamic_shared{nullptr, std::free};
 };
 EmulatedBlock block;
+std::atomic<bool> device_has_failed = false;
+
+std::mutex allowed_mutex;
+std::map<const void*, size_t> allowed_shared_bytes;  // by kernel
 
 void Leave(ThreadState state) {
   block.current->state = state;
@@ -139,7 +146,7 @@ void RunBlock(const cudaLaunchConfig_t& launch) {
   for (EmulatedThread& thread : block.threads) Prepare(thread);
   for (;;) {
     RunWarpsToBarrier();
-    if (AllAre(block.threads, ThreadState::kDone)) return;
+    if (device_has_failed || AllAre(block.threads, ThreadState::kDone)) return;
     const bool every_thread_reaches_the_barrier = AllAre(block.threads, ThreadState::kAtBlockBarrier);
     FT_CHECK(every_thread_reaches_the_barrier);
     Release(block.threads);
@@ -147,6 +154,19 @@ void RunBlock(const cudaLaunchConfig_t& launch) {
 }
 
 }  // namespace
+
+void AllowDynamicSharedMemory(const void* kernel, size_t num_bytes) {
+  const std::lock_guard lock(allowed_mutex);
+  allowed_shared_bytes[kernel] = num_bytes;
+}
+
+size_t AllowedDynamicSharedMemory(const void* kernel) {
+  const std::lock_guard lock(allowed_mutex);
+  const auto allowed = allowed_shared_bytes.find(kernel);
+  return allowed == allowed_shared_bytes.end() ? 0 : allowed->second;
+}
+
+bool DeviceHasFailed() { return device_has_failed; }
 
 void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread) {
   const dim3 &grid = launch.gridDim, &shape = launch.blockDim;
@@ -159,7 +179,7 @@ void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thre
   const size_t num_blocks = size_t{grid.x} * grid.y;
   block.random.seed(static_cast<unsigned>(num_blocks + shape.x));  // so that a launch like this always runs like this
   const RandomOrder order(num_blocks, block.random);
-  for (size_t i = 0; i < num_blocks; ++i) {
+  for (size_t i = 0; i < num_blocks && !device_has_failed; ++i) {
     blockIdx = dim3(static_cast<unsigned>(order[i] % grid.x), static_cast<unsigned>(order[i] / grid.x), 0);
     RunBlock(launch);
   }
@@ -179,3 +199,8 @@ CopyGroups& CopiesOfThread() { return block.current->copies; }
 
 void __syncthreads() { foretoken::testing::Leave(foretoken::testing::ThreadState::kAtBlockBarrier); }
 void __syncwarp() { foretoken::testing::MeetWarp(nullptr, nullptr); }
+void __trap() {
+  foretoken::testing::device_has_failed = true;
+  foretoken::testing::Leave(foretoken::testing::ThreadState::kDone);
+  std::abort();  // nobody resumes it
+}
