@@ -8,15 +8,14 @@ namespace foretoken::model {
 ForwardBatch PadBatch(ForwardBatch batch, const BatchPadding& padding) {
   const int32_t num_dummies = padding.num_rows - batch.num_rows();
   FT_CHECK(num_dummies >= 0);
-  const std::vector<int32_t> block_table = {padding.spare_block};
-  for (int32_t i = 0; i < num_dummies; ++i) {
-    const std::vector<int32_t> chain = {0};
-    AppendSegment({.block_table = block_table, .first_position = 0, .chain = chain}, &batch);
+  if (num_dummies > 0) {
+    const std::vector<int32_t> chain(num_dummies), blocks(num_dummies / kernels::kKvBlockSize + 1, padding.spare_block);
+    AppendSegment({.block_table = blocks, .first_position = 0, .chain = chain}, &batch);
   }
-  const auto num_rows = static_cast<size_t>(padding.num_rows);
-  batch.segment_begins.resize(num_rows + 1, batch.segment_begins.back());
-  batch.block_table_begins.resize(num_rows + 1, batch.block_table_begins.back());
-  batch.logit_rows.resize(num_rows, 0);
+  FT_CHECK(batch.num_segments() <= padding.num_segments);
+  batch.segment_begins.resize(padding.num_segments + 1, batch.segment_begins.back());
+  batch.block_table_begins.resize(padding.num_segments + 1, batch.block_table_begins.back());
+  batch.logit_rows.resize(padding.num_rows, 0);
   return batch;
 }
 
