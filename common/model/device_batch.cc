@@ -19,8 +19,9 @@ ForwardBatch PadBatch(ForwardBatch batch, const BatchPadding& padding) {
   return batch;
 }
 
-DeviceBatch::DeviceBatch(kernels::Backend& backend, size_t min_capacity)
-    : backend_(backend), buffer_(backend.Allocate(min_capacity * sizeof(int32_t))), capacity_(min_capacity) {}
+DeviceBatch::DeviceBatch(kernels::Backend& backend, size_t min_capacity) : backend_(backend), capacity_(min_capacity) {
+  buffers_.push_back(backend.Allocate(min_capacity * sizeof(int32_t)));
+}
 
 DeviceBatch::View DeviceBatch::Upload(const ForwardBatch& batch) {
   staging_.clear();
@@ -42,9 +43,9 @@ DeviceBatch::View DeviceBatch::Upload(const ForwardBatch& batch) {
 
   if (staging_.size() > capacity_) {
     capacity_ = 2 * staging_.size();
-    buffer_ = backend_.Allocate(capacity_ * sizeof(int32_t));
+    buffers_.push_back(backend_.Allocate(capacity_ * sizeof(int32_t)));
   }
-  auto* device = static_cast<int32_t*>(buffer_.get());
+  auto* device = static_cast<int32_t*>(buffers_.back().get());
   backend_.Copy(device, staging_.data(), staging_.size() * sizeof(int32_t), kernels::CopyKind::kToDevice);
   return {.batch = {.num_rows = batch.num_rows(),
                     .num_segments = batch.num_segments(),

@@ -38,7 +38,9 @@ class DeviceBatch {
     friend bool operator==(const View&, const View&) = default;
   };
 
-  // Room for so many integers from the start; grown where a batch has more, and then everything lies elsewhere.
+  // Room for so many integers from the start; grown where a batch has more, and then everything lies elsewhere. What
+  // was outgrown stays until the end, together less than what is used: giving memory back would wait for the device,
+  // and on GPUs that reach into each other's memory for those of other ranks, which may be waiting for this one.
   DeviceBatch(kernels::Backend& backend, size_t min_capacity);
 
   // Valid until the next.
@@ -47,8 +49,8 @@ class DeviceBatch {
  private:
   kernels::Backend& backend_;
   std::vector<int32_t> staging_;
-  kernels::Buffer buffer_;
-  size_t capacity_;  // integers
+  std::vector<kernels::Buffer> buffers_;  // the last is used
+  size_t capacity_;                       // integers
 };
 
 }  // namespace foretoken::model

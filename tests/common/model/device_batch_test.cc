@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "kernels/make_backend.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace foretoken::model {
 namespace {
@@ -85,6 +87,35 @@ TEST(DeviceBatch, PutsBatchesOfEqualCountsInTheSamePlaces) {
   other.logit_rows = {0};
   EXPECT_EQ(device_batch.Upload(PadBatch(other, padding)), first);
   EXPECT_NE(device_batch.Upload(other), first);
+}
+
+class FreeCountingBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  kernels::Buffer Allocate(size_t num_bytes) override {
+    kernels::Buffer buffer = backend().Allocate(num_bytes);
+    auto free = buffer.get_deleter();
+    return kernels::Buffer(buffer.release(), [this, free = std::move(free)](void* memory) {
+      free(memory);
+      ++num_freed;
+    });
+  }
+
+  int num_freed = 0;
+};
+
+// Ranks that wait for each other may not wait for a device, either.
+TEST(DeviceBatch, GivesNoMemoryBackWhileItIsUsed) {
+  FreeCountingBackend backend(kernels::MakeBackend({.num_threads = 1}).backend);
+  {
+    DeviceBatch device_batch(backend, 0);
+    for (const int32_t num_rows : {5, 50, 500}) {
+      device_batch.Upload(PadBatch(SmallBatch(), {.num_rows = num_rows, .num_segments = 4, .spare_block = 9}));
+    }
+    EXPECT_EQ(backend.num_freed, 0);
+  }
+  EXPECT_GT(backend.num_freed, 1);
 }
 
 TEST(DeviceBatch, HasEveryArrayWhereItsViewSays) {
