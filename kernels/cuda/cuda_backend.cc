@@ -10,6 +10,7 @@
 #include "kernels/cuda/accept_trees.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/branch_rows.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/graph.h"
@@ -70,12 +71,15 @@ class CudaBackend final : public Backend {
   }
 
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override {
-    const int num_devices = std::min(device_->facts().num_devices, num_ranks_);
+    DeviceFacts facts = device_->facts();
+    const int num_devices = std::min(facts.num_devices, num_ranks_);
     const auto ranks_here = static_cast<size_t>((num_ranks_ + num_devices - 1) / num_devices);
+    device_->MakeCurrent();  // since it was opened, other ranks and NCCL have taken some
+    FT_CUDA_CHECK(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
     return cuda::MemoryRefusal({.weight_bytes = need.weight_bytes * ranks_here,
                                 .kv_bytes = need.kv_bytes * ranks_here,
                                 .pass_bytes = (need.pass_bytes + kScratchBytes) * ranks_here},
-                               device_->facts(), num_devices);
+                               facts, num_devices);
   }
 
   Buffer Allocate(size_t num_bytes) override { return device().Allocate(num_bytes); }

@@ -17,5 +17,16 @@ TEST(CudaBackend, RefusesAModelThatLeavesNoMemoryForOps) {
   EXPECT_NE(made.backend->MemoryRefusal({.kv_bytes = free_bytes - free_bytes / 1000}), std::nullopt);
 }
 
+// Other ranks on the GPU, and what they talk over.
+TEST(CudaBackend, CountsTheMemoryThatIsFreeWhenItIsAsked) {
+  const MadeBackend made = MakeBackend({.device = "cuda"});
+  if (made.backend == nullptr) GTEST_SKIP() << made.error;
+  constexpr size_t kMiB = size_t{1} << 20;
+  const MemoryNeed need = {.kv_bytes = QueryDevice().free_bytes - 768 * kMiB};
+  EXPECT_EQ(made.backend->MemoryRefusal(need), std::nullopt);
+  const Buffer taken = made.backend->Allocate(300 * kMiB);
+  EXPECT_NE(made.backend->MemoryRefusal(need), std::nullopt);
+}
+
 }  // namespace
 }  // namespace foretoken::kernels::cuda

@@ -3,8 +3,10 @@
 // stream's order while it was captured. That holds ones in every bit whenever the graph comes to its allocation, and
 // again from where the graph frees it on.
 #include <cuda_runtime.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -35,6 +37,7 @@ constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as m
 
 std::recursive_mutex mutex;  // of all below, and of whatever runs
 std::vector<EmulatedStream*> streams;
+std::atomic<size_t> used_bytes;     // by what cudaMalloc gave
 thread_local int num_captures = 0;  // that this thread has under way
 
 void Run(EmulatedStream& stream) {
@@ -117,7 +120,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  *free_bytes = *total_bytes = foretoken::testing::kDeviceBytes;
+  const size_t used_bytes = foretoken::testing::used_bytes;
+  *total_bytes = foretoken::testing::kDeviceBytes;
+  *free_bytes = *total_bytes > used_bytes ? *total_bytes - used_bytes : 0;
   return cudaSuccess;
 }
 
@@ -200,13 +205,16 @@ cudaError_t Allocate(void** data, size_t num_bytes) {
 
 cudaError_t cudaMalloc(void** data, size_t num_bytes) {
   if (foretoken::testing::num_captures > 0) return cudaErrorStreamCaptureUnsupported;
-  return Allocate(data, num_bytes);
+  const cudaError_t error = Allocate(data, num_bytes);
+  if (error == cudaSuccess) foretoken::testing::used_bytes += malloc_usable_size(*data);
+  return error;
 }
 
 cudaError_t cudaFree(void* data) {
   const std::lock_guard lock(mutex);
   if (foretoken::testing::num_captures > 0) return cudaErrorStreamCaptureUnsupported;
   foretoken::testing::RunAll();
+  foretoken::testing::used_bytes -= malloc_usable_size(data);
   std::free(data);
   return cudaSuccess;
 }
