@@ -238,7 +238,7 @@ void Engine::Prepare() {
 }
 
 void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step) {
-  parts_.transformer->backend().Synchronize();
+  parts_.transformer->Synchronize();
   step.forward_ms += ElapsedMs();
   last_step_ms_ = step.forward_ms + step.draw_ms;
   // While ways to ask are compared the measure that they are compared by stays as it is.

@@ -7,6 +7,7 @@
 //   const ConstTensorView logits = transformer.Forward(batch, kv);        // [batch.logit_rows, V] f32
 //   transformer.backend().AcceptTrees({.logits = logits, ...});           // rank 0's: it has the logits, and draws
 //   transformer.MoveKv(kv, moves);                                        // on every rank
+//   transformer.Synchronize();                                            // the paths are there
 //
 // Errors: a batch beyond the options' limits is our own bug and dies. Threads: one.
 #pragma once
@@ -53,6 +54,9 @@ class Transformer {
   // backend(). They are valid until the next pass.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const KvCache& kv);
   void MoveKv(const KvCache& kv, std::span<const kernels::KvMove> moves);
+  // Waits for every rank's device, each on the rank's thread: rank 0's alone might wait for ever for a rank whose
+  // device has failed, which only that rank's own calls find out.
+  void Synchronize();
 
   const ModelConfig& config() const { return config_; }
   const TransformerOptions& options() const { return ranks_[0]->options(); }

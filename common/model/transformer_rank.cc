@@ -2,6 +2,7 @@
 #include "common/model/transformer_rank.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -18,6 +19,13 @@ size_t RecordedBatchIntegers(const kernels::Recorder* recorder, const Transforme
   const size_t num_rows = recorder->row_counts().back();
   const size_t blocks_per_row = options.max_positions / kernels::kKvBlockSize + 1;
   return num_rows * (8 + num_rows + blocks_per_row);
+}
+
+// A recorded pass has room for as many segments as any batch of its rows could have only where there are nearly as
+// many: attention launches blocks for each. With the one that pads, whether or not there are rows that do.
+int32_t RecordedSegments(const ForwardBatch& batch, int32_t num_rows) {
+  const auto num_segments = static_cast<uint32_t>(batch.num_segments() + 1);
+  return std::min(static_cast<int32_t>(std::bit_ceil(num_segments)), num_rows);
 }
 
 }  // namespace
@@ -77,7 +85,8 @@ kernels::ConstTensorView TransformerRank::Forward(const ForwardBatch& batch, con
   FT_CHECK(num_logit_rows <= options_.max_logit_rows);
   FT_CHECK(*std::max_element(batch.positions.begin(), batch.positions.end()) < options_.max_positions);
   if (const std::optional<int32_t> num_rows = RecordedRows(batch); num_rows.has_value()) {
-    const BatchPadding padding = {.num_rows = *num_rows, .spare_block = kv.num_blocks - 1};
+    const BatchPadding padding = {
+        .num_rows = *num_rows, .num_segments = RecordedSegments(batch, *num_rows), .spare_block = kv.num_blocks - 1};
     EnqueueRecorded({.batch = batch_.Upload(PadBatch(batch, padding)), .kv = kv});
   } else {
     Enqueue({.batch = batch_.Upload(batch), .kv = kv});

@@ -6,10 +6,10 @@
 // Activations: the residual stream is f32, inputs of matrix products are bf16. Every rank has the whole residual
 // stream, with the same bits: what the ranks' halves of a product make is gathered and added in rank order. Logits are
 // gathered on rank 0. What a row computes depends on its own context only (E1), because every op keeps that.
-// Where the backend has a Recorder, small passes are padded to one of its row counts and recorded, once for each: what
-// a pass enqueues is a function of its row count, of addresses that stay, and of device memory. Errors: a batch beyond
-// the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time. Source: transformers'
-// modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
+// Where the backend has a Recorder, small passes are padded to one of its row counts and a power of two of segments and
+// recorded, once for each: what a pass enqueues is a function of these, of addresses that stay, and of device memory.
+// Errors: a batch beyond the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time.
+// Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include "kernels/cuda/accept_trees.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/branch_rows.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/graph.h"
@@ -29,6 +30,11 @@ namespace {
 
 // Page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB.
 constexpr size_t kStagingBytes = size_t{4} << 20;
+
+// What a rank takes beside weights, K/V and the tensors of a pass, by counting: partial results of attention, 136 MB
+// for heads of 128 dimensions and 270 MB for 256, a copy of the logits of rows with penalties, what graphs keep of such
+// memory, code, and what kernels spill, a few hundred bytes for each thread that a GPU can have.
+constexpr size_t kScratchBytes = size_t{512} << 20;
 
 // More rows keep the GPU busy for longer than their launches take.
 constexpr int32_t kRecordedRowCounts[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
@@ -66,12 +72,15 @@ class CudaBackend final : public Backend {
 
   bool is_asynchronous() const override { return true; }
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override {
-    const int num_devices = std::min(device_->facts().num_devices, num_ranks_);
+    DeviceFacts facts = device_->facts();
+    const int num_devices = std::min(facts.num_devices, num_ranks_);
     const auto ranks_here = static_cast<size_t>((num_ranks_ + num_devices - 1) / num_devices);
+    device_->MakeCurrent();  // since it was opened, other ranks and NCCL have taken some
+    FT_CUDA_CHECK(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
     return cuda::MemoryRefusal({.weight_bytes = need.weight_bytes * ranks_here,
                                 .kv_bytes = need.kv_bytes * ranks_here,
-                                .pass_bytes = need.pass_bytes * ranks_here},
-                               device_->facts(), num_devices);
+                                .pass_bytes = (need.pass_bytes + kScratchBytes) * ranks_here},
+                               facts, num_devices);
   }
 
   Buffer Allocate(size_t num_bytes) override { return device().Allocate(num_bytes); }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,22 @@ class CountingBackend final : public testing::ForwardingBackend {
 
  private:
   int* num_embeds_;
+};
+
+// Notes how many segments the passes have that are enqueued op by op.
+class SegmentCounter final : public testing::ForwardingBackend {
+ public:
+  SegmentCounter(std::unique_ptr<kernels::Backend> backend, std::set<int32_t>* counts)
+      : ForwardingBackend(std::move(backend)), counts_(counts) {}
+
+  void Attention(const kernels::AttentionArgs& args) override {
+    counts_->insert(args.batch.num_segments);
+    ForwardingBackend::Attention(args);
+  }
+  kernels::Recorder* recorder() override { return backend().recorder(); }
+
+ private:
+  std::set<int32_t>* counts_;
 };
 
 using Wrap = std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)>;
@@ -157,6 +174,18 @@ TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
   EXPECT_EQ(decode({20}), 0);
   EXPECT_EQ(decode({17, 24, 19}), 0);  // the same row count for a recording
   EXPECT_EQ(decode({7}), 3);           // eight of 8 rows, and the last one of 4
+}
+
+// Attention launches blocks for every segment that there could be.
+TEST_F(CudaTransformer, RecordsALoneSequenceWithNextToNoRoomForOthers) {
+  std::set<int32_t> counts;
+  LoadedModel model = Load([&](std::unique_ptr<kernels::Backend> backend) {
+    return std::make_unique<SegmentCounter>(std::move(backend), &counts);
+  });
+  const std::vector<int32_t> tokens = testing::RandomTokens(64, model.transformer->config().vocab_size, 1);
+  DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {64}});
+  DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {60}});
+  EXPECT_EQ(counts, std::set<int32_t>{2});
 }
 
 // An e4m3 weight is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of other sizes.
