@@ -52,11 +52,12 @@ bool LibraryServing::IsServable(const CudaWeight& weight) const {
          weight.in_features() % kSliceInputs == 0 && weight.out_features() % 4 == 0 && RunOutputs(weight) > 0;
 }
 
-// One weight of each shape, with the most rows that any of it has.
+// One weight of each shape that is not tuned, with the most rows that any of it has.
 std::vector<ProductUse> LibraryServing::ServableShapes(std::span<const ProductUse> uses) const {
   std::vector<ProductUse> shapes;
   for (const ProductUse& use : uses) {
     if (use.max_rows < options_.min_rows || !IsServable(AsCudaWeight(use.weight))) continue;
+    if (FindShape(*use.weight) != nullptr) continue;
     const auto same = std::ranges::find_if(shapes, [&](const ProductUse& other) {
       return other.weight->out_features() == use.weight->out_features() &&
              other.weight->in_features() == use.weight->in_features();
@@ -73,10 +74,12 @@ std::vector<ProductUse> LibraryServing::ServableShapes(std::span<const ProductUs
 std::string LibraryServing::Tune(std::span<const ProductUse> uses) {
   const std::vector<ProductUse> shapes = ServableShapes(uses);
   if (shapes.empty()) return "";
-  OpenedLibrary opened = OpenLibrary(options_.file, device_);
-  if (opened.library == nullptr) return opened.error + ": our kernels compute all products";
-  library_ = std::move(opened.library);
-  weight_rows_ = device_.Allocate(options_.run_bytes);
+  if (library_ == nullptr) {
+    OpenedLibrary opened = OpenLibrary(options_.file, device_);
+    if (opened.library == nullptr) return opened.error + ": our kernels compute all products";
+    library_ = std::move(opened.library);
+    weight_rows_ = device_.Allocate(options_.run_bytes);
+  }
   std::string found = "cuBLASLt:";
   for (const ProductUse& use : shapes) found += TuneShape(use) + (&use == &shapes.back() ? "" : ";");
   if (shapes_.empty()) {
