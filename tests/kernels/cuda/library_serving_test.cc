@@ -196,6 +196,19 @@ TEST_F(PlayedLibraryTest, OneBitOfOneRowIsEnoughToServeNothing) {
   EXPECT_EQ(Served(products, *weight_, asked), Ours(*weight_, asked));
 }
 
+// Stored, its sums are ours.
+TEST_F(PlayedLibraryTest, AnotherOrderOfAddingToTheOutputIsEnoughToServeNothing) {
+  PlayAlgorithms({{.begins_with_out = true}});
+  LibraryServing products(device(), LibraryPlayed({.min_rows = 64}));
+  EXPECT_EQ(Tune(products, *weight_, 64), "cuBLASLt: 140 x 192: 64 rows other bits");
+}
+
+TEST_F(PlayedLibraryTest, SumsThatAreCutOffNearZeroAreEnoughToServeNothing) {
+  PlayAlgorithms({{.flushes_subnormals = true}});
+  LibraryServing products(device(), LibraryPlayed({.min_rows = 64}));
+  EXPECT_EQ(Tune(products, *weight_, 64), "cuBLASLt: 140 x 192: 64 rows other bits");
+}
+
 TEST_F(PlayedLibraryTest, TakesTheFirstAlgorithmOfEqualBits) {
   PlayAlgorithms({{.num_splits = 2}, {.wrong_row = 5}, {.status = 15}, {}});
   LibraryServing products(device(), LibraryPlayed({.min_rows = 64}));

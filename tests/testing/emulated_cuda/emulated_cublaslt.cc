@@ -77,21 +77,24 @@ struct Operands {
 
 float SumOf(const Operands& operands, uint64_t row, uint64_t column, const LibraryAlgorithm& algorithm) {
   const uint64_t num_inputs = operands.a_is.num_rows;
-  const bool is_reversed = static_cast<int64_t>(operands.d_is.num_columns) == algorithm.wrong_rows ||
-                           static_cast<int64_t>(operands.d_is.num_rows) == algorithm.wrong_outputs;
+  const bool is_reversed = algorithm.wrong_rows == static_cast<int64_t>(operands.d_is.num_columns) ||
+                           algorithm.wrong_outputs == static_cast<int64_t>(operands.d_is.num_rows);
   const auto product = [&](uint64_t i) {
     const uint64_t k = is_reversed ? num_inputs - 1 - i : i;
     return foretoken::kernels::FloatFromBf16(operands.a[row * operands.a_is.column_stride + k]) *
            foretoken::kernels::FloatFromBf16(operands.b[column * operands.b_is.column_stride + k]);
   };
   float sum = 0;
+  const float begin =
+      algorithm.begins_with_out && operands.beta == 1 ? operands.d[column * operands.d_is.column_stride + row] : 0.0f;
   for (int32_t split = 0; split < algorithm.num_splits; ++split) {
-    float part = 0;
+    float part = begin;
     const uint64_t end = num_inputs * (split + 1) / algorithm.num_splits;
     for (uint64_t i = num_inputs * split / algorithm.num_splits; i < end; ++i) part += product(i);
     sum = split == 0 ? part : sum + part;
   }
-  if (row != 0 || static_cast<int64_t>(column) != algorithm.wrong_row) return sum;
+  if (algorithm.flushes_subnormals && std::fpclassify(sum) == FP_SUBNORMAL) return 0;
+  if (row != 0 || algorithm.wrong_row != static_cast<int64_t>(column)) return sum;
   return std::nextafter(sum, std::numeric_limits<float>::infinity());
 }
 
@@ -185,7 +188,7 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
       for (uint64_t row = 0; row < operands.d_is.num_rows; ++row) {
         float& out = operands.d[column * operands.d_is.column_stride + row];
         const float sum = SumOf(operands, row, column, played);
-        out = operands.beta == 0 ? sum : out + sum;
+        out = operands.beta == 0 || played.begins_with_out ? sum : out + sum;
       }
     }
   });

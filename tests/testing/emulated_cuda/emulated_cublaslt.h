@@ -7,16 +7,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace foretoken::testing {
 
 // As one of the library's: a chain over the inputs, in order, but for what is said here.
 struct LibraryAlgorithm {
-  int32_t num_splits = 1;     // that it says it cuts the inputs into, and does; they are added in order
-  int64_t wrong_row = -1;     // whose first output is the next larger float; -1: none
-  int64_t wrong_rows = 0;     // the row count at which sums begin with the last input; 0: none
-  int64_t wrong_outputs = 0;  // the same for a count of outputs
-  int status = 0;             // of all products; not 0: they are not computed
+  int32_t num_splits = 1;                // that it says it cuts the inputs into, and does; they are added in order
+  std::optional<int64_t> wrong_row;      // whose first output is the next larger float
+  std::optional<int64_t> wrong_rows;     // the row count at which sums begin with the last input
+  std::optional<int64_t> wrong_outputs;  // the same for a count of outputs
+  bool begins_with_out = false;          // sums to be added to the output begin with it
+  bool flushes_subnormals = false;       // sums below the smallest normal float are 0
+  int status = 0;                        // of all products; not 0: they are not computed
 };
 
 inline constexpr char kPlayLibrary[] = "EmulatedCublasLtPlay";
