@@ -2,8 +2,8 @@
 // Matrix products by our kernels or, where it moves no bit and takes less time, by cuBLASLt.
 //
 //   LibraryServing products(device, {});
-//   const std::string found = products.Tune(uses);  // "cuBLASLt: products of 28672 x 4096: 512 rows slower, ..."
-//   products.MatMul(args);                           // matmul.h's, bit for bit
+//   const std::string found = products.Tune(uses);  // "cuBLASLt: 28672 x 4096: 512 rows slower, ..."
+//   products.MatMul(args);                          // matmul.h's, bit for bit
 //
 // The library chooses a kernel, and with it an order of sums, by the row count. So it is asked for row counts that are
 // powers of two and nothing else, and of each every row has been compared with ours on random data when the service
@@ -49,8 +49,8 @@ struct LibraryOptions {
 
 class LibraryServing {
  public:
-  static constexpr size_t kMaxBytes =
-      kLibraryRunBytes + Library::kWorkspaceBytes;  // of the device's memory, after Tune
+  // Of the device's memory, after Tune.
+  static constexpr size_t kMaxBytes = kLibraryRunBytes + Library::kWorkspaceBytes;
 
   LibraryServing(Device& device, LibraryOptions options);
 
