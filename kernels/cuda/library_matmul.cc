@@ -6,13 +6,13 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Whether the library's own description says so; one that does not answer is not believed.
+// Whether the library's own description says so: 0 is no split, as 1 is. One that does not answer is not believed.
 bool IsOneChain(const cublaslt::Library& functions, const cublaslt::Algorithm& algorithm) {
   int32_t num_splits = 0;
   size_t num_written = 0;
   const int status = functions.get_algorithm_attribute(&algorithm, cublaslt::kAlgorithmNumSplits, &num_splits,
                                                        sizeof(num_splits), &num_written);
-  return status == cublaslt::kSuccess && num_splits <= 1;
+  return status == cublaslt::kSuccess && (num_splits == 0 || num_splits == 1);
 }
 
 }  // namespace
