@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/model/config.h"
@@ -60,6 +61,8 @@ class Transformer {
 
   const ModelConfig& config() const { return config_; }
   const TransformerOptions& options() const { return ranks_[0]->options(); }
+  // Rank 0's, in a line for the log; other ranks may have found otherwise, with the same bits. Empty: nothing to say.
+  const std::string& product_tuning() const { return ranks_[0]->product_tuning(); }
   kernels::Backend& backend() const { return ranks_[0]->backend(); }
 
  private:

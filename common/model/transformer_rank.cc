@@ -44,6 +44,7 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
       communicator_(place.communicator),
       recorder_(communicator_ == nullptr || communicator_->is_recordable() ? backend_.recorder() : nullptr),
       options_(options),
+      product_tuning_(TuneProducts()),
       batch_(backend_, RecordedBatchIntegers(recorder_, options)) {
   const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim), options.max_positions);
   rope_cos_ = Tensor::FromHost(backend_, tables.cos);
@@ -68,6 +69,17 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
   hidden_pieces_ = matrix(DType::kF32, shard_.num_ranks, rows * config_.hidden_size);
   logit_pieces_ = matrix(DType::kF32, shard_.rank == 0 ? shard_.num_ranks : 1,
                          options.max_logit_rows * std::ranges::max(logit_widths_));
+}
+
+std::string TransformerRank::TuneProducts() const {
+  std::vector<kernels::ProductUse> uses;
+  for (const LayerWeights& layer : weights_.layers) {
+    for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+      uses.push_back({.weight = weight->get(), .max_rows = options_.max_rows});
+    }
+  }
+  uses.push_back({.weight = &weights_.head_or_embed(), .max_rows = options_.max_logit_rows});
+  return backend_.TuneProducts(uses);
 }
 
 kernels::KvCacheView TransformerRank::KvShape(int32_t num_blocks) const {

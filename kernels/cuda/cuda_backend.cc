@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,7 +16,7 @@
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/join_columns.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/library_serving.h"
 #include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/rms_norm.h"
@@ -38,6 +39,7 @@ constexpr size_t kScratchBytes = size_t{512} << 20;
 
 // More rows keep the GPU busy for longer than their launches take.
 constexpr int32_t kRecordedRowCounts[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+static_assert(kRecordedRowCounts[std::size(kRecordedRowCounts) - 1] < kMinLibraryRows);
 
 class GraphRecorder final : public Recorder {
  public:
@@ -55,11 +57,12 @@ class GraphRecorder final : public Recorder {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, const BackendOptions& options)
+  CudaBackend(std::unique_ptr<Device> device, const BackendOptions& options, const LibraryOptions& library)
       : device_(std::move(device)),
         num_ranks_(options.num_ranks),
         quantization_(options.weight_quantization == "fp8" ? WeightQuantization::kFp8 : WeightQuantization::kNone),
-        recorder_(*device_) {}
+        recorder_(*device_),
+        products_(*device_, library) {}
 
   std::string Describe() const override {
     const DeviceFacts& facts = device_->facts();
@@ -79,7 +82,7 @@ class CudaBackend final : public Backend {
     FT_CUDA_CHECK(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
     return cuda::MemoryRefusal({.weight_bytes = need.weight_bytes * ranks_here,
                                 .kv_bytes = need.kv_bytes * ranks_here,
-                                .pass_bytes = (need.pass_bytes + kScratchBytes) * ranks_here},
+                                .pass_bytes = (need.pass_bytes + kScratchBytes) * ranks_here + LibraryBytes()},
                                facts, num_devices);
   }
 
@@ -93,9 +96,16 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());
   }
+  std::string TuneProducts(std::span<const ProductUse> uses) override {
+    device_->MakeCurrent();
+    return SharesDevice() ? "" : products_.Tune(uses);
+  }
 
   void Embed(const EmbedArgs& args) override { cuda::Embed(args, stream()); }
-  void MatMul(const MatMulArgs& args) override { cuda::MatMul(args, stream()); }
+  void MatMul(const MatMulArgs& args) override {
+    device_->MakeCurrent();
+    products_.MatMul(args);
+  }
   void RmsNorm(const RmsNormArgs& args) override { cuda::RmsNorm(args, stream()); }
   void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
   void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
@@ -112,6 +122,9 @@ class CudaBackend final : public Backend {
   NcclPlace place() { return {.device = device_->facts().index, .stream = stream()}; }
 
  private:
+  bool SharesDevice() const { return num_ranks_ > device_->facts().num_devices; }
+  size_t LibraryBytes() const { return SharesDevice() ? 0 : LibraryServing::kMaxBytes; }
+
   // Ready for the calling thread.
   Device& device() {
     device_->MakeCurrent();
@@ -124,6 +137,7 @@ class CudaBackend final : public Backend {
   const WeightQuantization quantization_;
   size_t num_staged_bytes_ = 0;  // since the last Synchronize
   GraphRecorder recorder_;
+  LibraryServing products_;
 };
 
 void CudaBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) {
@@ -141,11 +155,13 @@ void CudaBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind ki
 
 }  // namespace
 
-MadeBackend MakeBackend(const BackendOptions& options) {
+MadeBackend MakeBackendWithLibrary(const BackendOptions& options, const LibraryOptions& library) {
   Device::Opened opened = Device::Open(options.rank);
   if (opened.device == nullptr) return {nullptr, std::move(opened.error)};
-  return {std::make_unique<CudaBackend>(std::move(opened.device), options), ""};
+  return {std::make_unique<CudaBackend>(std::move(opened.device), options, library), ""};
 }
+
+MadeBackend MakeBackend(const BackendOptions& options) { return MakeBackendWithLibrary(options, LibraryOptions()); }
 
 bool HaveOwnDevices(std::span<Backend* const> backends) {
   std::set<int> gpus;

@@ -26,7 +26,7 @@ Product ProductOf(const MatMulArgs& args) {
   constexpr int64_t kCopyBytes = 16;
   const int64_t row_bytes = weight.in_features() * static_cast<int64_t>(sizeof(uint16_t));
   return {.weight = weight.packed(),
-          .numeric_class = NumericClassOf(weight.out_features(), weight.in_features()),
+          .numeric_class = weight.numeric_class(),
           .x = args.x.as<uint16_t>(),
           .x_is_aligned = reinterpret_cast<uintptr_t>(args.x.data) % kCopyBytes == 0 && row_bytes % kCopyBytes == 0,
           .num_rows = num_rows,

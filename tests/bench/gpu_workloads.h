@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -179,6 +180,7 @@ class ModelBench {
   HostWork MeasureHost(const tokenizer::Tokenizer& tokenizer) { return MeasureHostWork(*transformer_, kv_, tokenizer); }
 
   double matrix_bytes() const { return matrix_bytes_; }
+  const std::string& product_tuning() const { return transformer_->product_tuning(); }
 
  private:
   static int32_t BlocksEach(const Sizes& sizes) { return (sizes.context_tokens + 64) / kernels::kKvBlockSize + 1; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,7 @@ class ForwardingBackend : public kernels::Backend {
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }
+  std::string TuneProducts(std::span<const kernels::ProductUse> uses) override { return backend_->TuneProducts(uses); }
   void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
   void MatMul(const kernels::MatMulArgs& args) override { backend_->MatMul(args); }
   void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }

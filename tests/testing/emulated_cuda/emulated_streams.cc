@@ -193,10 +193,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphD
 
 namespace {
 
+constexpr size_t kAlignment = 256;  // that CUDA promises
+
 cudaError_t Allocate(void** data, size_t num_bytes) {
   if (num_bytes > foretoken::testing::kDeviceBytes) return cudaErrorMemoryAllocation;
-  *data = std::malloc(num_bytes);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  if (posix_memalign(data, kAlignment, num_bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, num_bytes);
   return cudaSuccess;
 }

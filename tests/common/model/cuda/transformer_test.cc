@@ -15,6 +15,7 @@
 #include "common/base/mapped_file.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "nlohmann/json.hpp"
+#include "tests/kernels/cuda/played_library.h"
 #include "tests/reference/transformer.h"
 #include "tests/testing/decode_by_hand.h"
 #include "tests/testing/forwarding_backend.h"
@@ -104,11 +105,23 @@ class CudaTransformer : public ::testing::Test {
                                    },
                                .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});
   }
-  static LoadedModel LoadUnrecorded() {
-    return Load([](std::unique_ptr<kernels::Backend> backend) {
-      return std::make_unique<UnrecordedBackend>(std::move(backend));
-    });
+  // With a cuBLASLt that is always faster, from a row count on whose passes would be recorded.
+  static LoadedModel LoadServed() {
+    return testing::LoadModel(SourcePath("tests/cases/models/qwen3"),
+                              {.num_blocks = testing::kExactBlocks,
+                               .device = "cuda",
+                               .make_backend =
+                                   [](const kernels::BackendOptions& options) {
+                                     return kernels::cuda::MakeBackendWithLibrary(
+                                         options, kernels::cuda::LibraryPlayed({.min_rows = 32}));
+                                   },
+                               .wrap_backend = Unrecorded,
+                               .transformer = {.max_rows = 48, .max_logit_rows = 48, .max_positions = 256}});
   }
+  static std::unique_ptr<kernels::Backend> Unrecorded(std::unique_ptr<kernels::Backend> backend) {
+    return std::make_unique<UnrecordedBackend>(std::move(backend));
+  }
+  static LoadedModel LoadUnrecorded() { return Load(Unrecorded); }
 };
 
 class CudaTransformerOf : public CudaTransformer, public ::testing::WithParamInterface<const char*> {};
@@ -156,6 +169,27 @@ TEST_F(CudaTransformer, IsRowInvariant) {
   EXPECT_TRUE(CheckTree(model, known));
   EXPECT_TRUE(CheckBlockLayouts(model, known, 1));
   EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
+}
+
+// Passes of 32 rows and more, whose products the library computes, where it may.
+TEST_F(CudaTransformer, RowsAreTheSameWhoeverComputesTheirProducts) {
+  const auto decode = [](LoadedModel& model, const std::vector<int32_t>& chunks) {
+    const std::vector<int32_t> tokens = testing::RandomTokens(40, model.transformer->config().vocab_size, 1);
+    return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = chunks});
+  };
+  LoadedModel plain = Load(Unrecorded, "qwen3");
+  const auto expected = decode(plain, {8});
+  const bool is_played = kernels::cuda::PlayAlgorithms({{}});
+  LoadedModel served = LoadServed();
+  EXPECT_EQ(decode(served, {40}), expected);
+  if (!is_played) return;
+  EXPECT_EQ(served.transformer->product_tuning(),
+            "cuBLASLt: 256 x 64: 32 rows served; 64 x 128: 32 rows served; 192 x 64: 32 rows served; 304 x 64: 32 rows "
+            "served");
+  kernels::cuda::PlayAlgorithms({{.wrong_row = 3}});
+  EXPECT_NE(decode(served, {40}), expected) << "the library is not asked";
+  LoadedModel unserved = LoadServed();
+  EXPECT_EQ(decode(unserved, {40}), expected);
 }
 
 // A decode step's host work is one launch: from the third pass of a row count on no op is called.
