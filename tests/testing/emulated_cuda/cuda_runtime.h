@@ -72,6 +72,7 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
 };
@@ -90,8 +91,8 @@ struct cudaDeviceProp {
 struct cudaFuncAttributes {};
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }  // that share one memory
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int device);                                                 // for the calling thread
+cudaError_t cudaGetDevice(int* device);
 inline constexpr int kMaxDynamicSharedBytes = 163 << 10;  // of compute capability 8.0
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -112,6 +113,8 @@ struct EmulatedStream;
 struct EmulatedGraph;
 // Behind what the stream has still to do; null: at once.
 cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work);
+// Whether the calling thread may launch kernels there: it is one of the current device's.
+bool IsOfCurrentDevice(const EmulatedStream* stream);
 }  // namespace foretoken::testing
 
 using cudaStream_t = foretoken::testing::EmulatedStream*;
@@ -191,6 +194,7 @@ template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
   const size_t allowed = foretoken::testing::AllowedDynamicSharedMemory(reinterpret_cast<const void*>(kernel));
   if (config->dynamicSmemBytes > allowed) return cudaErrorInvalidValue;
+  if (!foretoken::testing::IsOfCurrentDevice(config->stream)) return cudaErrorInvalidResourceHandle;
   return foretoken::testing::Enqueue(
       config->stream, [config = *config, kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
         foretoken::testing::RunGrid(config, [&] { std::apply(kernel, params); });

@@ -27,6 +27,7 @@ struct EmulatedGraph {
 };
 
 struct EmulatedStream {
+  int device = 0;
   Work pending;
   EmulatedGraph* captured = nullptr;  // not null: a capture is under way
 };
@@ -37,7 +38,8 @@ constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as m
 
 std::recursive_mutex mutex;  // of all below, and of whatever runs
 std::vector<EmulatedStream*> streams;
-std::atomic<size_t> used_bytes;     // by what cudaMalloc gave
+std::atomic<size_t> used_bytes;  // by what cudaMalloc gave
+thread_local int current_device = 0;
 thread_local int num_captures = 0;  // that this thread has under way
 
 void Run(EmulatedStream& stream) {
@@ -52,6 +54,8 @@ void RunAll() {
 }
 
 }  // namespace
+
+bool IsOfCurrentDevice(const EmulatedStream* stream) { return stream == nullptr || stream->device == current_device; }
 
 cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work) {
   const std::lock_guard lock(mutex);
@@ -83,6 +87,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorNoDevice:
       return "no CUDA-capable device is detected";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
     case cudaErrorStreamCaptureUnsupported:
@@ -101,6 +107,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
@@ -111,6 +119,16 @@ const char* cudaGetErrorName(cudaError_t error) {
 
 // --- the device
 // -------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaSetDevice(int device) {
+  foretoken::testing::current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = foretoken::testing::current_device;
+  return cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
@@ -131,7 +149,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(mutex);
-  *stream = foretoken::testing::streams.emplace_back(new EmulatedStream);
+  *stream = foretoken::testing::streams.emplace_back(new EmulatedStream{.device = foretoken::testing::current_device});
   return cudaSuccess;
 }
 
