@@ -185,6 +185,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 // What is launched has what the graph had; memory stays the graph's own.
+// NOLINTNEXTLINE(google-runtime-int): the form is CUDA's
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   const std::lock_guard lock(mutex);
   *executable = new EmulatedGraph{.work = graph->work, .memory = std::exchange(graph->memory, {})};

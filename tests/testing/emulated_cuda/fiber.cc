@@ -7,6 +7,7 @@
 #include <utility>
 
 // Of <sanitizer/common_interface_defs.h> and <sanitizer/tsan_interface.h>; null where a program is built without.
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are the sanitizers'
 extern "C" {
 [[gnu::weak]] void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, size_t num_bytes);
 [[gnu::weak]] void __sanitizer_finish_switch_fiber(void* fake_stack, const void** old_bottom, size_t* old_num_bytes);
@@ -14,6 +15,7 @@ extern "C" {
 [[gnu::weak]] void* __tsan_create_fiber(unsigned flags);
 [[gnu::weak]] void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace foretoken::testing {
 namespace {
