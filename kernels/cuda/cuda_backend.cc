@@ -61,7 +61,7 @@ class CudaBackend final : public Backend {
     std::ranges::replace(name, ' ', '-');
     return "cuda/" + name + " sm_" + std::to_string(facts.capability.major) + std::to_string(facts.capability.minor) +
            " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor) +
-           (quantization_ == WeightQuantization::kFp8 ? " fp8-weights" : "");
+           (quantization_ == WeightQuantization::kFp8 ? " fp8" : "");
   }
 
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override {
