@@ -308,7 +308,7 @@ TEST_F(MatMulTest, Fp8MultipliesEveryInputByItsOwnWeight) {
 }
 
 TEST_F(MatMulTest, Fp8KernelsAgreeBitForBit) {
-  for (const int64_t num_inputs : {8, 65, 448, 1024}) {
+  for (const int64_t num_inputs : {65, 1024}) {
     for (const int64_t num_rows : {1, 13, 30, 67}) {
       const MatMulInput input = RandomInput(num_rows, 130, num_inputs);
       ExpectSameFromAllKernels(input, *Prepare(input, WeightQuantization::kFp8));

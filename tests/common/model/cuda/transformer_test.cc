@@ -159,8 +159,9 @@ TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
   EXPECT_EQ(decode({7}), 3);           // eight of 8 rows, and the last one of 4
 }
 
-// An e4m3 weight is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of other sizes.
-TEST_F(CudaTransformer, OfFp8WeightsSaysNearlyTheSameAndIsRowInvariant) {
+// Either side of a product in e4m3 is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of
+// other sizes.
+TEST_F(CudaTransformer, OfFp8SaysNearlyTheSameAndIsRowInvariant) {
   LoadedModel bf16 = Load(), fp8 = LoadFp8();
   EXPECT_EQ(fp8.backend().Describe(), bf16.backend().Describe() + " fp8");
   const std::vector<int32_t> tokens = testing::RandomTokens(20, bf16.transformer->config().vocab_size, 1);
