@@ -28,6 +28,7 @@ struct HostRows {
 
 std::vector<uint16_t> AsBf16(const std::vector<float>& values) {
   std::vector<uint16_t> rounded;
+  rounded.reserve(values.size());
   for (const float value : values) rounded.push_back(Bf16FromFloat(value));
   return rounded;
 }
