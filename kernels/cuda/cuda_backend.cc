@@ -70,7 +70,7 @@ class CudaBackend final : public Backend {
     std::ranges::replace(name, ' ', '-');
     return "cuda/" + name + " sm_" + std::to_string(facts.capability.major) + std::to_string(facts.capability.minor) +
            " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor) +
-           (quantization_ == WeightQuantization::kFp8 ? " fp8-weights" : "");
+           (quantization_ == WeightQuantization::kFp8 ? " fp8" : "");
   }
 
   bool is_asynchronous() const override { return true; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU against what it can do at best: a model of random weights of the shape of Llama 3.1 8B, attention over long
-// contexts, and the draw.
+// contexts, and the draw; and that model in FP8 beside it.
 //
 //   gpu_bench [--device=cuda] [--tokenizer=deploy/demo/target] [--layers=N] [--rounds=N] [--json]
 //
@@ -207,17 +207,43 @@ void JudgeE1Cost(const model::ModelConfig& config, Findings& findings) {
   }
 }
 
+// Why the model cannot be measured on what was made, if so.
+std::optional<std::string> Refusal(const kernels::MadeBackend& made, const Sizes& sizes) {
+  if (made.backend == nullptr) return made.error;
+  return made.backend->MemoryRefusal(model::LargestRankNeed(
+      sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes), made.backend->weight_quantization()));
+}
+
+// The same model with layers of FP8, behind the rounds, beside it.
+void MeasureFp8(const Sizes& sizes, const Measured& bf16, Findings& findings) {
+  const kernels::MadeBackend made =
+      kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device), .weight_quantization = "fp8"});
+  if (const std::optional<std::string> refusal = Refusal(made, sizes); refusal.has_value()) {
+    std::fprintf(stderr, "gpu_bench: FP8 is not measured: %s\n", refusal->c_str());
+    return;
+  }
+  ModelBench model(*made.backend, sizes);
+  Measured measured;
+  for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {
+    if (round == 0) measured = {};
+    measured.one_row.push_back(model.StepSeconds(1, 0));
+    measured.prefill.push_back(model.PrefillSeconds());
+  }
+  const double one_row = Median(measured.one_row);
+  findings.Add({.what = "FP8: decode at batch 1", .value = 1e3 * one_row, .unit = "ms"});
+  findings.Add({.what = "FP8: decode at batch 1: weights read",
+                .value = 100 * model.matrix_bytes() / one_row / Median(bf16.copy_rate),
+                .unit = "% of copy bandwidth"});
+  findings.Add({.what = "FP8: decode at batch 1", .value = one_row / Median(bf16.one_row), .unit = "x of bf16's time"});
+  findings.Add({.what = "FP8: prefill of 8,192 tokens",
+                .value = Median(measured.prefill) / Median(bf16.prefill),
+                .unit = "x of bf16's time"});
+}
+
 int Main() {
   const Sizes sizes = SizesFromFlags();
   const kernels::MadeBackend made = kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device)});
-  std::optional<std::string> refusal;
-  if (made.backend == nullptr) {
-    refusal = made.error;
-  } else {
-    refusal = made.backend->MemoryRefusal(
-        model::LargestRankNeed(sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes)));
-  }
-  if (refusal.has_value()) {
+  if (const std::optional<std::string> refusal = Refusal(made, sizes); refusal.has_value()) {
     std::fprintf(stderr, "gpu_bench: nothing can be measured here: %s\n", refusal->c_str());
     return 1;
   }
@@ -240,6 +266,7 @@ int Main() {
   JudgeIdle(measured, model.MeasureHost(*tokenizer), findings);
   JudgeOps(measured, 4.0 * sizes.draw_rows * static_cast<double>(sizes.model.vocab_size), findings);
   if (absl::GetFlag(FLAGS_device) == "cuda") JudgeE1Cost(sizes.model, findings);
+  MeasureFp8(sizes, measured, findings);
   findings.Print(as_json);
   return 0;
 }

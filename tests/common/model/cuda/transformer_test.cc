@@ -222,10 +222,11 @@ TEST_F(CudaTransformer, RecordsALoneSequenceWithNextToNoRoomForOthers) {
   EXPECT_EQ(counts, std::set<int32_t>{2});
 }
 
-// An e4m3 weight is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of other sizes.
-TEST_F(CudaTransformer, OfFp8WeightsSaysNearlyTheSameAndIsRowInvariant) {
+// Either side of a product in e4m3 is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of
+// other sizes.
+TEST_F(CudaTransformer, OfFp8SaysNearlyTheSameAndIsRowInvariant) {
   LoadedModel bf16 = Load(), fp8 = LoadFp8();
-  EXPECT_EQ(fp8.backend().Describe(), bf16.backend().Describe() + " fp8-weights");
+  EXPECT_EQ(fp8.backend().Describe(), bf16.backend().Describe() + " fp8");
   const std::vector<int32_t> tokens = testing::RandomTokens(20, bf16.transformer->config().vocab_size, 1);
   const auto decode = [&](LoadedModel& model) {
     return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {20}}).back();
