@@ -51,6 +51,7 @@ struct TensorView {
     return static_cast<T*>(data);
   }
   size_t num_bytes() const { return static_cast<size_t>(shape.num_elements()) * SizeOf(dtype); }
+  // NOLINTNEXTLINE(google-explicit-constructor): whatever may be written may be read
   operator ConstTensorView() const { return {data, dtype, shape}; }
 };
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of a block is a context with a stack of its own; a barrier goes back to the scheduler, which resumes those
-// that waited for it once all of them do, in an order that means nothing. Streams, graphs and memory are in
-// emulated_streams.cc.
+// A thread of a block is a fiber; a barrier goes back to the scheduler, which resumes those that waited for it once all
+// of them do, in an order that means nothing. Streams, graphs and memory are in emulated_streams.cc.
 #include <cuda_runtime.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +18,7 @@
 
 #include "kernels/check.h"
 #include "tests/testing/emulated_cuda/copy_groups.h"
+#include "tests/testing/emulated_cuda/fiber.h"
 #include "tests/testing/emulated_cuda/random_order.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -27,16 +26,15 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace foretoken::testing {
 namespace {
 
-constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr size_t kWarpThreads = 32;
+constexpr size_t kMaxThreads = 1024;  // of a block
 constexpr size_t kSharedAlignment = 128;
 
 enum class ThreadState { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
 
 struct EmulatedThread {
-  ucontext_t context;
+  std::unique_ptr<Fiber> fiber;  // runs its part of one block after another
   ThreadState state = ThreadState::kReady;
-  std::unique_ptr<char[]> stack;
   // What it waits at its warp's barrier for; null: the others alone.
   WarpOperation operation = nullptr;
   void* operand = nullptr;
@@ -45,8 +43,7 @@ struct EmulatedThread {
 
 // The block that runs now.
 struct EmulatedBlock {
-  ucontext_t scheduler;
-  std::vector<EmulatedThread> threads;
+  std::span<EmulatedThread> threads;
   EmulatedThread* current = nullptr;
   const std::function<void()>* body = nullptr;
   std::minstd_rand random;
@@ -60,20 +57,18 @@ std::map<const void*, size_t> allowed_shared_bytes;  // by kernel
 
 void Leave(ThreadState state) {
   block.current->state = state;
-  swapcontext(&block.current->context, &block.scheduler);
+  block.current->fiber->Leave();
 }
 
-void RunBody() {
-  (*block.body)();
-  Leave(ThreadState::kDone);
+void RunBodies() {
+  for (;;) {
+    (*block.body)();
+    Leave(ThreadState::kDone);
+  }
 }
 
 void Prepare(EmulatedThread& thread) {
-  if (!thread.stack) thread.stack = std::make_unique<char[]>(kStackBytes);
-  FT_CHECK(getcontext(&thread.context) == 0);
-  thread.context.uc_stack.ss_sp = thread.stack.get();
-  thread.context.uc_stack.ss_size = kStackBytes;
-  makecontext(&thread.context, RunBody, 0);
+  if (!thread.fiber) thread.fiber = std::make_unique<Fiber>(RunBodies);
   thread.state = ThreadState::kReady;
   thread.copies = {};
 }
@@ -107,7 +102,7 @@ void RunToBarriers(size_t first_thread, size_t num_threads) {
     const size_t thread = first_thread + order[i];
     threadIdx = dim3(static_cast<unsigned>(thread), 0, 0);
     block.current = &block.threads[thread];
-    FT_CHECK(swapcontext(&block.scheduler, &block.current->context) == 0);
+    block.current->fiber->Resume();
   }
 }
 
@@ -130,7 +125,7 @@ void RunWarpsToBarrier() {
   while (!ready.empty()) {
     if (turn >= ready.size() || block.random() % kMeanTurns == 0) turn = block.random() % ready.size();
     const size_t count = std::min(kWarpThreads, num_threads - ready[turn]);
-    const std::span<EmulatedThread> warp = std::span(block.threads).subspan(ready[turn], count);
+    const std::span<EmulatedThread> warp = block.threads.subspan(ready[turn], count);
     RunToBarriers(ready[turn], count);
     if (AllAre(warp, ThreadState::kAtWarpBarrier)) {
       RunWarpOperation(warp);
@@ -170,12 +165,14 @@ bool DeviceHasFailed() { return device_has_failed; }
 
 void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread) {
   const dim3 &grid = launch.gridDim, &shape = launch.blockDim;
-  FT_CHECK(shape.y == 1 && shape.z == 1 && shape.x <= 1024 && grid.y <= 65535 && grid.z == 1);
+  FT_CHECK(shape.y == 1 && shape.z == 1 && shape.x <= kMaxThreads && grid.y <= 65535 && grid.z == 1);
   FT_CHECK(launch.dynamicSmemBytes <= kMaxDynamicSharedBytes);
   gridDim = grid;
   blockDim = shape;
   block.body = &thread;
-  block.threads.resize(shape.x);
+  // They stay for good, and so do their stacks.
+  static std::vector<EmulatedThread>& threads = *new std::vector<EmulatedThread>(kMaxThreads);
+  block.threads = std::span(threads).first(shape.x);
   const size_t num_blocks = size_t{grid.x} * grid.y;
   block.random.seed(static_cast<unsigned>(num_blocks + shape.x));  // so that a launch like this always runs like this
   const RandomOrder order(num_blocks, block.random);
