@@ -125,7 +125,7 @@ void RunWarpsToBarrier() {
   while (!ready.empty()) {
     if (turn >= ready.size() || block.random() % kMeanTurns == 0) turn = block.random() % ready.size();
     const size_t count = std::min(kWarpThreads, num_threads - ready[turn]);
-    const std::span<EmulatedThread> warp = std::span(block.threads).subspan(ready[turn], count);
+    const std::span<EmulatedThread> warp = block.threads.subspan(ready[turn], count);
     RunToBarriers(ready[turn], count);
     if (AllAre(warp, ThreadState::kAtWarpBarrier)) {
       RunWarpOperation(warp);
