@@ -15,6 +15,7 @@ absl::StatusOr<std::unique_ptr<RankGroup>> RankGroup::Make(const std::string& de
   kernels::MadeCommunicators made;
   if (backends.size() > 1) {
     std::vector<kernels::Backend*> by_rank;
+    by_rank.reserve(backends.size());
     for (const auto& backend : backends) by_rank.push_back(backend.get());
     made = kernels::MakeCommunicators(device, by_rank);
     if (made.communicators.empty()) return absl::FailedPreconditionError(made.error);
