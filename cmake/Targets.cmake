@@ -40,11 +40,13 @@ if(FORETOKEN_SANITIZER)
   target_link_libraries(foretoken_executable INTERFACE absl::synchronization gRPC::grpc ${CMAKE_DL_LIBS})
 endif()
 
-# foretoken_library(NAME DEPS ...): every .cc of the current folder but main.cc, as a static library.
+# foretoken_library(NAME DEPS ... EXCEPT ...): every .cc of the current folder but main.cc and those named, as a static
+# library.
 function(foretoken_library name)
-  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;EXCEPT" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  list(TRANSFORM ARG_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  list(REMOVE_ITEM sources ${ARG_EXCEPT} ${CMAKE_CURRENT_SOURCE_DIR}/main.cc)
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC foretoken_options ${ARG_DEPS})

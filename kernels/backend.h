@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "kernels/ops.h"
@@ -32,6 +34,12 @@ struct MemoryNeed {
   size_t pass_bytes = 0;  // what a forward pass computes with
 };
 
+// A product that a model will ask for.
+struct ProductUse {
+  const Weight* weight = nullptr;
+  int64_t max_rows = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -40,6 +48,8 @@ class Backend {
   // fingerprint.
   virtual std::string Describe() const = 0;
 
+  // Whether ops are still being computed when their calls return: then the host has time for other work before it waits.
+  virtual bool is_asynchronous() const { return false; }
   // How much memory is missing and which flag to turn, in one line; none: it fits, or it is not known.
   virtual std::optional<std::string> MemoryRefusal(const MemoryNeed&) const { return std::nullopt; }
   virtual Buffer Allocate(size_t num_bytes) = 0;
@@ -49,6 +59,10 @@ class Backend {
   virtual WeightQuantization weight_quantization() const { return WeightQuantization::kNone; }
   // Copies the parts exactly once, into the device's own layout.
   virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
+  // Finds the fastest of those ways to these products that give the same bits. Before the first of them, and before the
+  // memory for what they read and write is taken: it is tried on. What was found, in a line for the log; empty: there
+  // was nothing to choose.
+  virtual std::string TuneProducts(std::span<const ProductUse>) { return ""; }
 
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void MatMul(const MatMulArgs& args) = 0;

@@ -69,4 +69,10 @@ constexpr float FloatFromE4m3(uint8_t code) {
   return std::bit_cast<float>(sign | static_cast<uint32_t>(code & 0x7fu) << 20) * 0x1p120f;
 }
 
+// Two codes, the first in the low byte, at f16's places in the halves of 32 bits: each reads as 2^-8 of its value.
+constexpr uint32_t ShiftedE4m3Pair(uint32_t codes) {
+  const uint32_t halves = (codes & 0xffu) << 8 | (codes & 0xff00u) << 16;
+  return (halves & 0x80008000u) | (halves >> 1 & 0x3f803f80u);
+}
+
 }  // namespace foretoken::kernels

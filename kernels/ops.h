@@ -96,7 +96,9 @@ struct IndexRange {
 
 enum class WeightQuantization {
   kNone,
-  kFp8,  // e4m3, with a scale for each output; on the CUDA backend only
+  // e4m3, with a scale for each output; what such a weight multiplies becomes e4m3, too, with a scale for each row. On
+  // the CUDA backend only.
+  kFp8,
 };
 
 struct WeightSource {

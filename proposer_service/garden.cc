@@ -308,11 +308,11 @@ void Garden::Run(Pass& pass) {
   ++counters_.num_passes;
   const kernels::ConstTensorView logits = parts_.transformer->Forward(pass.batch, *parts_.kv);
   std::vector<kernels::RowChildren> children(pass.rows.size());
-  kernels::Backend& backend = parts_.transformer->backend();
   if (!pass.rows.empty()) {
-    backend.BranchRows({.logits = logits, .num_tokens = parts_.num_tokens, .rows = pass.rows, .children = children});
+    parts_.transformer->backend().BranchRows(
+        {.logits = logits, .num_tokens = parts_.num_tokens, .rows = pass.rows, .children = children});
   }
-  backend.Synchronize();  // without rows, too: passes are measured, and none may pile up on another
+  parts_.transformer->Synchronize();  // without rows, too: passes are measured, and none may pile up on another
   for (size_t i = 0; i < children.size(); ++i) {
     Expand(*pass.branching[i].plant, pass.branching[i].node_idx, children[i].children);
   }

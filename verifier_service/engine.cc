@@ -102,7 +102,7 @@ void Engine::LearnStepCost() {
       for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
       ElapsedMs();
       parts_.transformer->Forward(batch, *parts_.kv);
-      parts_.transformer->backend().Synchronize();
+      parts_.transformer->Synchronize();
       const double step_ms = ElapsedMs();
       // The first pass brings memory in, and would make rows look dear for a long time.
       if (pass > 0) step_cost_.Observe({.num_rows = num_rows}, static_cast<float>(step_ms));
@@ -135,6 +135,7 @@ void Engine::Stop() {
   for (const auto& [id, sequence] : sequences_) {
     if (!sequence->is_finished) Finish(*sequence, FinishReason::kAbort);
   }
+  TellProposers();
   Publish();
 }
 

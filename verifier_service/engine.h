@@ -35,7 +35,7 @@
 #include "verifier_service/ask_policy.h"
 #include "verifier_service/calibration.h"
 #include "verifier_service/planner_stats.h"
-#include "verifier_service/proposer_pool.h"
+#include "verifier_service/proposer_client.h"
 #include "verifier_service/queue_place.h"
 #include "verifier_service/rank_chances.h"
 #include "verifier_service/request.h"
@@ -153,6 +153,7 @@ class Engine {
   void FinishStep(std::span<const PlannedSequence> plan, StepHandle& step);
   void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, StepHandle step);
   void Account(std::span<const PlannedSequence> plan);
+  void TellProposers();
   void Publish();
 
   int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }

@@ -66,7 +66,9 @@ bool Engine::Step() {
     Commit(plan, batch, std::move(step));
     Account(plan);
   }
-  Publish();
+  TellProposers();
+  // Outputs wait for the next launch where the device then computes on its own, and not where that takes all of a step.
+  if (!parts_.transformer->backend().is_asynchronous() || scheduler_.running().empty()) Publish();
   return !scheduler_.running().empty() || !scheduler_.waiting().empty();
 }
 
@@ -225,15 +227,18 @@ Engine::StepHandle Engine::Launch(const TreeBatch& batch) {
   return step;
 }
 
-// Host work of the steps to come, while the device computes this one: what needs none of its results.
+// Host work while the device computes this step: what is left of the last one, and what the next ones can have without
+// this one's results.
 void Engine::Prepare() {
+  const bool is_behind = parts_.transformer->backend().is_asynchronous();
+  if (is_behind) Publish();
   TakeRequests();
   AdmitWaiting();
-  own_stats_.times.host_ms += ElapsedMs();
+  if (!is_behind) own_stats_.times.host_ms += ElapsedMs();  // else it is the device's time
 }
 
 void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step) {
-  parts_.transformer->backend().Synchronize();
+  parts_.transformer->Synchronize();
   step.forward_ms += ElapsedMs();
   last_step_ms_ = step.forward_ms + step.draw_ms;
   // While ways to ask are compared the measure that they are compared by stays as it is.
@@ -325,9 +330,12 @@ void Engine::Retire() {
   });
 }
 
-void Engine::Publish() {
-  Retire();
+void Engine::TellProposers() {
+  Retire();  // they hear of ends, too
   parts_.proposers->Flush({.patience = Patience(), .step = absl::Milliseconds(last_step_ms_)});
+}
+
+void Engine::Publish() {
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
   own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());

@@ -15,7 +15,7 @@
 #include "kernels/ops.h"
 #include "verifier_service/draw_masks.h"
 #include "verifier_service/prediction.h"
-#include "verifier_service/proposer_pool.h"
+#include "verifier_service/proposer_client.h"
 #include "verifier_service/queue_place.h"
 #include "verifier_service/request.h"
 #include "verifier_service/text_stream.h"

@@ -18,6 +18,9 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
   FT_RETURN_IF_ERROR(Validate(config));
   std::unique_ptr<Verifier> verifier(new Verifier(config));
   FT_ASSIGN_OR_RETURN(verifier->model_, LoadModel(config, environment.progress));
+  if (const std::string& tuning = verifier->model_->transformer->product_tuning(); !tuning.empty()) {
+    spdlog::info("{}", tuning);
+  }
   FT_RETURN_IF_ERROR(verifier->StartEngine(environment));
   FT_RETURN_IF_ERROR(verifier->StartServing(environment));
   return verifier;

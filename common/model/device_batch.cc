@@ -8,20 +8,20 @@ namespace foretoken::model {
 ForwardBatch PadBatch(ForwardBatch batch, const BatchPadding& padding) {
   const int32_t num_dummies = padding.num_rows - batch.num_rows();
   FT_CHECK(num_dummies >= 0);
-  const std::vector<int32_t> block_table = {padding.spare_block};
-  for (int32_t i = 0; i < num_dummies; ++i) {
-    const std::vector<int32_t> chain = {0};
-    AppendSegment({.block_table = block_table, .first_position = 0, .chain = chain}, &batch);
+  if (num_dummies > 0) {
+    const std::vector<int32_t> chain(num_dummies), blocks(num_dummies / kernels::kKvBlockSize + 1, padding.spare_block);
+    AppendSegment({.block_table = blocks, .first_position = 0, .chain = chain}, &batch);
   }
-  const auto num_rows = static_cast<size_t>(padding.num_rows);
-  batch.segment_begins.resize(num_rows + 1, batch.segment_begins.back());
-  batch.block_table_begins.resize(num_rows + 1, batch.block_table_begins.back());
-  batch.logit_rows.resize(num_rows, 0);
+  FT_CHECK(batch.num_segments() <= padding.num_segments);
+  batch.segment_begins.resize(padding.num_segments + 1, batch.segment_begins.back());
+  batch.block_table_begins.resize(padding.num_segments + 1, batch.block_table_begins.back());
+  batch.logit_rows.resize(padding.num_rows, 0);
   return batch;
 }
 
-DeviceBatch::DeviceBatch(kernels::Backend& backend, size_t min_capacity)
-    : backend_(backend), buffer_(backend.Allocate(min_capacity * sizeof(int32_t))), capacity_(min_capacity) {}
+DeviceBatch::DeviceBatch(kernels::Backend& backend, size_t min_capacity) : backend_(backend), capacity_(min_capacity) {
+  buffers_.push_back(backend.Allocate(min_capacity * sizeof(int32_t)));
+}
 
 DeviceBatch::View DeviceBatch::Upload(const ForwardBatch& batch) {
   staging_.clear();
@@ -43,9 +43,9 @@ DeviceBatch::View DeviceBatch::Upload(const ForwardBatch& batch) {
 
   if (staging_.size() > capacity_) {
     capacity_ = 2 * staging_.size();
-    buffer_ = backend_.Allocate(capacity_ * sizeof(int32_t));
+    buffers_.push_back(backend_.Allocate(capacity_ * sizeof(int32_t)));
   }
-  auto* device = static_cast<int32_t*>(buffer_.get());
+  auto* device = static_cast<int32_t*>(buffers_.back().get());
   backend_.Copy(device, staging_.data(), staging_.size() * sizeof(int32_t), kernels::CopyKind::kToDevice);
   return {.batch = {.num_rows = batch.num_rows(),
                     .num_segments = batch.num_segments(),

@@ -4,7 +4,7 @@
 // the other.
 //
 //   DeviceBatch device_batch(backend, min_capacity);
-//   const DeviceBatch::View view = device_batch.Upload(PadBatch(batch, {.num_rows = 16, .spare_block = 99}));
+//   const DeviceBatch::View view = device_batch.Upload(PadBatch(batch, padding));
 //
 // Threads: the backend's caller.
 #pragma once
@@ -19,12 +19,13 @@
 namespace foretoken::model {
 
 struct BatchPadding {
-  int32_t num_rows = 0;     // at least the batch's
-  int32_t spare_block = 0;  // K/V that no sequence has
+  int32_t num_rows = 0;      // at least the batch's
+  int32_t num_segments = 0;  // at least the batch's, and one for rows that pad
+  int32_t spare_block = 0;   // K/V that no sequence has
 };
 
-// The batch with rows behind it that mean nothing, one sequence each, as many segments as rows, and logits for as many:
-// all its counts are functions of num_rows. Rows that it had before compute what they did.
+// The batch with rows behind it that mean nothing, together one sequence, empty segments behind these, and logits for
+// as many rows: all its counts are those of the padding. Rows that it had before compute what they did.
 ForwardBatch PadBatch(ForwardBatch batch, const BatchPadding& padding);
 
 class DeviceBatch {
@@ -37,7 +38,9 @@ class DeviceBatch {
     friend bool operator==(const View&, const View&) = default;
   };
 
-  // Room for so many integers from the start; grown where a batch has more, and then everything lies elsewhere.
+  // Room for so many integers from the start; grown where a batch has more, and then everything lies elsewhere. What
+  // was outgrown stays until the end, together less than what is used: giving memory back would wait for the device,
+  // and on GPUs that reach into each other's memory for those of other ranks, which may be waiting for this one.
   DeviceBatch(kernels::Backend& backend, size_t min_capacity);
 
   // Valid until the next.
@@ -46,8 +49,8 @@ class DeviceBatch {
  private:
   kernels::Backend& backend_;
   std::vector<int32_t> staging_;
-  kernels::Buffer buffer_;
-  size_t capacity_;  // integers
+  std::vector<kernels::Buffer> buffers_;  // the last is used
+  size_t capacity_;                       // integers
 };
 
 }  // namespace foretoken::model

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/memory_need.h"
 
+#include <algorithm>
+
 #include "common/model/shard.h"
 #include "common/model/weight_names.h"
 #include "kernels/ops.h"
@@ -32,12 +34,17 @@ int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, kernels::Weigh
   return num_bytes;
 }
 
-// What TransformerRank's constructor makes on rank 0, row by row; a batch's integers are too few to count.
-int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options) {
+// What TransformerRank's constructor makes on rank 0, row by row; a batch's integers are too few to count. With FP8
+// also the widest of the rows that its products quantise, one after another.
+int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
+                  kernels::WeightQuantization quantization) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const int64_t q_size = narrow.num_heads * narrow.head_dim, kv_size = narrow.num_kv_heads * narrow.head_dim;
   int64_t row_bytes = narrow.hidden_size * (kF32 + kBf16) + (q_size + 2 * kv_size) * kF32 + q_size * (kF32 + kBf16) +
                       narrow.intermediate_size * (2 * kF32 + kBf16);
+  if (quantization == kernels::WeightQuantization::kFp8) {
+    row_bytes += std::max({narrow.hidden_size, q_size, narrow.intermediate_size}) + kF32;
+  }
   int64_t logit_row_bytes = narrow.vocab_size * kF32;
   if (num_ranks > 1) {
     row_bytes += num_ranks * narrow.hidden_size * kF32;
@@ -58,7 +65,7 @@ kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks
                                    .head_dim = static_cast<int32_t>(narrow.head_dim)};
   return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, quantization)),
           .kv_bytes = kv.num_bytes(),
-          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options))};
+          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, quantization))};
 }
 
 }  // namespace foretoken::model

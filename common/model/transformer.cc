@@ -54,6 +54,10 @@ void Transformer::MoveKv(const KvCache& kv, std::span<const kernels::KvMove> mov
   RunOnRanks([&](int rank) { ranks_[rank]->backend().MoveKv({.kv = kv.ranks[rank].view, .moves = moves}); });
 }
 
+void Transformer::Synchronize() {
+  RunOnRanks([&](int rank) { ranks_[rank]->backend().Synchronize(); });
+}
+
 void Transformer::RunOnRanks(const std::function<void(int rank)>& work) {
   if (group_ == nullptr) return work(0);
   group_->Run(work);

@@ -7,6 +7,7 @@
 //   const ConstTensorView logits = transformer.Forward(batch, kv);        // [batch.logit_rows, V] f32
 //   transformer.backend().AcceptTrees({.logits = logits, ...});           // rank 0's: it has the logits, and draws
 //   transformer.MoveKv(kv, moves);                                        // on every rank
+//   transformer.Synchronize();                                            // the paths are there
 //
 // Errors: a batch beyond the options' limits is our own bug and dies. Threads: one.
 #pragma once
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/model/config.h"
@@ -53,9 +55,14 @@ class Transformer {
   // backend(). They are valid until the next pass.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const KvCache& kv);
   void MoveKv(const KvCache& kv, std::span<const kernels::KvMove> moves);
+  // Waits for every rank's device, each on the rank's thread: rank 0's alone might wait for ever for a rank whose
+  // device has failed, which only that rank's own calls find out.
+  void Synchronize();
 
   const ModelConfig& config() const { return config_; }
   const TransformerOptions& options() const { return ranks_[0]->options(); }
+  // Rank 0's, in a line for the log; other ranks may have found otherwise, with the same bits. Empty: nothing to say.
+  const std::string& product_tuning() const { return ranks_[0]->product_tuning(); }
   kernels::Backend& backend() const { return ranks_[0]->backend(); }
 
  private:

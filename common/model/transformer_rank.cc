@@ -2,6 +2,7 @@
 #include "common/model/transformer_rank.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -20,6 +21,13 @@ size_t RecordedBatchIntegers(const kernels::Recorder* recorder, const Transforme
   return num_rows * (8 + num_rows + blocks_per_row);
 }
 
+// A recorded pass has room for as many segments as any batch of its rows could have only where there are nearly as
+// many: attention launches blocks for each. With the one that pads, whether or not there are rows that do.
+int32_t RecordedSegments(const ForwardBatch& batch, int32_t num_rows) {
+  const auto num_segments = static_cast<uint32_t>(batch.num_segments() + 1);
+  return std::min(static_cast<int32_t>(std::bit_ceil(num_segments)), num_rows);
+}
+
 }  // namespace
 
 using kernels::DType;
@@ -36,6 +44,7 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
       communicator_(place.communicator),
       recorder_(communicator_ == nullptr || communicator_->is_recordable() ? backend_.recorder() : nullptr),
       options_(options),
+      product_tuning_(TuneProducts()),
       batch_(backend_, RecordedBatchIntegers(recorder_, options)) {
   const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim), options.max_positions);
   rope_cos_ = Tensor::FromHost(backend_, tables.cos);
@@ -62,6 +71,17 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
                          options.max_logit_rows * std::ranges::max(logit_widths_));
 }
 
+std::string TransformerRank::TuneProducts() const {
+  std::vector<kernels::ProductUse> uses;
+  for (const LayerWeights& layer : weights_.layers) {
+    for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+      uses.push_back({.weight = weight->get(), .max_rows = options_.max_rows});
+    }
+  }
+  uses.push_back({.weight = &weights_.head_or_embed(), .max_rows = options_.max_logit_rows});
+  return backend_.TuneProducts(uses);
+}
+
 kernels::KvCacheView TransformerRank::KvShape(int32_t num_blocks) const {
   return {.data = nullptr,
           .num_layers = static_cast<int32_t>(config_.num_layers),
@@ -77,7 +97,8 @@ kernels::ConstTensorView TransformerRank::Forward(const ForwardBatch& batch, con
   FT_CHECK(num_logit_rows <= options_.max_logit_rows);
   FT_CHECK(*std::max_element(batch.positions.begin(), batch.positions.end()) < options_.max_positions);
   if (const std::optional<int32_t> num_rows = RecordedRows(batch); num_rows.has_value()) {
-    const BatchPadding padding = {.num_rows = *num_rows, .spare_block = kv.num_blocks - 1};
+    const BatchPadding padding = {
+        .num_rows = *num_rows, .num_segments = RecordedSegments(batch, *num_rows), .spare_block = kv.num_blocks - 1};
     EnqueueRecorded({.batch = batch_.Upload(PadBatch(batch, padding)), .kv = kv});
   } else {
     Enqueue({.batch = batch_.Upload(batch), .kv = kv});

@@ -6,15 +6,16 @@
 // Activations: the residual stream is f32, inputs of matrix products are bf16. Every rank has the whole residual
 // stream, with the same bits: what the ranks' halves of a product make is gathered and added in rank order. Logits are
 // gathered on rank 0. What a row computes depends on its own context only (E1), because every op keeps that.
-// Where the backend has a Recorder, small passes are padded to one of its row counts and recorded, once for each: what
-// a pass enqueues is a function of its row count, of addresses that stay, and of device memory. Errors: a batch beyond
-// the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time. Source: transformers'
-// modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
+// Where the backend has a Recorder, small passes are padded to one of its row counts and a power of two of segments and
+// recorded, once for each: what a pass enqueues is a function of these, of addresses that stay, and of device memory.
+// Errors: a batch beyond the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time.
+// Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/model/config.h"
@@ -56,6 +57,8 @@ class TransformerRank {
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv);
 
   const TransformerOptions& options() const { return options_; }
+  // What the backend found about the rank's products; see Backend::TuneProducts.
+  const std::string& product_tuning() const { return product_tuning_; }
   kernels::Backend& backend() const { return backend_; }
   // The K/V of so many blocks, of the rank's heads, and of what the rank itself needs.
   kernels::KvCacheView KvShape(int32_t num_blocks) const;
@@ -73,6 +76,7 @@ class TransformerRank {
     std::unique_ptr<kernels::Recording> recording;  // null: it has run once
   };
 
+  std::string TuneProducts() const;
   std::optional<int32_t> RecordedRows(const ForwardBatch& batch) const;
   void EnqueueRecorded(const Pass& pass);
   void Enqueue(const Pass& pass);
@@ -91,8 +95,9 @@ class TransformerRank {
   kernels::Communicator* communicator_;  // null: the only rank
   kernels::Recorder* recorder_;          // null: passes are not recorded
   TransformerOptions options_;
-  tensor::Tensor rope_cos_;  // [max positions, D/2] f32
-  tensor::Tensor rope_sin_;  // [max positions, D/2] f32
+  std::string product_tuning_;  // made before the tensors below, whose memory it needs meanwhile
+  tensor::Tensor rope_cos_;     // [max positions, D/2] f32
+  tensor::Tensor rope_sin_;     // [max positions, D/2] f32
 
   // Activations of one pass.
   tensor::Tensor hidden_;     // [T, E] f32: the residual stream

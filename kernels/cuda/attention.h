@@ -13,7 +13,7 @@
 //
 // A query is a row and a head. Queries of one segment and K/V head share products: 16 stand in one, each in a row of
 // its own. A key that a query does not see has weight 0 there, which changes nothing as long as the key's V is finite;
-// where in a prompt it is not, rows up to a tile before it may become NaN as the rows after it do.
+// a tile of which some see a part, and whose V is not, is added query by query.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include <climits>
 #include <cstdint>
 
 #include "kernels/cuda/attention.h"
@@ -99,7 +100,11 @@ __device__ void AttendSharedTiles(const BlockTask& task, const TileQueries<kStep
   using Shape = BlockShape<kSteps>;
   auto& ring = BlockMemory<kSteps>::Get().tiles;
   constexpr int kStages = Shape::kWarps;
-  const Positions visible[kLaneQueries] = {task.warp.queries[0].shared, task.warp.queries[1].shared};
+  // Places without a query see all, so that for their sake no tile counts as seen in part.
+  const auto visible_to = [](const LaneQuery& query) {
+    return query.visible.end > 0 ? query.shared : Positions{0, INT_MAX};
+  };
+  const Positions visible[kLaneQueries] = {visible_to(task.warp.queries[0]), visible_to(task.warp.queries[1])};
   const int32_t first = FirstTileOfSplit(task.shared.begin, split), end = EndTile(task.shared);
   int32_t next = first;
   TileBlocks next_blocks(task.block_table, next, task.shared.end);

@@ -125,6 +125,89 @@ __device__ void ShrinkOutputs(const float (&decay)[kLaneQueries], TileSoftmax<kS
   }
 }
 
+// Whether one of a pair of bf16 is an infinity or a NaN: all bits of its exponent are ones.
+__device__ inline bool HasNonFinite(uint32_t pair) { return (((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u) != 0; }
+
+// Whether a product with the tile's V may have a row for every query: a weight of 0 takes out what a query does not
+// see unless it is not finite.
+template <int kSteps>
+__device__ bool MayShareV(const SharedTile<kSteps>& keys, int32_t tile_begin,
+                          const Positions (&visible)[kLaneQueries]) {
+  const auto sees_all = [&](const Positions& seen) {
+    return seen.begin <= tile_begin && tile_begin + kAttentionTile <= seen.end;
+  };
+  if (!__any_sync(0xffffffffu, !sees_all(visible[0]) || !sees_all(visible[1]))) return true;
+  bool has_non_finite = false;
+#pragma unroll 1
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int half = 0; half < kTileHalves; ++half) {
+      FragmentB low, high;
+      keys.LoadV(half, step, low, high);
+      has_non_finite = has_non_finite || HasNonFinite(low.pairs[0]) || HasNonFinite(low.pairs[1]) ||
+                       HasNonFinite(high.pairs[0]) || HasNonFinite(high.pairs[1]);
+    }
+  }
+  return !__any_sync(0xffffffffu, has_non_finite);
+}
+
+// Makes zeros of the keys of half a tile that are not `seen`, counted from the tile's first.
+__device__ inline void HideKeys(const Positions& seen, int half, FragmentB& v) {
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    const int key = half * kMmaDepth + pair * 8 + static_cast<int>(threadIdx.x) % kQuadLanes * 2;
+    if (!seen.Has(key)) v.pairs[pair] &= 0xffff0000u;
+    if (!seen.Has(key + 1)) v.pairs[pair] &= 0x0000ffffu;
+  }
+}
+
+// Adds V where it may not be shared: in a product of its own for every query, of which the other rows are left alone.
+// Step by step, so that no more than a step's sums stand twice in registers.
+template <int kSteps>
+__device__ void AddVOneByOne(const SharedTile<kSteps>& keys, int32_t tile_begin,
+                             const Positions (&visible)[kLaneQueries], const FragmentA (&weights)[kTileHalves],
+                             TileSoftmax<kSteps>& softmax) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll 1
+    for (int row = 0; row < kMmaRows; ++row) {
+      const bool is_lanes = row % 8 == static_cast<int>(threadIdx.x) % kWarpThreads / kQuadLanes;
+      const Positions of_row = is_lanes ? (row < 8 ? visible[0] : visible[1]) : Positions{};
+      const Positions seen = UnionOfWarp(of_row).CountedFrom(tile_begin);
+      FragmentC sums[2] = {softmax.out[2 * step], softmax.out[2 * step + 1]};
+#pragma unroll 1
+      for (int half = 0; half < kTileHalves; ++half) {
+        FragmentB low, high;
+        keys.LoadV(half, step, low, high);
+        HideKeys(seen, half, low);
+        HideKeys(seen, half, high);
+        const FragmentA of_half = half == 0 ? weights[0] : weights[1];
+        MultiplyAdd(sums[0], of_half, low);
+        MultiplyAdd(sums[1], of_half, high);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (is_lanes && i % 4 / 2 == row / 8) softmax.out[2 * step + i / 4].sums[i % 4] = sums[i / 4].sums[i % 4];
+      }
+    }
+  }
+}
+
+template <int kSteps>
+__device__ void AddV(const SharedTile<kSteps>& keys, const FragmentA (&weights)[kTileHalves],
+                     TileSoftmax<kSteps>& softmax) {
+#pragma unroll
+  for (int half = 0; half < kTileHalves; ++half) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      FragmentB low, high;
+      keys.LoadV(half, step, low, high);
+      MultiplyAdd(softmax.out[2 * step], weights[half], low);
+      MultiplyAdd(softmax.out[2 * step + 1], weights[half], high);
+    }
+  }
+}
+
 // Adds the tile that begins at position `tile_begin`, of which query i sees `visible[i]`.
 template <int kSteps>
 __device__ void AttendTile(const TileQueries<kSteps>& queries, const SharedTile<kSteps>& keys, int32_t tile_begin,
@@ -136,15 +219,10 @@ __device__ void AttendTile(const TileQueries<kSteps>& queries, const SharedTile<
   RaiseMaxima(scores, softmax, decay);
   WeighTile(scores, decay, weights, softmax);
   ShrinkOutputs(decay, softmax);
-#pragma unroll
-  for (int half = 0; half < kTileHalves; ++half) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      FragmentB low, high;
-      keys.LoadV(half, step, low, high);
-      MultiplyAdd(softmax.out[2 * step], weights[half], low);
-      MultiplyAdd(softmax.out[2 * step + 1], weights[half], high);
-    }
+  if (MayShareV(keys, tile_begin, visible)) {
+    AddV(keys, weights, softmax);
+  } else {
+    AddVOneByOne(keys, tile_begin, visible, weights, softmax);
   }
 }
 

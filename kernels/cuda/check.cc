@@ -19,10 +19,13 @@ thread_local Place place;
 
 void SetFailingRank(int rank, int gpu) { place = {.rank = rank, .gpu = gpu}; }
 
-void EndOnFailedCall(const FailedCall& failed) {
-  EndOnDeviceFailure(std::string(failed.file) + ":" + std::to_string(failed.line) + ": " + failed.call + ": " +
-                     cudaGetErrorString(failed.error) + " (" + cudaGetErrorName(failed.error) + "), rank " +
-                     std::to_string(place.rank) + " on GPU " + std::to_string(place.gpu));
+void EndOnFailedCall(const FailedCall& failed, cudaError_t error) {
+  EndOnFailedCall(failed, std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")");
+}
+
+void EndOnFailedCall(const FailedCall& failed, const std::string& words) {
+  EndOnDeviceFailure(std::string(failed.file) + ":" + std::to_string(failed.line) + ": " + failed.call + ": " + words +
+                     ", rank " + std::to_string(place.rank) + " on GPU " + std::to_string(place.gpu));
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -6,6 +6,8 @@
 
 #include <cuda_runtime.h>
 
+#include <string>
+
 namespace foretoken::kernels::cuda {
 
 // Whom failures of the calling thread name from now on.
@@ -15,17 +17,17 @@ struct FailedCall {
   const char* file = nullptr;
   int line = 0;
   const char* call = nullptr;
-  cudaError_t error = cudaSuccess;
 };
-[[noreturn]] void EndOnFailedCall(const FailedCall& failed);
+[[noreturn]] void EndOnFailedCall(const FailedCall& failed, cudaError_t error);
+// Of a library that has words of its own.
+[[noreturn]] void EndOnFailedCall(const FailedCall& failed, const std::string& words);
 
 }  // namespace foretoken::kernels::cuda
 
-#define FT_CUDA_CHECK(ft_call)                                                        \
-  do {                                                                                \
-    const cudaError_t ft_error = (ft_call);                                           \
-    if (ft_error != cudaSuccess) [[unlikely]] {                                       \
-      foretoken::kernels::cuda::EndOnFailedCall(                                      \
-          {.file = __FILE__, .line = __LINE__, .call = #ft_call, .error = ft_error}); \
-    }                                                                                 \
+#define FT_CUDA_CHECK(ft_call)                                                                                     \
+  do {                                                                                                             \
+    const cudaError_t ft_error = (ft_call);                                                                        \
+    if (ft_error != cudaSuccess) [[unlikely]] {                                                                    \
+      foretoken::kernels::cuda::EndOnFailedCall({.file = __FILE__, .line = __LINE__, .call = #ft_call}, ft_error); \
+    }                                                                                                              \
   } while (false)

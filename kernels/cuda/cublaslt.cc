@@ -41,6 +41,7 @@ Loaded Load(const std::string& file_name) {
   functions.Find(library.set_preference_attribute, "cublasLtMatmulPreferenceSetAttribute");
   functions.Find(library.destroy_preference, "cublasLtMatmulPreferenceDestroy");
   functions.Find(library.rank_algorithms, "cublasLtMatmulAlgoGetHeuristic");
+  functions.Find(library.get_algorithm_attribute, "cublasLtMatmulAlgoConfigGetAttribute");
   functions.Find(library.multiply, "cublasLtMatmul");
   if (functions.missing().empty()) return {.library = library, .error = ""};
   return {.library = {}, .error = "cuBLASLt: " + file_name + " has no " + functions.missing()};

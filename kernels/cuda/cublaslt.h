@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of cuBLASLt's interface as one product needs: its functions, found in the machine's library by their names.
+// As much of cuBLASLt's interface as products need: its functions, found in the machine's library by their names.
 // They are declared here because NVIDIA's package with the header also has the libraries, hundreds of megabytes.
-// Source: NVIDIA, "cuBLAS", chapter "Using the cuBLASLt API"; the numbers are part of its binary interface.
+// Source: NVIDIA, "cuBLAS", chapter "Using the cuBLASLt API"; the numbers, part of its binary interface, are those of
+// version 13's cublasLt.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,17 +14,26 @@
 
 namespace foretoken::kernels::cuda::cublaslt {
 
-inline constexpr int kSuccess = 0;            // CUBLAS_STATUS_SUCCESS
-inline constexpr int kComputeF32 = 68;        // CUBLAS_COMPUTE_32F
-inline constexpr int kTypeF32 = 0;            // CUDA_R_32F
-inline constexpr int kTypeBf16 = 14;          // CUDA_R_16BF
-inline constexpr int kTransposed = 1;         // CUBLAS_OP_T
-inline constexpr int kTransposeA = 3;         // CUBLASLT_MATMUL_DESC_TRANSA, int32
-inline constexpr int kMaxWorkspaceBytes = 1;  // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64
+inline constexpr int kSuccess = 0;              // CUBLAS_STATUS_SUCCESS
+inline constexpr int kComputeF32 = 68;          // CUBLAS_COMPUTE_32F
+inline constexpr int kTypeF32 = 0;              // CUDA_R_32F
+inline constexpr int kTypeBf16 = 14;            // CUDA_R_16BF
+inline constexpr int kTransposed = 1;           // CUBLAS_OP_T
+inline constexpr int kTransposeA = 3;           // CUBLASLT_MATMUL_DESC_TRANSA, int32
+inline constexpr int kMaxWorkspaceBytes = 1;    // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64
+inline constexpr int kReductionSchemeMask = 3;  // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32
+inline constexpr uint32_t kNoReduction = 0;    // CUBLASLT_REDUCTION_SCHEME_NONE, the only one that has no bit in a mask
+inline constexpr int kAlgorithmNumSplits = 2;  // CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32
+inline constexpr size_t kPointerAlignment = 256;  // what CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*_BYTES have by default
+
+// cublasLtMatmulAlgo_t
+struct Algorithm {
+  uint64_t words[8];
+};
 
 // cublasLtMatmulHeuristicResult_t
 struct HeuristicResult {
-  uint64_t algorithm[8];
+  Algorithm algorithm;
   size_t workspace_bytes;
   int status;
   float num_waves;
@@ -45,9 +55,11 @@ struct Library {
   int (*destroy_preference)(void* preference);
   int (*rank_algorithms)(void* handle, void* product, void* a, void* b, void* c, void* d, void* preference,
                          int max_results, HeuristicResult* results, int* num_results);
+  int (*get_algorithm_attribute)(const Algorithm* algorithm, int attribute, void* value, size_t num_bytes,
+                                 size_t* num_written);
   int (*multiply)(void* handle, void* product, const void* alpha, const void* a, void* a_layout, const void* b,
                   void* b_layout, const void* beta, const void* c, void* c_layout, void* d, void* d_layout,
-                  const void* algorithm, void* workspace, size_t workspace_bytes, cudaStream_t stream);
+                  const Algorithm* algorithm, void* workspace, size_t workspace_bytes, cudaStream_t stream);
 };
 
 struct Loaded {

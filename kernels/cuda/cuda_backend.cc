@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,11 +11,12 @@
 #include "kernels/cuda/accept_trees.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/branch_rows.h"
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/join_columns.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/library_serving.h"
 #include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/rms_norm.h"
@@ -30,8 +32,14 @@ namespace {
 // Page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB.
 constexpr size_t kStagingBytes = size_t{4} << 20;
 
+// What a rank takes beside weights, K/V and the tensors of a pass, by counting: partial results of attention, 136 MB
+// for heads of 128 dimensions and 270 MB for 256, a copy of the logits of rows with penalties, what graphs keep of such
+// memory, code, and what kernels spill, a few hundred bytes for each thread that a GPU can have.
+constexpr size_t kScratchBytes = size_t{512} << 20;
+
 // More rows keep the GPU busy for longer than their launches take.
 constexpr int32_t kRecordedRowCounts[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+static_assert(kRecordedRowCounts[std::size(kRecordedRowCounts) - 1] < kMinLibraryRows);
 
 class GraphRecorder final : public Recorder {
  public:
@@ -49,11 +57,12 @@ class GraphRecorder final : public Recorder {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::unique_ptr<Device> device, const BackendOptions& options)
+  CudaBackend(std::unique_ptr<Device> device, const BackendOptions& options, const LibraryOptions& library)
       : device_(std::move(device)),
         num_ranks_(options.num_ranks),
         quantization_(options.weight_quantization == "fp8" ? WeightQuantization::kFp8 : WeightQuantization::kNone),
-        recorder_(*device_) {}
+        recorder_(*device_),
+        products_(*device_, library) {}
 
   std::string Describe() const override {
     const DeviceFacts& facts = device_->facts();
@@ -61,16 +70,20 @@ class CudaBackend final : public Backend {
     std::ranges::replace(name, ' ', '-');
     return "cuda/" + name + " sm_" + std::to_string(facts.capability.major) + std::to_string(facts.capability.minor) +
            " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor) +
-           (quantization_ == WeightQuantization::kFp8 ? " fp8-weights" : "");
+           (quantization_ == WeightQuantization::kFp8 ? " fp8" : "");
   }
 
+  bool is_asynchronous() const override { return true; }
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override {
-    const int num_devices = std::min(device_->facts().num_devices, num_ranks_);
+    DeviceFacts facts = device_->facts();
+    const int num_devices = std::min(facts.num_devices, num_ranks_);
     const auto ranks_here = static_cast<size_t>((num_ranks_ + num_devices - 1) / num_devices);
+    device_->MakeCurrent();  // since it was opened, other ranks and NCCL have taken some
+    FT_CUDA_CHECK(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
     return cuda::MemoryRefusal({.weight_bytes = need.weight_bytes * ranks_here,
                                 .kv_bytes = need.kv_bytes * ranks_here,
-                                .pass_bytes = need.pass_bytes * ranks_here},
-                               device_->facts(), num_devices);
+                                .pass_bytes = (need.pass_bytes + kScratchBytes) * ranks_here + LibraryBytes()},
+                               facts, num_devices);
   }
 
   Buffer Allocate(size_t num_bytes) override { return device().Allocate(num_bytes); }
@@ -83,9 +96,16 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());
   }
+  std::string TuneProducts(std::span<const ProductUse> uses) override {
+    device_->MakeCurrent();
+    return SharesDevice() ? "" : products_.Tune(uses);
+  }
 
   void Embed(const EmbedArgs& args) override { cuda::Embed(args, stream()); }
-  void MatMul(const MatMulArgs& args) override { cuda::MatMul(args, stream()); }
+  void MatMul(const MatMulArgs& args) override {
+    device_->MakeCurrent();
+    products_.MatMul(args);
+  }
   void RmsNorm(const RmsNormArgs& args) override { cuda::RmsNorm(args, stream()); }
   void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
   void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
@@ -102,6 +122,9 @@ class CudaBackend final : public Backend {
   NcclPlace place() { return {.device = device_->facts().index, .stream = stream()}; }
 
  private:
+  bool SharesDevice() const { return num_ranks_ > device_->facts().num_devices; }
+  size_t LibraryBytes() const { return SharesDevice() ? 0 : LibraryServing::kMaxBytes; }
+
   // Ready for the calling thread.
   Device& device() {
     device_->MakeCurrent();
@@ -114,6 +137,7 @@ class CudaBackend final : public Backend {
   const WeightQuantization quantization_;
   size_t num_staged_bytes_ = 0;  // since the last Synchronize
   GraphRecorder recorder_;
+  LibraryServing products_;
 };
 
 void CudaBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) {
@@ -131,11 +155,13 @@ void CudaBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind ki
 
 }  // namespace
 
-MadeBackend MakeBackend(const BackendOptions& options) {
+MadeBackend MakeBackendWithLibrary(const BackendOptions& options, const LibraryOptions& library) {
   Device::Opened opened = Device::Open(options.rank);
   if (opened.device == nullptr) return {nullptr, std::move(opened.error)};
-  return {std::make_unique<CudaBackend>(std::move(opened.device), options), ""};
+  return {std::make_unique<CudaBackend>(std::move(opened.device), options, library), ""};
 }
+
+MadeBackend MakeBackend(const BackendOptions& options) { return MakeBackendWithLibrary(options, LibraryOptions()); }
 
 bool HaveOwnDevices(std::span<Backend* const> backends) {
   std::set<int> gpus;

@@ -3,6 +3,8 @@
 // on the GPU of its number, counted round: several ranks share one where there are fewer GPUs.
 //
 // Passes of up to 64 rows are recorded as CUDA graphs; the ops of a pass take all else but counts from device memory.
+// Products of many rows are cuBLASLt's where that was found to move no bit (library_serving.h), which Describe does
+// not tell therefore. Ranks that share a GPU leave that out: they would all try it at once, and disturb each other.
 // Errors: what the machine lacks comes back as one line; what fails later ends the process (kernels/device_failure.h).
 // Threads: one caller at a time, on any thread. No header of CUDA's is needed to include this.
 #pragma once
@@ -13,7 +15,11 @@
 
 namespace foretoken::kernels::cuda {
 
+struct LibraryOptions;  // library_serving.h
+
 MadeBackend MakeBackend(const BackendOptions& options);
+// With another cuBLASLt than the machine's, or asked for other row counts.
+MadeBackend MakeBackendWithLibrary(const BackendOptions& options, const LibraryOptions& library);
 
 // Of backends that MakeBackend made, by rank: whether no two compute on one GPU.
 bool HaveOwnDevices(std::span<Backend* const> backends);

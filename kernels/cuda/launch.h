@@ -17,12 +17,11 @@ struct LaunchShape {
   cudaStream_t stream = nullptr;
 };
 
-inline constexpr size_t kSharedBytesForAll = size_t{48} << 10;  // a kernel that wants more has to say so
-
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchShape& shape, Args... args) {
   if (shape.grid.x == 0 || shape.grid.y == 0) return cudaSuccess;
-  if (shape.shared_bytes > kSharedBytesForAll) {
+  // More than 48 KiB has to be asked for, which counts what the kernel has beside: so whatever it is, it is asked for.
+  if (shape.shared_bytes > 0) {
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
     if (error != cudaSuccess) return error;

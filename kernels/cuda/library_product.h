@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What E1 costs a matrix product: ours beside that of cuBLASLt, whose sums may have any order. It measures; no request
-// is served by the library, whose bits follow the row count.
+// What E1 costs a matrix product: as it is served beside cuBLASLt's, whose sums may have any order.
 //
-//   const MeasuredProducts measured = MeasureProducts({.num_rows = 512, .num_outputs = 4096, .num_inputs = 4096},
-//                                                     {.num_repetitions = 20}, device);
-//
-// The library is the machine's own, looked for when it is asked for, so nothing has to be there to build or to serve.
+//   MeasuredProduct product({.num_rows = 512, .num_outputs = 4096, .num_inputs = 4096}, {.num_repetitions = 20},
+//   device); if (product.error().empty()) const ProductTimes times = product.Measure();
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/library_matmul.h"
+#include "kernels/cuda/library_serving.h"
+#include "kernels/cuda/weight.h"
 
 namespace foretoken::kernels::cuda {
 
@@ -23,21 +25,39 @@ struct ProductShape {
 };
 
 struct ProductTimes {
-  double our_seconds = 0;       // of one product
-  double library_seconds = 0;   // with the algorithm that the library itself ranks first
+  double served_seconds = 0;    // of one product as it is served
+  double library_seconds = 0;   // by the fastest of the algorithms that the library ranks first
   bool bits_are_equal = false;  // of the two results, on random bf16 values
-};
-
-struct MeasuredProducts {
-  std::optional<ProductTimes> times;
-  std::string error;  // where there are none: what failed, and what the library or the loader said
+  bool library_serves = false;  // whether what is served is the library's already (library_serving.h)
 };
 
 struct MeasureOptions {
-  int num_repetitions = 1;                    // enqueued before one wait, so that the GPU is measured and not the host
-  std::string library = "libcublasLt.so.13";  // as dlopen takes it
+  int num_repetitions = 1;  // enqueued before one wait, so that the GPU is measured and not the host
+  LibraryOptions library;
 };
 
-MeasuredProducts MeasureProducts(const ProductShape& shape, const MeasureOptions& options, Device& device);
+class MeasuredProduct {
+ public:
+  MeasuredProduct(const ProductShape& shape, const MeasureOptions& options, Device& device);
+
+  // Why nothing can be measured: what failed, and what the library or the loader said.
+  const std::string& error() const { return error_; }
+  ProductTimes Measure();
+
+ private:
+  double SecondsOf(const std::function<void()>& enqueue) const;
+  bool HasServedBits() const;
+
+  ProductShape shape_;
+  MeasureOptions options_;
+  Device& device_;
+  std::string error_;
+  std::unique_ptr<Library> library_;
+  Buffer x_, weight_rows_, served_out_, library_out_;
+  std::unique_ptr<CudaWeight> weight_;
+  std::unique_ptr<LibraryServing> serving_;
+  std::unique_ptr<LibraryMatMul> matmul_;
+  std::vector<cublaslt::Algorithm> algorithms_;
+};
 
 }  // namespace foretoken::kernels::cuda

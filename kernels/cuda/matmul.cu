@@ -25,14 +25,22 @@ Product ProductOf(const MatMulArgs& args) {
   FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(num_rows, weight.out_features()));
   constexpr int64_t kCopyBytes = 16;
   const int64_t row_bytes = weight.in_features() * static_cast<int64_t>(sizeof(uint16_t));
-  return {.weight = weight.packed(),
-          .numeric_class = NumericClassOf(weight.out_features(), weight.in_features()),
-          .x = args.x.as<uint16_t>(),
-          .x_is_aligned = reinterpret_cast<uintptr_t>(args.x.data) % kCopyBytes == 0 && row_bytes % kCopyBytes == 0,
-          .num_rows = num_rows,
-          .bias = args.bias,
-          .mode = args.mode,
-          .out = args.out.as<float>()};
+  return {
+      .weight = weight.packed(),
+      .numeric_class = weight.numeric_class(),
+      .rows = {.data = args.x.as<uint8_t>(),
+               .row_bytes = row_bytes,
+               .is_aligned = reinterpret_cast<uintptr_t>(args.x.data) % kCopyBytes == 0 && row_bytes % kCopyBytes == 0},
+      .num_rows = num_rows,
+      .bias = args.bias,
+      .mode = args.mode,
+      .out = args.out.as<float>()};
+}
+
+Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows) {
+  Product product = ProductOf(args);
+  product.rows = {.data = rows.codes(), .row_bytes = rows.row_bytes(), .is_aligned = true, .scales = rows.scales()};
+  return product;
 }
 
 void MatMul(const MatMulArgs& args, cudaStream_t stream) {

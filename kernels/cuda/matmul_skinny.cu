@@ -94,10 +94,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) MultiplySplit(Product prod
 }
 
 template <WeightFormat kFormat, int kRowFragments>
-void LaunchSkinny(const MatMulArgs& args, cudaStream_t stream) {
+void LaunchSkinny(const Product& product, uint32_t* arrivals, cudaStream_t stream) {
   using Shape = SkinnyShape<kFormat, kRowFragments>;
   static_assert(Shape::kRows <= kSkinnyRows);
-  const Product product = ProductOf(args);
   const auto tiles_along = [](int64_t count, int tile) { return static_cast<unsigned>((count + tile - 1) / tile); };
   const auto output_tiles = static_cast<unsigned>(product.weight.num_panels());
   const unsigned row_tiles = tiles_along(product.num_rows, Shape::kRows);
@@ -113,22 +112,20 @@ void LaunchSkinny(const MatMulArgs& args, cudaStream_t stream) {
   FT_CHECK(output_tiles * row_tiles <= kMaxArrivals);
   const size_t split_bytes = size_t{kPanelOutputs} * Shape::kRows * sizeof(float);
   const StreamScratch scratch(output_tiles * row_tiles * num_splits * split_bytes, stream);
-  const SplitSums splits{.sums = static_cast<float4*>(scratch.data()),
-                         .arrivals = AsCudaWeight(args.weight).arrivals()};
+  const SplitSums splits{.sums = static_cast<float4*>(scratch.data()), .arrivals = arrivals};
   FT_CUDA_CHECK(Launch(MultiplySplit<Shape>, launch, product, splits));
 }
 
 template <WeightFormat kFormat>
-void LaunchForRows(const MatMulArgs& args, cudaStream_t stream) {
-  const int64_t num_rows = args.x.shape[0];
-  if (num_rows <= 8) {
-    LaunchSkinny<kFormat, 1>(args, stream);
-  } else if (num_rows <= 16) {
-    LaunchSkinny<kFormat, 2>(args, stream);
-  } else if (num_rows <= 32) {
-    LaunchSkinny<kFormat, 4>(args, stream);
+void LaunchForRows(const Product& product, uint32_t* arrivals, cudaStream_t stream) {
+  if (product.num_rows <= 8) {
+    LaunchSkinny<kFormat, 1>(product, arrivals, stream);
+  } else if (product.num_rows <= 16) {
+    LaunchSkinny<kFormat, 2>(product, arrivals, stream);
+  } else if (product.num_rows <= 32) {
+    LaunchSkinny<kFormat, 4>(product, arrivals, stream);
   } else {
-    LaunchSkinny<kFormat, 8>(args, stream);
+    LaunchSkinny<kFormat, 8>(product, arrivals, stream);
   }
 }
 
@@ -136,10 +133,12 @@ void LaunchForRows(const MatMulArgs& args, cudaStream_t stream) {
 
 void MatMulSkinny(const MatMulArgs& args, cudaStream_t stream) {
   if (args.x.shape[0] == 0) return;
-  if (AsCudaWeight(args.weight).packed().format == WeightFormat::kBf16) {
-    LaunchForRows<WeightFormat::kBf16>(args, stream);
+  const CudaWeight& weight = AsCudaWeight(args.weight);
+  if (weight.packed().format == WeightFormat::kBf16) {
+    LaunchForRows<WeightFormat::kBf16>(ProductOf(args), weight.arrivals(), stream);
   } else {
-    LaunchForRows<WeightFormat::kE4m3>(args, stream);
+    const QuantizedRows rows(args.x, stream);
+    LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), weight.arrivals(), stream);
   }
 }
 

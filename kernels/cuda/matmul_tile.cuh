@@ -6,37 +6,51 @@
 // The weight is the left side of each matrix step, so that its 16 outputs fill the instruction whatever the rows; 8
 // rows are its columns. A slice, 64 inputs of the weight's tiles and of the rows, is copied asynchronously into one of
 // `kStages` buffers while earlier ones are multiplied. A weight's chunks come and are read as they lie
-// (weight_layout.h). A row's 128 bytes lie in pieces of 16, piece p of row r at p ^ (r % 8), so that eight rows' same
-// piece, which one matrix load reads, lies in eight different groups of banks.
+// (weight_layout.h). A row's 128 bytes (bf16) or 64 (e4m3) lie in pieces of 16, exchanged from row to row so that eight
+// rows' same piece, which one matrix load reads, lies in eight different groups of banks.
+//
+// With an e4m3 weight the rows are e4m3 too (quantize_rows.h), and both are widened on their way from shared memory to
+// the matrix unit (mma_e4m3.cuh).
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/mma_e4m3.cuh"
 #include "kernels/cuda/numeric_class.h"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/quantize_rows.h"
 #include "kernels/cuda/weight_layout.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cuda {
 
+// In the weight's format.
+struct ProductRows {
+  const uint8_t* data = nullptr;  // [T, row_bytes]
+  int64_t row_bytes = 0;
+  bool is_aligned = false;        // every row begins at a multiple of 16 bytes, and so it ends
+  const float* scales = nullptr;  // [T] of e4m3
+};
+
 // A product as kernels get it.
 struct Product {
   PackedWeight weight;
   NumericClass numeric_class;
-  const uint16_t* x = nullptr;  // [T, K] bf16
-  bool x_is_aligned = false;    // every row begins at a multiple of 16 bytes
-  int64_t num_rows = 0;         // T
+  ProductRows rows;
+  int64_t num_rows = 0;  // T
   const float* bias = nullptr;
   OutputMode mode = OutputMode::kStore;
   float* out = nullptr;  // [T, N]
 };
 
-// Of a product's arguments, which it checks.
+// Of a product's arguments, which it checks; with an e4m3 weight, of its rows quantised.
 Product ProductOf(const MatMulArgs& args);
+Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows);
 
 // A block's tile: warps side by side along outputs and rows, and of each warp fragments of 16 outputs and of 8 rows.
 template <WeightFormat kFormat_, int kOutputWarps_, int kRowWarps, int kOutputFragments_, int kRowFragments_,
@@ -53,16 +67,10 @@ struct TileShape {
   static_assert(kOutputWarps * kOutputFragments * kTileOutputs == kPanelOutputs);
 
   static constexpr int kWeightBytes = PanelSliceBytes(kFormat);
-  static constexpr int kStageBytes = kWeightBytes + kRows * kSliceInputs * static_cast<int>(sizeof(uint16_t));
+  static constexpr int kRowBytes = kSliceInputs * (kFormat == WeightFormat::kBf16 ? 2 : 1);
+  static constexpr int kStageBytes = kWeightBytes + kRows * kRowBytes;
   static constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
 };
-
-// Two pairs of codes as bf16, exactly: shifted into place a code reads as 2^-120 of its value.
-__device__ inline void WidenE4m3(uint32_t codes, uint32_t& even_pair, uint32_t& odd_pair) {
-  constexpr uint32_t kSigns = 0x80008000u, kMagnitudes = 0x07f007f0u, kTwoTo120 = 0x7b807b80u;
-  even_pair = ptx::MultiplyBf16Pairs((codes << 8 & kSigns) | (codes << 4 & kMagnitudes), kTwoTo120);
-  odd_pair = ptx::MultiplyBf16Pairs((codes & kSigns) | (codes >> 4 & kMagnitudes), kTwoTo120);
-}
 
 // A thread's part of a tile.
 template <typename Shape>
@@ -119,9 +127,12 @@ class ProductTile {
   }
 
  private:
-  static constexpr int kPieceInputs = 8;                          // 16 bytes of a row
-  static constexpr int kRowPieces = kSliceInputs / kPieceInputs;  // 8
-  static constexpr int kRowBytes = kSliceInputs * sizeof(uint16_t);
+  static constexpr bool kIsBf16 = Shape::kFormat == WeightFormat::kBf16;
+  using StepWeights = std::conditional_t<kIsBf16, FragmentA, F16FragmentA>;
+  using StepRows = std::conditional_t<kIsBf16, FragmentB, F16FragmentB>;
+  static constexpr int kRowBytes = Shape::kRowBytes;
+  static constexpr int kRowPieces = kRowBytes / kLaneBytes;
+  static constexpr int kBankBytes = 128;  // all banks, once
 
   __device__ int lane() const { return thread_ % kWarpThreads; }
   __device__ int OutputFragment(int i) const {
@@ -155,83 +166,94 @@ class ProductTile {
     constexpr int kCopyRows = Shape::kThreads / kRowPieces;
     static_assert(kCopyRows % 8 == 0);
     const int first_row = thread_ / kRowPieces, piece = thread_ % kRowPieces;
-    const int64_t input = int64_t{slice} * kSliceInputs + piece * kPieceInputs;
+    const int64_t offset = int64_t{slice} * kRowBytes + piece * kLaneBytes, row_bytes = product_.rows.row_bytes;
     to += PlaceOf(first_row, piece);
-    if (!product_.x_is_aligned) {
+    if (kIsBf16 && !product_.rows.is_aligned) {
 #pragma unroll 1
       for (int row = first_row; row < Shape::kRows; row += kCopyRows, to += kCopyRows * kRowBytes) {
-        CopyElements(first_row_ + row, input, to);
+        CopyElements(first_row_ + row, offset, to);
       }
       return;
     }
-    const int64_t num_inputs = product_.weight.num_inputs;
-    const uint16_t* from = product_.x + (first_row_ + first_row) * num_inputs + input;
+    const uint8_t* from = product_.rows.data + (first_row_ + first_row) * row_bytes + offset;
 #pragma unroll
     for (int row = 0; row < Shape::kRows; row += kCopyRows) {
       if (first_row + row >= Shape::kRows) break;
-      const bool is_inside = first_row_ + first_row + row < product_.num_rows && input < num_inputs;
-      ptx::CopyAsync16(to + row * kRowBytes, is_inside ? from + row * num_inputs : product_.x,
+      const bool is_inside = first_row_ + first_row + row < product_.num_rows && offset < row_bytes;
+      ptx::CopyAsync16(to + row * kRowBytes, is_inside ? from + row * row_bytes : product_.rows.data,
                        is_inside ? kLaneBytes : 0);
     }
   }
 
-  // A piece of a row, element by element; zeros beyond its end and beyond the last row.
-  __device__ void CopyElements(int64_t row, int64_t input, uint8_t* to) const {
-    const int64_t num_inputs = product_.weight.num_inputs;
-    for (int k = 0; k < kPieceInputs; ++k) {
-      const bool is_inside = row < product_.num_rows && input + k < num_inputs;
-      reinterpret_cast<uint16_t*>(to)[k] = is_inside ? product_.x[row * num_inputs + input + k] : uint16_t{0};
+  // A piece of a row of bf16, element by element; zeros beyond its end and beyond the last row.
+  __device__ void CopyElements(int64_t row, int64_t offset, uint8_t* to) const {
+    const uint8_t* from = product_.rows.data + row * product_.rows.row_bytes;
+    for (int i = 0; i < kLaneBytes; i += static_cast<int>(sizeof(uint16_t))) {
+      const bool is_inside = row < product_.num_rows && offset + i < product_.rows.row_bytes;
+      *reinterpret_cast<uint16_t*>(to + i) =
+          is_inside ? *reinterpret_cast<const uint16_t*>(from + offset + i) : uint16_t{0};
     }
   }
 
   // Of a row's piece within the rows of a stage.
-  static __device__ int PlaceOf(int row, int piece) { return row * kRowBytes + (piece ^ (row % 8)) * kLaneBytes; }
+  static __device__ int PlaceOf(int row, int piece) {
+    return row * kRowBytes + (piece ^ (row * kRowBytes / kBankBytes % kRowPieces)) * kLaneBytes;
+  }
 
   // Two steps, 32 inputs, at a time.
   __device__ void MultiplySlice(const uint8_t* stage, Sums& sums) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      FragmentA weights[2][Shape::kOutputFragments];  // [step]
+      StepWeights weights[Shape::kOutputFragments][2];  // [step]
 #pragma unroll
-      for (int i = 0; i < Shape::kOutputFragments; ++i) {
-        LoadWeights(stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat), half, weights[0][i], weights[1][i]);
-      }
+      for (int i = 0; i < Shape::kOutputFragments; ++i) LoadWeights(stage, i, half, weights[i]);
 #pragma unroll
       for (int j = 0; j < Shape::kRowFragments; ++j) {
-        // Matrix m of the four: inputs [8 m, 8 m + 8) of the half.
-        uint32_t matrices[4];
-        ptx::LoadMatrices(matrices, stage + Shape::kWeightBytes + RowFragment(j) * kMmaColumns * kRowBytes +
-                                        PlaceOf(lane() % 8, half * 4 + lane() / 8));
+        StepRows rows[2];  // [step]
+        LoadRows(stage, j, half, rows);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
-          const FragmentB rows = {{matrices[2 * step], matrices[2 * step + 1]}};
 #pragma unroll
-          for (int i = 0; i < Shape::kOutputFragments; ++i) MultiplyAdd(sums[i][j], weights[step][i], rows);
+          for (int i = 0; i < Shape::kOutputFragments; ++i) MultiplyAdd(sums[i][j], weights[i][step], rows[step]);
         }
       }
     }
   }
 
-  // Of a tile's slice, the two steps of a half.
-  __device__ void LoadWeights(const uint8_t* slice, int half, FragmentA& first, FragmentA& second) const {
+  // Of the warp's output fragment i.
+  __device__ void LoadWeights(const uint8_t* stage, int i, int half, StepWeights (&steps)[2]) const {
+    const uint8_t* slice = stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat);
     const auto* chunks = reinterpret_cast<const uint4*>(slice) + lane();
-    if constexpr (Shape::kFormat == WeightFormat::kBf16) {
-      const uint4 a = chunks[2 * half * kWarpThreads], b = chunks[(2 * half + 1) * kWarpThreads];
-      first = {{a.x, a.y, a.z, a.w}};
-      second = {{b.x, b.y, b.z, b.w}};
+    if constexpr (kIsBf16) {
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        const uint4 pairs = chunks[(2 * half + step) * kWarpThreads];
+        steps[step] = {{pairs.x, pairs.y, pairs.z, pairs.w}};
+      }
     } else {
-      const uint4 codes = chunks[half * kWarpThreads];
-      WidenE4m3(codes.x, first.pairs[0], first.pairs[1]);
-      WidenE4m3(codes.y, first.pairs[2], first.pairs[3]);
-      WidenE4m3(codes.z, second.pairs[0], second.pairs[1]);
-      WidenE4m3(codes.w, second.pairs[2], second.pairs[3]);
+      const uint4 quads = chunks[half * kWarpThreads];
+      WidenE4m3(CodesA{{quads.x, quads.y, quads.z, quads.w}}, steps);
+    }
+  }
+
+  // Of the warp's row fragment j. Matrix m of the four: of eight rows, piece m of the half (bf16) or slice (e4m3).
+  __device__ void LoadRows(const uint8_t* stage, int j, int half, StepRows (&steps)[2]) const {
+    const int piece = (kIsBf16 ? half * 4 : 0) + lane() / 8;
+    uint32_t matrices[4];
+    ptx::LoadMatrices(
+        matrices, stage + Shape::kWeightBytes + RowFragment(j) * kMmaColumns * kRowBytes + PlaceOf(lane() % 8, piece));
+    if constexpr (kIsBf16) {
+      steps[0] = {{matrices[0], matrices[1]}};
+      steps[1] = {{matrices[2], matrices[3]}};
+    } else {
+      WidenE4m3(CodesB{{matrices[2 * half], matrices[2 * half + 1]}}, steps);
     }
   }
 
   __device__ void StoreSum(int64_t row, int64_t output, float sum) const {
     const int64_t num_outputs = product_.weight.num_outputs;
     if (output >= num_outputs) return;
-    if constexpr (Shape::kFormat == WeightFormat::kE4m3) sum *= product_.weight.scales[output];
+    if constexpr (!kIsBf16) sum = sum * product_.rows.scales[row] * product_.weight.scales[output];
     if (product_.bias != nullptr) sum += product_.bias[output];
     float* out = product_.out + row * num_outputs + output;
     *out = product_.mode == OutputMode::kAdd ? *out + sum : sum;

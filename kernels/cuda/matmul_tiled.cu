@@ -2,7 +2,8 @@
 // A block per tile of 128 outputs by 128 rows, or by 256 where the weight has one split: eight warps, two along the
 // outputs, four along the rows. A warp's 64 by 64 sums take 128 registers of each thread, and a byte read from shared
 // memory serves 32 multiplications; where splits are to be added a thread also holds their sum so far, so a warp has
-// half the rows. Slices of 32 or 48 KiB (bf16), three at a time, leave room for one block per multiprocessor.
+// half the rows. Slices of 32 or 48 KiB, three at a time, leave room for one block per multiprocessor; in e4m3 they are
+// half as large, six at a time.
 //
 // Bytes moved: the weight once per tile of rows, the rows once per tile of outputs. Blocks that run together form
 // patches of the output, eight tiles of rows high, so that most of this comes from the second-level cache.
@@ -13,17 +14,18 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul_tile.cuh"
 #include "kernels/cuda/matmul_tiled.h"
+#include "kernels/cuda/weight.h"
 
 namespace foretoken::kernels::cuda {
 namespace {
 
 constexpr int64_t kPatchRowTiles = 8;
 
-// Fits the shared memory of every GPU that we serve; the tall one does not.
+// Fits the shared memory of every GPU that we serve, which the tall one does not.
 template <WeightFormat kFormat>
-using ShortShape = TileShape<kFormat, 2, 4, 4, 4, kFormat == WeightFormat::kBf16 ? 3 : 4>;
+using ShortShape = TileShape<kFormat, 2, 4, 4, 4, kFormat == WeightFormat::kBf16 ? 3 : 6>;
 template <WeightFormat kFormat>
-using TallShape = TileShape<kFormat, 2, 4, 4, 8, 3>;
+using TallShape = TileShape<kFormat, 2, 4, 4, 8, kFormat == WeightFormat::kBf16 ? 3 : 6>;
 static_assert(ShortShape<WeightFormat::kBf16>::kRows == kTiledRows);
 
 // Adds a split's sums to those of the splits before it.
@@ -92,12 +94,12 @@ void LaunchForRows(const Product& product, cudaStream_t stream) {
 }  // namespace
 
 void MatMulTiled(const MatMulArgs& args, cudaStream_t stream) {
-  const Product product = ProductOf(args);
-  if (product.num_rows == 0) return;
-  if (product.weight.format == WeightFormat::kBf16) {
-    LaunchForRows<WeightFormat::kBf16>(product, stream);
+  if (args.x.shape[0] == 0) return;
+  if (AsCudaWeight(args.weight).packed().format == WeightFormat::kBf16) {
+    LaunchForRows<WeightFormat::kBf16>(ProductOf(args), stream);
   } else {
-    LaunchForRows<WeightFormat::kE4m3>(product, stream);
+    const QuantizedRows rows(args.x, stream);
+    LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), stream);
   }
 }
 

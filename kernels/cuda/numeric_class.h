@@ -6,7 +6,8 @@
 // The inputs, padded with zeros to whole slices of 64, are cut into splits of slices. Within a split one accumulator
 // takes steps of 16 inputs, one after another, from zero (mma.cuh); the splits' sums are added in f32, in order:
 //   sum = (split 0 + split 1) + split 2 ...
-// An FP8 weight's scale multiplies it, then the bias is added, then what stood in the output.
+// With an FP8 weight this is a sum of codes, which first the row's scale and then the output's multiplies (so that
+// neither scale is lost where the other is extreme). Then the bias is added, then what stood in the output.
 #pragma once
 
 #include <cstdint>

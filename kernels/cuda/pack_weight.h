@@ -10,9 +10,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// Puts dense rows, bf16 in device memory, in their place as the weight's `outputs`. In e4m3 an output's scale is the
-// largest magnitude of its row over 448, and its codes are element / scale, rounded to nearest, ties to even. A row of
-// zeros has scale 0, one with a NaN or an infinity a scale that is none of the finite.
+// Puts dense rows, bf16 in device memory, in their place as the weight's `outputs`. For e4m3: e4m3_row.cuh.
 void PackRows(const uint16_t* rows, IndexRange outputs, const PackedWeight& weight, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "kernels/dtype.h"
+
 namespace foretoken::kernels::cuda::ptx {
 
 __device__ inline uint32_t SharedAddress(const void* shared) {
@@ -20,6 +22,15 @@ __device__ inline uint32_t SharedAddress(const void* shared) {
 __device__ inline void MmaM16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The same of f16.
+__device__ inline void MmaF16M16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -59,12 +70,17 @@ __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// fma.rn.bf16x2: the products of the low and of the high halves, each rounded to bf16.
-__device__ inline uint32_t MultiplyBf16Pairs(uint32_t a, uint32_t b) {
-  constexpr uint32_t kMinusZeros = 0x80008000u;
-  uint32_t products;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(products) : "r"(a), "r"(b), "r"(kMinusZeros));
-  return products;
+// cvt.rn.f16x2.e4m3x2: two e4m3 codes, the first in the low byte, as f16, exactly. Code for compute capability 8.0 has
+// no such instruction: a code shifted into place reads as 2^-8 of its value.
+__device__ inline uint32_t F16PairFromE4m3(uint32_t codes) {
+  uint32_t pair;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(codes)));
+#else
+  constexpr uint32_t kTwoTo8 = 0x5c005c00u;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(ShiftedE4m3Pair(codes)), "r"(kTwoTo8));
+#endif
+  return pair;
 }
 
 // cvt.rn.bf16x2: two values, each rounded to the nearest bf16, ties to even, the first in the low half.

@@ -70,8 +70,12 @@ struct SlabCopier {
 }  // namespace
 
 CudaWeight::CudaWeight(const PackedWeight& layout, Device& device)
+    : CudaWeight(layout, NumericClassOf(layout.num_outputs, layout.num_inputs), device) {}
+
+CudaWeight::CudaWeight(const PackedWeight& layout, const NumericClass& numeric_class, Device& device)
     : Weight(layout.num_outputs, layout.num_inputs, layout.num_bytes()),
       packed_(layout),
+      numeric_class_(numeric_class),
       data_(device.Allocate(layout.num_bytes())),
       scales_(device.Allocate(layout.format == WeightFormat::kE4m3 ? layout.num_outputs * sizeof(float) : 0)),
       arrivals_(device.Allocate(kMaxArrivals * sizeof(uint32_t))) {

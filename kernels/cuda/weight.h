@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/numeric_class.h"
 #include "kernels/cuda/weight_layout.h"
 #include "kernels/ops.h"
 
@@ -14,16 +15,20 @@ namespace foretoken::kernels::cuda {
 
 class CudaWeight final : public Weight {
  public:
-  // `layout` without its pointers.
+  // `layout` without its pointers. Its products' sums have the order of its shape, or that of a weight of which it is a
+  // part.
   CudaWeight(const PackedWeight& layout, Device& device);
+  CudaWeight(const PackedWeight& layout, const NumericClass& numeric_class, Device& device);
 
   const PackedWeight& packed() const { return packed_; }
+  const NumericClass& numeric_class() const { return numeric_class_; }
   // A counter for each of the tiles of one product whose splits different blocks compute (matmul_skinny.h). They are
   // zero between products, of which a weight is in one at a time.
   uint32_t* arrivals() const { return static_cast<uint32_t*>(arrivals_.get()); }
 
  private:
   PackedWeight packed_;
+  NumericClass numeric_class_;
   Buffer data_;
   Buffer scales_;
   Buffer arrivals_;

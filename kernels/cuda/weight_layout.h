@@ -6,9 +6,8 @@
 // whole panels and slices.
 //
 //   bf16  a chunk is 16 inputs: a lane's four pairs.
-//   e4m3  a chunk is 32 inputs: of each of two steps, a lane's pairs 0 and 1, then 2 and 3, in 32 bits, whose bytes are
-//         (first of pair 0, first of pair 1, second of pair 0, second of pair 1): so two shifts make both pairs. The
-//         weight is code times the output's scale.
+//   e4m3  a chunk is 32 inputs: a lane's four quads (CodesA in mma_e4m3.cuh). The weight is code times the output's
+//         scale.
 #pragma once
 
 #include <cstddef>
@@ -52,11 +51,12 @@ struct PackedWeight {
     const int64_t slice_begin =
         (output / kPanelOutputs * num_slices() + input / kSliceInputs) * PanelSliceBytes(format);
     const auto n = static_cast<int>(output % kPanelOutputs), k = static_cast<int>(input % kSliceInputs);
-    const int lane = n % 8 * 4 + k % 8 / 2, pair = n % 16 / 8 + k % 16 / 8 * 2, half = k % 2;
-    const int64_t lane_begin = slice_begin + n / kTileOutputs * TileSliceBytes(format) +
-                               k / ChunkInputs(format) * kChunkBytes + lane * kLaneBytes;
-    if (format == WeightFormat::kBf16) return lane_begin + pair * 4 + half * 2;
-    return lane_begin + k % 32 / 16 * 8 + pair / 2 * 4 + pair % 2 + half * 2;
+    // Of a chunk's inputs each lane has some neighbours in the first half, and as many in the second.
+    const int element_bytes = format == WeightFormat::kBf16 ? 2 : 1, half_inputs = ChunkInputs(format) / 2;
+    const int neighbours = half_inputs / 4, lane = n % 8 * 4 + k % half_inputs / neighbours;
+    const int word = n % kTileOutputs / 8 + k / half_inputs % 2 * 2;
+    return slice_begin + n / kTileOutputs * TileSliceBytes(format) + k / ChunkInputs(format) * kChunkBytes +
+           lane * kLaneBytes + word * 4 + k % neighbours * element_bytes;
   }
 
   FT_HOST_DEVICE float Element(int64_t output, int64_t input) const {

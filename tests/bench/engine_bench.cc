@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "kernels/check.h"
 #include "tests/bench/findings.h"
+#include "tests/bench/host_work.h"
 #include "tests/bench/scripted_proposer.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/testing/loaded_model.h"
@@ -41,7 +42,6 @@ using verifier::Engine;
 using verifier::SampleOutput;
 
 const std::string kDemoModel = FORETOKEN_SOURCE_DIR "/deploy/demo/target";
-constexpr double kMicrosecondsPerMs = 1e3;
 
 verifier::GenerationRequest Request(uint64_t ticket, std::vector<int32_t> prompt, int32_t max_tokens) {
   verifier::GenerationRequest request{
@@ -81,75 +81,22 @@ struct Bench {
   Engine engine;
 };
 
-// --- host work
-// --------------------------------------------------------------------------------------------------------
+// --- host work -------------------------------------------------------------------------------------------------------
 
-constexpr int32_t kNumSequences = 16;
-constexpr int32_t kPromptTokens = 64;
-constexpr int32_t kMaxTokens = 600;
-
-void SubmitAll(Engine& engine, bool speculates) {
-  static uint64_t round = 0;
-  ++round;
-  for (uint32_t i = 0; i < kNumSequences; ++i) {
-    verifier::GenerationRequest request = Request(1000 * round + i, RandomPrompt(i, kPromptTokens), kMaxTokens);
-    request.sampling.seed = i;
-    request.speculation.mode = speculates ? verifier::SpeculationMode::kAuto : verifier::SpeculationMode::kOff;
-    Submit(engine, std::move(request));
-  }
-}
-
-// Without speculation first, to learn what the sequences say.
-void TeachScripts(Bench& bench, ScriptedProposer& proposer) {
-  std::map<uint64_t, std::vector<int32_t>> said;
-  bench.on_outputs = [&](std::vector<SampleOutput> outputs) {
-    for (const SampleOutput& output : outputs) {
-      std::vector<int32_t>& tokens = said[output.ticket % 1000];
-      tokens.insert(tokens.end(), output.token_ids.begin(), output.token_ids.end());
-    }
-  };
-  SubmitAll(bench.engine, /*speculates=*/false);
-  while (bench.engine.Step()) continue;
-  for (auto& [i, tokens] : said) proposer.Teach(RandomPrompt(static_cast<uint32_t>(i), kPromptTokens), tokens);
-  bench.on_outputs = [](std::vector<SampleOutput>) {};
-}
-
-void MeasureHostWork(Findings* findings) {
-  ScriptedProposer proposer(/*chain_len=*/8);
-  // By the wall's clock: reading a thread's own is a system call, and a step reads it eight times.
-  Bench bench(testing::LoadModel(kDemoModel, {.num_threads = 1, .num_blocks = 2048}), /*num_threads=*/2, proposer);
-  TeachScripts(bench, proposer);
-  SubmitAll(bench.engine, /*speculates=*/true);
-
-  std::vector<double> host_us;  // of steps in which all sequences decode
-  verifier::EngineStats first, last;
-  for (bool has_more = true; has_more;) {
-    const verifier::EngineStats before = bench.engine.GetStats();
-    has_more = bench.engine.Step();
-    last = bench.engine.GetStats();
-    const bool all_decode = before.num_running == kNumSequences && last.num_running == kNumSequences &&
-                            before.num_prompt_tokens == last.num_prompt_tokens;
-    if (!all_decode && !host_us.empty()) break;
-    if (!all_decode) continue;
-    if (host_us.empty()) first = before;
-    host_us.push_back(kMicrosecondsPerMs * (last.times.host_ms - before.times.host_ms));
-  }
-  const auto num_steps = static_cast<double>(last.num_steps - first.num_steps);
+void AddHostWork(Findings* findings) {
+  LoadedModel loaded = testing::LoadModel(kDemoModel, {.num_threads = 1, .num_blocks = 2048});
+  const auto tokenizer = tokenizer::Tokenizer::Load(kDemoModel).value();
+  const HostWork work = MeasureHostWork(*loaded.transformer, loaded.kv, tokenizer);
   findings->Add({.what = "host work at 16 sequences, draw excluded",
-                 .value = Median(host_us),
+                 .value = Median(work.step_us),
                  .unit = "us a step",
                  .at_most = 50});
-  findings->Add({.what = "  slowest tenth", .value = Quantile(host_us, 0.9), .unit = "us a step"});
-  findings->Add(
-      {.what = "  rows", .value = static_cast<double>(last.num_rows - first.num_rows) / num_steps, .unit = "a step"});
-  findings->Add(
-      {.what = "  tokens of a sequence",
-       .value = static_cast<double>(last.num_generated_tokens - first.num_generated_tokens) / num_steps / kNumSequences,
-       .unit = "a step"});
+  findings->Add({.what = "  slowest tenth", .value = Quantile(work.step_us, 0.9), .unit = "us a step"});
+  findings->Add({.what = "  rows", .value = work.num_rows, .unit = "a step"});
+  findings->Add({.what = "  tokens of a sequence", .value = work.num_tokens, .unit = "a step"});
 }
 
-// --- admission of a long prompt
-// ---------------------------------------------------------------------------------------
+// --- admission of a long prompt --------------------------------------------------------------------------------------
 
 struct AdmissionSizes {
   int64_t num_layers = 16;
@@ -227,7 +174,7 @@ void MeasureAdmission(const AdmissionSizes& sizes, int num_threads, Findings* fi
 
 int Main() {
   Findings findings;
-  MeasureHostWork(&findings);
+  AddHostWork(&findings);
   AdmissionSizes sizes;
   if (absl::GetFlag(FLAGS_short)) {
     sizes = {.num_layers = 4, .num_stream_tokens = 256, .num_prompt_tokens = 512, .num_tokens_before = 15};

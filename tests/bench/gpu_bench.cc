@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU against what it can do at best: a model of random weights of the shape of Llama 3.1 8B, attention over long
-// contexts, and the draw.
+// contexts, and the draw; and that model in FP8 beside it.
 //
-//   gpu_bench [--device=cuda] [--layers=N] [--rounds=N] [--json]
+//   gpu_bench [--device=cuda] [--tokenizer=deploy/demo/target] [--layers=N] [--rounds=N] [--json]
 //
-// What is compared with is measured in the same run: copying memory, one large matrix product of our own, and, where
-// the machine has cuBLASLt, the model's products by it: they may sum in any order, so that is what E1 costs. Times are
-// the wall's, of work that is enqueued several times before one wait, so that the GPU, not the host, is measured; only
-// "idle between steps" waits after each. Every round measures everything in turn; figures are medians over the rounds.
-// The engine's own host work per step is engine_bench's. No gRPC.
+// What is compared with is measured in the same run: copying memory, one large matrix product, of our own or by
+// cuBLASLt where the machine has it and that is faster, and the model's products by cuBLASLt: they may sum in any
+// order, so that is what E1 costs. Times are the wall's, of work that is enqueued several times before one wait, so
+// that the GPU, not the host, is measured. Every round measures everything in turn; figures are medians over the
+// rounds. "Idle between steps" is the sum of what the engine does from a step's results to the next launch
+// (host_work.h, once, behind the rounds) and of what a step that is waited for takes longer than one that is not. No
+// gRPC.
+#include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,6 +32,7 @@
 #include "tests/testing/random_model.h"
 
 ABSL_FLAG(std::string, device, "cuda", "what computes: cuda, or cpu to try the bench itself");
+ABSL_FLAG(std::string, tokenizer, "deploy/demo/target", "folder of any tokenizer.json: what the engine says");
 ABSL_FLAG(int, layers, 32, "of the model; fewer than 32 to try the bench itself");
 ABSL_FLAG(int, rounds, 7, "measurements of everything");
 ABSL_FLAG(bool, small, false, "small shapes, to try the bench itself: its numbers mean nothing");
@@ -45,7 +50,7 @@ Sizes SizesFromFlags() {
   sizes.model.num_heads = 4;
   sizes.model.num_kv_heads = 2;
   sizes.model.head_dim = 64;
-  sizes.model.vocab_size = 2048;
+  sizes.model.vocab_size = 4096;
   sizes.context_tokens = 128;
   sizes.prompt_tokens = 256;
   sizes.max_rows = 128;
@@ -57,8 +62,9 @@ Sizes SizesFromFlags() {
 
 // A value per round.
 struct Measured {
+  const char* largest_product = "";
   std::vector<double> copy_rate, matrix_rate, attention_rate;  // bytes, operations, bytes per second
-  std::vector<double> one_row, tree, batch, idle, prefill;     // seconds
+  std::vector<double> one_row, tree, batch, launch, prefill;   // seconds
   std::vector<double> greedy, keyed, top_p;                    // seconds
 };
 
@@ -66,20 +72,60 @@ double OfBest(const std::vector<double>& rates, const std::vector<double>& best_
   return 100 * MedianRatio(rates, best_rates);
 }
 
+// A product by cuBLASLt beside the same as it is served, where the machine has both a GPU and the library.
+class LibraryBench {
+ public:
+  explicit LibraryBench(const kernels::cuda::ProductShape& shape) : device_(kernels::cuda::Device::Open()) {
+    if (device_.device == nullptr) return;
+    product_ = std::make_unique<kernels::cuda::MeasuredProduct>(
+        shape, kernels::cuda::MeasureOptions{.num_repetitions = 20}, *device_.device);
+  }
+  const std::string& error() const { return product_ == nullptr ? device_.error : product_->error(); }
+  kernels::cuda::ProductTimes Measure() { return product_->Measure(); }
+
+ private:
+  kernels::cuda::Device::Opened device_;
+  std::unique_ptr<kernels::cuda::MeasuredProduct> product_;
+};
+
+// A large square product, by whoever is fastest at it.
+class LargestProduct {
+ public:
+  LargestProduct(Backend& backend, int64_t size) : own_(backend, size), size_(static_cast<double>(size)) {
+    if (absl::GetFlag(FLAGS_device) != "cuda") return;
+    auto library = std::make_unique<LibraryBench>(
+        kernels::cuda::ProductShape{.num_rows = size, .num_outputs = size, .num_inputs = size});
+    if (library->error().empty()) library_ = std::move(library);
+  }
+  double FlopsPerSecond() {
+    const double own = own_.FlopsPerSecond();
+    return library_ == nullptr ? own : std::max(own, 2 * size_ * size_ * size_ / library_->Measure().library_seconds);
+  }
+  const char* what() const {
+    return library_ == nullptr ? "matrix rate of our largest product"
+                               : "matrix rate of the largest product, ours or cuBLASLt's";
+  }
+
+ private:
+  MatrixBench own_;
+  double size_;
+  std::unique_ptr<LibraryBench> library_;
+};
+
 Measured MeasureAll(Backend& backend, const Sizes& sizes, ModelBench& model) {
   CopyBench copy(backend, sizes.copy_bytes);
-  MatrixBench matrix(backend, sizes.matrix_size);
+  LargestProduct matrix(backend, sizes.matrix_size);
   AttentionBench attention(backend, sizes);
   DrawBench draw(backend, sizes);
   Measured measured;
   // The first round brings kernels into memory, and records passes.
   for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {
-    if (round == 0) measured = {};
+    if (round == 0) measured = {.largest_product = matrix.what()};
     measured.copy_rate.push_back(copy.BytesPerSecond());
     measured.one_row.push_back(model.StepSeconds(1, 0));
     measured.tree.push_back(model.StepSeconds(1, 63));
     measured.batch.push_back(model.StepSeconds(sizes.num_sequences, 0));
-    measured.idle.push_back(model.IdleSeconds());
+    measured.launch.push_back(model.LaunchSeconds());
     measured.matrix_rate.push_back(matrix.FlopsPerSecond());
     measured.prefill.push_back(model.PrefillSeconds());
     measured.attention_rate.push_back(attention.BytesPerSecond());
@@ -93,8 +139,7 @@ Measured MeasureAll(Backend& backend, const Sizes& sizes, ModelBench& model) {
 void JudgeModel(const Measured& measured, const ModelBench& model, Findings& findings) {
   const double copy_rate = Median(measured.copy_rate), one_row = Median(measured.one_row);
   findings.Add({.what = "copy bandwidth, read and written", .value = 1e-9 * copy_rate, .unit = "GB/s"});
-  findings.Add(
-      {.what = "matrix rate of our largest product", .value = 1e-12 * Median(measured.matrix_rate), .unit = "TFLOP/s"});
+  findings.Add({.what = measured.largest_product, .value = 1e-12 * Median(measured.matrix_rate), .unit = "TFLOP/s"});
   findings.Add({.what = "decode at batch 1", .value = 1e3 * one_row, .unit = "ms"});
   findings.Add({.what = "decode at batch 1: weights read",
                 .value = 100 * model.matrix_bytes() / one_row / copy_rate,
@@ -108,12 +153,16 @@ void JudgeModel(const Measured& measured, const ModelBench& model, Findings& fin
                 .value = 100 * model.PrefillFlops() / Median(measured.prefill) / Median(measured.matrix_rate),
                 .unit = "% of the largest product's",
                 .at_least = 60});
-  findings.Add({.what = "idle between steps of 16 sequences",
-                .value = 1e6 * Median(measured.idle),
-                .unit = "us",
-                .at_most = 60});
-  findings.Add({.what = "idle between steps of 16 sequences: of a step",
-                .value = 100 * MedianRatio(measured.idle, measured.batch),
+}
+
+void JudgeIdle(const Measured& measured, const HostWork& host, Findings& findings) {
+  const double launch_us = 1e6 * Median(measured.launch), host_us = Median(host.step_us);
+  findings.Add(
+      {.what = "idle between steps of 16 sequences", .value = host_us + launch_us, .unit = "us", .at_most = 60});
+  findings.Add({.what = "  the engine's own work", .value = host_us, .unit = "us"});
+  findings.Add({.what = "  launch and wait", .value = launch_us, .unit = "us"});
+  findings.Add({.what = "  of a step",
+                .value = 100 * 1e-6 * (host_us + launch_us) / Median(measured.batch),
                 .unit = "%",
                 .at_most = 3});
 }
@@ -135,44 +184,72 @@ void JudgeOps(const Measured& measured, double logit_bytes, Findings& findings) 
   draw("with keyed noise and top_p", measured.top_p, std::nullopt);
 }
 
-// What our order of sums costs the products of the model: without E1 a library may choose any.
+// What our order of sums costs the products of the model: without E1 a library may choose any. Says which of them are
+// cuBLASLt's already.
 void JudgeE1Cost(const model::ModelConfig& config, Findings& findings) {
-  using namespace kernels::cuda;
-  const Device::Opened opened = Device::Open();
   const int64_t hidden = config.hidden_size;
   const int64_t qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
   for (const int64_t num_rows : {1, 64, 512, 8192}) {
     for (const auto& [num_outputs, num_inputs] : std::vector<std::pair<int64_t, int64_t>>{
              {qkv, hidden}, {2 * config.intermediate_size, hidden}, {hidden, config.intermediate_size}}) {
-      const MeasuredProducts measured =
-          opened.device == nullptr
-              ? MeasuredProducts{.times = {}, .error = opened.error}
-              : MeasureProducts({.num_rows = num_rows, .num_outputs = num_outputs, .num_inputs = num_inputs},
-                                {.num_repetitions = 20}, *opened.device);
-      if (!measured.times) {
-        std::fprintf(stderr, "gpu_bench: what E1 costs is not measured: %s\n", measured.error.c_str());
+      LibraryBench product({.num_rows = num_rows, .num_outputs = num_outputs, .num_inputs = num_inputs});
+      if (!product.error().empty()) {
+        std::fprintf(stderr, "gpu_bench: what E1 costs is not measured: %s\n", product.error().c_str());
         return;
       }
-      findings.Add({.what = absl::StrCat("our product of ", num_rows, " rows, ", num_outputs, " x ", num_inputs,
-                                         measured.times->bits_are_equal ? " (equal bits)" : ""),
-                    .value = measured.times->our_seconds / measured.times->library_seconds,
-                    .unit = "x of cuBLASLt's time"});
+      const kernels::cuda::ProductTimes times = product.Measure();
+      findings.Add({.what = absl::StrCat("product of ", num_rows, " rows, ", num_outputs, " x ", num_inputs, ", ",
+                                         times.library_serves ? "served by cuBLASLt" : "ours",
+                                         times.bits_are_equal ? " (its best has equal bits)" : ""),
+                    .value = times.served_seconds / times.library_seconds,
+                    .unit = "x of cuBLASLt's best"});
     }
   }
+}
+
+// Why the model cannot be measured on what was made, if so.
+std::optional<std::string> Refusal(const kernels::MadeBackend& made, const Sizes& sizes) {
+  if (made.backend == nullptr) return made.error;
+  return made.backend->MemoryRefusal(model::LargestRankNeed(
+      sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes), made.backend->weight_quantization()));
+}
+
+// The same model with layers of FP8, behind the rounds, beside it.
+void MeasureFp8(const Sizes& sizes, const Measured& bf16, Findings& findings) {
+  const kernels::MadeBackend made =
+      kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device), .weight_quantization = "fp8"});
+  if (const std::optional<std::string> refusal = Refusal(made, sizes); refusal.has_value()) {
+    std::fprintf(stderr, "gpu_bench: FP8 is not measured: %s\n", refusal->c_str());
+    return;
+  }
+  ModelBench model(*made.backend, sizes);
+  Measured measured;
+  for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {
+    if (round == 0) measured = {};
+    measured.one_row.push_back(model.StepSeconds(1, 0));
+    measured.prefill.push_back(model.PrefillSeconds());
+  }
+  const double one_row = Median(measured.one_row);
+  findings.Add({.what = "FP8: decode at batch 1", .value = 1e3 * one_row, .unit = "ms"});
+  findings.Add({.what = "FP8: decode at batch 1: weights read",
+                .value = 100 * model.matrix_bytes() / one_row / Median(bf16.copy_rate),
+                .unit = "% of copy bandwidth"});
+  findings.Add({.what = "FP8: decode at batch 1", .value = one_row / Median(bf16.one_row), .unit = "x of bf16's time"});
+  findings.Add({.what = "FP8: prefill of 8,192 tokens",
+                .value = Median(measured.prefill) / Median(bf16.prefill),
+                .unit = "x of bf16's time"});
 }
 
 int Main() {
   const Sizes sizes = SizesFromFlags();
   const kernels::MadeBackend made = kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device)});
-  std::optional<std::string> refusal;
-  if (made.backend == nullptr) {
-    refusal = made.error;
-  } else {
-    refusal = made.backend->MemoryRefusal(
-        model::LargestRankNeed(sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes)));
-  }
-  if (refusal.has_value()) {
+  if (const std::optional<std::string> refusal = Refusal(made, sizes); refusal.has_value()) {
     std::fprintf(stderr, "gpu_bench: nothing can be measured here: %s\n", refusal->c_str());
+    return 1;
+  }
+  const auto tokenizer = tokenizer::Tokenizer::Load(absl::GetFlag(FLAGS_tokenizer));
+  if (!tokenizer.ok()) {
+    std::fprintf(stderr, "gpu_bench: --tokenizer: %s\n", tokenizer.status().ToString().c_str());
     return 1;
   }
   Backend& backend = *made.backend;
@@ -182,11 +259,14 @@ int Main() {
   if (!as_json) {
     std::printf("8B shape, %ld layers, %.2f GB of matrices, %s\n", sizes.model.num_layers, 1e-9 * model.matrix_bytes(),
                 backend.Describe().c_str());
+    if (!model.product_tuning().empty()) std::printf("%s\n", model.product_tuning().c_str());
   }
   Findings findings;
   JudgeModel(measured, model, findings);
+  JudgeIdle(measured, model.MeasureHost(*tokenizer), findings);
   JudgeOps(measured, 4.0 * sizes.draw_rows * static_cast<double>(sizes.model.vocab_size), findings);
   if (absl::GetFlag(FLAGS_device) == "cuda") JudgeE1Cost(sizes.model, findings);
+  MeasureFp8(sizes, measured, findings);
   findings.Print(as_json);
   return 0;
 }

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/model/transformer.h"
+#include "tests/bench/host_work.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/testing/random_model.h"
 #include "tests/testing/random_values.h"
@@ -133,7 +135,9 @@ class ModelBench {
   }
 
   static model::TransformerOptions Options(const Sizes& sizes) {
-    return {.max_rows = sizes.max_rows, .max_logit_rows = 64, .max_positions = sizes.prompt_tokens + 64};
+    return {.max_rows = sizes.max_rows,
+            .max_logit_rows = std::min(sizes.max_rows, 512),
+            .max_positions = sizes.prompt_tokens + 64};
   }
   // Of all sequences, each with room for a tree.
   static int32_t NumBlocks(const Sizes& sizes) {
@@ -146,8 +150,9 @@ class ModelBench {
     return EnqueuedSeconds(backend_, 8, [&] { transformer_->Forward(batch, kv_); });
   }
 
-  // A step of lone roots as it is served: computed, drawn, waited for. Less what the device needs for it.
-  double IdleSeconds() {
+  // What a step of lone roots that is computed, drawn and waited for takes longer than the device needs for it: to
+  // enqueue its first op, and to hear that it is done.
+  double LaunchSeconds() {
     const model::ForwardBatch batch = StepBatch(sizes_.num_sequences, 0);
     std::vector<kernels::AcceptedPath> paths(sizes_.num_sequences);
     const auto step = [&] { Draw(transformer_->Forward(batch, kv_), paths); };
@@ -172,7 +177,10 @@ class ModelBench {
     return 2 * (sizes_.prompt_tokens * testing::LayerMultiplies(sizes_.model) + testing::HeadMultiplies(sizes_.model));
   }
 
+  HostWork MeasureHost(const tokenizer::Tokenizer& tokenizer) { return MeasureHostWork(*transformer_, kv_, tokenizer); }
+
   double matrix_bytes() const { return matrix_bytes_; }
+  const std::string& product_tuning() const { return transformer_->product_tuning(); }
 
  private:
   static int32_t BlocksEach(const Sizes& sizes) { return (sizes.context_tokens + 64) / kernels::kKvBlockSize + 1; }

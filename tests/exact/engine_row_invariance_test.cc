@@ -196,8 +196,8 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
 
 // The control: what is not invariant shows in what a client gets.
 TEST_P(EngineRowInvariance, AMatMulThatSplitsItsInputsForBatchesIsFoundOut) {
-  testing::LoadedModel model =
-      Load({.num_threads = 1, .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});
+  testing::LoadedModel model = Load(
+      {.num_threads = 1, .device = "cpu", .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});
   GuessingProposers none;
   EXPECT_NE(Generate(model, Requests(), none), GeneratePlainly(model));
 }

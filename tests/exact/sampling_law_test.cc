@@ -243,9 +243,12 @@ PairLaw SamplingLaw::Law(const std::vector<int32_t>& prompt, const SamplingParam
     model::ForwardBatch batch;
     batch.logit_rows = {model::AppendSegment(
         {.block_table = blocks, .first_position = static_cast<int32_t>(first_position), .chain = chain}, &batch)};
-    const auto* logits = static_cast<const float*>(model_->transformer->Forward(batch, kv).data);
-    return reference::FilteredDistribution(
-        {.logits = {logits, logits + tokenizer_->vocabulary().num_ids()}, .sampling = sampling});
+    const kernels::ConstTensorView row = model_->transformer->Forward(batch, kv);
+    std::vector<float> logits(tokenizer_->vocabulary().num_ids());
+    kernels::Backend& backend = model_->transformer->backend();
+    backend.Copy(logits.data(), row.data, logits.size() * sizeof(float), kernels::CopyKind::kToHost);
+    backend.Synchronize();
+    return reference::FilteredDistribution({.logits = std::move(logits), .sampling = sampling});
   };
   PairLaw law = {.first = law_after(prompt, 0)};
   for (size_t token_id = 0; token_id < law.first.size(); ++token_id) {

@@ -78,6 +78,7 @@ TEST(TensorParallelInvarianceControl, ASumOfRanksWhoseOrderFollowsTheBatchIsFoun
   LoadedModel model = LoadModel(checkpoint.directory(), {.num_threads = 4,
                                                          .num_ranks = 4,
                                                          .num_blocks = kExactBlocks,
+                                                         .device = "cpu",
                                                          .wrap_backend = WithVariant(Variant::kSumRanksBackwards)});
   const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
   EXPECT_FALSE(CheckChunkSizes(model, known, std::vector<int32_t>{3, 16, 65}));

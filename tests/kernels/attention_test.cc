@@ -53,6 +53,14 @@ TEST(Attention, GivesARowTheSameBitsHoweverItIsBatched) {
   });
 }
 
+TEST(Attention, HidesNonFiniteVFromRowsThatDoNotSeeIt) {
+  ForEachIsa([] {
+    for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(10)}) {
+      testing::ExpectAttentionHidesNonFiniteV({4, 2, 16}, window, OnThreads());
+    }
+  });
+}
+
 TEST(Attention, SeesALongPathAsAChain) {
   ForEachIsa([] { testing::ExpectAttentionSeesALongPathAsAChain({6, 2, 64}, 300, std::nullopt, OnThreads()); });
 }

@@ -54,6 +54,22 @@ TEST(FloatFromE4m3, IsExactForEveryFiniteCode) {
   EXPECT_EQ(FloatFromE4m3(0x7e), kMaxE4m3);
 }
 
+TEST(ShiftedE4m3Pair, HoldsEveryFiniteCodeInBothHalves) {
+  for (uint32_t code = 0; code < 0x100; ++code) {
+    if ((code & 0x7fu) == 0x7fu) continue;  // not a number
+    const uint32_t other = 0x80u, pair = ShiftedE4m3Pair(code | other << 8),
+                   swapped = ShiftedE4m3Pair(other | code << 8);
+    const float value = FloatFromE4m3(static_cast<uint8_t>(code));
+    for (const uint32_t half : {pair & 0xffffu, swapped >> 16}) {
+      const float read = FloatFromF16(static_cast<uint16_t>(half));
+      ASSERT_EQ(read * 256, value) << code;
+      ASSERT_EQ(std::signbit(read), std::signbit(value)) << code;
+    }
+    ASSERT_EQ(pair >> 16, 0x8000u);
+    ASSERT_EQ(swapped & 0xffffu, 0x8000u);
+  }
+}
+
 TEST(E4m3FromFloat, RoundsToNearestTiesToEven) {
   for (int code = 0; code < 0x7e; ++code) {
     const auto bits = static_cast<uint8_t>(code);

@@ -41,7 +41,13 @@ enum class Elements {
   kCancelling,
 };
 
+// V of tokens from this one on is not finite.
+constexpr uint32_t kFirstNonFinite = 100000;
+
 float StoredElement(Elements elements, uint32_t token, uint32_t part, uint32_t head, uint32_t d) {
+  if (token >= kFirstNonFinite && part == 1) {
+    return d % 2 == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  }
   if (elements == Elements::kPlain) return TokenElement(token, part, head, d);
   const float element = TokenElement(token % 64, part, head, d);
   if (part == 0) return element;
@@ -325,6 +331,40 @@ void ExpectAttentionSeesALongPathAsAChain(const HeadShape& shape, int32_t num_to
   batch.AddTreeRow(kChainLen, Tokens(num_tokens - kChainLen, kChainLen));
   batch.Run(op, window);
   ASSERT_EQ(batch.OutputOfRow(1), LoneRow(shape, Tokens(num_tokens), window, op));
+}
+
+void ExpectAttentionHidesNonFiniteV(const HeadShape& shape, std::optional<int32_t> window, const AttentionOp& op) {
+  // A chunk in whose midst V becomes non-finite for some tokens, after which a window may have left them behind, and a
+  // tree in which some nodes' V is.
+  constexpr int32_t kChainLen = 92, kChunk = 24, kFirst = 75, kLast = 77;
+  std::vector<uint32_t> chain = Tokens(kChainLen);
+  for (int32_t position = kFirst; position <= kLast; ++position) chain[position] += kFirstNonFinite;
+  const std::vector<std::vector<uint32_t>> paths = {
+      {900}, {kFirstNonFinite + 900}, {900, kFirstNonFinite + 901}, {900, 902}, {900, 902, 903}};
+  AttentionBatch batch(shape, Elements::kCancelling, kChainLen / kKvBlockSize + 40, 40);
+  batch.AddSegment(chain);
+  std::vector<std::vector<uint32_t>> tokens;  // of each row
+  for (int32_t position = kChainLen - kChunk; position < kChainLen; ++position) {
+    batch.AddChainRow(position);
+    tokens.emplace_back(chain.begin(), chain.begin() + position + 1);
+  }
+  for (const std::vector<uint32_t>& path : paths) {
+    batch.AddTreeRow(kFirst, path);  // below tokens that are all finite
+    tokens.emplace_back(chain.begin(), chain.begin() + kFirst);
+    tokens.back().insert(tokens.back().end(), path.begin(), path.end());
+  }
+  batch.Run(op, window);
+  for (size_t row = 0; row < tokens.size(); ++row) {
+    const size_t num_seen = std::min<size_t>(window.value_or(INT32_MAX), tokens[row].size());
+    if (std::all_of(tokens[row].end() - static_cast<ptrdiff_t>(num_seen), tokens[row].end(),
+                    [](uint32_t token) { return token < kFirstNonFinite; })) {
+      ASSERT_EQ(batch.OutputOfRow(row), LoneRow(shape, tokens[row], window, op)) << "row " << row;
+    } else {
+      for (const uint16_t element : batch.OutputOfRow(row)) {
+        ASSERT_FALSE(std::isfinite(FloatFromBf16(element))) << "row " << row;
+      }
+    }
+  }
 }
 
 }  // namespace foretoken::testing

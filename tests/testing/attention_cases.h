@@ -38,4 +38,8 @@ void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, s
 void ExpectAttentionSeesALongPathAsAChain(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
                                           const AttentionOp& op);
 
+// Rows that see tokens whose V is not finite have no finite output, and the rows beside them, which do not see these
+// tokens, have the bits of lone rows.
+void ExpectAttentionHidesNonFiniteV(const HeadShape& shape, std::optional<int32_t> window, const AttentionOp& op);
+
 }  // namespace foretoken::testing

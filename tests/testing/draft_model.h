@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "proposer_service/draft_proposer.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/test_device.h"
 
 namespace foretoken::testing {
 
@@ -16,11 +17,13 @@ struct DraftModelOptions {
   int32_t num_blocks = 256;
   int32_t max_rows = 512;
   int num_threads = 2;
+  std::string device = TestDevice();
 };
 
 inline model::RunnableModel LoadDraftModel(const DraftModelOptions& options = {}) {
   model::OpenedModel opened =
-      model::OpenModel({.directory = SourcePath("deploy/demo/draft"), .backend = {.num_threads = options.num_threads}})
+      model::OpenModel({.directory = SourcePath("deploy/demo/draft"),
+                        .backend = {.device = options.device, .num_threads = options.num_threads}})
           .value();
   const model::ContextPlan context = {.max_context_tokens = 1024, .num_blocks = options.num_blocks};
   return model::LoadModel(std::move(opened), {.max_rows = options.max_rows, .context = context}, nullptr).value();

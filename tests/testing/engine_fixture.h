@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -90,7 +89,10 @@ class EngineFixture : public ::testing::Test {
   std::unique_ptr<verifier::Engine> MakeEngine(verifier::ProposerClient& proposers, const EngineOptions& options) {
     kv_ = transformer_->MakeKvCache(options.num_blocks);
     // What nobody has written is never read, and NaN would show if it were.
-    for (const model::RankKvCache& rank : kv_.ranks) std::memset(rank.view.data, 0xff, rank.view.num_bytes());
+    for (const model::RankKvCache& rank : kv_.ranks) {
+      const std::vector<char> nan(rank.view.num_bytes(), '\xff');
+      transformer_->backend().Copy(rank.view.data, nan.data(), nan.size(), kernels::CopyKind::kToDevice);
+    }
     completions_.clear();
     results_.clear();
     reports_.clear();

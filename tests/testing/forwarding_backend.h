@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@ class ForwardingBackend : public kernels::Backend {
   explicit ForwardingBackend(std::unique_ptr<kernels::Backend> backend) : backend_(std::move(backend)) {}
 
   std::string Describe() const override { return backend_->Describe(); }
+  bool is_asynchronous() const override { return backend_->is_asynchronous(); }
   kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
   void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
     backend_->Copy(to, from, num_bytes, kind);
@@ -24,6 +26,7 @@ class ForwardingBackend : public kernels::Backend {
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }
+  std::string TuneProducts(std::span<const kernels::ProductUse> uses) override { return backend_->TuneProducts(uses); }
   void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
   void MatMul(const kernels::MatMulArgs& args) override { backend_->MatMul(args); }
   void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }

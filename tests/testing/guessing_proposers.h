@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "verifier_service/proposer_pool.h"
+#include "verifier_service/proposer_client.h"
 
 namespace foretoken::testing {
 

@@ -22,6 +22,7 @@ class LateBackend final : public ForwardingBackend {
   void set_on_launch(std::function<void()> on_launch) { on_launch_ = std::move(on_launch); }
   void set_on_wait(std::function<void()> on_wait) { on_wait_ = std::move(on_wait); }
 
+  bool is_asynchronous() const override { return true; }
   void AcceptTrees(const kernels::AcceptTreesArgs& args) override {
     kernels::AcceptTreesArgs early = args;
     early.paths = Late(args.paths);

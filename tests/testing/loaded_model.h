@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint directory, loaded and ready to run: on the CPU, where a test says nothing else.
+// A checkpoint directory, loaded and ready to run: on the test device, where a test says nothing else.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,7 @@
 #include "common/parallel/rank_group.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/make_backend.h"
+#include "tests/testing/test_device.h"
 
 namespace foretoken::testing {
 
@@ -31,7 +32,7 @@ struct LoadOptions {
   int num_ranks = 1;
   std::string isa = "auto";
   int32_t num_blocks = 64;
-  std::string device = "cpu";
+  std::string device = TestDevice();
   // Makes a rank's backend.
   std::function<kernels::MadeBackend(const kernels::BackendOptions&)> make_backend = kernels::MakeBackend;
   // Puts a backend of the test's in front of the real one, before anything is made with it.

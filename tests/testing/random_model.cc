@@ -21,15 +21,21 @@ class Maker {
     for (uint16_t& value : pool_) value = kernels::Bf16FromFloat(random.Normal() * scale);
   }
 
+  // Of a layer.
+  std::unique_ptr<kernels::Weight> LayerMatrix(int64_t num_outputs, int64_t num_inputs) {
+    return Matrix(num_outputs, num_inputs, backend_.weight_quantization());
+  }
   // Stacked parts of the pool, each from another place in it.
-  std::unique_ptr<kernels::Weight> Matrix(int64_t num_outputs, int64_t num_inputs) {
+  std::unique_ptr<kernels::Weight> Matrix(
+      int64_t num_outputs, int64_t num_inputs,
+      kernels::WeightQuantization quantization = kernels::WeightQuantization::kNone) {
     const int64_t max_rows = kPoolSize / 2 / num_inputs;
     std::vector<ConstTensorView> parts;
     for (int64_t row = 0; row < num_outputs; row += max_rows) {
       next_ = (next_ + 4099) % (kPoolSize / 2);
       parts.push_back({pool_.data() + next_, DType::kBF16, Shape(std::min(max_rows, num_outputs - row), num_inputs)});
     }
-    return backend_.PrepareWeight({.parts = parts});
+    return backend_.PrepareWeight({.parts = parts, .quantization = quantization});
   }
 
   // `count` at most half of the pool.
@@ -93,17 +99,17 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
   for (int64_t i = 0; i < config.num_layers; ++i) {
     model::LayerWeights& layer = weights.layers.emplace_back();
     layer.input_norm = maker.Ones(config.hidden_size);
-    layer.qkv = maker.Matrix(QkvSize(config), config.hidden_size);
+    layer.qkv = maker.LayerMatrix(QkvSize(config), config.hidden_size);
     if (config.attention_bias) layer.qkv_bias = maker.Vector(QkvSize(config));
     if (config.qk_norm) {
       layer.q_norm = maker.Ones(config.head_dim);
       layer.k_norm = maker.Ones(config.head_dim);
     }
-    layer.o = maker.Matrix(config.hidden_size, config.num_heads * config.head_dim);
+    layer.o = maker.LayerMatrix(config.hidden_size, config.num_heads * config.head_dim);
     if (config.attention_output_bias) layer.o_bias = maker.Vector(config.hidden_size);
     layer.post_attention_norm = maker.Ones(config.hidden_size);
-    layer.gate_up = maker.Matrix(2 * config.intermediate_size, config.hidden_size);
-    layer.down = maker.Matrix(config.hidden_size, config.intermediate_size);
+    layer.gate_up = maker.LayerMatrix(2 * config.intermediate_size, config.hidden_size);
+    layer.down = maker.LayerMatrix(config.hidden_size, config.intermediate_size);
   }
   weights.final_norm = maker.Ones(config.hidden_size);
   if (!config.tie_word_embeddings) weights.head = maker.Matrix(config.vocab_size, config.hidden_size);

@@ -88,7 +88,7 @@ LogitLaw HashLaw(int32_t num_tokens) {
 
 LogitLaw ModelLaw(const std::string& directory) {
   auto draft = std::make_shared<DraftModel>();  // the law is copied, the model is not
-  draft->model = LoadModel(directory, {.num_threads = 1});
+  draft->model = LoadModel(directory, {.num_threads = 1, .device = "cpu"});
   for (int32_t block = 0; block < draft->model.kv.num_blocks; ++block) draft->block_table.push_back(block);
   return [draft](std::span<const int32_t> context) { return draft->Logits(context); };
 }

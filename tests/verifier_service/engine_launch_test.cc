@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step between its launch and its finish: the engine looks at no result before the device has it, and prepares what
 // comes meanwhile.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,6 +16,7 @@
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::GuessingProposers;
 using testing::LateBackend;
 using testing::Results;
@@ -90,11 +92,29 @@ TEST_F(EngineLaunchTest, AnAbortThatComesWhileTheDeviceComputesWaitsForTheStepsE
   const GenerationRequest request = Request("import os\n", 0);
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
   late_->set_on_launch([&] { engine->Abort(request.ticket); });
-  engine->Step();
-  EXPECT_EQ(results_.begin()->second.token_ids.size(), 1);
-  EXPECT_FALSE(results_.begin()->second.finish_reason.has_value());
+  EXPECT_TRUE(engine->Step());
   EXPECT_FALSE(engine->Step());
+  EXPECT_EQ(results_.begin()->second.token_ids.size(), 1);
   EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kAbort);
+}
+
+// The device does not wait for clients to be told.
+TEST_F(EngineLaunchTest, AStepsOutputsAreToldWhileTheDeviceComputesTheNext) {
+  UseLateBackend();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  const GenerationRequest request = Request("import os\n", 0, /*max_tokens=*/3);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  std::vector<size_t> told_at_launch, told_at_wait;
+  const auto num_told = [&] { return results_.empty() ? 0 : results_.begin()->second.token_ids.size(); };
+  late_->set_on_launch([&] { told_at_launch.push_back(num_told()); });
+  late_->set_on_wait([&] { told_at_wait.push_back(num_told()); });
+  while (engine->Step()) {
+  }
+  EXPECT_THAT(told_at_launch, ElementsAre(0, 0, 1));
+  EXPECT_THAT(told_at_wait, ElementsAre(0, 1, 2));
+  EXPECT_EQ(num_told(), 3);  // the last step has no next one
+  EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kLength);
 }
 
 }  // namespace

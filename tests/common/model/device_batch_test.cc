@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "kernels/make_backend.h"
+#include "tests/testing/forwarding_backend.h"
 
 namespace foretoken::model {
 namespace {
@@ -30,7 +32,8 @@ ForwardBatch SmallBatch() {
 }
 
 TEST(PadBatch, LeavesRowsSegmentsAndLogitsAsTheyAre) {
-  const ForwardBatch batch = SmallBatch(), padded = PadBatch(batch, {.num_rows = 8, .spare_block = 9});
+  const ForwardBatch batch = SmallBatch(),
+                     padded = PadBatch(batch, {.num_rows = 8, .num_segments = 4, .spare_block = 9});
   const auto begins = [](const Ints& all, const Ints& part) {
     return Ints(all.begin(), all.begin() + static_cast<ptrdiff_t>(part.size())) == part;
   };
@@ -46,26 +49,28 @@ TEST(PadBatch, LeavesRowsSegmentsAndLogitsAsTheyAre) {
   EXPECT_EQ(padded.ancestor_slots, batch.ancestor_slots);
 }
 
-TEST(PadBatch, AddsRowsThatReadAndStoreInTheSpareBlockOnly) {
-  const ForwardBatch padded = PadBatch(SmallBatch(), {.num_rows = 8, .spare_block = 9});
-  ASSERT_EQ(padded.num_rows(), 8);
-  for (int32_t row = 5; row < 8; ++row) {
-    EXPECT_EQ(padded.slots[row] / kernels::kKvBlockSize, 9);
-    EXPECT_EQ(padded.chain_lens[row], padded.positions[row] + 1);
-    const int32_t segment = row - 3;  // one sequence each, behind two
-    EXPECT_EQ(padded.segment_begins[segment], row);
-    EXPECT_EQ(padded.block_tables[padded.block_table_begins[segment]], 9);
+TEST(PadBatch, AddsOneSequenceThatReadsAndStoresInTheSpareBlockOnly) {
+  for (const int32_t num_rows : {8, 40}) {  // within a block, and beyond
+    const ForwardBatch padded = PadBatch(SmallBatch(), {.num_rows = num_rows, .num_segments = 3, .spare_block = 9});
+    ASSERT_EQ(padded.num_rows(), num_rows);
+    EXPECT_EQ(padded.segment_begins, (Ints{0, 4, 5, num_rows}));
+    for (int32_t row = 5; row < num_rows; ++row) {
+      EXPECT_EQ(padded.slots[row] / kernels::kKvBlockSize, 9);
+      EXPECT_EQ(padded.positions[row], row - 5);
+      EXPECT_EQ(padded.chain_lens[row], padded.positions[row] + 1);
+      EXPECT_EQ(padded.block_tables[padded.block_table_begins[2] + padded.positions[row] / kernels::kKvBlockSize], 9);
+    }
   }
 }
 
-TEST(PadBatch, MakesAllCountsThoseOfTheRows) {
+TEST(PadBatch, MakesAllCountsThoseOfThePadding) {
   for (const int32_t num_rows : {5, 8}) {
-    const ForwardBatch padded = PadBatch(SmallBatch(), {.num_rows = num_rows, .spare_block = 9});
+    const ForwardBatch padded = PadBatch(SmallBatch(), {.num_rows = num_rows, .num_segments = 4, .spare_block = 9});
     EXPECT_EQ(padded.num_rows(), num_rows);
-    EXPECT_EQ(padded.num_segments(), num_rows);
+    EXPECT_EQ(padded.num_segments(), 4);
     EXPECT_EQ(padded.logit_rows.size(), num_rows);
     EXPECT_EQ(padded.segment_begins.back(), num_rows);
-    EXPECT_EQ(padded.block_table_begins.size(), num_rows + 1);
+    EXPECT_EQ(padded.block_table_begins.size(), 5);
     EXPECT_EQ(padded.block_table_begins.back(), padded.block_tables.size());
   }
 }
@@ -74,13 +79,43 @@ TEST(PadBatch, MakesAllCountsThoseOfTheRows) {
 TEST(DeviceBatch, PutsBatchesOfEqualCountsInTheSamePlaces) {
   const kernels::MadeBackend made = kernels::MakeBackend({.num_threads = 1});
   DeviceBatch device_batch(*made.backend, 1000);
-  const DeviceBatch::View first = device_batch.Upload(PadBatch(SmallBatch(), {.num_rows = 8, .spare_block = 9}));
+  const BatchPadding padding = {.num_rows = 8, .num_segments = 4, .spare_block = 9};
+  const DeviceBatch::View first = device_batch.Upload(PadBatch(SmallBatch(), padding));
   ForwardBatch other;  // without a tree, on a longer table
   const Ints blocks = {1, 2, 3, 4, 5, 6}, root = {5};
   AppendSegment({.block_table = blocks, .first_position = 90, .chain = root}, &other);
   other.logit_rows = {0};
-  EXPECT_EQ(device_batch.Upload(PadBatch(other, {.num_rows = 8, .spare_block = 9})), first);
+  EXPECT_EQ(device_batch.Upload(PadBatch(other, padding)), first);
   EXPECT_NE(device_batch.Upload(other), first);
+}
+
+class FreeCountingBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  kernels::Buffer Allocate(size_t num_bytes) override {
+    kernels::Buffer buffer = backend().Allocate(num_bytes);
+    auto free = buffer.get_deleter();
+    return kernels::Buffer(buffer.release(), [this, free = std::move(free)](void* memory) {
+      free(memory);
+      ++num_freed;
+    });
+  }
+
+  int num_freed = 0;
+};
+
+// Ranks that wait for each other may not wait for a device, either.
+TEST(DeviceBatch, GivesNoMemoryBackWhileItIsUsed) {
+  FreeCountingBackend backend(kernels::MakeBackend({.num_threads = 1}).backend);
+  {
+    DeviceBatch device_batch(backend, 0);
+    for (const int32_t num_rows : {5, 50, 500}) {
+      device_batch.Upload(PadBatch(SmallBatch(), {.num_rows = num_rows, .num_segments = 4, .spare_block = 9}));
+    }
+    EXPECT_EQ(backend.num_freed, 0);
+  }
+  EXPECT_GT(backend.num_freed, 1);
 }
 
 TEST(DeviceBatch, HasEveryArrayWhereItsViewSays) {

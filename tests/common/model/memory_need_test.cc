@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,7 @@ class CountingBackend final : public testing::ForwardingBackend {
   struct Taken {
     size_t weight_bytes = 0;  // of matrices, without a layout's padding
     size_t other_bytes = 0;
+    size_t widest_inputs = 0;  // of fp8 weights
   };
   CountingBackend(std::unique_ptr<kernels::Backend> backend, WeightQuantization quantization, Taken* taken)
       : ForwardingBackend(std::move(backend)), quantization_(quantization), taken_(taken) {}
@@ -41,6 +43,7 @@ class CountingBackend final : public testing::ForwardingBackend {
     const auto num_outputs = static_cast<size_t>(weight->out_features());
     const size_t num_elements = num_outputs * weight->in_features();
     const bool is_fp8 = source.quantization == WeightQuantization::kFp8;
+    if (is_fp8) taken_->widest_inputs = std::max<size_t>(taken_->widest_inputs, weight->in_features());
     taken_->weight_bytes += is_fp8 ? num_elements + num_outputs * sizeof(float) : 2 * num_elements;
     return weight;
   }
@@ -72,10 +75,14 @@ TEST_P(LargestRankNeedTest, IsWhatTheRanksTake) {
   const kernels::MemoryNeed need =
       LargestRankNeed(model.transformer->config(), num_ranks, options.transformer, options.num_blocks, quantization);
   const size_t needed = need.weight_bytes + need.kv_bytes + need.pass_bytes;
-  for (const CountingBackend::Taken& rank : taken) EXPECT_GE(needed, rank.weight_bytes + rank.other_bytes);
+  const size_t quantized_row_bytes = taken[0].widest_inputs == 0 ? 0 : taken[0].widest_inputs + sizeof(float);
+  const size_t product_bytes = options.transformer.max_rows * quantized_row_bytes;
+  for (const CountingBackend::Taken& rank : taken) {
+    EXPECT_GE(needed, rank.weight_bytes + rank.other_bytes + product_bytes);
+  }
   // Rank 0 has the logits; another may have a row more of the embedding, and of the head.
   const size_t row_bytes = num_ranks == 1 ? 0 : 2 * 2 * model.transformer->config().hidden_size;
-  EXPECT_LE(needed, taken[0].weight_bytes + taken[0].other_bytes + row_bytes);
+  EXPECT_LE(needed, taken[0].weight_bytes + taken[0].other_bytes + product_bytes + row_bytes);
   EXPECT_EQ(need.kv_bytes, model.kv.ranks[0].view.num_bytes());
 }
 

@@ -4,13 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/runnable_model.h"
 #include "common/model/shard.h"
+#include "common/parallel/rank_group.h"
+#include "kernels/make_backend.h"
 #include "tests/reference/transformer.h"
 #include "tests/testing/decode_by_hand.h"
+#include "tests/testing/forwarding_backend.h"
 #include "tests/testing/loaded_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/random_checkpoint.h"
@@ -119,6 +124,37 @@ TEST(TensorParallelLoading, ReportsOneProgressOfAllRanks) {
   const RunnableModel model = LoadModel(std::move(opened), {.max_rows = 8, .context = context}, progress).value();
   EXPECT_EQ(last, total);
   EXPECT_EQ(model.kv.ranks.size(), 2);
+}
+
+class CountingBackend final : public testing::ForwardingBackend {
+ public:
+  CountingBackend(std::unique_ptr<kernels::Backend> backend, int* num_waits)
+      : ForwardingBackend(std::move(backend)), num_waits_(num_waits) {}
+
+  void Synchronize() override {
+    ++*num_waits_;
+    backend().Synchronize();
+  }
+
+ private:
+  int* num_waits_;
+};
+
+// Of a failed device only its own rank hears, and only when it waits.
+TEST(TensorParallelTransformer, WaitsForTheDeviceOfEveryRank) {
+  OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/target")}).value();
+  std::vector<int> num_waits(2);
+  std::vector<std::unique_ptr<kernels::Backend>> backends;
+  for (int rank = 0; rank < 2; ++rank) {
+    kernels::MadeBackend made = kernels::MakeBackend({.num_threads = 2, .rank = rank, .num_ranks = 2});
+    backends.push_back(std::make_unique<CountingBackend>(std::move(made.backend), &num_waits[rank]));
+  }
+  opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
+  const ContextPlan context = {.max_context_tokens = 64, .num_blocks = 4};
+  const RunnableModel model = LoadModel(std::move(opened), {.max_rows = 8, .context = context}, nullptr).value();
+  num_waits = {0, 0};
+  model.transformer->Synchronize();
+  EXPECT_EQ(num_waits, (std::vector<int>{1, 1}));
 }
 
 TEST(TensorParallelLoading, RefusesADegreeThatDoesNotDivideTheHeads) {

@@ -95,6 +95,17 @@ TEST_F(AttentionTest, SeesALongPathAsAChain) {
   }
 }
 
+TEST_F(AttentionTest, HidesNonFiniteVFromRowsThatDoNotSeeIt) {
+  for (const HeadShape& shape : {HeadShape{3, 1, 10}, HeadShape{2, 2, 72}}) {
+    for (const SplitWork work : kSplitWorks) {
+      for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(10)}) {
+        testing::ExpectAttentionHidesNonFiniteV(shape, window, WithLoneRowsSplit(work));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(ChooseSplitWork, SplitsWhileThereAreFewQueries) {
   EXPECT_EQ(ChooseSplitWork(1, 32), SplitWork::kBlockPerSplit);
   EXPECT_EQ(ChooseSplitWork(128, 32), SplitWork::kBlockPerSplit);

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/weight.h"
 #include "kernels/device_failure.h"
 
 namespace foretoken::kernels::cuda {
@@ -38,6 +42,28 @@ TEST(CudaCheckDeathTest, NamesTheRankThatADeviceWasOpenedFor) {
     FT_CUDA_CHECK(NoMemory());
   };
   EXPECT_DEATH(fail(), "rank 2 on GPU " + std::to_string(2 % opened.device->facts().num_devices));
+}
+
+// What a kernel does wrong shows where its work is waited for.
+TEST(CudaCheckDeathTest, NamesTheWaitThatFindsAFailedKernel) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Device::Opened opened = Device::Open(2);
+  if (opened.device == nullptr) GTEST_SKIP() << opened.error;
+  const auto fail = [&] {
+    Device& device = *opened.device;
+    const std::vector<float> row(8);
+    const ConstTensorView part = {row.data(), DType::kF32, Shape(1, 8)};
+    const auto weight = PrepareWeight({.parts = {&part, 1}, .release = nullptr}, device);
+    const Buffer token_ids = device.Allocate(sizeof(int32_t)), out = device.Allocate(8 * sizeof(float));
+    const int32_t beyond = 1;  // the vocabulary
+    device.Copy(token_ids.get(), &beyond, sizeof(beyond), CopyKind::kToDevice);
+    Embed({.weight = weight.get(),
+           .token_ids = static_cast<const int32_t*>(token_ids.get()),
+           .out = {out.get(), DType::kF32, Shape(1, 8)}},
+          device.stream());
+    device.Synchronize();
+  };
+  EXPECT_DEATH(fail(), "device.cc:[0-9]+: cudaStreamSynchronize\\(stream_\\): .* \\(cudaError.*\\), rank 2 on GPU ");
 }
 
 }  // namespace

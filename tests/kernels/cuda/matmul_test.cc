@@ -7,12 +7,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/matmul_skinny.h"
 #include "kernels/cuda/matmul_tiled.h"
 #include "kernels/cuda/numeric_class.h"
 #include "tests/kernels/cuda/on_device.h"
+#include "tests/reference/e4m3.h"
 #include "tests/reference/matmul.h"
 #include "tests/testing/random_values.h"
 
@@ -53,6 +55,37 @@ MatMulInput RowsOf(const MatMulInput& input, int64_t first, int64_t count) {
   return some;
 }
 
+// Codes by codes, times both scales.
+MatMulResult Fp8Reference(const MatMulInput& input) {
+  const int64_t num_inputs = input.num_inputs;
+  MatMulInput codes = input;
+  codes.bias.clear();
+  codes.previous.clear();
+  std::vector<double> row_scales, output_scales;
+  for (int64_t row = 0; row < input.num_rows; ++row) {
+    std::vector<float> values;
+    for (int64_t k = 0; k < num_inputs; ++k) values.push_back(FloatFromBf16(input.x[row * num_inputs + k]));
+    const reference::E4m3Row quantized = reference::QuantizeE4m3(values);
+    row_scales.push_back(quantized.scale);
+    for (int64_t k = 0; k < num_inputs; ++k) codes.x[row * num_inputs + k] = Bf16FromFloat(quantized.codes[k]);
+  }
+  for (int64_t n = 0; n < input.num_outputs; ++n) {
+    const std::span<float> output = std::span(codes.weight).subspan(n * num_inputs, num_inputs);
+    const reference::E4m3Row quantized = reference::QuantizeE4m3(output);
+    output_scales.push_back(quantized.scale);
+    std::ranges::copy(quantized.codes, output.begin());
+  }
+  MatMulResult result = reference::MatMul(codes);
+  for (size_t i = 0; i < result.sums.size(); ++i) {
+    const double scale = row_scales[i / input.num_outputs] * output_scales[i % input.num_outputs];
+    const double bias = input.bias.empty() ? 0 : input.bias[i % input.num_outputs];
+    const double previous = input.previous.empty() ? 0 : input.previous[i];
+    result.sums[i] = result.sums[i] * scale + bias + previous;
+    result.magnitudes[i] = result.magnitudes[i] * scale + std::abs(bias) + std::abs(previous);
+  }
+  return result;
+}
+
 class MatMulTest : public OnDevice {
  protected:
   using Kernel = void (*)(const MatMulArgs&, cudaStream_t);
@@ -77,23 +110,25 @@ class MatMulTest : public OnDevice {
 
   // Products of bf16 are exact. A GPU's step adds 17 addends, its 16 products and the sum so far, of which each may be
   // cut off 2^-23 below the largest (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores",
-  // PeerJ Computer Science 7:e330): as much as 34 roundings, u = 2^-24. Then a split, the scale, bias and previous
+  // PeerJ Computer Science 7:e330): as much as 34 roundings, u = 2^-24. Then a split, two scales, bias and previous
   // round once each. So a sum's error is at most gamma = n u / (1 - n u) of the sum of magnitudes (Higham, "Accuracy
-  // and Stability of Numerical Algorithms", section 3.1).
-  void ExpectCloseTo(const MatMulInput& input, const CudaWeight& weight) {
+  // and Stability of Numerical Algorithms", section 3.1). Products of e4m3 are exact in f16 steps as well.
+  void ExpectCloseTo(const MatMulInput& input, const CudaWeight& weight, const MatMulResult& expected) {
     SCOPED_TRACE(::testing::Message() << "T " << input.num_rows << " N " << input.num_outputs << " K "
                                       << input.num_inputs);
     const std::vector<float> out = Run(input, weight);
     const NumericClass order = NumericClassOf(input.num_outputs, input.num_inputs);
-    const double n = 34.0 * order.num_slices * kSliceInputs / 16 + order.num_splits + 3;
+    const double n = 34.0 * order.num_slices * kSliceInputs / 16 + order.num_splits + 4;
     const double gamma = n * 0x1p-24 / (1 - n * 0x1p-24);
-    const MatMulResult expected = reference::MatMul(input);
     for (size_t i = 0; i < out.size(); ++i) {
       ASSERT_NEAR(out[i], expected.sums[i], gamma * expected.magnitudes[i])
           << "row " << i / input.num_outputs << " output " << i % input.num_outputs;
     }
   }
-  void ExpectCloseTo(const MatMulInput& input) { ExpectCloseTo(input, *Prepare(input)); }
+  void ExpectCloseTo(const MatMulInput& input) { ExpectCloseTo(input, *Prepare(input), reference::MatMul(input)); }
+  void ExpectFp8CloseTo(const MatMulInput& input) {
+    ExpectCloseTo(input, *Prepare(input, WeightQuantization::kFp8), Fp8Reference(input));
+  }
 
   // Bit for bit.
   void ExpectSameFromAllKernels(const MatMulInput& input, const CudaWeight& weight) {
@@ -244,28 +279,79 @@ TEST_F(MatMulTest, GivesTheSameAgain) {
   EXPECT_EQ(Run(input, *weight, MatMulSkinny), once);
 }
 
-// The reference multiplies the weights as the device has them; that these are the right ones is weight_test's.
 TEST_F(MatMulTest, Fp8AgreesWithTheReference) {
   for (const int64_t num_inputs : {1, 40, 65, 1100}) {
     for (const int64_t num_rows : {1, 9, 70}) {
       MatMulInput input = RandomInput(num_rows, 37, num_inputs);
+      ExpectFp8CloseTo(input);
       input.bias = RandomFloats(37, 3);
-      const auto weight = Prepare(input, WeightQuantization::kFp8);
-      input.weight = DownloadWeight(*weight);
-      ExpectCloseTo(input, *weight);
+      input.previous = RandomFloats(num_rows * 37, 4);
+      ExpectFp8CloseTo(input);
     }
   }
 }
 
+// A lone input finds its weight, and only that: every place of a slice, in a row and in a weight.
+TEST_F(MatMulTest, Fp8MultipliesEveryInputByItsOwnWeight) {
+  constexpr int64_t kInputs = 130, kOutputs = 130;
+  MatMulInput input = RandomInput(kInputs, kOutputs, kInputs);
+  std::ranges::fill(input.x, uint16_t{0});
+  for (int64_t k = 0; k < kInputs; ++k) input.x[k * kInputs + k] = Bf16FromFloat(448);  // the code is 448, the scale 1
+  const auto weight = Prepare(input, WeightQuantization::kFp8);
+  const std::vector<float> out = Run(input, *weight), elements = DownloadWeight(*weight);
+  for (int64_t k = 0; k < kInputs; ++k) {
+    for (int64_t n = 0; n < kOutputs; ++n) {
+      const float product = 448 * elements[n * kInputs + k];
+      ASSERT_NEAR(out[k * kOutputs + n], product, 0x1p-23 * std::abs(product)) << "input " << k << " output " << n;
+    }
+  }
+}
+
+TEST_F(MatMulTest, Fp8KernelsAgreeBitForBit) {
+  for (const int64_t num_inputs : {65, 1024}) {
+    for (const int64_t num_rows : {1, 13, 30, 67}) {
+      const MatMulInput input = RandomInput(num_rows, 130, num_inputs);
+      ExpectSameFromAllKernels(input, *Prepare(input, WeightQuantization::kFp8));
+    }
+  }
+  const MatMulInput tall = RandomInput(300, 140, 264);
+  ExpectSameFromAllKernels(tall, *Prepare(tall, WeightQuantization::kFp8));
+}
+
+// E1 of FP8: with neighbours that a scale of all rows would bow to, too.
 TEST_F(MatMulTest, Fp8RowsDoNotDependOnTheirNeighbours) {
   constexpr int64_t kRows = 140, kOutputs = 40, kInputs = 520;
-  const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
+  MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
+  for (int64_t k = 0; k < kInputs; ++k) all.x[69 * kInputs + k] = Bf16FromFloat(1e30f * static_cast<float>(k));
+  all.x[71 * kInputs] = Bf16FromFloat(std::numeric_limits<float>::infinity());
   const auto weight = Prepare(all, WeightQuantization::kFp8);
   const std::vector<float> expected = Run(all, *weight, MatMulTiled);
-  for (const int64_t num_rows : {1, 9, 64, 65, 140}) {
-    const int64_t first = (kRows - num_rows) / 2;
-    const std::vector<float> out = Run(RowsOf(all, first, num_rows), *weight);
-    ASSERT_EQ(std::memcmp(out.data(), expected.data() + first * kOutputs, out.size() * sizeof(float)), 0) << num_rows;
+  for (const int64_t num_rows : {1, 2, 8, 9, 17, 33, 64, 65, 140}) {
+    for (const int64_t first : {int64_t{0}, (kRows - num_rows) / 2, kRows - num_rows}) {
+      const std::vector<float> out = Run(RowsOf(all, first, num_rows), *weight);
+      ASSERT_EQ(std::memcmp(out.data(), expected.data() + first * kOutputs, out.size() * sizeof(float)), 0)
+          << num_rows << " rows from " << first;
+    }
+  }
+}
+
+// Rows of zeros give the bias, rows with one NaN or infinity give nothing finite, and each stays by itself.
+TEST_F(MatMulTest, Fp8ShowsWhatIsNotFiniteInItsRowAlone) {
+  constexpr int64_t kOutputs = 20, kInputs = 33;
+  for (const float spoilt : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    MatMulInput input = RandomInput(4, kOutputs, kInputs);
+    input.bias = RandomFloats(kOutputs, 3);
+    for (int64_t k = 0; k < kInputs; ++k) input.x[kInputs + k] = 0;
+    input.x[2 * kInputs + 7] = Bf16FromFloat(spoilt);
+    for (int64_t k = 0; k < kInputs; ++k) input.weight[5 * kInputs + k] = 0;
+    const std::vector<float> out = Run(input, *Prepare(input, WeightQuantization::kFp8));
+    for (int64_t n = 0; n < kOutputs; ++n) {
+      EXPECT_TRUE(std::isfinite(out[n]));
+      EXPECT_EQ(out[kOutputs + n], input.bias[n]);
+      EXPECT_FALSE(std::isfinite(out[2 * kOutputs + n])) << n;
+      EXPECT_TRUE(std::isfinite(out[3 * kOutputs + n]));
+    }
+    EXPECT_EQ(out[5], input.bias[5]);
   }
 }
 

@@ -3,13 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "tests/kernels/cuda/on_device.h"
+#include "tests/reference/e4m3.h"
 #include "tests/testing/random_values.h"
 
 namespace foretoken::kernels::cuda {
@@ -49,18 +50,6 @@ class Fp8WeightTest : public OnDevice {
   }
 };
 
-// Slow and obvious: of all finite codes the one whose value is nearest; of two, the even one.
-double NearestE4m3(double value) {
-  double nearest = 0;
-  for (int code = 0; code < 0x7f; ++code) {
-    const int exponent = code / 8, mantissa = code % 8;
-    const double candidate = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-    const double distance = std::abs(candidate - std::abs(value)), best = std::abs(nearest - std::abs(value));
-    if (distance < best || (distance == best && code % 2 == 0)) nearest = candidate;
-  }
-  return std::copysign(nearest, value);
-}
-
 TEST_F(Fp8WeightTest, IsTheNearestCodeTimesTheOutputsScale) {
   constexpr int64_t kInputs = 90;
   std::vector<float> values;
@@ -72,12 +61,9 @@ TEST_F(Fp8WeightTest, IsTheNearestCodeTimesTheOutputsScale) {
   const std::vector<float> weight = DownloadWeight(*Quantise(values, kInputs));
   ASSERT_EQ(weight.size(), values.size());
   for (size_t row = 0; row < values.size(); row += kInputs) {
-    float largest = 0;
-    for (int64_t k = 0; k < kInputs; ++k) largest = std::max(largest, std::abs(values[row + k]));
-    const float scale = largest / 448;
+    const reference::E4m3Row expected = reference::QuantizeE4m3(std::span(values).subspan(row, kInputs));
     for (int64_t k = 0; k < kInputs; ++k) {
-      const auto code = static_cast<float>(NearestE4m3(values[row + k] / scale));
-      ASSERT_EQ(weight[row + k], code * scale) << row / kInputs << ", " << k;
+      ASSERT_EQ(weight[row + k], expected.codes[k] * expected.scale) << row / kInputs << ", " << k;
     }
   }
 }

@@ -2,8 +2,9 @@
 // As much of the CUDA runtime as kernels/cuda uses, on the host: whoever compiles kernels/cuda as plain C++ with this
 // folder in front of the include path gets kernels that run on any machine. One machine's memory is device memory.
 // A stream's work waits until somebody synchronises, so whoever reads a result too early, or lets go too early of what
-// a copy reads, is found out. Blocks run one after another, each of a block's threads up to its next barrier, in the
-// order of their numbers or against it. So a missing barrier shows as a wrong result, always the same. What a stream
+// a copy reads, is found out. Blocks run one after another, in any order; of a block a warp at a time, its threads in
+// any order, to their next barrier, and warps out of step. So a missing barrier shows as a wrong result, the same
+// whenever the same is launched. What a stream
 // captures becomes a graph that can be launched again and again; what CUDA forbids meanwhile fails here, too.
 //
 // What it cannot show: the GPU's own rounding of expf, timing, and races whose outcome hangs on another order.
@@ -54,7 +55,8 @@ float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
 int __reduce_min_sync(unsigned lanes, int value);
 int __reduce_max_sync(unsigned lanes, int value);
 int __any_sync(unsigned lanes, int predicate);
-[[noreturn]] inline void __trap() { std::abort(); }
+// From then on the device has failed, and every call that asks anything of it says so.
+[[noreturn]] void __trap();
 
 // Blocks run one after another, and a block's threads take turns: nothing comes in between.
 inline void __threadfence() {}
@@ -67,8 +69,11 @@ T __ldcg(const T* from) {
 
 enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
 };
 const char* cudaGetErrorString(cudaError_t error);
@@ -86,8 +91,8 @@ struct cudaDeviceProp {
 struct cudaFuncAttributes {};
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }  // that share one memory
-inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int device);                                                 // for the calling thread
+cudaError_t cudaGetDevice(int* device);
 inline constexpr int kMaxDynamicSharedBytes = 163 << 10;  // of compute capability 8.0
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -108,6 +113,8 @@ struct EmulatedStream;
 struct EmulatedGraph;
 // Behind what the stream has still to do; null: at once.
 cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work);
+// Whether the calling thread may launch kernels there: it is one of the current device's.
+bool IsOfCurrentDevice(const EmulatedStream* stream);
 }  // namespace foretoken::testing
 
 using cudaStream_t = foretoken::testing::EmulatedStream*;
@@ -153,15 +160,19 @@ struct cudaLaunchConfig_t {
 };
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
-  return cudaSuccess;
-}
 
 namespace foretoken::testing {
 
+// What launches of a kernel may ask for. Its static shared memory counts, too, of which nothing is known here: so what
+// CUDA gives to every kernel is none of it, and a launch that wants some has to have said so.
+void AllowDynamicSharedMemory(const void* kernel, size_t num_bytes);
+size_t AllowedDynamicSharedMemory(const void* kernel);
+
 // Runs `thread` for every thread of every block of the launch.
 void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread);
+
+// Whether a kernel of this process has trapped.
+bool DeviceHasFailed();
 
 // Of the running block; new in each, as all memory is.
 void* DynamicSharedMemory();
@@ -172,8 +183,18 @@ void MeetWarp(WarpOperation operation, void* operand);
 
 }  // namespace foretoken::testing
 
+template <typename... Params>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute, int num_bytes) {
+  if (num_bytes < 0 || num_bytes > kMaxDynamicSharedBytes) return cudaErrorInvalidValue;
+  foretoken::testing::AllowDynamicSharedMemory(reinterpret_cast<const void*>(kernel), num_bytes);
+  return cudaSuccess;
+}
+
 template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Args&&... args) {
+  const size_t allowed = foretoken::testing::AllowedDynamicSharedMemory(reinterpret_cast<const void*>(kernel));
+  if (config->dynamicSmemBytes > allowed) return cudaErrorInvalidValue;
+  if (!foretoken::testing::IsOfCurrentDevice(config->stream)) return cudaErrorInvalidResourceHandle;
   return foretoken::testing::Enqueue(
       config->stream, [config = *config, kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
         foretoken::testing::RunGrid(config, [&] { std::apply(kernel, params); });

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread of a block is a fiber; a barrier goes back to the scheduler, which resumes those that waited for it once all
-// of them do. Streams, graphs and memory are in emulated_streams.cc.
+// of them do, in an order that means nothing. Streams, graphs and memory are in emulated_streams.cc.
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,6 +19,7 @@
 #include "kernels/check.h"
 #include "tests/testing/emulated_cuda/copy_groups.h"
 #include "tests/testing/emulated_cuda/fiber.h"
+#include "tests/testing/emulated_cuda/random_order.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -41,9 +46,14 @@ struct EmulatedBlock {
   std::span<EmulatedThread> threads;
   EmulatedThread* current = nullptr;
   const std::function<void()>* body = nullptr;
+  std::minstd_rand random;
   std::unique_ptr<void, decltype(&std::free)> dynamic_shared{nullptr, std::free};
 };
 EmulatedBlock block;
+std::atomic<bool> device_has_failed = false;
+
+std::mutex allowed_mutex;
+std::map<const void*, size_t> allowed_shared_bytes;  // by kernel
 
 void Leave(ThreadState state) {
   block.current->state = state;
@@ -67,11 +77,8 @@ bool AllAre(std::span<const EmulatedThread> threads, ThreadState state) {
   return std::all_of(threads.begin(), threads.end(), [state](const auto& thread) { return thread.state == state; });
 }
 
-// Resumes threads that all wait at the same barrier.
-bool Release(std::span<EmulatedThread> threads, ThreadState barrier) {
-  if (!AllAre(threads, barrier)) return false;
+void Release(std::span<EmulatedThread> threads) {
   for (EmulatedThread& thread : threads) thread.state = ThreadState::kReady;
-  return true;
 }
 
 // Does for a warp what its threads met for.
@@ -88,14 +95,11 @@ void RunWarpOperation(std::span<EmulatedThread> warp) {
   operation(operands);
 }
 
-// Forwards in every other block and backwards in the rest: a thread that reads too early what another writes does so in
-// one of them.
-void RunToBarriers() {
-  const bool is_forward = (blockIdx.x + blockIdx.y) % 2 == 0;
-  const size_t num_threads = block.threads.size();
+// Each of the warp's threads to its next barrier, in any order.
+void RunToBarriers(size_t first_thread, size_t num_threads) {
+  const RandomOrder order(num_threads, block.random);
   for (size_t i = 0; i < num_threads; ++i) {
-    const size_t thread = is_forward ? i : num_threads - 1 - i;
-    if (block.threads[thread].state != ThreadState::kReady) continue;
+    const size_t thread = first_thread + order[i];
     threadIdx = dim3(static_cast<unsigned>(thread), 0, 0);
     block.current = &block.threads[thread];
     block.current->fiber->Resume();
@@ -110,26 +114,54 @@ void PrepareDynamicShared(size_t num_bytes) {
   std::memset(block.dynamic_shared.get(), 0xff, rounded);
 }
 
+// All threads to the next barrier of the block, or to the end. Warps take turns as chance has it, mostly one of them
+// through several barriers of its own: nothing keeps them in step.
+void RunWarpsToBarrier() {
+  constexpr unsigned kMeanTurns = 4;
+  const size_t num_threads = block.threads.size();
+  std::vector<size_t> ready;  // the first threads of warps that can go on
+  for (size_t i = 0; i < num_threads; i += kWarpThreads) ready.push_back(i);
+  size_t turn = 0;
+  while (!ready.empty()) {
+    if (turn >= ready.size() || block.random() % kMeanTurns == 0) turn = block.random() % ready.size();
+    const size_t count = std::min(kWarpThreads, num_threads - ready[turn]);
+    const std::span<EmulatedThread> warp = block.threads.subspan(ready[turn], count);
+    RunToBarriers(ready[turn], count);
+    if (AllAre(warp, ThreadState::kAtWarpBarrier)) {
+      RunWarpOperation(warp);
+      Release(warp);
+    } else {
+      ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(turn));
+    }
+  }
+}
+
 void RunBlock(const cudaLaunchConfig_t& launch) {
   PrepareDynamicShared(launch.dynamicSmemBytes);
   for (EmulatedThread& thread : block.threads) Prepare(thread);
   for (;;) {
-    RunToBarriers();
-    if (AllAre(block.threads, ThreadState::kDone)) return;
-    bool released = Release(block.threads, ThreadState::kAtBlockBarrier);
-    for (size_t i = 0; i < block.threads.size(); i += kWarpThreads) {
-      const size_t count = std::min(kWarpThreads, block.threads.size() - i);
-      const std::span<EmulatedThread> warp = block.threads.subspan(i, count);
-      if (!Release(warp, ThreadState::kAtWarpBarrier)) continue;
-      released = true;
-      RunWarpOperation(warp);
-    }
-    const bool every_thread_reaches_the_barrier = released;
+    RunWarpsToBarrier();
+    if (device_has_failed || AllAre(block.threads, ThreadState::kDone)) return;
+    const bool every_thread_reaches_the_barrier = AllAre(block.threads, ThreadState::kAtBlockBarrier);
     FT_CHECK(every_thread_reaches_the_barrier);
+    Release(block.threads);
   }
 }
 
 }  // namespace
+
+void AllowDynamicSharedMemory(const void* kernel, size_t num_bytes) {
+  const std::lock_guard lock(allowed_mutex);
+  allowed_shared_bytes[kernel] = num_bytes;
+}
+
+size_t AllowedDynamicSharedMemory(const void* kernel) {
+  const std::lock_guard lock(allowed_mutex);
+  const auto allowed = allowed_shared_bytes.find(kernel);
+  return allowed == allowed_shared_bytes.end() ? 0 : allowed->second;
+}
+
+bool DeviceHasFailed() { return device_has_failed; }
 
 void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread) {
   const dim3 &grid = launch.gridDim, &shape = launch.blockDim;
@@ -141,8 +173,12 @@ void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thre
   // They stay for good, and so do their stacks.
   static std::vector<EmulatedThread>& threads = *new std::vector<EmulatedThread>(kMaxThreads);
   block.threads = std::span(threads).first(shape.x);
-  for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
-    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) RunBlock(launch);
+  const size_t num_blocks = size_t{grid.x} * grid.y;
+  block.random.seed(static_cast<unsigned>(num_blocks + shape.x));  // so that a launch like this always runs like this
+  const RandomOrder order(num_blocks, block.random);
+  for (size_t i = 0; i < num_blocks && !device_has_failed; ++i) {
+    blockIdx = dim3(static_cast<unsigned>(order[i] % grid.x), static_cast<unsigned>(order[i] / grid.x), 0);
+    RunBlock(launch);
   }
 }
 
@@ -160,3 +196,8 @@ CopyGroups& CopiesOfThread() { return block.current->copies; }
 
 void __syncthreads() { foretoken::testing::Leave(foretoken::testing::ThreadState::kAtBlockBarrier); }
 void __syncwarp() { foretoken::testing::MeetWarp(nullptr, nullptr); }
+void __trap() {
+  foretoken::testing::device_has_failed = true;
+  foretoken::testing::Leave(foretoken::testing::ThreadState::kDone);
+  std::abort();  // nobody resumes it
+}

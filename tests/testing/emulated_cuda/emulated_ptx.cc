@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warp-wide instructions: each lane brings its registers, and what runs once they have met writes into them.
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -21,6 +22,13 @@ uint16_t HalfOf(uint32_t pair, int half) { return static_cast<uint16_t>(pair >> 
 
 uint32_t PairOf(uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; }
 
+// All values of e4m3 but 0 are normal in f16, and in f32, which has 112 more below its exponents.
+uint16_t F16FromE4m3(uint8_t code) {
+  const auto bits = std::bit_cast<uint32_t>(FloatFromE4m3(code));
+  const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  return static_cast<uint16_t>(sign | (magnitude == 0 ? 0 : (magnitude >> 13) - (112u << 10)));
+}
+
 struct MmaOperand {
   float* sums;
   const uint32_t* a;
@@ -28,16 +36,17 @@ struct MmaOperand {
 };
 
 // Lane 4 g + t has pair t of row (column) g, and in the next registers those 8 rows and 8 k further; see mma.cuh.
+template <float (*kFloatFrom)(uint16_t)>
 void RunMma(std::span<void* const> operands) {
   const auto lane_of = [&](int lane) { return *static_cast<const MmaOperand*>(operands[lane]); };
   float a[16][16], b[8][16];
   for (int k = 0; k < 16; ++k) {
     const int t = k % 8 / 2;
     for (int row = 0; row < 16; ++row) {
-      a[row][k] = FloatFromBf16(HalfOf(lane_of(row % 8 * 4 + t).a[row / 8 + k / 8 * 2], k % 2));
+      a[row][k] = kFloatFrom(HalfOf(lane_of(row % 8 * 4 + t).a[row / 8 + k / 8 * 2], k % 2));
     }
     for (int column = 0; column < 8; ++column) {
-      b[column][k] = FloatFromBf16(HalfOf(lane_of(column * 4 + t).b[k / 8], k % 2));
+      b[column][k] = kFloatFrom(HalfOf(lane_of(column * 4 + t).b[k / 8], k % 2));
     }
   }
   for (int row = 0; row < 16; ++row) {
@@ -81,7 +90,12 @@ void RunTransposedLoad(std::span<void* const> operands) {
 
 void MmaM16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   MmaOperand operand{.sums = sums, .a = a, .b = b};
-  foretoken::testing::MeetWarp(RunMma, &operand);
+  foretoken::testing::MeetWarp(RunMma<FloatFromBf16>, &operand);
+}
+
+void MmaF16M16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  MmaOperand operand{.sums = sums, .a = a, .b = b};
+  foretoken::testing::MeetWarp(RunMma<FloatFromF16>, &operand);
 }
 
 void LoadMatrices(uint32_t (&matrices)[4], const void* row) {
@@ -105,9 +119,8 @@ void CommitCopies() { foretoken::testing::CopiesOfThread().Commit(); }
 
 void WaitForAllCopiesBut(int num_pending) { foretoken::testing::CopiesOfThread().WaitForAllBut(num_pending); }
 
-uint32_t MultiplyBf16Pairs(uint32_t a, uint32_t b) {
-  const auto product = [&](int half) { return FloatFromBf16(HalfOf(a, half)) * FloatFromBf16(HalfOf(b, half)); };
-  return Bf16Pair(product(0), product(1));
+uint32_t F16PairFromE4m3(uint32_t codes) {
+  return PairOf(F16FromE4m3(static_cast<uint8_t>(codes)), F16FromE4m3(static_cast<uint8_t>(codes >> 8)));
 }
 
 uint32_t Bf16Pair(float low, float high) { return PairOf(Bf16FromFloat(low), Bf16FromFloat(high)); }

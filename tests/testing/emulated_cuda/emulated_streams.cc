@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stream has still to do is a list of functions; a graph is one, too, and the memory that was allocated in the
-// stream's order while it was captured.
+// stream's order while it was captured. That holds ones in every bit whenever the graph comes to its allocation, and
+// again from where the graph frees it on.
 #include <cuda_runtime.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -13,12 +16,18 @@ namespace foretoken::testing {
 
 using Work = std::vector<std::function<void()>>;
 
+struct GraphMemory {
+  void* data = nullptr;
+  size_t num_bytes = 0;
+};
+
 struct EmulatedGraph {
   Work work;
-  std::vector<void*> memory;
+  std::vector<GraphMemory> memory;
 };
 
 struct EmulatedStream {
+  int device = 0;
   Work pending;
   EmulatedGraph* captured = nullptr;  // not null: a capture is under way
 };
@@ -29,6 +38,8 @@ constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as m
 
 std::recursive_mutex mutex;  // of all below, and of whatever runs
 std::vector<EmulatedStream*> streams;
+std::atomic<size_t> used_bytes;  // by what cudaMalloc gave
+thread_local int current_device = 0;
 thread_local int num_captures = 0;  // that this thread has under way
 
 void Run(EmulatedStream& stream) {
@@ -44,8 +55,11 @@ void RunAll() {
 
 }  // namespace
 
+bool IsOfCurrentDevice(const EmulatedStream* stream) { return stream == nullptr || stream->device == current_device; }
+
 cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work) {
   const std::lock_guard lock(mutex);
+  if (DeviceHasFailed()) return cudaErrorLaunchFailure;
   if (stream == nullptr) {
     RunAll();
     work();
@@ -60,16 +74,23 @@ cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work) {
 using foretoken::testing::EmulatedGraph;
 using foretoken::testing::EmulatedStream;
 using foretoken::testing::Enqueue;
+using foretoken::testing::GraphMemory;
 using foretoken::testing::mutex;
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaSuccess:
       return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
     case cudaErrorMemoryAllocation:
       return "out of memory";
     case cudaErrorNoDevice:
       return "no CUDA-capable device is detected";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
   }
@@ -80,10 +101,16 @@ const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     case cudaSuccess:
       return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation:
       return "cudaErrorMemoryAllocation";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
   }
@@ -93,6 +120,16 @@ const char* cudaGetErrorName(cudaError_t error) {
 // --- the device
 // -------------------------------------------------------------------------------------------------------
 
+cudaError_t cudaSetDevice(int device) {
+  foretoken::testing::current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = foretoken::testing::current_device;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
   properties->major = 8;
@@ -101,7 +138,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  *free_bytes = *total_bytes = foretoken::testing::kDeviceBytes;
+  const size_t used_bytes = foretoken::testing::used_bytes;
+  *total_bytes = foretoken::testing::kDeviceBytes;
+  *free_bytes = *total_bytes > used_bytes ? *total_bytes - used_bytes : 0;
   return cudaSuccess;
 }
 
@@ -110,7 +149,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(mutex);
-  *stream = foretoken::testing::streams.emplace_back(new EmulatedStream);
+  *stream = foretoken::testing::streams.emplace_back(new EmulatedStream{.device = foretoken::testing::current_device});
   return cudaSuccess;
 }
 
@@ -126,7 +165,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   if (stream->captured != nullptr) return cudaErrorStreamCaptureUnsupported;
   foretoken::testing::Run(*stream);
-  return cudaSuccess;
+  return foretoken::testing::DeviceHasFailed() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
@@ -161,7 +200,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const std::lock_guard lock(mutex);
-  for (void* memory : graph->memory) std::free(memory);
+  for (const GraphMemory& memory : graph->memory) std::free(memory.data);
   delete graph;
   return cudaSuccess;
 }
@@ -173,10 +212,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphD
 
 namespace {
 
+constexpr size_t kAlignment = 256;  // that CUDA promises
+
 cudaError_t Allocate(void** data, size_t num_bytes) {
   if (num_bytes > foretoken::testing::kDeviceBytes) return cudaErrorMemoryAllocation;
-  *data = std::malloc(num_bytes);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  if (posix_memalign(data, kAlignment, num_bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, num_bytes);
   return cudaSuccess;
 }
@@ -185,13 +225,16 @@ cudaError_t Allocate(void** data, size_t num_bytes) {
 
 cudaError_t cudaMalloc(void** data, size_t num_bytes) {
   if (foretoken::testing::num_captures > 0) return cudaErrorStreamCaptureUnsupported;
-  return Allocate(data, num_bytes);
+  const cudaError_t error = Allocate(data, num_bytes);
+  if (error == cudaSuccess) foretoken::testing::used_bytes += malloc_usable_size(*data);
+  return error;
 }
 
 cudaError_t cudaFree(void* data) {
   const std::lock_guard lock(mutex);
   if (foretoken::testing::num_captures > 0) return cudaErrorStreamCaptureUnsupported;
   foretoken::testing::RunAll();
+  foretoken::testing::used_bytes -= malloc_usable_size(data);
   std::free(data);
   return cudaSuccess;
 }
@@ -201,16 +244,21 @@ cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 
 cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
+  if (num_bytes == 0) return cudaErrorInvalidValue;
   const cudaError_t error = Allocate(data, num_bytes);
-  if (error == cudaSuccess && stream->captured != nullptr) stream->captured->memory.push_back(*data);
-  return error;
+  if (error != cudaSuccess || stream->captured == nullptr) return error;
+  stream->captured->memory.push_back({*data, num_bytes});
+  return cudaMemsetAsync(*data, 0xff, num_bytes, stream);
 }
 
 // What a graph allocates it keeps.
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
-  if (stream->captured != nullptr) return cudaSuccess;
-  return Enqueue(stream, [data] { std::free(data); });
+  if (stream->captured == nullptr) return Enqueue(stream, [data] { std::free(data); });
+  const auto& memory = stream->captured->memory;
+  const auto freed = std::ranges::find(memory, data, &GraphMemory::data);
+  if (freed == memory.end()) return cudaErrorInvalidValue;
+  return cudaMemsetAsync(data, 0xff, freed->num_bytes, stream);
 }
 
 cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t stream) {

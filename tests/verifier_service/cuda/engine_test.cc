@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on the CUDA backend, emulated: what a client gets does not depend on proposers (E2), and steps of trees,
+// The engine on the CUDA backend: what a client gets does not depend on proposers (E2), and steps of trees,
 // prompts and scores are those of the device's own ops from end to end.
 #include "verifier_service/engine.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
@@ -23,11 +24,12 @@ using testing::Results;
 class CudaEngineTest : public testing::EngineFixture {
  protected:
   // The draft of the demo: small, and of the same vocabulary.
-  CudaEngineTest()
-      : cuda_model_(testing::LoadModel(
-            testing::SourcePath("deploy/demo/draft"),
-            {.wrap_backend = [](auto) { return kernels::cuda::MakeBackend({.device = "cuda"}).backend; },
-             .transformer = {.max_rows = 64, .max_logit_rows = 64, .max_positions = 128}})) {
+  void SetUp() override {
+    kernels::MadeBackend made = kernels::cuda::MakeBackend({.device = "cuda"});
+    if (made.backend == nullptr) GTEST_SKIP() << made.error;
+    cuda_model_ = testing::LoadModel(testing::SourcePath("deploy/demo/draft"),
+                                     {.wrap_backend = [&](auto) { return std::move(made.backend); },
+                                      .transformer = {.max_rows = 64, .max_logit_rows = 64, .max_positions = 128}});
     Use(*cuda_model_.transformer);
   }
 

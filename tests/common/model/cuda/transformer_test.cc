@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "common/base/mapped_file.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "nlohmann/json.hpp"
+#include "tests/kernels/cuda/played_library.h"
 #include "tests/reference/transformer.h"
 #include "tests/testing/decode_by_hand.h"
 #include "tests/testing/forwarding_backend.h"
@@ -59,6 +61,22 @@ class CountingBackend final : public testing::ForwardingBackend {
   int* num_embeds_;
 };
 
+// Notes how many segments the passes have that are enqueued op by op.
+class SegmentCounter final : public testing::ForwardingBackend {
+ public:
+  SegmentCounter(std::unique_ptr<kernels::Backend> backend, std::set<int32_t>* counts)
+      : ForwardingBackend(std::move(backend)), counts_(counts) {}
+
+  void Attention(const kernels::AttentionArgs& args) override {
+    counts_->insert(args.batch.num_segments);
+    ForwardingBackend::Attention(args);
+  }
+  kernels::Recorder* recorder() override { return backend().recorder(); }
+
+ private:
+  std::set<int32_t>* counts_;
+};
+
 using Wrap = std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)>;
 
 class CudaTransformer : public ::testing::Test {
@@ -87,11 +105,23 @@ class CudaTransformer : public ::testing::Test {
                                    },
                                .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});
   }
-  static LoadedModel LoadUnrecorded() {
-    return Load([](std::unique_ptr<kernels::Backend> backend) {
-      return std::make_unique<UnrecordedBackend>(std::move(backend));
-    });
+  // With a cuBLASLt that is always faster, from a row count on whose passes would be recorded.
+  static LoadedModel LoadServed() {
+    return testing::LoadModel(SourcePath("tests/cases/models/qwen3"),
+                              {.num_blocks = testing::kExactBlocks,
+                               .device = "cuda",
+                               .make_backend =
+                                   [](const kernels::BackendOptions& options) {
+                                     return kernels::cuda::MakeBackendWithLibrary(
+                                         options, kernels::cuda::LibraryPlayed({.min_rows = 32}));
+                                   },
+                               .wrap_backend = Unrecorded,
+                               .transformer = {.max_rows = 48, .max_logit_rows = 48, .max_positions = 256}});
   }
+  static std::unique_ptr<kernels::Backend> Unrecorded(std::unique_ptr<kernels::Backend> backend) {
+    return std::make_unique<UnrecordedBackend>(std::move(backend));
+  }
+  static LoadedModel LoadUnrecorded() { return Load(Unrecorded); }
 };
 
 class CudaTransformerOf : public CudaTransformer, public ::testing::WithParamInterface<const char*> {};
@@ -141,6 +171,27 @@ TEST_F(CudaTransformer, IsRowInvariant) {
   EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
 }
 
+// Passes of 32 rows and more, whose products the library computes, where it may.
+TEST_F(CudaTransformer, RowsAreTheSameWhoeverComputesTheirProducts) {
+  const auto decode = [](LoadedModel& model, const std::vector<int32_t>& chunks) {
+    const std::vector<int32_t> tokens = testing::RandomTokens(40, model.transformer->config().vocab_size, 1);
+    return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = chunks});
+  };
+  LoadedModel plain = Load(Unrecorded, "qwen3");
+  const auto expected = decode(plain, {8});
+  const bool is_played = kernels::cuda::PlayAlgorithms({{}});
+  LoadedModel served = LoadServed();
+  EXPECT_EQ(decode(served, {40}), expected);
+  if (!is_played) return;
+  EXPECT_EQ(served.transformer->product_tuning(),
+            "cuBLASLt: 256 x 64: 32 rows served; 64 x 128: 32 rows served; 192 x 64: 32 rows served; 304 x 64: 32 rows "
+            "served");
+  kernels::cuda::PlayAlgorithms({{.wrong_row = 3}});
+  EXPECT_NE(decode(served, {40}), expected) << "the library is not asked";
+  LoadedModel unserved = LoadServed();
+  EXPECT_EQ(decode(unserved, {40}), expected);
+}
+
 // A decode step's host work is one launch: from the third pass of a row count on no op is called.
 TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
   int num_embeds = 0;
@@ -159,10 +210,23 @@ TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
   EXPECT_EQ(decode({7}), 3);           // eight of 8 rows, and the last one of 4
 }
 
-// An e4m3 weight is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of other sizes.
-TEST_F(CudaTransformer, OfFp8WeightsSaysNearlyTheSameAndIsRowInvariant) {
+// Attention launches blocks for every segment that there could be.
+TEST_F(CudaTransformer, RecordsALoneSequenceWithNextToNoRoomForOthers) {
+  std::set<int32_t> counts;
+  LoadedModel model = Load([&](std::unique_ptr<kernels::Backend> backend) {
+    return std::make_unique<SegmentCounter>(std::move(backend), &counts);
+  });
+  const std::vector<int32_t> tokens = testing::RandomTokens(64, model.transformer->config().vocab_size, 1);
+  DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {64}});
+  DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {60}});
+  EXPECT_EQ(counts, std::set<int32_t>{2});
+}
+
+// Either side of a product in e4m3 is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of
+// other sizes.
+TEST_F(CudaTransformer, OfFp8SaysNearlyTheSameAndIsRowInvariant) {
   LoadedModel bf16 = Load(), fp8 = LoadFp8();
-  EXPECT_EQ(fp8.backend().Describe(), bf16.backend().Describe() + " fp8-weights");
+  EXPECT_EQ(fp8.backend().Describe(), bf16.backend().Describe() + " fp8");
   const std::vector<int32_t> tokens = testing::RandomTokens(20, bf16.transformer->config().vocab_size, 1);
   const auto decode = [&](LoadedModel& model) {
     return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {20}}).back();

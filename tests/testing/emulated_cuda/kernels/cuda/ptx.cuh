@@ -14,6 +14,7 @@
 namespace foretoken::kernels::cuda::ptx {
 
 void MmaM16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void MmaF16M16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 void LoadMatrices(uint32_t (&matrices)[4], const void* row);
 void LoadTransposedMatrices(uint32_t (&matrices)[4], const void* row);
 
@@ -25,7 +26,7 @@ void WaitForCopies() {
   WaitForAllCopiesBut(kPending);
 }
 
-uint32_t MultiplyBf16Pairs(uint32_t a, uint32_t b);
+uint32_t F16PairFromE4m3(uint32_t codes);
 uint32_t Bf16Pair(float low, float high);
 
 inline void* DynamicSharedMemory() { return foretoken::testing::DynamicSharedMemory(); }

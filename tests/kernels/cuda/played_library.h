@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cuBLASLt that the tests of a build are given: the machine's, or that of the emulated GPU, which plays what a test
+// wants.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <functional>
+#include <initializer_list>
+
+#include "kernels/cuda/library_serving.h"
+#include "tests/testing/emulated_cuda/emulated_cublaslt.h"
+
+namespace foretoken::kernels::cuda {
+
+inline constexpr char kLibrary[] = FORETOKEN_CUBLASLT;
+
+// What the library knows from now on. False: it is the machine's own, which does as it likes.
+inline bool PlayAlgorithms(std::initializer_list<testing::LibraryAlgorithm> algorithms) {
+  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  void* const play = library == nullptr ? nullptr : dlsym(library, testing::kPlayLibrary);
+  if (play == nullptr) return false;
+  reinterpret_cast<testing::PlayLibrary*>(play)(algorithms.begin(), algorithms.size());
+  return true;
+}
+
+struct PlayedPace {
+  int64_t min_rows = 16;
+  bool is_fast = true;  // whether the library's products take less time than ours
+};
+
+// Our product is timed before the library's.
+inline LibraryOptions LibraryPlayed(const PlayedPace& pace) {
+  return {.file = kLibrary,
+          .min_rows = pace.min_rows,
+          .seconds_of = [is_fast = pace.is_fast, is_ours = false](const std::function<void()>& enqueue) mutable {
+            enqueue();
+            is_ours = !is_ours;
+            return is_ours == is_fast ? 2.0 : 1.0;
+          }};
+}
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft proposer on the CUDA backend: it is the CPU's code, so it guesses what that guesses, across advances too.
+#include "proposer_service/draft_proposer.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/testing/draft_model.h"
+
+namespace foretoken::proposer {
+namespace {
+
+using speculation::TokenTree;
+
+// A session's trees: below a prompt, and below what is then said, which the first tree guessed and the second did not.
+std::vector<TokenTree> TreesOn(const std::string& device) {
+  telemetry::Metrics metrics;
+  DraftProposer draft(testing::LoadDraftModel({.num_blocks = 32, .device = device}), {.max_grown_nodes = 12}, metrics);
+  const std::unique_ptr<Session> session = draft.Open({.seed = 5, .temperature = 0});
+  std::vector<TokenTree> trees;
+  const auto say = [&](const std::vector<int32_t>& token_ids) {
+    session->Append(token_ids);
+    session->Want({.node_budget = 8});
+    while (draft.Step()) continue;
+    draft.garden().CheckIntegrity();
+    const ProposalRequest request = {.session = session.get(), .node_budget = 8};
+    trees.push_back(draft.Propose({&request, 1}).front());
+  };
+  say({17, 300, 25, 40, 300, 25});
+  say({trees.front().token_ids[0]});
+  say({4000, 4001});
+  return trees;
+}
+
+// Only rounding is between the two, and the likeliest tokens of a trained model bear that.
+TEST(CudaDraftProposer, GuessesWhatTheCpuGuesses) {
+  const std::vector<TokenTree> cuda = TreesOn("cuda"), cpu = TreesOn("cpu");
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    EXPECT_EQ(cuda[i].position, cpu[i].position);
+    EXPECT_EQ(cuda[i].token_ids, cpu[i].token_ids);
+    EXPECT_EQ(cuda[i].parents, cpu[i].parents);
+    ASSERT_EQ(cpu[i].num_nodes(), 8);
+    for (int32_t node = 0; node < cpu[i].num_nodes(); ++node) {
+      EXPECT_NEAR(cuda[i].chances[node], cpu[i].chances[node], 0.02f);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::proposer
