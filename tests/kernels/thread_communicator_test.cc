@@ -22,6 +22,7 @@ void OnRanks(int num_ranks, const std::function<void(Communicator&)>& run) {
   }
   const auto communicators = MakeThreadCommunicators(by_rank);
   std::vector<std::thread> threads;
+  threads.reserve(communicators.size());
   for (const auto& communicator : communicators) threads.emplace_back([&] { run(*communicator); });
   for (std::thread& thread : threads) thread.join();
 }

@@ -31,7 +31,7 @@ class TempDir {
 
   // Writes a file into it and returns its path.
   std::string Write(std::string_view name, std::string_view content) const {
-    const std::string path = path_ + "/" + std::string(name);
+    std::string path = path_ + "/" + std::string(name);
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }
