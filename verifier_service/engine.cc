@@ -135,7 +135,7 @@ void Engine::Stop() {
   for (const auto& [id, sequence] : sequences_) {
     if (!sequence->is_finished) Finish(*sequence, FinishReason::kAbort);
   }
-  TellProposers();
+  EndStep();
   Publish();
 }
 

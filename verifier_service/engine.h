@@ -153,7 +153,7 @@ class Engine {
   void FinishStep(std::span<const PlannedSequence> plan, StepHandle& step);
   void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, StepHandle step);
   void Account(std::span<const PlannedSequence> plan);
-  void TellProposers();
+  void EndStep();
   void Publish();
 
   int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }

@@ -54,6 +54,7 @@ bool Engine::Step() {
   TakeInbox();
   Admit();
   if (!scheduler_.running().empty()) {
+    if (waits_for_proposals_) Publish();  // there is time for it
     Gather();
     std::vector<PlannedSequence> plan = Plan();
     forecast_ = Forecast(plan, step_cost_);
@@ -66,7 +67,7 @@ bool Engine::Step() {
     Commit(plan, batch, std::move(step));
     Account(plan);
   }
-  TellProposers();
+  EndStep();
   // Outputs wait for the next launch where the device then computes on its own, and not where that takes all of a step.
   if (!parts_.transformer->backend().is_asynchronous() || scheduler_.running().empty()) Publish();
   return !scheduler_.running().empty() || !scheduler_.waiting().empty();
@@ -230,19 +231,23 @@ Engine::StepHandle Engine::Launch(const TreeBatch& batch) {
 // Host work while the device computes this step: what is left of the last one, and what the next ones can have without
 // this one's results.
 void Engine::Prepare() {
-  const bool is_behind = parts_.transformer->backend().is_asynchronous();
-  if (is_behind) Publish();
+  Publish();
   TakeRequests();
   AdmitWaiting();
-  if (!is_behind) own_stats_.times.host_ms += ElapsedMs();  // else it is the device's time
 }
 
 void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step) {
+  const double prepare_ms = ElapsedMs();
   parts_.transformer->Synchronize();
-  step.forward_ms += ElapsedMs();
+  const double wait_ms = ElapsedMs();
+  const bool is_behind = parts_.transformer->backend().is_asynchronous();
+  if (!is_behind) own_stats_.times.host_ms += prepare_ms;
+  step.forward_ms += is_behind ? prepare_ms + wait_ms : wait_ms;  // behind, the device computed all along
   last_step_ms_ = step.forward_ms + step.draw_ms;
-  // While ways to ask are compared the measure that they are compared by stays as it is.
-  if (!asked_.is_trial) step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
+  // Where the host prepared for longer than it then waited, the time may be the host's. And while ways to ask are
+  // compared the measure that they are compared by stays as it is.
+  const bool is_the_devices = !is_behind || wait_ms >= prepare_ms;
+  if (is_the_devices && !asked_.is_trial) step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
   own_stats_.times.forward_ms += step.forward_ms;
   own_stats_.times.draw_ms += step.draw_ms;
 }
@@ -330,22 +335,21 @@ void Engine::Retire() {
   });
 }
 
-void Engine::TellProposers() {
-  Retire();  // they hear of ends, too
+// What the step brought is said to proposers, and is ready to be told to clients and to whoever asks for statistics.
+void Engine::EndStep() {
+  Retire();  // proposers hear of ends, too
   parts_.proposers->Flush({.patience = Patience(), .step = absl::Milliseconds(last_step_ms_)});
-}
-
-void Engine::Publish() {
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
   own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
   own_stats_.num_cached_blocks = scheduler_.pool().num_cached();
   own_stats_.num_preemptions = scheduler_.num_preemptions();
-  {
-    absl::MutexLock lock(&mutex_);
-    stats_ = own_stats_;
-  }
+  absl::MutexLock lock(&mutex_);
+  stats_ = own_stats_;
+}
+
+void Engine::Publish() {
   if (!outputs_.empty()) parts_.publish(std::exchange(outputs_, {}));
 }
 

@@ -46,7 +46,10 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
       options_(options),
       product_tuning_(TuneProducts()),
       batch_(backend_, RecordedBatchIntegers(recorder_, options)) {
-  const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim), options.max_positions);
+  // Rows that pad a pass stand at positions below its row count.
+  const int32_t num_padded_rows = recorder_ == nullptr ? 0 : recorder_->row_counts().back();
+  const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim),
+                                           std::max(options.max_positions, num_padded_rows));
   rope_cos_ = Tensor::FromHost(backend_, tables.cos);
   rope_sin_ = Tensor::FromHost(backend_, tables.sin);
   const auto matrix = [&](DType dtype, int64_t rows, int64_t cols) {

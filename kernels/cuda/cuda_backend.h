@@ -18,7 +18,7 @@ namespace foretoken::kernels::cuda {
 struct LibraryOptions;  // library_serving.h
 
 MadeBackend MakeBackend(const BackendOptions& options);
-// With another cuBLASLt than the machine's, or asked for other row counts.
+// With another cuBLASLt than the machine's, or asked for other row counts: more than a pass has that is recorded.
 MadeBackend MakeBackendWithLibrary(const BackendOptions& options, const LibraryOptions& library);
 
 // Of backends that MakeBackend made, by rank: whether no two compute on one GPU.

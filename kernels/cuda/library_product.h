@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What E1 costs a matrix product: as it is served beside cuBLASLt's, whose sums may have any order.
 //
-//   MeasuredProduct product({.num_rows = 512, .num_outputs = 4096, .num_inputs = 4096}, {.num_repetitions = 20},
-//   device); if (product.error().empty()) const ProductTimes times = product.Measure();
+//   MeasuredProduct product({.num_rows = 512, .num_outputs = 4096, .num_inputs = 4096}, {}, device);
+//   if (product.error().empty()) times = product.Measure();
 #pragma once
 
 #include <cstdint>

@@ -153,7 +153,7 @@ void LibraryServing::MatMul(const MatMulArgs& args) {
 bool LibraryServing::Serves(const CudaWeight& weight, int64_t num_rows) const {
   const TunedShape* shape = FindShape(weight);
   return shape != nullptr &&
-         std::ranges::any_of(shape->buckets, [&](const Bucket& bucket) { return bucket.num_rows == num_rows; });
+         std::ranges::any_of(shape->buckets, [&](const Bucket& bucket) { return bucket.num_rows <= num_rows; });
 }
 
 const LibraryServing::TunedShape* LibraryServing::FindShape(const Weight& weight) const {

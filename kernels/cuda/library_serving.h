@@ -53,6 +53,8 @@ class LibraryServing {
   static constexpr size_t kMaxBytes = kLibraryRunBytes + Library::kWorkspaceBytes;
 
   LibraryServing(Device& device, LibraryOptions options);
+  LibraryServing(const LibraryServing&) = delete;
+  LibraryServing& operator=(const LibraryServing&) = delete;
 
   // Finds the row counts that the library serves from now on, and says so in a line; none where it never could. Takes,
   // while it tries, about what the largest of these products reads and writes.
@@ -60,7 +62,7 @@ class LibraryServing {
 
   void MatMul(const MatMulArgs& args);
 
-  // Whether products of exactly so many rows are the library's.
+  // Whether a product of so many rows is the library's, at least in part.
   bool Serves(const CudaWeight& weight, int64_t num_rows) const;
 
  private:

@@ -18,7 +18,8 @@ struct MatrixRows {
   int64_t stride = 0;
 };
 
-// About normal, of mean 0 and deviation 1.16, in steps of 2^-7: sums of their products cancel, and keep rounding.
+// About normal, of mean 0 and deviation 1.16, in steps of 2^-7 or, above 2, what bf16 has: sums of their products
+// cancel, and keep rounding.
 void FillNormal(const MatrixRows<uint16_t>& to, uint32_t seed, cudaStream_t stream);
 // `first_row`: which row of the random matrix the first one is.
 void FillNormal(const MatrixRows<float>& to, int64_t first_row, uint32_t seed, cudaStream_t stream);

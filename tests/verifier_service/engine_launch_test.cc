@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/engine_fixture.h"
@@ -115,6 +117,60 @@ TEST_F(EngineLaunchTest, AStepsOutputsAreToldWhileTheDeviceComputesTheNext) {
   EXPECT_THAT(told_at_wait, ElementsAre(0, 1, 2));
   EXPECT_EQ(num_told(), 3);  // the last step has no next one
   EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kLength);
+}
+
+// Also those of a sequence that loses its place before the next launch.
+TEST_F(EngineLaunchTest, EveryTokenIsToldByTheNextStepHoweverFewBlocksThereAre) {
+  UseLateBackend();
+  GuessingProposers none;
+  std::vector<GenerationRequest> requests = {Request("import os\n", 0, 100), Request("import sys\n", 0, 100)};
+  int num_waits = 0;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.num_blocks = 9});
+  late_->set_on_wait([&] {
+    size_t num_told = 0;
+    for (const auto& [key, result] : results_) num_told += result.token_ids.size();
+    EXPECT_EQ(num_told, engine->GetStats().num_generated_tokens) << "at wait " << num_waits;
+    ++num_waits;
+  });
+  for (const GenerationRequest& request : requests) {
+    ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  }
+  while (engine->Step()) {
+  }
+  EXPECT_GT(num_waits, 100);
+  EXPECT_GT(engine->GetStats().num_preemptions, 0);
+}
+
+// Guesses, and a look at every wait for them.
+class AwaitedProposers final : public GuessingProposers {
+ public:
+  using GuessingProposers::GuessingProposers;
+
+  void set_on_wait(std::function<void()> on_wait) { on_wait_ = std::move(on_wait); }
+  std::vector<Proposal> TakeProposals(absl::Duration max_wait) override {
+    if (max_wait > absl::ZeroDuration()) on_wait_();
+    return GuessingProposers::TakeProposals(max_wait);
+  }
+
+ private:
+  std::function<void()> on_wait_;
+};
+
+TEST_F(EngineLaunchTest, EveryTokenIsToldBeforeProposalsAreWaitedFor) {
+  UseLateBackend();
+  AwaitedProposers proposers({{"random", testing::Random(1)}});
+  const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});
+  int num_waits = 0;
+  proposers.set_on_wait([&] {
+    const size_t num_told = results_.empty() ? 0 : results_.begin()->second.token_ids.size();
+    EXPECT_EQ(num_told, engine->GetStats().num_generated_tokens) << "at wait " << num_waits;
+    ++num_waits;
+  });
+  const GenerationRequest request = Request("import os\n", 0, 100);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  while (engine->Step()) {
+  }
+  EXPECT_GT(num_waits, 1);
 }
 
 }  // namespace
