@@ -48,7 +48,7 @@ class Backend {
   // fingerprint.
   virtual std::string Describe() const = 0;
 
-  // Whether ops are still being computed when their calls return: then the host has time for other work before it waits.
+  // Whether ops are still being computed when their calls return: then the host has time for other work.
   virtual bool is_asynchronous() const { return false; }
   // How much memory is missing and which flag to turn, in one line; none: it fits, or it is not known.
   virtual std::optional<std::string> MemoryRefusal(const MemoryNeed&) const { return std::nullopt; }
