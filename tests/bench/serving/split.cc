@@ -34,7 +34,8 @@ absl::Status MeasureSplit(Setup& setup, Findings* findings) {
     findings->Add({.what = "    computing", .value = 1e3 * ComputeSPerStep(all), .unit = "ms a step"});
     findings->Add(
         {.what = "    waiting for proposals", .value = 1e3 * all.wait_s / all.num_steps, .unit = "ms a step"});
-    findings->Add({.what = "    the engine's own work", .value = 1e3 * all.host_s / all.num_steps, .unit = "ms a step"});
+    findings->Add(
+        {.what = "    the engine's own work", .value = 1e3 * all.host_s / all.num_steps, .unit = "ms a step"});
   }
   return absl::OkStatus();
 }
