@@ -55,7 +55,9 @@ TEST(ProposerOptions, NamesWhatIsWrong) {
   const BadOptions kBad[] = {
       {"drft", {{"model", "/m"}}, "method: expected ngram, suffix or draft, got 'drft'"},
       {"draft", {{"modle", "/m"}}, "option 'modle': expected, for draft, one of max_sessions"},
-      {"draft", {{"modle", "/m"}}, "model, device, isa, weight_quantization, threads, tensor_parallel, kv_cache_mb, children"},
+      {"draft",
+       {{"modle", "/m"}},
+       "model, device, isa, weight_quantization, threads, tensor_parallel, kv_cache_mb, children"},
       {"ngram", {{"threads", "2"}}, "option 'threads': expected, for ngram, one of "},
       {"ngram", {{"suffix_max_depth", "2"}}, "option 'suffix_max_depth'"},
       {"draft", {{"", "2"}}, "option ''"},
