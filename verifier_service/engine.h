@@ -12,7 +12,7 @@
 // request later comes as that request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT where
 // its sampling parameters leave no token to draw; the tokens before it come first, as without speculation.
 // Threads: Reserve, Submit, Abort, Drain and GetStats from any.
-// `publish` is called on the engine's thread, at most once a step, with the outputs of all samples, and must not block.
+// `publish` is called on the engine's thread, at most once for a step, with all samples' outputs, and must not block.
 #pragma once
 
 #include <atomic>

@@ -241,8 +241,8 @@ void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step)
   parts_.transformer->Synchronize();
   const double wait_ms = ElapsedMs();
   const bool is_behind = parts_.transformer->backend().is_asynchronous();
-  if (!is_behind) own_stats_.times.host_ms += prepare_ms;
-  step.forward_ms += is_behind ? prepare_ms + wait_ms : wait_ms;  // behind, the device computed all along
+  (is_behind ? step.forward_ms : own_stats_.times.host_ms) += prepare_ms;  // behind, the device computed meanwhile
+  step.forward_ms += wait_ms;
   last_step_ms_ = step.forward_ms + step.draw_ms;
   // Where the host prepared for longer than it then waited, the time may be the host's. And while ways to ask are
   // compared the measure that they are compared by stays as it is.
