@@ -158,9 +158,9 @@ absl::Status MeasureBothWays(GenerationClient& client, std::span<const GenerateR
   });
   PrintTable(std::vector<Column>{{"speculation off", comparison.off}, {"speculation on", comparison.on}});
   for (const std::string& difference : comparison.differences) std::cout << difference << "\n";
-  std::cout << "speedup " << Number(comparison.speedup) << "x; token ids "
-            << (comparison.differences.empty() ? "equal" : "NOT equal") << " in " << comparison.num_compared << " of "
-            << comparison.off.num_requests << " requests" << std::endl;
+  if (comparison.speedup.has_value()) std::cout << ToLine(*comparison.speedup) << "\n";
+  std::cout << "token ids " << (comparison.differences.empty() ? "equal" : "NOT equal") << " in "
+            << comparison.num_compared << " of " << comparison.off.num_requests << " requests" << std::endl;
   FT_RETURN_IF_ERROR(WriteJson(ToJson(comparison)));
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.off, first_error));
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.on, first_error));

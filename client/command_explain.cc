@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken explain: runs one request and prints what each of its steps did. Everything is printed when the request has
-// ended, so that the printing does not disturb the times.
+// ended, so that the printing does not disturb the times. The verifier must allow step reports.
 #include <iostream>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/color_flag.h"
 #include "client/commands.h"
@@ -48,6 +49,13 @@ void Print(const Generation& generation, const TokenTexts& texts, const StepText
   }
 }
 
+// A server that does not tell is the usual case, and its operator can change that.
+absl::Status WithAdvice(const absl::Status& status) {
+  if (!absl::StartsWith(status.message(), "speculation.report_steps:")) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "\nTo explain requests, start foretoken_verifier ",
+                                                  "with --allow_step_reports."));
+}
+
 absl::Status Explain(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const bool color, ColorFromFlags());
   const StepTextOptions options = {.color = color, .num_unplanned_nodes = absl::GetFlag(FLAGS_unplanned_nodes)};
@@ -68,10 +76,10 @@ absl::Status Explain(const std::vector<std::string>& arguments) {
   if (absl::GetFlag(FLAGS_json)) {
     std::cout << ToJsonText(generation) << std::endl;
   } else if (!generation.samples.empty()) {
-    FT_ASSIGN_OR_RETURN(const TokenTexts texts, FetchTokenTexts(client, request.model(), generation.samples));
+    FT_ASSIGN_OR_RETURN(const TokenTexts texts, FetchTokenTexts(client, request.model(), generation));
     Print(generation, texts, options);
   }
-  return timed.status;
+  return WithAdvice(timed.status);
 }
 
 }  // namespace

@@ -4,20 +4,25 @@
 
 #include <iostream>
 #include <map>
+#include <utility>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "client/color_flag.h"
 #include "client/commands.h"
 #include "client/connect_flags.h"
 #include "client/generation_stats.h"
 #include "client/interrupt.h"
+#include "client/logprob_text.h"
 #include "client/prompts.h"
 #include "client/proto_json.h"
 #include "client/request_flags.h"
 #include "client/terminal.h"
 #include "client/text_attribution.h"
 #include "client/timed_generation.h"
+#include "client/token_texts.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -35,33 +40,62 @@ absl::StatusOr<Style> StyleFromFlags() {
   return isatty(STDOUT_FILENO) == 1 ? Style::kVisibleControls : Style::kPlain;
 }
 
-// Prints text as it comes; of several samples each as a whole when it ends, because they would mix.
+// Prints text as it comes. Several samples would mix: they are printed one after another, the first one that has not
+// ended as it comes, and later ones when their turn is.
 class Printer {
  public:
   Printer(Style style, bool has_many_samples) : style_(style), has_many_samples_(has_many_samples) {}
 
   void Print(const GenerateResponse& response) {
-    if (response.has_prompt()) std::cout << Show({.text = response.prompt().text()}) << std::flush;
-    std::string shown;
-    for (const TextRun& run : attributions_[response.sample_index()].Append(response)) shown += Show(run);
-    if (!has_many_samples_) {
-      std::cout << shown << std::flush;
-      return;
-    }
-    held_[response.sample_index()] += shown;
-    if (!response.has_completion()) return;
-    std::cout << "--- sample " << response.sample_index() << "\n" << held_[response.sample_index()] << std::endl;
+    if (response.has_prompt()) Write(Show({.text = response.prompt().text()}));
+    Held& held = samples_[response.sample_index()];
+    for (const TextRun& run : held.attribution.Append(response)) held.text += Show(run);
+    held.has_ended |= response.has_completion();
+    while (PrintHeld(current_)) ++current_;
+    std::cout << std::flush;
+  }
+
+  // What came of later samples, where the call ended before the current one did.
+  void Finish() {
+    for (const auto& [index, held] : samples_) PrintHeld(index);
+    std::cout << std::endl;
   }
 
  private:
+  struct Held {
+    TextAttribution attribution;
+    std::string text;  // not printed yet
+    bool has_begun = false;
+    bool has_ended = false;
+  };
+
+  // Returns whether the sample is printed to its end.
+  bool PrintHeld(uint32_t index) {
+    const auto found = samples_.find(index);
+    if (found == samples_.end()) return false;
+    Held& held = found->second;
+    if (has_many_samples_ && !held.has_begun && (held.has_ended || !held.text.empty())) {
+      Write(absl::StrCat(is_in_line_ ? "\n" : "", "--- sample ", index, "\n"));
+      held.has_begun = true;
+    }
+    Write(std::exchange(held.text, {}));
+    return held.has_ended;
+  }
+
+  void Write(absl::string_view text) {
+    std::cout << text;
+    if (!text.empty()) is_in_line_ = text.back() != '\n';
+  }
+
   std::string Show(const TextRun& run) const {
     return style_ == Style::kPlain ? run.text : ForTerminal(run, style_ == Style::kColor);
   }
 
   const Style style_;
   const bool has_many_samples_;
-  std::map<uint32_t, TextAttribution> attributions_;  // by sample
-  std::map<uint32_t, std::string> held_;
+  std::map<uint32_t, Held> samples_;
+  uint32_t current_ = 0;     // the first sample that has not ended
+  bool is_in_line_ = false;  // that is not ended
 };
 
 nlohmann::ordered_json SampleToJson(const Sample& sample) {
@@ -101,7 +135,11 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
   if (is_json) {
     std::cout << ToJsonText(timed, stats) << std::endl;
   } else {
-    std::cout << std::endl;
+    printer.Finish();
+    if (timed.status.ok() && HasLogprobs(timed.generation)) {
+      const absl::StatusOr<TokenTexts> texts = FetchTokenTexts(client, request.model(), timed.generation);
+      std::cerr << LogprobText(timed.generation, texts.value_or(TokenTexts()));
+    }
     if (stats.num_tokens > 0) std::cerr << ToLine(stats) << std::endl;
   }
   return timed.status;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
@@ -57,6 +58,20 @@ bool BothSucceeded(const NamedOutputs& a, const NamedOutputs& b, size_t request_
 
 }  // namespace
 
+std::string ToLine(const Speedup& speedup) {
+  const std::string interval = absl::StrFormat("[%.2f, %.2f]", speedup.ratio.low, speedup.ratio.high);
+  if (!speedup.is_sure()) {
+    return absl::StrFormat("speedup %.2fx, rounds %s: %d %s too few to tell it from noise, see --requests",
+                           speedup.ratio.median, interval, speedup.num_rounds, speedup.num_rounds == 1 ? "is" : "are");
+  }
+  if (speedup.is_noise()) {
+    return absl::StrFormat("no speedup that stands out from the noise: %.2fx, %s with 95 %% confidence over %d rounds",
+                           speedup.ratio.median, interval, speedup.num_rounds);
+  }
+  return absl::StrFormat("speedup %.2fx, %s with 95 %% confidence over %d rounds", speedup.ratio.median, interval,
+                         speedup.num_rounds);
+}
+
 std::vector<std::string> Differences(const NamedOutputs& a, const NamedOutputs& b) {
   std::vector<std::string> differences;
   for (size_t i = 0; i < std::min(a.generations.size(), b.generations.size()); ++i) {
@@ -72,12 +87,20 @@ Comparison Compare(GenerationClient& client, std::span<const GenerateRequest> re
                    absl::FunctionRef<void(const TimedGeneration&)> on_done) {
   const std::vector<GenerateRequest> ways[] = {WithSpeculation(requests, false), WithSpeculation(requests, true)};
   LoadResult results[2];
+  std::vector<double> ratios;
   const size_t round_size = std::max(1, options.num_clients);
+  for (const std::vector<GenerateRequest>& way : ways) {
+    RunLoad(client, std::span(way).first(std::min(round_size, way.size())), options, [](const TimedGeneration&) {});
+  }
   for (size_t begin = 0, round = 0; begin < requests.size(); begin += round_size, ++round) {
     const size_t length = std::min(round_size, requests.size() - begin);
+    double rates[2];
     for (const size_t way : {round % 2, 1 - round % 2}) {
-      Append(RunLoad(client, std::span(ways[way]).subspan(begin, length), options, on_done), results[way]);
+      LoadResult part = RunLoad(client, std::span(ways[way]).subspan(begin, length), options, on_done);
+      rates[way] = Summarise(part.generations, part.wall).tokens_per_s;
+      Append(std::move(part), results[way]);
     }
+    if (rates[0] > 0) ratios.push_back(rates[1] / rates[0]);
   }
   Comparison comparison = {.off = Summarise(results[0].generations, results[0].wall),
                            .on = Summarise(results[1].generations, results[1].wall)};
@@ -85,8 +108,9 @@ Comparison Compare(GenerationClient& client, std::span<const GenerateRequest> re
   const NamedOutputs on = {.name = "speculation on", .generations = results[1].generations};
   comparison.differences = Differences(off, on);
   for (size_t i = 0; i < requests.size(); ++i) comparison.num_compared += BothSucceeded(off, on, i) ? 1 : 0;
-  const bool is_fair = comparison.num_compared == comparison.off.num_requests && comparison.off.tokens_per_s > 0;
-  if (is_fair) comparison.speedup = comparison.on.tokens_per_s / comparison.off.tokens_per_s;
+  const bool is_fair = comparison.num_compared == comparison.off.num_requests && !ratios.empty();
+  if (is_fair)
+    comparison.speedup = Speedup{.ratio = MedianInterval(ratios), .num_rounds = static_cast<int>(ratios.size())};
   return comparison;
 }
 
@@ -94,7 +118,11 @@ nlohmann::ordered_json ToJson(const Comparison& comparison) {
   nlohmann::ordered_json json = {{"speculation_off", ToJson(comparison.off)}, {"speculation_on", ToJson(comparison.on)},
                                  {"num_compared", comparison.num_compared},   {"differences", comparison.differences},
                                  {"all_equal", comparison.AllEqual()},        {"speedup", nullptr}};
-  if (comparison.speedup.has_value()) json["speedup"] = *comparison.speedup;
+  if (!comparison.speedup.has_value()) return json;
+  const Speedup& speedup = *comparison.speedup;
+  json["speedup"] = speedup.ratio.median;
+  json["speedup_interval"] = {speedup.ratio.low, speedup.ratio.high};
+  json["speedup_is_noise"] = speedup.is_noise();
   return json;
 }
 

@@ -2,6 +2,7 @@
 // The same requests with speculation off and on: how much faster, and are the tokens equal?
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,10 +11,25 @@
 #include "absl/strings/string_view.h"
 #include "client/generation_stats.h"
 #include "client/load.h"
+#include "client/median_interval.h"
 #include "client/timed_generation.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::client {
+
+// Of the rounds' ratios of tokens per second.
+struct Speedup {
+  MedianWithInterval ratio;
+  int num_rounds = 0;
+
+  // Fewer than six rounds have no interval that is sure enough.
+  bool is_sure() const { return ratio.confidence >= 0.95; }
+  // Whether the rounds may differ by chance alone.
+  bool is_noise() const { return !is_sure() || (ratio.low <= 1 && ratio.high >= 1); }
+};
+
+// "speedup 1.62x, [1.55, 1.71] with 95 % confidence over 20 rounds", or why nothing can be said.
+std::string ToLine(const Speedup& speedup);
 
 struct Comparison {
   GenerationStats off;
@@ -21,14 +37,15 @@ struct Comparison {
   int num_compared = 0;  // requests that both ways completed
   // "request 3, sample 0: token 17 is 42 with speculation off and 43 with speculation on"
   std::vector<std::string> differences = {};
-  // on.tokens_per_s / off.tokens_per_s. Unset: a request failed, or no token came.
-  std::optional<double> speedup = std::nullopt;
+  // Tokens per second with speculation on, relative to off. Unset: a request failed, or no token came.
+  std::optional<Speedup> speedup = std::nullopt;
 
   bool AllEqual() const { return differences.empty() && num_compared == off.num_requests; }
 };
 
 // Sends the requests in rounds of one per client, each round once with speculation off and once on, the order changing
-// from round to round, so that a machine that slows down slows both. A request without a seed gets its index. The two
+// from round to round, so that a machine that slows down slows both. A first round is sent both ways and not counted,
+// for a server is slow at first. A request without a seed gets its index. The two
 // ways are two tenants, so that neither finds the other's prompts in the prefix cache.
 Comparison Compare(GenerationClient& client, std::span<const foretoken::v1::GenerateRequest> requests,
                    const LoadOptions& options, absl::FunctionRef<void(const TimedGeneration&)> on_done);

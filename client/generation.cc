@@ -34,6 +34,14 @@ absl::Status Check(const GenerateResponse& response, const Sample& sample) {
   return absl::OkStatus();
 }
 
+// One piece of the prompt after another.
+void Append(const foretoken::v1::PromptOutput& piece, Generation& generation) {
+  if (!generation.prompt.has_value()) generation.prompt.emplace();
+  generation.prompt->mutable_token_ids()->MergeFrom(piece.token_ids());
+  generation.prompt->mutable_logprobs()->MergeFrom(piece.logprobs());
+  generation.prompt->mutable_text()->append(piece.text());
+}
+
 }  // namespace
 
 absl::Status CheckStep(const foretoken::v1::StepReport& step) {
@@ -63,7 +71,7 @@ absl::Status Append(const GenerateResponse& response, Generation& generation) {
         absl::StrCat("the server sent sample_index ", response.sample_index(), "; expected less than ", kMaxSamples));
   }
   if (!response.request_id().empty()) generation.request_id = response.request_id();
-  if (response.has_prompt()) generation.prompt = response.prompt();
+  if (response.has_prompt()) Append(response.prompt(), generation);
   const bool has_output = !response.text().empty() || response.token_ids_size() > 0 || response.steps_size() > 0 ||
                           response.has_completion();
   if (!has_output) return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include <grpcpp/channel.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@ namespace foretoken::client {
 struct ConnectOptions {
   std::string target = "localhost:50051";  // any gRPC name: host:port, dns:///, unix:
   int32_t connect_timeout_ms = 10'000;
+  // Called once, from Connect, where the connection does not stand within 200 ms.
+  std::function<void()> on_slow_connect = nullptr;
   std::optional<int64_t> call_timeout_ms = std::nullopt;  // of every call, its whole stream included; unset: none
   int32_t keepalive_ms = 30'000;  // how often a silent connection is asked whether it still lives
 };
@@ -48,8 +51,8 @@ class GenerationClient {
   absl::StatusOr<Generation> Generate(const foretoken::v1::GenerateRequest& request,
                                       Cancellation* cancellation = nullptr);
 
-  // Whether a request of this id was running.
-  absl::StatusOr<bool> Abort(const std::string& request_id);
+  // Whether the tenant had a request of this id running.
+  absl::StatusOr<bool> Abort(const std::string& request_id, const std::string& tenant = "");
   absl::StatusOr<foretoken::v1::TokenizeResponse> Tokenize(const foretoken::v1::TokenizeRequest& request);
   absl::StatusOr<foretoken::v1::DetokenizeResponse> Detokenize(const foretoken::v1::DetokenizeRequest& request);
   absl::StatusOr<foretoken::v1::GetModelInfoResponse> GetModelInfo(

@@ -24,14 +24,29 @@ std::optional<Distribution> MakeDistribution(std::vector<double> values) {
                       .p99 = Percentile(values, 0.99)};
 }
 
+// Messages that come within this time are read together: they were sent, or waited for their reader, as one.
+constexpr absl::Duration kReadTogether = absl::Milliseconds(1);
+
+// Tokens that came together.
+struct Batch {
+  absl::Duration first, last;  // messages of it
+  int num_tokens = 0;
+};
+
 void AddInterTokenMs(std::span<const Arrival> arrivals, std::vector<double>& inter_token_ms) {
-  std::map<uint32_t, absl::Duration> last;  // by sample
+  std::map<uint32_t, std::vector<Batch>> batches;  // by sample
   for (const Arrival& arrival : arrivals) {
-    const auto [before, is_first] = last.try_emplace(arrival.sample_index, arrival.since_start);
-    if (is_first) continue;
-    const double gap_ms = absl::ToDoubleMilliseconds(arrival.since_start - before->second);
-    inter_token_ms.insert(inter_token_ms.end(), arrival.num_tokens, gap_ms / arrival.num_tokens);
-    before->second = arrival.since_start;
+    std::vector<Batch>& of_sample = batches[arrival.sample_index];
+    const absl::Duration now = arrival.since_start;
+    if (of_sample.empty() || now - of_sample.back().first >= kReadTogether) of_sample.push_back({.first = now});
+    of_sample.back().last = now;
+    of_sample.back().num_tokens += arrival.num_tokens;
+  }
+  for (const auto& [sample, of_sample] : batches) {
+    for (size_t i = 1; i < of_sample.size(); ++i) {
+      const double gap_ms = absl::ToDoubleMilliseconds(of_sample[i].last - of_sample[i - 1].last);
+      inter_token_ms.insert(inter_token_ms.end(), of_sample[i].num_tokens, gap_ms / of_sample[i].num_tokens);
+    }
   }
 }
 

@@ -36,7 +36,8 @@ struct GenerationStats {
   double tokens_per_s = 0;                                            // num_tokens / wall_s
   std::optional<Distribution> time_to_first_token_ms = std::nullopt;  // unset: no token came
   // Of each token after a sample's first message: the time since the message before, shared evenly by the message's
-  // tokens. Unset: no sample had a second message.
+  // tokens. Messages that come within a millisecond count as one, for they waited together somewhere.
+  // Unset: no sample had a second message.
   std::optional<Distribution> inter_token_ms = std::nullopt;
   std::optional<double> tokens_per_step = std::nullopt;  // the mean accepted length; unset: no sample was completed
   std::map<std::string, ProposerCounts> proposers = {};

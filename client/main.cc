@@ -5,12 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/commands.h"
+#include "common/flags/command_line.h"
 
 namespace {
 
@@ -19,7 +16,7 @@ struct Command {
   const char* arguments;
   const char* summary;
   int (*run)(const std::vector<std::string>&);
-  std::vector<const char*> flag_files;  // whose flags `help COMMAND` shows
+  std::vector<std::string> flag_files;  // whose flags `help COMMAND` shows
 };
 
 const std::vector<Command>& Commands() {
@@ -29,23 +26,25 @@ const std::vector<Command>& Commands() {
        "[PROMPT]",
        "stream the text that follows a prompt (argument, --prompt_file or standard input)",
        RunGenerate,
-       {"connect_flags.cc", "request_flags.cc", "prompts.cc", "color_flag.cc", "commands.cc"}},
+       {"client/connect_flags.cc", "client/request_flags.cc", "client/prompts.cc", "client/color_flag.cc",
+        "client/commands.cc"}},
       {"explain",
        "[PROMPT]",
        "run one request and show what each of its steps guessed, computed, accepted and took",
        RunExplain,
-       {"connect_flags.cc", "request_flags.cc", "prompts.cc", "color_flag.cc", "command_explain.cc", "commands.cc"}},
+       {"client/connect_flags.cc", "client/request_flags.cc", "client/prompts.cc", "client/color_flag.cc",
+        "client/command_explain.cc", "client/commands.cc"}},
       {"tokenize",
        "[--add_special_tokens=BOOL] [--parse_special_tokens=BOOL] [TEXT]",
        "show the tokens of a text",
        RunTokenize,
-       {"connect_flags.cc", "prompts.cc", "commands.cc"}},
-      {"info", "", "show what the server serves", RunInfo, {"connect_flags.cc", "commands.cc"}},
+       {"client/connect_flags.cc", "client/prompts.cc", "client/commands.cc"}},
+      {"info", "", "show what the server serves", RunInfo, {"client/connect_flags.cc", "client/commands.cc"}},
       {"bench",
        "[PROMPT]",
        "measure many requests at a time, prompts from lines of --prompt_file",
        RunBench,
-       {"connect_flags.cc", "request_flags.cc", "prompts.cc", "command_bench.cc"}}};
+       {"client/connect_flags.cc", "client/request_flags.cc", "client/prompts.cc", "client/command_bench.cc"}}};
   return *kCommands;
 }
 
@@ -58,43 +57,52 @@ const Command* FindCommand(const std::string& name) {
 std::string Usage() {
   std::string usage = "usage: foretoken COMMAND [--flag=value]... [ARGUMENT]\n\n";
   for (const Command& command : Commands()) absl::StrAppend(&usage, "  ", command.name, "\t", command.summary, "\n");
-  absl::StrAppend(&usage, "  help\tshow a command's flags: foretoken help COMMAND\n\n",
+  absl::StrAppend(&usage, "  help\tshow a command's flags: foretoken help COMMAND\n",
+                  "  --version\tshow this program's version\n\n",
                   "example: foretoken generate --target=localhost:50051 --max_tokens=64 'def main():'\n");
   return usage;
 }
 
-// Makes --help speak of this command only.
-void SetHelp(const Command& command) {
-  absl::SetProgramUsageMessage(
-      absl::StrCat(command.summary, "\n\nusage: foretoken ", command.name, " [--flag=value]... ", command.arguments));
-  absl::FlagsUsageConfig config;
-  config.contains_help_flags = [&command](absl::string_view file) {
-    return std::any_of(command.flag_files.begin(), command.flag_files.end(),
-                       [&](const char* name) { return absl::EndsWith(file, absl::StrCat("client/", name)); });
-  };
-  absl::SetFlagsUsageConfig(config);
+// Of a command's flags, and of the words that are no flags.
+foretoken::flags::CommandLine CommandLineOf(const Command& command) {
+  return {.program = absl::StrCat("foretoken ", command.name),
+          .summary = command.summary,
+          .arguments = command.arguments,
+          .flag_files = command.flag_files};
+}
+
+bool Is(const std::string& word, std::initializer_list<const char*> names) {
+  return std::find(names.begin(), names.end(), word) != names.end();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string name = argc > 1 ? argv[1] : "";
-  const bool is_help = name == "help" || name == "--help" || name == "-h" || name.empty();
-  if (is_help && argc <= 2) {
-    (name.empty() ? std::cerr : std::cout) << Usage();
-    return name.empty() ? 2 : 0;
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) {
+    std::cerr << Usage();
+    return 2;
   }
-  if (is_help) name = argv[2];
+  std::string name = arguments.front();
+  arguments.erase(arguments.begin());
+  if (Is(name, {"--version", "-version", "version"})) {
+    std::cout << foretoken::flags::VersionLine("foretoken") << std::endl;
+    return 0;
+  }
+  const bool is_help = Is(name, {"help", "--help", "-help", "-h", "--helpshort"});
+  if (is_help && arguments.empty()) {
+    std::cout << Usage();
+    return 0;
+  }
+  if (is_help) name = arguments.front();
   const Command* command = FindCommand(name);
   if (command == nullptr) {
     std::cerr << "foretoken: no command \"" << name << "\"\n\n" << Usage();
     return 2;
   }
-  SetHelp(*command);
-  std::vector<char*> flags = {argv[0]};
-  flags.insert(flags.end(), argv + (is_help ? 3 : 2), argv + argc);
-  std::string help = "--help";
-  if (is_help) flags.push_back(help.data());
-  const std::vector<char*> left = absl::ParseCommandLine(static_cast<int>(flags.size()), flags.data());
-  return command->run({left.begin() + 1, left.end()});
+  if (is_help) {
+    std::cout << foretoken::flags::HelpText(CommandLineOf(*command));
+    return 0;
+  }
+  return command->run(foretoken::flags::ParseCommandLine(arguments, CommandLineOf(*command)));
 }

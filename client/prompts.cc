@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/prompts.h"
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
@@ -54,16 +57,19 @@ absl::StatusOr<std::vector<std::string>> ParsePromptLines(absl::string_view text
 absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foretoken::v1::GenerateRequest& request) {
   const std::string file = absl::GetFlag(FLAGS_prompt_file);
   const std::vector<std::string> tokens = absl::GetFlag(FLAGS_prompt_tokens);
-  const int num_sources = static_cast<int>(arguments.size()) + (file.empty() ? 0 : 1) + (tokens.empty() ? 0 : 1);
+  const int num_sources = (arguments.empty() ? 0 : 1) + (file.empty() ? 0 : 1) + (tokens.empty() ? 0 : 1);
   if (num_sources > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected one prompt, got ", num_sources, " of argument, --prompt_file and --prompt_tokens"));
   }
   if (!arguments.empty()) {
-    request.set_text(arguments.front());
+    request.set_text(absl::StrJoin(arguments, " "));
     return absl::OkStatus();
   }
   if (tokens.empty()) {
+    if (file.empty() && isatty(STDIN_FILENO) == 1) {
+      std::cerr << "reading the prompt from standard input; Ctrl-D ends it" << std::endl;
+    }
     FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText("prompt_file", file.empty() ? "-" : file));
     return absl::OkStatus();
   }
@@ -79,10 +85,10 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
 
 absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std::string>& arguments) {
   const std::string file = absl::GetFlag(FLAGS_prompt_file);
-  if (arguments.size() + (file.empty() ? 0 : 1) != 1) {
+  if (arguments.empty() == file.empty()) {
     return absl::InvalidArgumentError("expected one of a prompt argument and --prompt_file");
   }
-  if (!arguments.empty()) return arguments;
+  if (!arguments.empty()) return std::vector<std::string>{absl::StrJoin(arguments, " ")};
   FT_ASSIGN_OR_RETURN(const std::string text, ReadText("prompt_file", file));
   return ParsePromptLines(text);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the commands take their prompts from: the argument, --prompt_tokens, --prompt_file or standard input.
+// Where the commands take their prompts from: the arguments, --prompt_tokens, --prompt_file or standard input. Several
+// arguments are the words of one prompt, as they come where nobody quoted it.
 #pragma once
 
 #include <string>
@@ -15,8 +16,8 @@ namespace foretoken::client {
 // One prompt: exactly one of the sources. INVALID_ARGUMENT names what is missing, doubled or unreadable.
 absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foretoken::v1::GenerateRequest& request);
 
-// Many prompts: the argument alone, or the lines of --prompt_file, each {"prompt": TEXT}. INVALID_ARGUMENT names the
-// line.
+// Many prompts: that of the arguments alone, or the lines of --prompt_file, each {"prompt": TEXT}. INVALID_ARGUMENT
+// names the line.
 absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std::string>& arguments);
 
 // The text of a file that a flag names, "-" for standard input. NOT_FOUND names the flag and the file.

@@ -22,8 +22,8 @@ using List = std::vector<std::string>;
 
 ABSL_FLAG(std::string, request_id, "", "Names the request; default: the server makes a name");
 ABSL_FLAG(std::string, model, "", "Must be the served model's name, or empty");
-ABSL_FLAG(std::string, tenant, "", "Whose request this is");
-ABSL_FLAG(int32_t, priority, 0, "Higher goes first among waiting requests");
+ABSL_FLAG(std::string, tenant, "", "Whose request this is; those without are one tenant together");
+ABSL_FLAG(int32_t, priority, 0, "Higher goes first among waiting requests; -100 to 100");
 
 ABSL_FLAG(Optional<bool>, add_special_tokens, std::nullopt,
           "Whether the tokenizer's beginning and end tokens are added around the prompt");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/token_texts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,9 +21,15 @@ std::string TokenTexts::Of(std::span<const uint32_t> token_ids) const {
 }
 
 absl::StatusOr<TokenTexts> FetchTokenTexts(GenerationClient& client, const std::string& model,
-                                           std::span<const Sample> samples) {
+                                           const Generation& generation) {
   std::set<uint32_t> ids;
-  for (const Sample& sample : samples) {
+  const auto add = [&](const foretoken::v1::PositionLogprobs& position) {
+    ids.insert(position.token().token_id());
+    for (const foretoken::v1::TokenLogprob& top : position.top()) ids.insert(top.token_id());
+  };
+  if (generation.prompt.has_value()) std::ranges::for_each(generation.prompt->logprobs(), add);
+  for (const Sample& sample : generation.samples) {
+    std::ranges::for_each(sample.logprobs, add);
     for (const foretoken::v1::StepReport& step : sample.steps) {
       ids.insert(step.tree().token_ids().begin(), step.tree().token_ids().end());
       ids.insert(step.token_ids().begin(), step.token_ids().end());

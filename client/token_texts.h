@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of the token ids that reports speak of, asked of the server in one call.
+// The bytes of the token ids that reports and log-probabilities speak of, asked of the server in one call.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class TokenTexts {
   std::map<uint32_t, std::string> bytes_;
 };
 
-// Every token of the reports' trees and outputs.
+// Every token of the reports' trees and outputs, and of the log-probabilities.
 absl::StatusOr<TokenTexts> FetchTokenTexts(GenerationClient& client, const std::string& model,
-                                           std::span<const Sample> samples);
+                                           const Generation& generation);
 
 }  // namespace foretoken::client

@@ -108,7 +108,10 @@ struct WeightSource {
   // Of each part's inputs those that make the weight's; unset: all.
   std::optional<IndexRange> inputs;
   WeightQuantization quantization = WeightQuantization::kNone;
-  // Called now and then with bytes of a part that will not be read again, so that their pages can be given back.
+  // Called with whole rows of a part: `fetch` before they are read, so that they can be brought in at once, and
+  // `release` when they will not be read again, so that their pages can be given back. Every row is told of once to
+  // each, in the same ranges, on the thread that reads it. Threads: several at once.
+  std::function<void(const void* begin, size_t num_bytes)> fetch;
   std::function<void(const void* begin, size_t num_bytes)> release;
 };
 
@@ -252,8 +255,8 @@ struct TreeToAccept {
   // [N] of each node: the ids that may be drawn at its row, bit id % 32 of word id / 32 of ceil(V / 32) words; null:
   // all. Empty: no node has a mask.
   std::span<const uint32_t* const> masks;
-  // How many of the most likely tokens to report, with the drawn one, from the unmodified row at temperature 1.
-  // Unset: no log-probabilities at all.
+  // How many of the most likely ids to report, with the drawn one, from the unmodified row at temperature 1: the whole
+  // row, ids at or beyond V too. Unset: no log-probabilities at all.
   std::optional<int32_t> num_top_logprobs;
 
   VerificationRule rule = VerificationRule::kKeyedDraw;
@@ -340,8 +343,7 @@ struct BranchRowsArgs {
 
 // Log-probabilities, from the unmodified rows at temperature 1, of given tokens.
 struct ScoreTokensArgs {
-  ConstTensorView logits;  // [rows, >= V] f32
-  int32_t num_tokens = 0;  // V
+  ConstTensorView logits;  // [rows, width] f32
   int32_t first_row = 0;
   std::span<const int32_t> token_ids;  // one per row from first_row on
   int32_t num_top = 0;

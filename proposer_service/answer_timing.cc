@@ -19,9 +19,9 @@ using ChancesByRank = std::array<double, kRanks>;
 ChancesByRank MeanChances(const speculation::TokenTree& tree, const std::vector<float>& path_chances) {
   ChancesByRank sums{};
   double total = 0;
-  std::vector<size_t> num_children(tree.token_ids.size() + 1);  // by parent, the root first
-  for (size_t i = 0; i < tree.token_ids.size(); ++i) {
-    const size_t parent = tree.parents[i] + 1;
+  std::vector<size_t> num_children(tree.nodes.size() + 1);  // by parent, the root first
+  for (size_t i = 0; i < tree.nodes.size(); ++i) {
+    const size_t parent = tree.nodes[i].parent + 1;
     const double parent_chance = parent == 0 ? 1 : path_chances[parent - 1];
     const size_t rank = num_children[parent]++;  // siblings stand in the order of their chances
     if (rank == 0) total += parent_chance;
@@ -33,9 +33,9 @@ ChancesByRank MeanChances(const speculation::TokenTree& tree, const std::vector<
 
 std::vector<float> BestLeaves(const speculation::TokenTree& tree, const std::vector<float>& path_chances,
                               size_t num_leaves) {
-  std::vector<bool> has_children(tree.token_ids.size());
-  for (const int32_t parent : tree.parents) {
-    if (parent != speculation::kRootParent) has_children[parent] = true;
+  std::vector<bool> has_children(tree.nodes.size());
+  for (const speculation::TreeNode& node : tree.nodes) {
+    if (node.parent != speculation::kRootParent) has_children[node.parent] = true;
   }
   std::vector<float> leaves;
   for (size_t i = 0; i < path_chances.size(); ++i) {

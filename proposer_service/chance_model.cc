@@ -12,6 +12,10 @@ constexpr double kLeastInverseTau = 0.05, kMostInverseTau = 4;
 constexpr double kMostRest = 8;
 constexpr float kLeastChance = 1e-6f;
 
+bool AreNumbers(std::span<const float> scores) {
+  return std::ranges::all_of(scores, [](float score) { return std::isfinite(score); });
+}
+
 }  // namespace
 
 std::vector<double> ChanceModel::Law(std::span<const float> scores) const {
@@ -29,6 +33,7 @@ std::vector<double> ChanceModel::Law(std::span<const float> scores) const {
 
 std::vector<float> ChanceModel::Chances(std::span<const float> scores) const {
   if (scores.empty()) return {};
+  if (!AreNumbers(scores)) return std::vector<float>(scores.size(), kLeastChance);
   const std::vector<double> law = Law(scores);
   std::vector<float> chances;
   chances.reserve(scores.size());
@@ -39,7 +44,7 @@ std::vector<float> ChanceModel::Chances(std::span<const float> scores) const {
 }
 
 void ChanceModel::Observe(std::span<const float> scores, std::optional<size_t> committed) {
-  if (scores.empty()) return;
+  if (scores.empty() || !AreNumbers(scores)) return;
   const std::vector<double> law = Law(scores);
   const double last = *std::min_element(scores.begin(), scores.end());
   const auto above_last = [&](size_t i) { return scores[i] - last; };

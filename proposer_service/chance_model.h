@@ -23,7 +23,8 @@ namespace foretoken::proposer {
 
 class ChanceModel {
  public:
-  // The children's chances: each in (0, 1], their sum at most 1.
+  // The children's chances: each in (0, 1], their sum at most 1. Where one score is not a number, the
+  // model ignores all of them: every chance is the least one, and nothing is learned.
   std::vector<float> Chances(std::span<const float> scores) const;
   // The committed token was the child at this index, or none of them.
   void Observe(std::span<const float> scores, std::optional<size_t> committed);

@@ -2,6 +2,8 @@
 // Everything that can be set about a proposer service, checked once.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,10 +14,27 @@
 
 namespace foretoken::proposer {
 
+// How much of a proposer the verifiers may use. The proposer refuses a session beyond a limit; its sequence loses
+// speed.
 struct SessionLimits {
-  int32_t max_sessions = 1024;           // over all streams; further ones are refused
-  int64_t max_context_tokens = 1 << 17;  // per session, prompt included; longer ones are refused
+  int32_t max_streams = 64;     // open at once; further ones are ended
+  int32_t max_sessions = 2048;  // over all streams
+  // Tokens in the contexts of all sessions, also of contexts that are still arriving. A token of a session takes up to
+  // 136 bytes of the n-gram proposer and some 50 of the suffix proposer: 1.1 GiB and 0.4 GiB.
+  int64_t max_total_tokens = 1 << 23;
+  float max_stream_share = 0.5f;         // of both, that one stream may have; above 0, at most 1
+  int64_t max_context_tokens = 1 << 17;  // per session, prompt included
   int32_t max_tree_nodes = 256;          // per tree; larger budgets are cut. At most speculation::kMaxTreeNodes
+
+  // A stream may always have one session.
+  int32_t max_stream_sessions() const { return std::max(static_cast<int32_t>(ShareOf(max_sessions)), 1); }
+  int64_t max_stream_tokens() const { return ShareOf(max_total_tokens); }
+  int64_t max_session_tokens() const { return std::min(max_context_tokens, max_stream_tokens()); }
+
+ private:
+  int64_t ShareOf(int64_t whole) const {
+    return static_cast<int64_t>(static_cast<double>(max_stream_share) * static_cast<double>(whole));
+  }
 };
 
 struct Config {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -88,6 +89,7 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
                                                     .isa = options.cpu_isa,
                                                     .weight_quantization = options.weight_quantization},
                                         .tensor_parallel = options.tensor_parallel}));
+  for (const std::string& note : opened.notes) spdlog::warn("{}", note);
   FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
                       model::PlanContext({.kv_cache_mb = options.kv_cache_mb}, opened.config));
   FT_ASSIGN_OR_RETURN(
@@ -95,13 +97,14 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
       model::LoadModel(std::move(opened),
                        {.max_rows = options.garden.max_tree_rows + options.garden.max_context_rows, .context = context},
                        nullptr));
+  spdlog::info("draft model loaded: {}", model::Describe(runnable.times));
   GardenOptions garden = options.garden;
   if (garden.sampling_salt == 0) garden.sampling_salt = DrawSalt();
   return std::make_unique<DraftProposer>(std::move(runnable), garden, metrics);
 }
 
 DraftProposer::DraftProposer(model::RunnableModel model, const GardenOptions& options, telemetry::Metrics& metrics,
-                             std::function<absl::Time()> now)
+                             Clock now)
     : model_(std::move(model)),
       now_(std::move(now)),
       situation_([this] {
@@ -112,6 +115,7 @@ DraftProposer::DraftProposer(model::RunnableModel model, const GardenOptions& op
           .method = "draft",
           .vocabulary_fingerprint = base::ToHex(tokenizer::VocabularyFingerprint(model_.tokenizer.vocabulary())),
           .token_digests = tokenizer::TokenDigests(model_.tokenizer.vocabulary()),
+          .num_tokens = static_cast<int32_t>(model_.transformer->config().vocab_size),
           .max_context_tokens = model_.transformer->options().max_positions},
       metrics_(metrics),
       garden_(PartsOf(model_), options) {}
@@ -259,12 +263,6 @@ void DraftProposer::CountWork(const Garden::Counters& before) {
   metrics_.passes.Increment(static_cast<double>(after.num_passes - before.num_passes));
   metrics_.context_rows.Increment(static_cast<double>(after.num_context_rows - before.num_context_rows));
   metrics_.tree_rows.Increment(static_cast<double>(after.num_tree_rows - before.num_tree_rows));
-}
-
-absl::Status DraftProposer::AcceptVocabulary(absl::string_view fingerprint) {
-  if (fingerprint.empty() || fingerprint == description_.vocabulary_fingerprint) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("vocabulary_fingerprint: expected the draft model's ",
-                                                    description_.vocabulary_fingerprint, ", got ", fingerprint));
 }
 
 std::unique_ptr<Session> DraftProposer::Open(const SessionIntroduction& introduction) {

@@ -37,7 +37,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/steady_clock.h"
 #include "common/model/runnable_model.h"
 #include "common/telemetry/metrics.h"
 #include "proposer_service/draft_session.h"
@@ -76,7 +77,7 @@ class DraftProposer : public Proposer {
   // The metrics outlive the proposer.
   static absl::StatusOr<std::unique_ptr<DraftProposer>> Load(const DraftOptions& options, telemetry::Metrics& metrics);
   DraftProposer(model::RunnableModel model, const GardenOptions& options, telemetry::Metrics& metrics,
-                std::function<absl::Time()> now = absl::Now);
+                Clock now = SteadyNow);
   // All sessions are gone by then.
   ~DraftProposer() override;
 
@@ -86,7 +87,6 @@ class DraftProposer : public Proposer {
   bool Step();
 
   const ProposerDescription& Describe() const override { return description_; }
-  absl::Status AcceptVocabulary(absl::string_view fingerprint) override;
   std::unique_ptr<Session> Open(const SessionIntroduction& introduction) override;
   std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override;
 
@@ -116,7 +116,7 @@ class DraftProposer : public Proposer {
   void CountWork(const Garden::Counters& before);
 
   const model::RunnableModel model_;
-  const std::function<absl::Time()> now_;
+  const Clock now_;
   const std::function<DraftMailbox::Situation()> situation_;
   ProposerDescription description_;
   DraftMetrics metrics_;

@@ -17,9 +17,7 @@ speculation::TokenTree BestOf(const speculation::TokenTree& tree, int32_t max_no
     num_nodes += num_children;
   }
   speculation::TokenTree best = tree;
-  best.token_ids.resize(num_nodes);
-  best.parents.resize(num_nodes);
-  best.chances.resize(num_nodes);
+  best.nodes.resize(num_nodes);
   best.sampled.resize(num_groups);
   return best;
 }
@@ -79,12 +77,10 @@ Readiness DraftMailbox::readiness() const {
 DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
   absl::MutexLock lock(&mutex_);
   if (!tree_.has_value()) return {.tree = {.position = position_}};
-  Answer answer{.tree = BestOf(*tree_, node_budget),
-                .is_first = !std::exchange(is_answered_, true),
-                .needed_no_pass = needed_no_pass_,
-                .asked_at = asked_at_};
-  answer.tree.proposers.clear();
-  return answer;
+  return {.tree = BestOf(*tree_, node_budget),
+          .is_first = !std::exchange(is_answered_, true),
+          .needed_no_pass = needed_no_pass_,
+          .asked_at = asked_at_};
 }
 
 DraftMailbox::Mail DraftMailbox::Collect() {

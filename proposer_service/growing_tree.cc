@@ -183,10 +183,8 @@ std::vector<int32_t> GrowingTree::Fell() {
 }
 
 speculation::TokenTree GrowingTree::Snapshot(uint64_t position, int32_t max_nodes) const {
-  speculation::TokenTree tree =
-      nodes_[kRoot].draft == nullptr ? SnapshotOfGuesses(position, max_nodes) : SnapshotOfSamples(position, max_nodes);
-  tree.proposers.assign(tree.token_ids.size(), 0);
-  return tree;
+  return nodes_[kRoot].draft == nullptr ? SnapshotOfGuesses(position, max_nodes)
+                                        : SnapshotOfSamples(position, max_nodes);
 }
 
 speculation::TokenTree GrowingTree::SnapshotOfSamples(uint64_t position, int32_t max_nodes) const {
@@ -202,11 +200,9 @@ speculation::TokenTree GrowingTree::SnapshotOfSamples(uint64_t position, int32_t
     if (tree.num_nodes() + node.num_children > max_nodes) break;
     speculation::SampledChildren group{.parent = tree_idx[node_idx], .draft = node.draft};
     for (int32_t child = node.first_child; child < node.first_child + node.num_children; ++child) {
-      tree_idx[child] = tree.num_nodes();
-      group.children.push_back(tree.num_nodes());
-      tree.token_ids.push_back(nodes_[child].child.token_id);
-      tree.parents.push_back(group.parent);
-      tree.chances.push_back(nodes_[child].child.chance);
+      const Child& drawn = nodes_[child].child;
+      tree_idx[child] = tree.Append({.token_id = drawn.token_id, .parent = group.parent, .chance = drawn.chance});
+      group.children.push_back(tree_idx[child]);
       if (nodes_[child].is_expanded) expanded.push({nodes_[child].path_chance, child});
     }
     tree.sampled.push_back(std::move(group));
@@ -228,10 +224,9 @@ speculation::TokenTree GrowingTree::SnapshotOfGuesses(uint64_t position, int32_t
   while (!open.empty() && tree.num_nodes() < max_nodes) {
     const int32_t node_idx = open.top().node_idx;
     open.pop();
-    tree_idx[node_idx] = tree.num_nodes();
-    tree.token_ids.push_back(nodes_[node_idx].child.token_id);
-    tree.parents.push_back(tree_idx[nodes_[node_idx].parent]);
-    tree.chances.push_back(nodes_[node_idx].child.chance);
+    const Node& node = nodes_[node_idx];
+    tree_idx[node_idx] =
+        tree.Append({.token_id = node.child.token_id, .parent = tree_idx[node.parent], .chance = node.child.chance});
     open_children(node_idx);
   }
   return tree;

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/flags/command_line.h"
+#include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/logging.h"
 #include "common/telemetry/metrics.h"
@@ -39,11 +39,23 @@ Config ConfigFromFlags() {
   return config;
 }
 
-absl::Status Run() {
+// A checkpoint may be named by the only argument, too.
+absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arguments) {
+  Config config = ConfigFromFlags();
+  if (arguments.empty()) return config;
+  if (arguments.size() > 1 || config.method != "draft" || !config.draft.model_directory.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", arguments.back(),
+                                                   "\": a draft model is --method=draft --model=DIRECTORY"));
+  }
+  config.draft.model_directory = arguments.front();
+  return config;
+}
+
+absl::Status Run(const std::vector<std::string>& arguments) {
+  FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
   FT_RETURN_IF_ERROR(telemetry::InitLogging(absl::GetFlag(FLAGS_log_level)));
   telemetry::Metrics metrics;
-  FT_ASSIGN_OR_RETURN(const std::unique_ptr<ProposalService> service,
-                      ProposalService::Create(ConfigFromFlags(), metrics));
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<ProposalService> service, ProposalService::Create(config, metrics));
   std::unique_ptr<telemetry::MetricsServer> metrics_server;
   if (const std::string address = absl::GetFlag(FLAGS_metrics_listen); !address.empty()) {
     FT_ASSIGN_OR_RETURN(metrics_server, telemetry::MetricsServer::Start(address, metrics));
@@ -53,13 +65,17 @@ absl::Status Run() {
   FT_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                       rpc::Server::Start({.listen_address = listen,
                                           .service_names = {v1::ProposalService::service_full_name()},
+                                          .max_receive_bytes = rpc::kMaxProposeRequestBytes,
                                           .drain_grace = absl::GetFlag(FLAGS_drain_grace)},
                                          {service.get()}));
   server->SetServing(true);
   spdlog::info("proposing by {}", absl::GetFlag(FLAGS_method));
   std::printf("listening on %s:%d\n", listen.substr(0, listen.rfind(':')).c_str(), server->port());
   std::fflush(stdout);
-  server->ServeUntilSignal([&] { service->StopAdmitting(); });
+  server->ServeUntilSignal([&] {
+    spdlog::info("streams get {} to end", absl::FormatDuration(absl::GetFlag(FLAGS_drain_grace)));
+    service->StopAdmitting();
+  });
   return absl::OkStatus();
 }
 
@@ -70,10 +86,13 @@ int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
   // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  absl::SetProgramUsageMessage(
-      "Serves token trees, guessed from what sequences repeat or by a draft model, to verifiers.");
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = foretoken::proposer::Run();
+  const std::vector<std::string> arguments = foretoken::flags::ParseCommandLine(
+      {argv + 1, argv + argc},
+      {.program = "foretoken_proposer",
+       .summary = "serves token trees, guessed from what sequences repeat or by a draft model, to verifiers",
+       .arguments = "[DIRECTORY OF A DRAFT MODEL]",
+       .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc"}});
+  const absl::Status status = foretoken::proposer::Run(arguments);
   if (!status.ok()) {
     std::fprintf(stderr, "foretoken_proposer: %s\n", std::string(status.message()).c_str());
     return 1;

@@ -11,7 +11,7 @@ namespace foretoken::proposer {
 
 absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, telemetry::Metrics& metrics) {
   if (config.method == "ngram") return std::make_unique<NgramProposer>(config.ngram);
-  if (config.method == "suffix") return std::make_unique<SuffixProposer>(config.suffix, &metrics);
+  if (config.method == "suffix") return SuffixProposer::Create(config.suffix, &metrics);
   FT_ASSIGN_OR_RETURN(std::unique_ptr<DraftProposer> draft, DraftProposer::Load(config.draft, metrics));
   draft->Start();
   return draft;

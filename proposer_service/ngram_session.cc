@@ -74,9 +74,7 @@ class TreeGrower {
   TreeGrower(const NgramIndex& index, const speculation::MatchConfidence& confidence, int32_t node_budget)
       : index_(index), confidence_(confidence), frontier_(node_budget, kMinPathChance) {
     tree_.position = index.tokens().size();
-    tree_.token_ids.reserve(node_budget);
-    tree_.parents.reserve(node_budget);
-    tree_.chances.reserve(node_budget);
+    tree_.nodes.reserve(node_budget);
     matches_.reserve(2 * node_budget);
   }
 
@@ -85,9 +83,7 @@ class TreeGrower {
     Expand({.node_idx = kRootParent, .path_chance = 1}, root_match);
     while (!frontier_.empty()) {
       const Candidate best = frontier_.Take();
-      tree_.token_ids.push_back(best.token_id);
-      tree_.parents.push_back(best.parent);
-      tree_.chances.push_back(best.chance);
+      tree_.Append({.token_id = best.token_id, .parent = best.parent, .chance = best.chance});
       if (frontier_.nodes_left() == 0) break;
       Expand({.node_idx = tree_.num_nodes() - 1, .path_chance = best.path_chance},
              Advance(matches_[best.match_idx], index_.tokens(), best.token_id));
@@ -177,8 +173,8 @@ class TreeGrower {
   // The last tokens of the sequence followed by the path to a node, as many as the buffer holds.
   NgramIndex::Tail TailOf(int32_t node_idx, std::span<int32_t> buffer) const {
     size_t begin = buffer.size();
-    for (; node_idx != kRootParent && begin > 0; node_idx = tree_.parents[node_idx]) {
-      buffer[--begin] = tree_.token_ids[node_idx];
+    for (; node_idx != kRootParent && begin > 0; node_idx = tree_.nodes[node_idx].parent) {
+      buffer[--begin] = tree_.nodes[node_idx].token_id;
     }
     const std::span<const int32_t> tokens = index_.tokens();
     for (size_t end = tokens.size(); end > 0 && begin > 0; --end) buffer[--begin] = tokens[end - 1];

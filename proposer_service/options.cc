@@ -69,7 +69,8 @@ absl::StatusOr<const Option*> Find(absl::string_view method, absl::string_view k
 
 absl::StatusOr<Config> ConfigFromOptions(absl::string_view method,
                                          std::span<const std::pair<std::string, std::string>> options) {
-  Config config = {.method = std::string(method)};
+  // The verifier's is the only stream.
+  Config config = {.method = std::string(method), .limits = {.max_stream_share = 1}};
   FT_RETURN_IF_ERROR(ValidateMethod(config.method));
   std::vector<const Option*> given;
   for (const auto& [key, text] : options) {

@@ -17,8 +17,9 @@
 
 namespace foretoken::proposer {
 
-// What is not named has its default. INVALID_ARGUMENT: an unknown method; a name that the method does not have (what it
-// has is listed) or that is given twice; a text that is no value of its type. Ranges are Validate's business.
+// An option that is not named has its default, but a single stream may use all of the proposer. INVALID_ARGUMENT: an
+// unknown method; a name that the method does not have (what it has is listed) or that is given twice; a text that is
+// no value of its type. Ranges are Validate's business.
 absl::StatusOr<Config> ConfigFromOptions(absl::string_view method,
                                          std::span<const std::pair<std::string, std::string>> options);
 

@@ -2,15 +2,13 @@
 #include "proposer_service/proposal_service.h"
 
 #include <algorithm>
-#include <optional>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/base/version.h"
 #include "common/rpc/status.h"
-#include "common/tokenizer/vocabulary.h"
+#include "proposer_service/description.h"
 #include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
 
@@ -21,21 +19,31 @@ grpc::Status Draining() {
   return {grpc::StatusCode::UNAVAILABLE, "the proposer is draining; open the stream elsewhere"};
 }
 
-// A refusal, with the first id that means something else to the verifier where its digests tell.
-absl::Status NameDifferingId(const absl::Status& refusal, std::span<const uint64_t> ours,
-                             std::span<const uint64_t> theirs) {
-  if (refusal.ok() || ours.empty() || theirs.empty()) return refusal;
-  const std::optional<int32_t> id = tokenizer::FirstDifferingId(ours, theirs);
-  if (!id.has_value()) return refusal;
-  return absl::Status(refusal.code(),
-                      absl::StrCat(refusal.message(), "; token id ", *id, " is the first that differs"));
-}
-
 // The proposer's own limits where they are lower.
 Config FittedTo(const ProposerDescription& proposer, Config config) {
   int64_t& limit = config.limits.max_context_tokens;
   limit = std::min(limit, proposer.max_context_tokens.value_or(limit));
   return config;
+}
+
+// The bounds of a ProposeRequest. They keep a message of 4 MiB from becoming a hundred times as large when it is
+// parsed. A context that is too long for its session is refused later, with that session.
+rpc::MessageBounds RequestBounds() {
+  constexpr size_t kMaxEvents = rpc::MessageBounds::kMaxElements;  // of all kinds together
+  constexpr size_t kMaxTokens = size_t{4} << 20;                   // as many as a message of 4 MiB can hold
+  constexpr size_t kMaxNameBytes = 256;
+  return {*v1::ProposeRequest::descriptor(),
+          {{.path = "opens", .max_count = kMaxEvents},
+           {.path = "opens.token_ids", .max_count = kMaxTokens},
+           {.path = "opens.tenant", .max_bytes = kMaxNameBytes},
+           {.path = "opens.traceparent", .max_bytes = kMaxNameBytes},
+           {.path = "advances", .max_count = kMaxEvents},
+           {.path = "advances.token_ids", .max_count = kMaxTokens},
+           {.path = "closes", .max_count = kMaxEvents},
+           {.path = "features", .max_count = kMaxEvents},
+           {.path = "features.dtype", .max_bytes = kMaxNameBytes},
+           {.path = "features.values", .max_bytes = kMaxTokens},
+           {.path = "vocabulary_fingerprint", .max_bytes = kMaxNameBytes}}};
 }
 
 }  // namespace
@@ -56,9 +64,10 @@ absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const C
 
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)
     : config_(FittedTo(proposer->Describe(), config)),
+      request_bounds_(RequestBounds()),
       proposer_(std::move(proposer)),
       metrics_(metrics, {{"proposer", proposer_->Describe().method}}),
-      slots_(config_.limits.max_sessions, metrics_.sessions) {}
+      room_(config_.limits, metrics_.room()) {}
 
 ProposalService::~ProposalService() = default;
 
@@ -69,17 +78,20 @@ void ProposalService::StopAdmitting() {
   for (ProposalStream* stream : streams_) stream->End(Draining());
 }
 
-grpc::ServerBidiReactor<v1::ProposeRequest, v1::ProposeResponse>* ProposalService::Propose(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ProposalService::Propose(
     grpc::CallbackServerContext* /*context*/) {
-  auto* stream = new ProposalStream(
-      *this, {.proposer = *proposer_, .slots = slots_, .metrics = metrics_, .limits = config_.limits});
+  auto* stream = new ProposalStream(*this, {.proposer = *proposer_, .room = room_, .metrics = metrics_});
   metrics_.streams.Increment();
   absl::MutexLock lock(&mutex_);
-  streams_.insert(stream);
-  if (admitting_) {
-    stream->Start();
-  } else {
+  const auto num_streams = static_cast<int32_t>(streams_.size());
+  if (!admitting_) {
     stream->End(Draining());
+  } else if (num_streams >= config_.limits.max_streams) {
+    stream->End({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                 absl::StrCat("max_streams: expected at most ", config_.limits.max_streams, ", got one more")});
+  } else {
+    streams_.insert(stream);
+    stream->Start();
   }
   return stream;
 }
@@ -94,16 +106,10 @@ grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServer
                                                             const v1::DescribeProposerRequest* request,
                                                             v1::DescribeProposerResponse* response) {
   const ProposerDescription& description = proposer_->Describe();
-  response->set_method(description.method);
-  response->set_vocabulary_fingerprint(description.vocabulary_fingerprint);
-  response->set_max_sessions(static_cast<uint32_t>(config_.limits.max_sessions));
-  response->set_max_context_tokens(static_cast<uint64_t>(config_.limits.max_context_tokens));
-  response->set_max_tree_nodes(static_cast<uint32_t>(config_.limits.max_tree_nodes));
-  response->set_version(base::Version());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Status accepted = proposer_->AcceptVocabulary(request->vocabulary_fingerprint());
+  *response = ToProto(description, config_.limits);
   const std::span<const uint64_t> digests(request->token_digests().data(), request->token_digests().size());
-  reactor->Finish(rpc::ToGrpc(NameDifferingId(accepted, description.token_digests, digests)));
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(rpc::ToGrpc(CheckVocabulary(description, request->vocabulary_fingerprint(), digests)));
   return reactor;
 }
 

@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/message_bounds.h"
 #include "foretoken/v1/proposal.grpc.pb.h"
 #include "proposer_service/config.h"
 #include "proposer_service/session_table.h"
@@ -24,7 +25,11 @@ namespace foretoken::proposer {
 
 class ProposalStream;
 
-class ProposalService : public v1::ProposalService::CallbackService {
+// A stream gives and takes bytes, so that a request is checked before it is parsed.
+using RawProposalService = v1::ProposalService::WithRawCallbackMethod_Propose<
+    v1::ProposalService::WithCallbackMethod_DescribeProposer<v1::ProposalService::Service>>;
+
+class ProposalService : public RawProposalService {
  public:
   // Errors: those of Validate and of MakeProposer.
   static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config, telemetry::Metrics& metrics);
@@ -37,8 +42,7 @@ class ProposalService : public v1::ProposalService::CallbackService {
   // Ends every stream with UNAVAILABLE once what it is sending is sent, and new ones at once.
   void StopAdmitting();
 
-  grpc::ServerBidiReactor<v1::ProposeRequest, v1::ProposeResponse>* Propose(
-      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Propose(grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* DescribeProposer(grpc::CallbackServerContext* context,
                                              const v1::DescribeProposerRequest* request,
                                              v1::DescribeProposerResponse* response) override;
@@ -50,12 +54,13 @@ class ProposalService : public v1::ProposalService::CallbackService {
   void Forget(ProposalStream* stream);
 
   const Config config_;
+  const rpc::MessageBounds request_bounds_;
   const std::unique_ptr<Proposer> proposer_;
   ProposerMetrics metrics_;
-  SessionSlots slots_;
+  SessionRoom room_;
   absl::Mutex mutex_;
   bool admitting_ ABSL_GUARDED_BY(mutex_) = true;
-  absl::flat_hash_set<ProposalStream*> streams_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<ProposalStream*> streams_ ABSL_GUARDED_BY(mutex_);  // at most max_streams
 };
 
 }  // namespace foretoken::proposer

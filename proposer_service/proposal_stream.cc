@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/proposal_stream.h"
 
+#include "absl/status/status.h"
+#include "common/rpc/parse_message.h"
+#include "common/rpc/status.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "kernels/check.h"
 #include "proposer_service/proposal_service.h"
 
 namespace foretoken::proposer {
@@ -52,7 +57,10 @@ void ProposalStream::OnReadDone(bool ok) {
     return;
   }
   if (end_.has_value()) return;
-  table_.Apply(request_);
+  v1::ProposeRequest request;
+  absl::Status status = rpc::ParseMessage(request_, service_.request_bounds_, request);
+  if (status.ok()) status = table_.Apply(request);
+  if (!status.ok()) end_ = rpc::ToGrpc(status);
   WriteOrFinish();
   ReadOn();
 }
@@ -79,7 +87,12 @@ void ProposalStream::OnDone() {
 void ProposalStream::WriteOrFinish() {
   if (writing_ || finished_) return;
   const bool may_write = !end_.has_value() || end_->ok();
-  if (may_write && table_.HasNews() && table_.TakeNews(response_)) {
+  if (v1::ProposeResponse news; may_write && table_.HasNews() && table_.TakeNews(news)) {
+    response_.Clear();  // a message is serialised into an empty buffer only
+    bool owns_buffer;
+    const grpc::Status written =
+        grpc::SerializationTraits<v1::ProposeResponse>::Serialize(news, &response_, &owns_buffer);
+    FT_CHECK(written.ok());
     writing_ = true;
     StartWrite(&response_);
   } else if (end_.has_value()) {

@@ -2,7 +2,8 @@
 // One stream of a verifier. A request is applied, and answered where possible, in the callback that delivers it. While
 // a response is on its way further requests are applied but not answered; the next response is made of what is owed
 // when the way is free. What a session announces later is answered likewise. Where a verifier does not read and what
-// must be told it grows, reading pauses, which is felt over there.
+// must be told it grows, reading pauses, which is felt over there. A request that is out of bounds ends the stream with
+// INVALID_ARGUMENT.
 //
 // Threads: gRPC calls back on any of its threads, reading and writing at once; the mutex makes them one. The stream
 // deletes itself when gRPC is done with it.
@@ -20,7 +21,7 @@ namespace foretoken::proposer {
 
 class ProposalService;
 
-class ProposalStream : public grpc::ServerBidiReactor<v1::ProposeRequest, v1::ProposeResponse> {
+class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // The service outlives the stream. The environment's `announce` is the stream's own business.
   ProposalStream(ProposalService& service, const SessionTable::Environment& environment);
@@ -31,6 +32,8 @@ class ProposalStream : public grpc::ServerBidiReactor<v1::ProposeRequest, v1::Pr
 
  private:
   static constexpr size_t kMaxNotices = 4096;
+  // Of a message, on the wire: messages of a larger one are freed.
+  static constexpr size_t kMaxKeptBytes = size_t{64} << 10;
 
   // Leads from sessions, which may announce at any time, to the stream, as long as it lives. Shared with them.
   struct Bell {
@@ -54,8 +57,8 @@ class ProposalStream : public grpc::ServerBidiReactor<v1::ProposeRequest, v1::Pr
   const std::shared_ptr<Bell> bell_;
   absl::Mutex mutex_;
   SessionTable table_ ABSL_GUARDED_BY(mutex_);
-  v1::ProposeRequest request_;    // gRPC's while reading_
-  v1::ProposeResponse response_;  // gRPC's while writing_
+  grpc::ByteBuffer request_;   // gRPC's while reading_
+  grpc::ByteBuffer response_;  // gRPC's while writing_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -25,8 +25,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
@@ -34,11 +32,11 @@
 namespace foretoken::proposer {
 
 struct ProposerDescription {
-  std::string method;                       // the name that requests and metrics use
-  std::string vocabulary_fingerprint = {};  // hex; empty: works with any vocabulary
-  std::vector<uint64_t> token_digests =
-      {};  // tokenizer::TokenDigests, where it is bound to a vocabulary from the start
-  std::optional<int64_t> max_context_tokens = std::nullopt;  // unset: no limit of its own
+  std::string method;                                // the name that requests and metrics use
+  std::string vocabulary_fingerprint = {};           // hex; empty: works with any vocabulary
+  std::vector<uint64_t> token_digests = {};          // tokenizer::TokenDigests, where it is bound to a vocabulary
+  std::optional<int32_t> num_tokens = std::nullopt;  // it knows ids below this; unset: any
+  std::optional<int64_t> max_context_tokens = std::nullopt;  // of a session; unset: no limit of its own
 };
 
 // How the target's tokens are chosen, for proposers that draw alike. As OpenSession in the protocol.
@@ -51,6 +49,7 @@ struct SessionIntroduction {
   float top_p = 1;
   float min_p = 0;
   std::string tenant;
+  std::string vocabulary = {};  // fingerprint in hex, of the stream; empty: not told
   // Called when the session becomes ready or refused, or has a better tree than Propose last gave. From any thread and
   // perhaps after the session is gone, but never from within a call of the session or the proposer. May be null.
   std::function<void()> announce = {};
@@ -95,10 +94,8 @@ struct ProposalRequest {
 class Proposer {
  public:
   virtual ~Proposer() = default;
+  // The same at all times.
   virtual const ProposerDescription& Describe() const = 0;
-  // A verifier asks whether its vocabulary, by fingerprint in hex, is served. FAILED_PRECONDITION: another one is. An
-  // empty fingerprint says nothing and is always accepted.
-  virtual absl::Status AcceptVocabulary(absl::string_view /*fingerprint*/) { return absl::OkStatus(); }
   virtual std::unique_ptr<Session> Open(const SessionIntroduction& introduction) = 0;
   // One tree per request, in their order, each of at most node_budget nodes and at the session's position. Empty where
   // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business. Either all children

@@ -2,31 +2,49 @@
 #include "proposer_service/session_table.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/proposal_protocol.h"
+#include "common/rpc/status.h"
 #include "common/rpc/tree_conversion.h"
+#include "proposer_service/description.h"
+#include "proposer_service/event_checks.h"
 
 namespace foretoken::proposer {
 namespace {
 
-// A rule that is unset, or newer than this build, is taken for the keyed draw: what is proposed for that are guesses,
-// which are exact under any rule.
-kernels::VerificationRule Rule(v1::VerificationRule rule) {
-  return rule == v1::VERIFICATION_RULE_REJECTION_SAMPLING ? kernels::VerificationRule::kRejectionSampling
-                                                          : kernels::VerificationRule::kKeyedDraw;
+// A tree's tag and length in a message.
+constexpr size_t kTreeFieldOverhead = 8;
+constexpr size_t kMaxTreeFieldBytes = rpc::kMaxTokenTreeBytes + kTreeFieldOverhead;
+// Of each kind in one message, and the bytes that they take there at most: a refusal has its detail, and some 40 beside
+// it.
+constexpr size_t kMaxMessageNotices = 2048;
+// A verifier takes what one message says of 16,384 sessions.
+constexpr size_t kMaxMessageTrees = 8192;
+constexpr size_t kMaxNoticeBytes = kMaxMessageNotices * (rpc::kMaxRefusalDetailBytes + 64);
+// While so many refusals wait to be told, further ones come without a detail.
+constexpr size_t kMaxDetails = 4096;
+static_assert(kMaxNoticeBytes + kMaxTreeFieldBytes <= size_t{rpc::kMaxProposeResponseBytes},
+              "every message has room for a tree");
+
+std::map<v1::RefusalReason, prometheus::Counter*> RefusalCounters(telemetry::Metrics& metrics,
+                                                                  const prometheus::Labels& labels) {
+  std::map<v1::RefusalReason, prometheus::Counter*> counters;
+  for (const v1::RefusalReason reason : {v1::REFUSAL_REASON_FULL, v1::REFUSAL_REASON_STREAM_FULL,
+                                         v1::REFUSAL_REASON_CONTEXT_TOO_LONG, v1::REFUSAL_REASON_INVALID}) {
+    prometheus::Labels with_reason = labels;
+    with_reason["reason"] = rpc::RefusalName(reason);
+    counters[reason] =
+        &metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.", with_reason);
+  }
+  return counters;
 }
 
-SessionIntroduction Introduction(const v1::OpenSession& open) {
-  const v1::SamplingFilters& filters = open.filters();
-  return {.rule = Rule(open.rule()),
-          .seed = open.seed(),
-          .sample_index = open.sample_index(),
-          .temperature = filters.has_temperature() ? filters.temperature() : 1,
-          .top_k = filters.top_k(),
-          .top_p = filters.has_top_p() ? filters.top_p() : 1,
-          .min_p = filters.min_p(),
-          .tenant = open.tenant()};
+template <typename T>
+void EraseFirst(size_t num, std::vector<T>& values) {
+  values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(num));
 }
 
 }  // namespace
@@ -35,34 +53,32 @@ SessionIntroduction Introduction(const v1::OpenSession& open) {
 ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels)
     : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", labels)),
       sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.", labels)),
+      tokens(metrics.AddGauge("foretoken_proposer_session_tokens", "Tokens of the open sessions' contexts.", labels)),
       trees(metrics.AddCounter("foretoken_proposer_sent_trees_total", "Trees sent, empty ones too.", labels)),
       nodes(metrics.AddCounter("foretoken_proposer_sent_nodes_total", "Nodes of the trees sent.", labels)),
-      refused(metrics.AddCounter("foretoken_proposer_refused_sessions_total", "Sessions refused.", labels)),
+      refused(RefusalCounters(metrics, labels)),
       unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.", labels)) {}
 
-bool SessionSlots::TryTake() {
-  if (num_free_.fetch_sub(1) <= 0) {
-    num_free_.fetch_add(1);
-    return false;
-  }
-  open_sessions_.Increment();
-  return true;
-}
-
-void SessionSlots::Return(int32_t num_sessions) {
-  num_free_.fetch_add(num_sessions);
-  open_sessions_.Decrement(num_sessions);
-}
-
-SessionTable::~SessionTable() { environment_.slots.Return(static_cast<int32_t>(entries_.size())); }
-
-void SessionTable::Apply(const v1::ProposeRequest& request) {
+absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
+  FT_RETURN_IF_ERROR(SetVocabulary(request.vocabulary_fingerprint()));
   for (const v1::OpenSession& open : request.opens()) Open(open);
   for (const v1::AdvanceSession& advance : request.advances()) Advance(advance);
   for (const v1::CloseSession& close : request.closes()) {
     // A session that is gone already needs no closing.
     if (const auto entry = entries_.find(close.session_id()); entry != entries_.end()) Drop(entry);
   }
+  return absl::OkStatus();
+}
+
+absl::Status SessionTable::SetVocabulary(const std::string& fingerprint) {
+  if (fingerprint.empty() || fingerprint == vocabulary_) return absl::OkStatus();
+  if (!vocabulary_.empty()) {
+    return rpc::InvalidField("vocabulary_fingerprint",
+                             absl::StrCat("expected the stream's own, ", vocabulary_, ", got another one"));
+  }
+  FT_RETURN_IF_ERROR(CheckVocabulary(environment_.proposer.Describe(), fingerprint));
+  vocabulary_ = fingerprint;
+  return absl::OkStatus();
 }
 
 void SessionTable::Open(const v1::OpenSession& open) {
@@ -70,9 +86,12 @@ void SessionTable::Open(const v1::OpenSession& open) {
     Drop(entry);
     return ReportUnknown(open.session_id());
   }
-  if (!environment_.slots.TryTake()) return Refuse(open.session_id());
+  std::optional<Refusal> refusal = CheckIntroduction(open);
+  if (!refusal.has_value()) refusal = room_.TakeSession();
+  if (refusal.has_value()) return Refuse(open.session_id(), *std::move(refusal));
   const auto entry = entries_.emplace(open.session_id(), Entry{}).first;
-  SessionIntroduction introduction = Introduction(open);
+  SessionIntroduction introduction = FromProto(open);
+  introduction.vocabulary = vocabulary_;
   introduction.announce = [announce = environment_.announce, session_id = open.session_id()] {
     if (announce) announce(session_id);
   };
@@ -89,21 +108,25 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
     return ReportUnknown(advance.session_id());
   }
   if (!Append(entry, advance.token_ids())) return;
-  if (!advance.awaiting_more())
-    Settle(
-        advance.session_id(), entry->second,
-        {.until_next_step = absl::Microseconds(advance.next_step_us()), .step = absl::Microseconds(advance.step_us())},
-        advance.node_budget());
+  if (advance.awaiting_more()) return;
+  const Wish wish = {.until_next_step = absl::Microseconds(advance.next_step_us()),
+                     .step = absl::Microseconds(advance.step_us())};
+  Settle(advance.session_id(), entry->second, wish, advance.node_budget());
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
-  constexpr uint32_t kLastTokenId = std::numeric_limits<int32_t>::max();
+  const auto max_tokens = static_cast<uint64_t>(room_.limits().max_session_tokens());
   const uint64_t new_position = entry->second.session->position() + static_cast<uint64_t>(token_ids.size());
-  if (new_position > environment_.limits.max_context_tokens ||
-      std::any_of(token_ids.begin(), token_ids.end(), [](uint32_t token_id) { return token_id > kLastTokenId; })) {
+  std::optional<Refusal> refusal = CheckTokens(token_ids, environment_.proposer.Describe());
+  if (!refusal.has_value() && new_position > max_tokens) {
+    refusal = {.reason = v1::REFUSAL_REASON_CONTEXT_TOO_LONG,
+               .detail = absl::StrCat("tokens of a session: expected at most ", max_tokens, ", got ", new_position)};
+  }
+  if (!refusal.has_value()) refusal = room_.TakeTokens(token_ids.size());
+  if (refusal.has_value()) {
     const uint64_t session_id = entry->first;
     Drop(entry);
-    Refuse(session_id);
+    Refuse(session_id, *std::move(refusal));
     return false;
   }
   static_assert(sizeof(int32_t) == sizeof(uint32_t));
@@ -113,8 +136,7 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
 }
 
 void SessionTable::Settle(uint64_t session_id, Entry& entry, Wish wish, uint32_t node_budget) {
-  entry.node_budget =
-      static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(environment_.limits.max_tree_nodes)));
+  entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
   wish.node_budget = entry.node_budget;
   entry.session->Want(wish);
   if (entry.node_budget > 0) List(session_id, entry);
@@ -132,13 +154,15 @@ void SessionTable::Announce(uint64_t session_id) {
 
 void SessionTable::Drop(Entries::iterator entry) {
   if (entry->second.is_listed) std::erase(owed_, entry->first);
+  room_.GiveBackSession(static_cast<int64_t>(entry->second.session->position()));
   entries_.erase(entry);
-  environment_.slots.Return(1);
 }
 
-void SessionTable::Refuse(uint64_t session_id) {
-  refused_.push_back(session_id);
-  environment_.metrics.refused.Increment();
+void SessionTable::Refuse(uint64_t session_id, Refusal refusal) {
+  environment_.metrics.refused.at(refusal.reason)->Increment();
+  refusal.detail.resize(std::min(refusal.detail.size(), rpc::kMaxRefusalDetailBytes));
+  if (refused_.size() >= kMaxDetails) refusal.detail = {};
+  refused_.push_back({.session_id = session_id, .refusal = std::move(refusal)});
 }
 
 void SessionTable::ReportUnknown(uint64_t session_id) {
@@ -147,11 +171,22 @@ void SessionTable::ReportUnknown(uint64_t session_id) {
 }
 
 void SessionTable::AddTrees(v1::ProposeResponse& response) {
+  size_t num_free = rpc::kMaxProposeResponseBytes - kMaxNoticeBytes;
+  size_t num_done = 0;  // of owed_
+  while (num_done < owed_.size()) {
+    const size_t num_now =
+        std::min({owed_.size() - num_done, num_free / kMaxTreeFieldBytes, kMaxMessageTrees - num_done});
+    if (num_now == 0) break;
+    num_free -= AddTrees(std::span(owed_).subspan(num_done, num_now), response);
+    num_done += num_now;
+  }
+  EraseFirst(num_done, owed_);
+}
+
+size_t SessionTable::AddTrees(std::span<const uint64_t> session_ids, v1::ProposeResponse& response) {
   std::vector<ProposalRequest> requests;
-  std::vector<uint64_t> session_ids, refused;
-  requests.reserve(owed_.size());
-  session_ids.reserve(owed_.size());
-  for (const uint64_t session_id : owed_) {
+  std::vector<uint64_t> ready, refused;
+  for (const uint64_t session_id : session_ids) {
     Entry& entry = entries_.find(session_id)->second;
     entry.is_listed = false;
     if (entry.node_budget == 0) continue;  // no longer wanted
@@ -159,32 +194,45 @@ void SessionTable::AddTrees(v1::ProposeResponse& response) {
     if (readiness == Readiness::kRefused) refused.push_back(session_id);
     if (readiness != Readiness::kReady) continue;
     requests.push_back({.session = entry.session.get(), .node_budget = entry.node_budget});
-    session_ids.push_back(session_id);
+    ready.push_back(session_id);
   }
-  owed_.clear();
-  size_t num_nodes = 0;
+  size_t num_nodes = 0, num_bytes = 0;
   const std::vector<speculation::TokenTree> trees = environment_.proposer.Propose(requests);
   for (size_t i = 0; i < trees.size(); ++i) {
-    *response.add_trees() = rpc::ToProto(trees[i], session_ids[i]);
-    num_nodes += trees[i].token_ids.size();
+    v1::TokenTree& tree = *response.add_trees() = rpc::ToProto(trees[i], ready[i]);
+    num_bytes += tree.ByteSizeLong() + kTreeFieldOverhead;
+    num_nodes += trees[i].nodes.size();
   }
   environment_.metrics.trees.Increment(static_cast<double>(trees.size()));
   environment_.metrics.nodes.Increment(static_cast<double>(num_nodes));
   for (const uint64_t session_id : refused) {
     Drop(entries_.find(session_id));
-    Refuse(session_id);
+    Refuse(session_id, {.reason = v1::REFUSAL_REASON_FULL, .detail = "the proposer has no room for the context"});
   }
+  return num_bytes;
+}
+
+void SessionTable::AddNotices(v1::ProposeResponse& response) {
+  const size_t num_refused = std::min(refused_.size(), kMaxMessageNotices);
+  for (size_t i = 0; i < num_refused; ++i) {
+    v1::RefusedSession& refusal = *response.add_refusals();
+    refusal.set_session_id(refused_[i].session_id);
+    refusal.set_reason(refused_[i].refusal.reason);
+    refusal.set_detail(std::move(refused_[i].refusal.detail));
+    response.add_refused_session_ids(refused_[i].session_id);
+  }
+  EraseFirst(num_refused, refused_);
+  const size_t num_unknown = std::min(unknown_.size(), kMaxMessageNotices);
+  response.mutable_unknown_session_ids()->Add(unknown_.begin(),
+                                              unknown_.begin() + static_cast<std::ptrdiff_t>(num_unknown));
+  EraseFirst(num_unknown, unknown_);
 }
 
 bool SessionTable::TakeNews(v1::ProposeResponse& response) {
   response.Clear();
   AddTrees(response);
-  response.mutable_refused_session_ids()->Add(refused_.begin(), refused_.end());
-  response.mutable_unknown_session_ids()->Add(unknown_.begin(), unknown_.end());
-  refused_.clear();
-  unknown_.clear();
-  return response.trees_size() > 0 || response.refused_session_ids_size() > 0 ||
-         response.unknown_session_ids_size() > 0;
+  AddNotices(response);
+  return response.trees_size() > 0 || response.refusals_size() > 0 || response.unknown_session_ids_size() > 0;
 }
 
 }  // namespace foretoken::proposer

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "proposer_service/suffix_learner.h"
 #include "proposer_service/suffix_memory.h"
 #include "proposer_service/suffix_metrics.h"
@@ -43,29 +44,36 @@ absl::Status Validate(const SuffixOptions& options) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<SuffixProposer>> SuffixProposer::Create(const SuffixOptions& options,
+                                                                       telemetry::Metrics* metrics) {
+  std::unique_ptr<SuffixSnapshotFile> file;
+  if (!options.snapshot_path.empty()) {
+    FT_ASSIGN_OR_RETURN(file, SuffixSnapshotFile::Open(options.snapshot_path));
+  }
+  return std::make_unique<SuffixProposer>(options, metrics, std::move(file));
+}
+
 SuffixProposer::SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics)
+    : SuffixProposer(options, metrics, nullptr) {}
+
+SuffixProposer::SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics,
+                               std::unique_ptr<SuffixSnapshotFile> file)
     : options_(options),
       description_{.method = "suffix"},
       memory_(std::make_unique<SuffixMemory>(SuffixTreeOptions{
           .max_depth = options.max_depth, .max_tokens = static_cast<uint32_t>(options.shared_tokens)})),
       metrics_(metrics == nullptr ? nullptr : std::make_unique<SuffixMetrics>(*metrics)),
       learner_(std::make_unique<SuffixLearner>(*memory_,
-                                               SuffixLearnerOptions{.snapshot_path = options.snapshot_path,
-                                                                    .snapshot_interval = options.snapshot_interval,
+                                               SuffixLearnerOptions{.snapshot_interval = options.snapshot_interval,
                                                                     .max_waiting_tokens = options.shared_tokens / 2},
-                                               metrics_.get())) {}
+                                               std::move(file), metrics_.get())) {}
 
 SuffixProposer::~SuffixProposer() = default;
 
-absl::Status SuffixProposer::AcceptVocabulary(absl::string_view fingerprint) {
-  return learner_->AcceptVocabulary(fingerprint);
-}
-
 std::unique_ptr<Session> SuffixProposer::Open(const SessionIntroduction& introduction) {
-  // A verifier that has not said what its vocabulary is says nothing about it.
-  AcceptVocabulary("").IgnoreError();
-  return std::make_unique<SuffixSession>(options_, *memory_, introduction.tenant,
-                                         [this](SuffixText output) { learner_->Learn(std::move(output)); });
+  return std::make_unique<SuffixSession>(
+      options_, *memory_, SuffixOwner{.vocabulary = introduction.vocabulary, .tenant = introduction.tenant},
+      [this](SuffixText output) { learner_->Learn(std::move(output)); });
 }
 
 std::vector<speculation::TokenTree> SuffixProposer::Propose(std::span<const ProposalRequest> requests) {

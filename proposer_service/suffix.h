@@ -11,10 +11,12 @@
 // again with what was generated meanwhile (the sequence was preempted, or its stream broke) has that in its opening
 // context, so nothing is learned twice. A thread of its own learns, so ending a session costs nothing.
 //
+// Vocabularies. Ids mean nothing elsewhere, so texts are apart by vocabulary as they are by tenant: verifiers of
+// several vocabularies may share a proposer, and one whose stream does not say which it is shares with others of that
+// kind.
+//
 // Restarts. With a snapshot_path the outputs are written there from time to time and at the end, and read at the start
-// (suffix_snapshot.h). They are believed when the first verifier says which vocabulary its ids are of, and it is the
-// same. Ids mean nothing elsewhere: once something was learned or read for one vocabulary, verifiers of another are
-// refused.
+// (suffix_snapshot.h). One proposer has the file.
 //
 // Memory: of shared_tokens outputs' tokens some 20 to 50 bytes each; as much for each token of an open session's
 // context. Source: SuffixDecoding (2411.04975).
@@ -45,17 +47,21 @@ absl::Status Validate(const SuffixOptions& options);
 class SuffixLearner;
 class SuffixMemory;
 class SuffixMetrics;
+class SuffixSnapshotFile;
 
 class SuffixProposer : public Proposer {
  public:
-  // The options must be valid. A snapshot that cannot be used is named in the log, and a new memory begun. The metrics
-  // outlive the proposer; null: nobody reads any.
+  // The options must be valid. The metrics outlive the proposer. Errors: those of SuffixSnapshotFile::Open.
+  static absl::StatusOr<std::unique_ptr<SuffixProposer>> Create(const SuffixOptions& options,
+                                                                telemetry::Metrics* metrics = nullptr);
+  // Of valid options, and a memory that survives nowhere, whatever they say. Null metrics: nobody reads any.
   explicit SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics = nullptr);
+  // The same with a memory that survives in the file.
+  SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics, std::unique_ptr<SuffixSnapshotFile> file);
   // Writes the last snapshot. No session is left.
   ~SuffixProposer() override;
 
   const ProposerDescription& Describe() const override { return description_; }
-  absl::Status AcceptVocabulary(absl::string_view fingerprint) override;
   std::unique_ptr<Session> Open(const SessionIntroduction& introduction) override;
   std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override;
 

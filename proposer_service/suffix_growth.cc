@@ -23,9 +23,7 @@ class Growth {
  public:
   Growth(const std::array<SuffixSource, kNumSuffixSources>& sources, int32_t node_budget, const SuffixOptions& options)
       : sources_(sources), frontier_(node_budget, options.min_path_chance) {
-    tree_.token_ids.reserve(node_budget);
-    tree_.parents.reserve(node_budget);
-    tree_.chances.reserve(node_budget);
+    tree_.nodes.reserve(node_budget);
     places_.reserve(node_budget + 1);
     for (int32_t s = 0; s < kNumSuffixSources; ++s) {
       max_depths_[s] = static_cast<int32_t>(options.depth_per_match * static_cast<float>(sources[s].match.depth));
@@ -40,9 +38,7 @@ class Growth {
     Expand({.node_idx = kRootParent, .path_chance = 1, .depth = 0});
     while (!frontier_.empty() && frontier_.nodes_left() > 0) {
       const Candidate best = frontier_.Take();
-      tree_.token_ids.push_back(best.token_id);
-      tree_.parents.push_back(best.parent);
-      tree_.chances.push_back(best.chance);
+      tree_.Append({.token_id = best.token_id, .parent = best.parent, .chance = best.chance});
       if (frontier_.nodes_left() == 0) break;
       PlaceNode(best);
       Expand({.node_idx = tree_.num_nodes() - 1, .path_chance = best.path_chance, .depth = best.depth});

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/suffix_learner.h"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
 
-SuffixLearner::SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& options, SuffixMetrics* metrics)
-    : memory_(memory), options_(options), metrics_(metrics) {
-  if (!options_.snapshot_path.empty()) {
-    absl::StatusOr<SuffixSnapshot> snapshot = ReadSnapshot(options_.snapshot_path);
-    if (snapshot.ok()) {
-      spdlog::info("suffix snapshot {}: {} outputs", options_.snapshot_path, snapshot->texts.size());
-      unadopted_ = *std::move(snapshot);
-      if (metrics_ != nullptr) metrics_->ShowSnapshot(options_.snapshot_path);
-    } else if (!absl::IsNotFound(snapshot.status())) {
-      spdlog::error("suffix snapshot not used, a new memory begins: {}", snapshot.status().ToString());
-    }
+namespace {
+
+// What an output costs while it waits, in tokens: its owner's names, and the places it stands in.
+int64_t CostOf(const SuffixText& output) { return 128 + static_cast<int64_t>(output.tokens.size()); }
+
+}  // namespace
+
+SuffixLearner::SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& options,
+                             std::unique_ptr<SuffixSnapshotFile> file, SuffixMetrics* metrics)
+    : memory_(memory), options_(options), file_(std::move(file)), metrics_(metrics) {
+  if (file_ != nullptr) {
+    std::vector<SuffixText> texts = file_->TakeTexts();
+    restoring_.assign(std::make_move_iterator(texts.begin()), std::make_move_iterator(texts.end()));
+    if (metrics_ != nullptr) metrics_->ShowSnapshot(file_->path());
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -33,39 +35,14 @@ SuffixLearner::~SuffixLearner() {
   thread_.join();
 }
 
-void SuffixLearner::AdoptSnapshot() {
-  if (!unadopted_.has_value()) return;
-  if (vocabulary_.empty()) vocabulary_ = unadopted_->vocabulary;
-  std::move(unadopted_->texts.begin(), unadopted_->texts.end(), std::back_inserter(restoring_));
-  unadopted_.reset();
-}
-
-absl::Status SuffixLearner::AcceptVocabulary(absl::string_view fingerprint) {
-  absl::MutexLock lock(&mutex_);
-  if (unadopted_.has_value() && !fingerprint.empty() && !unadopted_->vocabulary.empty() &&
-      unadopted_->vocabulary != fingerprint) {
-    spdlog::error("suffix snapshot not used, a new memory begins: {}: vocabulary: expected {}, got {}",
-                  options_.snapshot_path, absl::StrCat(fingerprint), unadopted_->vocabulary);
-    unadopted_.reset();
-  }
-  AdoptSnapshot();
-  if (fingerprint.empty()) return absl::OkStatus();
-  if (!vocabulary_.empty() && vocabulary_ != fingerprint) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("vocabulary_fingerprint: expected ", vocabulary_, ", got ", fingerprint));
-  }
-  vocabulary_.assign(fingerprint.data(), fingerprint.size());
-  return absl::OkStatus();
-}
-
 void SuffixLearner::Learn(SuffixText output) {
   absl::MutexLock lock(&mutex_);
-  const auto num_tokens = static_cast<int64_t>(output.tokens.size());
-  if (num_waiting_tokens_ + num_tokens > options_.max_waiting_tokens) {
+  if (num_waiting_tokens_ + CostOf(output) > options_.max_waiting_tokens) {
     if (metrics_ != nullptr) metrics_->CountSkippedOutput();
     return;
   }
-  num_waiting_tokens_ += num_tokens;
+  num_waiting_tokens_ += CostOf(output);
+  has_unsaved_ = true;
   waiting_.push_back(std::move(output));
 }
 
@@ -82,7 +59,7 @@ std::optional<SuffixText> SuffixLearner::TakeNext() {
   if (queue.empty()) return std::nullopt;
   SuffixText text = std::move(queue.front());
   queue.pop_front();
-  if (&queue == &waiting_) num_waiting_tokens_ -= static_cast<int64_t>(text.tokens.size());
+  if (&queue == &waiting_) num_waiting_tokens_ -= CostOf(text);
   return text;
 }
 
@@ -102,9 +79,8 @@ void SuffixLearner::Run() {
       is_learning_ = text.has_value();
     }
     if (text.has_value()) {
-      memory_.Remember(text->tenant, text->tokens);
+      memory_.Remember(text->owner, text->tokens);
       if (metrics_ != nullptr) metrics_->ShowMemory(memory_.GetStats());
-      has_unsaved_ = true;
     }
     if (absl::Now() >= next_save) {
       Save();
@@ -115,24 +91,23 @@ void SuffixLearner::Run() {
 }
 
 void SuffixLearner::Save() {
-  if (options_.snapshot_path.empty()) return;
-  SuffixSnapshot snapshot;
+  if (file_ == nullptr) return;
+  std::vector<SuffixText> later;
   {
     absl::MutexLock lock(&mutex_);
-    if (!has_unsaved_ && waiting_.empty()) return;
-    snapshot = {.vocabulary = vocabulary_, .texts = {restoring_.begin(), restoring_.end()}};
-    snapshot.texts.insert(snapshot.texts.end(), waiting_.begin(), waiting_.end());
+    if (!std::exchange(has_unsaved_, false)) return;
+    later.assign(restoring_.begin(), restoring_.end());
+    later.insert(later.end(), waiting_.begin(), waiting_.end());
   }
   // This thread alone changes the memory, so what waits goes behind what is in it.
-  std::vector<SuffixText> learned = memory_.Texts();
-  snapshot.texts.insert(snapshot.texts.begin(), std::make_move_iterator(learned.begin()),
-                        std::make_move_iterator(learned.end()));
-  const absl::Status status = WriteSnapshot(options_.snapshot_path, snapshot);
-  if (status.ok()) {
-    has_unsaved_ = false;
-    if (metrics_ != nullptr) metrics_->ShowSnapshot(options_.snapshot_path);
-  } else {
+  std::vector<SuffixText> texts = memory_.Texts();
+  texts.insert(texts.end(), std::make_move_iterator(later.begin()), std::make_move_iterator(later.end()));
+  if (const absl::Status status = file_->Write(texts); !status.ok()) {
     spdlog::error("suffix snapshot not written: {}", status.ToString());
+    absl::MutexLock lock(&mutex_);
+    has_unsaved_ = true;
+  } else if (metrics_ != nullptr) {
+    metrics_->ShowSnapshot(file_->path());
   }
 }
 

@@ -24,7 +24,7 @@ void SharedSuffixMatch::Search(const SuffixMemory::Reader& reader, const TokenWi
   is_searched_in_part_ = num_tokens < whole;
   version_ = reader.version();
   cursor_ = {};
-  root_ = reader.RootOf(tenant_);
+  root_ = reader.RootOf(owner_);
   if (!root_.has_value()) return;
   cursor_ = reader.tree().AtRoot(*root_);
   const std::span<const int32_t> path = window.Last(window.size());

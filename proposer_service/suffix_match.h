@@ -4,7 +4,7 @@
 #pragma once
 
 #include <optional>
-#include <string>
+#include <utility>
 
 #include "common/speculation/match_confidence.h"
 #include "proposer_service/suffix_memory.h"
@@ -29,7 +29,7 @@ class SuffixConfidence {
 // are told apart: what was learned meanwhile may agree for longer.
 class SharedSuffixMatch {
  public:
-  SharedSuffixMatch(const SuffixMemory& memory, std::string tenant) : memory_(memory), tenant_(std::move(tenant)) {}
+  SharedSuffixMatch(const SuffixMemory& memory, SuffixOwner owner) : memory_(memory), owner_(std::move(owner)) {}
 
   // The sequence has gone on by num_new tokens, with which `window` ends. It holds more than max_depth tokens, if there
   // are so many.
@@ -47,7 +47,7 @@ class SharedSuffixMatch {
   void Search(const SuffixMemory::Reader& reader, const TokenWindow& window, size_t num_tokens);
 
   const SuffixMemory& memory_;
-  const std::string tenant_;
+  const SuffixOwner owner_;
   std::optional<NodeIdx> root_;
   SuffixCursor cursor_;
   uint64_t version_ = 0;              // of the memory when the cursor was good

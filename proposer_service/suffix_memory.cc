@@ -5,8 +5,8 @@
 
 namespace foretoken::proposer {
 
-std::optional<NodeIdx> SuffixMemory::Reader::RootOf(absl::string_view tenant) const {
-  const auto root = memory_.roots_.find(tenant);
+std::optional<NodeIdx> SuffixMemory::Reader::RootOf(const SuffixOwner& owner) const {
+  const auto root = memory_.roots_.find(owner);
   if (root == memory_.roots_.end()) return std::nullopt;
   return root->second;
 }
@@ -20,15 +20,16 @@ void SuffixMemory::InTurns(Step step) {
   }
 }
 
-void SuffixMemory::Remember(const std::string& tenant, std::span<const int32_t> tokens) {
+void SuffixMemory::Remember(const SuffixOwner& owner, std::span<const int32_t> tokens) {
   if (tokens.size() < kMinTokens) return;
   tokens = tokens.last(std::min<size_t>(tokens.size(), max_tokens_ / 2));
   const auto has_room = [&] {
     absl::ReaderMutexLock lock(&mutex_);
-    return tree_.free_places() > tokens.size();
+    const bool has_owner = roots_.size() < std::max(max_tokens_ / kTokensPerOwner, 1u) || roots_.contains(owner);
+    return has_owner && tree_.free_places() > tokens.size();
   };
   while (!has_room()) ForgetOldest();
-  const NodeIdx root = AddTenant(tenant);
+  const NodeIdx root = AddOwner(owner);
   size_t num_pushed = 0;
   bool settled = true;
   InTurns([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -44,12 +45,12 @@ void SuffixMemory::Remember(const std::string& tenant, std::span<const int32_t> 
   });
 }
 
-NodeIdx SuffixMemory::AddTenant(const std::string& tenant) {
+NodeIdx SuffixMemory::AddOwner(const SuffixOwner& owner) {
   absl::MutexLock lock(&mutex_);
-  const auto [root, is_new] = roots_.try_emplace(tenant, kNoNode);
+  const auto [root, is_new] = roots_.try_emplace(owner, kNoNode);
   if (is_new) {
     root->second = tree_.AddRoot();
-    tenants_.emplace(root->second, tenant);
+    owners_.emplace(root->second, owner);
     ++version_;
   }
   return root->second;
@@ -63,9 +64,9 @@ void SuffixMemory::ForgetOldest() {
     num_forgotten_tokens_ += num_tokens - tree_.num_tokens();
     if (tree_.AtRoot(root).count == 0) {
       tree_.RemoveRoot(root);
-      const auto tenant = tenants_.find(root);
-      roots_.erase(tenant->second);
-      tenants_.erase(tenant);
+      const auto owner = owners_.find(root);
+      roots_.erase(owner->second);
+      owners_.erase(owner);
     }
     return true;
   });
@@ -76,7 +77,7 @@ std::vector<SuffixText> SuffixMemory::Texts() const {
   std::vector<SuffixText> texts;
   texts.reserve(tree_.num_texts());
   for (size_t i = 0; i < tree_.num_texts(); ++i) {
-    texts.push_back({.tenant = tenants_.find(tree_.RootOf(i))->second, .tokens = tree_.CopyText(i)});
+    texts.push_back({.owner = owners_.find(tree_.RootOf(i))->second, .tokens = tree_.CopyText(i)});
   }
   return texts;
 }
@@ -96,7 +97,7 @@ SuffixMemory::Stats SuffixMemory::GetStats() const {
   return {.num_texts = tree_.num_texts(),
           .num_tokens = tree_.num_tokens(),
           .num_bytes = tree_.num_bytes(),
-          .num_tenants = roots_.size(),
+          .num_owners = roots_.size(),
           .num_forgotten_tokens = num_forgotten_tokens_};
 }
 

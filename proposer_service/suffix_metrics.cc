@@ -22,7 +22,7 @@ void SuffixMetrics::ShowMemory(const SuffixMemory::Stats& stats) {
   outputs_.Set(static_cast<double>(stats.num_texts));
   tokens_.Set(static_cast<double>(stats.num_tokens));
   bytes_.Set(static_cast<double>(stats.num_bytes));
-  tenants_.Set(static_cast<double>(stats.num_tenants));
+  tenants_.Set(static_cast<double>(stats.num_owners));
   forgotten_tokens_.Increment(static_cast<double>(stats.num_forgotten_tokens) - forgotten_tokens_.Value());
 }
 

@@ -7,18 +7,18 @@
 
 namespace foretoken::proposer {
 
-SuffixSession::SuffixSession(const SuffixOptions& options, const SuffixMemory& memory, std::string tenant, Learn learn)
+SuffixSession::SuffixSession(const SuffixOptions& options, const SuffixMemory& memory, SuffixOwner owner, Learn learn)
     : options_(options),
       memory_(memory),
-      tenant_(std::move(tenant)),
+      owner_(std::move(owner)),
       learn_(std::move(learn)),
       window_(2 * options.max_depth),
       tree_({.max_depth = options.max_depth}),
       root_(tree_.AddRoot()),
-      shared_match_(memory, tenant_) {}
+      shared_match_(memory, owner_) {}
 
 SuffixSession::~SuffixSession() {
-  if (output_.size() > kLeadTokens) learn_({.tenant = tenant_, .tokens = std::move(output_)});
+  if (output_.size() > kLeadTokens) learn_({.owner = owner_, .tokens = std::move(output_)});
 }
 
 void SuffixSession::Want(const Wish& /*wish*/) {

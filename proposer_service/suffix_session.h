@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "proposer_service/proposer.h"
 #include "proposer_service/suffix.h"
@@ -17,7 +16,7 @@ class SuffixSession : public Session {
   using Learn = std::function<void(SuffixText)>;
 
   // The options and the memory outlive the session. `learn` is called once, with the output, when it ends.
-  SuffixSession(const SuffixOptions& options, const SuffixMemory& memory, std::string tenant, Learn learn);
+  SuffixSession(const SuffixOptions& options, const SuffixMemory& memory, SuffixOwner owner, Learn learn);
   ~SuffixSession() override;
 
   void Append(std::span<const int32_t> token_ids) override;
@@ -31,7 +30,7 @@ class SuffixSession : public Session {
 
   const SuffixOptions& options_;
   const SuffixMemory& memory_;
-  const std::string tenant_;
+  const SuffixOwner owner_;
   const Learn learn_;
   uint64_t position_ = 0;
   bool in_opening_ = true;

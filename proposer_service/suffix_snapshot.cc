@@ -2,16 +2,20 @@
 #include "proposer_service/suffix_snapshot.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -19,7 +23,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr absl::string_view kMagic = "FTSUFFIX";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
+constexpr uint32_t kOneVocabularyVersion = 1;  // the vocabulary of all texts stood before their number
+constexpr int kMaxUnused = 1000;  // files set aside beside one path; their number says that an operator should look
 
 template <typename T>
 void PutInteger(std::string& out, T value) {
@@ -71,10 +77,13 @@ class Cursor {
   absl::string_view bytes_;
 };
 
-absl::StatusOr<SuffixText> ParseText(Cursor& cursor) {
-  SuffixText text;
+// A text of this vocabulary, or of one that stands before it.
+absl::StatusOr<SuffixText> ParseText(Cursor& cursor, std::optional<absl::string_view> vocabulary) {
+  if (!vocabulary.has_value()) {
+    FT_ASSIGN_OR_RETURN(vocabulary, cursor.String());
+  }
   FT_ASSIGN_OR_RETURN(const absl::string_view tenant, cursor.String());
-  text.tenant.assign(tenant.data(), tenant.size());
+  SuffixText text = {.owner = {.vocabulary = std::string(*vocabulary), .tenant = std::string(tenant)}};
   FT_ASSIGN_OR_RETURN(const uint32_t num_tokens, cursor.Integer<uint32_t>());
   FT_ASSIGN_OR_RETURN(const absl::string_view bytes, cursor.Bytes(num_tokens * uint64_t{sizeof(int32_t)}));
   text.tokens.resize(num_tokens);
@@ -85,12 +94,12 @@ absl::StatusOr<SuffixText> ParseText(Cursor& cursor) {
   return text;
 }
 
-absl::StatusOr<SuffixSnapshot> Parse(absl::string_view bytes) {
+absl::StatusOr<std::vector<SuffixText>> Parse(absl::string_view bytes) {
   Cursor cursor(bytes);
   FT_ASSIGN_OR_RETURN(const absl::string_view magic, cursor.Bytes(kMagic.size()));
   if (magic != kMagic) return absl::DataLossError("it is no snapshot of a suffix proposer");
   FT_ASSIGN_OR_RETURN(const uint32_t version, cursor.Integer<uint32_t>());
-  if (version != kVersion) {
+  if (version != kVersion && version != kOneVocabularyVersion) {
     return absl::FailedPreconditionError(absl::StrCat("version: expected ", kVersion, ", got ", version));
   }
   const size_t num_digested = bytes.size() - std::min(bytes.size(), sizeof(base::Sha256Digest));
@@ -99,15 +108,17 @@ absl::StatusOr<SuffixSnapshot> Parse(absl::string_view bytes) {
   }
   cursor = Cursor(bytes.substr(0, num_digested));
   FT_RETURN_IF_ERROR(cursor.Bytes(kMagic.size() + sizeof(version)).status());
-  SuffixSnapshot snapshot;
-  FT_ASSIGN_OR_RETURN(const absl::string_view vocabulary, cursor.String());
-  snapshot.vocabulary.assign(vocabulary.data(), vocabulary.size());
+  std::optional<absl::string_view> vocabulary;
+  if (version == kOneVocabularyVersion) {
+    FT_ASSIGN_OR_RETURN(vocabulary, cursor.String());
+  }
   FT_ASSIGN_OR_RETURN(const uint64_t num_texts, cursor.Integer<uint64_t>());
+  std::vector<SuffixText> texts;
   for (uint64_t i = 0; i < num_texts; ++i) {
-    FT_ASSIGN_OR_RETURN(snapshot.texts.emplace_back(), ParseText(cursor));
+    FT_ASSIGN_OR_RETURN(texts.emplace_back(), ParseText(cursor, vocabulary));
   }
   if (!cursor.at_end()) return absl::DataLossError("there are bytes behind its last text");
-  return snapshot;
+  return texts;
 }
 
 absl::Status FileError(absl::string_view what, const std::string& path) {
@@ -135,23 +146,38 @@ absl::Status SyncFolderOf(const std::string& path) {
   return status;
 }
 
-}  // namespace
-
-absl::StatusOr<SuffixSnapshot> ReadSnapshot(const std::string& path) {
-  FT_ASSIGN_OR_RETURN(const base::MappedFile file, base::MappedFile::Open(path));
-  absl::StatusOr<SuffixSnapshot> snapshot =
-      Parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});  // bytes as they lie
-  if (snapshot.ok()) return snapshot;
-  return absl::Status(snapshot.status().code(), absl::StrCat(path, ": ", snapshot.status().message()));
+// Renames the file to the first PATH.unused-N that is free, and returns that name. The caller holds the lock of the
+// path, so nobody takes the name meanwhile.
+absl::StatusOr<std::string> SetAside(const std::string& path) {
+  for (int i = 1; i <= kMaxUnused; ++i) {
+    std::string unused = absl::StrCat(path, ".unused-", i);
+    struct stat info;
+    if (lstat(unused.c_str(), &info) == 0) continue;
+    if (errno != ENOENT) return FileError("look for", unused);
+    if (rename(path.c_str(), unused.c_str()) != 0) return FileError("rename to", unused);
+    return unused;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(path, ": expected at most ", kMaxUnused, " files ", path, ".unused-*, got as many: remove some"));
 }
 
-absl::Status WriteSnapshot(const std::string& path, const SuffixSnapshot& snapshot) {
+}  // namespace
+
+absl::StatusOr<std::vector<SuffixText>> ReadSnapshot(const std::string& path) {
+  FT_ASSIGN_OR_RETURN(const base::MappedFile file, base::MappedFile::Open(path));
+  absl::StatusOr<std::vector<SuffixText>> texts =
+      Parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});  // bytes as they lie
+  if (texts.ok()) return texts;
+  return absl::Status(texts.status().code(), absl::StrCat(path, ": ", texts.status().message()));
+}
+
+absl::Status WriteSnapshot(const std::string& path, std::span<const SuffixText> texts) {
   std::string bytes(kMagic);
   PutInteger(bytes, kVersion);
-  PutString(bytes, snapshot.vocabulary);
-  PutInteger(bytes, static_cast<uint64_t>(snapshot.texts.size()));
-  for (const SuffixText& text : snapshot.texts) {
-    PutString(bytes, text.tenant);
+  PutInteger(bytes, static_cast<uint64_t>(texts.size()));
+  for (const SuffixText& text : texts) {
+    PutString(bytes, text.owner.vocabulary);
+    PutString(bytes, text.owner.tenant);
     PutInteger(bytes, static_cast<uint32_t>(text.tokens.size()));
     bytes.append(reinterpret_cast<const char*>(text.tokens.data()),
                  text.tokens.size() * sizeof(int32_t));  // as they lie
@@ -169,6 +195,29 @@ absl::Status WriteSnapshot(const std::string& path, const SuffixSnapshot& snapsh
     return status;
   }
   return SyncFolderOf(path);
+}
+
+absl::StatusOr<std::unique_ptr<SuffixSnapshotFile>> SuffixSnapshotFile::Open(const std::string& path) {
+  absl::StatusOr<base::FileLock> lock = base::FileLock::Take(path + ".lock");
+  if (absl::IsFailedPrecondition(lock.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("suffix_snapshot: expected a file of this proposer alone, got one that another uses: ",
+                     lock.status().message()));
+  }
+  FT_RETURN_IF_ERROR(lock.status());
+  absl::StatusOr<std::vector<SuffixText>> texts = ReadSnapshot(path);
+  if (texts.ok()) {
+    spdlog::info("suffix snapshot {}: {} outputs", path, texts->size());
+  } else if (absl::IsDataLoss(texts.status()) || absl::IsFailedPrecondition(texts.status())) {
+    FT_ASSIGN_OR_RETURN(const std::string unused, SetAside(path));
+    spdlog::error("suffix snapshot not used, a new memory begins: {}; the file is kept as {}",
+                  texts.status().ToString(), unused);
+    texts.emplace();
+  } else if (absl::IsNotFound(texts.status())) {
+    texts.emplace();
+  }
+  FT_RETURN_IF_ERROR(texts.status());
+  return std::unique_ptr<SuffixSnapshotFile>(new SuffixSnapshotFile(path, *std::move(lock), *std::move(texts)));
 }
 
 }  // namespace foretoken::proposer

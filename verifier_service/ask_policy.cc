@@ -87,13 +87,13 @@ void AskPolicy::EnterLoad(size_t load_idx) {
   for (size_t i = 0; i < num_proposers_; ++i) load.worths[i].is_asked = nearest->worths[i].is_asked;
 }
 
-AskPolicy::Choice AskPolicy::Choose(int32_t num_sequences) {
+AskPolicy::Choice AskPolicy::Choose(int32_t num_sequences, Trials trials) {
   // The nearest power of two: a batch of eight in which one ends now and then stays at its load.
   const auto power = static_cast<size_t>(std::lround(std::log2(std::max(1, num_sequences))));
   if (const size_t load_idx = std::min(power, kNumLoads - 1); load_idx != load_idx_) EnterLoad(load_idx);
   const std::optional<Round>& round = loads_[load_idx_].round;
   Choice choice;
-  if (round.has_value()) {
+  if (round.has_value() && trials == Trials::kGoOn) {
     choice.is_trial = true;
     choice.is_plain = round->phase != Phase::kProbation;
     if (round->phase != Phase::kNobodyAsked) choice.proposers = AllBits();
@@ -113,10 +113,10 @@ void AskPolicy::Observe(const CycleOutcome& outcome) {
   if (outcome.num_emitted == 0 || num_proposers_ == 0) return;
   Load& load = loads_[load_idx_];
   if (!choice_.is_plain) Learn(outcome);
-  if (load.round.has_value()) {
-    Time(outcome);
-  } else {
+  if (!load.round.has_value()) {
     AwaitRound(outcome);
+  } else if (choice_.is_trial) {
+    Time(outcome);
   }
   ++num_cycles_of_choice_;
   ms_of_choice_ += outcome.cycle_ms;

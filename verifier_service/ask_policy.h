@@ -61,10 +61,14 @@ class AskPolicy {
     double cost_ms = 0;  // of a cycle, that asking it takes at least; a moving mean over rounds
   };
 
+  // Whether the coming cycle can be one of a round. Where a request is in it that asks in any case, it cannot: nobody
+  // would observe it, and the round would never end. A round that pauses goes on later.
+  enum class Trials { kGoOn, kPause };
+
   explicit AskPolicy(size_t num_proposers);
 
-  Choice Choose(int32_t num_sequences);
-  // The cycle after the last Choose.
+  Choice Choose(int32_t num_sequences, Trials trials = Trials::kGoOn);
+  // The cycle after the last Choose. Cycles with requests that ask in any case are not told.
   void Observe(const CycleOutcome& outcome);
 
   // At the load of the last Choose. [proposers]

@@ -12,7 +12,9 @@
 namespace foretoken::verifier {
 namespace {
 
-bool Contains(std::span<const int32_t> ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool Contains(std::span<const int32_t> ascending, int32_t id) {
+  return std::binary_search(ascending.begin(), ascending.end(), id);
+}
 
 // One more token of the sample. A token that ends it has no text.
 void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
@@ -21,7 +23,7 @@ void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   if (sequence.follower.has_value()) {
     sequence.follower->Append(std::span(sequence.token_ids).subspan(request.prompt.size()));
   }
-  if (sequence.counts_tokens) sequence.counts.AddGenerated(token_id);
+  if (sequence.active->counts_tokens) sequence.counts.AddGenerated(token_id);
   SampleOutput& output = sequence.output;
   output.token_ids.push_back(token_id);
   output.speculated.push_back(is_speculated);
@@ -44,6 +46,10 @@ void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   output.text_ends.push_back(sequence.num_text_bytes + static_cast<uint32_t>(output.text.size()));
 }
 
+SpeculationMode ModeOf(const ActiveRequest& active) {
+  return active.max_tree_nodes > 0 ? active.request->speculation.mode : SpeculationMode::kOff;
+}
+
 void CountProposers(uint32_t bits, uint64_t ProposerCount::*field, Sequence& sequence) {
   for (; bits != 0; bits &= bits - 1) ++(sequence.proposer_counts[std::countr_zero(bits)].*field);
 }
@@ -59,9 +65,11 @@ void CountAcceptedLength(size_t length, SpeculationCounts& counts) {
 int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, std::vector<kernels::KvMove>* moves) {
   Sequence& sequence = *planned.sequence;
   const int32_t old_size = sequence.size();
-  for (const uint32_t bits : planned.tree.proposers) CountProposers(bits, &ProposerCount::num_proposed, sequence);
-  if (planned.guess != nullptr) sequence.speculation_counts.num_proposed_nodes += planned.guess->token_ids.size();
-  sequence.speculation_counts.num_verified_nodes += planned.tree.token_ids.size();
+  for (const speculation::TreeNode& node : planned.tree.nodes) {
+    CountProposers(node.proposers, &ProposerCount::num_proposed, sequence);
+  }
+  if (planned.guess != nullptr) sequence.speculation_counts.num_proposed_nodes += planned.guess->nodes.size();
+  sequence.speculation_counts.num_verified_nodes += planned.tree.nodes.size();
   int32_t num_committed = 0;
   sequence.output.token_ids.reserve(path.token_ids.size());
   sequence.output.speculated.reserve(path.token_ids.size());
@@ -71,7 +79,7 @@ int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, 
       const int32_t node = path.node_idx[i] - 1;
       moves->push_back({.from_slot = planned.tree_slots.slots[node],
                         .to_slot = model::SlotOf(sequence.blocks, old_size + static_cast<int32_t>(i) - 1)});
-      CountProposers(planned.tree.proposers[node], &ProposerCount::num_accepted, sequence);
+      CountProposers(planned.tree.nodes[node].proposers, &ProposerCount::num_accepted, sequence);
     }
     CountAcceptedLength(i, sequence.speculation_counts);
     AppendToken(sequence, path.token_ids[i], /*is_speculated=*/path.node_idx[i] != 0);
@@ -89,7 +97,8 @@ void ReportPrompt(Sequence& sequence) {
   if (sequence.prompt_reported || (!wanted.echo && !wanted.num_prompt_logprobs.has_value())) return;
   const std::vector<int32_t>& prompt = sequence.request().prompt;
   if (wanted.num_prompt_logprobs.has_value() && sequence.prompt_logprobs.size() + 1 < prompt.size()) return;
-  sequence.output.prompt = PromptEcho{.token_ids = prompt, .logprobs = std::move(sequence.prompt_logprobs)};
+  sequence.output.prompt =
+      PromptEcho{.token_ids = {sequence.active->request, &prompt}, .logprobs = std::move(sequence.prompt_logprobs)};
   sequence.prompt_logprobs.clear();
   sequence.prompt_reported = true;
 }
@@ -102,7 +111,7 @@ void Finish(Sequence& sequence, FinishReason reason) {
   usage.finish_reason = reason;
   usage.num_prompt_tokens = static_cast<int32_t>(sequence.request().prompt.size());
   usage.num_completion_tokens = sequence.num_generated();
-  if (sequence.active->max_tree_nodes > 0) usage.mode = sequence.request().speculation.mode;
+  usage.mode = ModeOf(*sequence.active);
   if (sequence.follower.has_value()) {
     sequence.speculation_counts.num_accepted_prediction_tokens = sequence.follower->num_accepted();
     sequence.speculation_counts.num_rejected_prediction_tokens = sequence.follower->num_rejected();
@@ -112,6 +121,18 @@ void Finish(Sequence& sequence, FinishReason reason) {
     if (count.num_proposed > 0) usage.proposers.push_back(count);
   }
   sequence.output.completion = std::move(usage);
+}
+
+SampleOutput AbortUnbegun(const ActiveRequest& active, int32_t sample_index) {
+  const GenerationRequest& request = *active.request;
+  SampleCompletion usage = {.finish_reason = FinishReason::kAbort,
+                            .num_prompt_tokens = static_cast<int32_t>(request.prompt.size()),
+                            .mode = ModeOf(active)};
+  if (active.max_tree_nodes > 0) {
+    usage.speculation.num_rejected_prediction_tokens =
+        static_cast<uint64_t>(request.speculation.prediction.num_tokens());
+  }
+  return {.ticket = request.ticket, .sample_index = sample_index, .completion = std::move(usage)};
 }
 
 }  // namespace foretoken::verifier

@@ -24,4 +24,7 @@ void ReportPrompt(Sequence& sequence);
 // Ends a sample: the rest of its text and the completion go into its output.
 void Finish(Sequence& sequence, FinishReason reason);
 
+// The one output of a sample that ends before it began to run.
+SampleOutput AbortUnbegun(const ActiveRequest& active, int32_t sample_index);
+
 }  // namespace foretoken::verifier

@@ -30,6 +30,12 @@ absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, in
   return Invalid(flag, "expected ", least, " to ", most, ", got ", value);
 }
 
+absl::Status CheckTime(absl::string_view flag, absl::Duration value, absl::Duration least, absl::Duration most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return Invalid(flag, "expected ", absl::FormatDuration(least), " to ", absl::FormatDuration(most), ", got ",
+                 absl::FormatDuration(value));
+}
+
 }  // namespace
 
 absl::Status Validate(const Config& config) {
@@ -43,11 +49,16 @@ absl::Status Validate(const Config& config) {
   if (config.max_context_tokens) {
     FT_RETURN_IF_ERROR(CheckRange("max_context_tokens", *config.max_context_tokens, 2, kMaxInt));
   }
+  FT_RETURN_IF_ERROR(CheckRange("max_lookups", config.max_lookups, 1, 4096));
   FT_RETURN_IF_ERROR(CheckRange("max_receive_bytes", config.max_receive_bytes, kMiB, kMaxInt));
   FT_RETURN_IF_ERROR(CheckRange("max_prompt_bytes", config.max_prompt_bytes, 1, config.max_receive_bytes));
-  if (config.drain_grace < absl::ZeroDuration() || config.drain_grace > absl::Hours(24)) {
-    return Invalid("drain_grace", "expected 0 to 24h, got ", absl::FormatDuration(config.drain_grace));
-  }
+  FT_RETURN_IF_ERROR(
+      CheckRange("max_unread_bytes", config.unread.max_bytes, kMiB, std::numeric_limits<int64_t>::max()));
+  FT_RETURN_IF_ERROR(
+      CheckTime("max_write_time", config.unread.max_write_time, absl::Milliseconds(10), absl::Hours(24)));
+  FT_RETURN_IF_ERROR(
+      CheckTime("engine_stall_timeout", config.engine_stall_timeout, absl::Milliseconds(1), absl::Hours(24)));
+  FT_RETURN_IF_ERROR(CheckTime("drain_grace", config.drain_grace, absl::ZeroDuration(), absl::Hours(24)));
   const absl::Status engine = Validate(config.engine);
   if (!engine.ok()) return absl::InvalidArgumentError(absl::StrCat("--", engine.message()));
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "verifier_service/engine.h"
+#include "verifier_service/unread_outputs.h"
 
 namespace foretoken::verifier {
 
@@ -30,9 +31,16 @@ struct Config {
   std::optional<int32_t> max_context_tokens;  // unset: the model's
   EngineConfig engine;
   std::vector<std::string> proposers;  // specs, as in proposer_pool.h
+  // A step report shows guesses, and with them parts of other requests' outputs that a proposer remembers.
+  bool allow_step_reports = false;
+  // A request in this mode takes rows whatever they cost the requests beside it.
+  bool allow_always_speculation = true;
+  int32_t max_lookups = 16;  // Tokenize and Detokenize calls that wait or run
   int64_t max_prompt_bytes = int64_t{4} << 20;
-  int64_t max_receive_bytes = int64_t{64} << 20;   // of one message
-  absl::Duration drain_grace = absl::Seconds(30);  // for running requests, after SIGTERM
+  int64_t max_receive_bytes = int64_t{16} << 20;  // of one message
+  UnreadLimits unread;
+  absl::Duration engine_stall_timeout = absl::Seconds(30);  // a step that takes longer makes the server unhealthy
+  absl::Duration drain_grace = absl::Seconds(30);           // for running requests, after SIGTERM
 };
 
 // INVALID_ARGUMENT naming the flag, expected and got.

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/error_text.h"
 #include "kernels/device_failure.h"
 
 namespace foretoken::verifier {
@@ -17,7 +18,8 @@ constexpr absl::Duration kLastWords = absl::Seconds(3);
 DeviceFailureGuard::DeviceFailureGuard(GenerationService& service, std::function<void()> refuse_calls) {
   kernels::SetDeviceFailureHandler([&service, refuse_calls = std::move(refuse_calls)](const std::string&) {
     refuse_calls();
-    service.FailAll(absl::UnavailableError("a device of the server has failed, and the server ends: try again"));
+    service.FailAll(base::WithReason(
+        absl::UnavailableError("a device of the server has failed, and the server ends: try again"), "DEVICE_FAILED"));
     service.WaitUntilIdle(kLastWords);
   });
 }

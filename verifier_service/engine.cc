@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
 #include "common/base/status_macros.h"
 #include "kernels/check.h"
 #include "verifier_service/commit.h"
@@ -17,24 +18,12 @@ namespace {
 
 // What is learned of rows before serving: with a large model it must not take long.
 constexpr int32_t kMaxLearnedRows = 64;
-constexpr int kLearningPasses = 4;
+constexpr int32_t kFewRows = 16;  // of a small tree: whoever waits, their cost is learned
+constexpr int kLearningRounds = 4;
 constexpr absl::Duration kMaxLearning = absl::Seconds(3);
 
-uint32_t ProposerBits(const std::vector<std::string>& names, const SpeculationRequest& request) {
-  const std::vector<std::string>& allowed = request.proposers;
-  uint32_t bits = request.prediction.empty() ? 0 : 1u << names.size();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), names[i]) != allowed.end()) bits |= 1u << i;
-  }
-  return bits;
-}
-
-std::vector<ProposerCount> NoCounts(const std::vector<std::string>& names) {
-  std::vector<ProposerCount> counts;
-  for (const std::string& name : names) counts.push_back({.proposer = name});
-  counts.push_back({.proposer = std::string(kPredictionName)});
-  return counts;
-}
+constexpr absl::Duration kMinPriorityAging = absl::Milliseconds(1);
+constexpr absl::Duration kMaxPriorityAging = absl::Hours(24);
 
 absl::Status AtLeast(absl::string_view field, int64_t minimum, int64_t value) {
   if (value >= minimum) return absl::OkStatus();
@@ -45,6 +34,13 @@ absl::Status AtLeast(absl::string_view field, int64_t minimum, int64_t value) {
 
 absl::Status Validate(const EngineConfig& config) {
   FT_RETURN_IF_ERROR(AtLeast("max_queued_requests", 1, config.max_queued_requests));
+  FT_RETURN_IF_ERROR(AtLeast("max_queued_samples", 1, config.max_queued_samples));
+  FT_RETURN_IF_ERROR(AtLeast("max_queued_tokens", 1, config.max_queued_tokens));
+  if (config.priority_aging < kMinPriorityAging || config.priority_aging > kMaxPriorityAging) {
+    return absl::InvalidArgumentError(absl::StrCat("priority_aging: expected ", absl::FormatDuration(kMinPriorityAging),
+                                                   " to ", absl::FormatDuration(kMaxPriorityAging), ", got ",
+                                                   absl::FormatDuration(config.priority_aging)));
+  }
   FT_RETURN_IF_ERROR(AtLeast("max_running_samples", 1, config.max_running_samples));
   FT_RETURN_IF_ERROR(AtLeast("max_step_rows", config.max_running_samples, config.max_step_rows));
   FT_RETURN_IF_ERROR(AtLeast("max_tree_nodes", 0, config.max_tree_nodes));
@@ -52,9 +48,15 @@ absl::Status Validate(const EngineConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_tree_nodes: expected at most ", speculation::kMaxTreeNodes, ", got ", config.max_tree_nodes));
   }
-  if (!(config.max_inter_token_growth >= 1)) {
+  const PromptLimits& prompts = config.prompts;
+  if (!(prompts.max_inter_token_growth >= 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_inter_token_growth: expected at least 1, got ", config.max_inter_token_growth));
+        absl::StrCat("max_inter_token_growth: expected at least 1, got ", prompts.max_inter_token_growth));
+  }
+  FT_RETURN_IF_ERROR(AtLeast("max_burst_prompt_tokens", 0, prompts.max_burst_prompt_tokens));
+  if (prompts.burst_window < absl::ZeroDuration() || prompts.burst_window > absl::Hours(1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("burst_window: expected 0 to 1h, got ", absl::FormatDuration(prompts.burst_window)));
   }
   return absl::OkStatus();
 }
@@ -64,9 +66,14 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
       parts_(std::move(parts)),
       max_context_tokens_(
           std::min(parts_.transformer->options().max_positions, parts_.kv->num_blocks * kernels::kKvBlockSize)),
+      drawable_(parts_.tokenizer->vocabulary(), parts_.transformer->config().vocab_size, parts_.transformer->backend()),
+      queue_({.num_requests = config.max_queued_requests,
+              .num_samples = config.max_queued_samples,
+              .num_tokens = config.max_queued_tokens}),
       scheduler_({.max_running = config.max_running_samples,
                   .enable_prefix_cache = config.enable_prefix_cache,
-                  .max_tree_nodes = config.max_tree_nodes},
+                  .max_tree_nodes = config.max_tree_nodes,
+                  .priority_aging = config.priority_aging},
                  parts_.kv->num_blocks),
       step_cost_(config.max_step_rows),
       calibration_(parts_.proposers->Names().size() + 1),
@@ -86,37 +93,62 @@ Engine::~Engine() { Stop(); }
 
 void Engine::Start() {
   thread_ = std::thread([this] { Run(); });
+  is_ready_.WaitForNotification();
+}
+
+// What a pass takes that many rows long. K/V blocks that hold nothing yet serve as one long context; what is computed
+// there is never read.
+double Engine::EmptyPassMs(int32_t num_rows) {
+  std::vector<int32_t> blocks((num_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const std::vector<int32_t> token_ids(num_rows, 0);
+  model::ForwardBatch batch;
+  model::AppendSegment({.block_table = blocks, .chain = token_ids}, &batch);
+  for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
+  ElapsedMs();
+  parts_.transformer->Forward(batch, *parts_.kv);
+  parts_.transformer->Synchronize();
+  return ElapsedMs();
+}
+
+bool Engine::IsAwaited() {
+  absl::MutexLock lock(&mutex_);
+  return is_stopping_ || !inbox_.requests.empty();
 }
 
 void Engine::LearnStepCost() {
-  // K/V blocks that hold nothing yet serve as one long context; what is computed there is never read.
-  const int32_t max_rows = std::min({kMaxLearnedRows, config_.max_step_rows, max_context_tokens_});
-  std::vector<int32_t> blocks((max_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
-  std::iota(blocks.begin(), blocks.end(), 0);
-  const std::vector<int32_t> token_ids(max_rows, 0);
-  const int num_unlike_others = parts_.transformer->backend().recorder() != nullptr ? 2 : 1;
   const absl::Time began = parts_.now();
-  for (int pass = 0; pass < kLearningPasses; ++pass) {
-    for (int32_t num_rows = 1; num_rows <= max_rows && parts_.now() - began < kMaxLearning; num_rows *= 2) {
-      model::ForwardBatch batch;
-      model::AppendSegment({.block_table = blocks, .chain = std::span(token_ids).first(num_rows)}, &batch);
-      for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
-      ElapsedMs();
-      parts_.transformer->Forward(batch, *parts_.kv);
-      parts_.transformer->Synchronize();
-      const double step_ms = ElapsedMs();
-      // The first pass brings memory in, a second may be recorded: both would make rows look dear for a long time.
-      if (pass >= num_unlike_others) step_cost_.Observe({.num_rows = num_rows}, static_cast<float>(step_ms));
-    }
+  const int32_t max_rows = std::min(config_.max_step_rows, max_context_tokens_);
+  // A first pass brings memory in, a second may be recorded: both would make rows look dear for a long time.
+  const int num_unlike_others = parts_.transformer->backend().recorder() != nullptr ? 2 : 1;
+  LearningPasses passes;
+  const auto learn = [&](int32_t num_rows, int round) {
+    if (num_rows > max_rows || parts_.now() - began >= kMaxLearning) return;
+    const double pass_ms = EmptyPassMs(num_rows);
+    ++passes.num_passes;
+    if (round >= num_unlike_others) step_cost_.Observe({.num_rows = num_rows}, static_cast<float>(pass_ms));
+  };
+  // The curve's two ends, which the planner can least do without, then all of it until a request comes.
+  for (int round = 0; round <= num_unlike_others; ++round) {
+    for (const int32_t num_rows : {kFewRows, 1}) learn(num_rows, round);
   }
+  is_ready_.Notify();
+  for (int round = 0; round < kLearningRounds; ++round) {
+    for (int32_t num_rows = 1; num_rows <= kMaxLearnedRows && !IsAwaited(); num_rows *= 2) learn(num_rows, round);
+  }
+  passes.seconds = absl::ToDoubleSeconds(parts_.now() - began);
+  if (parts_.learned) parts_.learned(passes);
 }
 
 void Engine::Run() {
   LearnStepCost();
   for (;;) {
+    is_idle_.store(false);
+    num_beats_.fetch_add(1);
     const bool has_more = Step();
     absl::MutexLock lock(&mutex_);
     if (!has_more) {
+      is_idle_.store(true);
       const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return is_stopping_ || !inbox_.requests.empty() || !inbox_.aborts.empty();
       };
@@ -133,21 +165,18 @@ void Engine::Stop() {
   }
   if (thread_.joinable()) thread_.join();
   TakeInbox();
-  for (const auto& [id, sequence] : sequences_) {
-    if (!sequence->is_finished) Finish(*sequence, FinishReason::kAbort);
-  }
+  std::vector<Ticket> tickets;
+  for (const auto& [ticket, active] : requests_) tickets.push_back(ticket);
+  for (const Ticket ticket : tickets) End(ticket);
   EndStep();
   Publish();
 }
 
-absl::StatusOr<QueuePlace> Engine::Reserve() {
-  if (is_draining_.load()) return absl::UnavailableError("the server is draining: try another one");
-  if (num_queued_.fetch_add(1) >= config_.max_queued_requests) {
-    num_queued_.fetch_sub(1);
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the queue is full: ", config_.max_queued_requests, " requests are waiting"));
+absl::StatusOr<QueuePlace> Engine::Reserve(int64_t num_bytes) {
+  if (is_draining_.load()) {
+    return base::WithReason(absl::UnavailableError("the server is draining: try another one"), "DRAINING");
   }
-  return QueuePlace(&num_queued_);
+  return queue_.Reserve(num_bytes);
 }
 
 absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {
@@ -156,23 +185,16 @@ absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", request.prompt.size(), " tokens and max_tokens ",
                                                    request.stop.max_tokens, " must fit ", max_context_tokens_));
   }
-  auto active = std::make_shared<ActiveRequest>();
+  FT_RETURN_IF_ERROR(place.Fill(request.num_samples, NumHeldTokens(request)));
+  std::shared_ptr<ActiveRequest> active =
+      PrepareRequest(std::move(request), {.end_token_ids = parts_.end_token_ids,
+                                          .proposers = parts_.proposers->Names(),
+                                          .drawable = &drawable_,
+                                          .max_tree_nodes = config_.max_tree_nodes});
   active->place = std::move(place);
-  active->request = std::move(request);
   absl::MutexLock lock(&mutex_);
-  if (!tickets_.try_emplace(active->request.request_id, active->request.ticket).second) {
-    return absl::AlreadyExistsError(absl::StrCat("request_id: ", active->request.request_id, " is in use"));
-  }
   inbox_.requests.push_back(std::move(active));
   return absl::OkStatus();
-}
-
-bool Engine::Abort(const std::string& request_id) {
-  absl::MutexLock lock(&mutex_);
-  const auto ticket = tickets_.find(request_id);
-  if (ticket == tickets_.end()) return false;
-  inbox_.aborts.push_back(ticket->second);
-  return true;
 }
 
 void Engine::Abort(Ticket ticket) {
@@ -200,7 +222,10 @@ void Engine::Account(std::span<const PlannedSequence> plan) {
 EngineStats Engine::GetStats() const {
   absl::MutexLock lock(&mutex_);
   EngineStats stats = stats_;
-  stats.num_queued = num_queued_.load();
+  const QueueLoad queued = queue_.load();
+  stats.num_queued = queued.num_requests;
+  stats.num_queued_samples = queued.num_samples;
+  stats.num_queued_tokens = queued.num_tokens;
   return stats;
 }
 
@@ -210,7 +235,7 @@ void Engine::TakeInbox() {
     absl::MutexLock lock(&mutex_);
     std::swap(inbox, inbox_);
   }
-  for (const std::shared_ptr<ActiveRequest>& active : inbox.requests) Begin(active);
+  Enqueue(std::move(inbox.requests));
   for (const Ticket ticket : inbox.aborts) End(ticket);
 }
 
@@ -221,52 +246,53 @@ void Engine::TakeRequests() {
     absl::MutexLock lock(&mutex_);
     std::swap(requests, inbox_.requests);
   }
-  for (const std::shared_ptr<ActiveRequest>& active : requests) Begin(active);
+  Enqueue(std::move(requests));
 }
 
-void Engine::Begin(const std::shared_ptr<ActiveRequest>& active) {
-  const GenerationRequest& request = active->request;
-  active->ending_ids = request.stop.stop_token_ids;
-  if (!request.stop.ignore_eos) {
-    active->ending_ids.insert(active->ending_ids.end(), parts_.end_token_ids.begin(), parts_.end_token_ids.end());
+void Engine::Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests) {
+  for (std::shared_ptr<ActiveRequest>& active : requests) {
+    requests_.emplace(active->request->ticket, active);
+    scheduler_.Enqueue(std::move(active), last_event_);
   }
-  active->masks = DrawMasks(request, active->ending_ids, NumTokens(), parts_.transformer->backend());
-  active->allowed_proposers = ProposerBits(parts_.proposers->Names(), request.speculation);
-  if (request.speculation.mode != SpeculationMode::kOff && active->allowed_proposers != 0) {
-    active->max_tree_nodes =
-        std::min(config_.max_tree_nodes, request.speculation.max_tree_nodes.value_or(config_.max_tree_nodes));
+}
+
+std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>& active) {
+  if (active->num_begun == 0) {
+    active->masks = DrawMasks(std::exchange(active->mask_bits, {}), drawable_, parts_.transformer->backend());
   }
-  active->num_unfinished = request.num_samples;
-  for (int32_t i = 0; i < request.num_samples; ++i) {
-    auto sequence = std::make_unique<Sequence>(
-        next_sequence_id_++, active, i,
-        TextStream(*parts_.tokenizer, {.stop_strings = request.stop.stop_strings,
-                                       .include_stop_string = request.stop.include_stop_string,
-                                       .skip_special_tokens = request.output.skip_special_tokens}));
-    sequence->sampling = request.sampling;
-    sequence->sampling.sample_index += static_cast<uint32_t>(i);
-    sequence->token_ids = request.prompt;
-    sequence->usual_nodes = static_cast<float>(active->max_tree_nodes);
-    sequence->counts_tokens = request.sampling.repetition_penalty != 1 || request.sampling.presence_penalty != 0 ||
-                              request.sampling.frequency_penalty != 0;
-    if (sequence->counts_tokens) {
-      for (const int32_t token_id : request.prompt) sequence->counts.AddPrompt(token_id);
-    }
-    sequence->proposer_counts = NoCounts(parts_.proposers->Names());
-    sequence->guesses.resize(sequence->proposer_counts.size());
-    sequence->guess_positions.resize(sequence->guesses.size());
-    if (active->max_tree_nodes > 0 && !request.speculation.prediction.empty()) {
-      sequence->follower.emplace(request.speculation.prediction);
-    }
-    sequences_[sequence->id] = sequence.get();
-    scheduler_.Enqueue(std::move(sequence));
-  }
+  std::unique_ptr<Sequence> sequence =
+      MakeSequence(next_sequence_id_++, active, parts_.proposers->Names(), *parts_.tokenizer);
+  sequence->output.begins = sequence->sample_index == 0;
+  sequences_[sequence->id] = sequence.get();
+  active->sequences.push_back(sequence.get());
+  return sequence;
 }
 
 void Engine::End(Ticket ticket) {
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->request().ticket == ticket && !sequence->is_finished) Finish(*sequence, FinishReason::kAbort);
+  const auto found = requests_.find(ticket);
+  if (found == requests_.end()) return;  // it has ended meanwhile
+  const std::shared_ptr<ActiveRequest> active = found->second;
+  const int32_t num_dropped = DropUnbegun(*active);
+  for (int32_t i = 0; i < num_dropped; ++i) outputs_.push_back(AbortUnbegun(*active, active->num_begun + i));
+  for (Sequence* sequence : active->sequences) {
+    if (!sequence->is_finished) Finish(*sequence, FinishReason::kAbort);
   }
+  if (active->num_unfinished == 0) Forget(*active);
+}
+
+// Returns how many samples there were that had not begun.
+int32_t Engine::DropUnbegun(ActiveRequest& active) {
+  if (!active.line_place.has_value()) return 0;
+  scheduler_.DropUnbegun(active);
+  const int32_t num_dropped = active.request->num_samples - active.num_begun;
+  active.num_unfinished -= num_dropped;
+  return num_dropped;
+}
+
+// The last of its samples has ended.
+void Engine::Forget(ActiveRequest& active) {
+  active.masks = {};  // here, because outputs still share the request's part of it
+  requests_.erase(active.request->ticket);
 }
 
 }  // namespace foretoken::verifier

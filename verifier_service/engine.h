@@ -7,11 +7,12 @@
 //   FT_ASSIGN_OR_RETURN(QueuePlace place, engine.Reserve());
 //   FT_RETURN_IF_ERROR(engine.Submit(std::move(place), std::move(request)));
 //
-// Errors: Reserve fails with RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when draining; Submit with
-// ALREADY_EXISTS for a request_id in use, INVALID_ARGUMENT for a prompt that can never fit. What goes wrong with one
-// request later comes as that request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT where
-// its sampling parameters leave no token to draw; the tokens before it come first, as without speculation.
-// Threads: Reserve, Submit, Abort, Drain and GetStats from any.
+// Errors: Reserve fails with RESOURCE_EXHAUSTED when too many requests or tokens wait, UNAVAILABLE when draining;
+// Submit with RESOURCE_EXHAUSTED when too many samples or tokens wait, INVALID_ARGUMENT for a prompt that can never
+// fit. What goes wrong with one request later comes as that request's last output: INTERNAL for logits that are not
+// finite, INVALID_ARGUMENT where its sampling parameters leave no token to draw; the tokens before it come first, as
+// without speculation.
+// Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any.
 // `publish` is called on the engine's thread, at most once for a step, with all samples' outputs, and must not block.
 #pragma once
 
@@ -28,19 +29,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/base/steady_clock.h"
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
+#include "verifier_service/active_request.h"
 #include "verifier_service/ask_policy.h"
 #include "verifier_service/calibration.h"
+#include "verifier_service/drawable_ids.h"
 #include "verifier_service/planner_stats.h"
+#include "verifier_service/prompt_rows.h"
 #include "verifier_service/proposer_client.h"
 #include "verifier_service/queue_place.h"
 #include "verifier_service/rank_chances.h"
 #include "verifier_service/request.h"
 #include "verifier_service/scheduler.h"
 #include "verifier_service/sequence.h"
+#include "verifier_service/stall_detector.h"
 #include "verifier_service/step_cost.h"
 #include "verifier_service/step_forecast.h"
 #include "verifier_service/step_report.h"
@@ -51,18 +57,27 @@ namespace foretoken::verifier {
 using Publish = std::function<void(std::vector<SampleOutput>)>;
 
 struct EngineConfig {
-  int32_t max_queued_requests = 256;  // waiting, tokenising included; beyond: RESOURCE_EXHAUSTED
-  int32_t max_running_samples = 64;   // sequences in a step
-  int32_t max_step_rows = 512;        // rows of one forward pass: roots, tree nodes and prompt tokens
-  int32_t max_tree_nodes = 32;        // per sequence and step; a request can lower it
-  // How much longer a step may get for prompt chunks while others stream. Streams are promised 1.5; the rest is for
-  // what the prediction of a step misses.
-  float max_inter_token_growth = 1.4f;
+  // The queue's bounds; beyond: RESOURCE_EXHAUSTED. A request waits, with all its tokens, while a sample of it does.
+  int32_t max_queued_requests = 256;             // those that are being tokenised included
+  int32_t max_queued_samples = 1024;             // of submitted requests
+  int64_t max_queued_tokens = int64_t{1} << 20;  // of their prompts, predictions and lists of token ids
+  // A wait of this length counts as one level of priority, so that no request waits for ever.
+  absl::Duration priority_aging = absl::Seconds(10);
+  int32_t max_running_samples = 64;  // sequences in a step
+  int32_t max_step_rows = 512;       // rows of one forward pass: roots, tree nodes and prompt tokens
+  int32_t max_tree_nodes = 32;       // per sequence and step; a request can lower it
+  PromptLimits prompts;              // what prompts may take from streams
   bool enable_prefix_cache = true;
 };
 
 // INVALID_ARGUMENT naming the field, expected and got.
 absl::Status Validate(const EngineConfig& config);
+
+// The passes that an engine ran before its first step, to learn what rows cost.
+struct LearningPasses {
+  int num_passes = 0;
+  double seconds = 0;
+};
 
 struct EngineParts {
   model::Transformer* transformer = nullptr;  // its limits hold max_step_rows rows, with logits
@@ -71,13 +86,16 @@ struct EngineParts {
   ProposerClient* proposers = nullptr;
   std::vector<int32_t> end_token_ids;  // what ends a sample, unless it ignores that
   Publish publish;
-  std::function<absl::Time()> now = absl::Now;
+  Clock now = SteadyNow;
+  std::function<void(const LearningPasses&)> learned;  // on the engine's thread, before its first step; or null
 };
 
 // Gauges and counters, as of the end of the last step.
 struct EngineStats {
-  int32_t num_queued = 0;   // requests, reserved or waiting
-  int32_t num_running = 0;  // samples
+  int64_t num_queued = 0;          // requests, reserved or waiting
+  int64_t num_queued_samples = 0;  // that wait, preempted ones included
+  int64_t num_queued_tokens = 0;   // that their requests hold
+  int32_t num_running = 0;         // samples
   int32_t num_blocks = 0;
   int32_t num_free_blocks = 0;
   int32_t num_cached_blocks = 0;  // held by nobody, but findable
@@ -87,7 +105,8 @@ struct EngineStats {
   uint64_t num_cached_tokens = 0;
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
-  StepTimes times;  // of all steps
+  int32_t num_preempted = 0;  // samples that wait to run again
+  StepTimes times;            // of all steps
   PlannerStats planner;
   // Of samples that have ended:
   SpeculationCounts speculation;
@@ -99,23 +118,25 @@ class Engine {
   Engine(const EngineConfig& config, EngineParts parts);
   ~Engine();  // stops the thread; running requests end with kAbort
 
-  // Runs a few passes to learn what rows cost, then steps on a thread of its own until Stop. Tests call Step themselves
-  // instead.
+  // Steps on a thread of its own until Stop. Returns when that thread has run the passes that the planner can least do
+  // without; it goes on learning what rows cost until a request comes. Tests call Step themselves instead.
   void Start();
   void Stop();
   // One step, or only the inbox when there is nothing to compute. Returns whether there is more to do.
   bool Step();
 
-  absl::StatusOr<QueuePlace> Reserve();
+  // For a request whose message has so many bytes.
+  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0);
   // The ticket is the caller's choice, never used before.
   absl::Status Submit(QueuePlace place, GenerationRequest request);
-  // Ends the request within one step; its samples finish with kAbort. False: it is not known (any more).
-  bool Abort(const std::string& request_id);
+  // Ends the request within one step; its samples finish with kAbort. One that is not known (any more) is left alone.
   void Abort(Ticket ticket);
   // Refuses what is new from now on; what is accepted goes on.
   void Drain();
 
   EngineStats GetStats() const;
+  // Of the thread: it beats once a step.
+  Pulse pulse() const { return {.num_beats = num_beats_.load(), .is_idle = is_idle_.load()}; }
   // Tokens that prompt and output may have together: what the model and the K/V cache both hold.
   int32_t max_context_tokens() const { return max_context_tokens_; }
 
@@ -142,6 +163,8 @@ class Engine {
   };
 
   void LearnStepCost();
+  double EmptyPassMs(int32_t num_rows);
+  bool IsAwaited();
   void Run();
   // The stages of a step, in order.
   void TakeInbox();
@@ -156,11 +179,14 @@ class Engine {
   void EndStep();
   void Publish();
 
-  int32_t NumTokens() const { return static_cast<int32_t>(parts_.tokenizer->vocabulary().num_ids()); }
+  void KeepTokens(std::span<kernels::RowLogprobs> rows) const;
   void TakeRequests();
   void AdmitWaiting();
-  void Begin(const std::shared_ptr<ActiveRequest>& active);
+  void Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests);
+  std::unique_ptr<Sequence> BeginNext(const std::shared_ptr<ActiveRequest>& active);
   void End(Ticket ticket);
+  int32_t DropUnbegun(ActiveRequest& active);
+  void Forget(ActiveRequest& active);
   void OpenAtProposers(Sequence& sequence);
   static const speculation::TokenTree* MergedGuess(Sequence& sequence);
   void PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned);
@@ -172,9 +198,10 @@ class Engine {
   static int32_t NodesToAskFor(const Sequence& sequence);
   uint32_t AskedOf(const Sequence& sequence) const;
   void AdvanceProposers(std::span<const PlannedSequence> plan);
+  void PlanPrompts(std::vector<PlannedSequence>* plan);
   void PlanTrees(std::vector<PlannedSequence>* plan);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
-  void Fail(ActiveRequest* active, kernels::DrawStatus status);
+  void Fail(ActiveRequest& active, kernels::DrawStatus status);
   void TakeOutput(Sequence& sequence);
   void Retire();
   double ElapsedMs();  // since the last call: the stage that ended
@@ -182,6 +209,9 @@ class Engine {
   const EngineConfig config_;
   EngineParts parts_;
   const int32_t max_context_tokens_;
+  const DrawableIds drawable_;
+
+  QueueSpace queue_;  // outlives the requests
 
   // The engine's thread only.
   Scheduler scheduler_;
@@ -189,8 +219,9 @@ class Engine {
   Calibration calibration_;   // of sequences under the keyed draw
   RankChances rank_chances_;  // of rejection-sampled ones
   AskPolicy ask_policy_;
-  absl::flat_hash_map<SequenceId, Sequence*> sequences_;  // waiting and running
-  std::vector<SampleOutput> outputs_;                     // to be published
+  absl::flat_hash_map<Ticket, std::shared_ptr<ActiveRequest>> requests_;  // that have samples to finish
+  absl::flat_hash_map<SequenceId, Sequence*> sequences_;                  // running and preempted
+  std::vector<SampleOutput> outputs_;                                     // to be published
   SequenceId next_sequence_id_ = 1;
   uint64_t step_idx_ = 0;
   AskPolicy::Choice asked_;           // for the coming step, or this one
@@ -207,12 +238,13 @@ class Engine {
   EngineStats own_stats_;
   StepTimes accounted_times_;  // own_stats_.times when the last step was accounted for
 
-  std::atomic<int32_t> num_queued_{0};
   std::atomic<bool> is_draining_{false};
+  std::atomic<uint64_t> num_beats_{0};
+  std::atomic<bool> is_idle_{true};
+  absl::Notification is_ready_;
 
   mutable absl::Mutex mutex_;
   Inbox inbox_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Ticket> tickets_ ABSL_GUARDED_BY(mutex_);  // of requests that are not finished
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

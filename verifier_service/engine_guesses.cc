@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/check.h"
 #include "verifier_service/engine.h"
 
 namespace foretoken::verifier {
@@ -43,6 +44,7 @@ void Engine::OpenAtProposers(Sequence& sequence) {
 void Engine::Gather() {
   own_stats_.times.host_ms += ElapsedMs();
   for (Proposal& proposal : parts_.proposers->TakeProposals(Patience())) {
+    FT_CHECK(speculation::HasParentsFirst(proposal.tree));  // a step walks parents without looking at them again
     const auto sequence = sequences_.find(proposal.sequence_id);
     if (sequence == sequences_.end()) continue;                                              // it ended meanwhile
     if (proposal.tree.position > static_cast<uint64_t>(sequence->second->size())) continue;  // about tokens never said
@@ -64,18 +66,21 @@ void Engine::TakeStock(const PlannedSequence& planned, std::span<const int32_t> 
   }
   cycle_.num_emitted += static_cast<int32_t>(path_nodes.size());
   for (const int32_t row : path_nodes) {
-    if (row > 0) cycle_.accepted_by.push_back(planned.tree.proposers[row - 1]);  // row 0 is the root's own
+    if (row > 0) cycle_.accepted_by.push_back(planned.tree.nodes[row - 1].proposers);  // row 0 is the root's own
   }
 }
 
 void Engine::EndCycle(std::span<const PlannedSequence> plan) {
   own_stats_.num_generated_tokens += cycle_.num_emitted;
   const absl::Time now = parts_.now();
-  const auto is_asked_always = [](const PlannedSequence& planned) {
-    return planned.sequence->request().speculation.mode == SpeculationMode::kAlways;
+  const auto is_asked_always = [](const Sequence& sequence) {
+    return sequence.is_open && sequence.request().speculation.mode == SpeculationMode::kAlways;
   };
-  // Steps of sequences without speculation say nothing about proposers.
-  const bool is_ours = cycle_.num_roots > 0 && std::none_of(plan.begin(), plan.end(), is_asked_always);
+  // Steps of sequences without speculation say nothing about proposers, and those of sequences that ask in any case
+  // nothing about what asking is worth.
+  const bool is_ours = cycle_.num_roots > 0 && std::none_of(plan.begin(), plan.end(), [&](const auto& planned) {
+                         return is_asked_always(*planned.sequence);
+                       });
   if (cycle_began_.has_value() && is_ours) {
     const double cycle_ms = absl::ToDoubleMilliseconds(now - *cycle_began_);
     between_ms_ += kNewest * (cycle_ms - last_step_ms_ - between_ms_);
@@ -95,7 +100,11 @@ void Engine::EndCycle(std::span<const PlannedSequence> plan) {
   const auto guesses = [](const auto& sequence) { return sequence->is_open && !sequence->is_finished; };
   const auto num_guessing =
       static_cast<int32_t>(std::count_if(scheduler_.running().begin(), scheduler_.running().end(), guesses));
-  if (num_guessing > 0) asked_ = ask_policy_.Choose(num_guessing);
+  const bool is_mixed =
+      std::any_of(scheduler_.running().begin(), scheduler_.running().end(),
+                  [&](const auto& sequence) { return !sequence->is_finished && is_asked_always(*sequence); });
+  using enum AskPolicy::Trials;
+  if (num_guessing > 0) asked_ = ask_policy_.Choose(num_guessing, is_mixed ? kPause : kGoOn);
   is_curious_ = ++step_idx_ % kCuriousEvery == 0;
   // To wait pays where the tokens that guesses win are worth more of a step than the wait costs.
   const bool is_wait_worth_it = is_curious_ || asked_.is_trial || gain_ * last_step_ms_ > wait_cost_ms_;

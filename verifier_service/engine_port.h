@@ -4,8 +4,8 @@
 // Threads: called from any. Errors: those of Engine's methods of the same names.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,9 +15,8 @@
 namespace foretoken::verifier {
 
 struct EnginePort {
-  std::function<absl::StatusOr<QueuePlace>()> reserve;
+  std::function<absl::StatusOr<QueuePlace>(int64_t num_bytes)> reserve;
   std::function<absl::Status(QueuePlace, GenerationRequest)> submit;
-  std::function<bool(const std::string& request_id)> abort_by_id;
   std::function<void(Ticket)> abort;
 };
 

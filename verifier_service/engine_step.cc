@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/fixed_array.h"
+#include "common/base/error_text.h"
 #include "verifier_service/commit.h"
 #include "verifier_service/engine.h"
 #include "verifier_service/planner.h"
@@ -16,10 +17,10 @@ constexpr int32_t kMaxScoredRows = 64;
 
 // How deep the deepest node stands below the root.
 int32_t Depth(const speculation::TokenTree& tree) {
-  absl::FixedArray<int32_t, 64> depths(tree.token_ids.size());
+  absl::FixedArray<int32_t, 64> depths(tree.nodes.size());
   int32_t deepest = 0;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    const int32_t parent = tree.parents[node];
+    const int32_t parent = tree.nodes[node].parent;
     depths[node] = parent == speculation::kRootParent ? 1 : depths[parent] + 1;
     deepest = std::max(deepest, depths[node]);
   }
@@ -40,8 +41,8 @@ speculation::TokenTree PredictedTree(const Sequence& sequence) {
 }
 
 bool HasNews(const SampleOutput& output) {
-  return !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() || !output.steps.empty() ||
-         output.completion.has_value();
+  return output.begins || !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
+         !output.steps.empty() || output.completion.has_value();
 }
 
 }  // namespace
@@ -70,18 +71,19 @@ bool Engine::Step() {
   EndStep();
   // Outputs wait for the next launch where the device then computes on its own, and not where that takes all of a step.
   if (!parts_.transformer->backend().is_asynchronous() || scheduler_.running().empty()) Publish();
-  return !scheduler_.running().empty() || !scheduler_.waiting().empty();
+  return !scheduler_.running().empty() || scheduler_.has_waiting();
 }
 
 void Engine::Admit() {
   Retire();
+  scheduler_.ReserveRoots(last_event_);  // first, so that none begins only to be preempted at once
   AdmitWaiting();
-  scheduler_.ReserveRoots();
 }
 
 void Engine::AdmitWaiting() {
-  for (Sequence* sequence : scheduler_.Admit()) {
-    sequence->active->place.reset();
+  const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
+  for (Sequence* sequence : scheduler_.Admit(last_event_, begin_next)) {
+    sequence->began = last_event_;
     if (sequence->num_generated() == 0) {
       sequence->usage.num_cached_tokens = sequence->num_computed;
       own_stats_.num_cached_tokens += sequence->num_computed;
@@ -123,22 +125,38 @@ std::vector<PlannedSequence> Engine::Plan() {
   for (const auto& sequence : scheduler_.running()) {
     if (sequence->decodes()) plan.push_back({.sequence = sequence.get(), .num_chain = 1});
   }
-  const StepLoad decoding = LoadOf(plan);
-  int32_t num_prompt_rows = PromptRows(decoding, config_.max_step_rows, config_.max_inter_token_growth, step_cost_);
-  if (is_curious_) {
-    const int32_t next_rows = step_cost_.NextBucket(decoding.num_rows + num_prompt_rows);
-    num_prompt_rows = std::max(num_prompt_rows, next_rows - decoding.num_rows);
-  }
-  for (const auto& sequence : scheduler_.running()) {
-    if (sequence->decodes() || num_prompt_rows <= 0) continue;
-    const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
-    int32_t num_chain = std::min(sequence->size() - sequence->num_computed, num_prompt_rows);
-    if (is_scored) num_chain = std::min(num_chain, kMaxScoredRows);
-    plan.push_back({.sequence = sequence.get(), .num_chain = num_chain});
-    num_prompt_rows -= num_chain;
-  }
+  PlanPrompts(&plan);
   PlanTrees(&plan);
   return plan;
+}
+
+void Engine::PlanPrompts(std::vector<PlannedSequence>* plan) {
+  std::vector<Sequence*> sequences;
+  std::vector<WaitingPrompt> prompts;
+  std::vector<absl::Time> first_tokens;
+  for (const auto& sequence : scheduler_.running()) {
+    if (sequence->decodes()) {
+      first_tokens.push_back(sequence->first_token_at);
+      continue;
+    }
+    const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
+    const int32_t num_left = sequence->size() - sequence->num_computed;
+    sequences.push_back(sequence.get());
+    prompts.push_back({.num_left = num_left,
+                       .max_rows = is_scored ? std::min(num_left, kMaxScoredRows) : num_left,
+                       .priority = sequence->request().priority,
+                       .began = sequence->began});
+  }
+  if (prompts.empty()) return;
+  const PromptStep step = {.decoding = LoadOf(*plan), .first_tokens = first_tokens, .max_rows = config_.max_step_rows};
+  int32_t num_rows = NumPromptRows(prompts, step, config_.prompts, step_cost_);
+  if (is_curious_) {
+    num_rows = std::max(num_rows, step_cost_.NextBucket(step.decoding.num_rows + num_rows) - step.decoding.num_rows);
+  }
+  const std::vector<int32_t> shares = SharePromptRows(prompts, num_rows);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (shares[i] > 0) plan->push_back({.sequence = sequences[i], .num_chain = shares[i]});
+  }
 }
 
 void Engine::PlanTrees(std::vector<PlannedSequence>* plan) {
@@ -215,10 +233,10 @@ Engine::StepHandle Engine::Launch(const TreeBatch& batch) {
   kernels::Backend& backend = parts_.transformer->backend();
   const kernels::ConstTensorView logits = parts_.transformer->Forward(batch.forward, *parts_.kv);
   StepHandle step = {.forward_ms = ElapsedMs(), .paths = std::vector<kernels::AcceptedPath>(batch.trees.size())};
-  backend.AcceptTrees({.logits = logits, .num_tokens = NumTokens(), .trees = batch.trees, .paths = step.paths});
+  backend.AcceptTrees(
+      {.logits = logits, .num_tokens = drawable_.num_tokens(), .trees = batch.trees, .paths = step.paths});
   for (const PromptScore& score : batch.prompt_scores) {
     backend.ScoreTokens({.logits = logits,
-                         .num_tokens = NumTokens(),
                          .first_row = score.first_logit_row,
                          .token_ids = score.token_ids,
                          .num_top = score.num_top,
@@ -252,7 +270,16 @@ void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step)
   own_stats_.times.draw_ms += step.draw_ms;
 }
 
+// A row's likely ids may be of padding; a client could do nothing with them.
+void Engine::KeepTokens(std::span<kernels::RowLogprobs> rows) const {
+  for (kernels::RowLogprobs& row : rows) {
+    std::erase_if(row.top, [this](const kernels::TokenLogprob& top) { return !drawable_.Contains(top.token_id); });
+  }
+}
+
 void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, StepHandle step) {
+  for (std::vector<kernels::RowLogprobs>& scores : step.scores) KeepTokens(scores);
+  for (kernels::AcceptedPath& path : step.paths) KeepTokens(path.logprobs);
   for (size_t i = 0; i < batch.prompt_scores.size(); ++i) {
     Sequence& sequence = *plan[batch.prompt_scores[i].planned_idx].sequence;
     std::ranges::move(step.scores[i], std::back_inserter(sequence.prompt_logprobs));
@@ -269,10 +296,11 @@ void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, Ste
     Sequence& sequence = *planned.sequence;
     if (sequence.is_finished) continue;  // its request failed at another sample
     planned.num_committed = CommitPath(planned, paths[i], &moves);
+    if (planned.num_committed > 0) sequence.first_token_at = std::min(sequence.first_token_at, last_event_);
     TakeStock(planned, std::span<const int32_t>(paths[i].node_idx).first(planned.num_committed));
     // A row counts where plain decoding would have come to it: not beyond a sample's end.
     const kernels::DrawStatus status = paths[i].status;
-    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(sequence.active.get(), status);
+    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(*sequence.active, status);
   }
   EndCycle(plan);
   AdvanceProposers(plan);
@@ -297,16 +325,18 @@ void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& b
   }
 }
 
-void Engine::Fail(ActiveRequest* active, kernels::DrawStatus status) {
-  absl::Status error = status == kernels::DrawStatus::kNonFiniteLogits
-                           ? absl::InternalError("the model's logits are not finite")
-                           : absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn");
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->active.get() != active) continue;
+void Engine::Fail(ActiveRequest& active, kernels::DrawStatus status) {
+  absl::Status error =
+      status == kernels::DrawStatus::kNonFiniteLogits
+          ? base::WithReason(absl::InternalError("the model's logits are not finite"), "LOGITS_NOT_FINITE")
+          : base::WithReason(absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn"),
+                             "NO_TOKEN_TO_DRAW");
+  DropUnbegun(active);
+  for (Sequence* sequence : active.sequences) {
     sequence->is_finished = true;
     TakeOutput(*sequence);  // what was said before
   }
-  outputs_.push_back({.ticket = active->request.ticket, .error = std::move(error)});
+  outputs_.push_back({.ticket = active.request->ticket, .error = std::move(error)});
 }
 
 void Engine::TakeOutput(Sequence& sequence) {
@@ -328,10 +358,8 @@ void Engine::Retire() {
       own_stats_.proposers[i].num_proposed += sequence.proposer_counts[i].num_proposed;
       own_stats_.proposers[i].num_accepted += sequence.proposer_counts[i].num_accepted;
     }
-    if (--sequence.active->num_unfinished == 0) {
-      absl::MutexLock lock(&mutex_);
-      tickets_.erase(sequence.request().request_id);
-    }
+    std::erase(sequence.active->sequences, &sequence);
+    if (--sequence.active->num_unfinished == 0) Forget(*sequence.active);
   });
 }
 
@@ -345,6 +373,7 @@ void Engine::EndStep() {
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
   own_stats_.num_cached_blocks = scheduler_.pool().num_cached();
   own_stats_.num_preemptions = scheduler_.num_preemptions();
+  own_stats_.num_preempted = scheduler_.num_preempted();
   absl::MutexLock lock(&mutex_);
   stats_ = own_stats_;
 }

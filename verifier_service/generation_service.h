@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GenerationService of the protocol. Messages come as bytes, so that one that does not parse is answered with the
-// field's name. What takes time (encoding) runs on two threads of its own, after a place in the engine's queue was
-// taken.
+// field's name. What takes time (encoding) runs on threads of its own: two for Generate, after a place in the engine's
+// queue was taken, and one for lookups, which are Tokenize and Detokenize. Lookups have places of their own, so that
+// they never keep a Generate waiting. A call that is cancelled before its turn gives its place back at once.
 //
 //   Publisher publisher;
 //   GenerationService service({.model = ..., .engine = ..., .publisher = &publisher, ...});
@@ -14,16 +15,18 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "foretoken/v1/generation.grpc.pb.h"
 #include "verifier_service/generate_call.h"
+#include "verifier_service/periodic_task.h"
 #include "verifier_service/work_queue.h"
 
 namespace foretoken::verifier {
@@ -40,8 +43,10 @@ struct GenerationServiceParts {
   EnginePort engine;
   Publisher* publisher = nullptr;
   CallMetrics* metrics = nullptr;
-  DrawBits draw_bits;  // for unset seeds and request ids; called by one thread at a time
+  DrawBits draw_bits;        // for unset seeds and request ids
+  int32_t max_lookups = 16;  // waiting and running; beyond: RESOURCE_EXHAUSTED
   std::function<std::vector<ProposerStatus>()> proposers;
+  UnreadLimits unread;
 };
 
 class GenerationService : public RawGenerationService<v1::GenerationService::Service> {
@@ -50,8 +55,9 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
 
   // Whether all Generate calls have ended before the timeout.
   bool WaitUntilIdle(absl::Duration timeout);
-  // Ends every running request with FINISH_REASON_ABORT.
-  void AbortAll();
+  // Ends every call: with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE where nothing was generated yet.
+  void ShutDownAll();
+  const UnreadOutputs& unread() const { return call_context_.unread; }
   // Ends every running request that the engine has with an error, without asking the engine.
   void FailAll(const absl::Status& status);
 
@@ -72,23 +78,46 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request);
   absl::StatusOr<v1::GetModelInfoResponse> GetModelInfo(const v1::GetModelInfoRequest& request);
 
-  // Answers now, or, for what may take long, on the work queue with a place in the engine's queue.
+  template <typename Request, typename Response>
+  struct Method {
+    absl::string_view name;  // for metrics
+    const rpc::MessageBounds& bounds;
+    absl::StatusOr<Response> (GenerationService::*handle)(const Request&);
+  };
+  template <typename Request, typename Response>
+  grpc::Status Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
+                      grpc::ByteBuffer* response);
+  // Answers now.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                   grpc::ByteBuffer* response,
-                                   absl::StatusOr<Response> (GenerationService::*method)(const Request&));
+                                   grpc::ByteBuffer* response, const Method<Request, Response>& method);
+  // Answers what may take long when its turn comes.
   template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response,
-                                        absl::StatusOr<Response> (GenerationService::*method)(const Request&));
+  grpc::ServerUnaryReactor* LookUp(const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                   const Method<Request, Response>& method);
+  // A place among the lookups that wait or run; given back when it is destroyed.
+  struct LeaveLookups {
+    void operator()(std::atomic<int32_t>* num_lookups) const { num_lookups->fetch_sub(1); }
+  };
+  using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
+  absl::StatusOr<LookupPlace> ReserveLookup();
+  // Ends the call and counts it.
+  void FinishUnary(absl::string_view name, const grpc::Status& status, grpc::ServerUnaryReactor* reactor);
+
+  std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
+  std::vector<std::shared_ptr<GenerateCall>> Calls();
 
   const std::function<std::vector<ProposerStatus>()> proposers_;
-  absl::Mutex draw_mutex_;
+  const int32_t max_lookups_;
+  std::atomic<int32_t> num_lookups_{0};
   CallContext call_context_;
   std::atomic<Ticket> next_ticket_{1};
   absl::Mutex mutex_;
-  absl::flat_hash_set<Ticket> running_ ABSL_GUARDED_BY(mutex_);
-  WorkQueue work_queue_;  // last: its work uses the rest
+  absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);  // until they are done
+  // Last: their work uses the rest.
+  WorkQueue work_queue_;
+  WorkQueue lookup_queue_;
+  PeriodicTask stall_watch_;
 };
 
 }  // namespace foretoken::verifier

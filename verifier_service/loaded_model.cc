@@ -3,9 +3,12 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "spdlog/spdlog.h"
 #include "verifier_service/numerics_fingerprint.h"
 
 namespace foretoken::verifier {
@@ -26,8 +29,7 @@ absl::StatusOr<std::vector<int32_t>> EndTokenIds(const model::GenerationConfig& 
   return ids;
 }
 
-absl::Status CheckFingerprint(const std::string& expected, const std::string& got) {
-  if (expected.empty() || expected == got) return absl::OkStatus();
+absl::Status FingerprintMismatch(absl::string_view expected, absl::string_view got) {
   return absl::FailedPreconditionError(
       absl::StrCat("--numerics_fingerprint: expected \"", expected, "\", got \"", got, "\""));
 }
@@ -59,16 +61,25 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
       const model::ContextPlan context,
       model::PlanContext({.kv_cache_mb = config.kv_cache_mb, .max_context_tokens = config.max_context_tokens},
                          opened.config));
-  FT_ASSIGN_OR_RETURN(std::string fingerprint,
-                      ComputeNumericsFingerprint({.config = opened.config,
-                                                  .checkpoint = opened.checkpoint,
-                                                  .backend = opened.ranks->backend(0).Describe(),
-                                                  .tensor_parallel = config.tensor_parallel}));
-  FT_RETURN_IF_ERROR(CheckFingerprint(config.numerics_fingerprint, fingerprint));
+  const std::string numerics =
+      DescribeNumerics({.backend = opened.ranks->backend(0).Describe(),
+                        .tensor_parallel = config.tensor_parallel,
+                        .num_tokens = static_cast<int32_t>(opened.tokenizer.vocabulary().num_ids()),
+                        .end_token_ids = end_token_ids});
+  const std::string& expected = config.numerics_fingerprint;
+  if (!expected.empty() && !absl::StartsWith(expected, absl::StrCat(numerics, " "))) {
+    return FingerprintMismatch(expected, absl::StrCat(numerics, " ..."));
+  }
+  FT_ASSIGN_OR_RETURN(const std::string config_text, base::ReadFile(directory + "/config.json"));
   std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
+  for (const std::string& note : opened.notes) spdlog::warn("{}", note);
   FT_ASSIGN_OR_RETURN(
       model::RunnableModel runnable,
-      model::LoadModel(std::move(opened), {.max_rows = config.engine.max_step_rows, .context = context}, progress));
+      model::LoadModel(std::move(opened),
+                       {.max_rows = config.engine.max_step_rows, .context = context, .digest_weights = true},
+                       progress));
+  std::string fingerprint = ComputeNumericsFingerprint(numerics, config_text, runnable.weight_digest);
+  if (!expected.empty() && expected != fingerprint) return FingerprintMismatch(expected, fingerprint);
   return std::unique_ptr<LoadedModel>(new LoadedModel{{std::move(runnable)},
                                                       std::move(end_token_ids),
                                                       DefaultSampling(generation),

@@ -7,17 +7,17 @@
 
 #include <cstdio>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/base/system_random.h"
+#include "common/flags/command_line.h"
+#include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/logging.h"
 #include "common/telemetry/metrics.h"
@@ -51,18 +51,45 @@ ABSL_FLAG(std::string, proposer, "",
           "static:HOST:PORT, or METHOD,embedded[,KEY=VALUE...] with foretoken_proposer's options");
 ABSL_FLAG(int32_t, max_queued_requests, foretoken::verifier::EngineConfig().max_queued_requests,
           "requests that may wait; further ones are refused");
+ABSL_FLAG(int32_t, max_queued_samples, foretoken::verifier::EngineConfig().max_queued_samples,
+          "samples of requests that may wait; further ones are refused");
+ABSL_FLAG(int64_t, max_queued_tokens, foretoken::verifier::EngineConfig().max_queued_tokens,
+          "tokens that waiting requests may hold in prompts, predictions and lists; further ones are refused");
+ABSL_FLAG(absl::Duration, priority_aging, foretoken::verifier::EngineConfig().priority_aging,
+          "a wait of this length counts as one level of priority");
 ABSL_FLAG(int32_t, max_running_samples, foretoken::verifier::EngineConfig().max_running_samples,
           "samples computed together");
 ABSL_FLAG(int32_t, max_step_rows, foretoken::verifier::EngineConfig().max_step_rows,
           "tokens in one forward pass: of samples, token trees and prompts");
 ABSL_FLAG(int32_t, max_tree_nodes, foretoken::verifier::EngineConfig().max_tree_nodes,
           "nodes of a token tree per sample and step");
-ABSL_FLAG(float, max_inter_token_growth, foretoken::verifier::EngineConfig().max_inter_token_growth,
-          "how many times longer a step may take because of prompts while others stream");
+ABSL_FLAG(float, max_inter_token_growth, foretoken::verifier::PromptLimits().max_inter_token_growth,
+          "how many times longer a step may take because of a prompt while others stream; where more prompts wait than "
+          "others stream, what they add is multiplied by their number per stream");
+ABSL_FLAG(absl::Duration, burst_window, foretoken::verifier::PromptLimits().burst_window,
+          "prompts that begin to run up to this long after a stream's first token are of one burst with it: they may "
+          "make its steps longer without a bound, so that the whole burst soon streams");
+ABSL_FLAG(int32_t, max_burst_prompt_tokens, foretoken::verifier::PromptLimits().max_burst_prompt_tokens,
+          "a prompt with more tokens than this to be computed is of no burst");
 ABSL_FLAG(bool, prefix_cache, foretoken::verifier::EngineConfig().enable_prefix_cache,
           "whether prompts with a common beginning share its K/V");
+ABSL_FLAG(int32_t, max_lookups, foretoken::verifier::Config().max_lookups,
+          "Tokenize and Detokenize calls that may wait or run; further ones are refused");
 ABSL_FLAG(int64_t, max_prompt_bytes, foretoken::verifier::Config().max_prompt_bytes, "bytes of a prompt's text");
 ABSL_FLAG(int64_t, max_receive_bytes, foretoken::verifier::Config().max_receive_bytes, "bytes of one request");
+ABSL_FLAG(
+    bool, allow_step_reports, foretoken::verifier::Config().allow_step_reports,
+    "whether requests may ask for step reports, as `foretoken explain` does; they show guesses, which may be parts "
+    "of other outputs of the same tenant");
+ABSL_FLAG(bool, allow_always_speculation, foretoken::verifier::Config().allow_always_speculation,
+          "whether requests may ask for SPECULATION_MODE_ALWAYS, which slows the requests beside them");
+ABSL_FLAG(
+    int64_t, max_unread_bytes, foretoken::verifier::Config().unread.max_bytes,
+    "bytes of output that clients have not read yet, over all calls; beyond, the call with the most of them ends");
+ABSL_FLAG(absl::Duration, max_write_time, foretoken::verifier::Config().unread.max_write_time,
+          "how long a client may take to read a message before its call ends");
+ABSL_FLAG(absl::Duration, engine_stall_timeout, foretoken::verifier::Config().engine_stall_timeout,
+          "health says NOT_SERVING while one step of the engine takes longer; more than the longest step to expect");
 ABSL_FLAG(absl::Duration, drain_grace, foretoken::verifier::Config().drain_grace,
           "how long running requests may take to end after SIGTERM");
 
@@ -84,14 +111,25 @@ Config ConfigFromFlags() {
           .kv_cache_mb = absl::GetFlag(FLAGS_kv_cache_mb),
           .max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens),
           .engine = {.max_queued_requests = absl::GetFlag(FLAGS_max_queued_requests),
+                     .max_queued_samples = absl::GetFlag(FLAGS_max_queued_samples),
+                     .max_queued_tokens = absl::GetFlag(FLAGS_max_queued_tokens),
+                     .priority_aging = absl::GetFlag(FLAGS_priority_aging),
                      .max_running_samples = absl::GetFlag(FLAGS_max_running_samples),
                      .max_step_rows = absl::GetFlag(FLAGS_max_step_rows),
                      .max_tree_nodes = absl::GetFlag(FLAGS_max_tree_nodes),
-                     .max_inter_token_growth = absl::GetFlag(FLAGS_max_inter_token_growth),
+                     .prompts = {.max_inter_token_growth = absl::GetFlag(FLAGS_max_inter_token_growth),
+                                 .max_burst_prompt_tokens = absl::GetFlag(FLAGS_max_burst_prompt_tokens),
+                                 .burst_window = absl::GetFlag(FLAGS_burst_window)},
                      .enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache)},
           .proposers = absl::StrSplit(absl::GetFlag(FLAGS_proposer), ';', absl::SkipEmpty()),
+          .allow_step_reports = absl::GetFlag(FLAGS_allow_step_reports),
+          .allow_always_speculation = absl::GetFlag(FLAGS_allow_always_speculation),
+          .max_lookups = absl::GetFlag(FLAGS_max_lookups),
           .max_prompt_bytes = absl::GetFlag(FLAGS_max_prompt_bytes),
           .max_receive_bytes = absl::GetFlag(FLAGS_max_receive_bytes),
+          .unread = {.max_bytes = absl::GetFlag(FLAGS_max_unread_bytes),
+                     .max_write_time = absl::GetFlag(FLAGS_max_write_time)},
+          .engine_stall_timeout = absl::GetFlag(FLAGS_engine_stall_timeout),
           .drain_grace = absl::GetFlag(FLAGS_drain_grace)};
 }
 
@@ -104,9 +142,12 @@ class EmbeddedProposers {
     FT_ASSIGN_OR_RETURN(const proposer::Config config, proposer::ConfigFromOptions(spec.method, spec.options));
     FT_ASSIGN_OR_RETURN(std::unique_ptr<proposer::ProposalService> service,
                         proposer::ProposalService::Create(config, metrics_));
-    FT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Server> server, rpc::Server::Start({}, {service.get()}));
+    FT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Server> server,
+                        rpc::Server::Start({.max_receive_bytes = rpc::kMaxProposeRequestBytes}, {service.get()}));
     server->SetServing(true);
-    spec.channel = server->InProcessChannel();
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(rpc::kMaxProposeResponseBytes);
+    spec.channel = server->InProcessChannel(arguments);
     services_.push_back(std::move(service));
     servers_.push_back(std::move(server));
     return absl::OkStatus();
@@ -149,8 +190,20 @@ class ProgressLine {
   int last_shown_ = -1;
 };
 
-absl::Status Run() {
-  const Config config = ConfigFromFlags();
+// The model may be named by the only argument, too.
+absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arguments) {
+  Config config = ConfigFromFlags();
+  if (arguments.empty()) return config;
+  if (arguments.size() > 1 || !config.model_directory.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unexpected argument \"", arguments.back(), "\": expected flags and one directory of a model"));
+  }
+  config.model_directory = arguments.front();
+  return config;
+}
+
+absl::Status Run(const std::vector<std::string>& arguments) {
+  FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
   FT_RETURN_IF_ERROR(telemetry::InitLogging(config.log_level));
   FT_RETURN_IF_ERROR(Validate(config));
   telemetry::Metrics metrics;
@@ -163,14 +216,12 @@ absl::Status Run() {
     }
     specs.push_back(std::move(spec));
   }
-  std::random_device device;
-  std::mt19937_64 random((uint64_t{device()} << 32) | device());
   ProgressLine progress;
   FT_ASSIGN_OR_RETURN(
       const std::unique_ptr<Verifier> verifier,
       Verifier::Start(config, {.proposers = std::move(specs),
                                .metrics = &metrics,
-                               .draw_bits = [&random] { return uint64_t{random()}; },
+                               .draw_bits = base::SystemRandomBits,
                                .progress = [&progress](size_t done, size_t all) { progress.Show(done, all); }}));
   const std::string host = config.listen_address.substr(0, config.listen_address.rfind(':'));
   std::printf("listening on %s:%d\n", host.c_str(), verifier->port());
@@ -186,9 +237,13 @@ int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
   // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  absl::SetProgramUsageMessage("Serves a model's text over gRPC, decoded speculatively from proposers' token trees.");
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = foretoken::verifier::Run();
+  const std::vector<std::string> arguments = foretoken::flags::ParseCommandLine(
+      {argv + 1, argv + argc},
+      {.program = "foretoken_verifier",
+       .summary = "serves a model's text over gRPC, decoded speculatively from proposers' token trees",
+       .arguments = "[DIRECTORY OF THE MODEL]",
+       .flag_files = {"verifier_service/main.cc"}});
+  const absl::Status status = foretoken::verifier::Run(arguments);
   if (!status.ok()) {
     std::fprintf(stderr, "foretoken_verifier: %s\n", std::string(status.message()).c_str());
     return 1;

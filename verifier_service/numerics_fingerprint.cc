@@ -9,33 +9,34 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
-#include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/model/weight_names.h"
 
 namespace foretoken::verifier {
 namespace {
 
 constexpr size_t kDigestBytes = 16;  // shown of it
-constexpr size_t kPieceBytes = size_t{8} << 20;
+constexpr size_t kIdsDigestBytes = 4;
 
 void UpdateText(absl::string_view text, base::Sha256& hash) {
   hash.UpdateInteger(text.size());
   hash.Update(text);
 }
 
-void UpdateBytes(const kernels::ConstTensorView& tensor, base::Sha256& hash) {
-  const auto* bytes = static_cast<const char*>(tensor.data);
-  const size_t num_bytes = tensor.num_bytes();
-  for (size_t at = 0; at < num_bytes; at += kPieceBytes) {
-    const size_t length = std::min(kPieceBytes, num_bytes - at);
-    hash.Update(absl::string_view(bytes + at, length));
-    weights::ReleasePages(bytes + at, length);
-  }
+std::string Shown(const base::Sha256Digest& digest, size_t num_bytes) {
+  return base::ToHex(std::span(digest).first(num_bytes));
+}
+
+std::string DigestOfIds(std::span<const int32_t> ids) {
+  std::vector<int32_t> sorted(ids.begin(), ids.end());
+  std::ranges::sort(sorted);
+  sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
+  base::Sha256 hash;
+  for (const int32_t id : sorted) hash.UpdateInteger(static_cast<uint64_t>(id));
+  return Shown(hash.Finish(), kIdsDigestBytes);
 }
 
 // sin, cos, exp and log round differently from release to release, and with or without fused multiplication, which the
@@ -54,21 +55,18 @@ std::string DescribeMathLibrary() {
 
 }  // namespace
 
-absl::StatusOr<std::string> ComputeNumericsFingerprint(const NumericsFingerprintArgs& args) {
-  base::Sha256 hash;
-  FT_ASSIGN_OR_RETURN(const std::string config, base::ReadFile(args.checkpoint.directory() + "/config.json"));
-  UpdateText(config, hash);
-  for (const model::WeightName& weight : model::ListWeights(model::NameWeights(args.config))) {
-    FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView tensor, args.checkpoint.Find(weight.name, weight.shape));
-    UpdateText(weight.name, hash);
-    hash.UpdateInteger(static_cast<uint64_t>(tensor.dtype));
-    hash.UpdateInteger(tensor.num_bytes());
-    UpdateBytes(tensor, hash);
-  }
-  const base::Sha256Digest digest = hash.Finish();
+std::string DescribeNumerics(const NumericsDescriptionArgs& args) {
   return absl::StrCat("foretoken-", base::Version(), " numerics-", kNumericsVersion, " ", base::Toolchain(), " ",
-                      args.backend, " ", DescribeMathLibrary(), " tp", args.tensor_parallel, " bf16 weights-",
-                      base::ToHex(std::span(digest).first(kDigestBytes)));
+                      args.backend, " ", DescribeMathLibrary(), " tp", args.tensor_parallel, " bf16 ids-",
+                      args.num_tokens, "/", DigestOfIds(args.end_token_ids));
+}
+
+std::string ComputeNumericsFingerprint(absl::string_view description, absl::string_view config_text,
+                                       absl::string_view weight_digest) {
+  base::Sha256 hash;
+  UpdateText(config_text, hash);
+  UpdateText(weight_digest, hash);
+  return absl::StrCat(description, " weights-", Shown(hash.Finish(), kDigestBytes));
 }
 
 }  // namespace foretoken::verifier

@@ -3,13 +3,13 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "kernels/check.h"
 #include "verifier_service/step_report_conversion.h"
 
 namespace foretoken::verifier {
 namespace {
-
-constexpr size_t kMaxMessageBytes = size_t{1} << 20;
 
 void CopyLogprob(const kernels::TokenLogprob& from, v1::TokenLogprob& to) {
   to.set_token_id(static_cast<uint32_t>(from.token_id));
@@ -41,6 +41,8 @@ v1::FinishReason ToProto(FinishReason reason) {
       return v1::FINISH_REASON_LENGTH;
     case FinishReason::kAbort:
       return v1::FINISH_REASON_ABORT;
+    case FinishReason::kShutdown:
+      return v1::FINISH_REASON_SHUTDOWN;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
 }
@@ -67,19 +69,28 @@ v1::Usage ToProto(const SampleCompletion& completion) {
   return usage;
 }
 
-// What the delta takes in a message, from above.
-size_t NumBytes(const SampleOutput& output) {
+// What a token and its log-probabilities take in a message, at most.
+size_t NumBytes(const kernels::RowLogprobs* logprobs) {
   constexpr size_t kTokenBytes = 12;    // id, end of text, whether speculated
   constexpr size_t kLogprobBytes = 16;  // id, number, tags and lengths
-  size_t num_bytes = output.text.size() + kTokenBytes * output.token_ids.size();
-  for (const kernels::RowLogprobs& row : output.logprobs) num_bytes += kLogprobBytes * (2 + row.top.size());
-  return num_bytes;
+  return kTokenBytes + (logprobs == nullptr ? 0 : kLogprobBytes * (2 + logprobs->top.size()));
+}
+
+// The longest beginning of the text that has whole characters only and at most so many bytes.
+absl::string_view WholeCharacters(absl::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
 }
 
 }  // namespace
 
 Outbox::Outbox(OutboxOptions options)
-    : options_(std::move(options)), pending_(options_.num_samples), reports_(options_.num_samples) {}
+    : options_(std::move(options)),
+      pending_(options_.num_samples),
+      num_text_bytes_(options_.num_samples),
+      reports_(options_.num_samples) {}
 
 v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   v1::GenerateResponse message;
@@ -88,32 +99,46 @@ v1::GenerateResponse Outbox::NewMessage(int32_t sample_index) const {
   return message;
 }
 
-Outbox::Pending& Outbox::PendingWithRoom(const SampleOutput& output) {
-  std::deque<Pending>& pending = pending_[output.sample_index];
-  const size_t num_bytes = NumBytes(output);
-  if (pending.empty() || pending.back().num_bytes + num_bytes > kMaxMessageBytes) {
-    pending.push_back({.message = NewMessage(output.sample_index)});
+Outbox::Pending& Outbox::PendingWithRoom(int32_t sample_index, size_t num_bytes) {
+  std::deque<Pending>& pending = pending_[sample_index];
+  if (pending.empty() || pending.back().num_bytes + num_bytes > kMaxDeltaBytes) {
+    pending.push_back({.message = NewMessage(sample_index)});
   }
   pending.back().num_bytes += num_bytes;
+  num_bytes_ += num_bytes;
   return pending.back();
 }
 
-// Appends the delta to what was not sent yet.
-void Outbox::MergeDelta(const SampleOutput& output, Pending& pending) {
-  v1::GenerateResponse& message = pending.message;
-  message.mutable_text()->append(output.text);
-  for (const int32_t id : output.token_ids) message.add_token_ids(static_cast<uint32_t>(id));
-  for (const uint32_t end : output.text_ends) message.add_text_ends(end);
-  for (const bool speculated : output.speculated) message.add_speculated(speculated);
-  for (const kernels::RowLogprobs& logprobs : output.logprobs) CopyLogprobs(logprobs, *message.add_logprobs());
+// Appends the delta to what was not sent yet, token by token, each with the text that it released.
+void Outbox::AddDelta(const SampleOutput& output) {
+  const int32_t sample = output.sample_index;
+  const absl::string_view text = output.text;
+  const size_t num_before = std::exchange(num_text_bytes_[sample], num_text_bytes_[sample] + text.size());
+  size_t text_begin = 0;
+  for (size_t i = 0; i < output.token_ids.size(); ++i) {
+    FT_CHECK(output.text_ends[i] >= num_before + text_begin && output.text_ends[i] <= num_before + text.size());
+    const absl::string_view released = text.substr(text_begin, output.text_ends[i] - num_before - text_begin);
+    const kernels::RowLogprobs* const logprobs = output.logprobs.empty() ? nullptr : &output.logprobs[i];
+    v1::GenerateResponse& message = PendingWithRoom(sample, released.size() + NumBytes(logprobs)).message;
+    absl::StrAppend(message.mutable_text(), released);
+    message.add_token_ids(static_cast<uint32_t>(output.token_ids[i]));
+    message.add_text_ends(output.text_ends[i]);
+    message.add_speculated(output.speculated[i]);
+    if (logprobs != nullptr) CopyLogprobs(*logprobs, *message.add_logprobs());
+    text_begin += released.size();
+  }
+  const absl::string_view rest = text.substr(text_begin);  // what was held back, and no token released
+  if (!rest.empty()) absl::StrAppend(PendingWithRoom(sample, rest.size()).message.mutable_text(), rest);
 }
 
 void Outbox::AddReport(const StepReport& report, WaitingReports& waiting) {
   v1::StepReport& added = waiting.reports.emplace_back(WaitingReport{.report = ToProto(report)}).report;
   waiting.reports.back().num_bytes = added.ByteSizeLong();
   waiting.num_bytes += waiting.reports.back().num_bytes;
+  num_bytes_ += waiting.reports.back().num_bytes;
   while (waiting.num_bytes > kMaxReportBytes) {
     waiting.num_bytes -= waiting.reports.front().num_bytes;
+    num_bytes_ -= waiting.reports.front().num_bytes;
     waiting.reports.pop_front();
     ++waiting.num_lost;
   }
@@ -123,24 +148,55 @@ void Outbox::TakeReports(WaitingReports& waiting, v1::GenerateResponse& message)
   if (waiting.reports.empty()) return;
   waiting.reports.front().report.set_num_lost(waiting.num_lost);
   for (WaitingReport& report : waiting.reports) *message.add_steps() = std::move(report.report);
+  num_bytes_ -= waiting.num_bytes;
   waiting = {};
 }
 
-void Outbox::AddPrompt(const SampleOutput& output) {
-  v1::PromptOutput& prompt = *prompts_.emplace_back(NewMessage(output.sample_index)).mutable_prompt();
-  for (const int32_t id : output.prompt->token_ids) prompt.add_token_ids(static_cast<uint32_t>(id));
-  for (const kernels::RowLogprobs& logprobs : output.prompt->logprobs) CopyLogprobs(logprobs, *prompt.add_logprobs());
-  prompt.set_text(options_.prompt_text);
+v1::GenerateResponse Outbox::TakePrompt() {
+  WaitingPrompt& waiting = *prompt_;
+  const PromptEcho& echo = waiting.prompt;
+  v1::GenerateResponse message = NewMessage(waiting.sample_index);
+  v1::PromptOutput& prompt = *message.mutable_prompt();
+  size_t num_bytes = 0;
+  for (size_t& i = waiting.num_tokens_taken; i < echo.token_ids->size(); ++i) {
+    const bool has_logprobs = i > 0 && !echo.logprobs.empty();
+    const kernels::RowLogprobs* const logprobs = has_logprobs ? &echo.logprobs[i - 1] : nullptr;
+    if (num_bytes + NumBytes(logprobs) > kMaxDeltaBytes) break;
+    num_bytes += NumBytes(logprobs);
+    prompt.add_token_ids(static_cast<uint32_t>((*echo.token_ids)[i]));
+    if (has_logprobs) CopyLogprobs(*logprobs, *prompt.add_logprobs());
+  }
+  const absl::string_view rest = absl::string_view(options_.prompt_text).substr(waiting.num_text_bytes_taken);
+  const absl::string_view text = WholeCharacters(rest, kMaxDeltaBytes - num_bytes);
+  prompt.set_text(std::string(text));
+  waiting.num_text_bytes_taken += text.size();
+  prompt.set_awaiting_more(waiting.num_tokens_taken < echo.token_ids->size() || text.size() < rest.size());
+  if (!prompt.awaiting_more()) {
+    num_bytes_ -= waiting.num_bytes;
+    prompt_.reset();
+  }
+  return message;
 }
 
-void Outbox::AddCompletion(const SampleCompletion& from, v1::GenerateResponse& message) {
-  v1::Completion& completion = *message.mutable_completion();
+void Outbox::AddPrompt(int32_t sample_index, PromptEcho prompt) {
+  FT_CHECK(!prompt_.has_value());
+  size_t num_bytes = options_.prompt_text.size() + NumBytes(nullptr) * prompt.token_ids->size();
+  for (const kernels::RowLogprobs& logprobs : prompt.logprobs) num_bytes += NumBytes(&logprobs);
+  num_bytes_ += num_bytes;
+  prompt_ = WaitingPrompt{.sample_index = sample_index, .prompt = std::move(prompt), .num_bytes = num_bytes};
+}
+
+void Outbox::AddCompletion(const SampleCompletion& from, Pending& pending) {
+  v1::Completion& completion = *pending.message.mutable_completion();
   completion.set_finish_reason(ToProto(from.finish_reason));
   if (from.matched_stop_string) completion.set_matched_stop_string(*from.matched_stop_string);
   if (from.matched_stop_token_id) completion.set_matched_stop_token_id(*from.matched_stop_token_id);
   *completion.mutable_usage() = ToProto(from);
   completion.set_seed(options_.seed);
   completion.set_numerics_fingerprint(options_.numerics_fingerprint);
+  const size_t num_bytes = completion.ByteSizeLong();
+  pending.num_bytes += num_bytes;
+  num_bytes_ += num_bytes;
   ++num_completed_;
 }
 
@@ -151,20 +207,15 @@ void Outbox::Add(SampleOutput output) {
     error_ = std::move(output.error);
     return;
   }
-  if (output.prompt) AddPrompt(output);
+  if (!output.token_ids.empty() || output.completion) has_output_ = true;
+  if (output.prompt) AddPrompt(output.sample_index, *std::move(output.prompt));
   for (const StepReport& report : output.steps) AddReport(report, reports_[output.sample_index]);
-  if (output.text.empty() && output.token_ids.empty() && !output.completion) return;
-  Pending& pending = PendingWithRoom(output);
-  MergeDelta(output, pending);
-  if (output.completion) AddCompletion(*output.completion, pending.message);
+  AddDelta(output);
+  if (output.completion) AddCompletion(*output.completion, PendingWithRoom(output.sample_index, 0));
 }
 
 std::optional<v1::GenerateResponse> Outbox::Take() {
-  if (!prompts_.empty()) {
-    v1::GenerateResponse message = std::move(prompts_.front());
-    prompts_.pop_front();
-    return message;
-  }
+  if (prompt_.has_value()) return TakePrompt();
   for (int32_t i = 0; i < options_.num_samples; ++i) {
     const int32_t sample = std::exchange(next_sample_, (next_sample_ + 1) % options_.num_samples);
     std::deque<Pending>& pending = pending_[sample];
@@ -172,6 +223,7 @@ std::optional<v1::GenerateResponse> Outbox::Take() {
     v1::GenerateResponse message = NewMessage(sample);
     if (!pending.empty()) {
       message = std::move(pending.front().message);
+      num_bytes_ -= pending.front().num_bytes;
       pending.pop_front();
     }
     TakeReports(reports_[sample], message);
@@ -182,7 +234,7 @@ std::optional<v1::GenerateResponse> Outbox::Take() {
 
 std::optional<absl::Status> Outbox::Result() const {
   if (error_.ok() && num_completed_ < options_.num_samples) return std::nullopt;
-  if (!prompts_.empty()) return std::nullopt;
+  if (prompt_.has_value()) return std::nullopt;
   for (int32_t sample = 0; sample < options_.num_samples; ++sample) {
     if (!pending_[sample].empty() || !reports_[sample].reports.empty()) return std::nullopt;
   }

@@ -137,16 +137,4 @@ std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers,
   return chosen;
 }
 
-int32_t PromptRows(const StepLoad& decoding, int32_t max_rows, float max_growth, const StepCost& cost) {
-  const int32_t room = max_rows - decoding.num_rows;
-  if (decoding.num_rows == 0 || room <= 1) return room;
-  const float limit_ms = max_growth * cost.Predict(decoding);
-  int32_t num_rows = 1;
-  const auto fits = [&](int32_t more) {
-    return cost.Predict({.num_rows = decoding.num_rows + more, .num_positions = decoding.num_positions}) <= limit_ms;
-  };
-  while (num_rows < room && fits(num_rows + 1)) ++num_rows;
-  return num_rows;
-}
-
 }  // namespace foretoken::verifier

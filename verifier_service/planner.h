@@ -35,8 +35,4 @@ struct StepBudget {
 std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget,
                                               const StepCost& cost);
 
-// How many prompt rows a step may take beside those of decoding sequences, so that it lasts at most `max_growth` times
-// as long as without them. With nobody decoding all of `max_rows`. At least one, so that every prompt ends.
-int32_t PromptRows(const StepLoad& decoding, int32_t max_rows, float max_growth, const StepCost& cost);
-
 }  // namespace foretoken::verifier

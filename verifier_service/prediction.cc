@@ -160,7 +160,7 @@ float PredictionFollower::Chance(int32_t num_agreeing) const {
 TokenTree PredictionFollower::Guess(int32_t max_nodes, uint32_t proposers) const {
   TokenTree tree;
   for (const Alignment& alignment : alignments_) AddChain(alignment, max_nodes, &tree);
-  tree.proposers.assign(tree.token_ids.size(), proposers);
+  for (speculation::TreeNode& node : tree.nodes) node.proposers = proposers;
   return tree.num_nodes() > max_nodes ? speculation::BestNodes(tree, max_nodes) : tree;
 }
 
@@ -176,20 +176,17 @@ void PredictionFollower::AddChain(const Alignment& alignment, int32_t max_nodes,
     int32_t node = num_old_nodes;
     if (parent < num_old_nodes) {
       for (node = parent + 1; node < num_old_nodes; ++node) {
-        if (tree->parents[node] != parent) continue;
-        if (tree->token_ids[node] == predicted[i]) break;
-        chance_left -= tree->chances[node];
+        if (tree->nodes[node].parent != parent) continue;
+        if (tree->nodes[node].token_id == predicted[i]) break;
+        chance_left -= tree->nodes[node].chance;
       }
     }
     if (node == num_old_nodes) {
-      node = tree->num_nodes();
       const float chance = chance_left * Chance(std::min(alignment.num_agreeing + i, kMaxAgreeing));
       if (path_chance * chance < kMinPathChance) return;
-      tree->token_ids.push_back(predicted[i]);
-      tree->parents.push_back(parent);
-      tree->chances.push_back(chance);
+      node = tree->Append({.token_id = predicted[i], .parent = parent, .chance = chance});
     }
-    path_chance *= tree->chances[node];
+    path_chance *= tree->nodes[node].chance;
     parent = node;
   }
 }

@@ -52,7 +52,7 @@ struct SequenceIntroduction {
   uint32_t told_proposers = ~0u;  // of these, who is told at once; as Ask::proposers
 };
 
-// A tree that arrived and passed Validate. tree.proposers holds this proposer's bit; tree.sampled is empty under the
+// A tree that arrived and passed Validate. Its nodes have this proposer's bit; tree.sampled is empty under the
 // keyed draw.
 struct Proposal {
   SequenceId sequence_id = 0;

@@ -53,23 +53,23 @@ ProposerPool::~ProposerPool() = default;
 const std::vector<std::string>& ProposerPool::Names() const { return keeper_->names; }
 
 void ProposerPool::Open(const SequenceIntroduction& introduction) {
-  absl::MutexLock lock(&keeper_->mutex);
-  keeper_->book.Open(introduction, absl::Now());
+  const std::lock_guard lock(keeper_->mutex);
+  keeper_->book.Open(introduction, keeper_->options.now());
 }
 
 void ProposerPool::Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) {
-  absl::MutexLock lock(&keeper_->mutex);
+  const std::lock_guard lock(keeper_->mutex);
   keeper_->book.Advance(sequence_id, committed, ask);
 }
 
 void ProposerPool::Close(SequenceId sequence_id) {
-  absl::MutexLock lock(&keeper_->mutex);
+  const std::lock_guard lock(keeper_->mutex);
   keeper_->book.Close(sequence_id);
 }
 
 void ProposerPool::Flush(const ComingStep& forecast) {
-  absl::MutexLock lock(&keeper_->mutex);
-  const absl::Time now = absl::Now();
+  const std::lock_guard lock(keeper_->mutex);
+  const absl::Time now = keeper_->options.now();
   for (auto& [id, link] : keeper_->links) {
     if (link->stream == nullptr) continue;
     keeper_->book.MarkFlushed(link->replica_id, forecast, now);
@@ -78,14 +78,14 @@ void ProposerPool::Flush(const ComingStep& forecast) {
 }
 
 std::vector<Proposal> ProposerPool::TakeProposals(absl::Duration max_wait) {
-  absl::MutexLock lock(&keeper_->mutex);
+  std::unique_lock lock(keeper_->mutex);
   if (max_wait > absl::ZeroDuration()) {
-    absl::Time now = absl::Now();
+    absl::Time now = keeper_->options.now();
     const absl::Time latest = now + max_wait;
-    for (;; now = absl::Now()) {
+    for (;; now = keeper_->options.now()) {
       const std::optional<absl::Time> until = keeper_->book.WaitUntil(now, latest);
       if (!until.has_value()) break;
-      keeper_->answered.WaitWithDeadline(&keeper_->mutex, *until);
+      WaitAtMost(*until - now, keeper_->answered, lock);
     }
     keeper_->book.EndWait();
   }
@@ -93,7 +93,7 @@ std::vector<Proposal> ProposerPool::TakeProposals(absl::Duration max_wait) {
 }
 
 std::vector<ProposerStatus> ProposerPool::GetStatus() const {
-  absl::MutexLock lock(&keeper_->mutex);
+  const std::lock_guard lock(keeper_->mutex);
   std::vector<ProposerStatus> statuses;
   for (const std::string& name : keeper_->names) statuses.push_back({.name = name});
   for (const auto& [id, link] : keeper_->links) {
@@ -103,7 +103,7 @@ std::vector<ProposerStatus> ProposerPool::GetStatus() const {
 }
 
 std::vector<ProposerCounters> ProposerPool::GetCounters() const {
-  absl::MutexLock lock(&keeper_->mutex);
+  const std::lock_guard lock(keeper_->mutex);
   std::vector<ProposerCounters> counters = keeper_->counters;
   for (size_t i = 0; i < counters.size(); ++i) {
     counters[i].num_moved_sessions = keeper_->book.num_moved(static_cast<uint32_t>(i));

@@ -27,8 +27,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/steady_clock.h"
+#include "common/rpc/proposal_protocol.h"
 #include "common/speculation/token_tree.h"
+#include "verifier_service/answer_pace.h"
 #include "verifier_service/backoff.h"
+#include "verifier_service/duration_histogram.h"
 #include "verifier_service/name_resolver.h"
 #include "verifier_service/proposer_client.h"
 #include "verifier_service/proposer_spec.h"
@@ -47,8 +51,11 @@ struct ProposerPoolOptions {
   absl::Duration keepalive_time = absl::Seconds(30);     // a silent connection is pinged so often, and given up where a
   absl::Duration keepalive_timeout = absl::Seconds(10);  // ping is not answered: a host that is gone says nothing
   int32_t max_bad_trees_in_a_row = 8;                    // the stream is given up
-  int32_t max_message_bytes = 4 << 20;                   // of one ProposeResponse
+  int32_t max_message_bytes = rpc::kMaxProposeResponseBytes;  // of one ProposeResponse
+  int32_t max_message_sessions = 16'384;                      // named by one ProposeResponse, or the stream is given up
+  AnswerPace::Limits pace;                                    // of what a replica says; beyond it is read later
   NameResolver resolve = ResolveName;
+  Clock now = SteadyNow;     // of all timers
   uint64_t jitter_seed = 0;  // 0: drawn
 };
 
@@ -57,11 +64,15 @@ struct ProposerCounters {
   uint64_t num_sent_bytes = 0;
   uint64_t num_received_bytes = 0;
   uint64_t num_trees = 0;
-  uint64_t num_stale_trees = 0;     // of sessions that ended, or older than one we had
-  uint64_t num_bad_trees = 0;       // broke a rule, and were dropped
+  uint64_t num_stale_trees = 0;  // of sessions that ended, or older than one we had
+  uint64_t num_bad_trees = 0;    // broke a rule, and were dropped
+  uint64_t num_refused = 0;      // sessions that the proposer did not take
+  rpc::RefusalCounts num_refused_by_reason = {};
+  uint64_t num_unknown = 0;         // sessions that it had lost
   uint64_t num_connects = 0;        // streams opened; the first of each replica included
   uint64_t num_breaks = 0;          // streams that ended, by the peer or given up
   uint64_t num_moved_sessions = 0;  // opened anew at another stream
+  DurationHistogram round_trips;    // from news of a sequence to the tree that answers it
 };
 
 class ProposerPool final : public ProposerClient {

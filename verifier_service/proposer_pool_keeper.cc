@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/proposer_pool_keeper.h"
 
+#include <grpc/support/time.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/tree_conversion.h"
+#include "common/base/error_text.h"
+#include "common/rpc/status.h"
+#include "verifier_service/check_proposer.h"
+#include "verifier_service/proposer_channel.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -16,35 +20,7 @@ namespace {
 // will fit.
 constexpr int kSeldom = 30;
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const ProposerPoolOptions& options) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
-  // The backoff is ours: the channel tries again whenever we do.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(options.describe_timeout)));
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A stream without work is silent by right, so silence does not tell that its host is gone. Where pings come too
-  // often for a server, gRPC sends fewer.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0: no limit
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
-// Reads and checks outside of any lock.
-CheckedAnswer Check(const v1::ProposeResponse& response, const rpc::WireTreeLimits& limits) {
-  CheckedAnswer answer;
-  answer.trees.reserve(static_cast<size_t>(response.trees_size()));
-  for (const v1::TokenTree& tree : response.trees()) {
-    answer.trees.push_back({.session_id = tree.session_id(), .tree = rpc::FromProto(tree, limits)});
-  }
-  answer.refused_session_ids.assign(response.refused_session_ids().begin(), response.refused_session_ids().end());
-  answer.unknown_session_ids.assign(response.unknown_session_ids().begin(), response.unknown_session_ids().end());
-  return answer;
-}
+std::string ErrorOf(const grpc::Status& status) { return base::Quoted(status.error_message(), rpc::kMaxErrorBytes); }
 
 uint64_t SeedOrDrawn(uint64_t seed) { return seed != 0 ? seed : std::random_device()(); }
 
@@ -60,7 +36,8 @@ ProposerPool::Keeper::Keeper(std::vector<ProposerSpec> the_specs, ProposerPoolOp
   for (uint32_t i = 0; i < specs.size(); ++i) {
     names.push_back(specs[i].method);
     if (specs[i].is_embedded) AddLink(i, "embedded", specs[i].channel);
-    for (const std::string& address : specs[i].static_addresses) AddLink(i, address, MakeChannel(address, options));
+    for (const std::string& address : specs[i].static_addresses)
+      AddLink(i, address, MakeProposerChannel(address, options));
     has_dns = has_dns || !specs[i].dns_names.empty();
   }
   keep_thread_ = std::thread([this] { Keep(); });
@@ -69,19 +46,19 @@ ProposerPool::Keeper::Keeper(std::vector<ProposerSpec> the_specs, ProposerPoolOp
 
 ProposerPool::Keeper::~Keeper() {
   {
-    absl::MutexLock lock(&mutex);
+    const std::lock_guard lock(mutex);
     is_stopping_ = true;
-    wake_.SignalAll();
+    wake_.notify_all();
   }
   keep_thread_.join();
   if (resolve_thread_.joinable()) resolve_thread_.join();
-  absl::MutexLock lock(&mutex);
+  std::unique_lock lock(mutex);
   for (const auto& [id, link] : links) {
     if (link->describing != nullptr) link->describing->context.TryCancel();
     if (link->stream != nullptr) link->stream->Cancel();
   }
-  mutex.Await(absl::Condition(
-      +[](int* num_calls) { return *num_calls == 0; }, &num_calls_));
+  wake_.wait(lock, [this] { return num_calls_ == 0; });
+  Write(lines_);
 }
 
 ProposerPool::Keeper::Link& ProposerPool::Keeper::AddLink(uint32_t proposer_idx, std::string address,
@@ -92,6 +69,7 @@ ProposerPool::Keeper::Link& ProposerPool::Keeper::AddLink(uint32_t proposer_idx,
   link->proposer_idx = proposer_idx;
   link->address = std::move(address);
   link->stub = v1::ProposalService::NewStub(channel);
+  link->channel = std::move(channel);
   return *link;
 }
 
@@ -102,14 +80,19 @@ void ProposerPool::Keeper::Keep() {
 
 bool ProposerPool::Keeper::KeepOnce() {
   std::vector<std::shared_ptr<void>> ended;  // freed after the lock
-  absl::MutexLock lock(&mutex);
-  if (is_stopping_) return false;
-  const absl::Time now = absl::Now();
-  for (auto& [id, link] : links) KeepLink(*link, now);
-  book.RetryRefused(now);
-  WriteAll(now);
-  wake_.WaitWithDeadline(&mutex, NextWake(now));
-  ended.swap(ended_);
+  std::vector<Line> lines;                   // written after it
+  {
+    std::unique_lock lock(mutex);
+    if (is_stopping_) return false;
+    const absl::Time now = options.now();
+    for (auto& [id, link] : links) KeepLink(*link, now);
+    book.RetryRefused(now);
+    WriteAll(now);
+    if (lines_.empty()) WaitAtMost(NextWake(now) - now, wake_, lock);
+    ended.swap(ended_);
+    lines.swap(lines_);
+  }
+  Write(lines);
   return true;
 }
 
@@ -145,9 +128,9 @@ void ProposerPool::Keeper::Resolve() {
         }
       }
     }
-    absl::MutexLock lock(&mutex);
-    const absl::Time next = absl::Now() + options.resolve_period;
-    while (!is_stopping_ && absl::Now() < next) wake_.WaitWithDeadline(&mutex, next);
+    std::unique_lock lock(mutex);
+    const absl::Time next = options.now() + options.resolve_period;
+    while (!is_stopping_ && options.now() < next) WaitAtMost(next - options.now(), wake_, lock);
     if (is_stopping_) return;
   }
 }
@@ -155,7 +138,7 @@ void ProposerPool::Keeper::Resolve() {
 void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string& dns_name,
                                         const std::vector<std::string>& addresses) {
   std::vector<std::unique_ptr<Link>> removed;  // freed after the lock, as `ended_`
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard lock(mutex);
   if (is_stopping_) return;
   std::vector<std::string> known;
   std::vector<uint64_t> gone;
@@ -170,9 +153,9 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
   }
   for (const std::string& address : addresses) {
     if (std::find(known.begin(), known.end(), address) != known.end()) continue;
-    AddLink(proposer_idx, address, MakeChannel(address, options)).dns_name = dns_name;
+    AddLink(proposer_idx, address, MakeProposerChannel(address, options)).dns_name = dns_name;
   }
-  const absl::Time now = absl::Now();
+  const absl::Time now = options.now();
   for (const uint64_t id : gone) {
     Link& link = *links.at(id);
     if (link.describing != nullptr) link.describing->context.TryCancel();
@@ -180,7 +163,7 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
     removed.push_back(std::move(links.at(id)));
     links.erase(id);
   }
-  wake_.SignalAll();
+  wake_.notify_all();
 }
 
 void ProposerPool::Keeper::Describe(Link& link) {
@@ -190,7 +173,7 @@ void ProposerPool::Keeper::Describe(Link& link) {
   if (link.was_refused) {
     call->request.mutable_token_digests()->Add(options.token_digests.begin(), options.token_digests.end());
   }
-  call->context.set_deadline(absl::ToChronoTime(absl::Now() + options.describe_timeout));
+  call->context.set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(options.describe_timeout), GPR_TIMESPAN));
   link.describing = call;
   ++num_calls_;
   link.stub->async()->DescribeProposer(
@@ -199,8 +182,9 @@ void ProposerPool::Keeper::Describe(Link& link) {
 }
 
 void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status) {
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard lock(mutex);
   --num_calls_;
+  wake_.notify_all();
   ended_.push_back(std::move(describe_calls_.at(call)));
   describe_calls_.erase(call);
   const auto it = links.find(link_id);
@@ -208,38 +192,20 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, con
   Link& link = *it->second;
   link.describing = nullptr;  // at the end, too: what is described then is cancelled, and this call may be freed before
   if (is_stopping_) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = options.now();
   const bool is_refusal = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
   // Asked again at once, this time with what it takes to say which token differs.
   if (is_refusal && !std::exchange(link.was_refused, true) && !options.token_digests.empty()) return Describe(link);
   if (is_refusal) link.num_failures = std::max(link.num_failures, kSeldom);
-  if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", status.error_message()), now);
+  if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", ErrorOf(status)), now);
   link.was_refused = false;
-  if (absl::Status fits = CheckDescription(link, call->response); !fits.ok()) {
+  const absl::Status fits =
+      CheckDescription(call->response, specs[link.proposer_idx].method, options.vocabulary_fingerprint);
+  if (!fits.ok()) {
     link.num_failures = std::max(link.num_failures, kSeldom);
     return Fail(link, std::string(fits.message()), now);
   }
   StartStream(link, call->response, now);
-}
-
-absl::Status ProposerPool::Keeper::CheckDescription(const Link& link,
-                                                    const v1::DescribeProposerResponse& description) const {
-  const std::string& method = specs[link.proposer_idx].method;
-  if (description.method() != method) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("not used: method expected \"", method, "\", got \"", description.method(), "\""));
-  }
-  if (!description.vocabulary_fingerprint().empty() && !options.vocabulary_fingerprint.empty() &&
-      description.vocabulary_fingerprint() != options.vocabulary_fingerprint) {
-    return absl::FailedPreconditionError(absl::StrCat("not used: vocabulary_fingerprint expected ",
-                                                      options.vocabulary_fingerprint, ", got ",
-                                                      description.vocabulary_fingerprint()));
-  }
-  if (description.needed_features_size() > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("not used: it needs the target's feature \"", description.needed_features(0), "\""));
-  }
-  return absl::OkStatus();
 }
 
 void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now) {
@@ -251,12 +217,13 @@ void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerRes
   ++num_calls_;
   ++counters[proposer_idx].num_connects;
   link.stream = ReplicaStream::Start(
-      *link.stub,
-      {.on_answer = [=, this](const auto& response) { OnAnswer(link_id, replica_id, proposer_idx, response); },
+      link.channel, options.vocabulary_fingerprint,
+      {.on_answer = [=, this](const auto& response) { return OnAnswer(link_id, replica_id, proposer_idx, response); },
        .on_written = [=, this] { OnWritten(link_id, replica_id); },
        .on_closing = [=, this] { OnClosing(link_id, replica_id); },
        .on_end = [=, this](const grpc::Status& status, auto stream) { OnEnd(link_id, status, std::move(stream)); }});
-  spdlog::info("proposer {} at {}: connected, {}", names[proposer_idx], link.address, description.version());
+  link.streaming_since = now;
+  Log(link, spdlog::level::info, absl::StrCat("connected, ", base::Quoted(description.version())), now);
   link.last_complaint.clear();
   book.AddReplica(replica_id, proposer_idx,
                   {.max_sessions = description.max_sessions(), .max_context_tokens = description.max_context_tokens()},
@@ -271,56 +238,79 @@ ProposerPool::Keeper::Link* ProposerPool::Keeper::FindStream(uint64_t link_id, R
   return link.stream != nullptr && link.replica_id == replica_id ? &link : nullptr;
 }
 
-void ProposerPool::Keeper::OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,
-                                    const v1::ProposeResponse& response) {
-  CheckedAnswer answer =
-      Check(response,
-            {.num_tokens = options.num_tokens, .max_nodes = options.max_tree_nodes, .proposers = 1u << proposer_idx});
-  const bool places_anew = !answer.refused_session_ids.empty() || !answer.unknown_session_ids.empty();
+absl::Duration ProposerPool::Keeper::OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,
+                                              const v1::ProposeResponse& response) {
+  const size_t num_sessions = static_cast<size_t>(response.trees_size()) + response.refused_session_ids_size() +
+                              response.refusals_size() + response.unknown_session_ids_size();
+  const bool is_too_much = num_sessions > static_cast<size_t>(options.max_message_sessions);
+  CheckedAnswer answer;
+  if (!is_too_much) {
+    answer = CheckAnswer(
+        response,
+        {.num_tokens = options.num_tokens, .max_nodes = options.max_tree_nodes, .proposers = 1u << proposer_idx});
+  }
   const size_t num_bytes = response.ByteSizeLong();
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard lock(mutex);
   Link* link = FindStream(link_id, replica_id);
-  if (link == nullptr) return;
-  const absl::Time now = absl::Now();
-  const AnswerVerdict verdict = book.TakeAnswer(replica_id, std::move(answer), now);
-  if (verdict.ends_wait) answered.SignalAll();
-  ProposerCounters& counts = counters[proposer_idx];
-  counts.num_received_bytes += num_bytes;
+  if (link == nullptr) return absl::ZeroDuration();
+  const absl::Time now = options.now();
+  counters[proposer_idx].num_received_bytes += num_bytes;
+  if (is_too_much) {
+    Drop(*link, absl::StrCat("a message about ", num_sessions, " sessions, more than ", options.max_message_sessions),
+         now);
+  } else {
+    TakeAnswer(*link, std::move(answer), now);
+  }
+  return link->pace.Count(num_bytes, options.pace, now);
+}
+
+void ProposerPool::Keeper::TakeAnswer(Link& link, CheckedAnswer answer, absl::Time now) {
+  const AnswerVerdict verdict = book.TakeAnswer(link.replica_id, std::move(answer), now);
+  if (verdict.ends_wait) answered.notify_all();
+  ProposerCounters& counts = counters[link.proposer_idx];
   counts.num_trees += verdict.num_trees;
   counts.num_stale_trees += verdict.num_stale_trees;
   counts.num_bad_trees += verdict.num_bad_trees;
-  if (verdict.num_trees > 0) link->num_failures = 0;
-  if (verdict.num_bad_trees > 0) Complain(*link, verdict.first_fault);
-  if (verdict.num_bad_in_a_row >= options.max_bad_trees_in_a_row) {
-    Drop(*link, absl::StrCat(verdict.num_bad_in_a_row, " bad trees in a row"), now);
+  counts.num_refused += verdict.num_refused;
+  for (size_t i = 0; i < counts.num_refused_by_reason.size(); ++i) {
+    counts.num_refused_by_reason[i] += verdict.num_refused_by_reason[i];
   }
-  if (places_anew) {
+  counts.num_unknown += verdict.num_unknown;
+  for (const absl::Duration round_trip : verdict.round_trips) counts.round_trips.Add(round_trip);
+  if (verdict.num_trees > 0 && now - link.streaming_since >= options.backoff.max) link.num_failures = 0;
+  if (verdict.num_refused > 0) Complain(link, absl::StrCat("refuses a session: ", verdict.first_refusal), now);
+  if (verdict.num_bad_trees > 0) Complain(link, verdict.first_fault, now);
+  if (verdict.num_bad_in_a_row >= options.max_bad_trees_in_a_row) {
+    Drop(link, absl::StrCat(verdict.num_bad_in_a_row, " bad trees in a row"), now);
+  }
+  if (verdict.num_refused + verdict.num_unknown > 0) {  // those sessions have other places
     WriteAll(now);
-    wake_.SignalAll();  // there may be a new retry to wait for
+    wake_.notify_all();  // there may be a new retry to wait for
   }
 }
 
 void ProposerPool::Keeper::OnWritten(uint64_t link_id, ReplicaId replica_id) {
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard lock(mutex);
   Link* link = FindStream(link_id, replica_id);
   if (link == nullptr) return;
   link->writing_since.reset();
-  Write(*link, absl::Now());
+  Write(*link, options.now());
 }
 
 void ProposerPool::Keeper::OnClosing(uint64_t link_id, ReplicaId replica_id) {
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard lock(mutex);
   // Whoever waits for this replica's answers stops; the reason follows in OnEnd.
-  if (Link* link = FindStream(link_id, replica_id); link != nullptr) Drop(*link, "the stream ended", absl::Now());
+  if (Link* link = FindStream(link_id, replica_id); link != nullptr) Drop(*link, "the stream ended", options.now());
 }
 
 void ProposerPool::Keeper::OnEnd(uint64_t link_id, const grpc::Status& status, std::shared_ptr<ReplicaStream> stream) {
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard lock(mutex);
   --num_calls_;
+  wake_.notify_all();
   ended_.push_back(std::move(stream));
   const auto it = links.find(link_id);
   if (is_stopping_ || it == links.end() || status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) return;
-  Complain(*it->second, status.error_message());
+  Complain(*it->second, ErrorOf(status), options.now());
 }
 
 void ProposerPool::Keeper::Write(Link& link, absl::Time now) {
@@ -341,7 +331,7 @@ void ProposerPool::Keeper::Drop(Link& link, const std::string& why, absl::Time n
   link.stream.reset();
   ++counters[link.proposer_idx].num_breaks;
   book.RemoveReplica(link.replica_id, now);
-  answered.SignalAll();
+  answered.notify_all();
   Fail(link, why, now);
   WriteAll(now);  // its sessions, at other replicas
 }
@@ -350,13 +340,26 @@ void ProposerPool::Keeper::Fail(Link& link, const std::string& why, absl::Time n
   ++link.num_failures;
   const double unit_random = std::uniform_real_distribution<double>(0, 1)(random_);
   link.next_attempt = now + BackoffDelay(options.backoff, link.num_failures, unit_random);
-  Complain(link, why);
-  wake_.SignalAll();
+  Complain(link, why, now);
+  wake_.notify_all();
 }
 
-void ProposerPool::Keeper::Complain(Link& link, const std::string& why) {
-  if (std::exchange(link.last_complaint, why) == why) return;
-  spdlog::warn("proposer {} at {}: {}", names[link.proposer_idx], link.address, why);
+void ProposerPool::Keeper::Complain(Link& link, const std::string& why, absl::Time now) {
+  if (why == link.last_complaint) return link.lines.LeaveOut();
+  Log(link, spdlog::level::warn, why, now);
+  link.last_complaint = why;
+}
+
+void ProposerPool::Keeper::Log(Link& link, spdlog::level::level_enum level, absl::string_view what, absl::Time now) {
+  std::optional<std::string> line =
+      link.lines.Pass(absl::StrCat("proposer ", names[link.proposer_idx], " at ", link.address, ": ", what), now);
+  if (!line.has_value()) return;
+  lines_.push_back({.level = level, .text = *std::move(line)});
+  wake_.notify_all();
+}
+
+void ProposerPool::Keeper::Write(const std::vector<Line>& lines) {
+  for (const Line& line : lines) spdlog::log(line.level, "{}", line.text);
 }
 
 }  // namespace foretoken::verifier

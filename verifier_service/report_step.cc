@@ -33,7 +33,7 @@ uint32_t MovedBits(uint32_t bits, const std::vector<std::optional<uint32_t>>& pl
 
 // Chances by node; what the planner had were chances by rank.
 std::vector<float> ChancesOfRankedNodes(const PlannedSequence& planned) {
-  std::vector<float> chances(planned.guess->token_ids.size(), 0);
+  std::vector<float> chances(planned.guess->nodes.size(), 0);
   const size_t num_ranked = std::min(planned.best_node_idx.size(), planned.path_chances.size());
   for (size_t rank = 0; rank < num_ranked; ++rank) chances[planned.best_node_idx[rank]] = planned.path_chances[rank];
   return chances;
@@ -44,12 +44,14 @@ void ReportTree(const PlannedSequence& planned, StepReport& report) {
   if (planned.guess == nullptr) return;
   const speculation::TokenTree& guess = *planned.guess;
   const bool is_ranked = planned.rule() == kernels::VerificationRule::kRejectionSampling;
-  report.tree = {.token_ids = guess.token_ids,
-                 .parents = guess.parents,
-                 .chances = guess.chances,
-                 .path_chances = is_ranked ? ChancesOfRankedNodes(planned) : planned.path_chances};
-  for (const uint32_t bits : guess.proposers) report.tree.proposers.push_back(MovedBits(bits, places));
-  report.tree.planned.resize(guess.token_ids.size(), false);
+  report.tree.path_chances = is_ranked ? ChancesOfRankedNodes(planned) : planned.path_chances;
+  for (const speculation::TreeNode& node : guess.nodes) {
+    report.tree.token_ids.push_back(node.token_id);
+    report.tree.parents.push_back(node.parent);
+    report.tree.chances.push_back(node.chance);
+    report.tree.proposers.push_back(MovedBits(node.proposers, places));
+  }
+  report.tree.planned.resize(guess.nodes.size(), false);
   for (const int32_t node : planned.row_node_idx) report.tree.planned[node] = true;
   for (const int32_t node : speculation::MatchedPath(guess, report.token_ids)) {
     if (!report.tree.planned[node]) break;  // right, but nobody asked

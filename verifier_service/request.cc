@@ -3,6 +3,20 @@
 
 namespace foretoken::verifier {
 
+absl::string_view FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kShutdown:
+      return "shutdown";
+  }
+  return "unknown";
+}
+
 void SpeculationCounts::AddAcceptedLength(size_t length, uint64_t num_steps) {
   if (accepted_lengths.size() <= length) accepted_lengths.resize(length + 1);
   accepted_lengths[length] += num_steps;

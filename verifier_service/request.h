@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/ops.h"
 #include "verifier_service/prediction.h"
 #include "verifier_service/step_report.h"
@@ -17,6 +19,10 @@ namespace foretoken::verifier {
 
 // Names one accepted request inside this process; never reused.
 using Ticket = uint64_t;
+
+// A request may be put so many levels before, or behind, those that say nothing. Bounded, so that waiting can make up
+// for it.
+inline constexpr int32_t kMaxPriority = 100;
 
 struct StopConditions {
   int32_t max_tokens = 1;  // prompt + max_tokens fit the context
@@ -52,7 +58,7 @@ struct GenerationRequest {
   Ticket ticket = 0;
   std::string request_id;
   std::string tenant;
-  int32_t priority = 0;  // higher goes first
+  int32_t priority = 0;  // higher goes first, -kMaxPriority to kMaxPriority
   std::vector<int32_t> prompt;
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
   kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is the effective one.
@@ -66,7 +72,13 @@ struct GenerationRequest {
   std::string traceparent;
 };
 
-enum class FinishReason { kStop, kLength, kAbort };
+enum class FinishReason {
+  kStop,
+  kLength,
+  kAbort,
+  kShutdown,  // the server ended it while draining
+};
+absl::string_view FinishReasonName(FinishReason reason);  // "stop", for metrics and logs
 
 struct ProposerCount {
   std::string proposer;
@@ -102,14 +114,15 @@ struct SampleCompletion {
 
 // The prompt given back, where echo or prompt log-probabilities asked for it.
 struct PromptEcho {
-  std::vector<int32_t> token_ids;
-  std::vector<kernels::RowLogprobs> logprobs;  // of the tokens from the second on; empty where not asked for
+  std::shared_ptr<const std::vector<int32_t>> token_ids;  // the request's own, shared with the engine
+  std::vector<kernels::RowLogprobs> logprobs;             // of the tokens from the second on; empty where not asked for
 };
 
 // News of one sample. Text and tokens are deltas.
 struct SampleOutput {
   Ticket ticket = 0;
   int32_t sample_index = 0;
+  bool begins = false;  // the request has left the queue
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<uint32_t> text_ends;             // as token_ids: bytes of the sample's whole text released by then

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/error_text.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "common/speculation/token_tree.h"
@@ -17,12 +17,13 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;  // of request_id and tenant
-constexpr size_t kMaxFingerprintBytes = 1024;
 constexpr uint32_t kMaxSamples = 64;
-constexpr int kMaxStopStrings = 16;
-constexpr size_t kMaxStopStringBytes = 256;
 constexpr uint32_t kMaxLogprobs = 20;
+// Within these ranges the sampling parameters take logits up to 1e30 to finite numbers.
+constexpr float kMaxTemperature = 100;
+constexpr float kMinRepetitionPenalty = 0.01f;
+constexpr float kMaxRepetitionPenalty = 100;
+constexpr float kMaxLogitBias = 10'000;
 
 template <typename... Parts>
 absl::Status Invalid(absl::string_view field, const Parts&... why) {
@@ -39,33 +40,34 @@ absl::Status CheckAtMost(absl::string_view field, uint64_t value, uint64_t most)
   return Invalid(field, "expected at most ", most, ", got ", value);
 }
 
+// Whether the model can read and draw the id: the tokenizer knows it, and the model has a row for it.
+bool IsToken(uint32_t id, const ServedModel& model) {
+  return id < static_cast<uint32_t>(model.vocabulary_size) &&
+         model.tokenizer->vocabulary().Find(static_cast<int32_t>(id)) != nullptr;
+}
+
 absl::Status CheckTokenId(absl::string_view field, uint32_t id, const ServedModel& model) {
-  const bool known = id <= static_cast<uint32_t>(std::numeric_limits<int32_t>::max()) &&
-                     model.tokenizer->vocabulary().Find(static_cast<int32_t>(id)) != nullptr;
-  if (known) return absl::OkStatus();
+  if (IsToken(id, model)) return absl::OkStatus();
   return Invalid(field, "expected the id of a token, below ", model.vocabulary_size, ", got ", id);
 }
 
 absl::Status CheckFingerprint(const std::string& expected, const ServedModel& model) {
   constexpr absl::string_view kField = "expected_numerics_fingerprint";
-  if (expected.size() > kMaxFingerprintBytes) {
-    return Invalid(kField, "expected at most ", kMaxFingerprintBytes, " bytes, got ", expected.size());
-  }
   if (expected.empty() || expected == model.numerics_fingerprint) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(kField, ": the request expects \"", expected,
-                                                    "\", this server has \"", model.numerics_fingerprint, "\""));
+  return base::WithReason(
+      absl::FailedPreconditionError(absl::StrCat(kField, ": the request expects ", base::Quoted(expected),
+                                                 ", this server has \"", model.numerics_fingerprint, "\"")),
+      "NUMERICS_DIFFER");
 }
 
 absl::Status ConvertNames(const v1::GenerateRequest& request, const DrawBits& draw_bits, GenerationRequest& out) {
-  for (const auto& [field, value] : {std::pair("request_id", &request.request_id()), {"tenant", &request.tenant()}}) {
-    if (value->size() > kMaxNameBytes) {
-      return Invalid(field, "expected at most ", kMaxNameBytes, " bytes, got ", value->size());
-    }
-  }
   out.request_id = request.request_id();
   if (out.request_id.empty()) out.request_id = absl::StrFormat("%016x%016x", draw_bits(), draw_bits());
   out.tenant = request.tenant();
   out.priority = request.priority();
+  if (out.priority < -kMaxPriority || out.priority > kMaxPriority) {
+    return Invalid("priority", "expected -", kMaxPriority, " to ", kMaxPriority, ", got ", out.priority);
+  }
   return absl::OkStatus();
 }
 
@@ -106,7 +108,8 @@ absl::Status ConvertSampling(const v1::SamplingOptions& options, const ServedMod
                              kernels::SamplingParams& out) {
   out = model.default_sampling;
   if (options.has_temperature()) out.temperature = options.temperature();
-  FT_RETURN_IF_ERROR(CheckNumber("sampling.temperature", out.temperature, out.temperature >= 0, "at least 0"));
+  FT_RETURN_IF_ERROR(CheckNumber("sampling.temperature", out.temperature,
+                                 out.temperature >= 0 && out.temperature <= kMaxTemperature, "0 to 100"));
   if (options.has_top_k()) out.top_k = static_cast<int32_t>(std::min<uint32_t>(options.top_k(), model.vocabulary_size));
   if (options.has_top_p()) out.top_p = options.top_p();
   FT_RETURN_IF_ERROR(CheckNumber("sampling.top_p", out.top_p, out.top_p > 0 && out.top_p <= 1, "above 0, at most 1"));
@@ -114,7 +117,9 @@ absl::Status ConvertSampling(const v1::SamplingOptions& options, const ServedMod
   FT_RETURN_IF_ERROR(CheckNumber("sampling.min_p", out.min_p, out.min_p >= 0 && out.min_p <= 1, "0 to 1"));
   if (options.has_repetition_penalty()) out.repetition_penalty = options.repetition_penalty();
   FT_RETURN_IF_ERROR(
-      CheckNumber("sampling.repetition_penalty", out.repetition_penalty, out.repetition_penalty > 0, "above 0"));
+      CheckNumber("sampling.repetition_penalty", out.repetition_penalty,
+                  out.repetition_penalty >= kMinRepetitionPenalty && out.repetition_penalty <= kMaxRepetitionPenalty,
+                  "0.01 to 100"));
   if (options.has_presence_penalty()) out.presence_penalty = options.presence_penalty();
   FT_RETURN_IF_ERROR(
       CheckNumber("sampling.presence_penalty", out.presence_penalty, std::abs(out.presence_penalty) <= 2, "-2 to 2"));
@@ -128,9 +133,6 @@ absl::Status ConvertSampling(const v1::SamplingOptions& options, const ServedMod
 // Ascending, each once.
 absl::StatusOr<std::vector<int32_t>> TokenSet(const RepeatedIds& ids, absl::string_view field,
                                               const ServedModel& model) {
-  if (ids.size() > model.vocabulary_size) {
-    return Invalid(field, "expected at most the vocabulary's ", model.vocabulary_size, " ids, got ", ids.size());
-  }
   FT_ASSIGN_OR_RETURN(std::vector<int32_t> set, CheckTokenIds(ids, field, model));
   std::sort(set.begin(), set.end());
   set.erase(std::unique(set.begin(), set.end()), set.end());
@@ -146,7 +148,7 @@ absl::Status ConvertSamples(const v1::SamplingOptions& options, const ServedMode
   for (const auto& [id, bias] : options.logit_bias()) {
     const std::string field = absl::StrCat("sampling.logit_bias[", id, "]");
     FT_RETURN_IF_ERROR(CheckTokenId(field, id, model));
-    FT_RETURN_IF_ERROR(CheckNumber(field, bias, true, "a finite number"));
+    FT_RETURN_IF_ERROR(CheckNumber(field, bias, std::abs(bias) <= kMaxLogitBias, "-10000 to 10000"));
     out.logit_bias.push_back({.token_id = static_cast<int32_t>(id), .bias = bias});
   }
   std::sort(out.logit_bias.begin(), out.logit_bias.end(),
@@ -174,14 +176,10 @@ absl::Status ConvertLengths(const v1::StoppingOptions& options, int32_t room, St
 absl::Status ConvertStopping(const v1::StoppingOptions& options, const ServedModel& model, GenerationRequest& out) {
   const int32_t room = model.max_context_tokens - static_cast<int32_t>(out.prompt.size());
   FT_RETURN_IF_ERROR(ConvertLengths(options, room, out.stop));
-  if (options.stop_strings_size() > kMaxStopStrings) {
-    return Invalid("stopping.stop_strings", "expected at most ", kMaxStopStrings, ", got ",
-                   options.stop_strings_size());
-  }
   for (const std::string& text : options.stop_strings()) {
-    if (text.empty() || text.size() > kMaxStopStringBytes) {
-      return Invalid(absl::StrCat("stopping.stop_strings[", out.stop.stop_strings.size(), "]"), "expected 1 to ",
-                     kMaxStopStringBytes, " bytes, got ", text.size());
+    if (text.empty()) {
+      return Invalid(absl::StrCat("stopping.stop_strings[", out.stop.stop_strings.size(), "]"),
+                     "expected at least one byte, got none");
     }
     out.stop.stop_strings.push_back(text);
   }
@@ -202,7 +200,7 @@ bool HasToken(const GenerationRequest& request, const ServedModel& model, const 
   const std::vector<int32_t>& allowed = request.allowed_token_ids;
   if (!allowed.empty()) return std::any_of(allowed.begin(), allowed.end(), is_found);
   const tokenizer::Vocabulary& vocabulary = model.tokenizer->vocabulary();
-  for (int32_t id = 0; id < static_cast<int32_t>(vocabulary.num_ids()); ++id) {
+  for (int32_t id = 0; id < model.vocabulary_size; ++id) {
     if (vocabulary.Find(id) != nullptr && is_found(id)) return true;
   }
   return false;
@@ -246,6 +244,10 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
       out.mode = SpeculationMode::kOff;
       break;
     case v1::SPECULATION_MODE_ALWAYS:
+      if (!model.allows_always_speculation) {
+        return Invalid("speculation.mode", "expected AUTO or OFF, because this server runs without ",
+                       "--allow_always_speculation; got SPECULATION_MODE_ALWAYS");
+      }
       out.mode = SpeculationMode::kAlways;
       break;
     default:
@@ -255,13 +257,17 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
     const bool is_prediction = name == kPredictionName && options.prediction_case() != options.PREDICTION_NOT_SET;
     if (!is_prediction && std::find(model.proposers.begin(), model.proposers.end(), name) == model.proposers.end()) {
       return Invalid(absl::StrCat("speculation.proposers[", out.proposers.size(), "]"), "expected one of {",
-                     absl::StrJoin(model.proposers, ", "), "}, got \"", name, "\"");
+                     absl::StrJoin(model.proposers, ", "), "}, got ", base::Quoted(name));
     }
     out.proposers.push_back(name);
   }
   if (options.has_max_tree_nodes()) {
     FT_RETURN_IF_ERROR(CheckAtMost("speculation.max_tree_nodes", options.max_tree_nodes(), speculation::kMaxTreeNodes));
     out.max_tree_nodes = static_cast<int32_t>(options.max_tree_nodes());
+  }
+  if (options.report_steps() && !model.allows_step_reports) {
+    return Invalid("speculation.report_steps", "expected false, because this server runs without ",
+                   "--allow_step_reports; got true");
   }
   out.reports_steps = options.report_steps();
   return absl::OkStatus();
@@ -307,24 +313,28 @@ absl::StatusOr<kernels::VerificationRule> ConvertVerification(v1::VerificationRu
 
 absl::Status CheckModelName(const std::string& requested, const ServedModel& model) {
   if (requested.empty() || requested == model.name) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("model: expected \"", model.name, "\", got \"", requested, "\""));
+  return base::WithReason(
+      absl::NotFoundError(absl::StrCat("model: expected \"", model.name, "\", got ", base::Quoted(requested))),
+      "MODEL_NOT_FOUND");
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model) {
-  if (args.text.size() > model.max_prompt_bytes) {
-    return Invalid(args.field, "expected at most ", model.max_prompt_bytes, " bytes, got ", args.text.size());
-  }
   absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(
       args.text, {.add_special_tokens = args.add_special_tokens, .parse_special = args.parse_special_tokens});
   // Whatever the tokenizer does not like is about this text, and the same text will never do.
   if (!ids.ok()) return Invalid(args.field, ids.status().message());
+  for (const int32_t id : *ids) {
+    if (id < model.vocabulary_size) continue;
+    return Invalid(args.field, "expected tokens that the model has a row for, ids below ", model.vocabulary_size,
+                   "; got \"", model.tokenizer->vocabulary().Find(id)->spelling, "\" with id ", id);
+  }
   return ids;
 }
 
 absl::StatusOr<std::vector<int32_t>> CheckTokenIds(const RepeatedIds& ids, absl::string_view field,
                                                    const ServedModel& model) {
   for (int i = 0; i < ids.size(); ++i) {
-    if (model.tokenizer->vocabulary().Find(static_cast<int32_t>(ids[i])) == nullptr) {
+    if (!IsToken(ids[i], model)) {
       return CheckTokenId(absl::StrCat(field, "[", i, "]"), ids[i], model);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a GenerateRequest, which anybody may have sent, to a GenerationRequest, in which every field is checked: the
-// place where input becomes one of our structs. Nothing is ignored: what cannot be honoured is refused by name.
+// place where input becomes one of our structs. Nothing is ignored: what cannot be honoured is refused by name. The
+// sizes of fields were checked before the request was parsed (request_bounds.h).
 //
 // A max_tokens beyond what the context holds after the prompt is cut to that: the output would end there anyway, with
 // the same finish reason. Fields that are unset take the model's defaults; an unset seed and request_id are drawn.
@@ -25,7 +26,7 @@
 
 namespace foretoken::verifier {
 
-// 64 random bits.
+// 64 random bits, of a generator whose outputs tell nothing of one another. Called from any thread.
 using DrawBits = std::function<uint64_t()>;
 
 // All but the ticket and the trace context, which are not in the message.
@@ -41,7 +42,7 @@ struct TextToEncode {
   std::optional<bool> add_special_tokens = std::nullopt;
   bool parse_special_tokens = false;
 };
-// INVALID_ARGUMENT for a text that is too long, or that the tokenizer refuses.
+// INVALID_ARGUMENT for a text that the tokenizer refuses.
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model);
 
 using RepeatedIds = google::protobuf::RepeatedField<uint32_t>;

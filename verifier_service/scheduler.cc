@@ -14,98 +14,124 @@ using model::Evict;
 
 int32_t NumBlocks(int32_t num_positions) { return (num_positions + kKvBlockSize - 1) / kKvBlockSize; }
 
-// Goes before: by priority, then by arrival. Ids count up with arrival.
-bool IsBefore(const Sequence& a, const Sequence& b) {
-  if (a.request().priority != b.request().priority) return a.request().priority > b.request().priority;
-  return a.id < b.id;
+std::span<const int32_t> ContextOf(const WaitingLine::Entry& entry) {
+  return entry.preempted != nullptr ? entry.preempted->token_ids : entry.active->request->prompt;
 }
 
 }  // namespace
 
-void Scheduler::Enqueue(std::unique_ptr<Sequence> sequence) {
-  const auto place =
-      std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& other) { return IsBefore(*sequence, *other); });
-  waiting_.insert(place, std::move(sequence));
-}
-
-bool Scheduler::MustWaitForSibling(const Sequence& sequence) const {
+bool Scheduler::MustWaitForSibling(const WaitingLine::Entry& entry) const {
   // A later sample of a prompt waits until the first has computed it, and then shares its blocks.
   if (!options_.enable_prefix_cache) return false;
-  return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
-    return other->active == sequence.active && other->num_computed + 1 < sequence.size();
+  const auto num_prompt = static_cast<int32_t>(entry.active->request->prompt.size());
+  return std::ranges::any_of(entry.active->sequences, [num_prompt](const Sequence* other) {
+    const bool is_running = !other->blocks.empty();
+    return is_running && other->num_computed + 1 < num_prompt;
   });
 }
 
-std::vector<Sequence*> Scheduler::Admit() {
+std::vector<Sequence*> Scheduler::Admit(absl::Time now, const MakeNext& make) {
   std::vector<Sequence*> admitted;
-  for (size_t i = 0; i < waiting_.size() && static_cast<int32_t>(running_.size()) < options_.max_running;) {
-    Sequence& sequence = *waiting_[i];
-    if (MustWaitForSibling(sequence)) {
-      ++i;
+  auto next = line_.entries().begin();
+  while (next != line_.entries().end() && static_cast<int32_t>(running_.size()) < options_.max_running) {
+    const auto& [place, entry] = *next;
+    if (MustWaitForSibling(entry)) {
+      ++next;
       continue;
     }
-    if (!Begin(sequence)) break;  // nobody overtakes: a long prompt would wait for ever
-    admitted.push_back(&sequence);
-    running_.push_back(std::move(waiting_[i]));
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    std::optional<Context> context = ReserveContext(entry);
+    if (!context.has_value()) break;  // nobody overtakes: a long prompt would wait for ever
+    std::unique_ptr<Sequence> sequence =
+        entry.preempted != nullptr ? TakePreempted(entry.preempted) : make(entry.active);
+    sequence->line_place = place;
+    sequence->waited += line_.Begin(sequence->line_place, now);
+    sequence->blocks = std::move(context->blocks);
+    sequence->prefix = context->prefix;
+    sequence->num_registered_blocks = context->num_cached_blocks;
+    sequence->num_computed = context->num_cached_blocks * kKvBlockSize;
+    admitted.push_back(sequence.get());
+    running_.push_back(std::move(sequence));
+    next = line_.entries().begin();  // its siblings have moved
   }
   std::sort(running_.begin(), running_.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
   return admitted;
 }
 
-bool Scheduler::Begin(Sequence& sequence) {
-  FT_CHECK(sequence.blocks.empty() && sequence.num_computed == 0);
+std::optional<Scheduler::Context> Scheduler::ReserveContext(const WaitingLine::Entry& entry) {
+  const GenerationRequest& request = *entry.active->request;
+  const std::span<const int32_t> token_ids = ContextOf(entry);
+  const bool is_prompt_reported =
+      entry.preempted != nullptr ? entry.preempted->prompt_reported : entry.active->num_begun > 0;
   // The last token is computed in any case: it draws the next one. Prompt log-probabilities need every row.
-  const bool may_share = options_.enable_prefix_cache &&
-                         !(sequence.request().output.num_prompt_logprobs.has_value() && !sequence.prompt_reported);
+  const bool may_share =
+      options_.enable_prefix_cache && !(request.output.num_prompt_logprobs.has_value() && !is_prompt_reported);
+  Context context;
   if (may_share) {
-    model::BlockPool::Prefix prefix = pool_.Find(
-        sequence.request().tenant, std::span(sequence.token_ids).first(static_cast<size_t>(sequence.size()) - 1));
-    sequence.blocks = std::move(prefix.blocks);
-    sequence.prefix = prefix.last;
-    sequence.num_registered_blocks = static_cast<int32_t>(sequence.blocks.size());
-    sequence.num_computed = sequence.num_registered_blocks * kKvBlockSize;
+    model::BlockPool::Prefix prefix = pool_.Find(request.tenant, token_ids.first(token_ids.size() - 1));
+    context = {.blocks = std::move(prefix.blocks), .prefix = prefix.last};
+    context.num_cached_blocks = static_cast<int32_t>(context.blocks.size());
   }
-  if (!Extend(sequence, sequence.size(), Evict::kYes)) {
-    ReleaseBlocks(sequence);
-    return false;
-  }
+  if (Extend(context.blocks, static_cast<int32_t>(token_ids.size()), Evict::kYes)) return context;
+  Release(context.blocks);
+  return std::nullopt;
+}
+
+// All that is missing, or nothing: what does not suffice is not evicted for.
+bool Scheduler::Extend(std::vector<int32_t>& blocks, int32_t num_positions, Evict evict) {
+  const auto num_missing = NumBlocks(num_positions) - static_cast<int32_t>(blocks.size());
+  if (num_missing > pool_.num_free() + (evict == Evict::kYes ? pool_.num_cached() : 0)) return false;
+  for (int32_t i = 0; i < num_missing; ++i) blocks.push_back(*pool_.Allocate(evict));
   return true;
 }
 
-bool Scheduler::Extend(Sequence& sequence, int32_t num_positions, Evict evict) {
-  while (static_cast<int32_t>(sequence.blocks.size()) < NumBlocks(num_positions)) {
-    const std::optional<int32_t> block = pool_.Allocate(evict);
-    if (!block.has_value()) return false;
-    sequence.blocks.push_back(*block);
-  }
-  return true;
-}
-
-void Scheduler::ReserveRoots() {
-  for (size_t i = 0; i < running_.size(); ++i) {
-    while (!Extend(*running_[i], running_[i]->size(), Evict::kYes)) {
-      const size_t youngest = running_.size() - 1;
-      Preempt(youngest);
-      if (youngest == i) return;
+void Scheduler::ReserveRoots(absl::Time now) {
+  for (size_t i = 0; i < running_.size();) {
+    if (Extend(running_[i]->blocks, running_[i]->size(), Evict::kYes)) {
+      ++i;
+      continue;
     }
+    const size_t victim = Victim();
+    Preempt(victim, now);
+    if (victim < i) --i;
   }
 }
 
-void Scheduler::Preempt(size_t running_idx) {
+size_t Scheduler::Victim() const {
+  size_t victim = 0;
+  for (size_t i = 1; i < running_.size(); ++i) {
+    if (line_.EffectivePriority(*running_[i]) <= line_.EffectivePriority(*running_[victim])) victim = i;
+  }
+  return victim;
+}
+
+void Scheduler::Preempt(size_t running_idx, absl::Time now) {
   std::unique_ptr<Sequence> sequence = std::move(running_[running_idx]);
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(running_idx));
   ReleaseBlocks(*sequence);
   ++num_preemptions_;
-  Enqueue(std::move(sequence));
+  line_.Return(*sequence, now);
+  preempted_.push_back(std::move(sequence));
+}
+
+std::unique_ptr<Sequence> Scheduler::TakePreempted(const Sequence* sequence) {
+  const auto place =
+      std::ranges::find_if(preempted_, [sequence](const auto& preempted) { return preempted.get() == sequence; });
+  FT_CHECK(place != preempted_.end());
+  std::unique_ptr<Sequence> taken = std::move(*place);
+  preempted_.erase(place);
+  return taken;
+}
+
+void Scheduler::Release(std::vector<int32_t>& blocks) {
+  // From the last to the first, so that a prefix is evicted after its continuations.
+  while (!blocks.empty()) {
+    pool_.Release(blocks.back());
+    blocks.pop_back();
+  }
 }
 
 void Scheduler::ReleaseBlocks(Sequence& sequence) {
-  // From the last to the first, so that a prefix is evicted after its continuations.
-  while (!sequence.blocks.empty()) {
-    pool_.Release(sequence.blocks.back());
-    sequence.blocks.pop_back();
-  }
+  Release(sequence.blocks);
   sequence.num_computed = 0;
   sequence.num_registered_blocks = 0;
   sequence.prefix = model::kEmptyPrefix;
@@ -113,7 +139,7 @@ void Scheduler::ReleaseBlocks(Sequence& sequence) {
 
 Scheduler::TreeSlots Scheduler::ReserveTree(Sequence& sequence, int32_t num_nodes, int32_t depth) {
   TreeSlots tree_slots;
-  if (num_nodes == 0 || !Extend(sequence, sequence.size() + depth, Evict::kNo)) return tree_slots;
+  if (num_nodes == 0 || !Extend(sequence.blocks, sequence.size() + depth, Evict::kNo)) return tree_slots;
   tree_slots.blocks.reserve(NumBlocks(num_nodes));
   tree_slots.slots.reserve(num_nodes);
   for (int32_t i = 0; i < NumBlocks(num_nodes); ++i) {
@@ -149,12 +175,13 @@ void Scheduler::Settle(Sequence& sequence) {
 void Scheduler::RemoveFinished(const std::function<void(Sequence&)>& on_removed) {
   const auto remove = [&](const std::unique_ptr<Sequence>& sequence) {
     if (!sequence->is_finished) return false;
+    line_.Leave(*sequence);  // where it was preempted
     ReleaseBlocks(*sequence);
     on_removed(*sequence);
     return true;
   };
   std::erase_if(running_, remove);
-  std::erase_if(waiting_, remove);
+  std::erase_if(preempted_, remove);
 }
 
 void Scheduler::KeepFree() {

@@ -1,61 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence: a sample of a request, with everything the engine knows of it. Plain data, owned by the scheduler; only
-// the stages of a step touch it, and only commit changes its tokens.
+// One sequence: a sample of a request that has begun to run, with everything the engine knows of it. Plain data, owned
+// by the scheduler; only the stages of a step touch it, and only commit changes its tokens.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
 #include "common/model/block_pool.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
-#include "verifier_service/draw_masks.h"
+#include "verifier_service/active_request.h"
 #include "verifier_service/prediction.h"
 #include "verifier_service/proposer_client.h"
-#include "verifier_service/queue_place.h"
 #include "verifier_service/request.h"
 #include "verifier_service/text_stream.h"
+#include "verifier_service/token_counts.h"
 
 namespace foretoken::verifier {
-
-// What the samples of one request share.
-struct ActiveRequest {
-  GenerationRequest request;
-  std::optional<QueuePlace> place;  // until the first sample runs
-  std::vector<int32_t> ending_ids;  // tokens that end a sample: the model's (unless ignored) and the request's own
-  DrawMasks masks;
-  uint32_t allowed_proposers = 0;  // bit per ProposerClient::Names() entry, and one for its prediction
-  int32_t max_tree_nodes = 0;      // 0: no speculation
-  int32_t num_unfinished = 0;      // samples
-};
-
-// Which tokens stand in a context and how often each was generated, for the penalties.
-class TokenCounts {
- public:
-  void AddPrompt(int32_t token_id) { CountOf(token_id); }
-  void AddGenerated(int32_t token_id) { ++CountOf(token_id).num_generated; }
-  std::span<const kernels::TokenCount> counts() const { return counts_; }
-
- private:
-  kernels::TokenCount& CountOf(int32_t token_id) {
-    const auto [place, is_new] = places_.try_emplace(token_id, counts_.size());
-    if (is_new) counts_.push_back({.token_id = token_id});
-    return counts_[place->second];
-  }
-
-  std::vector<kernels::TokenCount> counts_;
-  absl::flat_hash_map<int32_t, size_t> places_;
-};
 
 struct Sequence {
   Sequence(SequenceId id, std::shared_ptr<ActiveRequest> active, int32_t sample_index, TextStream text)
       : id(id), active(std::move(active)), sample_index(sample_index), text(std::move(text)) {}
 
-  const GenerationRequest& request() const { return active->request; }
+  const GenerationRequest& request() const { return *active->request; }
   int32_t size() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_generated() const { return size() - static_cast<int32_t>(request().prompt.size()); }
   // Only the root's K/V is missing: the next row draws a token, and a tree may hang below it.
@@ -66,15 +38,22 @@ struct Sequence {
   int32_t sample_index;
   kernels::SamplingParams sampling;
   std::vector<int32_t> token_ids;  // prompt and generated: the context
-  bool counts_tokens = false;      // a penalty is on
-  TokenCounts counts;
+  TokenCounts counts;              // where a penalty is on
   TextStream text;
+
+  // Its turns to run
+  LinePlace line_place;   // where it waits, or waited last
+  absl::Duration waited;  // in all
 
   // K/V
   int32_t num_computed = 0;     // positions below it are in the cache
   std::vector<int32_t> blocks;  // the block table
   model::PrefixId prefix = model::kEmptyPrefix;
   int32_t num_registered_blocks = 0;  // full blocks that the prefix cache knows
+
+  // When, on the engine's clock
+  absl::Time began;                                    // to run, for the last time
+  absl::Time first_token_at = absl::InfiniteFuture();  // was known
 
   // Speculation
   bool is_open = false;  // the proposers know of it
@@ -96,5 +75,13 @@ struct Sequence {
   SampleOutput output;                         // of this step
   bool is_finished = false;
 };
+
+// The sample of the request that begins next.
+std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequest> active,
+                                       const std::vector<std::string>& proposers,
+                                       const tokenizer::Tokenizer& tokenizer);
+
+// As ProposerClient::Names(), then the clients' predictions.
+std::vector<ProposerCount> NoCounts(const std::vector<std::string>& proposers);
 
 }  // namespace foretoken::verifier

@@ -17,7 +17,7 @@ struct ServedModel {
   std::string architecture;  // "LlamaForCausalLM"
   uint64_t num_parameters = 0;
   const tokenizer::Tokenizer* tokenizer = nullptr;
-  int32_t vocabulary_size = 0;     // ids that the tokenizer knows are below it
+  int32_t vocabulary_size = 0;     // ids that the tokenizer knows and the model has a row for are below it
   int32_t max_context_tokens = 0;  // prompt and output together
   std::vector<int32_t> end_token_ids;
   std::string vocabulary_fingerprint;  // hex
@@ -26,6 +26,8 @@ struct ServedModel {
   std::vector<std::string> proposers;        // method names
   int32_t max_tree_nodes = 0;                // the server's limit per sequence and step
   size_t max_prompt_bytes = size_t{4} << 20;
+  bool allows_step_reports = false;
+  bool allows_always_speculation = true;
 };
 
 }  // namespace foretoken::verifier

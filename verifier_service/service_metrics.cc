@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/proposal_protocol.h"
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_type.h"
 
@@ -18,6 +19,10 @@ using prometheus::MetricType;
 
 const prometheus::Histogram::BucketBoundaries kFirstTokenSeconds = {.001, .005, .01, .02, .04, .06, .08, .1, .25,
                                                                     .5,   .75,  1,   2.5, 5,   7.5, 10,  30, 60};
+const prometheus::Histogram::BucketBoundaries kQueueWaitSeconds = {.001, .0025, .005, .01, .025, .05, .1, .25,
+                                                                   .5,   1,     2.5,  5,   10,   30,  60, 120};
+const prometheus::Histogram::BucketBoundaries kRequestSeconds = {.01, .025, .05, .1, .25, .5,  1,   2.5,
+                                                                 5,   10,   20,  40, 60,  120, 300, 600};
 // Finer than the usual ones: with speculation several tokens share a step of a few milliseconds.
 const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
                                                                     .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
@@ -83,6 +88,26 @@ MetricFamily AcceptedLengths(const std::vector<uint64_t>& num_steps) {
   return family;
 }
 
+void AddRoundTrips(const ProposerPool& pool, const std::vector<ProposerCounters>& of_methods,
+                   std::vector<MetricFamily>* families) {
+  MetricFamily& family = families->emplace_back(Family(MetricType::Histogram, "foretoken_proposer_round_trip_seconds",
+                                                       "From news of a sequence to the tree that answers it."));
+  for (size_t i = 0; i < of_methods.size(); ++i) {
+    const DurationHistogram& from = of_methods[i].round_trips;
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    metric.label.push_back({.name = "proposer", .value = pool.Names()[i]});
+    prometheus::ClientMetric::Histogram& to = metric.histogram;
+    for (size_t bucket = 0; bucket < from.buckets.size(); ++bucket) {
+      to.sample_count += from.buckets[bucket];
+      const bool is_last = bucket == DurationHistogram::kBoundsSeconds.size();
+      to.bucket.push_back({.cumulative_count = to.sample_count,
+                           .upper_bound = is_last ? std::numeric_limits<double>::infinity()
+                                                  : DurationHistogram::kBoundsSeconds[bucket]});
+    }
+    to.sample_sum = from.sum_seconds;
+  }
+}
+
 void AddPoolCounters(const ProposerPool& pool, std::vector<MetricFamily>* families) {
   struct PoolCounter {
     uint64_t ProposerCounters::*field;
@@ -95,17 +120,28 @@ void AddPoolCounters(const ProposerPool& pool, std::vector<MetricFamily>* famili
       {&ProposerCounters::num_trees, "foretoken_proposer_trees_total", "Token trees taken."},
       {&ProposerCounters::num_stale_trees, "foretoken_proposer_stale_trees_total", "Trees that came too late."},
       {&ProposerCounters::num_bad_trees, "foretoken_proposer_bad_trees_total", "Trees that broke a rule; dropped."},
+      {&ProposerCounters::num_unknown, "foretoken_unknown_sessions_total", "Sessions that proposers had lost."},
       {&ProposerCounters::num_connects, "foretoken_proposer_connects_total", "Streams opened."},
       {&ProposerCounters::num_breaks, "foretoken_proposer_breaks_total", "Streams that ended or were given up."},
       {&ProposerCounters::num_moved_sessions, "foretoken_proposer_moved_sessions_total",
        "Sessions opened anew at another stream."}};
   const std::vector<ProposerCounters> of_methods = pool.GetCounters();
+  MetricFamily& refusals = families->emplace_back(Family(MetricType::Counter, "foretoken_proposer_refusals_total",
+                                                         "Sessions that proposers refused, by their reason."));
+  for (size_t i = 0; i < of_methods.size(); ++i) {
+    const rpc::RefusalCounts& counts = of_methods[i].num_refused_by_reason;
+    for (size_t reason = 0; reason < counts.size(); ++reason) {
+      AddLabelled({{"proposer", pool.Names()[i]}, {"reason", rpc::RefusalName(static_cast<v1::RefusalReason>(reason))}},
+                  static_cast<double>(counts[reason]), &refusals);
+    }
+  }
   for (const PoolCounter& counter : kCounters) {
     MetricFamily& family = families->emplace_back(Family(MetricType::Counter, counter.name, counter.help));
     for (size_t i = 0; i < of_methods.size(); ++i) {
       AddOfProposer(pool.Names()[i], static_cast<double>(of_methods[i].*counter.field), &family);
     }
   }
+  AddRoundTrips(pool, of_methods, families);
 }
 
 MetricFamily Histogram(const char* name, const char* help, const CountHistogram& histogram) {
@@ -204,17 +240,39 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
       inter_token_(MakeHistogram(registry, "foretoken_inter_token_seconds",
                                  "Time per token after the first; tokens of one step share its time.",
                                  kInterTokenSeconds)),
+      queue_wait_(MakeHistogram(registry, "foretoken_queue_wait_seconds",
+                                "From a request's arrival until it runs, or ends before it ran.", kQueueWaitSeconds)),
+      request_(MakeHistogram(registry, "foretoken_request_seconds",
+                             "From a request's arrival to its end, where that is OK.", kRequestSeconds)),
+      samples_(
+          prometheus::BuildCounter()
+              .Name("foretoken_samples_finished_total")
+              .Help("Samples that have ended, by finish reason; those of calls that end with an error are not here.")
+              .Register(registry)),
       calls_(prometheus::BuildCounter()
-                 .Name("foretoken_generate_calls_total")
-                 .Help("Generate calls that have ended, by gRPC status.")
-                 .Register(registry)) {}
+                 .Name("foretoken_rpc_calls_total")
+                 .Help("Calls that have ended, by method and gRPC status.")
+                 .Register(registry)) {
+  // A rate needs a beginning: what usually happens is told before it does.
+  for (const char* rpc : {"Generate", "Abort", "Tokenize", "Detokenize", "GetModelInfo"}) {
+    calls_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
+  }
+  for (const FinishReason reason :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kShutdown}) {
+    samples_.Add({{"reason", std::string(FinishReasonName(reason))}});
+  }
+}
 
 void CallMetrics::ObserveTokens(double seconds, size_t num_tokens) {
   for (size_t i = 0; i < num_tokens; ++i) inter_token_.Observe(seconds / static_cast<double>(num_tokens));
 }
 
-void CallMetrics::CountCall(absl::StatusCode code) {
-  calls_.Add({{"code", absl::StatusCodeToString(code)}}).Increment();
+void CallMetrics::CountSample(FinishReason reason) {
+  samples_.Add({{"reason", std::string(FinishReasonName(reason))}}).Increment();
+}
+
+void CallMetrics::CountCall(absl::string_view rpc, absl::StatusCode code) {
+  calls_.Add({{"rpc", std::string(rpc)}, {"code", absl::StatusCodeToString(code)}}).Increment();
 }
 
 std::vector<MetricFamily> EngineCollector::Collect() const {
@@ -226,8 +284,15 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
     return Single(MetricType::Counter, name, help, static_cast<double>(value));
   };
   std::vector<MetricFamily> families = {
-      gauge("foretoken_requests_queued", "Requests that wait, those being encoded included.", stats.num_queued),
+      gauge("foretoken_requests_queued", "Requests that wait, those being encoded included.",
+            static_cast<double>(stats.num_queued)),
+      gauge("foretoken_samples_queued", "Samples of submitted requests that wait.",
+            static_cast<double>(stats.num_queued_samples)),
+      gauge("foretoken_samples_preempted", "Of these, samples that had run and lost their K/V blocks.",
+            stats.num_preempted),
       gauge("foretoken_samples_running", "Samples in the batch.", stats.num_running),
+      gauge("foretoken_tokens_queued", "Tokens that waiting requests hold.",
+            static_cast<double>(stats.num_queued_tokens)),
       gauge("foretoken_kv_blocks", "K/V blocks.", stats.num_blocks),
       gauge("foretoken_kv_blocks_free", "K/V blocks that hold nothing.", stats.num_free_blocks),
       gauge("foretoken_kv_blocks_cached", "K/V blocks that nobody holds, kept for their prefix.",
@@ -256,6 +321,10 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
       Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
   for (const ProposerStatus& status : pool_.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
   families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
+  const UnreadOutputs::Totals unread = unread_.totals();
+  families.push_back(gauge("foretoken_unread_calls", "Calls with output that their clients have not read.",
+                           static_cast<double>(unread.num_calls)));
+  families.push_back(gauge("foretoken_unread_bytes", "Bytes of that output.", static_cast<double>(unread.num_bytes)));
   AddPoolCounters(pool_, &families);
   AddStepTimes(stats.times, &families);
   AddPlannerCounters(stats.planner, &families);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "prometheus/collectable.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
@@ -16,6 +17,7 @@
 #include "prometheus/registry.h"
 #include "verifier_service/engine.h"
 #include "verifier_service/proposer_pool.h"
+#include "verifier_service/unread_outputs.h"
 
 namespace foretoken::verifier {
 
@@ -28,25 +30,36 @@ class CallMetrics {
   void ObserveFirstToken(double seconds) { first_token_.Observe(seconds); }
   // `num_tokens` came together, `seconds` after those before.
   void ObserveTokens(double seconds, size_t num_tokens);
-  void CountCall(absl::StatusCode code);
+  // From a request's arrival until its first sample ran, or its call ended without.
+  void ObserveQueueWait(double seconds) { queue_wait_.Observe(seconds); }
+  // From a request's arrival to the end of its call.
+  void ObserveRequest(double seconds) { request_.Observe(seconds); }
+  void CountSample(FinishReason reason);
+  // `rpc` is the method's name, as in the protocol.
+  void CountCall(absl::string_view rpc, absl::StatusCode code);
 
  private:
   prometheus::Histogram& first_token_;
   prometheus::Histogram& inter_token_;
+  prometheus::Histogram& queue_wait_;
+  prometheus::Histogram& request_;
+  prometheus::Family<prometheus::Counter>& samples_;
   prometheus::Family<prometheus::Counter>& calls_;
 };
 
-// The engine's counters and gauges, and the proposer pool's, at the time of a scrape.
+// The engine's counters and gauges, the proposer pool's, and what clients have not read, at the time of a scrape.
 class EngineCollector : public prometheus::Collectable {
  public:
-  // Both outlive it.
-  EngineCollector(const Engine& engine, const ProposerPool& pool) : engine_(engine), pool_(pool) {}
+  // All outlive it.
+  EngineCollector(const Engine& engine, const ProposerPool& pool, const UnreadOutputs& unread)
+      : engine_(engine), pool_(pool), unread_(unread) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   const Engine& engine_;
   const ProposerPool& pool_;
+  const UnreadOutputs& unread_;
 };
 
 }  // namespace foretoken::verifier

@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/error_text.h"
+#include "common/rpc/proposal_protocol.h"
 #include "kernels/check.h"
 
 namespace foretoken::verifier {
@@ -17,6 +20,8 @@ constexpr int kMaxUnknownsInARow = 3;
 // A wait that this many steps in a row were in vain is tried again every 16th step only.
 constexpr int32_t kMaxMissedWaits = 4;
 constexpr int32_t kTryWaitEvery = 16;
+// Of a replica that never answers no more is remembered.
+constexpr size_t kMaxEndedUnanswered = 1024;
 // Answers later than this multiple of the 90th percentile are not waited for.
 constexpr double kPatience = 1.5;
 
@@ -28,6 +33,17 @@ v1::VerificationRule ToProto(kernels::VerificationRule rule) {
       return v1::VERIFICATION_RULE_REJECTION_SAMPLING;
   }
   return v1::VERIFICATION_RULE_UNSPECIFIED;
+}
+
+void Count(const CheckedAnswer::Refused& refused, AnswerVerdict& verdict) {
+  const v1::RefusalReason reason =
+      v1::RefusalReason_IsValid(refused.reason) ? refused.reason : v1::REFUSAL_REASON_UNSPECIFIED;
+  ++verdict.num_refused;
+  ++verdict.num_refused_by_reason[static_cast<size_t>(reason)];
+  if (verdict.first_refusal.empty()) {
+    verdict.first_refusal =
+        absl::StrCat(rpc::RefusalName(reason), ": ", base::Quoted(refused.detail, rpc::kMaxRefusalDetailBytes));
+  }
 }
 
 }  // namespace
@@ -81,6 +97,9 @@ void SessionBook::Close(SequenceId sequence_id) {
     Replica& replica = replicas_.at(*placement.replica_id);
     Session& session = replica.sessions.at(placement.session_id);
     session.wants_tree = false;
+    if (session.due_position.has_value() && replica.ended_unanswered.size() < kMaxEndedUnanswered) {
+      replica.ended_unanswered.emplace(placement.session_id, session);
+    }
     WriteFarewell(replica, placement.session_id, session);
     if (session.is_told) replica.closes.push_back(placement.session_id);
     Forget(replica, placement.session_id);
@@ -142,6 +161,7 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
   placement.session_id = replica.next_session_id++;
   Session& session = replica.sessions[placement.session_id];
   session.sequence_id = sequence_id;
+  session.placed_at = now;
   session.wants_tree = sequence.WantsTree(proposer_idx);
   if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
 }
@@ -173,7 +193,6 @@ void SessionBook::Refuse(Replica& replica, ReplicaId replica_id, uint64_t sessio
   Placement& placement = sequence.placements[replica.proposer_idx];
   Forget(replica, session_id);
   placement.replica_id.reset();
-  placement.num_unknowns = 0;
   placement.refused_by.push_back(replica_id);
   Place(sequence_id, sequence, replica.proposer_idx, now);
 }
@@ -206,16 +225,18 @@ AnswerVerdict SessionBook::TakeAnswer(ReplicaId replica_id, CheckedAnswer answer
   if (it == replicas_.end()) return verdict;  // given up while this was on its way
   Replica& replica = it->second;
   const bool was_due = replica.num_due > 0;
-  // Who speaks is not silent: also one whose trees are always late, and one that lies, of which there is another count.
-  replica.silent_since = now;
-  replica.past_silence = absl::ZeroDuration();
   for (CheckedAnswer::Tree& tree : answer.trees) TakeTree(replica, tree, verdict, now);
-  for (const uint64_t session_id : answer.refused_session_ids) {
-    if (replica.sessions.contains(session_id)) Refuse(replica, replica_id, session_id, now);
+  for (const CheckedAnswer::Refused& refused : answer.refused) {
+    EndSilence(replica, refused.session_id, std::nullopt, now);
+    if (!replica.sessions.contains(refused.session_id)) continue;
+    Count(refused, verdict);
+    Refuse(replica, replica_id, refused.session_id, now);
   }
   for (const uint64_t session_id : answer.unknown_session_ids) {
+    EndSilence(replica, session_id, std::nullopt, now);
     const auto session = replica.sessions.find(session_id);
     if (session == replica.sessions.end()) continue;
+    ++verdict.num_unknown;
     const SequenceId sequence_id = session->second.sequence_id;
     Sequence& sequence = sequences_.at(sequence_id);
     Placement& placement = sequence.placements[replica.proposer_idx];
@@ -238,6 +259,9 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     ++replica.num_bad_in_a_row;
     if (verdict.first_fault.empty()) verdict.first_fault = std::string(fault);
   };
+  std::optional<uint64_t> position;
+  if (answer.tree.ok()) position = answer.tree->position;
+  EndSilence(replica, answer.session_id, position, now);  // a bad tree does too; of bad trees there is another count
   const auto it = replica.sessions.find(answer.session_id);
   if (it == replica.sessions.end()) {
     const bool existed = answer.session_id > 0 && answer.session_id < replica.next_session_id;
@@ -249,9 +273,13 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     return;
   }
   Session& session = it->second;
-  if (!answer.tree.ok()) {
+  Sequence& sequence = sequences_.at(session.sequence_id);
+  const bool is_tested = sequence.introduction.rule() == v1::VERIFICATION_RULE_REJECTION_SAMPLING;
+  absl::Status status = answer.tree.status();
+  if (is_tested) status.Update(answer.fits_rejection_sampling);
+  if (!status.ok()) {
     ClearDue(replica, session);  // it is an answer, if a useless one: nobody waits for more
-    return blame(answer.tree.status().message());
+    return blame(status.message());
   }
   speculation::TokenTree& tree = *answer.tree;
   if (tree.position > session.num_told) {
@@ -260,14 +288,17 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
   }
   if (session.due_position.has_value() && tree.position >= *session.due_position) {
     replica.round_trip.Add(now - session.due_since);
+    verdict.round_trips.push_back(now - session.due_since);
     ClearDue(replica, session);
   }
+  session.answered_position = std::max(session.answered_position, tree.position);
   replica.num_bad_in_a_row = 0;
-  Sequence& sequence = sequences_.at(session.sequence_id);
-  if (sequence.introduction.rule() != v1::VERIFICATION_RULE_REJECTION_SAMPLING) tree.sampled.clear();
+  if (!is_tested) tree.sampled.clear();
   Placement& placement = sequence.placements[replica.proposer_idx];
-  placement.num_unknowns = placement.num_refusals = 0;
-  placement.refused_by.clear();
+  if (now - session.placed_at >= retry_.max) {
+    placement.num_unknowns = placement.num_refusals = 0;
+    placement.refused_by.clear();
+  }
   if (tree.position < placement.newest_position) {
     ++verdict.num_stale_trees;
     return;
@@ -292,6 +323,23 @@ void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position,
   }
   session.due_position = position;
   session.due_since = now;
+}
+
+// A session that was asked answers, if late: also one that has ended meanwhile, as long as its trees get on. `position`
+// is unset where the answer is no good tree.
+void SessionBook::EndSilence(Replica& replica, uint64_t session_id, std::optional<uint64_t> position, absl::Time now) {
+  const auto running = replica.sessions.find(session_id);
+  const auto ended = replica.ended_unanswered.find(session_id);
+  const bool has_ended = ended != replica.ended_unanswered.end();
+  if (running == replica.sessions.end() && !has_ended) return;
+  Session& session = has_ended ? ended->second : running->second;
+  const bool is_news = !position.has_value() || *position > session.answered_position;
+  if (!session.due_position.has_value() || !is_news) return;
+  replica.silent_since = now;
+  replica.past_silence = absl::ZeroDuration();
+  if (!has_ended) return;  // what this answer says is yet to be checked
+  session.answered_position = position.value_or(*session.due_position);
+  if (session.answered_position >= *session.due_position) replica.ended_unanswered.erase(ended);
 }
 
 void SessionBook::ClearDue(Replica& replica, Session& session) {

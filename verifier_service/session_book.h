@@ -10,6 +10,10 @@
 //
 // A sequence has one session per proposer that it allows. A session stays with its replica; it goes to the replica with
 // the fewest sessions when it begins, and when its replica leaves or refuses it. Refused by all, it waits with backoff.
+//
+// A replica can make the pool send a context again by saying that it does not know the session. It is believed three
+// times; then that is a refusal. Only a session that lasts for the backoff's longest time makes the count and the
+// backoff start afresh, so trees sent in between buy nothing.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +25,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/proposal_protocol.h"
 #include "common/speculation/token_tree.h"
 #include "foretoken/v1/proposal.pb.h"
 #include "verifier_service/backoff.h"
@@ -42,9 +47,15 @@ struct CheckedAnswer {
   struct Tree {
     uint64_t session_id = 0;
     absl::StatusOr<speculation::TokenTree> tree;
+    absl::Status fits_rejection_sampling = absl::OkStatus();  // else the tree is bad under that rule
+  };
+  struct Refused {
+    uint64_t session_id = 0;
+    v1::RefusalReason reason = v1::REFUSAL_REASON_UNSPECIFIED;
+    std::string detail = {};
   };
   std::vector<Tree> trees;
-  std::vector<uint64_t> refused_session_ids;
+  std::vector<Refused> refused;
   std::vector<uint64_t> unknown_session_ids;
 };
 
@@ -53,9 +64,14 @@ struct AnswerVerdict {
   uint64_t num_trees = 0;        // good ones
   uint64_t num_stale_trees = 0;  // of sessions that ended, or older than one we have
   uint64_t num_bad_trees = 0;
-  int32_t num_bad_in_a_row = 0;  // of this replica, up to now
-  std::string first_fault;       // of the first bad tree
-  bool ends_wait = false;        // nothing more is due from this replica
+  uint64_t num_refused = 0;  // sessions that there were, and that are refused
+  rpc::RefusalCounts num_refused_by_reason = {};
+  std::string first_refusal;                // reason and detail
+  uint64_t num_unknown = 0;                 // likewise, and that are unknown
+  std::vector<absl::Duration> round_trips;  // of the trees that were due
+  int32_t num_bad_in_a_row = 0;             // of this replica, up to now
+  std::string first_fault;                  // of the first bad tree
+  bool ends_wait = false;                   // nothing more is due from this replica
 };
 
 class SessionBook {
@@ -88,7 +104,9 @@ class SessionBook {
   std::optional<absl::Time> WaitUntil(absl::Time now, absl::Time latest) const;
   // Ends a wait: replicas that keep missing the wait are then waited for but seldom.
   void EndWait();
-  // Since when answers have been due from a replica without a word of it, not even late ones; unset where none is due.
+  // Since when answers have been due from a replica and none came, not even a late one; unset where none is due. What
+  // nobody asked for is no answer: an empty message, a tree that was there before, news of sessions that were not
+  // asked.
   std::optional<absl::Time> SilentSince(ReplicaId replica_id) const;
 
   uint64_t num_moved(uint32_t proposer_idx) const { return num_moved_[proposer_idx]; }
@@ -128,6 +146,8 @@ class SessionBook {
     bool wants_tree = false;
     std::optional<uint64_t> due_position;  // an answer at this position or later is due
     absl::Time due_since;
+    absl::Time placed_at;
+    uint64_t answered_position = 0;  // of the newest tree, here
   };
   struct Replica {
     uint32_t proposer_idx = 0;
@@ -141,7 +161,8 @@ class SessionBook {
     ComingStep forecast;
     int32_t num_due = 0;
     absl::Time flushed_at;
-    absl::Time silent_since;      // while an answer is due; time when none was is not in it
+    absl::Time silent_since;                                  // while an answer is due; time when none was is not in it
+    absl::flat_hash_map<uint64_t, Session> ended_unanswered;  // sessions that ended while an answer was due
     absl::Duration past_silence;  // up to when the last answer that was due was no longer wanted
     RoundTripEstimate round_trip;
     int32_t num_bad_in_a_row = 0;
@@ -157,6 +178,7 @@ class SessionBook {
   void WriteFarewell(Replica& replica, uint64_t session_id, const Session& session);
   static void MarkDirty(Replica& replica, uint64_t session_id, Session& session);
   static void MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now);
+  static void EndSilence(Replica& replica, uint64_t session_id, std::optional<uint64_t> position, absl::Time now);
   static void ClearDue(Replica& replica, Session& session);
   static bool IsWorthWaiting(const Replica& replica);
 

@@ -2,6 +2,7 @@
 #include "verifier_service/step_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace foretoken::verifier {
 namespace {
@@ -42,6 +43,8 @@ int32_t StepCost::NextBucket(int32_t num_rows) const {
 }
 
 void StepCost::Observe(const StepLoad& load, float step_ms) {
+  // A clock that was set back, or failed, would stay in the means.
+  if (!(std::isfinite(step_ms) && step_ms >= 0)) return;
   Bucket& bucket = buckets_[bucket_of_rows_[std::min(load.num_rows, max_rows_)]];
   if (bucket.weight > 0) {
     step_ms = std::min(step_ms, kMaxOutlier * bucket.mean_ms);

@@ -24,6 +24,7 @@ class StepCost {
  public:
   explicit StepCost(int32_t max_rows);
 
+  // A time that is no number, or negative, teaches nothing.
   void Observe(const StepLoad& load, float step_ms);
   // In milliseconds; before the first observation in units of a one-row step.
   float Predict(const StepLoad& load) const {

@@ -43,7 +43,7 @@ struct ReportedProposer {
   int32_t num_nodes = 0;  // left of it at the step
 };
 
-// What was guessed, merged: parallel arrays as in speculation::TokenTree.
+// What was guessed, merged: parallel arrays, as the protocol has them.
 struct ReportedTree {
   std::vector<int32_t> token_ids;   // [N]
   std::vector<int32_t> parents;     // [N]

@@ -16,7 +16,7 @@ using speculation::TokenTree;
 class Places {
  public:
   Places(const TokenTree& guess, std::span<const int32_t> row_node_idx)
-      : places_(guess.token_ids.size()), num_rows_(static_cast<int32_t>(row_node_idx.size()) + 1) {
+      : places_(guess.nodes.size()), num_rows_(static_cast<int32_t>(row_node_idx.size()) + 1) {
     for (size_t i = 0; i < row_node_idx.size(); ++i) places_[row_node_idx[i]] = static_cast<int32_t>(i) + 1;
   }
 
@@ -31,8 +31,8 @@ class Places {
 
 void AddNode(const TokenTree& guess, int32_t node_idx, Places& places, TestedTree& tested) {
   places.Put(node_idx, tested.token_ids.size());
-  tested.token_ids.push_back(guess.token_ids[node_idx]);
-  tested.parents.push_back(*places.Of(guess.parents[node_idx]));
+  tested.token_ids.push_back(guess.nodes[node_idx].token_id);
+  tested.parents.push_back(*places.Of(guess.nodes[node_idx].parent));
 }
 
 void AddGroup(std::span<const int32_t> node_idx, int32_t parent, const Places& places, TestedTree& tested) {
@@ -44,14 +44,14 @@ void AddGroup(std::span<const int32_t> node_idx, int32_t parent, const Places& p
 
 // The children of nodes with rows that somebody guessed, by parent: [1 + N], the root's first.
 std::vector<std::vector<int32_t>> Guesses(const TokenTree& guess, const Places& places) {
-  std::vector<int32_t> num_sampled(guess.token_ids.size(), 0);
+  std::vector<int32_t> num_sampled(guess.nodes.size(), 0);
   for (const SampledChildren& group : guess.sampled) {
     for (const int32_t child : group.children) ++num_sampled[child];
   }
-  std::vector<std::vector<int32_t>> guesses(guess.token_ids.size() + 1);
+  std::vector<std::vector<int32_t>> guesses(guess.nodes.size() + 1);
   for (int32_t node = 0; node < guess.num_nodes(); ++node) {
-    const bool is_guessed = num_sampled[node] == 0 || std::popcount(guess.proposers[node]) > num_sampled[node];
-    if (is_guessed && places.HasRow(guess.parents[node])) guesses[guess.parents[node] + 1].push_back(node);
+    const bool is_guessed = num_sampled[node] == 0 || std::popcount(guess.nodes[node].proposers) > num_sampled[node];
+    if (is_guessed && places.HasRow(guess.nodes[node].parent)) guesses[guess.nodes[node].parent + 1].push_back(node);
   }
   return guesses;
 }
@@ -66,10 +66,10 @@ TestedTree MakeTestedTree(int32_t root_token_id, const TokenTree* guess, std::sp
   Places places(*guess, row_node_idx);
   for (const int32_t node : row_node_idx) AddNode(*guess, node, places, tested);
   for (int32_t node = 0; node < guess->num_nodes(); ++node) {
-    if (places.HasRow(guess->parents[node]) && !places.Of(node).has_value()) AddNode(*guess, node, places, tested);
+    if (places.HasRow(guess->nodes[node].parent) && !places.Of(node).has_value()) AddNode(*guess, node, places, tested);
   }
 
-  size_t num_children = guess->token_ids.size();  // each may be guessed; spans are taken while the vector grows
+  size_t num_children = guess->nodes.size();  // each may be guessed; spans are taken while the vector grows
   for (const SampledChildren& group : guess->sampled) num_children += group.children.size();
   tested.children.reserve(num_children);
   for (const SampledChildren& group : guess->sampled) {

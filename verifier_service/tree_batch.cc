@@ -50,9 +50,9 @@ TreeNodes AddNodes(const PlannedSequence& planned, TreeBatch* batch) {
   const size_t first_node = batch->node_token_ids.size();
   batch->node_token_ids.push_back(planned.sequence->token_ids.back());
   batch->node_parents.push_back(-1);
-  for (int32_t node = 0; node < planned.tree.num_nodes(); ++node) {
-    batch->node_token_ids.push_back(planned.tree.token_ids[node]);
-    batch->node_parents.push_back(planned.tree.parents[node] + 1);  // kRootParent becomes node 0
+  for (const speculation::TreeNode& node : planned.tree.nodes) {
+    batch->node_token_ids.push_back(node.token_id);
+    batch->node_parents.push_back(node.parent + 1);  // kRootParent becomes node 0
   }
   return {.token_ids = std::span(batch->node_token_ids).subspan(first_node),
           .parents = std::span(batch->node_parents).subspan(first_node)};
@@ -95,10 +95,10 @@ void Reserve(std::span<const PlannedSequence> plan, TreeBatch* batch) {
   size_t num_rows = 0, num_blocks = 0, num_nodes = 0;
   bool has_masks = false;
   for (const PlannedSequence& planned : plan) {
-    num_rows += static_cast<size_t>(planned.num_chain) + planned.tree.token_ids.size();
+    num_rows += static_cast<size_t>(planned.num_chain) + planned.tree.nodes.size();
     num_blocks += planned.sequence->blocks.size();
     const bool tests_all = planned.rule() == kernels::VerificationRule::kRejectionSampling && planned.guess != nullptr;
-    num_nodes += 1 + (tests_all ? planned.guess : &planned.tree)->token_ids.size();
+    num_nodes += 1 + (tests_all ? planned.guess : &planned.tree)->nodes.size();
     has_masks = has_masks || planned.sequence->active->masks.At(planned.sequence->num_generated()) != nullptr;
   }
   model::ForwardBatch& forward = batch->forward;
@@ -119,15 +119,22 @@ void Reserve(std::span<const PlannedSequence> plan, TreeBatch* batch) {
 TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan) {
   TreeBatch batch;
   Reserve(plan, &batch);
+  std::vector<int32_t> tree_token_ids, tree_parents;
   for (size_t i = 0; i < plan.size(); ++i) {
     const PlannedSequence& planned = plan[i];
     const Sequence& sequence = *planned.sequence;
+    tree_token_ids.clear();
+    tree_parents.clear();
+    for (const speculation::TreeNode& node : planned.tree.nodes) {
+      tree_token_ids.push_back(node.token_id);
+      tree_parents.push_back(node.parent);
+    }
     const int32_t root_row = model::AppendSegment(
         {.block_table = sequence.blocks,
          .first_position = sequence.num_computed,
          .chain = std::span(sequence.token_ids).subspan(sequence.num_computed, static_cast<size_t>(planned.num_chain)),
-         .tree_token_ids = planned.tree.token_ids,
-         .tree_parents = planned.tree.parents,
+         .tree_token_ids = tree_token_ids,
+         .tree_parents = tree_parents,
          .tree_slots = planned.tree_slots.slots},
         &batch.forward);
     AddPromptScores(planned, i, root_row + 1 - planned.num_chain, &batch);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/verifier.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -9,8 +10,14 @@
 namespace foretoken::verifier {
 namespace {
 
-// For calls that have their last message and only have to end.
-constexpr absl::Duration kLastWrites = absl::Seconds(5);
+// After the grace: for clients to read the last messages, and then for all that still is under way. A drain lasts no
+// longer than both and the grace together, whatever clients do.
+constexpr absl::Duration kLastWrites = absl::Seconds(3);
+constexpr absl::Duration kLastCalls = absl::Seconds(1);
+
+// How often it is looked whether the engine stalls.
+constexpr absl::Duration kMinStallPeriod = absl::Milliseconds(1);
+constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 
 }  // namespace
 
@@ -28,24 +35,32 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
 
 Verifier::~Verifier() {
   metrics_server_.reset();  // a scrape reads the engine's counters
+  stall_watch_.reset();
   failure_guard_.reset();
-  if (service_ != nullptr) service_->AbortAll();
+  if (service_ != nullptr) service_->ShutDownAll();
 }
 
 absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
   FT_ASSIGN_OR_RETURN(pool_,
                       ProposerPool::Create(std::move(environment.proposers),
-                                           {.num_tokens = static_cast<int32_t>(model_->config.vocab_size),
+                                           {.num_tokens = model_->num_tokens(),
                                             .vocabulary_fingerprint = model_->vocabulary_fingerprint,
-                                            .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary())}));
-  engine_ = std::make_unique<Engine>(config_.engine, EngineParts{.transformer = model_->transformer.get(),
-                                                                 .kv = &model_->kv,
-                                                                 .tokenizer = &model_->tokenizer,
-                                                                 .proposers = pool_.get(),
-                                                                 .end_token_ids = model_->end_token_ids,
-                                                                 .publish = [this](std::vector<SampleOutput> outputs) {
-                                                                   publisher_.Publish(std::move(outputs));
-                                                                 }});
+                                            .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary()),
+                                            // More than any request may ask for is a bad tree.
+                                            .max_tree_nodes = config_.engine.max_tree_nodes}));
+  engine_ = std::make_unique<Engine>(
+      config_.engine,
+      EngineParts{.transformer = model_->transformer.get(),
+                  .kv = &model_->kv,
+                  .tokenizer = &model_->tokenizer,
+                  .proposers = pool_.get(),
+                  .end_token_ids = model_->end_token_ids,
+                  .publish = [this](std::vector<SampleOutput> outputs) { publisher_.Publish(std::move(outputs)); },
+                  .learned =
+                      [times = model_->times](const LearningPasses& passes) {
+                        spdlog::info("model loaded: {}; {} learning passes {:.2f} s", model::Describe(times),
+                                     passes.num_passes, passes.seconds);
+                      }});
   engine_->Start();
   return absl::OkStatus();
 }
@@ -55,7 +70,7 @@ ServedModel Verifier::DescribeModel() const {
           .architecture = ArchitectureName(model_->config.architecture),
           .num_parameters = model::CountParameters(model_->config),
           .tokenizer = &model_->tokenizer,
-          .vocabulary_size = static_cast<int32_t>(model_->tokenizer.vocabulary().num_ids()),
+          .vocabulary_size = model_->num_tokens(),
           .max_context_tokens = engine_->max_context_tokens(),
           .end_token_ids = model_->end_token_ids,
           .vocabulary_fingerprint = model_->vocabulary_fingerprint,
@@ -63,7 +78,9 @@ ServedModel Verifier::DescribeModel() const {
           .default_sampling = model_->default_sampling,
           .proposers = pool_->Names(),
           .max_tree_nodes = config_.engine.max_tree_nodes,
-          .max_prompt_bytes = static_cast<size_t>(config_.max_prompt_bytes)};
+          .max_prompt_bytes = static_cast<size_t>(config_.max_prompt_bytes),
+          .allows_step_reports = config_.allow_step_reports,
+          .allows_always_speculation = config_.allow_always_speculation};
 }
 
 absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
@@ -71,41 +88,59 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .model = DescribeModel(),
       .engine = {
-          .reserve = [this] { return engine_->Reserve(); },
+          .reserve = [this](int64_t num_bytes) { return engine_->Reserve(num_bytes); },
           .submit = [this](QueuePlace place,
                            GenerationRequest request) { return engine_->Submit(std::move(place), std::move(request)); },
-          .abort_by_id = [this](const std::string& request_id) { return engine_->Abort(request_id); },
           .abort = [this](Ticket ticket) { engine_->Abort(ticket); }},
       .publisher = &publisher_,
       .metrics = call_metrics_.get(),
       .draw_bits = std::move(environment.draw_bits),
-      .proposers = [this] { return pool_->GetStatus(); }});
+      .max_lookups = config_.max_lookups,
+      .proposers = [this] { return pool_->GetStatus(); },
+      .unread = config_.unread});
   if (!config_.metrics_address.empty()) {
     FT_ASSIGN_OR_RETURN(metrics_server_,
                         telemetry::MetricsServer::Start(config_.metrics_address, *environment.metrics));
-    collector_ = std::make_shared<EngineCollector>(*engine_, *pool_);
+    collector_ = std::make_shared<EngineCollector>(*engine_, *pool_, service_->unread());
     metrics_server_->Add(collector_);
     spdlog::info("metrics on port {}", metrics_server_->port());
   }
   FT_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen_address = config_.listen_address,
                                                    .service_names = {v1::GenerationService::service_full_name()},
                                                    .max_receive_bytes = static_cast<int>(config_.max_receive_bytes),
-                                                   .drain_grace = kLastWrites},
+                                                   .drain_grace = kLastCalls},
                                                   {service_.get()}));
   failure_guard_ = std::make_unique<DeviceFailureGuard>(*service_, [this] {
     server_->SetServing(false);
     engine_->Drain();
   });
+  is_stalled_ = &environment.metrics->AddGauge("foretoken_engine_stalled",
+                                               "Whether a step takes longer than --engine_stall_timeout: 1 or 0.");
   server_->SetServing(true);
+  stall_watch_ = std::make_unique<PeriodicTask>(
+      std::clamp(config_.engine_stall_timeout / 4, kMinStallPeriod, kMaxStallPeriod), [this] { LookAfterEngine(); });
   return absl::OkStatus();
+}
+
+void Verifier::LookAfterEngine() {
+  const bool is_stalled = stall_detector_.IsStalled(engine_->pulse(), StallDetector::Clock::now());
+  if (is_stalled == (is_stalled_->Value() != 0)) return;
+  is_stalled_->Set(is_stalled ? 1 : 0);
+  server_->SetServing(!is_stalled);
+  if (is_stalled) {
+    spdlog::error("a step of the engine has taken {} and has not ended: not serving",
+                  absl::FormatDuration(config_.engine_stall_timeout));
+  } else {
+    spdlog::warn("the engine steps again: serving");
+  }
 }
 
 void Verifier::FinishCalls() {
   engine_->Drain();
   spdlog::info("running requests get {} to end", absl::FormatDuration(config_.drain_grace));
   if (service_->WaitUntilIdle(config_.drain_grace)) return;
-  spdlog::warn("requests are still running after {}: aborting them", absl::FormatDuration(config_.drain_grace));
-  service_->AbortAll();
+  spdlog::warn("requests are still running after {}: ending them", absl::FormatDuration(config_.drain_grace));
+  service_->ShutDownAll();
   service_->WaitUntilIdle(kLastWrites);  // the last words leave before the connections do
 }
 

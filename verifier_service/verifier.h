@@ -5,8 +5,10 @@
 //                       Verifier::Start(config, {.proposers = specs, .metrics = &metrics, .draw_bits = ...}));
 //   verifier->ServeUntilSignal();
 //
+// Health says SERVING as long as the engine steps or has nothing to do: see Config::engine_stall_timeout.
 // Draining: health says NOT_SERVING, what is new is refused with UNAVAILABLE, what runs gets Config::drain_grace to
-// end, and then ends with FINISH_REASON_ABORT.
+// end, and then ends with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE where nothing was generated yet. Four seconds
+// after the grace everything has ended, also calls whose clients do not read.
 #pragma once
 
 #include <memory>
@@ -19,7 +21,9 @@
 #include "verifier_service/device_failure_guard.h"
 #include "verifier_service/generation_service.h"
 #include "verifier_service/loaded_model.h"
+#include "verifier_service/periodic_task.h"
 #include "verifier_service/proposer_pool.h"
+#include "verifier_service/stall_detector.h"
 
 namespace foretoken::verifier {
 
@@ -44,11 +48,12 @@ class Verifier {
   void Drain();
 
  private:
-  explicit Verifier(const Config& config) : config_(config) {}
+  explicit Verifier(const Config& config) : config_(config), stall_detector_(config.engine_stall_timeout) {}
   absl::Status StartEngine(VerifierEnvironment& environment);
   absl::Status StartServing(VerifierEnvironment& environment);
   ServedModel DescribeModel() const;
   void FinishCalls();
+  void LookAfterEngine();
 
   const Config config_;
   // In this order: each uses those above it.
@@ -61,6 +66,9 @@ class Verifier {
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<DeviceFailureGuard> failure_guard_;
+  StallDetector stall_detector_;
+  prometheus::Gauge* is_stalled_ = nullptr;  // 1 or 0
+  std::unique_ptr<PeriodicTask> stall_watch_;
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
 };
 

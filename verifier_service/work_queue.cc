@@ -17,9 +17,16 @@ WorkQueue::~WorkQueue() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkQueue::Push(absl::AnyInvocable<void()> work) {
+void WorkQueue::Push(uint64_t number, absl::AnyInvocable<void()> work) {
   absl::MutexLock lock(&mutex_);
-  queue_.push_back(std::move(work));
+  queue_.emplace(number, std::move(work));
+}
+
+bool WorkQueue::Remove(uint64_t number) {
+  decltype(queue_)::node_type removed;  // destroyed outside the lock: it may end a call
+  absl::MutexLock lock(&mutex_);
+  removed = queue_.extract(number);
+  return !removed.empty();
 }
 
 void WorkQueue::Run() {
@@ -29,8 +36,7 @@ void WorkQueue::Run() {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &WorkQueue::Ready));
       if (queue_.empty()) return;
-      work = std::move(queue_.front());
-      queue_.pop_front();
+      work = std::move(queue_.extract(queue_.begin()).mapped());
     }
     work();
   }

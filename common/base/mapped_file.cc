@@ -10,10 +10,24 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 
 namespace foretoken::base {
+
+namespace {
+
+// A clone without Git LFS leaves such a text in place of each large file.
+constexpr absl::string_view kLfsPointerBegin = "version https://git-lfs.github.com/spec/";
+
+bool IsLfsPointer(std::span<const std::byte> bytes) {
+  const absl::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return absl::StartsWith(text, kLfsPointerBegin);
+}
+
+}  // namespace
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   // O_NONBLOCK concerns a named pipe, which would otherwise wait for its writer instead of being refused.
@@ -31,7 +45,12 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   const int map_errno = errno;
   ::close(fd);
   if (data == MAP_FAILED) return absl::ErrnoToStatus(map_errno, absl::StrCat("cannot map ", path));
-  return MappedFile(path, {static_cast<const std::byte*>(data), size});
+  MappedFile file(path, {static_cast<const std::byte*>(data), size});
+  if (IsLfsPointer(file.bytes())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is a Git LFS pointer and not the file itself: run `git lfs pull` in its directory"));
+  }
+  return file;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file mapped read-only into memory for the life of the object.
 //
-// Errors: NOT_FOUND or PERMISSION_DENIED with the path; INVALID_ARGUMENT when it is not a regular file.
+// Errors: NOT_FOUND or PERMISSION_DENIED with the path; INVALID_ARGUMENT when it is not a regular file,
+// or stands for one that Git LFS has not fetched.
 // Threads: immutable after Open.
 #pragma once
 

@@ -199,7 +199,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_RETURN_IF_ERROR(ReadSizes(fields, config));
   FT_RETURN_IF_ERROR(ReadHeads(fields, config));
   FT_RETURN_IF_ERROR(ReadSlidingWindows(fields, config));
-  FT_ASSIGN_OR_RETURN(config.rope, ReadRopeConfig(fields, config.max_position_embeddings));
+  FT_ASSIGN_OR_RETURN(RopeSettings rope, ReadRopeSettings(fields, config.max_position_embeddings, kMaxPositions));
+  config.rope = rope.rope;
+  config.max_position_embeddings = rope.max_positions;
   FT_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.OrDefault<bool>("tie_word_embeddings", false));
 
   FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", false));

@@ -25,14 +25,14 @@ enum class Architecture { kLlama, kMistral, kQwen2, kQwen3 };
 
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
-  int64_t hidden_size = 0;        // E
-  int64_t intermediate_size = 0;  // F
-  int64_t num_layers = 0;         // L
-  int64_t num_heads = 0;          // H, a multiple of num_kv_heads
-  int64_t num_kv_heads = 0;       // K
-  int64_t head_dim = 0;           // D, even; H D need not be E
-  int64_t vocab_size = 0;         // V, as padded in the weights; the tokenizer may know fewer
-  int64_t max_position_embeddings = 0;
+  int64_t hidden_size = 0;              // E
+  int64_t intermediate_size = 0;        // F
+  int64_t num_layers = 0;               // L
+  int64_t num_heads = 0;                // H, a multiple of num_kv_heads
+  int64_t num_kv_heads = 0;             // K
+  int64_t head_dim = 0;                 // D, even; H D need not be E
+  int64_t vocab_size = 0;               // V, as padded in the weights; the tokenizer may know fewer
+  int64_t max_position_embeddings = 0;  // the longest context; YaRN extends the file's value
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
   bool tie_word_embeddings = false;    // the head is the embedding

@@ -7,6 +7,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/base/json.h"
+#include "common/base/status_macros.h"
+
 namespace foretoken::model {
 namespace {
 
@@ -71,10 +74,7 @@ bool Convert(const json& value, std::vector<T>& out) {
 }  // namespace
 
 absl::StatusOr<JsonFields> JsonFields::Parse(absl::string_view text, absl::string_view source) {
-  // Copying and printing recurse, so nothing may be nested deeply: what is, reads as empty.
-  const auto drop_deep = [](int depth, json::parse_event_t, const json&) { return depth <= 8; };
-  json object = json::parse(text.begin(), text.end(), drop_deep, /*allow_exceptions=*/false);
-  if (object.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
+  FT_ASSIGN_OR_RETURN(json object, base::ParseJson(text, source));
   if (!object.is_object()) return absl::InvalidArgumentError(absl::StrCat(source, ": not a JSON object"));
   return JsonFields(std::move(object), std::string(source), "");
 }

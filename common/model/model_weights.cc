@@ -39,13 +39,8 @@ using Names = std::initializer_list<const WeightName*>;
 // Reads one shard's part of the tensors of a checkpoint onto one backend.
 class Loader {
  public:
-  Loader(const weights::Checkpoint& checkpoint, kernels::Backend& backend, const LoadProgress& progress,
-         const Shard& shard)
-      : checkpoint_(checkpoint),
-        backend_(backend),
-        progress_(progress),
-        shard_(shard),
-        num_bytes_(checkpoint.num_bytes()) {}
+  Loader(const weights::Checkpoint& checkpoint, kernels::Backend& backend, WeightReader& reader, const Shard& shard)
+      : checkpoint_(checkpoint), backend_(backend), reader_(reader), shard_(shard) {}
 
   // One matrix of a layer, of the named ones, stacked: of each the shard's part of its outputs.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(Names names) {
@@ -62,13 +57,15 @@ class Loader {
     FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name.name, name.shape));
     const IndexRange inputs = ShareOf(whole.shape[1], shard_);
     const auto release = [&](const void* begin, size_t num_bytes) {
-      weights::ReleasePages(begin, num_bytes);
-      Done(num_bytes / whole.shape[1] * inputs.size());
+      reader_.Release({.begin = begin,
+                       .num_bytes = num_bytes,
+                       .num_own_bytes = num_bytes / whole.shape[1] * inputs.size(),
+                       .is_digested = shard_.rank == 0});
     };
-    return backend_.PrepareWeight({.parts = std::span(&whole, 1),
-                                   .inputs = inputs,
-                                   .quantization = backend_.weight_quantization(),
-                                   .release = release});
+    return Prepare({.parts = std::span(&whole, 1),
+                    .inputs = inputs,
+                    .quantization = backend_.weight_quantization(),
+                    .release = release});
   }
 
   // One f32 vector of the named ones, end to end; empty where the configuration has none of them. Every shard has all
@@ -83,11 +80,18 @@ class Loader {
       FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
       parts.push_back(Slice(whole, ShareOf(whole.shape[0], shard_)));
     }
-    return backend_.PrepareWeight(
-        {.parts = parts, .quantization = quantization, .release = [this](const void* begin, size_t num_bytes) {
-           weights::ReleasePages(begin, num_bytes);
-           Done(num_bytes);
-         }});
+    const auto release = [this](const void* begin, size_t num_bytes) {
+      reader_.Release({.begin = begin, .num_bytes = num_bytes, .num_own_bytes = num_bytes});
+    };
+    return Prepare({.parts = parts, .quantization = quantization, .release = release});
+  }
+
+  std::unique_ptr<kernels::Weight> Prepare(kernels::WeightSource source) {
+    source.fetch = [this](const void* begin, size_t num_bytes) { reader_.Fetch(begin, num_bytes); };
+    std::unique_ptr<kernels::Weight> weight = backend_.PrepareWeight(source);
+    // The system maps pages around one that is read, so some came back after their release.
+    for (const ConstTensorView& part : source.parts) weights::ReleasePages(part.data, part.num_bytes());
+    return weight;
   }
 
   absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard) {
@@ -98,22 +102,15 @@ class Loader {
       const ConstTensorView part = Slice(whole, ShareOf(whole.shape[0], shard));
       for (int64_t i = 0; i < part.shape.num_elements(); ++i) values.push_back(ElementAsFloat(part, i));
       // What all shards have is counted once.
-      if (shard.num_ranks == shard_.num_ranks || shard_.rank == 0) Done(part.num_bytes());
+      if (shard.num_ranks == shard_.num_ranks || shard_.rank == 0) reader_.Count(part.num_bytes());
     }
     return tensor::Tensor::FromHost(backend_, values);
   }
 
-  void Done(size_t num_bytes) {
-    num_bytes_done_ += num_bytes;
-    if (progress_) progress_(num_bytes_done_, num_bytes_);
-  }
-
   const weights::Checkpoint& checkpoint_;
   kernels::Backend& backend_;
-  const LoadProgress& progress_;
+  WeightReader& reader_;
   const Shard shard_;
-  size_t num_bytes_;
-  size_t num_bytes_done_ = 0;
 };
 
 const WeightName* OrNull(const std::optional<WeightName>& name) { return name.has_value() ? &*name : nullptr; }
@@ -138,13 +135,13 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
 }  // namespace
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
-                                         kernels::Backend& backend, const LoadProgress& progress, const Shard& shard) {
+                                         kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
   const ModelWeightNames names = NameWeights(config);
   // All names and shapes are checked before the long copy begins.
   for (const WeightName& name : ListWeights(names)) {
     FT_RETURN_IF_ERROR(checkpoint.Find(name.name, name.shape).status());
   }
-  Loader loader(checkpoint, backend, progress, shard);
+  Loader loader(checkpoint, backend, reader, shard);
   ModelWeights weights;
   FT_ASSIGN_OR_RETURN(weights.embed, loader.Vocabulary(names.embed));
   for (const LayerWeightNames& layer : names.layers) {

@@ -7,13 +7,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/model/config.h"
 #include "common/model/shard.h"
+#include "common/model/weight_reader.h"
 #include "common/tensor/tensor.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/backend.h"
@@ -43,13 +43,9 @@ struct ModelWeights {
   const kernels::Weight& head_or_embed() const { return head != nullptr ? *head : *embed; }
 };
 
-// Told of bytes of the checkpoint copied so far, and of all.
-using LoadProgress = std::function<void(size_t num_bytes_done, size_t num_bytes)>;
-
 // The config is the whole model's. Errors: as Checkpoint::Find.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
-                                         kernels::Backend& backend, const LoadProgress& progress,
-                                         const Shard& shard = {});
+                                         kernels::Backend& backend, WeightReader& reader, const Shard& shard = {});
 
 // How many numbers the model has, a tied head counted once.
 uint64_t CountParameters(const ModelConfig& config);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/rope_config.h"
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "common/base/status_macros.h"
 
@@ -93,8 +95,6 @@ absl::StatusOr<YarnScaling> ReadYarn(const OriginalLength& from) {
   return scaling;
 }
 
-}  // namespace
-
 absl::StatusOr<RopeConfig> ReadRopeConfig(const JsonFields& config, int64_t max_position_embeddings) {
   FT_ASSIGN_OR_RETURN(const std::optional<JsonFields> found, FindRopeObject(config));
   const JsonFields& rope = found ? *found : config;
@@ -120,6 +120,25 @@ absl::StatusOr<RopeConfig> ReadRopeConfig(const JsonFields& config, int64_t max_
     return rope.Error(type_field, "expects default, linear, llama3 or yarn, got ", type);
   }
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, int64_t max_position_embeddings,
+                                              int64_t most_positions) {
+  RopeSettings settings = {.max_positions = max_position_embeddings};
+  FT_ASSIGN_OR_RETURN(settings.rope, ReadRopeConfig(config, max_position_embeddings));
+  const auto* yarn = std::get_if<YarnScaling>(&settings.rope.scaling);
+  if (yarn == nullptr) return settings;
+  // A factor that was itself a quotient of lengths gives that length, not one less.
+  constexpr double kRounding = 1 + 1e-12;
+  const double extended = std::floor(static_cast<double>(yarn->original_max_positions) * yarn->factor * kRounding);
+  if (!(extended >= 1 && extended <= static_cast<double>(most_positions))) {
+    return config.Error("rope_scaling", "expects original_max_position_embeddings x factor from 1 to ", most_positions,
+                        ", got ", yarn->original_max_positions, " x ", yarn->factor);
+  }
+  settings.max_positions = static_cast<int64_t>(extended);
+  return settings;
 }
 
 }  // namespace foretoken::model

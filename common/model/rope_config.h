@@ -15,6 +15,16 @@
 
 namespace foretoken::model {
 
-absl::StatusOr<RopeConfig> ReadRopeConfig(const JsonFields& config, int64_t max_position_embeddings);
+struct RopeSettings {
+  RopeConfig rope;
+  // The longest context. YaRN extends the original length by its factor, so `max_position_embeddings` does not bound
+  // it: a recipe that switches YaRN on leaves that field as the model was trained. Under other scalings the field
+  // itself is the bound, as it already has the extended length. Both as in vLLM.
+  int64_t max_positions = 0;
+};
+
+// `max_position_embeddings` is at least 1; `most_positions` is the largest length that is believed.
+absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, int64_t max_position_embeddings,
+                                              int64_t most_positions);
 
 }  // namespace foretoken::model

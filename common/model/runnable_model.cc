@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/runnable_model.h"
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/model/checkpoint_fit.h"
 #include "common/model/memory_need.h"
+#include "common/model/weight_digest.h"
+#include "common/model/weight_names.h"
 
 namespace foretoken::model {
 
@@ -38,32 +40,11 @@ absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& op
   return absl::OkStatus();
 }
 
-// Adds up what ranks, each on its own thread, have read.
-class SummedProgress {
- public:
-  explicit SummedProgress(const LoadProgress& progress) : progress_(progress) {}
-
-  LoadProgress OfOneRank() {
-    if (!progress_) return nullptr;
-    return [this, before = size_t{0}](size_t num_bytes_done, size_t num_bytes) mutable {
-      absl::MutexLock lock(&mutex_);
-      num_bytes_done_ += num_bytes_done - std::exchange(before, num_bytes_done);
-      progress_(num_bytes_done_, num_bytes);
-    };
-  }
-
- private:
-  const LoadProgress& progress_;
-  absl::Mutex mutex_;
-  size_t num_bytes_done_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-absl::StatusOr<std::vector<ModelWeights>> LoadShards(const OpenedModel& opened, const LoadProgress& progress) {
+absl::StatusOr<std::vector<ModelWeights>> LoadShards(const OpenedModel& opened, WeightReader& reader) {
   const int32_t num_ranks = opened.ranks->num_ranks();
   std::vector<absl::StatusOr<ModelWeights>> shards(num_ranks);
-  SummedProgress summed(progress);
   opened.ranks->Run([&](int rank) {
-    shards[rank] = LoadWeights(opened.config, opened.checkpoint, opened.ranks->backend(rank), summed.OfOneRank(),
+    shards[rank] = LoadWeights(opened.config, opened.checkpoint, opened.ranks->backend(rank), reader,
                                {.rank = rank, .num_ranks = num_ranks});
   });
   std::vector<ModelWeights> weights;
@@ -73,19 +54,45 @@ absl::StatusOr<std::vector<ModelWeights>> LoadShards(const OpenedModel& opened, 
   return weights;
 }
 
+absl::StatusOr<size_t> WeightBytes(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
+  size_t num_bytes = 0;
+  for (const WeightName& name : ListWeights(NameWeights(config))) {
+    FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView tensor, checkpoint.Find(name.name, name.shape));
+    num_bytes += tensor.num_bytes();
+  }
+  return num_bytes;
+}
+
+class Stopwatch {
+ public:
+  // Seconds since the last call, or since the beginning.
+  double Lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(since_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options) {
   FT_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(options.directory));
   FT_RETURN_IF_ERROR(CheckTensorParallel(config, options.tensor_parallel));
   FT_ASSIGN_OR_RETURN(std::unique_ptr<parallel::RankGroup> ranks, MakeRanks(options.backend, options.tensor_parallel));
+  Stopwatch stopwatch;
   FT_ASSIGN_OR_RETURN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::Load(options.directory));
+  const double tokenizer_seconds = stopwatch.Lap();
   FT_RETURN_IF_ERROR(tokenizer.CheckFits(config.vocab_size));
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.directory));
+  FT_ASSIGN_OR_RETURN(std::vector<std::string> notes, FitToCheckpoint(checkpoint, config));
   return OpenedModel{.config = std::move(config),
                      .tokenizer = std::move(tokenizer),
                      .checkpoint = std::move(checkpoint),
-                     .ranks = std::move(ranks)};
+                     .ranks = std::move(ranks),
+                     .notes = std::move(notes),
+                     .times = {.tokenizer = tokenizer_seconds}};
 }
 
 absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress) {
@@ -93,15 +100,29 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
                                                   .max_logit_rows = options.max_rows,
                                                   .max_positions = options.context.max_context_tokens};
   FT_RETURN_IF_ERROR(CheckMemory(opened, transformer_options, options.context.num_blocks));
-  FT_ASSIGN_OR_RETURN(std::vector<ModelWeights> weights, LoadShards(opened, progress));
+  std::optional<WeightDigest> digest;
+  if (options.digest_weights) {
+    FT_ASSIGN_OR_RETURN(digest, WeightDigest::Make(opened.config, opened.checkpoint));
+  }
+  FT_ASSIGN_OR_RETURN(const size_t num_bytes, WeightBytes(opened.config, opened.checkpoint));
+  WeightReader reader({.num_bytes = num_bytes, .progress = progress, .digest = digest ? &*digest : nullptr});
+  LoadTimes times = opened.times;
+  Stopwatch stopwatch;
+  FT_ASSIGN_OR_RETURN(std::vector<ModelWeights> weights, LoadShards(opened, reader));
+  std::string weight_digest = digest ? digest->Finish() : "";
+  times.weights = stopwatch.Lap();
+  times.reading = reader.times();
   auto transformer =
       std::make_unique<Transformer>(opened.config, std::move(weights), *opened.ranks, transformer_options);
   KvCache kv = transformer->MakeKvCache(options.context.num_blocks);
+  times.transformer = stopwatch.Lap();
   return RunnableModel{.config = std::move(opened.config),
                        .tokenizer = std::move(opened.tokenizer),
                        .ranks = std::move(opened.ranks),
                        .transformer = std::move(transformer),
-                       .kv = std::move(kv)};
+                       .kv = std::move(kv),
+                       .weight_digest = std::move(weight_digest),
+                       .times = times};
 }
 
 }  // namespace foretoken::model

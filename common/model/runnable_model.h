@@ -10,12 +10,15 @@
 // Errors: what, which file or flag, expected and got.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/model/config.h"
 #include "common/model/context_plan.h"
+#include "common/model/load_times.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer.h"
 #include "common/parallel/rank_group.h"
@@ -36,6 +39,8 @@ struct OpenedModel {
   tokenizer::Tokenizer tokenizer;
   weights::Checkpoint checkpoint;
   std::unique_ptr<parallel::RankGroup> ranks;
+  std::vector<std::string> notes;  // lines for the log: decisions about the checkpoint that may surprise
+  LoadTimes times;
 };
 
 absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options);
@@ -46,14 +51,21 @@ struct RunnableModel {
   std::unique_ptr<parallel::RankGroup> ranks;  // outlives what is below
   std::unique_ptr<Transformer> transformer;
   KvCache kv;
+  std::string weight_digest;  // as WeightDigest says; empty where none was asked for
+  LoadTimes times;
 
-  // Ids at or beyond it mean nothing, however wide the model's head is.
-  int32_t num_tokens() const { return static_cast<int32_t>(tokenizer.vocabulary().num_ids()); }
+  // Ids at or beyond it mean nothing: the tokenizer does not know them, however wide the model's head is, or the model
+  // has no row for them, whatever tokens were added.
+  int32_t num_tokens() const {
+    return static_cast<int32_t>(
+        std::min<int64_t>(static_cast<int64_t>(tokenizer.vocabulary().num_ids()), config.vocab_size));
+  }
 };
 
 struct LoadOptions {
   int32_t max_rows = 512;  // of one pass, all with logits
   ContextPlan context;
+  bool digest_weights = false;
 };
 
 absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress);

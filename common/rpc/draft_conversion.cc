@@ -72,7 +72,7 @@ absl::Status CheckEntries(const v1::SparseDistribution& draft, int draft_idx, in
 }
 
 absl::Status CheckChild(const speculation::TokenTree& tree, int32_t child, const DraftDistribution& draft) {
-  const int32_t token_id = tree.token_ids[child];
+  const int32_t token_id = tree.nodes[child].token_id;
   const auto entry = std::lower_bound(draft.token_ids.begin(), draft.token_ids.end(), token_id);
   if (entry == draft.token_ids.end() || *entry != token_id) {
     return Refuse("node ", child, ": expected a token of its parent's distribution, got ", token_id);
@@ -85,10 +85,10 @@ absl::Status CheckChild(const speculation::TokenTree& tree, int32_t child, const
 
 // Groups the children by parent, and says which distribution each parent names.
 absl::StatusOr<std::vector<int32_t>> GroupChildren(const v1::TokenTree& message, speculation::TokenTree& tree) {
-  std::vector<int32_t> group_of_parent(tree.token_ids.size() + 1, -1);  // the root first
+  std::vector<int32_t> group_of_parent(tree.nodes.size() + 1, -1);  // the root first
   std::vector<int32_t> draft_idx;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    const int32_t parent = tree.parents[node];
+    const int32_t parent = tree.nodes[node].parent;
     int32_t& group = group_of_parent[parent + 1];
     if (group < 0) {
       group = static_cast<int32_t>(tree.sampled.size());
@@ -153,7 +153,7 @@ void WriteDraft(const speculation::TokenTree& tree, v1::TokenTree& message) {
     message.set_distribution_indices(group.parent + 1, place->second);
     num_children += group.children.size();
   }
-  FT_CHECK(num_children == tree.token_ids.size());
+  FT_CHECK(num_children == tree.nodes.size());
 }
 
 }  // namespace foretoken::rpc

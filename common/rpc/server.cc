@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/compression.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -31,6 +32,7 @@ int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt6
 
 void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
+  for (const auto& [name, value] : kNoCompression) builder.AddChannelArgument(name, value);
   builder.SetResourceQuota(grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes));
   // Two servers on one port would each get some of the connections; a second one has to fail instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -93,7 +95,7 @@ std::shared_ptr<grpc::Channel> Server::InProcessChannel(const grpc::ChannelArgum
 void Server::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
 
 void Server::Drain(const std::function<void()>& stop_admitting) {
-  SetServing(false);
+  server_->GetHealthCheckService()->Shutdown();  // says NOT_SERVING, and hears no SetServing any more
   stop_admitting();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + drain_grace_));
 }
@@ -102,7 +104,7 @@ void Server::ServeUntilSignal(const std::function<void()>& stop_admitting) {
   const sigset_t signals = TerminationSignals();
   int signal = 0;
   FT_CHECK(sigwait(&signals, &signal) == 0);
-  spdlog::info("draining for at most {} after {}", absl::FormatDuration(drain_grace_), strsignal(signal));
+  spdlog::info("draining after {}", strsignal(signal));
   // From here on the default holds: the next signal ends the process.
   FT_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
   Drain(stop_admitting);

@@ -31,8 +31,9 @@ namespace foretoken::rpc {
 struct ServerOptions {
   // HOST:PORT; port 0 takes a free one. Without it only the in-process channel reaches the server.
   std::optional<std::string> listen_address;
-  std::vector<std::string> service_names;     // what health checks may ask for besides "", the whole server
-  int max_receive_bytes = 16 << 20;           // larger messages end their call with RESOURCE_EXHAUSTED
+  std::vector<std::string> service_names;  // what health checks may ask for besides "", the whole server
+  // Larger messages end their call with RESOURCE_EXHAUSTED, compressed ones of any size with UNIMPLEMENTED.
+  int max_receive_bytes = 4 << 20;
   size_t max_memory_bytes = size_t{1} << 30;  // of gRPC's own buffers
   // Peers may ping every 10 s, idle ones too, and are pinged every 30 s: the numbers that gateways and meshes dial
   // with.
@@ -58,6 +59,7 @@ class Server {
   // The bound port; 0 without a listen address.
   int port() const { return port_; }
   std::shared_ptr<grpc::Channel> InProcessChannel(const grpc::ChannelArguments& arguments = {});
+  // Without effect once the drain has begun.
   void SetServing(bool serving);
 
   void Drain(const std::function<void()>& stop_admitting);

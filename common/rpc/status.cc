@@ -1,15 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/status.h"
 
+#include <algorithm>
 #include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 
 namespace foretoken::rpc {
+namespace {
+
+constexpr absl::string_view kFieldUrl = "foretoken/field";  // of the payload that InvalidField adds
+
+// Cut between characters, and always UTF-8: the details have it in a field that must be.
+std::string Shortened(absl::string_view message) {
+  constexpr absl::string_view kCut = "...";
+  if (message.size() <= kMaxErrorBytes) return std::string(message);
+  size_t end = kMaxErrorBytes - kCut.size();
+  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
+  return absl::StrCat(message.substr(0, end), kCut);
+}
+
+void AddBadRequest(absl::string_view field, absl::string_view message, google::rpc::Status& details) {
+  google::rpc::BadRequest bad_request;
+  auto& violation = *bad_request.add_field_violations();
+  violation.set_field(std::string(field));
+  const size_t description = std::min(message.size(), field.size() + 2);  // after "field: "
+  violation.set_description(std::string(message.substr(description)));
+  details.add_details()->PackFrom(bad_request);
+}
+
+std::string Details(const absl::Status& status, const std::string& message) {
+  google::rpc::Status details;
+  details.set_code(status.raw_code());
+  details.set_message(message);
+  google::rpc::ErrorInfo info;
+  info.set_reason(base::ReasonOf(status));
+  info.set_domain("foretoken");
+  details.add_details()->PackFrom(info);
+  if (const auto field = status.GetPayload(kFieldUrl)) {
+    AddBadRequest(std::string(*field), message, details);
+  }
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(kRetryDelay));
+    details.add_details()->PackFrom(retry);
+  }
+  return details.SerializeAsString();
+}
+
+}  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message()));
+  const std::string message = Shortened(status.message());
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message, Details(status, message));
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -17,7 +65,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }
 
 absl::Status InvalidField(absl::string_view field, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", why));
+  absl::Status status = base::WithReason(absl::InvalidArgumentError(absl::StrCat(field, ": ", why)), "INVALID_FIELD");
+  status.SetPayload(kFieldUrl, absl::Cord(field));
+  return status;
 }
 
 }  // namespace foretoken::rpc

@@ -6,7 +6,9 @@
 //   FT_ASSIGN_OR_RETURN(const TokenTree tree, FromProto(message, limits));
 //
 // The distributions of a SAMPLED tree (draft_conversion.h) are checked whatever the sequence's rule is. They mean
-// something to rejection sampling only; under the keyed draw any tree is lossless, and a lie is still a lie.
+// something to rejection sampling only; under the keyed draw any tree is lossless, and a lie is still a lie. So the
+// nodes of a draw method that this build does not know are guesses like any other, and what stands beside them is not
+// read.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,9 @@ struct WireTreeLimits {
   int32_t max_nodes = speculation::kMaxTreeNodes;  // refused above
   uint32_t proposers = 0;                          // the bits that every node of the tree gets
 };
+
+// INVALID_ARGUMENT: the draw method is not known, so that the tree says nothing that rejection sampling could test.
+absl::Status CheckDrawMethod(const v1::TokenTree& message);
 
 // INVALID_ARGUMENT names the rule that the message breaks, the node, expected and got.
 absl::StatusOr<speculation::TokenTree> FromProto(const v1::TokenTree& message, const WireTreeLimits& limits);

@@ -14,32 +14,24 @@
 namespace foretoken::speculation {
 namespace {
 
-absl::Status ValidateSizes(const TokenTree& tree, int32_t max_nodes) {
-  const size_t num_nodes = tree.token_ids.size();
-  if (tree.parents.size() != num_nodes || tree.chances.size() != num_nodes || tree.proposers.size() != num_nodes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("token tree arrays: expected one length, got ", num_nodes, " token_ids, ", tree.parents.size(),
-                     " parents, ", tree.chances.size(), " chances, ", tree.proposers.size(), " proposers"));
-  }
-  if (num_nodes > static_cast<size_t>(std::max(max_nodes, 0))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("token tree size: expected at most ", max_nodes, " nodes, got ", num_nodes));
-  }
-  return absl::OkStatus();
+absl::Status ValidateSize(const TokenTree& tree, int32_t max_nodes) {
+  if (tree.nodes.size() <= static_cast<size_t>(std::max(max_nodes, 0))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("token tree size: expected at most ", max_nodes, " nodes, got ", tree.nodes.size()));
 }
 
 absl::Status ValidateNode(const TokenTree& tree, int32_t node_idx, int32_t num_tokens) {
-  const int32_t parent = tree.parents[node_idx];
+  const int32_t parent = tree.nodes[node_idx].parent;
   if (parent < kRootParent || parent >= node_idx) {
     return absl::InvalidArgumentError(
         absl::StrCat("token tree node ", node_idx, ": parent expected in [-1, ", node_idx, "), got ", parent));
   }
-  const int32_t token = tree.token_ids[node_idx];
+  const int32_t token = tree.nodes[node_idx].token_id;
   if (token < 0 || token >= num_tokens) {
     return absl::InvalidArgumentError(
         absl::StrCat("token tree node ", node_idx, ": token id expected in [0, ", num_tokens, "), got ", token));
   }
-  const float chance = tree.chances[node_idx];
+  const float chance = tree.nodes[node_idx].chance;
   if (!(chance > 0 && chance <= 1)) {  // NaN fails too
     return absl::InvalidArgumentError(
         absl::StrCat("token tree node ", node_idx, ": chance expected in (0, 1], got ", chance));
@@ -52,7 +44,7 @@ absl::Status ValidateSiblings(const TokenTree& tree) {
     int32_t parent, token, node_idx;
   };
   std::vector<Edge> edges(tree.num_nodes());
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) edges[i] = {tree.parents[i], tree.token_ids[i], i};
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) edges[i] = {tree.nodes[i].parent, tree.nodes[i].token_id, i};
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
     if (a.parent != b.parent) return a.parent < b.parent;
     return a.token != b.token ? a.token < b.token : a.node_idx < b.node_idx;
@@ -67,18 +59,9 @@ absl::Status ValidateSiblings(const TokenTree& tree) {
   return absl::OkStatus();
 }
 
-void Reserve(int32_t num_nodes, TokenTree& tree) {
-  tree.token_ids.reserve(num_nodes);
-  tree.parents.reserve(num_nodes);
-  tree.chances.reserve(num_nodes);
-  tree.proposers.reserve(num_nodes);
-}
-
-void Append(const TokenTree& from, int32_t node_idx, int32_t parent, TokenTree& to) {
-  to.token_ids.push_back(from.token_ids[node_idx]);
-  to.parents.push_back(parent);
-  to.chances.push_back(from.chances[node_idx]);
-  to.proposers.push_back(from.proposers[node_idx]);
+TreeNode Below(TreeNode node, int32_t parent) {
+  node.parent = parent;
+  return node;
 }
 
 // Where the nodes of one tree stand in another. Nothing: they do not.
@@ -95,11 +78,18 @@ SampledChildren Moved(const SampledChildren& group, int32_t parent, const NodeMa
 }  // namespace
 
 absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nodes) {
-  if (absl::Status status = ValidateSizes(tree, max_nodes); !status.ok()) return status;
+  if (absl::Status status = ValidateSize(tree, max_nodes); !status.ok()) return status;
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
     if (absl::Status status = ValidateNode(tree, i, num_tokens); !status.ok()) return status;
   }
   return ValidateSiblings(tree);
+}
+
+bool HasParentsFirst(const TokenTree& tree) {
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
+    if (tree.nodes[i].parent < kRootParent || tree.nodes[i].parent >= i) return false;
+  }
+  return true;
 }
 
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens) {
@@ -108,7 +98,7 @@ std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t>
   path.reserve(tokens.size());
   int32_t parent = kRootParent;
   for (int32_t i = 0; i < tree.num_nodes() && path.size() < tokens.size(); ++i) {
-    if (tree.parents[i] != parent || tree.token_ids[i] != tokens[path.size()]) continue;
+    if (tree.nodes[i].parent != parent || tree.nodes[i].token_id != tokens[path.size()]) continue;
     path.push_back(i);
     parent = i;
   }
@@ -121,16 +111,14 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed) {
   const std::vector<int32_t> path = MatchedPath(tree, committed);
   if (path.size() < committed.size()) return result;
   const int32_t root = path.back();
-  Reserve(tree.num_nodes() - root - 1, result);
-  NodeMap kept(tree.token_ids.size());
+  result.nodes.reserve(tree.num_nodes() - root - 1);
+  NodeMap kept(tree.nodes.size());
   for (int32_t i = root + 1; i < tree.num_nodes(); ++i) {
-    const int32_t parent = tree.parents[i];
+    const int32_t parent = tree.nodes[i].parent;
     if (parent == root) {
-      kept[i] = result.num_nodes();
-      Append(tree, i, kRootParent, result);
+      kept[i] = result.Append(Below(tree.nodes[i], kRootParent));
     } else if (parent > root && kept[parent].has_value()) {
-      kept[i] = result.num_nodes();
-      Append(tree, i, *kept[parent], result);
+      kept[i] = result.Append(Below(tree.nodes[i], *kept[parent]));
     }
   }
   for (const SampledChildren& group : tree.sampled) {
@@ -150,20 +138,20 @@ TokenTree Merge(std::span<const TokenTree> trees) {
   absl::flat_hash_map<std::pair<int32_t, int32_t>, int32_t> nodes;  // (merged parent, token) -> merged node
   for (const TokenTree& tree : trees) {
     FT_CHECK(tree.position == merged.position);
-    NodeMap merged_idx(tree.token_ids.size());
+    NodeMap merged_idx(tree.nodes.size());
     const auto merged_parent = [&](int32_t parent) {
       return parent == kRootParent ? kRootParent : *merged_idx[parent];
     };
     for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-      const int32_t parent = merged_parent(tree.parents[i]);
-      const auto [it, is_new] = nodes.try_emplace(std::pair(parent, tree.token_ids[i]), merged.num_nodes());
+      const int32_t parent = merged_parent(tree.nodes[i].parent);
+      const auto [it, is_new] = nodes.try_emplace(std::pair(parent, tree.nodes[i].token_id), merged.num_nodes());
       const int32_t node_idx = it->second;
       merged_idx[i] = node_idx;
       if (is_new) {
-        Append(tree, i, parent, merged);
+        merged.Append(Below(tree.nodes[i], parent));
       } else {
-        merged.chances[node_idx] = std::max(merged.chances[node_idx], tree.chances[i]);
-        merged.proposers[node_idx] |= tree.proposers[i];
+        merged.nodes[node_idx].chance = std::max(merged.nodes[node_idx].chance, tree.nodes[i].chance);
+        merged.nodes[node_idx].proposers |= tree.nodes[i].proposers;
       }
     }
     for (const SampledChildren& group : tree.sampled) {
@@ -176,8 +164,8 @@ TokenTree Merge(std::span<const TokenTree> trees) {
 std::vector<float> PathChances(const TokenTree& tree) {
   std::vector<float> path_chances(tree.num_nodes());
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    const int32_t parent = tree.parents[i];
-    path_chances[i] = parent == kRootParent ? tree.chances[i] : path_chances[parent] * tree.chances[i];
+    const int32_t parent = tree.nodes[i].parent;
+    path_chances[i] = parent == kRootParent ? tree.nodes[i].chance : path_chances[parent] * tree.nodes[i].chance;
   }
   return path_chances;
 }
@@ -185,9 +173,9 @@ std::vector<float> PathChances(const TokenTree& tree) {
 TokenTree CutDepth(const TokenTree& tree, int32_t max_depth) {
   std::vector<int32_t> depths(tree.num_nodes());
   std::vector<int32_t> kept;
-  NodeMap kept_idx(tree.token_ids.size());
+  NodeMap kept_idx(tree.nodes.size());
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    const int32_t parent = tree.parents[i];
+    const int32_t parent = tree.nodes[i].parent;
     depths[i] = parent == kRootParent ? 1 : depths[parent] + 1;
     if (depths[i] > max_depth) continue;
     kept_idx[i] = static_cast<int32_t>(kept.size());
@@ -203,12 +191,11 @@ TokenTree CutDepth(const TokenTree& tree, int32_t max_depth) {
 
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {
   TokenTree kept{.position = tree.position};
-  Reserve(static_cast<int32_t>(node_idx.size()), kept);
-  absl::FixedArray<int32_t, 64> kept_idx(tree.token_ids.size());
+  kept.nodes.reserve(node_idx.size());
+  absl::FixedArray<int32_t, 64> kept_idx(tree.nodes.size());
   for (const int32_t node : node_idx) {
-    const int32_t parent = tree.parents[node];
-    kept_idx[node] = kept.num_nodes();
-    Append(tree, node, parent == kRootParent ? kRootParent : kept_idx[parent], kept);
+    const int32_t parent = tree.nodes[node].parent;
+    kept_idx[node] = kept.Append(Below(tree.nodes[node], parent == kRootParent ? kRootParent : kept_idx[parent]));
   }
   return kept;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A token tree: candidate continuations of one sequence below its root, the last committed token. Pure data and pure
-// functions; nodes are parallel arrays and a parent stands before its children.
+// functions; a parent stands before its children.
 //
-// After "the cat", the guesses "sat down" and "slept" are
-//   token_ids = {sat, down, slept}, parents = {-1, 0, -1}, chances = {.6, .8, .3}
+// After "the cat", the guesses "sat down" and "slept" are the nodes
+//   {.token_id = sat, .parent = -1, .chance = .6}, {.token_id = down, .parent = 0, .chance = .8},
+//   {.token_id = slept, .parent = -1, .chance = .3}
 //
 // Source: the shape of a tree that one forward pass verifies is SpecInfer's (2305.09781).
 #pragma once
@@ -35,12 +36,18 @@ struct SampledChildren {
   std::shared_ptr<const DraftDistribution> draft;  // never null; shared by the copies of a tree
 };
 
+struct TreeNode {
+  int32_t token_id = 0;
+  int32_t parent = kRootParent;  // an index below the node's own, or kRootParent
+  float chance = 1;              // in (0, 1], conditional on the parent being accepted
+  uint32_t proposers = 0;        // bit i: the proposer of index i suggested the node
+
+  friend bool operator==(const TreeNode&, const TreeNode&) = default;
+};
+
 struct TokenTree {
-  uint64_t position = 0;            // tokens of the sequence above the tree; the root is the token at position - 1
-  std::vector<int32_t> token_ids;   // [N]
-  std::vector<int32_t> parents;     // [N] node index or kRootParent; parents[i] < i
-  std::vector<float> chances;       // [N] in (0, 1], conditional on the parent being accepted
-  std::vector<uint32_t> proposers;  // [N] bit i: the proposer of index i suggested the node
+  uint64_t position = 0;        // tokens of the sequence above the tree; the root is the token at position - 1
+  std::vector<TreeNode> nodes;  // [N]
 
   // Rejection sampling needs to know how children were drawn. A child that stands in none of these is a guess: a point
   // mass. At most one entry per node and proposer, and a node's are in the order in which they are tested. Its test is
@@ -48,13 +55,22 @@ struct TokenTree {
   // sampled children or none. Empty under the keyed draw.
   std::vector<SampledChildren> sampled;
 
-  int32_t num_nodes() const { return static_cast<int32_t>(token_ids.size()); }
+  int32_t num_nodes() const { return static_cast<int32_t>(nodes.size()); }
+
+  // Adds a node and returns its index. Its parent stands in the tree already.
+  int32_t Append(const TreeNode& node) {
+    nodes.push_back(node);
+    return num_nodes() - 1;
+  }
 };
 
 // What a tree from outside must satisfy before anything reads it. INVALID_ARGUMENT names the rule, the node, expected
-// and got: array lengths, size, parents, ids in [0, num_tokens), finite chances in (0, 1], siblings with distinct
+// and got: size, parents, ids in [0, num_tokens), finite chances in (0, 1], siblings with distinct
 // tokens.
 absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nodes);
+
+// Whether every node's parent stands before it: all that the functions below rely on. Linear in the nodes.
+bool HasParentsFirst(const TokenTree& tree);
 
 // The tree below the path `committed`, the tokens committed since tree.position: its position grows by their number.
 // Empty when they leave the tree. Never an error: a late tree is worth what is left of it.

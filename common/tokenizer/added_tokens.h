@@ -10,14 +10,14 @@
 // Threads: immutable.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "common/tokenizer/byte_trie.h"
+#include "common/tokenizer/char_set.h"
 
 namespace foretoken::tokenizer {
 
@@ -51,12 +51,11 @@ class AddedTokenMatcher {
     size_t end;
   };
   std::optional<Match> LongestAt(absl::string_view text, size_t at) const;
+  bool HasWordBeside(absl::string_view text, size_t begin, size_t end) const;
 
   std::vector<AddedToken> tokens_;
-  // A trie: (node, byte) -> node; nodes where a pattern ends -> its token.
-  absl::flat_hash_map<uint64_t, uint32_t> edges_;
-  absl::flat_hash_map<uint32_t, size_t> ends_;
-  std::array<bool, 256> starts_{};
+  ByteTrie trie_;            // to indices of tokens_
+  CharSet word_characters_;  // empty where no token asks for them
 };
 
 }  // namespace foretoken::tokenizer

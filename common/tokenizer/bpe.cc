@@ -40,7 +40,7 @@ absl::StatusOr<MergePair> MergePairFromJson(const JsonValue& json) {
   return MergePair{.left = sides[0], .right = sides[1]};
 }
 
-absl::StatusOr<int32_t> MergedId(const JsonValue& merge, const Bpe::Ids& ids, absl::string_view token) {
+absl::StatusOr<int32_t> MergedId(const JsonValue& merge, const TokenIds& ids, absl::string_view token) {
   const auto it = ids.find(token);
   if (it == ids.end()) return merge.Error(absl::StrCat("token \"", token, "\" is not in the vocabulary"));
   return it->second;
@@ -48,11 +48,7 @@ absl::StatusOr<int32_t> MergedId(const JsonValue& merge, const Bpe::Ids& ids, ab
 
 }  // namespace
 
-size_t MaxId(size_t num_tokens) { return 2 * num_tokens + (1 << 16); }
-
 absl::Status Bpe::CheckSupported(const JsonValue& model) {
-  FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> type, model.OptionalMember("type"));
-  if (type && type->json() != "BPE") return type->Expected("\"BPE\", the only supported model");
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> dropout, model.OptionalMember("dropout"));
   if (dropout && dropout->json() != 0.0) return dropout->Expected("none: a random encoding is not supported");
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -71,27 +67,7 @@ struct Bpe::Candidate {
   bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
 };
 
-absl::StatusOr<Bpe::Ids> VocabularyFromJson(const JsonValue& model) {
-  FT_ASSIGN_OR_RETURN(const JsonValue vocab, model.Member("vocab"));
-  FT_ASSIGN_OR_RETURN(const auto members, vocab.Members());
-  const size_t max_id = MaxId(members.size());
-  Bpe::Ids ids;
-  absl::flat_hash_map<int32_t, absl::string_view> tokens;
-  ids.reserve(members.size());
-  tokens.reserve(members.size());
-  for (const auto& [token, id_json] : members) {
-    FT_ASSIGN_OR_RETURN(const int32_t id, id_json.TokenId());
-    if (static_cast<size_t>(id) > max_id) {
-      return id_json.Expected(absl::StrCat("an id up to ", max_id, " in a vocabulary of ", members.size()));
-    }
-    const auto [other, is_new] = tokens.try_emplace(id, token);
-    if (!is_new) return id_json.Error(absl::StrCat("id ", id, " is already that of \"", other->second, "\""));
-    ids.emplace(token, id);
-  }
-  return ids;
-}
-
-absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const Ids& ids, bool is_byte_level) {
+absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level) {
   Bpe bpe;
   bpe.is_byte_level_ = is_byte_level;
   FT_ASSIGN_OR_RETURN(bpe.byte_fallback_, model.BoolOr("byte_fallback", false));
@@ -113,7 +89,7 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const Ids& ids, bool i
   return bpe;
 }
 
-absl::Status Bpe::ReadUnknown(const JsonValue& model, const Ids& ids) {
+absl::Status Bpe::ReadUnknown(const JsonValue& model, const TokenIds& ids) {
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> json, model.OptionalMember("unk_token"));
   if (!json) return absl::OkStatus();
   FT_ASSIGN_OR_RETURN(const std::string token, json->String());
@@ -121,7 +97,7 @@ absl::Status Bpe::ReadUnknown(const JsonValue& model, const Ids& ids) {
   return absl::OkStatus();
 }
 
-absl::Status Bpe::ReadMerges(const JsonValue& merges, const Ids& ids) {
+absl::Status Bpe::ReadMerges(const JsonValue& merges, const TokenIds& ids) {
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> elements, merges.Elements());
   merges_.reserve(elements.size());
   for (size_t rank = 0; rank < elements.size(); ++rank) {

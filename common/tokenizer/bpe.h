@@ -5,8 +5,8 @@
 // file's merges list first becomes one symbol, the leftmost where it occurs more than once, until no pair is in the
 // list. A character without a token becomes its bytes ("<0x0A>", byte_fallback), or the unknown token, or nothing.
 // Time: O(n log n) in the word's length: candidates are in a heap, symbols in a doubly linked list.
-// Errors: FromJson INVALID_ARGUMENT naming the field: another model type, dropout, prefixes and suffixes, merges of
-// tokens that are not in the vocabulary, ids that are negative, twice used or far beyond the number of tokens.
+// Errors: FromJson INVALID_ARGUMENT naming the field: dropout, prefixes and suffixes, merges of tokens that are not in
+// the vocabulary.
 // Threads: immutable.
 // Source: R. Sennrich et al., arXiv 1508.07909; the model BPE of Hugging Face tokenizers for everything beside the
 // merges.
@@ -22,17 +22,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/json_value.h"
+#include "common/tokenizer/token_ids.h"
 
 namespace foretoken::tokenizer {
 
 class Bpe {
  public:
-  using Ids = absl::flat_hash_map<std::string, int32_t>;
-
-  // Whether the model is one that FromJson reads; to be asked first, as other models have other vocabularies.
+  // Whether the model, a BPE, is one that FromJson reads.
   static absl::Status CheckSupported(const JsonValue& model);
-  // `ids`: the file's vocabulary, as read by VocabularyFromJson.
-  static absl::StatusOr<Bpe> FromJson(const JsonValue& model, const Ids& ids, bool is_byte_level);
+  // `ids`: the file's vocabulary, as read by TokenIdsFromObject.
+  static absl::StatusOr<Bpe> FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level);
 
   // Adds the word's tokens. A byte-level word is any bytes, another well-formed UTF-8.
   void Encode(absl::string_view word, std::vector<int32_t>& out) const;
@@ -49,8 +48,8 @@ class Bpe {
   };
   struct Candidate;
 
-  absl::Status ReadMerges(const JsonValue& merges, const Ids& ids);
-  absl::Status ReadUnknown(const JsonValue& model, const Ids& ids);
+  absl::Status ReadMerges(const JsonValue& merges, const TokenIds& ids);
+  absl::Status ReadUnknown(const JsonValue& model, const TokenIds& ids);
   const Merge* FindMerge(int32_t left, int32_t right) const;
   void AppendSymbols(absl::string_view word, std::vector<int32_t>& symbols) const;
   void MergeAll(std::vector<int32_t>& symbols) const;
@@ -64,11 +63,5 @@ class Bpe {
   bool fuse_unknown_ = false;
   bool ignore_merges_ = false;  // a word that is itself a token is that token
 };
-
-// Ids index arrays, so a file of ten tokens must not call one of them 2,000,000,000. Some unused ids are usual.
-size_t MaxId(size_t num_tokens);
-
-// The "vocab" of a model.
-absl::StatusOr<Bpe::Ids> VocabularyFromJson(const JsonValue& model);
 
 }  // namespace foretoken::tokenizer

@@ -27,6 +27,15 @@ constexpr std::array<uint8_t, kNumStandIns> MakeStandIns() {
 
 constexpr std::array<uint8_t, kNumStandIns> kStandIns = MakeStandIns();
 
+constexpr std::array<char32_t, 256> MakeSpellings() {
+  std::array<char32_t, 256> spellings{};
+  for (char32_t byte = 0; byte < 256; ++byte) spellings[byte] = byte;
+  for (char32_t i = 0; i < kNumStandIns; ++i) spellings[kStandIns[i]] = kFirstStandIn + i;
+  return spellings;
+}
+
+constexpr std::array<char32_t, 256> kSpellings = MakeSpellings();
+
 }  // namespace
 
 std::optional<std::string> BytesOfSpelling(absl::string_view spelling) {
@@ -44,6 +53,13 @@ std::optional<std::string> BytesOfSpelling(absl::string_view spelling) {
     i += c.num_bytes;
   }
   return bytes;
+}
+
+std::string SpellingOfBytes(absl::string_view bytes) {
+  std::string spelling;
+  spelling.reserve(2 * bytes.size());
+  for (const char byte : bytes) AppendUtf8(kSpellings[static_cast<uint8_t>(byte)], spelling);
+  return spelling;
 }
 
 }  // namespace foretoken::tokenizer

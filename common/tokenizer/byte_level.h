@@ -17,4 +17,6 @@ namespace foretoken::tokenizer {
 // Nullopt when a character of the spelling stands for no byte: no byte-level text contains such a token.
 std::optional<std::string> BytesOfSpelling(absl::string_view spelling);
 
+std::string SpellingOfBytes(absl::string_view bytes);
+
 }  // namespace foretoken::tokenizer

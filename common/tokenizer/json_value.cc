@@ -88,6 +88,11 @@ absl::StatusOr<std::string> JsonValue::String() const {
   return *text;
 }
 
+absl::StatusOr<double> JsonValue::Number() const {
+  if (!json_->is_number()) return Expected("a number");
+  return json_->get<double>();
+}
+
 absl::StatusOr<int32_t> JsonValue::TokenId() const {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   const auto* id = json_->get_ptr<const json::number_integer_t*>();

@@ -39,6 +39,7 @@ class JsonValue {
   absl::StatusOr<std::vector<std::pair<absl::string_view, JsonValue>>> Members() const;
 
   absl::StatusOr<std::string> String() const;
+  absl::StatusOr<double> Number() const;
   // An id that a token may have: an integer from 0 to 2^31 - 1.
   absl::StatusOr<int32_t> TokenId() const;
   absl::StatusOr<std::string> StringMember(const char* name) const;

@@ -1,62 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/tokenizer/normalizer.h"
 
-#include <utf8proc.h>
-
-#include <algorithm>
-#include <array>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
-#include "common/tokenizer/utf8.h"
-#include "kernels/check.h"
+#include "common/tokenizer/nfc.h"
 
 namespace foretoken::tokenizer {
 namespace {
-
-// Below U+0300 (first byte 0xCC) every character is its own NFC and combines with nothing before it.
-bool IsSurelyNfc(absl::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xcc; });
-}
-
-int CombiningClass(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
-
-// utf8proc sorts marks by exchanging neighbours, which is quadratic in a run's length; only its tables and its (linear)
-// composition are used.
-std::vector<utf8proc_int32_t> DecomposeCanonically(absl::string_view text) {
-  std::vector<utf8proc_int32_t> out;
-  out.reserve(text.size());
-  std::array<utf8proc_int32_t, 32> parts{};  // the longest canonical decomposition has 4
-  for (size_t i = 0; i < text.size();) {
-    const CodePoint c = DecodeUtf8(text, i);
-    const auto count =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), parts.data(), parts.size(),
-                                static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE), nullptr);
-    FT_CHECK(count >= 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()));
-    out.insert(out.end(), parts.begin(), parts.begin() + count);
-    i += c.num_bytes;
-  }
-  for (auto run = out.begin(); run != out.end();) {
-    run = std::find_if(run, out.end(), [](auto c) { return CombiningClass(c) != 0; });
-    const auto end = std::find_if(run, out.end(), [](auto c) { return CombiningClass(c) == 0; });
-    std::stable_sort(run, end, [](auto a, auto b) { return CombiningClass(a) < CombiningClass(b); });
-    run = end;
-  }
-  return out;
-}
-
-std::string ToNfc(absl::string_view text) {
-  if (IsSurelyNfc(text)) return std::string(text);
-  std::vector<utf8proc_int32_t> characters = DecomposeCanonically(text);
-  const auto count = utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
-                                              static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-  FT_CHECK(count >= 0);
-  std::string out;
-  out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < count; ++i) AppendUtf8(static_cast<char32_t>(characters[i]), out);
-  return out;
-}
 
 std::string ApplyStep(const Nfc&, absl::string_view text) { return ToNfc(text); }
 std::string ApplyStep(const Prepend& step, absl::string_view text) {

@@ -2,8 +2,7 @@
 // What is done to a text before it is cut: the "normalizer" of tokenizer.json.
 //
 // Supported: NFC, Prepend, Replace (of a string), and a Sequence of them. Others are refused by name.
-// NFC takes O(n log n) whatever the text: runs of combining marks are sorted, not bubbled. Unicode tables are
-// utf8proc's. Errors: FromJson INVALID_ARGUMENT naming the step. Threads: immutable.
+// NFC: nfc.h. Errors: FromJson INVALID_ARGUMENT naming the step. Threads: immutable.
 #pragma once
 
 #include <optional>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pre-tokeniser's regular expression.
+// What a pre-tokenizer looks for in a text: a regular expression, a string, or any character of a set.
 //
-// Hugging Face files are written for Oniguruma (Ruby syntax); PCRE2 runs them here, with JIT where the machine has it,
-// in UTF and UCP mode. The few spellings that mean different things in the two are translated (\s, \w) or refused by
-// name (\h, \b, \W in a class, nested and intersected classes, "{n,m}+"). Unicode tables are PCRE2's.
+// A regular expression's characters are divided into classes that it does not tell apart (char_classes.h), and PCRE2,
+// with JIT where the machine has it, runs over the classes, which are bytes. So which character is a letter is decided
+// by our tables and not by the library's. Which expressions there are: pattern_parser.h.
 //
 // Time: a match is given a number of steps proportional to the text's length, so that a pattern which backtracks
 // without bound ends in an error instead of minutes. Errors: INVALID_ARGUMENT naming the pattern when it does not
@@ -14,10 +14,13 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/tokenizer/char_classes.h"
 
 struct pcre2_real_code_8;
 
@@ -32,8 +35,10 @@ struct Span {
 class Pattern {
  public:
   static absl::StatusOr<Pattern> Compile(absl::string_view expression);
-  // Matches exactly these characters.
-  static absl::StatusOr<Pattern> Literal(absl::string_view text);
+  // Matches exactly these characters. An empty text is found nowhere.
+  static Pattern Literal(absl::string_view text) { return Pattern(std::string(text)); }
+  // Matches each of these characters on its own.
+  static Pattern AnyOf(const CharSet& set);
 
   // All matches from left to right, without overlap; empty ones too. The text must be well-formed UTF-8.
   absl::StatusOr<std::vector<Span>> FindAll(absl::string_view text) const;
@@ -42,12 +47,21 @@ class Pattern {
   struct CodeDeleter {
     void operator()(pcre2_real_code_8* code) const;
   };
+  struct Expression {
+    std::string text;  // as in the file
+    CharClasses classes;
+    std::unique_ptr<pcre2_real_code_8, CodeDeleter> code;  // over the classes' symbols
+  };
+  struct Member {
+    CharClasses classes;  // of one set
+  };
 
-  Pattern(std::string expression, pcre2_real_code_8* code) : expression_(std::move(expression)), code_(code) {}
-  static absl::StatusOr<Pattern> CompileTranslated(std::string expression, absl::string_view original);
+  explicit Pattern(std::variant<Expression, std::string, Member> kind) : kind_(std::move(kind)) {}
+  static absl::StatusOr<std::vector<Span>> Find(const Expression& expression, absl::string_view text);
+  static std::vector<Span> Find(const std::string& literal, absl::string_view text);
+  static std::vector<Span> Find(const Member& member, absl::string_view text);
 
-  std::string expression_;  // as in the file
-  std::unique_ptr<pcre2_real_code_8, CodeDeleter> code_;
+  std::variant<Expression, std::string, Member> kind_;
 };
 
 }  // namespace foretoken::tokenizer

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
+#include "common/tokenizer/byte_level.h"
+#include "common/tokenizer/char_set.h"
 #include "common/tokenizer/utf8.h"
 
 namespace foretoken::tokenizer {
@@ -65,6 +67,19 @@ void MergeWithNext(std::vector<Segment>& segments) {
   segments = std::move(merged);
 }
 
+// Joins two neighbours where both matched, or where neither did.
+void MergeAlike(std::vector<Segment>& segments) {
+  std::vector<Segment> merged;
+  for (const Segment& segment : segments) {
+    if (!merged.empty() && merged.back().matched == segment.matched) {
+      merged.back().span.end = segment.span.end;
+    } else {
+      merged.push_back(segment);
+    }
+  }
+  segments = std::move(merged);
+}
+
 struct CutArgs {
   const Pattern& pattern;
   SplitBehavior behavior;
@@ -76,6 +91,7 @@ absl::Status Cut(absl::string_view word, const CutArgs& args, std::vector<absl::
   std::vector<Segment> segments = Segments(word, matches, args.invert);
   if (args.behavior == SplitBehavior::kMergedWithPrevious) MergeWithPrevious(segments);
   if (args.behavior == SplitBehavior::kMergedWithNext) MergeWithNext(segments);
+  if (args.behavior == SplitBehavior::kContiguous) MergeAlike(segments);
   for (const Segment& segment : segments) {
     if (args.behavior == SplitBehavior::kRemoved && segment.matched) continue;
     if (segment.span.begin < segment.span.end) {
@@ -108,15 +124,36 @@ absl::Status ApplyStep(const PrefixSpaceStep&, absl::string_view word, bool, Wor
   return absl::OkStatus();
 }
 
+absl::Status ApplyStep(const SpellBytesStep&, absl::string_view word, bool, Words& out) {
+  out.words.push_back(out.changed.emplace_back(SpellingOfBytes(word)));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Pattern> PatternFromJson(const JsonValue& json) {
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> regex, json.OptionalMember("Regex"));
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> literal, json.OptionalMember("String"));
   if (!regex && !literal) return json.Expected("{\"Regex\": ...} or {\"String\": ...}");
   const JsonValue& value = regex ? *regex : *literal;
   FT_ASSIGN_OR_RETURN(const std::string text, value.String());
-  absl::StatusOr<Pattern> pattern = regex ? Pattern::Compile(text) : Pattern::Literal(text);
+  if (literal && !regex) return Pattern::Literal(text);
+  absl::StatusOr<Pattern> pattern = Pattern::Compile(text);
   if (!pattern.ok()) return value.Error(pattern.status().message());
   return pattern;
+}
+
+absl::StatusOr<SplitBehavior> BehaviorFromJson(const JsonValue& json) {
+  constexpr std::pair<absl::string_view, SplitBehavior> kBehaviors[] = {
+      {"Isolated", SplitBehavior::kIsolated},
+      {"Removed", SplitBehavior::kRemoved},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous},
+  };
+  FT_ASSIGN_OR_RETURN(const std::string name, json.String());
+  for (const auto& [known, behavior] : kBehaviors) {
+    if (name == known) return behavior;
+  }
+  return json.Expected("Isolated, Removed, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
 absl::StatusOr<SplitStep> SplitFromJson(const JsonValue& step) {
@@ -124,20 +161,25 @@ absl::StatusOr<SplitStep> SplitFromJson(const JsonValue& step) {
   FT_ASSIGN_OR_RETURN(Pattern pattern, PatternFromJson(pattern_json));
   FT_ASSIGN_OR_RETURN(const bool invert, step.BoolOr("invert", false));
   FT_ASSIGN_OR_RETURN(const JsonValue behavior_json, step.Member("behavior"));
-  FT_ASSIGN_OR_RETURN(const std::string name, behavior_json.String());
-  SplitBehavior behavior;
-  if (name == "Isolated") {
-    behavior = SplitBehavior::kIsolated;
-  } else if (name == "Removed") {
-    behavior = SplitBehavior::kRemoved;
-  } else if (name == "MergedWithPrevious") {
-    behavior = SplitBehavior::kMergedWithPrevious;
-  } else if (name == "MergedWithNext") {
-    behavior = SplitBehavior::kMergedWithNext;
-  } else {
-    return behavior_json.Expected("Isolated, Removed, MergedWithPrevious or MergedWithNext");
-  }
+  FT_ASSIGN_OR_RETURN(const SplitBehavior behavior, BehaviorFromJson(behavior_json));
   return SplitStep{.pattern = std::move(pattern), .behavior = behavior, .invert = invert};
+}
+
+absl::StatusOr<SplitStep> DigitsFromJson(const JsonValue& step) {
+  FT_ASSIGN_OR_RETURN(const bool individual, step.BoolOr("individual_digits", false));
+  return SplitStep{.pattern = Pattern::AnyOf(CharSet(kNumeric)),
+                   .behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
+                   .invert = false};
+}
+
+absl::StatusOr<SplitStep> PunctuationFromJson(const JsonValue& step) {
+  SplitStep split = {
+      .pattern = Pattern::AnyOf(CharSet(kPunctuation)), .behavior = SplitBehavior::kIsolated, .invert = false};
+  FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> behavior, step.OptionalMember("behavior"));
+  if (behavior) {
+    FT_ASSIGN_OR_RETURN(split.behavior, BehaviorFromJson(*behavior));
+  }
+  return split;
 }
 
 absl::StatusOr<MetaspaceStep> MetaspaceFromJson(const JsonValue& step) {
@@ -145,9 +187,7 @@ absl::StatusOr<MetaspaceStep> MetaspaceFromJson(const JsonValue& step) {
   FT_ASSIGN_OR_RETURN(metaspace.replacement, MetaspaceReplacementFromJson(step));
   FT_ASSIGN_OR_RETURN(metaspace.prepend_scheme, PrependSchemeFromJson(step));
   FT_ASSIGN_OR_RETURN(const bool split, step.BoolOr("split", true));
-  if (split) {
-    FT_ASSIGN_OR_RETURN(metaspace.split, Pattern::Literal(metaspace.replacement));
-  }
+  if (split) metaspace.split = Pattern::Literal(metaspace.replacement);
   return metaspace;
 }
 
@@ -175,30 +215,43 @@ absl::StatusOr<PrependScheme> PrependSchemeFromJson(const JsonValue& step) {
 absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const std::optional<JsonValue>& json) {
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> steps, JsonValue::Steps(json, "pretokenizers"));
   PreTokenizer result;
-  for (const JsonValue& step : steps) {
-    if (result.is_byte_level_) return step.Error("a step after ByteLevel is not supported");
-    FT_ASSIGN_OR_RETURN(const std::string type, step.StringMember("type"));
-    if (type == "Split") {
-      FT_ASSIGN_OR_RETURN(SplitStep split, SplitFromJson(step));
-      result.steps_.emplace_back(std::move(split));
-    } else if (type == "Metaspace") {
-      FT_ASSIGN_OR_RETURN(MetaspaceStep metaspace, MetaspaceFromJson(step));
-      result.steps_.emplace_back(std::move(metaspace));
-    } else if (type == "ByteLevel") {
-      result.is_byte_level_ = true;
-      FT_ASSIGN_OR_RETURN(const bool add_prefix_space, step.BoolOr("add_prefix_space", true));
-      FT_ASSIGN_OR_RETURN(const bool use_regex, step.BoolOr("use_regex", true));
-      if (add_prefix_space) result.steps_.emplace_back(PrefixSpaceStep{});
-      if (!use_regex) continue;
-      FT_ASSIGN_OR_RETURN(Pattern gpt2, Pattern::Compile(kGpt2Pattern));
-      result.steps_.emplace_back(
-          SplitStep{.pattern = std::move(gpt2), .behavior = SplitBehavior::kIsolated, .invert = false});
-    } else {
-      return step.Error(
-          absl::StrCat("pre-tokenizer \"", type, "\" is not supported; Split, ByteLevel, Metaspace, Sequence are"));
-    }
-  }
+  for (const JsonValue& step : steps) FT_RETURN_IF_ERROR(result.AddStep(step));
   return result;
+}
+
+absl::Status PreTokenizer::AddStep(const JsonValue& step) {
+  FT_ASSIGN_OR_RETURN(const std::string type, step.StringMember("type"));
+  if (type == "Split" || type == "Digits" || type == "Punctuation") {
+    if (is_byte_level_ && !cuts_spelling_) {
+      steps_.emplace_back(SpellBytesStep{});
+      cuts_spelling_ = true;
+    }
+    FT_ASSIGN_OR_RETURN(SplitStep split, type == "Split"    ? SplitFromJson(step)
+                                         : type == "Digits" ? DigitsFromJson(step)
+                                                            : PunctuationFromJson(step));
+    steps_.emplace_back(std::move(split));
+    return absl::OkStatus();
+  }
+  if (is_byte_level_) return step.Error(absl::StrCat("a step \"", type, "\" after ByteLevel is not supported"));
+  if (type == "Metaspace") {
+    FT_ASSIGN_OR_RETURN(MetaspaceStep metaspace, MetaspaceFromJson(step));
+    steps_.emplace_back(std::move(metaspace));
+    return absl::OkStatus();
+  }
+  if (type == "ByteLevel") return AddByteLevel(step);
+  return step.Error(absl::StrCat(
+      "pre-tokenizer \"", type, "\" is not supported; Split, Digits, Punctuation, ByteLevel, Metaspace, Sequence are"));
+}
+
+absl::Status PreTokenizer::AddByteLevel(const JsonValue& step) {
+  is_byte_level_ = true;
+  FT_ASSIGN_OR_RETURN(const bool add_prefix_space, step.BoolOr("add_prefix_space", true));
+  FT_ASSIGN_OR_RETURN(const bool use_regex, step.BoolOr("use_regex", true));
+  if (add_prefix_space) steps_.emplace_back(PrefixSpaceStep{});
+  if (!use_regex) return absl::OkStatus();
+  FT_ASSIGN_OR_RETURN(Pattern gpt2, Pattern::Compile(kGpt2Pattern));
+  steps_.emplace_back(SplitStep{.pattern = std::move(gpt2), .behavior = SplitBehavior::kIsolated, .invert = false});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Words> PreTokenizer::Apply(absl::string_view part, bool is_first) const {
@@ -215,6 +268,9 @@ absl::StatusOr<Words> PreTokenizer::Apply(absl::string_view part, bool is_first)
     // A Split may have removed the beginning.
     const bool is_split = std::holds_alternative<SplitStep>(step);
     if (is_split && (current.words.empty() || current.words[0].data() != previous[0].data())) is_first = false;
+  }
+  if (cuts_spelling_) {
+    for (absl::string_view& word : current.words) word = current.changed.emplace_back(*BytesOfSpelling(word));
   }
   return current;
 }

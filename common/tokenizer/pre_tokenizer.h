@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a text is cut into words, each of which is encoded on its own: the "pre_tokenizer" of tokenizer.json.
 //
-// Supported: Split (a string or a pattern; behavior Isolated, Removed, MergedWithPrevious, MergedWithNext), ByteLevel,
-// Metaspace in its old (add_prefix_space) and new (prepend_scheme, split) spelling, and a Sequence of them in which
-// ByteLevel, if there, is last. None at all makes the whole text one word. Others are refused by name.
-// Errors: FromJson INVALID_ARGUMENT naming the step and its pattern; Apply as Pattern::FindAll.
-// Threads: immutable.
+// Supported: Split (a string or a pattern, in every behavior), Digits, Punctuation, ByteLevel, Metaspace in its old
+// (add_prefix_space) and new (prepend_scheme, split) spelling, and a Sequence of them in which nothing but Split,
+// Digits and Punctuation follows ByteLevel. These then cut the bytes' spelling (byte_level.h), as Hugging Face has it:
+// a byte 0xB2 inside a character is spelled as a superscript two, and so is a digit. None at all makes the whole text
+// one word. Others are refused by name. Errors: FromJson INVALID_ARGUMENT naming the step and its pattern; Apply as
+// Pattern::FindAll. Threads: immutable.
 #pragma once
 
 #include <deque>
@@ -22,7 +23,7 @@
 namespace foretoken::tokenizer {
 
 // What happens to the text that a Split matches. With `invert`, "matched" is what lies between the matches.
-enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext };
+enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct SplitStep {
   Pattern pattern;
@@ -40,6 +41,7 @@ struct MetaspaceStep {
 };
 
 struct PrefixSpaceStep {};  // of ByteLevel
+struct SpellBytesStep {};   // of ByteLevel, where steps follow
 
 // "replacement" and the prepend scheme in either spelling, as pre-tokenizers and decoders have it.
 absl::StatusOr<std::string> MetaspaceReplacementFromJson(const JsonValue& step);
@@ -62,8 +64,12 @@ class PreTokenizer {
   bool is_byte_level() const { return is_byte_level_; }
 
  private:
-  std::vector<std::variant<SplitStep, MetaspaceStep, PrefixSpaceStep>> steps_;
+  absl::Status AddStep(const JsonValue& step);
+  absl::Status AddByteLevel(const JsonValue& step);
+
+  std::vector<std::variant<SplitStep, MetaspaceStep, PrefixSpaceStep, SpellBytesStep>> steps_;
   bool is_byte_level_ = false;
+  bool cuts_spelling_ = false;  // words are spelled bytes until the end
 };
 
 }  // namespace foretoken::tokenizer

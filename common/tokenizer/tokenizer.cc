@@ -5,15 +5,15 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/mapped_file.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/added_tokens.h"
-#include "common/tokenizer/bpe.h"
 #include "common/tokenizer/json_value.h"
 #include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/post_processor.h"
 #include "common/tokenizer/pre_tokenizer.h"
-#include "nlohmann/json.hpp"
+#include "common/tokenizer/token_ids.h"
+#include "common/tokenizer/token_model.h"
 
 namespace foretoken::tokenizer {
 namespace {
@@ -21,16 +21,12 @@ namespace {
 // Every place of a text may be compared with the whole of an added token. Real ones have at most some 40 bytes.
 constexpr size_t kMaxAddedTokenBytes = 256;
 
-absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
-  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected JSON, got ", text.size(), " bytes that are not"));
-  }
-  return json;
+absl::Status CheckModel(const JsonValue& root) {
+  FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> model, root.OptionalMember("model"));
+  return model ? TokenModel::CheckSupported(*model) : absl::OkStatus();  // a later step names what is missing
 }
 
-absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& root, const Bpe::Ids& ids) {
+absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& root, const TokenIds& ids) {
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> list, root.OptionalMember("added_tokens"));
   if (!list) return std::vector<AddedToken>();
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> elements, list->Elements());
@@ -62,7 +58,7 @@ absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& roo
 }
 
 // A file that lies about one id could ask for gigabytes.
-absl::Status CheckIdRange(const JsonValue& root, const Bpe::Ids& ids, const std::vector<AddedToken>& added) {
+absl::Status CheckIdRange(const JsonValue& root, const TokenIds& ids, const std::vector<AddedToken>& added) {
   const size_t max_id = MaxId(ids.size() + added.size());
   for (const AddedToken& token : added) {
     if (static_cast<size_t>(token.id) <= max_id) continue;
@@ -74,7 +70,7 @@ absl::Status CheckIdRange(const JsonValue& root, const Bpe::Ids& ids, const std:
 
 struct VocabularyArgs {
   const JsonValue& root;
-  const Bpe::Ids& ids;
+  const TokenIds& ids;
   const std::vector<AddedToken>& added;
   const Normalizer& normalizer;
   const Decoder& decoder;
@@ -122,7 +118,7 @@ absl::StatusOr<Surroundings> ReadSurroundings(const JsonValue& root, const std::
   FT_ASSIGN_OR_RETURN(std::optional<Surroundings> surroundings, SurroundingsFromPostProcessor(json, vocabulary));
   if (surroundings) return *std::move(surroundings);
   const std::string path = directory + "/tokenizer_config.json";
-  const absl::StatusOr<nlohmann::json> config = ReadJson(path);
+  const absl::StatusOr<nlohmann::json> config = base::ReadJson(path);
   if (absl::IsNotFound(config.status())) return Surroundings();
   FT_RETURN_IF_ERROR(config.status());
   return SurroundingsFromConfig(JsonValue(*config, path), vocabulary);
@@ -134,9 +130,10 @@ struct Tokenizer::Parts {
   std::string path;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  Bpe bpe;
+  TokenModel model;
   Decoder decoder;
   Vocabulary vocabulary;
+  size_t num_model_ids;                  // the largest id of the model's own tokens plus one
   AddedTokenMatcher raw_matcher;         // before normalisation
   AddedTokenMatcher normalized_matcher;  // after it
   Surroundings surroundings;
@@ -151,7 +148,7 @@ struct Tokenizer::Parts {
       }
       const bool part_is_first = is_first && part.text.data() == normalized.data();
       FT_ASSIGN_OR_RETURN(const Words words, pre_tokenizer.Apply(part.text, part_is_first));
-      for (const absl::string_view word : words.words) bpe.Encode(word, out);
+      for (const absl::string_view word : words.words) FT_RETURN_IF_ERROR(model.Encode(word, out));
     }
     return absl::OkStatus();
   }
@@ -164,29 +161,32 @@ Tokenizer::~Tokenizer() = default;
 
 absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& directory) {
   const std::string path = directory + "/tokenizer.json";
-  FT_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJson(path));
+  FT_ASSIGN_OR_RETURN(const nlohmann::json json, base::ReadJson(path));
   const JsonValue root(json, path);
+  FT_RETURN_IF_ERROR(CheckModel(root));
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> normalizer_json, root.OptionalMember("normalizer"));
   FT_ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::FromJson(normalizer_json));
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> pre_tokenizer_json, root.OptionalMember("pre_tokenizer"));
   FT_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::FromJson(pre_tokenizer_json));
   FT_ASSIGN_OR_RETURN(const JsonValue decoder_json, root.Member("decoder"));
   FT_ASSIGN_OR_RETURN(Decoder decoder, Decoder::FromJson(decoder_json));
-  FT_ASSIGN_OR_RETURN(const JsonValue model, root.Member("model"));
-  FT_RETURN_IF_ERROR(Bpe::CheckSupported(model));
-  FT_ASSIGN_OR_RETURN(const Bpe::Ids ids, VocabularyFromJson(model));
-  FT_ASSIGN_OR_RETURN(Bpe bpe, Bpe::FromJson(model, ids, pre_tokenizer.is_byte_level()));
+  FT_ASSIGN_OR_RETURN(const JsonValue model_json, root.Member("model"));
+  FT_ASSIGN_OR_RETURN(const TokenIds ids, TokenModel::ReadIds(model_json));
+  FT_ASSIGN_OR_RETURN(TokenModel model, TokenModel::FromJson(model_json, ids, pre_tokenizer.is_byte_level()));
   FT_ASSIGN_OR_RETURN(const std::vector<AddedToken> added, AddedTokensFromJson(root, ids));
   FT_ASSIGN_OR_RETURN(Vocabulary vocabulary, MakeVocabulary({root, ids, added, normalizer, decoder}));
+  size_t num_model_ids = 0;
+  for (const auto& [token, id] : ids) num_model_ids = std::max(num_model_ids, static_cast<size_t>(id) + 1);
   FT_ASSIGN_OR_RETURN(Surroundings surroundings, ReadSurroundings(root, directory, vocabulary));
   AddedTokenMatcher raw_matcher = MakeMatcher(added, /*normalized=*/false, normalizer);
   AddedTokenMatcher normalized_matcher = MakeMatcher(added, /*normalized=*/true, normalizer);
   return Tokenizer(std::unique_ptr<const Parts>(new Parts{.path = path,
                                                           .normalizer = std::move(normalizer),
                                                           .pre_tokenizer = std::move(pre_tokenizer),
-                                                          .bpe = std::move(bpe),
+                                                          .model = std::move(model),
                                                           .decoder = std::move(decoder),
                                                           .vocabulary = std::move(vocabulary),
+                                                          .num_model_ids = num_model_ids,
                                                           .raw_matcher = std::move(raw_matcher),
                                                           .normalized_matcher = std::move(normalized_matcher),
                                                           .surroundings = std::move(surroundings)}));
@@ -230,11 +230,17 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids, cons
 const Vocabulary& Tokenizer::vocabulary() const { return parts_->vocabulary; }
 
 absl::Status Tokenizer::CheckFits(size_t model_vocab_size) const {
-  for (size_t id = model_vocab_size; id < parts_->vocabulary.num_ids(); ++id) {
-    if (const Token* token = parts_->vocabulary.Find(static_cast<int32_t>(id))) {
-      return absl::InvalidArgumentError(absl::StrCat(parts_->path, ": token \"", token->spelling,
-                                                     "\": expected an id below the model's vocab_size of ",
-                                                     model_vocab_size, ", got ", id));
+  const auto refuse = [&](int32_t id) {
+    return absl::InvalidArgumentError(absl::StrCat(parts_->path, ": token \"", parts_->vocabulary.Find(id)->spelling,
+                                                   "\": expected an id below the model's vocab_size of ",
+                                                   model_vocab_size, ", got ", id));
+  };
+  for (size_t id = model_vocab_size; id < parts_->num_model_ids; ++id) {
+    if (parts_->vocabulary.Find(static_cast<int32_t>(id)) != nullptr) return refuse(static_cast<int32_t>(id));
+  }
+  for (const std::vector<int32_t>* side : {&parts_->surroundings.before, &parts_->surroundings.after}) {
+    for (const int32_t id : *side) {
+      if (static_cast<size_t>(id) >= model_vocab_size) return refuse(id);
     }
   }
   return absl::OkStatus();

@@ -6,14 +6,14 @@
 //   FT_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode("def main():"));
 //   FT_ASSIGN_OR_RETURN(std::string text, tokenizer.Decode(ids, {.skip_special = true}));
 //
-// Supported: byte-level BPE (Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2, Mistral). What
-// exactly, part by part: normalizer.h, pre_tokenizer.h, bpe.h, added_tokens.h, post_processor.h, decoder.h. A file that
-// asks for anything else is refused by name; `truncation` and `padding` are not for serving and are not read. Units:
-// ids are int32 from 0; lengths are bytes. Errors: Load NOT_FOUND without a tokenizer.json, INVALID_ARGUMENT naming
-// file, field, expected and got. Encode INVALID_ARGUMENT for a text that is not UTF-8 (naming the byte),
-// RESOURCE_EXHAUSTED where the file's pattern backtracks beyond all reason. Decode INVALID_ARGUMENT for an id that is
-// no token. Time: O(n log n) in the text, whatever the text. Threads: immutable after Load; an IncrementalDecoder
-// belongs to one thread.
+// Supported: byte-level BPE (Llama 3, Qwen), SentencePiece-style BPE with byte fallback (Llama 2, Mistral) and Unigram.
+// What exactly, part by part: normalizer.h, pre_tokenizer.h, bpe.h, unigram.h, added_tokens.h, post_processor.h,
+// decoder.h. A file that asks for anything else is refused by name; `truncation` and `padding` are not for serving and
+// are not read. Units: ids are int32 from 0; lengths are bytes. Errors: Load NOT_FOUND without a tokenizer.json,
+// INVALID_ARGUMENT naming file, field, expected and got. Encode INVALID_ARGUMENT for a text that is not UTF-8 (naming
+// the byte) or a character that no token stands for, RESOURCE_EXHAUSTED where the file's pattern backtracks beyond all
+// reason. Decode INVALID_ARGUMENT for an id that is no token. Time: O(n log n) in the text, whatever the text. Threads:
+// immutable after Load; an IncrementalDecoder belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,8 @@ class Tokenizer {
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
   const Vocabulary& vocabulary() const;
-  // INVALID_ARGUMENT, naming the first such token, when an id is not below a model's vocab_size.
+  // INVALID_ARGUMENT, naming the first such token, when an id is not below a model's vocab_size. Added tokens may lie
+  // beyond it, as in a fine-tune whose "<pad>" never got a row, unless the file puts them around every text.
   absl::Status CheckFits(size_t model_vocab_size) const;
 
  private:

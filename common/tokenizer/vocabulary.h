@@ -36,7 +36,7 @@ class Vocabulary {
   Vocabulary(Vocabulary&&) = default;
   Vocabulary& operator=(Vocabulary&&) = default;
 
-  // The largest id plus one. A model's vocab_size may be larger (padding), never smaller.
+  // The largest id plus one. A model's vocab_size may be larger (padding) or smaller (added tokens without a row).
   size_t num_ids() const { return tokens_.size(); }
   // Null where the id is unused, negative or too large.
   const Token* Find(int32_t id) const;

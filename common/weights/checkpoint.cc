@@ -4,18 +4,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/mapped_file.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
-#include "nlohmann/json.hpp"
 
 namespace foretoken::weights {
 namespace {
@@ -38,12 +39,37 @@ bool Exists(const std::string& path) {
 
 // Tensor name -> shard file name.
 absl::StatusOr<json> ReadWeightMap(const std::string& index_path) {
-  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(index_path));
-  json index = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (index.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(index_path, ": not valid JSON"));
+  FT_ASSIGN_OR_RETURN(json index, base::ReadJson(index_path));
   const bool has_map = index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
   if (!has_map) return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map is missing or no object"));
   return std::move(index["weight_map"]);
+}
+
+// What else of weights a directory holds, for a message: ", but pytorch_model.bin and 2 more files of weights: ...".
+std::string DescribeOtherWeights(const std::string& directory) {
+  constexpr size_t kMaxShown = 3;
+  constexpr size_t kMaxShownBytes = 80;
+  constexpr absl::string_view kEndings[] = {".bin", ".gguf",    ".pt",   ".pth",        ".ckpt",
+                                            ".h5",  ".msgpack", ".onnx", ".safetensors"};
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    const auto is_ending = [&](absl::string_view ending) { return absl::EndsWith(name, ending); };
+    if (std::ranges::any_of(kEndings, is_ending)) names.push_back(std::move(name));
+  }
+  if (names.empty()) return "";
+  std::ranges::sort(names);
+  const size_t num_shown = std::min(names.size(), kMaxShown);
+  std::string text = ", but ";
+  for (size_t i = 0; i < num_shown; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", absl::Utf8SafeCHexEscape(names[i]).substr(0, kMaxShownBytes));
+  }
+  if (names.size() > num_shown) absl::StrAppend(&text, " and ", names.size() - num_shown, " more files of weights");
+  return absl::StrCat(text,
+                      ". Weights are read from safetensors alone, under the names that transformers gives them: "
+                      "its save_pretrained converts a checkpoint");
 }
 
 }  // namespace
@@ -57,7 +83,8 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& directory) {
   } else if (Exists(index_path)) {
     FT_RETURN_IF_ERROR(checkpoint.OpenShards(index_path));
   } else {
-    return absl::NotFoundError(absl::StrCat(directory, ": neither model.safetensors nor model.safetensors.index.json"));
+    return absl::NotFoundError(absl::StrCat(directory, ": neither model.safetensors nor model.safetensors.index.json",
+                                            DescribeOtherWeights(directory)));
   }
   return checkpoint;
 }
@@ -95,6 +122,14 @@ absl::Status Checkpoint::OpenShards(const std::string& index_path) {
   return absl::OkStatus();
 }
 
+std::vector<std::string> Checkpoint::Names() const {
+  std::vector<std::string> names;
+  names.reserve(files_by_tensor_.size());
+  for (const auto& [name, file_idx] : files_by_tensor_) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
 size_t Checkpoint::num_bytes() const {
   size_t total = 0;
   for (const auto& [name, file_idx] : files_by_tensor_) total += files_[file_idx].tensors().at(name).bytes.size();
@@ -125,6 +160,17 @@ absl::StatusOr<kernels::ConstTensorView> Checkpoint::Find(absl::string_view name
         absl::StrCat(where, ": its bytes lie at no multiple of ", kernels::SizeOf(*dtype), " in the file"));
   }
   return kernels::ConstTensorView{.data = tensor.bytes.data(), .dtype = *dtype, .shape = expected_shape};
+}
+
+void FetchPages(const void* begin, size_t num_bytes) {
+#ifdef MADV_POPULATE_READ
+  const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = address / page_bytes * page_bytes;
+  // A refusal, of an older kernel, only leaves the pages to come one by one.
+  ::madvise(reinterpret_cast<void*>(first), address + num_bytes - first, MADV_WILLNEED);  // one request to the disk
+  ::madvise(reinterpret_cast<void*>(first), address + num_bytes - first, MADV_POPULATE_READ);
+#endif
 }
 
 void ReleasePages(const void* begin, size_t num_bytes) {

@@ -30,6 +30,8 @@ class Checkpoint {
 
   const std::string& directory() const { return directory_; }
   bool Contains(absl::string_view name) const { return files_by_tensor_.contains(name); }
+  // Of all tensors, sorted.
+  std::vector<std::string> Names() const;
   // Bytes of all tensors together, as stored.
   size_t num_bytes() const;
 
@@ -45,6 +47,10 @@ class Checkpoint {
   std::vector<SafetensorsFile> files_;
   absl::flat_hash_map<std::string, size_t> files_by_tensor_;  // index into files_
 };
+
+// Brings the pages of a mapped range in with one call, from the disk where they are not cached: faster than page by
+// page as they are read.
+void FetchPages(const void* begin, size_t num_bytes);
 
 // Gives back the resident memory of the whole pages inside a mapped range that has been copied. The range stays
 // readable: its pages come from the file again.

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
-#include "nlohmann/json.hpp"
 
 namespace foretoken::weights {
 namespace {
@@ -39,10 +39,8 @@ std::optional<uint64_t> ItemBytes(absl::string_view dtype) {
   return std::nullopt;
 }
 
-// The JSON library keeps the last of two equal keys; a file that has two tensors of one name means neither. A header is
-// three levels deep: what lies deeper is dropped while parsing, so that no nesting can fill the memory.
+// The JSON library keeps the last of two equal keys; a file that has two tensors of one name means neither.
 absl::StatusOr<json> ParseHeader(absl::string_view text, absl::string_view path) {
-  constexpr int kMaxDepth = 3;
   std::array<std::unordered_set<std::string>, 2> keys_by_depth;  // of the header, and of one entry
   std::optional<std::string> duplicate;
   const auto inspect = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -51,10 +49,9 @@ absl::StatusOr<json> ParseHeader(absl::string_view text, absl::string_view path)
       const auto& key = parsed.get_ref<const std::string&>();
       if (!keys_by_depth[static_cast<size_t>(depth) - 1].insert(key).second && !duplicate) duplicate = key;
     }
-    return depth <= kMaxDepth;
+    return true;
   };
-  json header = json::parse(text.begin(), text.end(), inspect, /*allow_exceptions=*/false);
-  if (header.is_discarded()) return Damaged(path, "the header is not valid JSON");
+  FT_ASSIGN_OR_RETURN(json header, base::ParseJson(text, absl::StrCat(path, ": the header"), inspect));
   if (!header.is_object()) return Damaged(path, "the header is not a JSON object");
   if (duplicate) return Damaged(path, "the header names ", *duplicate, " twice");
   return header;

@@ -22,10 +22,15 @@ std::optional<int32_t> FindChild(const TreeToAccept& tree, int32_t node_idx, int
   return std::nullopt;
 }
 
+// Padding and all, as the model has it.
+std::span<const float> WholeRow(const AcceptTreesArgs& args, const TreeToAccept& tree, int32_t node_idx) {
+  const int64_t width = args.logits.shape[1];
+  return {args.logits.as<float>() + (tree.first_logit_row + node_idx) * width, static_cast<size_t>(width)};
+}
+
 AdjustRowArgs RowOf(const AcceptTreesArgs& args, const TreeToAccept& tree, int32_t node_idx,
                     std::span<const int32_t> path_token_ids) {
-  const int64_t row = tree.first_logit_row + node_idx;
-  return {.logits = std::span(args.logits.as<float>() + row * args.logits.shape[1], args.num_tokens),
+  return {.logits = WholeRow(args, tree, node_idx).first(args.num_tokens),
           .sampling = tree.sampling,
           .bias = tree.bias,
           .counts = tree.counts,
@@ -64,7 +69,7 @@ AcceptedPath Walk(const AcceptTreesArgs& args, const TreeToAccept& tree) {
       tree.rule == VerificationRule::kKeyedDraw ? WalkByKeyedDraw(args, tree) : WalkWithCoins(args, tree);
   if (tree.num_top_logprobs.has_value()) {
     for (size_t i = 0; i < path.token_ids.size(); ++i) {
-      const std::span<const float> logits = RowOf(args, tree, path.node_idx[i], {}).logits;
+      const std::span<const float> logits = WholeRow(args, tree, path.node_idx[i]);
       path.logprobs.push_back(ScoreRow(logits, path.token_ids[i], *tree.num_top_logprobs));
     }
   }

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <functional>
 
 #include "kernels/check.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
 
-constexpr size_t kSlabBytes = size_t{8} << 20;  // of source, between two releases
+// Of source, that a thread packs between two releases: a core's cache holds it until its release has read it again.
+constexpr size_t kTaskBytes = size_t{1} << 20;
 
 constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
@@ -34,9 +37,16 @@ SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row, int64_t f
 // Inputs [begin, begin + count) of a row as bf16.
 void ReadRow(const SourceRow& row, int64_t begin, int64_t count, uint16_t* out) {
   switch (row.dtype) {
-    case DType::kBF16:
-      std::copy_n(reinterpret_cast<const uint16_t*>(row.data) + begin, count, out);
+    case DType::kBF16: {
+      const uint16_t* from = reinterpret_cast<const uint16_t*>(row.data) + begin;
+      // A copy of a size that the compiler knows is a move of registers.
+      if (count == kInputsPadding) {
+        std::memcpy(out, from, kInputsPadding * sizeof(uint16_t));
+      } else {
+        std::copy_n(from, count, out);
+      }
       return;
+    }
     case DType::kF16:
       for (int64_t i = 0; i < count; ++i) {
         out[i] = Bf16FromFloat(FloatFromF16(reinterpret_cast<const uint16_t*>(row.data)[begin + i]));
@@ -51,8 +61,8 @@ void ReadRow(const SourceRow& row, int64_t begin, int64_t count, uint16_t* out) 
   FT_CHECK(row.dtype != DType::kI32);
 }
 
-// The panel's memory is zero before.
 void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
+  constexpr int kPairs = kInputsPadding / 2;
   const int64_t first_input = source.inputs ? source.inputs->begin : 0;
   std::array<SourceRow, kPanelWidth> rows;
   for (int lane = 0; lane < kPanelWidth; ++lane) {
@@ -61,25 +71,35 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
   uint16_t* panel = weight.mutable_panel(panel_idx);
   for (int64_t begin = 0; begin < weight.in_features(); begin += kInputsPadding) {
     const int64_t count = std::min<int64_t>(kInputsPadding, weight.in_features() - begin);
-    uint16_t* tile = panel + begin * kPanelWidth;  // [16 pairs][16 lanes][2]
+    std::array<std::array<uint16_t, kInputsPadding>, kPanelWidth> inputs;
+    if (count < kInputsPadding) inputs = {};
     for (int lane = 0; lane < kPanelWidth; ++lane) {
-      if (rows[lane].data == nullptr) continue;
-      std::array<uint16_t, kInputsPadding> inputs{};
-      ReadRow(rows[lane], begin, count, inputs.data());
-      for (int i = 0; i < kInputsPadding; ++i) tile[(i / 2 * kPanelWidth + lane) * 2 + i % 2] = inputs[i];
+      if (rows[lane].data != nullptr) {
+        ReadRow(rows[lane], begin, count, inputs[lane].data());
+      } else {
+        inputs[lane] = {};
+      }
+    }
+    // Two inputs at a time, which stay side by side.
+    uint16_t* tile = panel + begin * kPanelWidth;  // [16 pairs][16 lanes][2]
+    for (int pair = 0; pair < kPairs; ++pair) {
+      for (int lane = 0; lane < kPanelWidth; ++lane) {
+        std::memcpy(tile + (pair * kPanelWidth + lane) * 2, inputs[lane].data() + pair * 2, 2 * sizeof(uint16_t));
+      }
     }
   }
 }
 
-// Releases the stacked rows [begin, end).
-void Release(const WeightSource& source, int64_t begin, int64_t end) {
-  if (!source.release) return;
-  for (const ConstTensorView& part : source.parts) {
+// Tells of the stacked rows [begin, end), part by part.
+void Tell(const std::function<void(const void* begin, size_t num_bytes)>& told, std::span<const ConstTensorView> parts,
+          int64_t begin, int64_t end) {
+  if (!told) return;
+  for (const ConstTensorView& part : parts) {
     const int64_t num_rows = part.shape[0];
     const int64_t first = std::clamp<int64_t>(begin, 0, num_rows);
     const int64_t last = std::clamp<int64_t>(end, 0, num_rows);
     const size_t row_bytes = static_cast<size_t>(part.shape[1]) * SizeOf(part.dtype);
-    if (first < last) source.release(part.as<std::byte>() + first * row_bytes, (last - first) * row_bytes);
+    if (first < last) told(part.as<std::byte>() + first * row_bytes, (last - first) * row_bytes);
     begin -= num_rows;
     end -= num_rows;
   }
@@ -114,13 +134,15 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
   FT_CHECK(out_features > 0);
   auto weight = std::make_unique<CpuWeight>(out_features, inputs.size());
   const int64_t num_panels = weight->num_panels();
-  const int64_t num_slabs = std::clamp<int64_t>(CeilDiv(source_bytes, kSlabBytes), 1, num_panels);
-  const int64_t slab_panels = CeilDiv(num_panels, num_slabs);
-  for (int64_t first = 0; first < num_panels; first += slab_panels) {
-    const int64_t count = std::min(slab_panels, num_panels - first);
-    pool.ParallelFor(count, [&](int64_t task, int) { PackPanel(source, first + task, *weight); });
-    Release(source, first * kPanelWidth, (first + count) * kPanelWidth);
-  }
+  const int64_t num_tasks = std::clamp<int64_t>(CeilDiv(source_bytes, kTaskBytes), 1, num_panels);
+  const int64_t task_panels = CeilDiv(num_panels, num_tasks);
+  pool.ParallelFor(CeilDiv(num_panels, task_panels), [&](int64_t task, int) {
+    const int64_t first = task * task_panels;
+    const int64_t last = std::min(first + task_panels, num_panels);
+    Tell(source.fetch, source.parts, first * kPanelWidth, last * kPanelWidth);
+    for (int64_t panel = first; panel < last; ++panel) PackPanel(source, panel, *weight);
+    Tell(source.release, source.parts, first * kPanelWidth, last * kPanelWidth);
+  });
   return weight;
 }
 

@@ -37,8 +37,9 @@ class CpuWeight final : public Weight {
 // Every Weight that this backend is given is one that it made.
 inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<const CpuWeight*>(weight); }
 
-// Packs the parts on all threads, a few MiB of source at a time, and releases each of these before it reads the next:
-// the memory in use never exceeds the packed weight and those MiB.
+// Packs the parts on all threads, each about a MiB of source at a time, which it fetches and releases by itself: the
+// memory in use never exceeds the packed weight and a MiB per thread, and whatever reads the rows once more on their
+// release is spread over the threads, too.
 std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool);
 
 }  // namespace foretoken::kernels::cpu

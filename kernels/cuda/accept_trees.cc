@@ -167,7 +167,7 @@ void AcceptTrees(const AcceptTreesArgs& args, Device& device) {
   Results results{.trees = {batch.trees().begin(), batch.trees().end()},
                   .outcomes = reinterpret_cast<const RowOutcome*>(on_host),
                   .statuses = reinterpret_cast<const DrawStatus*>(on_host + on_device.outcomes_bytes()),
-                  .scores = RowScores(to_score, args.num_tokens, device),
+                  .scores = RowScores(to_score, static_cast<int32_t>(args.logits.shape[1]), device),
                   .score_begins = std::move(score_begins)};
   device.AtSynchronize([results = std::move(results), paths = args.paths] {
     for (size_t i = 0; i < paths.size(); ++i) paths[i] = results.PathOf(i);

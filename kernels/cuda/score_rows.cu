@@ -23,22 +23,21 @@ __global__ void __launch_bounds__(kThreads) TakeGiven(const RowToScore* rows, in
   given[row] = {rows[row].logits[id], id};
 }
 
-std::vector<RowTask> TasksOf(const std::vector<RowToScore>& rows, int32_t num_tokens) {
+std::vector<RowTask> TasksOf(const std::vector<RowToScore>& rows, int32_t width) {
   std::vector<RowTask> tasks;
   tasks.reserve(rows.size());
   for (const RowToScore& row : rows) {
-    tasks.push_back(
-        {.logits = row.logits, .is_wanted = row.is_wanted, .top_k = std::clamp(row.num_top, 0, num_tokens)});
+    tasks.push_back({.logits = row.logits, .is_wanted = row.is_wanted, .top_k = std::clamp(row.num_top, 0, width)});
   }
   return tasks;
 }
 
 }  // namespace
 
-RowScores::RowScores(const std::vector<RowToScore>& rows, int32_t num_tokens, Device& device) {
+RowScores::RowScores(const std::vector<RowToScore>& rows, int32_t width, Device& device) {
   if (rows.empty()) return;
   StagedUpload upload;
-  const RowBatch batch(TasksOf(rows, num_tokens), num_tokens, upload, device.stream());
+  const RowBatch batch(TasksOf(rows, width), width, upload, device.stream());
   const RowToScore* uploaded = nullptr;
   upload.Add(std::span(rows), &uploaded);
   upload.Send(device);

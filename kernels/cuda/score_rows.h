@@ -17,8 +17,8 @@ namespace foretoken::kernels::cuda {
 
 // Pointers are the device's.
 struct RowToScore {
-  const float* logits = nullptr;       // [V]
-  const int32_t* token_id = nullptr;   // below V
+  const float* logits = nullptr;       // [width]
+  const int32_t* token_id = nullptr;   // below the width
   const int32_t* is_wanted = nullptr;  // as in RowTask
   int32_t num_top = 0;
 };
@@ -26,7 +26,7 @@ struct RowToScore {
 class RowScores {
  public:
   // Enqueues the work.
-  RowScores(const std::vector<RowToScore>& rows, int32_t num_tokens, Device& device);
+  RowScores(const std::vector<RowToScore>& rows, int32_t width, Device& device);
 
   // Of a wanted row. For a callback of AtSynchronize.
   RowLogprobs OfRow(size_t row) const;

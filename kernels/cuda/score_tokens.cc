@@ -10,7 +10,7 @@ namespace foretoken::kernels::cuda {
 
 void ScoreTokens(const ScoreTokensArgs& args, Device& device) {
   const int64_t width = args.logits.shape[1];
-  FT_CHECK(args.logits.dtype == DType::kF32 && args.num_tokens > 0 && args.num_tokens <= width);
+  FT_CHECK(args.logits.dtype == DType::kF32 && width > 0);
   FT_CHECK(args.scores.size() == args.token_ids.size());
   FT_CHECK(args.first_row + static_cast<int64_t>(args.token_ids.size()) <= args.logits.shape[0]);
   if (args.token_ids.empty()) return;
@@ -20,11 +20,11 @@ void ScoreTokens(const ScoreTokensArgs& args, Device& device) {
   upload.Send(device);
   std::vector<RowToScore> rows;
   for (size_t i = 0; i < args.token_ids.size(); ++i) {
-    FT_CHECK(args.token_ids[i] >= 0 && args.token_ids[i] < args.num_tokens);
+    FT_CHECK(args.token_ids[i] >= 0 && args.token_ids[i] < width);
     const float* logits = args.logits.as<float>() + (args.first_row + static_cast<int64_t>(i)) * width;
     rows.push_back({.logits = logits, .token_id = token_ids + i, .num_top = args.num_top});
   }
-  device.AtSynchronize([scores = RowScores(rows, args.num_tokens, device), out = args.scores] {
+  device.AtSynchronize([scores = RowScores(rows, static_cast<int32_t>(width), device), out = args.scores] {
     for (size_t i = 0; i < out.size(); ++i) out[i] = scores.OfRow(i);
   });
 }

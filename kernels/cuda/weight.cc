@@ -57,13 +57,14 @@ struct SlabCopier {
 
   // `outputs`: of the weight, which the slab's rows are.
   void Copy(const Slab& slab, const IndexRange& outputs) {
+    const int64_t row_bytes = slab.part.shape[1] * static_cast<int64_t>(SizeOf(slab.part.dtype));
+    const std::byte* rows = slab.part.as<std::byte>() + slab.rows.begin * row_bytes;
+    if (source.fetch) source.fetch(rows, slab.rows.size() * row_bytes);
     const uint16_t* from = AsDenseBf16(slab, dense);
     device.Copy(staged.get(), from, slab.num_elements() * sizeof(uint16_t), CopyKind::kToDevice);
     PackRows(static_cast<const uint16_t*>(staged.get()), outputs, weight, device.stream());
     device.Synchronize();  // what was read is free to change or go
-    if (!source.release) return;
-    const int64_t row_bytes = slab.part.shape[1] * static_cast<int64_t>(SizeOf(slab.part.dtype));
-    source.release(slab.part.as<std::byte>() + slab.rows.begin * row_bytes, slab.rows.size() * row_bytes);
+    if (source.release) source.release(rows, slab.rows.size() * row_bytes);
   }
 };
 

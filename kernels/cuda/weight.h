@@ -39,7 +39,7 @@ inline constexpr int kMaxArrivals = 256;
 // Every Weight that this backend is given is one that it made.
 inline const CudaWeight& AsCudaWeight(const Weight* weight) { return *static_cast<const CudaWeight*>(weight); }
 
-// Copies the parts one after another, a few MiB at a time, and releases each of these before it reads the next.
+// Copies the parts one after another, a few MiB at a time, and releases each of these before it fetches the next.
 std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device);
 
 }  // namespace foretoken::kernels::cuda

@@ -76,7 +76,7 @@ TokenTree TreeFor(const Verifier& verifier, DraftProposer& proposer, Session& se
   if (session.readiness() != proposer::Readiness::kReady) return {.position = session.position()};
   const proposer::ProposalRequest request = {.session = &session, .node_budget = verifier.num_asked};
   TokenTree tree = proposer.Propose({&request, 1}).front();
-  tree.proposers.assign(tree.token_ids.size(), 1);
+  for (speculation::TreeNode& node : tree.nodes) node.proposers = 1;
   return speculation::BestNodes(tree, verifier.num_verified);
 }
 

@@ -1,85 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's own time, and how well it shields streams from a long prompt.
+// The engine's own time, how well it shields streams from a long prompt, and what that costs a burst of prompts.
 //
-//   engine_bench [--short] [--json] [--threads=N]
+//   engine_bench [--short] [--json] [--threads=N] [--only=PART,...]
 //
-// Host work: 16 sequences of the demo model, each offered trees of 16 nodes of which half are right; the time from a
-// step's result to the next launch, waiting for proposals apart, on one thread. Admission: a model
-// of random weights of the shape of Llama 3.2 1B, 4 streams with 1,024 tokens of context; the time between their tokens
-// before and while a prompt of 4,096 tokens is computed. --short: 4 layers, 256 and 512 tokens. The draw is over the
-// demo tokenizer's vocabulary.
-#include <cstdio>
-#include <functional>
+// host: 16 sequences of the demo model, each offered trees of 16 nodes of which half are right; the time from a step's
+// result to the next launch, waiting for proposals apart, on one thread.
+//
+// queueing: how much more it is in a step at whose beginning 64 requests with prompts of 900 tokens come to wait, per
+// request.
+//
+// admission: a model of random weights of the shape of Llama 3.2 1B, 4 streams, and then one, with 1,024 tokens of
+// context; the time between their tokens before and while a prompt of 4,096 tokens is computed. --short: 4 layers, 256
+// and 512 tokens.
+//
+// burst: the same model with 2 layers and a small head; burst.h says what comes. The draw is over the demo tokenizer's
+// vocabulary.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
-#include "kernels/check.h"
+#include "tests/bench/burst.h"
+#include "tests/bench/driven_engine.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/host_work.h"
-#include "tests/bench/scripted_proposer.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/testing/loaded_model.h"
 #include "tests/testing/random_model.h"
-#include "tests/testing/random_values.h"
-#include "verifier_service/engine.h"
 
 ABSL_FLAG(bool, short, false, "a smaller model and shorter prompts");
 ABSL_FLAG(bool, json, false, "print JSON");
 ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
+ABSL_FLAG(std::vector<std::string>, only, {}, "parts to run, of host, queueing, admission and burst; empty: all");
 
 namespace foretoken::bench {
 namespace {
 
 using testing::LoadedModel;
-using verifier::Engine;
 using verifier::SampleOutput;
 
 const std::string kDemoModel = FORETOKEN_SOURCE_DIR "/deploy/demo/target";
-
-verifier::GenerationRequest Request(uint64_t ticket, std::vector<int32_t> prompt, int32_t max_tokens) {
-  verifier::GenerationRequest request{
-      .ticket = ticket, .request_id = absl::StrCat(ticket), .prompt = std::move(prompt)};
-  request.sampling.seed = ticket;
-  request.stop = {.max_tokens = max_tokens, .ignore_eos = true};
-  return request;
-}
-
-std::vector<int32_t> RandomPrompt(uint32_t seed, int32_t num_tokens) {
-  testing::RandomValues random(seed);
-  std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < num_tokens; ++i) prompt.push_back(random.Below(4000));
-  return prompt;
-}
-
-void Submit(Engine& engine, verifier::GenerationRequest request) {
-  FT_CHECK(engine.Submit(engine.Reserve().value(), std::move(request)).ok());
-}
-
-// An engine that is driven step by step.
-struct Bench {
-  Bench(LoadedModel loaded_model, int num_threads, verifier::ProposerClient& proposers)
-      : loaded(std::move(loaded_model)),
-        tokenizer(tokenizer::Tokenizer::Load(kDemoModel).value()),
-        engine({.max_step_rows = loaded.transformer->options().max_rows},
-               {.transformer = loaded.transformer.get(),
-                .kv = &loaded.kv,
-                .tokenizer = &tokenizer,
-                .proposers = &proposers,
-                .publish = [this](std::vector<SampleOutput> outputs) { on_outputs(std::move(outputs)); },
-                .now = [num_threads] { return absl::UnixEpoch() + absl::Seconds(Now(num_threads)); }}) {}
-
-  LoadedModel loaded;
-  tokenizer::Tokenizer tokenizer;
-  std::function<void(std::vector<SampleOutput>)> on_outputs = [](std::vector<SampleOutput>) {};
-  Engine engine;
-};
 
 // --- host work -------------------------------------------------------------------------------------------------------
 
@@ -96,6 +60,42 @@ void AddHostWork(Findings* findings) {
   findings->Add({.what = "  tokens of a sequence", .value = work.num_tokens, .unit = "a step"});
 }
 
+// --- queueing --------------------------------------------------------------------------------------------------------
+
+// Host time that a step has more when requests come to wait behind a running one, per request, in microseconds; to make
+// and submit the request is in it.
+double QueueingUs(int32_t num_samples) {
+  constexpr uint64_t kNumRequests = 64;
+  constexpr int32_t kPromptTokens = 900;
+  const LoadedModel loaded = testing::LoadModel(kDemoModel, {.num_threads = 1});
+  DrivenEngine driven(*loaded.transformer, /*num_threads=*/1,
+                      {.max_queued_samples = 1 << 20,
+                       .max_running_samples = 1,
+                       .max_step_rows = loaded.transformer->options().max_rows});
+  driven.Submit(Ask(0, RandomPrompt(0, 16), 1000));
+  const auto step_ms = [&] {
+    const double before_ms = driven.engine.GetStats().times.host_ms;
+    driven.engine.Step();
+    return driven.engine.GetStats().times.host_ms - before_ms;
+  };
+  std::vector<double> usual_ms;
+  for (int i = 0; i < 20; ++i) usual_ms.push_back(step_ms());
+  for (uint64_t ticket = 1; ticket <= kNumRequests; ++ticket) {
+    verifier::GenerationRequest request = Ask(ticket, RandomPrompt(static_cast<uint32_t>(ticket), kPromptTokens), 8);
+    request.num_samples = num_samples;
+    driven.Submit(std::move(request));
+  }
+  return 1e3 * (step_ms() - Median(usual_ms)) / kNumRequests;
+}
+
+void AddQueueing(Findings* findings) {
+  for (const int32_t num_samples : {1, 64}) {
+    std::vector<double> us;
+    for (int i = 0; i < 5; ++i) us.push_back(QueueingUs(num_samples));
+    findings->Add({.what = absl::StrCat("queueing a request of n = ", num_samples), .value = Median(us), .unit = "us"});
+  }
+}
+
 // --- admission of a long prompt --------------------------------------------------------------------------------------
 
 struct AdmissionSizes {
@@ -105,17 +105,14 @@ struct AdmissionSizes {
   size_t num_tokens_before = 40;
 };
 
-constexpr uint64_t kNumStreams = 4;
 constexpr uint64_t kLongPrompt = 100;  // its ticket
 
-LoadedModel MakeOneBillion(const AdmissionSizes& sizes, int num_threads) {
-  const model::ModelConfig config = testing::OneBillionShape(sizes.num_layers);
+LoadedModel MakeModel(const model::ModelConfig& config, int num_threads) {
   LoadedModel loaded;
   loaded.ranks = testing::MakeRanks({.num_threads = num_threads});
   loaded.transformer = std::make_unique<model::Transformer>(
       config, testing::RandomWeights(config, loaded.backend()), loaded.backend(),
       model::TransformerOptions{.max_rows = 512, .max_logit_rows = 512, .max_positions = 5120});
-  loaded.kv = loaded.transformer->MakeKvCache(/*num_blocks=*/1024);
   return loaded;
 }
 
@@ -125,14 +122,13 @@ struct Gaps {
   std::vector<double> during;
 };
 
-Gaps MeasureGaps(const AdmissionSizes& sizes, int num_threads) {
+Gaps MeasureGaps(model::Transformer& transformer, uint64_t num_streams, const AdmissionSizes& sizes, int num_threads) {
   Gaps gaps;
   std::map<uint64_t, double> last_token;  // by ticket
   bool is_prompt_done = false;
   std::vector<double>* current = nullptr;
-  ScriptedProposer silent(/*chain_len=*/0);
-  Bench bench(MakeOneBillion(sizes, num_threads), num_threads, silent);  // ends before what it tells of its end
-  bench.on_outputs = [&](std::vector<SampleOutput> outputs) {
+  DrivenEngine driven(transformer, num_threads, {.max_step_rows = transformer.options().max_rows});
+  driven.on_outputs = [&](const std::vector<SampleOutput>& outputs) {
     const double now = Now(num_threads);
     for (const SampleOutput& output : outputs) {
       if (output.ticket == kLongPrompt) {
@@ -144,23 +140,28 @@ Gaps MeasureGaps(const AdmissionSizes& sizes, int num_threads) {
       last_token[output.ticket] = now;
     }
   };
-  for (uint64_t i = 0; i < kNumStreams; ++i) {
-    Submit(bench.engine, Request(i, RandomPrompt(static_cast<uint32_t>(i), sizes.num_stream_tokens), 2048));
+  for (uint64_t i = 0; i < num_streams; ++i) {
+    driven.Submit(Ask(i, RandomPrompt(static_cast<uint32_t>(i), sizes.num_stream_tokens), 2048));
   }
-  while (last_token.size() < kNumStreams) bench.engine.Step();
+  while (last_token.size() < num_streams) driven.engine.Step();
   current = &gaps.before;
-  while (gaps.before.size() < kNumStreams * sizes.num_tokens_before) bench.engine.Step();
-  Submit(bench.engine, Request(kLongPrompt, RandomPrompt(kLongPrompt, sizes.num_prompt_tokens), 1));
+  while (gaps.before.size() < num_streams * sizes.num_tokens_before) driven.engine.Step();
+  driven.Submit(Ask(kLongPrompt, RandomPrompt(kLongPrompt, sizes.num_prompt_tokens), 1));
   current = &gaps.during;
-  while (!is_prompt_done) bench.engine.Step();
+  while (!is_prompt_done) driven.engine.Step();
+  current = nullptr;
+  driven.on_outputs = [](const auto&) {};  // the engine tells of its end, too
   return gaps;
 }
 
-void MeasureAdmission(const AdmissionSizes& sizes, int num_threads, Findings* findings) {
-  const Gaps gaps = MeasureGaps(sizes, num_threads);
-  findings->Add({.what = "between tokens of 4 streams", .value = 1e3 * Median(gaps.before), .unit = "ms"});
+void AddAdmission(model::Transformer& transformer, uint64_t num_streams, const AdmissionSizes& sizes, int num_threads,
+                  Findings* findings) {
+  const Gaps gaps = MeasureGaps(transformer, num_streams, sizes, num_threads);
+  findings->Add({.what = absl::StrCat("between tokens of ", num_streams, num_streams == 1 ? " stream" : " streams"),
+                 .value = 1e3 * Median(gaps.before),
+                 .unit = "ms"});
   findings->Add({.what = "  tokens of each while the long prompt is admitted",
-                 .value = static_cast<double>(gaps.during.size()) / kNumStreams,
+                 .value = static_cast<double>(gaps.during.size()) / static_cast<double>(num_streams),
                  .unit = "tokens"});
   findings->Add({.what = "  growth of the median meanwhile",
                  .value = Median(gaps.during) / Median(gaps.before),
@@ -172,14 +173,35 @@ void MeasureAdmission(const AdmissionSizes& sizes, int num_threads, Findings* fi
                  .at_most = 1.5});
 }
 
+bool Runs(const std::string& part) {
+  const std::vector<std::string> only = absl::GetFlag(FLAGS_only);
+  return only.empty() || std::ranges::find(only, part) != only.end();
+}
+
 int Main() {
+  const bool is_short = absl::GetFlag(FLAGS_short);
+  const int num_threads = NumThreads(absl::GetFlag(FLAGS_threads));
   Findings findings;
-  AddHostWork(&findings);
-  AdmissionSizes sizes;
-  if (absl::GetFlag(FLAGS_short)) {
-    sizes = {.num_layers = 4, .num_stream_tokens = 256, .num_prompt_tokens = 512, .num_tokens_before = 15};
+  if (!absl::GetFlag(FLAGS_json)) findings.PrintAsFound();
+  if (Runs("host")) AddHostWork(&findings);
+  if (Runs("queueing")) AddQueueing(&findings);
+  if (Runs("admission")) {
+    AdmissionSizes sizes;
+    if (is_short) {
+      sizes = {.num_layers = 4, .num_stream_tokens = 256, .num_prompt_tokens = 512, .num_tokens_before = 15};
+    }
+    const LoadedModel loaded = MakeModel(testing::OneBillionShape(sizes.num_layers), num_threads);
+    for (const uint64_t num_streams : {4, 1}) {
+      AddAdmission(*loaded.transformer, num_streams, sizes, num_threads, &findings);
+    }
   }
-  MeasureAdmission(sizes, NumThreads(absl::GetFlag(FLAGS_threads)), &findings);
+  if (Runs("burst")) {
+    model::ModelConfig config = testing::OneBillionShape(/*num_layers=*/2);
+    config.vocab_size = 4096;  // of the demo tokenizer, about
+    const LoadedModel loaded = MakeModel(config, num_threads);
+    MeasureBursts(*loaded.transformer, num_threads,
+                  is_short ? BurstSizes{.num_rounds = 3, .num_tokens = 32} : BurstSizes{}, &findings);
+  }
   findings.Print(absl::GetFlag(FLAGS_json));
   return 0;
 }

@@ -27,10 +27,10 @@ speculation::TokenTree RandomTree(std::mt19937& random) {
   std::uniform_real_distribution<float> uniform(0.02f, 0.95f);
   speculation::TokenTree tree;
   for (int32_t node = 0; node < kNumNodes; ++node) {
-    tree.token_ids.push_back(node);
-    tree.parents.push_back(static_cast<int32_t>(random() % (node + 1)) - 1);
-    tree.chances.push_back(uniform(random));
-    tree.proposers.push_back(1 + random() % 7);
+    const auto parent = static_cast<int32_t>(random() % (node + 1)) - 1;
+    const float chance = uniform(random);
+    tree.Append(
+        {.token_id = node, .parent = parent, .chance = chance, .proposers = static_cast<uint32_t>(1 + random() % 7)});
   }
   return tree;
 }

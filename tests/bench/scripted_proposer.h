@@ -63,10 +63,7 @@ class ScriptedProposer final : public verifier::ProposerClient {
   speculation::TokenTree TreeOf(const Session& session) const {
     speculation::TokenTree tree{.position = session.num_prompt + session.num_said};
     const auto add = [&](int32_t token_id, int32_t parent, float chance) {
-      tree.token_ids.push_back(token_id);
-      tree.parents.push_back(parent);
-      tree.chances.push_back(chance);
-      tree.proposers.push_back(1);
+      tree.Append({.token_id = token_id, .parent = parent, .chance = chance, .proposers = 1});
     };
     const size_t num_right = tree.position % kMaxRight;
     int32_t parent = speculation::kRootParent;

@@ -19,6 +19,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/proto_json.h"
+#include "common/base/version.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/fake_generation_service.h"
 #include "tests/testing/paths.h"
@@ -113,6 +114,64 @@ TEST(ForetokenGenerate, SetsEveryFieldWhoseFlagIsGiven) {
   EXPECT_EQ(nlohmann::json(ToJson(request)), nlohmann::json(expected));
 }
 
+TEST(ForetokenGenerate, TakesFlagsAsPeopleTypeThem) {
+  FakeGenerationService service;
+  ASSERT_EQ(RunAgainst(service, "generate",
+                       "--echo --ignore-eos --no-include-stop-string --noskip_special_tokens --max-tokens 3 "
+                       "--add-special-tokens=true --parse-special-tokens false --json abc 2>&1")
+                .exit_code,
+            0);
+  const GenerateRequest request = service.requests().at(0);
+  EXPECT_EQ(request.text(), "abc");
+  EXPECT_TRUE(request.output().echo());
+  EXPECT_TRUE(request.stopping().ignore_eos());
+  EXPECT_TRUE(request.stopping().has_include_stop_string() && !request.stopping().include_stop_string());
+  EXPECT_TRUE(request.output().has_skip_special_tokens() && !request.output().skip_special_tokens());
+  EXPECT_EQ(request.stopping().max_tokens(), 3);
+  EXPECT_TRUE(request.add_special_tokens());
+  EXPECT_TRUE(request.has_parse_special_tokens() && !request.parse_special_tokens());
+}
+
+TEST(ForetokenGenerate, NamesAnUnknownFlagAndOneThatIsSpelledAlike) {
+  const Outcome outcome = RunShell("generate --max-token=3 abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.out, "foretoken generate: unknown flag --max-token; is it --max_tokens?\n");
+}
+
+TEST(ForetokenGenerate, TakesUnquotedWordsAsOnePrompt) {
+  FakeGenerationService service;
+  ASSERT_EQ(RunAgainst(service, "generate", "Once upon --max_tokens=3 a time 2>&1").exit_code, 0);
+  EXPECT_EQ(service.requests().at(0).text(), "Once upon a time");
+  ASSERT_EQ(RunAgainst(service, "bench", "Once upon a time 2>&1").exit_code, 0);
+  EXPECT_EQ(service.requests().at(1).text(), "Once upon a time");
+  ASSERT_EQ(RunAgainst(service, "generate", "-- --no flag 2>&1").exit_code, 0);
+  EXPECT_EQ(service.requests().at(2).text(), "--no flag");
+}
+
+TEST(ForetokenGenerate, TakesABrowsersAddressOfThePlace) {
+  const FakeGenerationService service;
+  EXPECT_EQ(
+      RunShell(absl::StrCat("generate --target=http://", service.target(), "/ --max_tokens=2 abc 2>/dev/null")).out,
+      "ab\n");
+  const Outcome encrypted = RunShell(absl::StrCat("generate --target=https://", service.target(), " abc 2>&1"));
+  EXPECT_EQ(encrypted.exit_code, 1);
+  EXPECT_THAT(encrypted.out, HasSubstr("--target: expected HOST:PORT, got \"https://"));
+}
+
+TEST(ForetokenGenerate, SaysAtOnceThatItConnectsAndSoonThatNobodyIsThere) {
+  std::string target;
+  {
+    const FakeGenerationService service;
+    target = service.target();
+  }
+  const Outcome outcome = RunShell(absl::StrCat("generate --target=", target, " --connect-timeout=400ms abc 2>&1"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, StartsWith(absl::StrCat("foretoken: connecting to ", target, ", for at most 400ms ...\n")));
+  EXPECT_THAT(outcome.out,
+              HasSubstr(absl::StrCat("UNAVAILABLE: no server answers at ", target, " within 400 ms: is ")));
+  EXPECT_THAT(RunShell("help generate").out, HasSubstr("--connect_timeout (default 3s)"));
+}
+
 TEST(ForetokenGenerate, TakesAPlainTextAsTheOneStopString) {
   FakeGenerationService service;
   ASSERT_EQ(RunAgainst(service, "generate", "--stop='x,y' abc 2>&1").exit_code, 0);
@@ -161,7 +220,66 @@ TEST(ForetokenGenerate, ReadsThePromptFromStandardInputOrAFile) {
 TEST(ForetokenGenerate, PrintsSamplesOneAfterAnother) {
   FakeGenerationService service;
   EXPECT_EQ(RunAgainst(service, "generate", "--n=2 --max_tokens=3 abc 2>/dev/null").out,
-            "--- sample 0\nabc\n--- sample 1\nabc\n\n");
+            "--- sample 0\nabc\n--- sample 1\nabc\n");
+}
+
+// Sends a piece of a sample, and its end.
+void WriteSample(uint32_t index, const std::string& text, bool is_last,
+                 const std::function<bool(const GenerateResponse&)>& write) {
+  GenerateResponse response;
+  response.set_sample_index(index);
+  response.set_text(text);
+  if (is_last) response.mutable_completion()->set_finish_reason(foretoken::v1::FINISH_REASON_LENGTH);
+  write(response);
+}
+
+TEST(ForetokenGenerate, PrintsSamplesInOrderWhicheverEndsFirst) {
+  FakeGenerationService service;
+  service.set_script([](auto&, auto&, auto& write) {
+    WriteSample(2, "third", /*is_last=*/true, write);
+    WriteSample(1, "sec", /*is_last=*/false, write);
+    WriteSample(0, "fi", /*is_last=*/false, write);
+    WriteSample(1, "ond", /*is_last=*/true, write);
+    WriteSample(0, "rst", /*is_last=*/true, write);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(RunAgainst(service, "generate", "--n=3 abc 2>/dev/null").out,
+            "--- sample 0\nfirst\n--- sample 1\nsecond\n--- sample 2\nthird\n");
+}
+
+TEST(ForetokenGenerate, PrintsWhatCameOfEverySampleBeforeAnError) {
+  FakeGenerationService service;
+  service.set_script([](auto&, auto&, auto& write) {
+    WriteSample(1, "sec", /*is_last=*/false, write);
+    WriteSample(0, "fi", /*is_last=*/false, write);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  });
+  EXPECT_EQ(RunAgainst(service, "generate", "--n=2 abc 2>/dev/null").out, "--- sample 0\nfi\n--- sample 1\nsec\n");
+}
+
+TEST(ForetokenGenerate, PrintsLogProbabilitiesBesideTheNumbers) {
+  FakeGenerationService service;
+  service.set_script([](auto&, auto&, auto& write) {
+    GenerateResponse response;
+    response.set_text("ab");
+    for (const uint32_t id : {'a', 'b'}) {
+      response.add_token_ids(id);
+      auto& logprobs = *response.add_logprobs();
+      logprobs.mutable_token()->set_token_id(id);
+      logprobs.mutable_token()->set_logprob(-0.5F);
+      auto& top = *logprobs.add_top();
+      top.set_token_id('z');
+      top.set_logprob(-0.25F);
+    }
+    response.mutable_completion()->set_finish_reason(foretoken::v1::FINISH_REASON_LENGTH);
+    write(response);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(RunAgainst(service, "generate", "--logprobs=1 abc 2>/dev/null").out, "ab\n");
+  EXPECT_THAT(RunAgainst(service, "generate", "--logprobs=1 abc 2>&1 >/dev/null").out,
+              StartsWith("log-probabilities of the output, and of the likeliest tokens:\n"
+                         "  \"a\"                        -0.500  \"z\" -0.250\n"
+                         "  \"b\"                        -0.500  \"z\" -0.250\n"));
 }
 
 TEST(ForetokenGenerate, PrintsJsonForMachines) {
@@ -278,6 +396,17 @@ TEST(ForetokenExplain, ColoursOnRequestAndHidesWhatHadNoRow) {
               HasSubstr("--unplanned_nodes: expected at least 0, got -1"));
 }
 
+TEST(ForetokenExplain, SaysWhatToDoWhereTheServerDoesNotTell) {
+  FakeGenerationService service;
+  service.set_script([](const auto&, auto&, const auto&) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "speculation.report_steps: expected false; got true");
+  });
+  const Outcome outcome = RunAgainst(service, "explain", "abc 2>&1");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("speculation.report_steps: expected false; got true\n"
+                                     "To explain requests, start foretoken_verifier with --allow_step_reports.\n"));
+}
+
 TEST(ForetokenExplain, PrintsTheReportsAsTheyCameForMachines) {
   FakeGenerationService service;
   service.set_script(ThreeSteps);
@@ -325,6 +454,7 @@ TEST(ForetokenBench, ComparesSpeculationOffAndOn) {
   const Outcome outcome = RunAgainst(service, "bench", "--compare --requests=3 --max_tokens=8 abc 2>&1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("token ids equal in 3 of 3 requests"));
+  EXPECT_THAT(outcome.out, HasSubstr("3 are too few to tell it from noise, see --requests"));
 }
 
 TEST(ForetokenBench, FailsWhenSpeculationChangesATokenOrARequestFails) {
@@ -357,6 +487,16 @@ TEST(Foretoken, ExplainsItself) {
   EXPECT_EQ(RunShell("2>/dev/null").exit_code, 2);
   EXPECT_THAT(RunShell("help bench").out, HasSubstr("--compare"));
   EXPECT_THAT(RunShell("info --help").out, ::testing::Not(HasSubstr("--compare")));
+  for (const char* help : {"generate --help", "generate -h", "generate --helpshort", "help generate"}) {
+    const Outcome outcome = RunShell(help);
+    EXPECT_EQ(outcome.exit_code, 0) << help;
+    EXPECT_THAT(outcome.out, HasSubstr("usage: foretoken generate [--FLAG=VALUE]... [PROMPT]\n")) << help;
+    EXPECT_THAT(outcome.out, HasSubstr("  --max_tokens\n      Generate at most so many tokens\n")) << help;
+  }
+  for (const char* version : {"--version", "version"}) {
+    EXPECT_EQ(RunShell(version).out, absl::StrCat("foretoken ", base::Version(), "\n"));
+  }
+  EXPECT_EQ(RunShell("generate --version").exit_code, 0);
   const Outcome unknown = RunShell("sing 2>&1");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.out, HasSubstr("no command \"sing\""));

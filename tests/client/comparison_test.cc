@@ -35,7 +35,8 @@ TEST(Compare, FindsEqualTokensEqual) {
   EXPECT_EQ(comparison.num_compared, 5);
   EXPECT_EQ(comparison.off.tokens_per_step, 1);
   EXPECT_EQ(comparison.on.tokens_per_step, 2);
-  EXPECT_GT(comparison.speedup.value(), 0);
+  EXPECT_GT(comparison.speedup.value().ratio.median, 0);
+  EXPECT_EQ(comparison.speedup->num_rounds, 3);
 }
 
 TEST(Compare, AlternatesTheWaysAndKeepsEverythingElseEqual) {
@@ -43,7 +44,9 @@ TEST(Compare, AlternatesTheWaysAndKeepsEverythingElseEqual) {
   CompareOn(service, Requests(2), 1);
   std::vector<int> modes;
   std::vector<uint64_t> seeds;
-  for (const GenerateRequest& request : service.requests()) {
+  std::vector<GenerateRequest> sent = service.requests();
+  sent.erase(sent.begin(), sent.begin() + 2);  // they warm the server
+  for (const GenerateRequest& request : sent) {
     modes.push_back(request.speculation().mode());
     seeds.push_back(request.sampling().seed());
   }
@@ -53,6 +56,18 @@ TEST(Compare, AlternatesTheWaysAndKeepsEverythingElseEqual) {
   EXPECT_NE(service.requests()[0].tenant(), service.requests()[1].tenant());
 }
 
+std::string LineOf(const std::vector<double>& ratios) {
+  return ToLine({.ratio = MedianInterval(ratios), .num_rounds = static_cast<int>(ratios.size())});
+}
+
+TEST(Speedup, IsTheMedianWithWhatIsSureOfIt) {
+  EXPECT_EQ(LineOf({1.5, 1.4, 1.6, 1.2, 1.7, 1.3, 1.8, 1.45, 1.56, 9}),
+            "speedup 1.53x, [1.30, 1.80] with 95 % confidence over 10 rounds");
+  EXPECT_EQ(LineOf({1.14, 1.2, 0.9, 1.3, 0.95, 1.15}),
+            "no speedup that stands out from the noise: 1.15x, [0.90, 1.30] with 95 % confidence over 6 rounds");
+  EXPECT_EQ(LineOf({1.1, 1.2, 1.14}),
+            "speedup 1.14x, rounds [1.10, 1.20]: 3 are too few to tell it from noise, see --requests");
+}
 TEST(Compare, NamesTheFirstTokenThatDiffers) {
   FakeGenerationService service;
   service.set_script([](const GenerateRequest& request, auto& context, auto& write) {

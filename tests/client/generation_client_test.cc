@@ -129,6 +129,7 @@ TEST(GenerationClient, AbortsTokenizesDetokenizesAndDescribes) {
   GenerationClient client = ConnectTo(service);
   EXPECT_TRUE(*client.Abort("running"));
   EXPECT_FALSE(*client.Abort("unknown"));
+  EXPECT_FALSE(*client.Abort("running", "another tenant"));
 
   foretoken::v1::TokenizeRequest text;
   text.set_text("ab");

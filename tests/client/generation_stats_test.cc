@@ -51,6 +51,23 @@ TEST(Summarise, SharesAMessagesGapAmongItsTokens) {
   EXPECT_DOUBLE_EQ(*stats.tokens_per_step, 8.0 / 3);
 }
 
+TEST(Summarise, MessagesThatComeTogetherShareTheirTime) {
+  TimedGeneration timed;
+  const auto at = [](int us) { return Arrival{.since_start = absl::Microseconds(us), .num_tokens = 1}; };
+  // A reader that looks every 20 ms finds two messages each time.
+  timed.arrivals = {at(10'000), at(10'010), at(30'000), at(30'010), at(50'000), at(50'020)};
+  const GenerationStats stats = Summarise({&timed, 1}, absl::Seconds(1));
+  EXPECT_DOUBLE_EQ(stats.inter_token_ms->p50, 10);
+  EXPECT_NEAR(stats.inter_token_ms->p99, 10, 0.01);
+  // Tokens that really come every 0.4 ms.
+  timed.arrivals.clear();
+  for (int i = 0; i < 100; ++i) timed.arrivals.push_back(at(400 * i));
+  EXPECT_DOUBLE_EQ(Summarise({&timed, 1}, absl::Seconds(1)).inter_token_ms->p50, 0.4);
+  // Nothing is said of the time between tokens that came all at once.
+  timed.arrivals = {at(10'000), at(10'010)};
+  EXPECT_FALSE(Summarise({&timed, 1}, absl::Seconds(1)).inter_token_ms.has_value());
+}
+
 TEST(Summarise, MeasuresEachSampleOnItsOwn) {
   TimedGeneration timed;
   timed.arrivals = {At(0, 1, 0), At(1, 1, 1), At(10, 1, 0), At(11, 1, 1)};

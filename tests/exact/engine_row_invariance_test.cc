@@ -133,10 +133,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
               int32_t parent = speculation::kRootParent;
               for (size_t i = context.size(); i < std::min(text.size(), context.size() + 5); ++i) {
                 for (const int32_t id : {(text[i] + 1) % kVocabulary, text[i]}) {
-                  tree.token_ids.push_back(id);
-                  tree.parents.push_back(parent);
-                  tree.chances.push_back(0.8f);
-                  tree.proposers.push_back(1);
+                  tree.Append({.token_id = id, .parent = parent, .chance = 0.8f, .proposers = 1});
                 }
                 parent = tree.num_nodes() - 1;
               }

@@ -36,13 +36,11 @@ speculation::TokenTree DrawChain(const SmallLaw& draft, std::vector<int32_t> con
   speculation::TokenTree tree;
   for (int32_t node = 0; node < 2 && static_cast<int32_t>(context.size()) < kPaths.max_len; ++node) {
     const std::span<const double> law = draft.At(context);
-    tree.token_ids.push_back(branches.Choose(law));
-    tree.parents.push_back(node - 1);
-    tree.proposers.push_back(1);
+    tree.Append({.token_id = branches.Choose(law), .parent = node - 1, .proposers = 1});
     tree.sampled.push_back({.parent = node - 1,
                             .children = {node},
                             .draft = std::make_shared<speculation::DraftDistribution>(DraftOf(law))});
-    context.push_back(tree.token_ids.back());
+    context.push_back(tree.nodes.back().token_id);
   }
   return tree;
 }

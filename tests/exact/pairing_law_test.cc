@@ -94,7 +94,7 @@ TEST(PairingLaw, MergedProposersAreExactHoweverTheirTreesArrive) {
 
 // A planner that looks at the drawn tree: a row only where the last token was likely.
 int32_t RowsIfLastIsLikely(const TokenTree& tree) {
-  return tree.num_nodes() > 0 && tree.chances.back() > 0.9f ? kAllRows : 0;
+  return tree.num_nodes() > 0 && tree.nodes.back().chance > 0.9f ? kAllRows : 0;
 }
 
 // The first token is certain. The second is a coin in the draft, and after token 1 the third is not likely, whichever

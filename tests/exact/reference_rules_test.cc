@@ -91,27 +91,27 @@ TEST(ReferenceRules, ABlockIsJudgedAsTheFormulaSays) {
     const LawKind kind = round % 2 == 0 ? LawKind::kDense : LawKind::kWithZeros;
     const SmallLaw target = SmallLaw::Random(paths, kind, random), draft = SmallLaw::Random(paths, kind, random);
     speculation::TokenTree tree;
+    std::vector<int32_t> block;
     std::vector<Law> targets, drafts;
     for (int32_t i = 0; i < 2 + round % 2; ++i) {
-      const std::span<const double> row = draft.At(tree.token_ids);
-      targets.push_back(reference::Normalised({target.At(tree.token_ids).begin(), target.At(tree.token_ids).end()}));
+      const std::span<const double> row = draft.At(block);
+      targets.push_back(reference::Normalised({target.At(block).begin(), target.At(block).end()}));
       drafts.push_back(reference::Normalised({row.begin(), row.end()}));
       tree.sampled.push_back(
           {.parent = i - 1, .children = {i}, .draft = std::make_shared<speculation::DraftDistribution>(DraftOf(row))});
-      tree.parents.push_back(i - 1);
-      tree.proposers.push_back(1);
-      tree.token_ids.push_back(Sample(random, drafts.back(), 1)[0]);
+      block.push_back(Sample(random, drafts.back(), 1)[0]);
+      tree.Append({.token_id = block.back(), .parent = i - 1, .proposers = 1});
     }
     std::vector<int32_t> row_node_idx = AllRows(tree);
     if (round % 3 == 0) {
       row_node_idx.pop_back();
     } else {
-      targets.push_back(reference::Normalised({target.At(tree.token_ids).begin(), target.At(tree.token_ids).end()}));
+      targets.push_back(reference::Normalised({target.At(block).begin(), target.At(block).end()}));
     }
     EmittedLaw expected(target), law(target);
-    const reference::BlockOutcomes outcomes = reference::JudgeBlock(tree.token_ids, targets, drafts);
+    const reference::BlockOutcomes outcomes = reference::JudgeBlock(block, targets, drafts);
     for (size_t len = 0; len < outcomes.num_accepted.size(); ++len) {
-      std::vector<int32_t> emitted(tree.token_ids.begin(), tree.token_ids.begin() + len);
+      std::vector<int32_t> emitted(block.begin(), block.begin() + len);
       if (outcomes.last_laws[len].empty()) expected.Add(emitted, outcomes.num_accepted[len]);
       for (size_t id = 0; id < outcomes.last_laws[len].size(); ++id) {
         emitted.push_back(static_cast<int32_t>(id));
@@ -133,10 +133,10 @@ reference::TraversalNode NodeOf(const SmallLaw& target, const SmallLaw& draft, c
   const auto law = [&](const SmallLaw& of) { return reference::Normalised({of.At(path).begin(), of.At(path).end()}); };
   reference::TraversalNode node{.target = law(target), .draft = law(draft)};
   for (int32_t child = node_idx + 1; child < tree.num_nodes(); ++child) {
-    if (tree.parents[child] != node_idx) continue;
-    path.push_back(tree.token_ids[child]);
+    if (tree.nodes[child].parent != node_idx) continue;
+    path.push_back(tree.nodes[child].token_id);
     node.children.push_back(NodeOf(target, draft, tree, child, path));
-    node.children.back().token_id = tree.token_ids[child];
+    node.children.back().token_id = tree.nodes[child].token_id;
     path.pop_back();
   }
   return node;

@@ -143,9 +143,9 @@ TEST(RejectionLaw, RowsMayBeMissingWhereverTheirPathSaysSo) {
       std::vector<bool> kept;
       std::vector<int32_t> node_idx;
       for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-        const int32_t parent = tree.parents[node];
+        const int32_t parent = tree.nodes[node].parent;
         std::vector<int32_t> path = parent < 0 ? std::vector<int32_t>() : node_paths[parent];
-        path.push_back(tree.token_ids[node]);
+        path.push_back(tree.nodes[node].token_id);
         const bool parent_kept = parent < 0 || kept[parent];
         kept.push_back(parent_kept && path.size() <= 2 && (has_row >> (paths.NumberOf(path) - 1) & 1));
         if (kept.back()) node_idx.push_back(node);

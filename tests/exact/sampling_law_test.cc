@@ -134,7 +134,7 @@ Guess Likely(const std::vector<int32_t>& prompt, const PairLaw& law) {
     if (context.size() == prompt.size()) {
       add(law.first, 3, speculation::kRootParent);
       for (int32_t node = 0, num_first = tree.num_nodes(); node < num_first; ++node) {
-        const auto second = law.second.find(tree.token_ids[node]);
+        const auto second = law.second.find(tree.nodes[node].token_id);
         if (second != law.second.end()) add(second->second, /*count=*/node == 0 ? 2 : 1, node);
       }
     } else if (context.size() == prompt.size() + 1 && law.second.contains(context.back())) {
@@ -199,9 +199,11 @@ class SamplingLaw : public testing::EngineFixture {
   // Generates with the case's proposers, which must have a good part of their guesses accepted.
   Samples Draw(const std::vector<int32_t>& prompt, const LawCase& law_case, const PairLaw& law, int num_requests) {
     const std::unique_ptr<ProposerClient> proposers = MakeProposers(law_case, prompt, law);
-    const testing::EngineOptions options = {
-        .config = {.max_queued_requests = 1024, .max_running_samples = 48, .max_tree_nodes = 7},
-        .now = testing::EvenClock()};
+    const testing::EngineOptions options = {.config = {.max_queued_requests = 1024,
+                                                       .max_queued_samples = 1 << 16,
+                                                       .max_running_samples = 48,
+                                                       .max_tree_nodes = 7},
+                                            .now = testing::EvenClock()};
     Samples samples(num_requests, std::vector<Pair>(kSamplesPerRequest));
     for (const auto& [key, result] : Generate(Requests(prompt, law_case, num_requests), *proposers, options)) {
       samples[key.first][key.second] = {result.token_ids.at(0), result.token_ids.at(1)};

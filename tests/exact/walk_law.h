@@ -26,7 +26,7 @@ inline constexpr double kExact = 1e-12;
 using RowChoice = std::function<std::vector<int32_t>(const speculation::TokenTree&)>;
 
 inline std::vector<int32_t> AllRows(const speculation::TokenTree& tree) {
-  std::vector<int32_t> node_idx(tree.token_ids.size());
+  std::vector<int32_t> node_idx(tree.nodes.size());
   for (size_t i = 0; i < node_idx.size(); ++i) node_idx[i] = static_cast<int32_t>(i);
   return node_idx;
 }

@@ -16,6 +16,7 @@
 #include "tests/testing/remembered_coins.h"
 #include "tests/testing/small_law.h"
 #include "tests/testing/small_proposer.h"
+#include "tests/testing/tree_columns.h"
 
 namespace foretoken::testing {
 namespace {
@@ -32,7 +33,7 @@ EmittedLaw TwoSteps(const SmallLaw& target, const Draft& draft_chain, const Walk
       if (static_cast<int32_t>(emitted.size()) >= target.paths().max_len) break;
       const TokenTree tree = draft_chain(emitted, branches);
       const verifier::TestedTree tested = verifier::MakeTestedTree(0, &tree, AllRows(tree));
-      const kernels::TreeToAccept to_accept = TreeOf(tested, tree.token_ids.size(), 1 + emitted.size());
+      const kernels::TreeToAccept to_accept = TreeOf(tested, tree.nodes.size(), 1 + emitted.size());
       SmallRows rows(target, emitted, to_accept);
       kernels::AcceptedPath path;
       if (step == 0) {
@@ -81,10 +82,10 @@ TEST(WrongCoins, DraftNoiseOfAnIndexUsedAgainAfterABlockIsCaught) {
       std::vector<int32_t> by_index;
       const auto draft_chain = [&](std::span<const int32_t> context, Branches& branches) {
         const TokenTree tree = DrawTree(Full(draft, context.empty() ? 3 : 0, 1), {}, branches);
-        if (context.empty()) by_index = tree.token_ids;
+        if (context.empty()) by_index = testing::TokenIds(tree);
         TokenTree chain = tree;
         if (!context.empty() && context.size() < by_index.size()) {
-          chain = {.token_ids = {by_index[context.size()]}, .parents = {-1}, .chances = {1}, .proposers = {1}};
+          chain = {.nodes = {{.token_id = by_index[context.size()], .proposers = 1}}};
           chain = reference::ClaimSampled(chain, draft);
         }
         return chain;

@@ -85,7 +85,7 @@ TEST(EmbeddedDraft, OfAnotherVocabularyIsRefusedByNameAndTheVerifierServes) {
     return absl::StrContains(verifier.Log(), absl::StrCat("token id ", testing::kOtherWordId, " is the first"));
   })) << verifier.Log();
   EXPECT_THAT(verifier.Log(),
-              HasSubstr("proposer draft at embedded: DescribeProposer: vocabulary_fingerprint: expected"));
+              HasSubstr("proposer draft at embedded: DescribeProposer: \"vocabulary_fingerprint: expected"));
   EXPECT_THAT(ConnectedProposers(client), ::testing::ElementsAre("ngram"));
 }
 

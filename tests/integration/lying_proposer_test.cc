@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
@@ -115,6 +116,20 @@ TEST_F(LyingProposer, AMessageAboveTheLimitIsARefusedOne) {
   ExpectTheTruth(load);
 }
 
+// Its sessions take two bytes each on the wire, and two hundred when it is parsed.
+TEST_F(LyingProposer, AnAnswerThatWouldGrowWhenParsedIsARefusedOne) {
+  StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
+  ASSERT_TRUE(load.WinsMore());
+  const double num_breaks = Breaks();
+  v1::ProposeResponse many;
+  for (int i = 0; i < 300'000; ++i) many.add_trees();
+  proposer_.Push(many);
+  EXPECT_TRUE(WaitUntil([&] { return Breaks() > num_breaks; }));
+  EXPECT_THAT(verifier_.Log(), ::testing::HasSubstr("expected at most 262144"));
+  EXPECT_TRUE(load.WinsMore()) << "after it";
+  ExpectTheTruth(load);
+}
+
 TEST_F(LyingProposer, ValidTreesThatAreAlwaysWrongCostNoTokenAndTrustComesBack) {
   StreamLoad load(client_, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 2, .make_request = RepeatedRequest});
   ASSERT_TRUE(load.WinsMore());
@@ -142,7 +157,7 @@ TEST_F(LyingProposer, ASlowOneStallsNoStreamAndIsNotGivenUp) {
   const absl::Time fast_at = absl::Now();
   proposer_.SetDelay(absl::ZeroDuration());
   EXPECT_TRUE(load.WinsMore()) << "after it";
-  EXPECT_EQ(Breaks(), 0) << "it spoke all the time";
+  EXPECT_EQ(Breaks(), 0) << "it spoke all the time: " << verifier_.Log();
   ExpectTheTruth(load);
 
   StreamLoad plain(client_, {.mode = v1::SPECULATION_MODE_OFF, .num_streams = 1, .num_requests = 4});

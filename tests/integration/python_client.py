@@ -82,7 +82,8 @@ def stream(stub, pb2, arguments):
     expect(usage.completion_tokens == len(token_ids),
            f"usage counts {usage.completion_tokens} tokens, {len(token_ids)} came")
     expect(usage.prompt_tokens > 0 and usage.steps > 0, "usage lacks prompt_tokens or steps")
-    expect(completion.finish_reason != pb2.FINISH_REASON_UNSPECIFIED, "no finish reason")
+    reason = pb2.FinishReason.Name(completion.finish_reason)
+    expect(reason in ("FINISH_REASON_STOP", "FINISH_REASON_LENGTH"), f"it finished with {reason}")
     expect(completion.numerics_fingerprint, "no numerics fingerprint")
     return text, token_ids, speculated, usage
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a verifier that cannot start leaves behind: one line that says why, and exit code 1.
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "common/base/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/child_process.h"
@@ -40,6 +45,13 @@ TEST_P(FailedStart, IsOneLineAndExitCodeOne) {
 INSTANTIATE_TEST_SUITE_P(
     Causes, FailedStart,
     ::testing::Values(BadCommand{"NoModel", {"--listen=127.0.0.1:0"}, "--model: "},
+                      BadCommand{"UnknownFlag", {"--modle=/nowhere"}, "unknown flag --modle; is it --model?"},
+                      BadCommand{
+                          "TwoModels", {"--model=/a", "/b"}, "unexpected argument \"/b\": expected flags and one"},
+                      BadCommand{"MissingModelByArgument", {"/nowhere"}, "/nowhere/config.json"},
+                      BadCommand{"DashesInFlags",
+                                 {"--model=x", "--max-burst-prompt-tokens=-1"},
+                                 "--max_burst_prompt_tokens: expected at least 0, got -1"},
                       BadCommand{"MissingModel", {"--model=/nowhere"}, "/nowhere/config.json"},
                       BadCommand{"AnotherFingerprint",
                                  {"--model=" + testing::SourcePath("deploy/demo/target"), "--listen=127.0.0.1:0",
@@ -67,6 +79,70 @@ INSTANTIATE_TEST_SUITE_P(
                                  {"--model=x", "--proposer=suffix,embedded,max_depth=1"},
                                  "proposer \"suffix,embedded,max_depth=1\": suffix_max_depth: expected 2 to "}),
     [](const auto& info) { return info.param.name; });
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out;
+};
+
+// Runs one of the services in a shell.
+Outcome RunShell(const std::string& command) {
+  std::FILE* pipe = popen((std::string(FORETOKEN_BINARY_DIR) + "/" + command).c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  while (const size_t length = std::fread(buffer, 1, sizeof(buffer), pipe)) outcome.out.append(buffer, length);
+  outcome.exit_code = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+TEST(Services, ExplainThemselves) {
+  for (const char* help : {" --help", " -h", " --helpshort"}) {
+    const Outcome verifier = RunShell(std::string("foretoken_verifier") + help);
+    EXPECT_EQ(verifier.exit_code, 0);
+    EXPECT_THAT(verifier.out, ::testing::HasSubstr("usage: foretoken_verifier [--FLAG=VALUE]... [DIRECTORY"));
+    EXPECT_THAT(verifier.out, ::testing::HasSubstr("\n  --max_inter_token_growth (default 1.4)\n"));
+    const Outcome proposer = RunShell(std::string("foretoken_proposer") + help);
+    EXPECT_EQ(proposer.exit_code, 0);
+    EXPECT_THAT(proposer.out, ::testing::HasSubstr("\n  --method (default ngram)\n"));
+    EXPECT_THAT(proposer.out, ::testing::HasSubstr("\n  --ngram_max_length (default "));
+  }
+  for (const std::string name : {"foretoken_verifier", "foretoken_proposer"}) {
+    EXPECT_EQ(RunShell(name + " --version").out, name + " " + base::Version() + "\n");
+  }
+}
+
+TEST(Services, AVerifierTakesItsModelAsTheOnlyArgument) {
+  testing::ChildProcess verifier({std::string(FORETOKEN_BINARY_DIR) + "/foretoken_verifier", "--listen=127.0.0.1:0",
+                                  testing::SourcePath("deploy/demo/target")});
+  EXPECT_TRUE(verifier.WaitForPort().has_value());
+  verifier.Signal(SIGTERM);
+  EXPECT_EQ(verifier.Wait(), 0);
+}
+
+TEST(Services, AProposerSaysHowItTakesAModel) {
+  const Outcome outcome = RunShell("foretoken_proposer models/draft 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.out,
+            "foretoken_proposer: unexpected argument \"models/draft\": a draft model is --method=draft "
+            "--model=DIRECTORY\n");
+}
+
+// How long running requests get is said once.
+TEST(Services, AVerifierThatDrainsNamesOneTime) {
+  const testing::TempDir directory;
+  const std::string errors = directory.path() + "/stderr";
+  testing::ChildProcess verifier({std::string(FORETOKEN_BINARY_DIR) + "/foretoken_verifier", "--listen=127.0.0.1:0",
+                                  "--drain_grace=29s", testing::SourcePath("deploy/demo/target")},
+                                 errors);
+  ASSERT_TRUE(verifier.WaitForPort().has_value());
+  verifier.Signal(SIGTERM);
+  EXPECT_EQ(verifier.Wait(), 0);
+  std::ifstream file(errors);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_THAT(text, ::testing::HasSubstr("requests get 29s to end"));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("5s after"))) << text;
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("at most"))) << text;
+}
 
 }  // namespace
 }  // namespace foretoken

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A suffix proposer process whose snapshot file cannot be used starts all the same, says why, and remembers anew.
+// A suffix proposer process and its snapshot file: one that cannot be used is kept and named, and a new memory begins;
+// one of other vocabularies is no worse for it; one that another process has is not touched.
 #include <fstream>
 #include <functional>
 #include <iterator>
 
+#include "foretoken/v1/proposal.grpc.pb.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
+#include "tests/testing/child_process.h"
 #include "tests/testing/other_vocabulary.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
@@ -26,12 +30,13 @@ struct BadSnapshot {
 
 class SnapshotTest : public ::testing::Test {
  protected:
-  std::string Bytes() const {
-    std::ifstream file(path_, std::ios::binary);
+  std::string Bytes() const { return Bytes(path_); }
+  static std::string Bytes(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // A verifier's request teaches the proposer, which ends and writes.
-  void Learn(ServiceProcess& proposer, std::vector<std::string> verifier_flags = {}) {
+  // A verifier's request teaches the proposer, which then knows so many outputs, ends and writes.
+  void Learn(ServiceProcess& proposer, int num_outputs, std::vector<std::string> verifier_flags = {}) {
     {
       verifier_flags.push_back("--proposer=suffix=static:" + proposer.address());
       ServiceProcess verifier("foretoken_verifier", verifier_flags);
@@ -42,7 +47,7 @@ class SnapshotTest : public ::testing::Test {
       request.mutable_speculation()->set_mode(v1::SPECULATION_MODE_OFF);
       EXPECT_EQ(tokens, client.Generate(request).value().samples.at(0).token_ids);
     }
-    EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_suffix_outputs") > 0; }));
+    EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_suffix_outputs") == num_outputs; }));
     EXPECT_EQ(proposer.Terminate(), 0);
   }
 
@@ -57,17 +62,19 @@ class SnapshotFile : public SnapshotTest, public ::testing::WithParamInterface<B
 TEST_P(SnapshotFile, ThatCannotBeUsedIsNamedAndBegunAnew) {
   ServiceProcess teacher("foretoken_proposer", flags_);
   EXPECT_THAT(teacher.Log(), Not(HasSubstr("snapshot"))) << "no file is no error";
-  Learn(teacher);
+  Learn(teacher, 1);
   std::string bytes = Bytes();
   ASSERT_GT(bytes.size(), 1000);
   GetParam().spoil(bytes);
   directory_.Write("outputs", bytes);
 
   ServiceProcess proposer("foretoken_proposer", flags_);
-  Learn(proposer);
+  Learn(proposer, 1);
   EXPECT_THAT(proposer.Log(), HasSubstr("suffix snapshot not used, a new memory begins: "));
   EXPECT_THAT(proposer.Log(), HasSubstr(path_));
   EXPECT_THAT(proposer.Log(), HasSubstr(GetParam().reason));
+  EXPECT_THAT(proposer.Log(), HasSubstr("the file is kept as " + path_ + ".unused-1"));
+  EXPECT_EQ(Bytes(path_ + ".unused-1"), bytes);
   // What it wrote at its end is good.
   ServiceProcess next("foretoken_proposer", flags_);
   EXPECT_THAT(next.Log(), HasSubstr(path_ + ": "));
@@ -85,22 +92,48 @@ INSTANTIATE_TEST_SUITE_P(
         BadSnapshot{"Empty", [](std::string& bytes) { bytes.clear(); }, "expected 8 more bytes, got 0"},
         BadSnapshot{"AnotherFile", [](std::string& bytes) { bytes = std::string(4096, 'x'); },
                     "no snapshot of a suffix proposer"},
-        BadSnapshot{"AnotherVersion", [](std::string& bytes) { bytes[8] = 7; }, "version: expected 1, got 7"}),
+        BadSnapshot{"AnotherVersion", [](std::string& bytes) { bytes[8] = 7; }, "version: expected 2, got 7"}),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(SnapshotTest, OfAnotherVocabularyIsNamedAndBegunAnew) {
+// Vocabularies are apart: an operator may change the model and change it back.
+TEST_F(SnapshotTest, OfAnotherVocabularyStaysAsItIs) {
   ServiceProcess teacher("foretoken_proposer", flags_);
-  Learn(teacher);
+  Learn(teacher, 1);
   const testing::TempDir model;
   testing::WriteModelOfAnotherVocabulary(testing::SourcePath("deploy/demo/target"), model);
-  // The proposer cannot know before a verifier comes.
   ServiceProcess proposer("foretoken_proposer", flags_);
-  Learn(proposer, {"--model=" + model.path()});
-  EXPECT_THAT(proposer.Log(), HasSubstr("suffix snapshot not used, a new memory begins: " + path_ + ": vocabulary: "));
-  // What it wrote at its end is of that vocabulary.
+  // Whoever asks for what the proposer is, of whatever vocabulary, changes nothing.
+  const auto stub =
+      v1::ProposalService::NewStub(grpc::CreateChannel(proposer.address(), grpc::InsecureChannelCredentials()));
+  v1::DescribeProposerRequest request;
+  request.set_vocabulary_fingerprint("nobody's");
+  v1::DescribeProposerResponse response;
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub->DescribeProposer(&context, request, &response).ok());
+  EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_suffix_outputs") == 1; }));
+  Learn(proposer, 2, {"--model=" + model.path()});
+  EXPECT_THAT(proposer.Log(), Not(HasSubstr("not used")));
   ServiceProcess next("foretoken_proposer", flags_);
-  Learn(next, {"--model=" + model.path()});
   EXPECT_THAT(next.Log(), Not(HasSubstr("not used")));
+  EXPECT_TRUE(WaitUntil([&] { return next.Metric("foretoken_suffix_outputs") == 2; }));
+  EXPECT_EQ(next.Metric("foretoken_suffix_tenants"), 2);
+}
+
+TEST_F(SnapshotTest, OfAnotherProcessIsNotTouched) {
+  ServiceProcess first("foretoken_proposer", flags_);
+  std::vector<std::string> command = flags_;
+  command.insert(command.begin(), {std::string(FORETOKEN_BINARY_DIR) + "/foretoken_proposer", "--listen=127.0.0.1:0"});
+  const testing::TempDir log;
+  testing::ChildProcess second(command, log.path() + "/stderr");
+  EXPECT_FALSE(second.WaitForPort());
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_THAT(
+      Bytes(log.path() + "/stderr"),
+      HasSubstr("foretoken_proposer: suffix_snapshot: expected a file of this proposer alone, got one that another "
+                "uses: " +
+                path_ + ".lock is locked by another process"));
+  Learn(first, 1);
+  EXPECT_GT(Bytes().size(), 1000);
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,31 +48,59 @@ TEST(PrepareWeight, StacksPartsOfEveryDTypeAndPadsWithZeros) {
   }
 }
 
-TEST(PrepareWeight, ReleasesEveryByteOfItsSourceOnceAndOnTheWay) {
-  constexpr int64_t kInputs = 4096;  // 3000 rows of F32 are 48 MB: several slabs
+using Ranges = std::vector<std::pair<const char*, size_t>>;
+
+// That the ranges, in any order, are the parts' bytes, each once.
+void ExpectCovered(Ranges ranges, std::vector<std::vector<float>*> parts) {
+  std::ranges::sort(ranges);
+  std::ranges::sort(parts, {}, [](const std::vector<float>* part) { return part->data(); });
+  size_t next_range = 0;
+  for (const std::vector<float>* part : parts) {
+    const char* next = reinterpret_cast<const char*>(part->data());
+    const char* end = next + part->size() * sizeof(float);
+    for (; next < end; ++next_range) {
+      ASSERT_LT(next_range, ranges.size());
+      ASSERT_EQ(ranges[next_range].first, next);
+      next += ranges[next_range].second;
+    }
+    ASSERT_EQ(next, end);
+  }
+  EXPECT_EQ(next_range, ranges.size());
+}
+
+TEST(PrepareWeight, FetchesAndReleasesEveryRowOnceOnTheWayOnItsThread) {
+  constexpr int64_t kInputs = 4096;  // 3000 rows of F32 are 48 MB
   std::vector<float> first(1000 * kInputs, 1.0f), second(2000 * kInputs, 2.0f);
   const std::vector<ConstTensorView> parts = {{first.data(), DType::kF32, Shape(1000, kInputs)},
                                               {second.data(), DType::kF32, Shape(2000, kInputs)}};
-  std::vector<std::pair<const char*, size_t>> released;
-  ThreadPool pool(2);
-  PrepareWeight(
-      {.parts = parts,
-       .release = [&](const void* begin,
-                      size_t num_bytes) { released.emplace_back(static_cast<const char*>(begin), num_bytes); }},
-      pool);
-  EXPECT_GT(released.size(), 4u);
-  for (const auto* part : {&first, &second}) {
-    const char* next = reinterpret_cast<const char*>(part->data());
-    const char* end = next + part->size() * sizeof(float);
-    for (const auto& [begin, num_bytes] : released) {
-      if (begin != next) continue;
-      next += num_bytes;
-    }
-    EXPECT_EQ(next, end);
-  }
-  size_t total = 0;
-  for (const auto& [begin, num_bytes] : released) total += num_bytes;
-  EXPECT_EQ(total, (first.size() + second.size()) * sizeof(float));
+  std::mutex mutex;
+  Ranges released;
+  std::map<std::pair<const char*, size_t>, std::thread::id> open;  // fetched and not released
+  size_t open_bytes = 0, most_open_bytes = 0;
+  ThreadPool pool(3);
+  PrepareWeight({.parts = parts,
+                 .fetch =
+                     [&](const void* begin, size_t num_bytes) {
+                       const std::lock_guard lock(mutex);
+                       EXPECT_EQ(num_bytes % (kInputs * sizeof(float)), 0u);
+                       open[{static_cast<const char*>(begin), num_bytes}] = std::this_thread::get_id();
+                       open_bytes += num_bytes;
+                       most_open_bytes = std::max(most_open_bytes, open_bytes);
+                     },
+                 .release =
+                     [&](const void* begin, size_t num_bytes) {
+                       const std::lock_guard lock(mutex);
+                       const auto fetched = open.find({static_cast<const char*>(begin), num_bytes});
+                       ASSERT_NE(fetched, open.end());
+                       EXPECT_EQ(fetched->second, std::this_thread::get_id());
+                       open.erase(fetched);
+                       open_bytes -= num_bytes;
+                       released.emplace_back(static_cast<const char*>(begin), num_bytes);
+                     }},
+                pool);
+  EXPECT_TRUE(open.empty());
+  EXPECT_LE(most_open_bytes, size_t{3} << 20);
+  ExpectCovered(released, {&first, &second});
 }
 
 TEST(PrepareWeight, KeepsInfinitiesAndNaNs) {

@@ -9,17 +9,13 @@ namespace {
 using speculation::TokenTree;
 
 // A root's children alone: .6, .2, .1.
-TokenTree Bare() {
-  return {.token_ids = {1, 2, 3}, .parents = {-1, -1, -1}, .chances = {.6f, .2f, .1f}, .proposers = {1, 1, 1}};
-}
+TokenTree Bare() { return {.nodes = {{1, -1, .6f, 1}, {2, -1, .2f, 1}, {3, -1, .1f, 1}}}; }
 
 // Below 1 are 4 (.6) and 5 (.2).
 TokenTree Grown() {
   TokenTree tree = Bare();
-  tree.token_ids.insert(tree.token_ids.end(), {4, 5});
-  tree.parents.insert(tree.parents.end(), {0, 0});
-  tree.chances.insert(tree.chances.end(), {.6f, .2f});
-  tree.proposers.assign(5, 1);
+  tree.Append({4, 0, .6f, 1});
+  tree.Append({5, 0, .2f, 1});
   return tree;
 }
 

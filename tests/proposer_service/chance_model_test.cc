@@ -2,6 +2,7 @@
 #include "proposer_service/chance_model.h"
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "gtest/gtest.h"
@@ -17,6 +18,23 @@ TEST(ChanceModel, ChancesDescendWithTheScoresAndLeaveRoomForTheRest) {
   EXPECT_GT(model.Chances(std::vector<float>{0, -500}).back(), 0) << "a chance of 0 is no valid chance";
   EXPECT_LT(std::accumulate(chances.begin(), chances.end(), 0.0), 1);
   EXPECT_TRUE(model.Chances({}).empty());
+}
+
+// One bad score, and every later chance would be wrong.
+TEST(ChanceModel, ScoresThatAreNoNumbersTeachNothing) {
+  const std::vector<float> good = {0, -1, -5};
+  ChanceModel model;
+  const std::vector<float> before = model.Chances(good);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    const std::vector<float> scores = {0, bad};
+    model.Observe(scores, 0);
+    model.Observe(scores, 1);
+    model.Observe(scores, std::nullopt);
+    for (const float chance : model.Chances(scores)) EXPECT_TRUE(chance > 0 && chance <= 1) << chance;
+  }
+  EXPECT_EQ(model.Chances(good), before);
 }
 
 // Tokens committed by a law of the model's own form: it is found, wherever learning begins.

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "proposer_service/proposal_service.h"
 #include "tests/testing/draft_model.h"
+#include "tests/testing/tree_columns.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -57,7 +58,7 @@ TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
   const TokenTree tree = Propose(*session, 2 * GardenOptions().max_children);
   EXPECT_EQ(tree.position, prompt_.size());
   EXPECT_EQ(tree.num_nodes(), GardenOptions().max_children);
-  EXPECT_TRUE(tree.proposers.empty());
+  for (const speculation::TreeNode& node : tree.nodes) EXPECT_EQ(node.proposers, 0);
 }
 
 TEST_F(DraftProposerTest, GrowingGoesOnAndBetterTreesAreAnnounced) {
@@ -79,19 +80,13 @@ TEST_F(DraftProposerTest, AnAdvanceIntoTheGrownTreeIsAnsweredAtOnceWithoutAPass)
   GrowAll();
   const TokenTree before = Propose(*session, 40);
   const double num_passes = metrics_.passes.Value();
-  const std::vector<int32_t> committed = {before.token_ids[0]};
+  const std::vector<int32_t> committed = {before.nodes[0].token_id};
   now_ += absl::Seconds(1);
   Append(*session, committed);
   ASSERT_EQ(session->readiness(), Readiness::kReady);
   const TokenTree after = Propose(*session, 40);
   EXPECT_EQ(after.position, before.position + 1);
-  const TokenTree expected = speculation::ReRoot(
-      [&] {
-        TokenTree tree = before;
-        tree.proposers.assign(tree.token_ids.size(), 0);
-        return tree;
-      }(),
-      committed);
+  const TokenTree expected = speculation::ReRoot(before, committed);
   EXPECT_GE(after.num_nodes(), expected.num_nodes());
   EXPECT_EQ(metrics_.passes.Value(), num_passes);
   EXPECT_EQ(metrics_.hits.Value(), 1);
@@ -152,7 +147,7 @@ TEST_F(DraftProposerTest, WhatHadGrownBeyondTheSnapshotAnswersWithoutAPass) {
     }
     const std::vector<int32_t> matched = speculation::MatchedPath(snapshot, path);
     const bool is_whole = matched.size() == path.size();
-    if (!is_whole || !std::ranges::count(snapshot.parents, matched.back())) committed = path;
+    if (!is_whole || !std::ranges::count(testing::Parents(snapshot), matched.back())) committed = path;
   }
   ASSERT_FALSE(committed.empty());
   const double num_passes = metrics_.passes.Value();

@@ -45,9 +45,7 @@ class GardenTest : public ::testing::Test {
   }
   static void ExpectSame(const TokenTree& a, const TokenTree& b) {
     EXPECT_EQ(a.position, b.position);
-    EXPECT_EQ(a.token_ids, b.token_ids);
-    EXPECT_EQ(a.parents, b.parents);
-    EXPECT_EQ(a.chances, b.chances) << "bit for bit";
+    EXPECT_EQ(a.nodes, b.nodes) << "bit for bit";
   }
 
   model::RunnableModel model_;

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/random_values.h"
+#include "tests/testing/tree_columns.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -71,8 +72,8 @@ TEST(GrowingTree, ANodePromisesLessOnceItsParentIsPushedOutOfWhatIsSent) {
 TEST(GrowingTree, ASnapshotHoldsTheBestNodesInTheirOrder) {
   const speculation::TokenTree tree = SmallTree().Snapshot(7, 4);
   EXPECT_EQ(tree.position, 7);
-  EXPECT_THAT(tree.token_ids, ElementsAre(1, 3, 2, 5));
-  EXPECT_THAT(tree.parents, ElementsAre(-1, 0, -1, 1));
+  EXPECT_THAT(testing::TokenIds(tree), ElementsAre(1, 3, 2, 5));
+  EXPECT_THAT(testing::Parents(tree), ElementsAre(-1, 0, -1, 1));
   EXPECT_TRUE(speculation::Validate(tree, 10, 4).ok());
 }
 
@@ -85,7 +86,7 @@ TEST(GrowingTree, AnAdvanceKeepsWhatGrewBelowItsPath) {
   EXPECT_TRUE(tree.is_root_expanded());
   EXPECT_EQ(tree.num_expanded(), 1);
   const speculation::TokenTree snapshot = tree.Snapshot(8, 10);
-  EXPECT_THAT(snapshot.token_ids, ElementsAre(3, 5, 4));
+  EXPECT_THAT(testing::TokenIds(snapshot), ElementsAre(3, 5, 4));
   EXPECT_FLOAT_EQ(*tree.BestPromise(), .45f) << "chances count from the new root";
 }
 
@@ -112,7 +113,7 @@ TEST(GrowingTree, AFelledTreeKeepsTheRootsChildren) {
   GrowingTree tree = SmallTree();
   EXPECT_THAT(tree.Fell(), UnorderedElementsAre(101, 102));
   tree.CheckIntegrity();
-  EXPECT_THAT(tree.Snapshot(0, 10).token_ids, ElementsAre(1, 2));
+  EXPECT_THAT(testing::TokenIds(tree.Snapshot(0, 10)), ElementsAre(1, 2));
   EXPECT_FLOAT_EQ(*tree.BestPromise(), .6f);
 }
 

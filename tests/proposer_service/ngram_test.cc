@@ -31,8 +31,8 @@ std::vector<int32_t> FirstChain(const TokenTree& tree) {
   std::vector<int32_t> chain;
   int32_t node_idx = speculation::kRootParent;
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.parents[i] != node_idx) continue;
-    chain.push_back(tree.token_ids[i]);
+    if (tree.nodes[i].parent != node_idx) continue;
+    chain.push_back(tree.nodes[i].token_id);
     node_idx = i;
   }
   return chain;
@@ -40,22 +40,21 @@ std::vector<int32_t> FirstChain(const TokenTree& tree) {
 
 float ChanceOfRootChild(const TokenTree& tree, int32_t token_id) {
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.parents[i] == speculation::kRootParent && tree.token_ids[i] == token_id) return tree.chances[i];
+    if (tree.nodes[i].parent == speculation::kRootParent && tree.nodes[i].token_id == token_id)
+      return tree.nodes[i].chance;
   }
   return 0;
 }
 
 void CheckIntegrity(const TokenTree& tree, int32_t node_budget) {
   ASSERT_LE(tree.num_nodes(), node_budget);
-  ASSERT_EQ(tree.parents.size(), tree.token_ids.size());
-  ASSERT_EQ(tree.chances.size(), tree.token_ids.size());
   std::set<std::pair<int32_t, int32_t>> siblings;
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    ASSERT_GE(tree.parents[i], speculation::kRootParent);
-    ASSERT_LT(tree.parents[i], i);
-    ASSERT_GT(tree.chances[i], 0);
-    ASSERT_LT(tree.chances[i], 1);
-    ASSERT_TRUE(siblings.insert({tree.parents[i], tree.token_ids[i]}).second) << "twin child at node " << i;
+    ASSERT_GE(tree.nodes[i].parent, speculation::kRootParent);
+    ASSERT_LT(tree.nodes[i].parent, i);
+    ASSERT_GT(tree.nodes[i].chance, 0);
+    ASSERT_LT(tree.nodes[i].chance, 1);
+    ASSERT_TRUE(siblings.insert({tree.nodes[i].parent, tree.nodes[i].token_id}).second) << "twin child at node " << i;
   }
 }
 
@@ -64,8 +63,8 @@ TEST(Ngram, ContinuesTheEarlierOccurrence) {
 }
 
 TEST(Ngram, HasNoGuessWithoutARepetition) {
-  EXPECT_THAT(ProposeAfter({1, 2, 3, 4}, 8).token_ids, IsEmpty());
-  EXPECT_THAT(ProposeAfter({}, 8).token_ids, IsEmpty());
+  EXPECT_THAT(ProposeAfter({1, 2, 3, 4}, 8).nodes, IsEmpty());
+  EXPECT_THAT(ProposeAfter({}, 8).nodes, IsEmpty());
 }
 
 TEST(Ngram, GivesTheTreeItsPosition) { EXPECT_EQ(ProposeAfter({1, 2, 1}, 8).position, 3); }
@@ -81,7 +80,7 @@ TEST(Ngram, PrefersTheLongestMatch) {
   // After 1 2 3 came 40; after 3 alone, and later, 50.
   const TokenTree tree = ProposeAfter({1, 2, 3, 40, 9, 3, 50, 8, 3, 50, 7, 1, 2, 3}, 16);
   ASSERT_GT(tree.num_nodes(), 0);
-  EXPECT_EQ(tree.token_ids[0], 40);
+  EXPECT_EQ(tree.nodes[0].token_id, 40);
   EXPECT_GT(ChanceOfRootChild(tree, 40), ChanceOfRootChild(tree, 50));
   EXPECT_GT(ChanceOfRootChild(tree, 50), 0) << "the shorter match is a branch";
 }
@@ -124,7 +123,7 @@ TEST(Ngram, ChancesOfSiblingsSumToLessThanOne) {
   for (int32_t i = 0; i < 2000; ++i) tokens.push_back(static_cast<int32_t>(random() % 6));
   const TokenTree tree = ProposeAfter(tokens, 128);
   std::vector<float> sums(tree.num_nodes() + 1);
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) sums[tree.parents[i] + 1] += tree.chances[i];
+  for (int32_t i = 0; i < tree.num_nodes(); ++i) sums[tree.nodes[i].parent + 1] += tree.nodes[i].chance;
   for (const float sum : sums) EXPECT_LT(sum, 1);
 }
 
@@ -132,8 +131,8 @@ TEST(Ngram, ChancesGrowWithEvidence) {
   std::vector<int32_t> once = {1, 2, 3, 9, 1};
   std::vector<int32_t> often;
   for (int32_t i = 0; i < 200; ++i) often.push_back(i % 5);
-  EXPECT_LT(ProposeAfter(once, 4).chances[0], 0.7f);
-  EXPECT_GT(ProposeAfter(often, 4).chances[0], 0.9f);
+  EXPECT_LT(ProposeAfter(once, 4).nodes[0].chance, 0.7f);
+  EXPECT_GT(ProposeAfter(often, 4).nodes[0].chance, 0.9f);
 }
 
 // Tokens after a cue are right with a known chance; what is stated must be near.
@@ -152,8 +151,8 @@ TEST(Ngram, StatedChancesAreNearTheTruth) {
     const TokenTree tree = proposer.Propose({&request, 1}).front();
     if (i > 100 && tree.num_nodes() > 0) {
       ++num_guesses;
-      stated += tree.chances[0];
-      num_right += tree.token_ids[0] == next;
+      stated += tree.nodes[0].chance;
+      num_right += tree.nodes[0].token_id == next;
     }
     session->Append({&next, 1});
   }
@@ -181,9 +180,7 @@ TEST(Ngram, PiecesAndSingleTokensMakeTheSameTree) {
   const ProposalRequest request = {session.get(), 40};
   const TokenTree tree = proposer.Propose({&request, 1}).front();
   const TokenTree whole = ProposeAfter(tokens, 40);
-  EXPECT_EQ(tree.token_ids, whole.token_ids);
-  EXPECT_EQ(tree.parents, whole.parents);
-  EXPECT_EQ(tree.chances, whole.chances);
+  EXPECT_EQ(tree.nodes, whole.nodes);
 }
 
 TEST(Ngram, MinLengthSilencesShorterMatches) {

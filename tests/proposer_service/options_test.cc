@@ -54,7 +54,7 @@ struct BadOptions {
 TEST(ProposerOptions, NamesWhatIsWrong) {
   const BadOptions kBad[] = {
       {"drft", {{"model", "/m"}}, "method: expected ngram, suffix or draft, got 'drft'"},
-      {"draft", {{"modle", "/m"}}, "option 'modle': expected, for draft, one of max_sessions"},
+      {"draft", {{"modle", "/m"}}, "option 'modle': expected, for draft, one of max_streams"},
       {"draft",
        {{"modle", "/m"}},
        "model, device, isa, weight_quantization, threads, tensor_parallel, kv_cache_mb, children"},

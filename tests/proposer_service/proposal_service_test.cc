@@ -3,24 +3,29 @@
 #include "proposer_service/proposal_service.h"
 
 #include <random>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
+#include "proposer_service/ngram.h"
 
 namespace foretoken::proposer {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using Stream = grpc::ClientReaderWriter<v1::ProposeRequest, v1::ProposeResponse>;
 
 class ProposalServiceTest : public ::testing::Test {
  protected:
   ProposalServiceTest()
-      : service_(*ProposalService::Create({.limits = {.max_sessions = 4, .max_tree_nodes = 16}}, metrics_)),
+      : service_(*ProposalService::Create(
+            {.limits = {.max_streams = 8, .max_sessions = 4, .max_stream_share = 1, .max_tree_nodes = 16}}, metrics_)),
         server_(
             *rpc::Server::Start({.listen_address = "127.0.0.1:0", .drain_grace = absl::Seconds(20)}, {service_.get()})),
         stub_(v1::ProposalService::NewStub(
@@ -49,6 +54,8 @@ TEST_F(ProposalServiceTest, DescribesItself) {
   EXPECT_EQ(response.max_sessions(), 4);
   EXPECT_EQ(response.max_tree_nodes(), 16);
   EXPECT_EQ(response.vocabulary_fingerprint(), "");
+  EXPECT_EQ(response.protocol_version(), 1);
+  EXPECT_THAT(response.features(), ElementsAre("refusals"));
 }
 
 TEST_F(ProposalServiceTest, ASessionIsOpenedAdvancedAndClosed) {
@@ -203,25 +210,165 @@ TEST(EmbeddedProposalService, IsServedInProcess) {
   EXPECT_EQ(response.method(), "ngram");
 }
 
-TEST(EmbeddedProposalService, ASuffixProposerServesOneVocabulary) {
+// To ask is to change nothing, whatever is asked.
+TEST(EmbeddedProposalService, ASuffixProposerServesEveryVocabularyAndKeepsThemApart) {
   telemetry::Metrics metrics;
   const std::unique_ptr<ProposalService> service = *ProposalService::Create({.method = "suffix"}, metrics);
   const std::unique_ptr<rpc::Server> server = *rpc::Server::Start({}, {service.get()});
   const auto stub = v1::ProposalService::NewStub(server->InProcessChannel());
-  const auto describe = [&](const std::string& fingerprint, v1::DescribeProposerResponse& response) {
+  const auto describe = [&](const std::string& fingerprint) {
     grpc::ClientContext context;
     v1::DescribeProposerRequest request;
     request.set_vocabulary_fingerprint(fingerprint);
+    v1::DescribeProposerResponse response;
     return stub->DescribeProposer(&context, request, &response);
   };
-  v1::DescribeProposerResponse response;
-  ASSERT_TRUE(describe("aa", response).ok());
-  EXPECT_EQ(response.method(), "suffix");
-  EXPECT_TRUE(describe("aa", response).ok());
-  EXPECT_TRUE(describe("", response).ok());
-  const grpc::Status refused = describe("bb", response);
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(refused.error_message(), "vocabulary_fingerprint: expected aa, got bb");
+  // What is proposed on a stream of the vocabulary for the end 3, 4, 5; then an output is finished there.
+  const auto propose_and_teach = [&](const std::string& fingerprint) {
+    grpc::ClientContext context;
+    const std::unique_ptr<Stream> stream = stub->Propose(&context);
+    v1::ProposeRequest request;
+    request.set_vocabulary_fingerprint(fingerprint);
+    v1::OpenSession* open = request.add_opens();
+    open->set_session_id(1);
+    for (const uint32_t token_id : {3, 4, 5}) open->add_token_ids(token_id);
+    open->set_node_budget(1);
+    stream->Write(request);
+    v1::ProposeResponse response;
+    EXPECT_TRUE(stream->Read(&response));
+    v1::ProposeRequest output;
+    v1::AdvanceSession* advance = output.add_advances();
+    advance->set_session_id(1);
+    advance->set_base_position(3);
+    for (uint32_t token_id = 6; token_id < 26; ++token_id) advance->add_token_ids(token_id);
+    output.add_closes()->set_session_id(1);
+    stream->Write(output);
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+    return std::vector<uint32_t>(response.trees(0).token_ids().begin(), response.trees(0).token_ids().end());
+  };
+  prometheus::Gauge& outputs = metrics.AddGauge("foretoken_suffix_outputs", "Finished outputs remembered.");
+  const auto await_outputs = [&](double num) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (outputs.Value() < num && absl::Now() < deadline) std::this_thread::yield();
+    ASSERT_EQ(outputs.Value(), num);
+  };
+  for (const char* fingerprint : {"cc", "aa", "", "bb", "aa"}) EXPECT_TRUE(describe(fingerprint).ok()) << fingerprint;
+  EXPECT_THAT(propose_and_teach("aa"), IsEmpty());
+  await_outputs(1);
+  for (const char* fingerprint : {"cc", "aa", "", "bb"}) EXPECT_TRUE(describe(fingerprint).ok()) << fingerprint;
+  EXPECT_THAT(propose_and_teach("bb"), IsEmpty()) << "learned of another vocabulary";
+  await_outputs(2);
+  EXPECT_THAT(propose_and_teach(""), IsEmpty());
+  EXPECT_THAT(propose_and_teach("aa"), ElementsAre(6));
+}
+
+TEST_F(ProposalServiceTest, AStreamHasOneVocabulary) {
+  grpc::ClientContext context;
+  const std::unique_ptr<Stream> stream = stub_->Propose(&context);
+  v1::ProposeRequest request = OpenRequest(1);
+  request.set_vocabulary_fingerprint("aa");
+  stream->Write(request);
+  stream->Write(OpenRequest(2));
+  request = OpenRequest(3);
+  request.set_vocabulary_fingerprint("bb");
+  stream->Write(request);
+  v1::ProposeResponse response;
+  while (stream->Read(&response)) {
+    for (const v1::TokenTree& tree : response.trees()) EXPECT_LT(tree.session_id(), 3);
+  }
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "vocabulary_fingerprint: expected the stream's own, aa, got another one");
+}
+
+TEST_F(ProposalServiceTest, StreamsAreBounded) {
+  grpc::ClientContext contexts[9];
+  std::vector<std::unique_ptr<Stream>> streams;
+  v1::ProposeResponse response;
+  for (int i = 0; i < 8; ++i) {
+    streams.push_back(stub_->Propose(&contexts[i]));
+    streams.back()->Write(OpenRequest(1));
+    ASSERT_TRUE(streams.back()->Read(&response));
+  }
+  const grpc::Status status = stub_->Propose(&contexts[8])->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "max_streams: expected at most 8, got one more");
+  streams[0]->WritesDone();
+  EXPECT_TRUE(streams[0]->Finish().ok());
+  // The call has ended over here before its stream has over there.
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  for (bool is_served = false; !is_served && absl::Now() < deadline;) {
+    grpc::ClientContext context;
+    const std::unique_ptr<Stream> stream = stub_->Propose(&context);
+    stream->Write(OpenRequest(1));
+    is_served = stream->Read(&response);
+    if (is_served) return;
+  }
+  ADD_FAILURE() << "the place of a stream that ended stays taken";
+}
+
+// Guesses sampled trees as large as a draft model's: 256 nodes, each of a distribution of 32 tokens of its own.
+class SampledTreesProposer : public NgramProposer {
+ public:
+  SampledTreesProposer() : NgramProposer({}) {}
+  std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override {
+    std::vector<speculation::TokenTree> trees;
+    for (const ProposalRequest& request : requests) trees.push_back(Tree(*request.session, request.node_budget));
+    return trees;
+  }
+
+ private:
+  static speculation::TokenTree Tree(const Session& session, int32_t num_nodes) {
+    speculation::TokenTree tree{.position = session.position()};
+    for (int32_t i = 0; i < num_nodes; ++i) {
+      tree.Append({.token_id = 100'000, .parent = i - 1, .chance = .9f});
+      auto draft = std::make_shared<speculation::DraftDistribution>();
+      for (int32_t k = 0; k < 32; ++k) {
+        draft->token_ids.push_back(100'000 + k);
+        draft->probs.push_back(1.f / 32);
+      }
+      tree.sampled.push_back({.parent = i - 1, .children = {i}, .draft = std::move(draft)});
+    }
+    return tree;
+  }
+};
+
+// 200 sampled trees of 256 nodes are 12 MB.
+TEST(ProposalServiceAnswers, AreSplitSoThatEachIsBelowTheBound) {
+  constexpr int kNumSessions = 200;
+  telemetry::Metrics metrics;
+  const std::unique_ptr<ProposalService> service =
+      *ProposalService::Create({}, std::make_unique<SampledTreesProposer>(), metrics);
+  const std::unique_ptr<rpc::Server> server = *rpc::Server::Start({}, {service.get()});
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(rpc::kMaxProposeResponseBytes);
+  const auto stub = v1::ProposalService::NewStub(server->InProcessChannel(arguments));
+  grpc::ClientContext context;
+  const std::unique_ptr<Stream> stream = stub->Propose(&context);
+  v1::ProposeRequest request;
+  for (uint64_t id = 1; id <= kNumSessions; ++id) {
+    v1::OpenSession* open = request.add_opens();
+    open->set_session_id(id);
+    open->add_token_ids(1);
+    open->set_node_budget(256);
+  }
+  stream->Write(request);
+  std::set<uint64_t> session_ids;
+  size_t num_bytes = 0;
+  int num_messages = 0;
+  v1::ProposeResponse response;
+  while (session_ids.size() < kNumSessions && stream->Read(&response)) {
+    ++num_messages;
+    num_bytes += response.ByteSizeLong();
+    EXPECT_LE(response.ByteSizeLong(), rpc::kMaxProposeResponseBytes);
+    for (const v1::TokenTree& tree : response.trees()) EXPECT_TRUE(session_ids.insert(tree.session_id()).second);
+  }
+  EXPECT_EQ(session_ids.size(), kNumSessions);
+  EXPECT_GT(num_bytes, 2 * rpc::kMaxProposeResponseBytes) << "void: one message would do";
+  EXPECT_LT(num_messages, 10);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
 }
 
 TEST(EmbeddedProposalService, ABadConfigIsRefused) {

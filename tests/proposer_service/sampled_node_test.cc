@@ -75,7 +75,7 @@ class SampledTreeTest : public ::testing::Test {
     for (const speculation::SampledChildren& group : tree.sampled) {
       EXPECT_EQ(group.children.size(), num_children) << "all of a node's children or none";
       for (const int32_t child : group.children) {
-        EXPECT_EQ(tree.parents[child], group.parent);
+        EXPECT_EQ(tree.nodes[child].parent, group.parent);
         EXPECT_TRUE(grouped.insert(child).second);
       }
     }
@@ -104,15 +104,14 @@ TEST_F(SampledTreeTest, KeepsItsChildrenAcrossAnAdvance) {
   session->Want({.node_budget = 64});
   const ProposalRequest request = {.session = session.get(), .node_budget = 60};
   TokenTree before = draft_.Propose({&request, 1}).front();
-  const std::vector<int32_t> committed = {before.token_ids[0]};
-  before.proposers.assign(before.token_ids.size(), 0);
+  const std::vector<int32_t> committed = {before.nodes[0].token_id};
   const TokenTree expected = speculation::ReRoot(before, committed);
   session->Append(committed);
   session->Want({.node_budget = 64});
   const TokenTree after = draft_.Propose({&request, 1}).front();
   CheckGroups(after, 3);
   ASSERT_GT(expected.num_nodes(), 0);
-  for (int32_t i = 0; i < 3; ++i) EXPECT_EQ(after.token_ids[i], expected.token_ids[i]);
+  for (int32_t i = 0; i < 3; ++i) EXPECT_EQ(after.nodes[i].token_id, expected.nodes[i].token_id);
 }
 
 TEST_F(SampledTreeTest, AtTemperatureZeroChildrenAreGuesses) {

@@ -8,6 +8,7 @@
 #include "common/rpc/tree_conversion.h"
 #include "gtest/gtest.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/tree_columns.h"
 
 namespace foretoken::testing {
 namespace {
@@ -29,8 +30,8 @@ TokenTree Propose(SamplingProposer& proposer, const SessionIntroduction& introdu
 
 void ExpectEqual(const TokenTree& a, const TokenTree& b) {
   EXPECT_EQ(a.position, b.position);
-  EXPECT_EQ(a.token_ids, b.token_ids);
-  EXPECT_EQ(a.parents, b.parents);
+  EXPECT_EQ(testing::TokenIds(a), testing::TokenIds(b));
+  EXPECT_EQ(testing::Parents(a), testing::Parents(b));
   ASSERT_EQ(a.sampled.size(), b.sampled.size());
   for (size_t i = 0; i < a.sampled.size(); ++i) {
     EXPECT_EQ(a.sampled[i].children, b.sampled[i].children);
@@ -51,7 +52,7 @@ TEST(SamplingProposer, ItsTreesPassTheWireWithEveryBudget) {
     ASSERT_TRUE(received.ok()) << received.status();
     ExpectEqual(*received, tree);
     for (const SampledChildren& group : tree.sampled) {
-      const int depth = group.parent == -1 ? 0 : tree.parents[group.parent] == -1 ? 1 : 2;
+      const int depth = group.parent == -1 ? 0 : tree.nodes[group.parent].parent == -1 ? 1 : 2;
       EXPECT_EQ(group.children.size(), 3 - depth) << "all children of a node or none";
     }
   }
@@ -68,11 +69,11 @@ TEST(SamplingProposer, WhatIsDrawnAgainIsWhatWasDrawn) {
   SamplingProposer proposer(HashLaw(kNumTokens), {.children_by_depth = {2, 2, 2, 2}});
   const SessionIntroduction introduction = {.rule = kRejectionSampling, .seed = 7};
   const TokenTree tree = Propose(proposer, introduction, {1, 2}, 64);
-  const int32_t accepted = tree.token_ids[1];
+  const int32_t accepted = tree.nodes[1].token_id;
   TokenTree below = speculation::ReRoot(
       [&] {
         TokenTree with_bits = tree;
-        with_bits.proposers.assign(tree.token_ids.size(), 1);
+        for (speculation::TreeNode& node : with_bits.nodes) node.proposers = 1;
         return with_bits;
       }(),
       std::vector<int32_t>{accepted});
@@ -80,12 +81,12 @@ TEST(SamplingProposer, WhatIsDrawnAgainIsWhatWasDrawn) {
   std::map<std::vector<int32_t>, std::vector<int32_t>> children;  // tokens by path
   const auto path_of = [](const TokenTree& of, int32_t node) {
     std::vector<int32_t> path;
-    for (; node != -1; node = of.parents[node]) path.insert(path.begin(), of.token_ids[node]);
+    for (; node != -1; node = of.nodes[node].parent) path.insert(path.begin(), of.nodes[node].token_id);
     return path;
   };
   const auto tokens_of = [](const TokenTree& of, const SampledChildren& group) {
     std::vector<int32_t> tokens;
-    for (const int32_t child : group.children) tokens.push_back(of.token_ids[child]);
+    for (const int32_t child : group.children) tokens.push_back(of.nodes[child].token_id);
     return tokens;
   };
   for (const SampledChildren& group : again.sampled) children[path_of(again, group.parent)] = tokens_of(again, group);
@@ -104,7 +105,7 @@ TEST(SamplingProposer, ChildrenFollowTheRecursiveLaw) {
   for (int seed = 0; seed < kNumTrials; ++seed) {
     const TokenTree tree = Propose(proposer, {.rule = kRejectionSampling, .seed = static_cast<uint64_t>(seed)}, {1}, 2);
     ASSERT_EQ(tree.num_nodes(), 2);
-    ++counts[{tree.token_ids[0], tree.token_ids[1]}];
+    ++counts[{tree.nodes[0].token_id, tree.nodes[1].token_id}];
     draft = *tree.sampled[0].draft;
   }
   ASSERT_EQ(draft.token_ids, (std::vector<int32_t>{0, 1, 2, 4}));
@@ -125,8 +126,8 @@ TEST(SamplingProposer, NodesShareNoNoise) {
   for (int seed = 0; seed < kNumTrials; ++seed) {
     const TokenTree tree = Propose(proposer, {.rule = kRejectionSampling, .seed = static_cast<uint64_t>(seed)}, {1}, 4);
     ASSERT_EQ(tree.num_nodes(), 4);
-    if (tree.token_ids[2] == tree.token_ids[3]) ++num_equal_cousins;
-    if (tree.token_ids[2] == tree.token_ids[tree.parents[2]]) ++num_like_parent;
+    if (tree.nodes[2].token_id == tree.nodes[3].token_id) ++num_equal_cousins;
+    if (tree.nodes[2].token_id == tree.nodes[tree.nodes[2].parent].token_id) ++num_like_parent;
   }
   EXPECT_NEAR(double{1} * num_equal_cousins / kNumTrials, .25, Slack(.25, kNumTrials));
   EXPECT_NEAR(double{1} * num_like_parent / kNumTrials, .25, Slack(.25, kNumTrials));

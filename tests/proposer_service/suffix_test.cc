@@ -7,6 +7,8 @@
 #include "common/speculation/match_confidence.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proposer_service/suffix_memory.h"
+#include "tests/testing/tree_columns.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -51,8 +53,8 @@ std::vector<int32_t> FirstChain(const TokenTree& tree) {
   std::vector<int32_t> chain;
   int32_t node_idx = kRootParent;
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.parents[i] != node_idx) continue;
-    chain.push_back(tree.token_ids[i]);
+    if (tree.nodes[i].parent != node_idx) continue;
+    chain.push_back(tree.nodes[i].token_id);
     node_idx = i;
   }
   return chain;
@@ -60,7 +62,7 @@ std::vector<int32_t> FirstChain(const TokenTree& tree) {
 
 float ChanceOfRootChild(const TokenTree& tree, int32_t token_id) {
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.parents[i] == kRootParent && tree.token_ids[i] == token_id) return tree.chances[i];
+    if (tree.nodes[i].parent == kRootParent && tree.nodes[i].token_id == token_id) return tree.nodes[i].chance;
   }
   return 0;
 }
@@ -73,8 +75,10 @@ std::vector<int32_t> RandomText(std::mt19937& random, int32_t num_ids, size_t le
 
 // Which proposer suggested a node is for the verifier to fill in.
 absl::Status CheckRules(TokenTree tree, int32_t num_tokens, int32_t node_budget) {
-  if (!tree.proposers.empty()) return absl::InternalError("proposers are filled in");
-  tree.proposers.assign(tree.token_ids.size(), 1);
+  for (speculation::TreeNode& node : tree.nodes) {
+    if (node.proposers != 0) return absl::InternalError("proposers are filled in");
+    node.proposers = 1;
+  }
   return speculation::Validate(tree, num_tokens, node_budget);
 }
 
@@ -87,8 +91,8 @@ TEST(Suffix, ContinuesTheSequencesOwnRepetition) {
 
 TEST(Suffix, HasNoGuessWithoutARepetition) {
   SuffixProposer proposer({});
-  EXPECT_THAT(ProposeAfter(proposer, {1, 2, 3, 4}, 8).token_ids, IsEmpty());
-  EXPECT_THAT(ProposeAfter(proposer, {}, 8).token_ids, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {1, 2, 3, 4}, 8).nodes, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {}, 8).nodes, IsEmpty());
 }
 
 TEST(Suffix, ContinuesWhatAFinishedOutputSaid) {
@@ -102,14 +106,14 @@ TEST(Suffix, ASessionThatIsStillOpenTeachesNothing) {
   const std::unique_ptr<Session> session = Open(proposer, {});
   session->Append(Range(100, 200));
   proposer.WaitUntilLearned();
-  EXPECT_THAT(ProposeAfter(proposer, {120, 121}, 6).token_ids, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {120, 121}, 6).nodes, IsEmpty());
 }
 
 TEST(Suffix, PromptsAreNotLearned) {
   SuffixProposer proposer({});
   Open(proposer, Range(0, 100))->Append(Range(500, 520));
   proposer.WaitUntilLearned();
-  EXPECT_THAT(ProposeAfter(proposer, {50, 51, 52}, 6).token_ids, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {50, 51, 52}, 6).nodes, IsEmpty());
   EXPECT_THAT(FirstChain(ProposeAfter(proposer, {97, 98, 99}, 2)), ElementsAre(500, 501)) << "where the output begins";
 }
 
@@ -129,12 +133,12 @@ TEST(Suffix, ASequenceThatIsOpenedAgainIsNotLearnedTwice) {
 TEST(Suffix, TenantsNeverSeeEachOthersText) {
   SuffixProposer proposer({});
   Finish(proposer, Range(100, 200), "a");
-  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "b").token_ids, IsEmpty());
-  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "").token_ids, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "b").nodes, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "").nodes, IsEmpty());
   EXPECT_EQ(ProposeAfter(proposer, {120, 121, 122}, 8, "a").num_nodes(), 8);
   // Nor when the other tenant's text is found first.
   Finish(proposer, Range(0, 20), "b");
-  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "b").token_ids, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "b").nodes, IsEmpty());
 }
 
 TEST(Suffix, TheOldestOutputsAreForgottenWhoevers) {
@@ -143,8 +147,8 @@ TEST(Suffix, TheOldestOutputsAreForgottenWhoevers) {
   Finish(proposer, Range(1000, 1500), "b");
   EXPECT_EQ(ProposeAfter(proposer, {120, 121, 122}, 8, "a").num_nodes(), 8);
   for (int32_t i = 0; i < 4; ++i) Finish(proposer, Range(2000 + 500 * i, 2490 + 500 * i), "b");
-  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "a").token_ids, IsEmpty());
-  EXPECT_THAT(ProposeAfter(proposer, {1020, 1021, 1022}, 8, "b").token_ids, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "a").nodes, IsEmpty());
+  EXPECT_THAT(ProposeAfter(proposer, {1020, 1021, 1022}, 8, "b").nodes, IsEmpty());
   EXPECT_EQ(ProposeAfter(proposer, {3020, 3021, 3022}, 8, "b").num_nodes(), 8);
 }
 
@@ -189,7 +193,7 @@ TEST(Suffix, TheLongerMatchSpeaksFirst) {
   // After 4 alone, in the sequence itself, came 50.
   const TokenTree tree = ProposeAfter(proposer, {4, 50, 9, 1, 2, 3, 4}, 8);
   ASSERT_GT(tree.num_nodes(), 1);
-  EXPECT_EQ(tree.token_ids[0], 40);
+  EXPECT_EQ(tree.nodes[0].token_id, 40);
   EXPECT_GT(ChanceOfRootChild(tree, 50), 0) << "the other source is a branch";
 }
 
@@ -239,9 +243,9 @@ TEST(Suffix, LearnsHowGoodItsMatchesAre) {
   const TokenTree sure = Propose(proposer, *good, 1);
   const TokenTree unsure = Propose(proposer, *bad, 1);
   ASSERT_EQ(sure.num_nodes(), 1);
-  EXPECT_GT(sure.chances[0], 0.9f);
+  EXPECT_GT(sure.nodes[0].chance, 0.9f);
   if (unsure.num_nodes() > 0) {
-    EXPECT_LT(unsure.chances[0], 0.3f);
+    EXPECT_LT(unsure.nodes[0].chance, 0.3f);
   }
 }
 
@@ -258,7 +262,7 @@ TEST(Suffix, TreesKeepTheRulesOnRandomText) {
       EXPECT_EQ(tree.position, session->position());
       ASSERT_EQ(CheckRules(tree, 20, node_budget), absl::OkStatus());
       std::vector<float> sums(tree.num_nodes() + 1);
-      for (int32_t n = 0; n < tree.num_nodes(); ++n) sums[tree.parents[n] + 1] += tree.chances[n];
+      for (int32_t n = 0; n < tree.num_nodes(); ++n) sums[tree.nodes[n].parent + 1] += tree.nodes[n].chance;
       for (const float sum : sums) EXPECT_LT(sum, 1.0001f);
     }
   }
@@ -272,15 +276,13 @@ TEST(Suffix, PiecesAndSingleTokensMakeTheSameTree) {
   for (const int32_t token : tokens) session->Append({&token, 1});
   const TokenTree tree = Propose(proposer, *session, 40);
   const TokenTree whole = ProposeAfter(proposer, tokens, 40);
-  EXPECT_EQ(tree.token_ids, whole.token_ids);
-  EXPECT_EQ(tree.parents, whole.parents);
-  EXPECT_EQ(tree.chances, whole.chances);
+  EXPECT_EQ(tree.nodes, whole.nodes);
 }
 
 TEST(Suffix, WhatIsLearnedMeanwhileIsFoundByOpenSessions) {
   SuffixProposer proposer({});
   const std::unique_ptr<Session> session = Open(proposer, Range(100, 130));
-  EXPECT_THAT(Propose(proposer, *session, 4).token_ids, IsEmpty());
+  EXPECT_THAT(Propose(proposer, *session, 4).nodes, IsEmpty());
   Finish(proposer, Range(100, 200));
   // At the latest when the whole match is searched again.
   for (int32_t token_id = 130; token_id < 150; ++token_id) session->Append({&token_id, 1});
@@ -300,7 +302,7 @@ TEST(Suffix, AnOpenSessionsWholeEndIsSearchedInWhatIsLearnedMeanwhile) {
   say(Range(100, 120), 1);
   say(Range(300, 320), 2);
   for (int32_t token_id = 200; token_id < 220; ++token_id) session->Append({&token_id, 1});
-  EXPECT_THAT(Propose(proposer, *session, 4).token_ids, ElementsAre(1));
+  EXPECT_THAT(testing::TokenIds(Propose(proposer, *session, 4)), ElementsAre(1));
 }
 
 TEST(Suffix, SessionsOnManyThreadsShareOneMemory) {
@@ -319,12 +321,28 @@ TEST(Suffix, SessionsOnManyThreadsShareOneMemory) {
           session->Append(tokens);
           const TokenTree tree = Propose(proposer, *session, 16);
           ASSERT_EQ(CheckRules(tree, 2000, 16), absl::OkStatus());
-          for (const int32_t token_id : tree.token_ids) ASSERT_EQ(token_id / 1000, first_id / 1000);
+          for (const speculation::TreeNode& node : tree.nodes) ASSERT_EQ(node.token_id / 1000, first_id / 1000);
         }
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Whoever may say what a tenant is called could fill the memory with names.
+TEST(Suffix, OwnersAreBoundedBesideTheirTokens) {
+  SuffixMemory memory({.max_depth = 8, .max_tokens = 64 * 100});
+  const auto owner = [](int32_t i) { return SuffixOwner{.vocabulary = "v", .tenant = std::to_string(i)}; };
+  constexpr int32_t kNumOwners = 300;  // of 8 tokens each
+  for (int32_t i = 0; i < kNumOwners; ++i) {
+    memory.Remember(owner(i), Range(0, 8));
+    ASSERT_LE(memory.GetStats().num_owners, 100);
+  }
+  memory.Remember(owner(kNumOwners - 1), Range(0, 8));
+  EXPECT_EQ(memory.GetStats().num_owners, 100);
+  const SuffixMemory::Reader reader(memory);
+  EXPECT_FALSE(reader.RootOf(owner(0)).has_value()) << "the oldest make room";
+  EXPECT_TRUE(reader.RootOf(owner(kNumOwners - 1)).has_value());
 }
 
 TEST(Suffix, MetricsSayWhatIsRememberedAndForgotten) {

@@ -22,11 +22,12 @@ TokenTree ClaimSampled(TokenTree tree, const testing::SmallLaw& law) {
   for (int32_t parent = kRootParent; parent < tree.num_nodes(); ++parent) {
     SampledChildren group{.parent = parent};
     for (int32_t node = parent + 1; node < tree.num_nodes(); ++node) {
-      if (tree.parents[node] == parent) group.children.push_back(node);
+      if (tree.nodes[node].parent == parent) group.children.push_back(node);
     }
     if (group.children.empty()) continue;
     std::vector<int32_t> path;
-    for (int32_t node = parent; node != kRootParent; node = tree.parents[node]) path.push_back(tree.token_ids[node]);
+    for (int32_t node = parent; node != kRootParent; node = tree.nodes[node].parent)
+      path.push_back(tree.nodes[node].token_id);
     std::reverse(path.begin(), path.end());
     group.draft = std::make_shared<DraftDistribution>(testing::DraftOf(law.At(path)));
     tree.sampled.push_back(std::move(group));
@@ -35,10 +36,10 @@ TokenTree ClaimSampled(TokenTree tree, const testing::SmallLaw& law) {
 }
 
 TokenTree DropUnlikely(const TokenTree& tree, double min_draft_prob) {
-  std::vector<int32_t> kept, kept_idx(tree.token_ids.size(), -1);
+  std::vector<int32_t> kept, kept_idx(tree.nodes.size(), -1);
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    const int32_t parent = tree.parents[node];
-    if (tree.chances[node] < min_draft_prob || (parent != kRootParent && kept_idx[parent] < 0)) continue;
+    const int32_t parent = tree.nodes[node].parent;
+    if (tree.nodes[node].chance < min_draft_prob || (parent != kRootParent && kept_idx[parent] < 0)) continue;
     kept_idx[node] = static_cast<int32_t>(kept.size());
     kept.push_back(node);
   }
@@ -73,7 +74,7 @@ TokenTree SendTruncated(TokenTree tree, int32_t num_kept) {
 }
 
 TokenTree GiveUpIfLastUnlikely(const TokenTree& tree, double min_draft_prob) {
-  return tree.chances.back() < min_draft_prob ? TokenTree{.position = tree.position} : tree;
+  return tree.nodes.back().chance < min_draft_prob ? TokenTree{.position = tree.position} : tree;
 }
 
 // Token v is the draft's where E_v / Q(v) is least, E_v exponential: the least is exponential itself, m say, and what

@@ -263,7 +263,8 @@ void ExpectPlainDecoding(const AcceptTreesOp& op, int num_rounds) {
 void ExpectLogprobsOfTheUnmodifiedRow(const AcceptTreesOp& op) {
   RandomValues random(11);
   constexpr int32_t kVocab = 3001;
-  const std::vector<float> logits = random.Normals(kVocab + 5, 3);
+  std::vector<float> logits = random.Normals(kVocab + 5, 3);
+  logits[kVocab + 2] = 40;  // padding: cannot be drawn, and has its share of the row's probability
   const std::vector<int32_t> token_ids = {0}, parents = {-1};
   const std::vector<LogitBias> bias = {{5, 50}};
   const TreeToAccept tree{.token_ids = token_ids,
@@ -277,7 +278,7 @@ void ExpectLogprobsOfTheUnmodifiedRow(const AcceptTreesOp& op) {
       .num_tokens = kVocab,
       .trees = {&tree, 1},
       .paths = {&path, 1}});
-  const std::vector<double> expected = reference::LogSoftmax({logits.data(), kVocab});
+  const std::vector<double> expected = reference::LogSoftmax({logits.data(), kVocab + 5});
   ASSERT_EQ(path.token_ids, std::vector<int32_t>{5});
   ASSERT_EQ(path.logprobs.size(), 1);
   // The sum's relative error is n u within a block of 1024 and an ulp per exponential; the result's rounding is u
@@ -286,8 +287,8 @@ void ExpectLogprobsOfTheUnmodifiedRow(const AcceptTreesOp& op) {
   EXPECT_EQ(path.logprobs[0].token.token_id, 5);
   EXPECT_NEAR(path.logprobs[0].token.logprob, expected[5], tolerance);
   ASSERT_EQ(path.logprobs[0].top.size(), 4);
-  std::vector<int32_t> order(kVocab);
-  for (int32_t id = 0; id < kVocab; ++id) order[id] = id;
+  std::vector<int32_t> order(kVocab + 5);
+  for (int32_t id = 0; id < kVocab + 5; ++id) order[id] = id;
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(path.logprobs[0].top[i].token_id, order[i]);
@@ -302,15 +303,14 @@ void ExpectScoresOfEachRowsOwnToken(const ScoreTokensOp& op) {
   const std::vector<int32_t> token_ids = {0, 31, 7};
   std::vector<RowLogprobs> scores(3);
   op({.logits = {logits.data(), DType::kF32, Shape(5, 40)},
-      .num_tokens = 32,
       .first_row = 1,
       .token_ids = token_ids,
       .num_top = 2,
       .scores = scores});
   for (int i = 0; i < 2; ++i) {
-    const std::vector<double> expected = reference::LogSoftmax({logits.data() + (i + 1) * 40, 32});
+    const std::vector<double> expected = reference::LogSoftmax({logits.data() + (i + 1) * 40, 40});
     EXPECT_EQ(scores[i].token.token_id, token_ids[i]);
-    const double tolerance = (32 + 20 + 20) * 0x1p-24;  // as above: 32 terms, their exponentials, |x| below 20
+    const double tolerance = (40 + 20 + 20) * 0x1p-24;  // as above: 40 terms, their exponentials, |x| below 20
     EXPECT_NEAR(scores[i].token.logprob, expected[token_ids[i]], tolerance);
     ASSERT_EQ(scores[i].top.size(), 2);
     EXPECT_GE(scores[i].top[0].logprob, scores[i].top[1].logprob);

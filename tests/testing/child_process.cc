@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 
 namespace foretoken::testing {
@@ -67,6 +69,22 @@ std::optional<int> ChildProcess::WaitForPort() {
 
 void ChildProcess::Signal(int signal) {
   if (!exit_code_) kill(pid_, signal);
+}
+
+int64_t ChildProcess::PeakMemoryBytes() const {
+  std::ifstream status(absl::StrCat("/proc/", pid_, "/status"));
+  const std::string name = "VmHWM:";
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::atoll(line.c_str() + name.size()) * 1024;
+  }
+  FT_CHECK(!"the process has no memory: it has ended");
+  return 0;
+}
+
+void ChildProcess::ForgetPeakMemory() {
+  std::ofstream refs(absl::StrCat("/proc/", pid_, "/clear_refs"));
+  refs << "5" << std::flush;  // resets the peak to what is resident now
+  FT_CHECK(refs.good());
 }
 
 int ChildProcess::Wait() {

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ class ChildProcess {
   // The port in the line "listening on HOST:PORT". Nothing when the program ended or 60 s passed without one.
   std::optional<int> WaitForPort();
   void Signal(int signal);
+  // The most memory that it has had at once since the last ForgetPeakMemory, or since its start.
+  int64_t PeakMemoryBytes() const;
+  void ForgetPeakMemory();
   // The exit code, or 128 + the signal that ended it.
   int Wait();
 

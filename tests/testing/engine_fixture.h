@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "tests/testing/loaded_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/random_values.h"
@@ -69,6 +70,7 @@ struct EngineOptions {
   // Requests come in an order drawn from this seed, a few before every step. Unset: in their order, all at once.
   std::optional<uint32_t> arrival_seed;
   std::function<absl::Time()> now = absl::Now;
+  const tokenizer::Tokenizer* tokenizer = nullptr;  // unset: the demo's
 };
 
 class EngineFixture : public ::testing::Test {
@@ -97,14 +99,15 @@ class EngineFixture : public ::testing::Test {
     results_.clear();
     reports_.clear();
     num_stops_in_trees_ = 0;
-    return std::make_unique<verifier::Engine>(options.config,
-                                              verifier::EngineParts{.transformer = transformer_,
-                                                                    .kv = &kv_,
-                                                                    .tokenizer = tokenizer_.get(),
-                                                                    .proposers = &proposers,
-                                                                    .end_token_ids = {4092},
-                                                                    .publish = [this](auto outputs) { Take(outputs); },
-                                                                    .now = options.now});
+    return std::make_unique<verifier::Engine>(
+        options.config,
+        verifier::EngineParts{.transformer = transformer_,
+                              .kv = &kv_,
+                              .tokenizer = options.tokenizer != nullptr ? options.tokenizer : tokenizer_.get(),
+                              .proposers = &proposers,
+                              .end_token_ids = {4092},
+                              .publish = [this](auto outputs) { Take(outputs); },
+                              .now = options.now});
   }
 
   // Submits everything and steps until nothing is left.

@@ -32,10 +32,7 @@ inline bool GoesOn(std::span<const int32_t> text, std::span<const int32_t> conte
 }
 
 inline int32_t AddGuess(int32_t token_id, int32_t parent, float chance, speculation::TokenTree* tree) {
-  tree->token_ids.push_back(token_id);
-  tree->parents.push_back(parent);
-  tree->chances.push_back(chance);
-  return tree->num_nodes() - 1;
+  return tree->Append({.token_id = token_id, .parent = parent, .chance = chance});
 }
 
 // Guesses how the first text that begins like the context goes on, among wrong siblings.

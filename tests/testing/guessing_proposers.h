@@ -72,7 +72,7 @@ class GuessingProposers : public verifier::ProposerClient {
       if ((ask.proposers >> i & 1) == 0 || ask.node_budget == 0) continue;
       speculation::TokenTree tree = guesses_[i](context, ask.node_budget);
       tree.position = context.size();
-      tree.proposers.assign(tree.token_ids.size(), 1u << i);
+      for (speculation::TreeNode& node : tree.nodes) node.proposers = 1u << i;
       in_flight_.push_back({num_takes_ + delay_, {.sequence_id = id, .proposer_idx = i, .tree = std::move(tree)}});
     }
   }

@@ -62,7 +62,6 @@ inline std::vector<Lie> Lies(uint32_t num_tokens) {
            }},
           {"TooManyNodes", [](v1::TokenTree& tree) { Lengthen(1100, tree); }},
           {"HugeTree", [](v1::TokenTree& tree) { Lengthen(200'000, tree); }},
-          {"UnknownDrawMethod", [](v1::TokenTree& tree) { tree.set_draw_method(static_cast<v1::DrawMethod>(99)); }},
           {"NegativeDraftProb", [](v1::TokenTree& tree) { Sample(-.5f, tree); }},
           {"NanDraftProb", [](v1::TokenTree& tree) { Sample(kNan, tree); }},
           {"DraftProbsAboveOne", [](v1::TokenTree& tree) { Sample(1.5f, tree); }},

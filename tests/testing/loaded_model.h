@@ -59,10 +59,11 @@ inline LoadedModel LoadModel(const std::string& directory, const LoadOptions& op
   loaded.ranks = MakeRanks(options);
   const model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
+  model::WeightReader reader({});
   std::vector<model::ModelWeights> weights;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     const model::Shard shard = {.rank = rank, .num_ranks = options.num_ranks};
-    weights.push_back(model::LoadWeights(config, checkpoint, loaded.ranks->backend(rank), nullptr, shard).value());
+    weights.push_back(model::LoadWeights(config, checkpoint, loaded.ranks->backend(rank), reader, shard).value());
   }
   loaded.transformer =
       std::make_unique<model::Transformer>(config, std::move(weights), *loaded.ranks, options.transformer);

@@ -14,6 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/system_random.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/testing/paths.h"
@@ -34,7 +35,8 @@ struct Sample {
 struct Output {
   grpc::Status status;
   std::vector<Sample> samples;
-  v1::PromptOutput prompt;
+  v1::PromptOutput prompt;  // put together
+  int num_prompt_messages = 0;
 };
 
 inline verifier::Config DemoConfig() {
@@ -55,7 +57,7 @@ class RunningVerifier {
     std::vector<verifier::ProposerSpec> specs;
     for (const std::string& proposer : proposers) specs.push_back(*verifier::ParseProposerSpec(proposer));
     auto started = verifier::Verifier::Start(
-        config, {.proposers = std::move(specs), .metrics = &metrics_, .draw_bits = [this] { return ++num_drawn_; }});
+        config, {.proposers = std::move(specs), .metrics = &metrics_, .draw_bits = base::SystemRandomBits});
     EXPECT_TRUE(started.ok()) << started.status();
     verifier_ = *std::move(started);
     stub_ = v1::GenerationService::NewStub(
@@ -73,7 +75,15 @@ class RunningVerifier {
     output.samples.resize(std::max(1u, request.sampling().n()));
     v1::GenerateResponse response;
     while (reader->Read(&response)) {
-      if (response.has_prompt()) output.prompt = response.prompt();
+      if (response.has_prompt()) {
+        ++output.num_prompt_messages;
+        EXPECT_EQ(output.prompt.awaiting_more(), output.prompt.token_ids_size() > 0) << "a prompt that goes on";
+        const std::string text = output.prompt.text() + response.prompt().text();
+        output.prompt.MergeFrom(response.prompt());
+        output.prompt.set_text(text);
+        output.prompt.set_awaiting_more(response.prompt().awaiting_more());
+        continue;
+      }
       Sample& sample = output.samples[response.sample_index()];
       EXPECT_FALSE(sample.completion.finish_reason()) << "after the completion";
       EXPECT_EQ(response.text_ends_size(), response.token_ids_size());
@@ -97,7 +107,6 @@ class RunningVerifier {
 
  private:
   telemetry::Metrics metrics_;
-  uint64_t num_drawn_ = 0;
   std::unique_ptr<verifier::Verifier> verifier_;
   std::unique_ptr<v1::GenerationService::Stub> stub_;
 };

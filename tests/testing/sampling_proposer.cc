@@ -207,9 +207,7 @@ TokenTree SamplingProposer::Grow(const Mirror& mirror, int32_t node_budget) {
       const int32_t node_idx = tree.num_nodes();
       const float chance = std::min(draft->probs[entry], 1.0f);
       group.children.push_back(node_idx);
-      tree.token_ids.push_back(draft->token_ids[entry]);
-      tree.parents.push_back(leaf.node_idx);
-      tree.chances.push_back(chance);
+      tree.Append({.token_id = draft->token_ids[entry], .parent = leaf.node_idx, .chance = chance});
       leaves.push_back({node_idx, leaf.path_chance * chance, leaf.context, leaf.depth + 1});
       leaves.back().context.push_back(draft->token_ids[entry]);
     }

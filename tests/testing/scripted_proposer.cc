@@ -125,7 +125,9 @@ grpc::Status ScriptedProposer::DescribeProposer(grpc::ServerContext*, const v1::
   response->set_max_sessions(options_.max_sessions);
   response->set_max_context_tokens(options_.max_context_tokens);
   for (const std::string& feature : options_.needed_features) response->add_needed_features(feature);
-  response->set_version("scripted");
+  response->set_version(options_.version);
+  response->set_protocol_version(options_.protocol_version);
+  for (const std::string& feature : options_.features) response->add_features(feature);
   return grpc::Status::OK;
 }
 
@@ -157,6 +159,7 @@ grpc::Status ScriptedProposer::Propose(grpc::ServerContext* context, Stream* str
     absl::MutexLock lock(&mutex_);
     const v1::ProposeResponse response = Hear(connection, request);
     if (response.ByteSizeLong() > 0) stream->Write(response);
+    if (behaviour_ == Behaviour::kAnswerAndLeave && response.trees_size() > 0) break;
   }
   absl::MutexLock lock(&mutex_);
   connections_.erase(&connection);
@@ -203,7 +206,8 @@ void ScriptedProposer::Extend(Connection& connection, Mirror& mirror, const Mess
     connection.mirrors.erase(session_id);
     return;
   }
-  if (behaviour_ != Behaviour::kAnswer || message.awaiting_more() || message.node_budget() == 0) return;
+  const bool answers = behaviour_ == Behaviour::kAnswer || behaviour_ == Behaviour::kAnswerAndLeave;
+  if (!answers || message.awaiting_more() || message.node_budget() == 0) return;
   v1::TokenTree tree = tree_(mirror);
   if (tree.session_id() == 0) tree.set_session_id(session_id);
   if (tree.position() == 0) tree.set_position(mirror.token_ids.size());

@@ -31,7 +31,8 @@ namespace foretoken::testing {
 
 class ScriptedProposer final : private v1::ProposalService::Service {
  public:
-  enum class Behaviour { kAnswer, kRefuse, kUnknown, kSilent, kNeverRead };
+  // kAnswerAndLeave ends the stream after each answer with a tree.
+  enum class Behaviour { kAnswer, kAnswerAndLeave, kRefuse, kUnknown, kSilent, kNeverRead };
 
   struct Options {
     std::string method = "ngram";
@@ -39,6 +40,9 @@ class ScriptedProposer final : private v1::ProposalService::Service {
     uint32_t max_sessions = 0;
     uint64_t max_context_tokens = 0;
     std::vector<std::string> needed_features;
+    std::string version = "scripted";
+    uint32_t protocol_version = 0;
+    std::vector<std::string> features;
     // Requests are kept for the test to read; not wanted where time is measured.
     bool keeps_requests = true;
   };

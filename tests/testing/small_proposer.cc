@@ -65,10 +65,10 @@ class Gardener {
   }
 
   void AddNode(int32_t token_id, int32_t parent, double chance) {
-    tree_.token_ids.push_back(token_id);
-    tree_.parents.push_back(parent);
-    tree_.chances.push_back(std::clamp(static_cast<float>(chance), 1e-6f, 1.0f));
-    tree_.proposers.push_back(1u << proposer_.proposer_idx);
+    tree_.Append({.token_id = token_id,
+                  .parent = parent,
+                  .chance = std::clamp(static_cast<float>(chance), 1e-6f, 1.0f),
+                  .proposers = 1u << proposer_.proposer_idx});
   }
 
   void AddGroup(int32_t parent, int32_t first_child, std::span<const int32_t> siblings, std::span<const double> law) {

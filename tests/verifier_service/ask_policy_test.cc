@@ -71,6 +71,25 @@ TEST(AskPolicy, AsksEverybodyBeforeItKnows) {
   EXPECT_FALSE(world.policy.Choose(1).is_plain);
 }
 
+TEST(AskPolicy, ARoundThatPausesLeavesEverythingAsUsualAndGoesOnLater) {
+  World world({2, 0}, {1, 0.2});
+  for (int cycle = 0; cycle < 1000 && !world.policy.Choose(1).is_plain; ++cycle) world.Run(1);
+  ASSERT_TRUE(world.policy.Choose(1).is_plain);
+  for (int cycle = 0; cycle < 200; ++cycle) {
+    const AskPolicy::Choice choice = world.policy.Choose(1, AskPolicy::Trials::kPause);
+    EXPECT_EQ(choice.proposers, 3u);
+    EXPECT_FALSE(choice.is_plain);
+    EXPECT_FALSE(choice.is_trial);
+    if (cycle % 2 == 0) continue;  // nobody observes it
+    world.policy.Observe({.cycle_ms = 100, .predicted_ms = 8, .plain_ms = 8, .num_drawing = 1, .num_emitted = 1});
+  }
+  EXPECT_EQ(world.policy.num_rounds(), 0);
+  for (int cycle = 0; cycle < 300 && world.policy.num_rounds() == 0; ++cycle) world.Run(1);
+  EXPECT_EQ(world.policy.num_rounds(), 1);
+  EXPECT_GT(world.policy.worths()[0].cost_ms, 0.5);
+  EXPECT_LT(world.policy.worths()[0].cost_ms, 4) << "cycles of the pause are not compared";
+}
+
 TEST(AskPolicy, GoesOnAskingWhoEarnsMoreThanItCosts) {
   World world({2, 0}, {1, 0.2});
   world.Run(1000);

@@ -94,12 +94,11 @@ class FailingService {
                             .tokenizer = &tokenizer_,
                             .vocabulary_size = static_cast<int32_t>(tokenizer_.vocabulary().num_ids()),
                             .max_context_tokens = engine_.max_context_tokens()},
-                  .engine = {.reserve = [this] { return engine_.Reserve(); },
+                  .engine = {.reserve = [this](int64_t num_bytes) { return engine_.Reserve(num_bytes); },
                              .submit =
                                  [this](QueuePlace place, GenerationRequest request) {
                                    return engine_.Submit(std::move(place), std::move(request));
                                  },
-                             .abort_by_id = [](const std::string&) { return false; },
                              .abort = [this](Ticket ticket) { engine_.Abort(ticket); }},
                   .publisher = &publisher_,
                   .metrics = &metrics_,

@@ -4,12 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "tests/testing/engine_fixture.h"
+#include "tests/testing/forwarding_backend.h"
 #include "tests/testing/guesses.h"
 #include "tests/testing/guessing_proposers.h"
 #include "tests/testing/late_backend.h"
@@ -39,6 +43,59 @@ class EngineLaunchTest : public testing::EngineFixture {
   std::unique_ptr<testing::LoadedModel> late_model_;
   LateBackend* late_ = nullptr;
 };
+
+// Counts forward passes.
+class CountingBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  void Embed(const kernels::EmbedArgs& args) override {
+    ++num_passes;
+    ForwardingBackend::Embed(args);
+  }
+
+  std::atomic<int> num_passes{0};
+};
+
+TEST_F(EngineLaunchTest, StartingEndsWhenTheCostOfRowsIsLearned) {
+  CountingBackend* counting = nullptr;
+  testing::LoadedModel model = testing::LoadModel(
+      testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> backend) {
+        auto wrapped = std::make_unique<CountingBackend>(std::move(backend));
+        counting = wrapped.get();
+        return wrapped;
+      }});
+  Use(*model.transformer);
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  engine->Start();
+  const int num_passes = counting->num_passes;
+  EXPECT_GT(num_passes, 0);
+  engine->Stop();
+  EXPECT_EQ(counting->num_passes, num_passes) << "nothing is learned afterwards";
+}
+
+TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
+  UseLateBackend();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  engine->Start();
+  absl::Notification hangs, goes_on;
+  late_->set_on_wait([&] {
+    if (hangs.HasBeenNotified()) return;
+    hangs.Notify();
+    goes_on.WaitForNotification();
+  });
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), Request("import os\n", 0, 5)), absl::OkStatus());
+  hangs.WaitForNotification();
+  const Pulse pulse = engine->pulse();
+  EXPECT_FALSE(pulse.is_idle);
+  EXPECT_EQ(engine->pulse().num_beats, pulse.num_beats);
+  goes_on.Notify();
+  while (!engine->pulse().is_idle) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_GT(engine->pulse().num_beats, pulse.num_beats);
+  engine->Stop();
+}
 
 TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
   std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0),

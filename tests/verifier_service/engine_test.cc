@@ -86,6 +86,14 @@ TEST_F(EngineTest, TokensDoNotDependOnProposers) {
   EXPECT_GT(stats_.proposers[0].num_accepted, 0);
 }
 
+TEST_F(EngineTest, StopsAtATreeThatNoCheckedProposalCanBe) {
+  const std::vector<GenerationRequest> requests = {Request("x = 1\n", 0, 8)};
+  GuessingProposers broken({{"broken", [](std::span<const int32_t>, int32_t) {
+                               return speculation::TokenTree{.nodes = {{.parent = 1}, {.token_id = 1}}};
+                             }}});
+  EXPECT_DEATH(Generate(requests, broken), "HasParentsFirst");
+}
+
 TEST_F(EngineTest, TokensDoNotDependOnTheBatch) {
   const std::vector<GenerationRequest> requests = MixedRequests();
   GuessingProposers none;
@@ -208,19 +216,6 @@ TEST_F(EngineTest, AFullQueueRefusesAtOnceAndRecovers) {
   EXPECT_EQ(engine->Reserve().status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(EngineTest, ARequestIdIsUniqueWhileItRuns) {
-  GuessingProposers none;
-  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
-  GenerationRequest request = Request("x = 1\n", 0, 3);
-  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
-  request.ticket = next_ticket_++;
-  EXPECT_EQ(engine->Submit(engine->Reserve().value(), request).code(), absl::StatusCode::kAlreadyExists);
-  while (engine->Step()) continue;
-  EXPECT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
-  while (engine->Step()) continue;
-  EXPECT_EQ(results_.size(), 2);
-}
-
 TEST_F(EngineTest, AnAbortFreesEverythingWithinOneStep) {
   GuessingProposers random({{"random", Random(1)}});
   const std::unique_ptr<Engine> engine = MakeEngine(random, {});
@@ -231,13 +226,13 @@ TEST_F(EngineTest, AnAbortFreesEverythingWithinOneStep) {
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), other), absl::OkStatus());
   for (int i = 0; i < 5; ++i) engine->Step();
   EXPECT_EQ(random.num_open(), 3);
-  EXPECT_TRUE(engine->Abort(running.request_id));
+  engine->Abort(running.ticket);
   engine->Step();
   EXPECT_EQ(random.num_open(), 1);
   EXPECT_EQ(engine->GetStats().num_running, 1);
   EXPECT_EQ(results_.at({running.ticket, 0}).finish_reason, FinishReason::kAbort);
   EXPECT_EQ(results_.at({running.ticket, 1}).finish_reason, FinishReason::kAbort);
-  EXPECT_FALSE(engine->Abort(running.request_id));
+  engine->Abort(running.ticket);  // again, to no effect
   while (engine->Step()) continue;
   EXPECT_EQ(results_.at({other.ticket, 0}).token_ids.size(), 60);
 }
@@ -337,8 +332,9 @@ class SpoiledModel {
   explicit SpoiledModel(const std::string& directory)
       : backend_(kernels::MakeBackend({.num_threads = 1}).backend), config_(model::LoadModelConfig(directory).value()) {
     const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
+    model::WeightReader reader({});
     transformer_ = std::make_unique<model::Transformer>(
-        config_, model::LoadWeights(config_, checkpoint, backend_, nullptr).value(), backend_,
+        config_, model::LoadWeights(config_, checkpoint, backend_, reader).value(), backend_,
         model::TransformerOptions{.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024});
   }
   testing::SpoiledBackend& backend() { return backend_; }
@@ -409,6 +405,26 @@ TEST_F(EngineTest, HigherPriorityGoesFirst) {
   while (results_.empty()) engine->Step();
   EXPECT_EQ(results_.begin()->first.first, high.ticket);
   while (engine->Step()) continue;
+}
+
+TEST_F(EngineTest, AShortPromptBehindALongOneBeginsSoonAndTheLongOneGoesOn) {
+  GuessingProposers none;
+  GenerationRequest long_one = Request("x", 0, 5);
+  while (long_one.prompt.size() < 900) {
+    long_one.prompt.push_back(static_cast<int32_t>(100 + 7 * long_one.prompt.size() % 900));
+  }
+  const GenerationRequest short_one = Request("import os\n", 0, 20);
+  const Results truth = Generate({long_one, short_one}, none, {.config = {.max_step_rows = 512}});
+  const std::unique_ptr<Engine> engine =
+      MakeEngine(none, {.config = {.max_running_samples = 8, .max_step_rows = 32}, .now = testing::EvenClock()});
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), long_one), absl::OkStatus());
+  engine->Step();
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), short_one), absl::OkStatus());
+  engine->Step();
+  EXPECT_EQ(results_.at({short_one.ticket, 0}).token_ids.size(), 1) << "the long prompt has 27 steps to go";
+  EXPECT_EQ(engine->GetStats().num_prompt_tokens, 32 + 32);
+  while (engine->Step()) continue;
+  EXPECT_EQ(results_, truth);
 }
 
 TEST_F(EngineTest, StoppingTheThreadEndsWhatRuns) {

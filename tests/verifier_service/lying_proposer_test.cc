@@ -70,6 +70,35 @@ TEST(ProposerPool, SampledTreesThatTellTheTruthAreTaken) {
   EXPECT_EQ(pool->GetCounters()[0].num_bad_trees, 0);
 }
 
+// A proposer newer than this build: under the keyed draw any tree is safe, under rejection sampling this one says
+// nothing that could be tested.
+TEST(ProposerPool, TreesOfAnUnknownDrawMethodAreGuessesUnderTheKeyedDrawOnly) {
+  ScriptedProposer proposer({});
+  ProposerPoolOptions options = PoolOptions();
+  options.max_bad_trees_in_a_row = 3;
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  proposer.SetTree([&](const ScriptedProposer::Mirror& mirror) {
+    v1::TokenTree tree = ScriptedProposer::CountingTree(mirror);
+    tree.set_draw_method(static_cast<v1::DrawMethod>(99));
+    tree.add_draft_probs();
+    return tree;
+  });
+  Speaker speaker(*pool, 1);
+  EXPECT_TRUE(speaker.Regains());
+  EXPECT_EQ(pool->GetCounters()[0].num_bad_trees, 0);
+  pool->Close(1);
+  pool->Open({.sequence_id = 2,
+              .token_ids = std::vector<int32_t>{1, 2},
+              .rule = kernels::VerificationRule::kRejectionSampling});
+  for (int32_t token_id = 3; pool->GetCounters()[0].num_bad_trees < 3 && token_id < 1000; ++token_id) {
+    pool->Advance(2, std::vector<int32_t>{token_id}, {.node_budget = 4, .proposers = ~0u});
+    pool->Flush({});
+    EXPECT_THAT(pool->TakeProposals(absl::Milliseconds(20)), IsEmpty());
+  }
+  EXPECT_GE(pool->GetCounters()[0].num_bad_trees, 3);
+}
+
 TEST(ProposerPool, AResponseAboveTheLimitBreaksTheStreamOnly) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();

@@ -19,6 +19,7 @@
 #include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/version.h"
+#include "common/model/weight_digest.h"
 #include "tests/testing/loaded_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
@@ -30,20 +31,28 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-std::string FingerprintOf(const std::string& directory, const std::string& backend = "cpu/some highway-1/SOME",
-                          int32_t tensor_parallel = 1) {
+constexpr int32_t kEndTokenIds[] = {2, 5};
+
+NumericsDescriptionArgs Arguments() {
+  return {.backend = "cpu/some highway-1/SOME", .num_tokens = 300, .end_token_ids = kEndTokenIds};
+}
+
+std::string FingerprintOf(const std::string& directory, const NumericsDescriptionArgs& args = Arguments()) {
   const model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
-  return ComputeNumericsFingerprint(
-             {.config = config, .checkpoint = checkpoint, .backend = backend, .tensor_parallel = tensor_parallel})
-      .value();
+  model::WeightDigest digest = model::WeightDigest::Make(config, checkpoint).value();
+  model::WeightReader reader({.digest = &digest});
+  const kernels::MadeBackend made = kernels::MakeBackend({.num_threads = 2});
+  EXPECT_TRUE(model::LoadWeights(config, checkpoint, *made.backend, reader).ok());
+  return ComputeNumericsFingerprint(DescribeNumerics(args), base::ReadFile(directory + "/config.json").value(),
+                                    digest.Finish());
 }
 
 TEST(NumericsFingerprint, NamesEverythingThatDecidesBits) {
   const std::string text = FingerprintOf(testing::SourcePath("tests/cases/models/llama"));
   EXPECT_TRUE(absl::StartsWith(text, absl::StrCat("foretoken-", base::Version(), " numerics-", kNumericsVersion, " ",
                                                   base::Toolchain(), " cpu/some highway-1/SOME ")));
-  EXPECT_THAT(text, ContainsRegex(" tp1 bf16 weights-[0-9a-f]+$"));
+  EXPECT_THAT(text, ContainsRegex(" tp1 bf16 ids-300/[0-9a-f]+ weights-[0-9a-f]+$"));
 #ifdef __GLIBC__
   EXPECT_THAT(text, ContainsRegex(" glibc-2\\.[0-9]+"));
 #endif
@@ -51,13 +60,33 @@ TEST(NumericsFingerprint, NamesEverythingThatDecidesBits) {
   EXPECT_THAT(base::Toolchain(), ContainsRegex("^[a-z]+-[0-9]+\\.[0-9.]+-[0-9a-f]+$"));
 }
 
+TEST(NumericsFingerprint, ChangesWithTheIdsThatADrawMayTake) {
+  const std::string before = DescribeNumerics(Arguments());
+  NumericsDescriptionArgs args = Arguments();
+  args.num_tokens = 301;
+  EXPECT_NE(DescribeNumerics(args), before);
+  // Before min_tokens none of these is drawn.
+  args = Arguments();
+  for (const std::vector<int32_t>& ids : {std::vector<int32_t>{2}, {2, 6}, {2, 5, 6}, {}}) {
+    args.end_token_ids = ids;
+    EXPECT_NE(DescribeNumerics(args), before);
+  }
+  const std::vector<int32_t> same = {5, 2, 5};
+  args.end_token_ids = same;
+  EXPECT_EQ(DescribeNumerics(args), before);
+}
+
 TEST(NumericsFingerprint, ChangesWithABitOfAWeightAndWithTheConfigAndTheBackend) {
   const testing::TempDir dir;
   dir.CopyFrom(testing::SourcePath("tests/cases/models/llama"));
   const std::string before = FingerprintOf(dir.path());
   EXPECT_EQ(FingerprintOf(dir.path()), before);
-  EXPECT_NE(FingerprintOf(dir.path(), "cpu/other highway-1/SOME"), before);
-  EXPECT_THAT(FingerprintOf(dir.path(), "cpu/some highway-1/SOME", /*tensor_parallel=*/2), HasSubstr(" tp2 bf16 "));
+  NumericsDescriptionArgs args = Arguments();
+  args.backend = "cpu/other highway-1/SOME";
+  EXPECT_NE(FingerprintOf(dir.path(), args), before);
+  args = Arguments();
+  args.tensor_parallel = 2;
+  EXPECT_THAT(FingerprintOf(dir.path(), args), HasSubstr(" tp2 bf16 "));
 
   dir.Write("README.md", "of no consequence");
   EXPECT_EQ(FingerprintOf(dir.path()), before);

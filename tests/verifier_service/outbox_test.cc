@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/outbox.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,7 +131,8 @@ TEST(Outbox, SamplesTakeTurns) {
 TEST(Outbox, ThePromptIsAMessageOfItsOwnAndFirst) {
   Outbox outbox({.num_samples = 1, .prompt_text = "hi"});
   SampleOutput output = Tokens(0, "a", {1}, {1});
-  output.prompt = PromptEcho{.token_ids = {7, 8}, .logprobs = {{.token = {8, -0.5f}, .top = {{9, -0.1f}}}}};
+  output.prompt = PromptEcho{.token_ids = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{7, 8}),
+                             .logprobs = {{.token = {8, -0.5f}, .top = {{9, -0.1f}}}}};
   outbox.Add(std::move(output));
   const v1::GenerateResponse prompt = *outbox.Take();
   EXPECT_EQ(prompt.prompt().text(), "hi");
@@ -138,6 +140,88 @@ TEST(Outbox, ThePromptIsAMessageOfItsOwnAndFirst) {
   EXPECT_EQ(prompt.prompt().logprobs(0).top(0).token_id(), 9);
   EXPECT_EQ(prompt.token_ids_size(), 0);
   EXPECT_EQ(outbox.Take()->text(), "a");
+}
+
+kernels::RowLogprobs ManyLogprobs() {
+  return {.token = {1 << 17, -0.5f}, .top = std::vector<kernels::TokenLogprob>(20, {1 << 17, -0.1f})};
+}
+
+TEST(Outbox, ALongPromptComesInPiecesThatAddUp) {
+  constexpr int kNumTokens = 20'000;
+  std::string text;
+  for (int i = 0; i < 1'200'000; ++i) text += "\xe2\x82\xac";  // of three bytes, so that a piece may end inside one
+  Outbox outbox({.num_samples = 2, .prompt_text = text});
+  SampleOutput output;
+  auto token_ids = std::make_shared<std::vector<int32_t>>();
+  for (int i = 0; i < kNumTokens; ++i) token_ids->push_back((1 << 17) + i);
+  output.prompt = PromptEcho{.token_ids = std::move(token_ids)};
+  output.prompt->logprobs.assign(kNumTokens - 1, ManyLogprobs());
+  outbox.Add(std::move(output));
+  outbox.Add(Completed(1, FinishReason::kStop));
+  v1::PromptOutput whole;
+  int num_pieces = 0;
+  for (bool more = true; more; ++num_pieces) {
+    const v1::GenerateResponse piece = *outbox.Take();
+    ASSERT_TRUE(piece.has_prompt());
+    EXPECT_LE(piece.ByteSizeLong(), Outbox::kMaxDeltaBytes + 64);
+    EXPECT_EQ(piece.prompt().text().size() % 3, 0) << "whole characters";
+    EXPECT_EQ(piece.sample_index(), 0);
+    const std::string so_far = whole.text() + piece.prompt().text();
+    whole.MergeFrom(piece.prompt());
+    whole.set_text(so_far);
+    more = piece.prompt().awaiting_more();
+  }
+  EXPECT_GT(num_pieces, 8);
+  EXPECT_EQ(whole.text(), text);
+  ASSERT_EQ(whole.token_ids_size(), kNumTokens);
+  EXPECT_EQ(whole.token_ids(kNumTokens - 1), (1u << 17) + kNumTokens - 1);
+  EXPECT_EQ(whole.logprobs_size(), kNumTokens - 1);
+  EXPECT_TRUE(outbox.Take()->has_completion());
+}
+
+// The largest step there can be, together with what waits beside it.
+TEST(Outbox, EveryMessageIsBelowTheStatedBound) {
+  constexpr size_t kStatedBound = size_t{2} << 20;
+  Outbox outbox({.request_id = std::string(256, 'r'), .numerics_fingerprint = std::string(1024, 'f')});
+  uint32_t num_text_bytes = 0;
+  int num_tokens = 0;
+  for (int step = 0; step < 8; ++step) {
+    SampleOutput output = Reported(1000 + step, 1024);
+    for (int i = 0; i < 1025; ++i, ++num_tokens) {
+      output.token_ids.push_back(1 << 17);
+      output.speculated.push_back(true);
+      output.logprobs.push_back(ManyLogprobs());
+      output.text += std::string(300, 'x');
+      output.text_ends.push_back(num_text_bytes += 300);
+    }
+    if (step == 7) {
+      output.completion = SampleCompletion{.matched_stop_string = std::string(256, 's')};
+      output.completion->speculation.accepted_lengths.assign(1025, 1 << 20);
+      output.completion->proposers.assign(32, {.proposer = std::string(256, 'p')});
+    }
+    outbox.Add(std::move(output));
+  }
+  std::string text;
+  while (const std::optional<v1::GenerateResponse> message = outbox.Take()) {
+    EXPECT_LT(message->ByteSizeLong(), kStatedBound);
+    EXPECT_EQ(message->logprobs_size(), message->token_ids_size());
+    num_tokens -= message->token_ids_size();
+    text += message->text();
+    if (message->text_ends_size() > 0) {
+      EXPECT_EQ(message->text_ends(message->text_ends_size() - 1), text.size());
+    }
+  }
+  EXPECT_EQ(num_tokens, 0);
+  EXPECT_EQ(text.size(), num_text_bytes);
+  EXPECT_TRUE(outbox.Result());
+}
+
+TEST(Outbox, TextThatNoTokenReleasedComesAfterTheTokens) {
+  Outbox outbox({});
+  outbox.Add(Tokens(0, "abc", {1}, {1}));
+  const v1::GenerateResponse message = *outbox.Take();
+  EXPECT_EQ(message.text(), "abc");
+  EXPECT_THAT(message.text_ends(), ElementsAre(1));
 }
 
 TEST(Outbox, EndsAfterTheCompletionOfEverySampleIsTaken) {

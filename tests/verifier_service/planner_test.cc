@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <tuple>
 
@@ -19,14 +20,12 @@ using speculation::TokenTree;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TokenTree Chain(std::vector<float> chances) {
+TokenTree Chain(const std::vector<float>& chances) {
   TokenTree tree;
   for (size_t i = 0; i < chances.size(); ++i) {
-    tree.token_ids.push_back(static_cast<int32_t>(i));
-    tree.parents.push_back(static_cast<int32_t>(i) - 1);
-    tree.proposers.push_back(1);
+    const auto node_idx = static_cast<int32_t>(i);
+    tree.Append({.token_id = node_idx, .parent = node_idx - 1, .chance = chances[i], .proposers = 1});
   }
-  tree.chances = std::move(chances);
   return tree;
 }
 
@@ -168,16 +167,6 @@ TEST(Planner, ChoosesWhatSortingAllNodesWouldChoose) {
   }
 }
 
-TEST(Planner, PromptRowsKeepWithinTheGrowthOthersMaySee) {
-  const StepCost cost = Learned([](int32_t rows) { return 10.0f + static_cast<float>(rows); });
-  const int32_t num_rows = PromptRows({.num_rows = 4}, 64, 1.5f, cost);  // 14 ms may become 21: 11 rows in all
-  EXPECT_GE(num_rows, 6);
-  EXPECT_LE(num_rows, 7);
-  EXPECT_EQ(PromptRows({.num_rows = 0}, 64, 1.5f, cost), 64);
-  EXPECT_EQ(PromptRows({.num_rows = 64}, 64, 1.5f, cost), 0);
-  EXPECT_EQ(PromptRows({.num_rows = 4}, 64, 1.0f, cost), 1) << "every prompt ends";
-}
-
 TEST(StepCost, NeverFallsWithRowsAndForgetsOneOutlier) {
   StepCost cost(64);
   for (int i = 0; i < 20; ++i) {
@@ -189,6 +178,17 @@ TEST(StepCost, NeverFallsWithRowsAndForgetsOneOutlier) {
   EXPECT_LT(cost.Predict({.num_rows = 4}), 6);
   for (int i = 0; i < 40; ++i) cost.Observe({.num_rows = 4}, 4);
   EXPECT_NEAR(cost.Predict({.num_rows = 4}), 4, 0.3);
+}
+
+TEST(StepCost, ATimeThatIsNoneTeachesNothing) {
+  StepCost cost(64);
+  cost.Observe({.num_rows = 4}, 4);
+  const float before = cost.Predict({.num_rows = 8, .num_positions = 100});
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0f}) {
+    cost.Observe({.num_rows = 4, .num_positions = 50}, bad);
+    cost.Observe({.num_rows = 9, .num_positions = 50}, bad);
+  }
+  EXPECT_EQ(cost.Predict({.num_rows = 8, .num_positions = 100}), before);
 }
 
 TEST(StepCost, GuessesAGentleSlopeBeforeItKnows) {

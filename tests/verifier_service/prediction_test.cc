@@ -42,10 +42,10 @@ std::optional<int32_t> BestGuess(const PredictionFollower& follower) {
   const TokenTree tree = follower.Guess(kMaxNodes, 1);
   std::optional<int32_t> best;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    if (tree.parents[node] != speculation::kRootParent) continue;
-    if (!best.has_value() || tree.chances[node] > tree.chances[*best]) best = node;
+    if (tree.nodes[node].parent != speculation::kRootParent) continue;
+    if (!best.has_value() || tree.nodes[node].chance > tree.nodes[*best].chance) best = node;
   }
-  if (best.has_value()) return tree.token_ids[*best];
+  if (best.has_value()) return tree.nodes[*best].token_id;
   return std::nullopt;
 }
 
@@ -74,9 +74,9 @@ TEST(Prediction, IsFollowedFromItsBeginningToItsEnd) {
   const TokenTree first = follower.Guess(kMaxNodes, 4);
   ASSERT_GT(first.num_nodes(), 16);
   for (int32_t node = 0; node < first.num_nodes(); ++node) {
-    EXPECT_EQ(first.token_ids[node], node);
-    EXPECT_EQ(first.parents[node], node - 1);
-    EXPECT_EQ(first.proposers[node], 4);
+    EXPECT_EQ(first.nodes[node].token_id, node);
+    EXPECT_EQ(first.nodes[node].parent, node - 1);
+    EXPECT_EQ(first.nodes[node].proposers, 4);
   }
   EXPECT_EQ(NumSteps(prediction, Counting(0, 330)), 10);  // 33 tokens each
   Say(Counting(0, 330), follower);
@@ -128,7 +128,7 @@ TEST(Prediction, PrefersTheLongestEndThenTheNearestPlace) {
 TEST(Prediction, ItsChancesGrowWithAgreementAndFallWithMisses) {
   const auto chance_of_first = [](const PredictionFollower& follower) {
     const TokenTree tree = follower.Guess(kMaxNodes, 1);
-    return tree.num_nodes() == 0 ? 0.0f : tree.chances[0];
+    return tree.num_nodes() == 0 ? 0.0f : tree.nodes[0].chance;
   };
   const Prediction prediction(Counting(0, 200), kNoLimit);
   PredictionFollower follower(prediction);

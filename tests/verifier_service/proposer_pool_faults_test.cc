@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool, and proposers that die, come late, go silent or never read.
+// The pool, and proposers that die, come late, go silent, never read, or talk without end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <ostream>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -12,6 +15,7 @@
 #include "tests/testing/pool_speaker.h"
 #include "tests/testing/scripted_proposer.h"
 #include "tests/testing/tcp_relay.h"
+#include "verifier_service/engine.h"
 #include "verifier_service/proposer_pool.h"
 
 namespace foretoken::verifier {
@@ -100,6 +104,147 @@ TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 1);
   EXPECT_EQ(other.Mirrors().size(), 4);
   EXPECT_EQ(pool->GetCounters()[0].num_moved_sessions, 2);
+}
+
+// What a replica may say for ever without serving anybody.
+struct Chatter {
+  std::string name;
+  std::function<void(ScriptedProposer&)> start;
+  v1::ProposeResponse message;
+};
+
+void PrintTo(const Chatter& chatter, std::ostream* out) { *out << chatter.name; }
+
+std::vector<Chatter> Chatters() {
+  v1::ProposeResponse unknown;
+  unknown.add_unknown_session_ids(4711);
+  const auto say_nothing = [](ScriptedProposer& proposer) { proposer.SetBehaviour(Behaviour::kSilent); };
+  const auto repeat = [](ScriptedProposer& proposer) {
+    proposer.SetTree([](const ScriptedProposer::Mirror&) {
+      v1::TokenTree tree;
+      tree.set_position(1);
+      return tree;
+    });
+  };
+  return {{"EmptyMessages", say_nothing, {}}, {"StrangeSessions", say_nothing, unknown}, {"TheSameTree", repeat, {}}};
+}
+
+class ChattyReplica : public ::testing::TestWithParam<Chatter> {};
+
+TEST_P(ChattyReplica, IsGivenUpAndItsSequencesMove) {
+  ScriptedProposer chatty({});
+  ScriptedProposer other({});
+  GetParam().start(chatty);
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Seconds(1);
+  options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
+  const auto pool = MakePool({absl::StrCat(Static(chatty), ",", other.address())}, options);
+  ASSERT_TRUE(IsConnected(*pool, 2));
+  std::vector<Speaker> speakers;
+  for (SequenceId id = 1; id <= 4; ++id) speakers.emplace_back(*pool, id);
+  EXPECT_TRUE(Eventually([&] {
+    for (Speaker& speaker : speakers) speaker.Step();
+    chatty.Push(GetParam().message);
+    return pool->GetStatus()[0].num_connected == 1;
+  }));
+  for (Speaker& speaker : speakers) EXPECT_TRUE(speaker.Regains());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ChattyReplica, ::testing::ValuesIn(Chatters()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ProposerPool, AReplicaThatAnswersOnceAndLeavesIsSoughtEverMoreSeldom) {
+  ScriptedProposer proposer({});
+  proposer.SetBehaviour(Behaviour::kAnswerAndLeave);
+  ProposerPoolOptions options = PoolOptions();
+  options.backoff = {.initial = absl::Milliseconds(50), .max = absl::Hours(1)};
+  const absl::Time start = SteadyNow();
+  const auto pool = MakePool({Static(proposer)}, options);
+  Speaker speaker(*pool, 1);
+  EXPECT_TRUE(Eventually([&] {
+    speaker.Step();
+    return pool->GetCounters()[0].num_connects >= 6;
+  }));
+  EXPECT_GE(pool->GetCounters()[0].num_trees, 4);
+  // Between them stand delays of 50, 100, 200, 400 and 800 ms, at least half of each.
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(775));
+}
+
+TEST(ProposerPool, AFloodOfMessagesIsReadAtItsPace) {
+  ScriptedProposer proposer({});
+  ProposerPoolOptions options = PoolOptions();
+  options.pace = {.messages_per_second = 5000};
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  ASSERT_TRUE(speaker.Regains());
+  const uint64_t num_before = pool->GetCounters()[0].num_received_bytes;
+  const absl::Time start = SteadyNow();
+  v1::ProposeResponse message;
+  message.add_unknown_session_ids(4711);
+  constexpr int kNumMessages = 3000;
+  for (int i = 0; i < kNumMessages; ++i) proposer.Push(message);
+  EXPECT_TRUE(Eventually(
+      [&] { return pool->GetCounters()[0].num_received_bytes - num_before >= kNumMessages * message.ByteSizeLong(); }));
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(kNumMessages / 5 - 110));  // a tenth of a second's are free
+  EXPECT_TRUE(speaker.Regains());
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+}
+
+TEST(ProposerPool, AMessageAboutMoreSessionsThanThereCanBeBreaksTheStreamOnly) {
+  ScriptedProposer proposer({});
+  ProposerPoolOptions options = PoolOptions();
+  options.max_message_sessions = 100;
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  ASSERT_TRUE(speaker.Regains());
+  v1::ProposeResponse message;
+  for (uint64_t id = 1; id <= 100; ++id) message.add_refused_session_ids(1000 + id);
+  proposer.Push(message);
+  ASSERT_TRUE(speaker.Regains());
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+  message.add_unknown_session_ids(4711);
+  proposer.Push(message);
+  EXPECT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_breaks == 1; }));
+  EXPECT_TRUE(speaker.Regains());
+}
+
+TEST(ProposerPool, TimersFollowTheClockThatIsGiven) {
+  const auto is_steady = [](const Clock& clock) {
+    const auto* function = clock.target<absl::Time (*)()>();
+    return function != nullptr && *function == &SteadyNow;
+  };
+  EXPECT_TRUE(is_steady(ProposerPoolOptions().now));
+  EXPECT_TRUE(is_steady(EngineParts().now));
+  ScriptedProposer proposer({});
+  proposer.SetBehaviour(Behaviour::kSilent);
+  std::atomic<int64_t> ms = 0;
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Milliseconds(50);
+  options.now = [&] { return absl::UnixEpoch() + absl::Milliseconds(ms.load()); };
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  speaker.Step();
+  ASSERT_TRUE(Eventually([&] { return !proposer.Requests().empty(); }));
+  absl::SleepFor(absl::Milliseconds(200));
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+  ms += 51;
+  EXPECT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_breaks == 1; }));
+}
+
+TEST(AnswerPace, CountsMessagesAndBytesAndLetsABurstPass) {
+  const AnswerPace::Limits limits{
+      .messages_per_second = 100, .bytes_per_second = 1000, .burst = absl::Milliseconds(50)};
+  AnswerPace pace;
+  absl::Time now = absl::UnixEpoch();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
+  EXPECT_EQ(pace.Count(1, limits, now), absl::Milliseconds(10));
+  EXPECT_EQ(pace.Count(100, limits, now), absl::Milliseconds(110)) << "its bytes are dearer";
+  now += absl::Hours(1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
+  EXPECT_GT(pace.Count(1, limits, now), absl::ZeroDuration()) << "an hour's silence saves no more";
 }
 
 TEST(ProposerPool, AHostThatIsGoneWithoutAWordIsNoticedThoughNothingIsAsked) {

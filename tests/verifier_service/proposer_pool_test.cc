@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "tests/testing/pool_speaker.h"
 #include "tests/testing/scripted_proposer.h"
+#include "tests/testing/tree_columns.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -43,8 +44,8 @@ TEST(ProposerPool, OpensAdvancesAndTakesTheTreesOfThatPosition) {
     EXPECT_EQ(speaker.newest().tree.position, speaker.num_tokens());
     EXPECT_EQ(speaker.newest().proposer_idx, 0);
     const auto next = static_cast<int32_t>(speaker.num_tokens());
-    EXPECT_THAT(speaker.newest().tree.token_ids, ElementsAre(next, next + 1, next + 2, next + 3));
-    EXPECT_THAT(speaker.newest().tree.proposers, ElementsAre(1, 1, 1, 1));
+    EXPECT_THAT(testing::TokenIds(speaker.newest().tree), ElementsAre(next, next + 1, next + 2, next + 3));
+    for (const speculation::TreeNode& node : speaker.newest().tree.nodes) EXPECT_EQ(node.proposers, 1);
   }
   pool->Close(7);
   pool->Flush({});
@@ -102,7 +103,7 @@ TEST(ProposerPool, TwoMethodsServeOneSequenceUnlessItNamesOne) {
   EXPECT_TRUE(Eventually([&] {
     for (const Proposal& proposal : pool->TakeProposals(absl::Milliseconds(50))) {
       seen.emplace(proposal.sequence_id, proposal.proposer_idx);
-      EXPECT_EQ(proposal.tree.proposers.at(0), 1u << proposal.proposer_idx);
+      EXPECT_EQ(proposal.tree.nodes.at(0).proposers, 1u << proposal.proposer_idx);
     }
     return seen.size() == 3;
   }));
@@ -143,7 +144,61 @@ TEST(ProposerPool, AProposerOfAnotherMethodVocabularyOrNeedIsNotUsed) {
     EXPECT_TRUE(Eventually([&] { return proposer->num_describes() >= 2; }));
     EXPECT_EQ(proposer->num_streams(), 0);
   }
-  EXPECT_EQ(same_words.num_streams(), 1);
+  EXPECT_TRUE(Eventually([&] { return same_words.num_streams() == 1; }));
+}
+
+TEST(ProposerPool, AProposerOfAHigherProtocolVersionIsNotUsed) {
+  ScriptedProposer newer({.protocol_version = 2});
+  ScriptedProposer same({.protocol_version = 1, .features = {"refusals", "nobody has heard of this"}});
+  const auto pool = MakePool({Static(newer) + "," + same.address()});
+  ASSERT_TRUE(IsConnected(*pool));
+  EXPECT_TRUE(Eventually([&] { return newer.num_describes() >= 1; }));
+  EXPECT_TRUE(Eventually([&] { return same.num_streams() == 1; }));
+  EXPECT_EQ(newer.num_streams(), 0);
+}
+
+TEST(ProposerPool, AStreamsFirstMessageNamesTheVocabulary) {
+  ScriptedProposer proposer({});
+  const auto pool = MakePool({Static(proposer)});
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  for (int i = 0; i < 2; ++i) {
+    speaker.Step();
+    ASSERT_TRUE(speaker.GetsATree());
+  }
+  const std::vector<v1::ProposeRequest> requests = proposer.Requests();
+  ASSERT_GE(requests.size(), 2);
+  EXPECT_EQ(requests[0].vocabulary_fingerprint(), "aa");
+  for (size_t i = 1; i < requests.size(); ++i) EXPECT_EQ(requests[i].vocabulary_fingerprint(), "");
+}
+
+TEST(ProposerPool, RefusalsAreCountedOnceAndByReason) {
+  ScriptedProposer proposer({});
+  const auto pool = MakePool({Static(proposer)});
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  const auto refuse = [&](int reason) {
+    const std::vector<ScriptedProposer::Mirror> mirrors = proposer.Mirrors();
+    const uint64_t num_refused = pool->GetCounters()[0].num_refused;
+    v1::ProposeResponse response;
+    v1::RefusedSession& refused = *response.add_refusals();
+    refused.set_session_id(mirrors.back().session_id);
+    refused.set_reason(static_cast<v1::RefusalReason>(reason));
+    refused.set_detail("because\nof this");
+    response.add_refused_session_ids(refused.session_id());
+    proposer.Push(response);
+    EXPECT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_refused > num_refused; }));
+    EXPECT_TRUE(speaker.Regains());
+  };
+  ASSERT_TRUE(speaker.Regains());
+  refuse(v1::REFUSAL_REASON_INVALID);
+  refuse(v1::REFUSAL_REASON_FULL);
+  refuse(99);
+  const ProposerCounters counters = pool->GetCounters()[0];
+  EXPECT_EQ(counters.num_refused, 3);
+  EXPECT_EQ(counters.num_refused_by_reason[v1::REFUSAL_REASON_INVALID], 1);
+  EXPECT_EQ(counters.num_refused_by_reason[v1::REFUSAL_REASON_FULL], 1);
+  EXPECT_EQ(counters.num_refused_by_reason[v1::REFUSAL_REASON_UNSPECIFIED], 1);
 }
 
 TEST(ProposerPool, LongContextsArriveWholeInPieces) {
@@ -189,6 +244,7 @@ TEST(ProposerPool, ASequenceThatAllRefuseIsTakenLaterWithoutTheEngine) {
   ASSERT_TRUE(Eventually([&] { return proposer.Requests().size() >= 3; }));  // it keeps trying
   proposer.SetBehaviour(Behaviour::kAnswer);
   EXPECT_TRUE(speaker.GetsATree());
+  EXPECT_GE(pool->GetCounters()[0].num_refused, 2);
   EXPECT_THAT(proposer.Breaches(), IsEmpty());
 }
 
@@ -201,9 +257,11 @@ TEST(ProposerPool, AnUnknownSessionIsOpenedAnewWithItsWholeContext) {
   ASSERT_TRUE(speaker.GetsATree());
   v1::ProposeResponse unknown;
   unknown.add_unknown_session_ids(proposer.Mirrors().at(0).session_id);
+  unknown.add_unknown_session_ids(4711);  // a session that never was is not counted
   proposer.Push(unknown);
   EXPECT_TRUE(speaker.GetsATree());
   EXPECT_EQ(proposer.Mirrors().back().token_ids.size(), speaker.num_tokens());
+  EXPECT_EQ(pool->GetCounters()[0].num_unknown, 1);
   EXPECT_THAT(proposer.Breaches(), IsEmpty());
 }
 

@@ -32,7 +32,6 @@ ServedModel DemoModel() {
   model.numerics_fingerprint = "these bits";
   model.default_sampling = {.temperature = 0.8f, .top_p = 0.95f};
   model.proposers = {"ngram", "suffix"};
-  model.max_prompt_bytes = 1000;
   return model;
 }
 
@@ -52,11 +51,6 @@ struct BadRequest {
   const char* message;  // how it must begin
 };
 
-const std::string kLongFingerprint = absl::StrCat("expected_numerics_fingerprint: '", std::string(1025, 'x'), "'");
-
-const std::string kLongPrediction =
-    absl::StrCat("text: 'x' speculation { prediction_text: '", std::string(1001, 'x'), "' }");
-
 class RefusedRequest : public ::testing::TestWithParam<BadRequest> {};
 
 TEST_P(RefusedRequest, NamesTheField) {
@@ -70,6 +64,8 @@ TEST_P(RefusedRequest, NamesTheField) {
 INSTANTIATE_TEST_SUITE_P(
     EveryRule, RefusedRequest,
     ::testing::Values(
+        BadRequest{"HighPriority", "priority: 101", "priority: expected -100 to 100, got 101"},
+        BadRequest{"LowPriority", "priority: -101", "priority: expected -100 to 100, got -101"},
         BadRequest{"EmptyText", "text: ''", "text: "},  //
         BadRequest{"EmptyTokens", "tokens { }", "tokens.ids: "},
         BadRequest{"TokenOutsideTheVocabulary", "tokens { ids: [1, 5000] }", "tokens.ids[1]: "},
@@ -80,6 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"TruncationToNothing", "truncate_prompt_tokens: 0", "truncate_prompt_tokens: "},
         BadRequest{"NanTemperature", "sampling { temperature: nan }", "sampling.temperature: "},
         BadRequest{"NegativeTemperature", "sampling { temperature: -0.1 }", "sampling.temperature: "},
+        BadRequest{"LargeTemperature", "sampling { temperature: 101 }",
+                   "sampling.temperature: expected 0 to 100, got 101"},
         BadRequest{"InfiniteTemperature", "sampling { temperature: inf }", "sampling.temperature: "},
         BadRequest{"ZeroTopP", "sampling { top_p: 0 }", "sampling.top_p: "},
         BadRequest{"LargeTopP", "sampling { top_p: 1.5 }", "sampling.top_p: "},
@@ -87,11 +85,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"NegativeMinP", "sampling { min_p: -1 }", "sampling.min_p: "},
         BadRequest{"LargeMinP", "sampling { min_p: 2 }", "sampling.min_p: "},
         BadRequest{"ZeroRepetitionPenalty", "sampling { repetition_penalty: 0 }", "sampling.repetition_penalty: "},
+        BadRequest{"TinyRepetitionPenalty", "sampling { repetition_penalty: 1e-44 }",
+                   "sampling.repetition_penalty: expected 0.01 to 100, got "},
+        BadRequest{"LargeRepetitionPenalty", "sampling { repetition_penalty: 101 }", "sampling.repetition_penalty: "},
         BadRequest{"InfiniteRepetitionPenalty", "sampling { repetition_penalty: inf }",
                    "sampling.repetition_penalty: "},
         BadRequest{"LargePresencePenalty", "sampling { presence_penalty: 2.5 }", "sampling.presence_penalty: "},
         BadRequest{"NanFrequencyPenalty", "sampling { frequency_penalty: nan }", "sampling.frequency_penalty: "},
         BadRequest{"NanBias", "sampling { logit_bias { key: 7 value: nan } }", "sampling.logit_bias[7]: "},
+        BadRequest{"LargeBias", "sampling { logit_bias { key: 7 value: 3e38 } }",
+                   "sampling.logit_bias[7]: expected -10000 to 10000, got 3e+38"},
         BadRequest{"BiasOutsideTheVocabulary", "sampling { logit_bias { key: 70000 value: 1 } }",
                    "sampling.logit_bias[70000]: "},
         BadRequest{"AllowedIdOutsideTheVocabulary", "sampling { allowed_token_ids: [1, 4096] }",
@@ -106,11 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"MinTokensWhereOnlyTheEndIsAllowed",
                    "sampling { allowed_token_ids: [7, 4092] banned_token_ids: 7 } stopping { min_tokens: 2 }",
                    "stopping.min_tokens: expected 0, because every token that can be drawn ends the output; got 2"},
-        BadRequest{"LongFingerprint", kLongFingerprint.c_str(), "expected_numerics_fingerprint: expected at most 1024"},
         BadRequest{"PredictedIdOutsideTheVocabulary", "text: 'x' speculation { prediction_tokens { ids: [1, 4096] } }",
                    "speculation.prediction_tokens.ids[1]: "},
-        BadRequest{"LongPrediction", kLongPrediction.c_str(),
-                   "speculation.prediction_text: expected at most 1000 bytes"},
         BadRequest{"APredictionsNameWithoutOne", "speculation { proposers: 'prediction' }",
                    "speculation.proposers[0]: "},
         BadRequest{"NoSamples", "sampling { n: 0 }", "sampling.n: "},
@@ -118,10 +118,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"NoTokens", "stopping { max_tokens: 0 }", "stopping.max_tokens: "},
         BadRequest{"MoreMinThanMaxTokens", "stopping { max_tokens: 2 min_tokens: 3 }", "stopping.min_tokens: "},
         BadRequest{"EmptyStopString", "stopping { stop_strings: ['a', ''] }", "stopping.stop_strings[1]: "},
-        BadRequest{"TooManyStopStrings",
-                   "stopping { stop_strings: ['a','a','a','a','a','a','a','a','a','a','a','a','a',"
-                   "'a','a','a','a'] }",
-                   "stopping.stop_strings: "},
         BadRequest{"StopTokenOutsideTheVocabulary", "stopping { stop_token_ids: [4096] }",
                    "stopping.stop_token_ids[0]: "},
         BadRequest{"TooManyLogprobs", "output { logprobs: 21 }", "output.logprobs: "},
@@ -151,22 +147,20 @@ TEST(ConvertRequest, RefusesUnknownEnumValues) {
   EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "speculation.mode: "));
 }
 
-TEST(ConvertRequest, RefusesTextsAndNamesThatAreTooLong) {
-  v1::GenerateRequest request;
-  request.set_text(std::string(1001, 'a'));
-  EXPECT_EQ(Convert(request).status().message(), "text: expected at most 1000 bytes, got 1001");
+// An error that repeated what was sent would not fit the trailers.
+TEST(ConvertRequest, ErrorsShowTheBeginningOfWhatWasSent) {
+  v1::GenerateRequest request = Parse("tokens { ids: 1 }");
+  request.set_expected_numerics_fingerprint(std::string(1024, '\n'));
+  EXPECT_LT(Convert(request).status().message().size(), 512);
   request = Parse("tokens { ids: 1 }");
-  request.set_tenant(std::string(257, 'a'));
-  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "tenant: "));
+  request.set_model(std::string(256, '\n'));
+  EXPECT_LT(Convert(request).status().message().size(), 512);
   request = Parse("tokens { ids: 1 }");
-  request.set_request_id(std::string(257, 'a'));
-  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "request_id: "));
-  request = Parse("tokens { ids: 1 }");
-  request.mutable_stopping()->add_stop_strings(std::string(257, 'a'));
-  EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "stopping.stop_strings[0]: "));
+  request.mutable_speculation()->add_proposers(std::string(256, '\n'));
+  EXPECT_LT(Convert(request).status().message().size(), 512);
 }
 
-TEST(ConvertRequest, RefusesListsOfMoreThanTheVocabularyOrOfAllOfIt) {
+TEST(ConvertRequest, RefusesAListOfAllOfTheVocabulary) {
   v1::GenerateRequest request = Parse("tokens { ids: 1 }");
   for (int32_t id = 0; id < 4096; ++id) {
     if (DemoTokenizer().vocabulary().Find(id) != nullptr) {
@@ -174,10 +168,6 @@ TEST(ConvertRequest, RefusesListsOfMoreThanTheVocabularyOrOfAllOfIt) {
     }
   }
   EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "sampling.banned_token_ids: expected to leave"));
-  request.mutable_sampling()->mutable_banned_token_ids()->Resize(4097, 1);
-  EXPECT_EQ(Convert(request).status().message(),
-            "sampling.banned_token_ids: expected at most the vocabulary's 4096 ids, got 4097");
-  request.mutable_sampling()->mutable_banned_token_ids()->RemoveLast();
   request.mutable_sampling()->mutable_banned_token_ids()->Set(9, 2);
   EXPECT_TRUE(Convert(request).ok());  // 9 is left
 }
@@ -336,6 +326,35 @@ TEST(ConvertRequest, CarriesEverythingElseOver) {
   EXPECT_EQ(request.speculation.mode, SpeculationMode::kOff);
   EXPECT_EQ(request.speculation.proposers, std::vector<std::string>{"suffix"});
   EXPECT_EQ(request.speculation.max_tree_nodes, 4);
+}
+
+// Added tokens may have no row of the model, and then neither texts nor ids may hold them.
+TEST(ConvertRequest, RefusesTokensWithoutARowOfTheModel) {
+  ServedModel model = DemoModel();
+  model.vocabulary_size = 4093;
+  const auto convert = [&](const std::string& fields) {
+    return ConvertRequest(Parse(fields), model, [] { return kDrawn; }).status();
+  };
+  EXPECT_TRUE(convert("text: 'x'").ok());
+  EXPECT_TRUE(convert("text: '<|im_start|>'").ok()) << "plain text";
+  const std::string by_name =
+      "expected tokens that the model has a row for, ids below 4093; got \"<|im_start|>\" with id ";
+  for (const auto& [field, fields] :
+       {std::pair("text", "text: 'x<|im_start|>' parse_special_tokens: true"),
+        {"speculation.prediction_text",
+         "text: 'x' parse_special_tokens: true speculation { prediction_text: '<|im_start|>' }"}}) {
+    const absl::Status status = convert(fields);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StartsWith(status.message(), absl::StrCat(field, ": ", by_name))) << status;
+  }
+  for (const auto& [field, fields] :
+       {std::pair("tokens.ids[1]", "tokens { ids: [1, 4093] }"),
+        {"sampling.allowed_token_ids[0]", "text: 'x' sampling { allowed_token_ids: 4094 }"},
+        {"sampling.logit_bias[4093]", "text: 'x' sampling { logit_bias { key: 4093 value: 1 } }"}}) {
+    const absl::Status status = convert(fields);
+    EXPECT_TRUE(absl::StartsWith(status.message(), absl::StrCat(field, ": expected the id of a token, below 4093")))
+        << status;
+  }
 }
 
 }  // namespace

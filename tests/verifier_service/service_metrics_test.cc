@@ -5,12 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "prometheus/registry.h"
 #include "tests/testing/loaded_model.h"
 #include "tests/testing/paths.h"
 
@@ -19,6 +24,17 @@ namespace {
 
 using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
+
+// The names of a page of this repository that stand in backquotes.
+std::set<std::string> NamesOn(const std::string& path) {
+  std::ifstream file(testing::SourcePath(path));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::set<std::string> names;
+  for (const absl::string_view part : absl::StrSplit(text, '`')) {
+    if (absl::StartsWith(part, "foretoken_") && !absl::EndsWith(part, "_")) names.insert(std::string(part));
+  }
+  return names;
+}
 
 TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
@@ -36,12 +52,17 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   request.speculation.prediction = Prediction({4090, 4090, 4090}, 64);
   ASSERT_TRUE(engine.Submit(engine.Reserve().value(), request).ok());
   while (engine.Step()) continue;
+  UnreadOutputs unread(1000);
+  unread.Set(7, 30);
+  unread.Set(8, 12);
 
+  const std::set<std::string> documented = NamesOn("docs/metrics.md");
   std::map<std::string, double> values;
   std::map<std::string, prometheus::MetricFamily> families;
-  for (const prometheus::MetricFamily& family : EngineCollector(engine, *pool).Collect()) {
+  for (const prometheus::MetricFamily& family : EngineCollector(engine, *pool, unread).Collect()) {
     EXPECT_TRUE(families.emplace(family.name, family).second) << family.name << " twice";
     EXPECT_FALSE(family.help.empty()) << family.name;
+    EXPECT_TRUE(documented.contains(family.name)) << family.name << " is not in docs/metrics.md";
     EXPECT_THAT(family.name, StartsWith("foretoken_"));
     EXPECT_EQ(absl::EndsWith(family.name, "_total"), family.type == prometheus::MetricType::Counter) << family.name;
     for (const prometheus::ClientMetric& metric : family.metric) {
@@ -62,7 +83,12 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
                                     Value("foretoken_accepted_tokens_total,proposer=prediction", 0),
                                     Value("foretoken_proposed_tokens_total,proposer=ngram", 0),
                                     Value("foretoken_proposer_replicas_connected,proposer=ngram", 0),
-                                    Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0)}));
+                                    Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0),
+                                    Value("foretoken_proposer_refusals_total,proposer=ngram,reason=stream_full", 0),
+                                    Value("foretoken_unknown_sessions_total,proposer=ngram", 0),
+                                    Value("foretoken_proposer_round_trip_seconds,proposer=ngram", 0),
+                                    Value("foretoken_samples_queued", 0), Value("foretoken_samples_preempted", 0),
+                                    Value("foretoken_unread_calls", 2), Value("foretoken_unread_bytes", 42)}));
   EXPECT_THAT(values,
               IsSupersetOf({Value("foretoken_tree_nodes_accepted_total", 0),
                             Value("foretoken_proposer_asked,proposer=ngram", 1), Value("foretoken_ask_rounds_total", 0),
@@ -86,6 +112,15 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   EXPECT_EQ(rows.bucket[1].upper_bound, 1);
   EXPECT_EQ(rows.bucket.back().cumulative_count, 5);
   EXPECT_TRUE(std::isinf(rows.bucket.back().upper_bound));
+}
+
+TEST(CallMetrics, AreOnThePageOfMetrics) {
+  prometheus::Registry registry;
+  const CallMetrics metrics(registry);
+  const std::set<std::string> documented = NamesOn("docs/metrics.md");
+  for (const prometheus::MetricFamily& family : registry.Collect()) {
+    EXPECT_TRUE(documented.contains(family.name)) << family.name;
+  }
 }
 
 }  // namespace

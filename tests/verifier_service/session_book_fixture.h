@@ -31,20 +31,18 @@ class SessionBookTest : public ::testing::Test {
   v1::ProposeRequest Next(ReplicaId replica) { return book_.NextRequest(replica, kNow).value_or(v1::ProposeRequest()); }
   AnswerVerdict Tree(ReplicaId replica, uint64_t session_id, uint64_t position, absl::Time now = kNow) {
     CheckedAnswer answer;
-    answer.trees.push_back(
-        {session_id, speculation::TokenTree{
-                         .position = position, .token_ids = {1}, .parents = {-1}, .chances = {.5f}, .proposers = {1}}});
+    answer.trees.push_back({session_id, speculation::TokenTree{.position = position, .nodes = {{1, -1, .5f, 1}}}});
     return book_.TakeAnswer(replica, std::move(answer), now);
   }
-  void Refuse(ReplicaId replica, uint64_t session_id) {
+  void Refuse(ReplicaId replica, uint64_t session_id, absl::Time now = kNow) {
     CheckedAnswer answer;
-    answer.refused_session_ids = {session_id};
-    book_.TakeAnswer(replica, std::move(answer), kNow);
+    answer.refused = {{.session_id = session_id}};
+    book_.TakeAnswer(replica, std::move(answer), now);
   }
-  void Unknown(ReplicaId replica, uint64_t session_id) {
+  void Unknown(ReplicaId replica, uint64_t session_id, absl::Time now = kNow) {
     CheckedAnswer answer;
     answer.unknown_session_ids = {session_id};
-    book_.TakeAnswer(replica, std::move(answer), kNow);
+    book_.TakeAnswer(replica, std::move(answer), now);
   }
 
   SessionBook book_{2, kRetry, 1};

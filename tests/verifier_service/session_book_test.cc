@@ -58,12 +58,9 @@ TEST_F(SessionBookTest, OnlyRejectionSamplingIsToldHowChildrenWereSampled) {
   EXPECT_EQ(open.opens(1).rule(), v1::VERIFICATION_RULE_KEYED_DRAW);
   CheckedAnswer answer;
   for (const uint64_t session_id : {1, 2}) {
-    answer.trees.push_back({session_id, speculation::TokenTree{.position = 1,
-                                                               .token_ids = {1},
-                                                               .parents = {-1},
-                                                               .chances = {.5f},
-                                                               .proposers = {1},
-                                                               .sampled = {{.parent = -1, .children = {0}}}}});
+    answer.trees.push_back(
+        {session_id, speculation::TokenTree{
+                         .position = 1, .nodes = {{1, -1, .5f, 1}}, .sampled = {{.parent = -1, .children = {0}}}}});
   }
   book_.TakeAnswer(10, std::move(answer), kNow);
   const std::vector<Proposal> proposals = book_.TakeProposals();
@@ -288,6 +285,45 @@ TEST_F(SessionBookTest, AnUnknownSessionIsOpenedAnewUnderANewIdButNotForEver) {
   Unknown(10, 3);
   EXPECT_FALSE(book_.NextRequest(10, kNow).has_value());
   EXPECT_TRUE(book_.NextRetry().has_value());
+}
+
+TEST_F(SessionBookTest, TreesBeforeEveryUnknownOrRefusalBuyNoMoreContexts) {
+  for (const bool refuses : {false, true}) {
+    const ReplicaId replica = refuses ? 20 : 10;
+    book_.AddReplica(replica, refuses ? 1 : 0, {}, kNow);
+    Open(refuses ? 2 : 1, {5, 6}, /*proposers=*/refuses ? 0b10 : 0b01);
+    int num_opens = 0;
+    for (absl::Time now = kNow; now < kNow + absl::Seconds(10); now += absl::Milliseconds(1)) {
+      book_.RetryRefused(now);
+      const v1::ProposeRequest request = book_.NextRequest(replica, now).value_or(v1::ProposeRequest());
+      for (const v1::OpenSession& open : request.opens()) {
+        ++num_opens;
+        EXPECT_EQ(Tree(replica, open.session_id(), 2, now).num_trees, 1);
+        refuses ? Refuse(replica, open.session_id(), now) : Unknown(replica, open.session_id(), now);
+      }
+    }
+    // Three at once, then after at least 50, 100, 200 and 400 ms, and then twice in a second.
+    EXPECT_LE(num_opens, 3 + 4 + 19);
+    EXPECT_GE(num_opens, 8) << "it is never given up";
+  }
+}
+
+TEST_F(SessionBookTest, ASessionThatLastedIsBelievedAnew) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5, 6});
+  absl::Time now = kNow;
+  uint64_t session_id = 1;
+  for (int unknown = 0; unknown < 3; ++unknown) {
+    Next(10);
+    Unknown(10, session_id++, now);
+  }
+  EXPECT_FALSE(book_.NextRequest(10, now).has_value());
+  now = book_.NextRetry().value();
+  book_.RetryRefused(now);
+  ASSERT_EQ(book_.NextRequest(10, now)->opens(0).session_id(), session_id);
+  Tree(10, session_id, 2, now + kRetry.max);
+  Unknown(10, session_id, now + kRetry.max);
+  EXPECT_TRUE(book_.NextRequest(10, now + kRetry.max).has_value()) << "at once";
 }
 
 TEST_F(SessionBookTest, StatedLimitsAreKept) {

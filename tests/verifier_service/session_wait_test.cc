@@ -99,6 +99,49 @@ TEST_F(WaitTest, AReplicaThatIsAlwaysLateIsNotSilent) {
   }
 }
 
+TEST_F(WaitTest, WhatNobodyAskedForDoesNotEndASilence) {
+  const auto after = [](int seconds) { return kNow + absl::Seconds(seconds); };
+  Open(2, {5}, /*proposers=*/1, /*told_proposers=*/kEverybody);  // told, and asked nothing
+  Open(3, {5});
+  Next(10);
+  book_.Close(3);
+  Ask(kNow);
+  book_.TakeAnswer(10, {}, after(1));
+  EXPECT_EQ(book_.SilentSince(10), kNow) << "an empty message";
+  Tree(10, 2, 1, after(2));
+  Tree(10, 3, 1, after(2));
+  Tree(10, 77, 1, after(2));
+  EXPECT_EQ(book_.SilentSince(10), kNow) << "trees of sessions that are not asked, that ended, that never were";
+  Unknown(10, 2, after(3));
+  Refuse(10, 3, after(3));
+  Refuse(10, 77, after(3));
+  EXPECT_EQ(book_.SilentSince(10), kNow);
+  Tree(10, 1, 1, after(4));
+  EXPECT_EQ(book_.SilentSince(10), after(4)) << "a late answer";
+  Tree(10, 1, 1, after(5));
+  EXPECT_EQ(book_.SilentSince(10), after(4)) << "the same again";
+}
+
+TEST_F(WaitTest, LateAnswersOfASessionThatHasEndedEndASilenceAsLongAsTheyGetOn) {
+  const auto after = [](int seconds) { return kNow + absl::Seconds(seconds); };
+  Open(2, {5});
+  Next(10);
+  Ask(kNow);
+  Ask(kNow);
+  book_.Close(1);
+  book_.Advance(2, kTokens, {.node_budget = 8, .proposers = kEverybody});
+  book_.MarkFlushed(10, {}, kNow);
+  book_.NextRequest(10, kNow);
+  Tree(10, 1, 2, after(3));
+  EXPECT_EQ(book_.SilentSince(10), after(3));
+  Tree(10, 1, 2, after(6));
+  EXPECT_EQ(book_.SilentSince(10), after(3)) << "the same again";
+  Tree(10, 1, 3, after(7));
+  EXPECT_EQ(book_.SilentSince(10), after(7));
+  Tree(10, 1, 4, after(9));
+  EXPECT_EQ(book_.SilentSince(10), after(7)) << "more than it was asked";
+}
+
 TEST_F(WaitTest, ABadTreeIsAnAnswer) {
   Ask(kNow);
   CheckedAnswer answer;

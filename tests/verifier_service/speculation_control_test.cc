@@ -177,6 +177,39 @@ TEST_F(SpeculationControl, APredictionIsAProposerAndMayBeTheOnlyOne) {
   EXPECT_EQ(NumSessions(left_), 1) << "beside all others";
 }
 
+TEST(SpeculationLimits, ATreeOfMoreNodesThanAnyRequestMayAskForIsDropped) {
+  ScriptedProposer proposer({.method = "ngram"});
+  proposer.SetTree([](ScriptedProposer::Mirror mirror) {
+    mirror.node_budget = 5;
+    return ScriptedProposer::CountingTree(mirror);
+  });
+  Config config = DemoConfig();
+  config.engine.max_tree_nodes = 4;
+  RunningVerifier verifier(config, {absl::StrCat("ngram=static:", proposer.address())});
+  v1::GenerateRequest request = testing::Greedy("import os\n", 100);
+  request.mutable_speculation()->set_mode(v1::SPECULATION_MODE_ALWAYS);
+  const absl::Time end = absl::Now() + testing::kPatience;
+  while (proposer.num_describes() < 2 && absl::Now() < end) {  // it was given up once
+    EXPECT_EQ(verifier.Generate(request).samples.at(0).completion.usage().proposed_nodes(), 0);
+  }
+  EXPECT_GE(proposer.num_describes(), 2);
+}
+
+TEST(SpeculationPermissions, AnOperatorForbidsAlwaysAndAllowsStepReports) {
+  Config config = DemoConfig();
+  config.allow_always_speculation = false;
+  config.allow_step_reports = true;
+  RunningVerifier verifier(config);
+  v1::GenerateRequest request = testing::Greedy("import os\n", 3);
+  request.mutable_speculation()->set_report_steps(true);
+  EXPECT_TRUE(verifier.Generate(request).status.ok());
+  request.mutable_speculation()->set_mode(v1::SPECULATION_MODE_ALWAYS);
+  const grpc::Status refused = verifier.Generate(request).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("speculation.mode: expected AUTO or OFF, because this server runs "
+                                                 "without --allow_always_speculation"));
+}
+
 TEST_F(SpeculationControl, WhatCannotBeIsRefusedByName) {
   const auto error_of = [&](const v1::SpeculationOptions& options) {
     v1::GenerateRequest request = Request();
@@ -193,6 +226,10 @@ TEST_F(SpeculationControl, WhatCannotBeIsRefusedByName) {
   options.add_proposers("prediction");
   EXPECT_THAT(error_of(options), HasSubstr("speculation.proposers[0]: "));
   options.clear_proposers();
+  options.set_report_steps(true);
+  EXPECT_THAT(error_of(options), HasSubstr("speculation.report_steps: expected false, because this server runs without "
+                                           "--allow_step_reports"));
+  options.clear_report_steps();
   options.mutable_prediction_tokens()->add_ids(1'000'000);
   EXPECT_THAT(error_of(options), HasSubstr("speculation.prediction_tokens.ids[0]: "));
 }

@@ -30,6 +30,7 @@ class StepReportService : public ::testing::Test {
     config.model_directory = testing::SourcePath("deploy/demo/target");
     config.listen_address = "127.0.0.1:0";
     config.num_threads = 1;
+    config.allow_step_reports = true;
     const std::string spec = absl::StrCat("ngram=static:127.0.0.1:", proposer_server_->port());
     verifier_ = *Verifier::Start(
         config,
@@ -57,7 +58,7 @@ TEST_F(StepReportService, TellsAndExplainsEveryStepOfEverySample) {
   for (int round = 0; round < 50 && !has_guesses; ++round) {  // until the proposer has been found
     const client::Generation generation = client.Generate(request).value();
     ASSERT_EQ(generation.samples.size(), 2);
-    const client::TokenTexts texts = FetchTokenTexts(client, "", generation.samples).value();
+    const client::TokenTexts texts = FetchTokenTexts(client, "", generation).value();
     for (const client::Sample& sample : generation.samples) {
       std::vector<uint32_t> said;
       std::string explained;

@@ -20,10 +20,7 @@ using ::testing::IsEmpty;
 TokenTree Guess() {
   const auto draft = std::make_shared<DraftDistribution>(DraftDistribution{.token_ids = {10, 12}, .probs = {.5f, .5f}});
   return {.position = 3,
-          .token_ids = {12, 13, 10, 20, 30},
-          .parents = {-1, -1, -1, 0, 3},
-          .chances = {.9f, .2f, .3f, .8f, .7f},
-          .proposers = {1 | 4, 4, 1 | 2, 1, 1},
+          .nodes = {{12, -1, .9f, 1 | 4}, {13, -1, .2f, 4}, {10, -1, .3f, 1 | 2}, {20, 0, .8f, 1}, {30, 3, .7f, 1}},
           .sampled = {{.parent = -1, .children = {0, 2}, .draft = draft},
                       {.parent = 0, .children = {3}, .draft = draft},
                       {.parent = 3, .children = {4}, .draft = draft},
@@ -66,14 +63,10 @@ TEST(TestedTree, PutsNodesWithRowsFirstAndTheirChildrenBehind) {
 
 TEST(TestedTree, WhetherANodeHasAGroupOfGuessesDoesNotDependOnWhatWasSampledThere) {
   const auto draft = std::make_shared<DraftDistribution>(DraftDistribution{.token_ids = {10, 11}, .probs = {.5f, .5f}});
-  const TokenTree guessed = {.position = 3, .token_ids = {11}, .parents = {-1}, .chances = {.5f}, .proposers = {2}};
+  const TokenTree guessed = {.position = 3, .nodes = {{11, -1, .5f, 2}}};
   for (const int32_t token_id : {10, 11}) {
-    const TokenTree sampled = {.position = 3,
-                               .token_ids = {token_id},
-                               .parents = {-1},
-                               .chances = {.5f},
-                               .proposers = {1},
-                               .sampled = {{.parent = -1, .children = {0}, .draft = draft}}};
+    const TokenTree sampled = {
+        .position = 3, .nodes = {{token_id, -1, .5f, 1}}, .sampled = {{.parent = -1, .children = {0}, .draft = draft}}};
     const TokenTree merged = speculation::Merge(std::vector<TokenTree>{sampled, guessed});
     EXPECT_EQ(MakeTestedTree(7, &merged, {}).groups.size(), 2);
   }

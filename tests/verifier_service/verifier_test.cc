@@ -12,17 +12,22 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
+#include "tests/testing/health.h"
 #include "tests/testing/running_verifier.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::verifier {
 namespace {
 
+using testing::CheckHealth;
 using testing::DemoConfig;
 using testing::Greedy;
 using ::testing::HasSubstr;
+using testing::Health;
 using testing::Output;
 using testing::RunningVerifier;
 using testing::Sample;
@@ -80,6 +85,47 @@ TEST(Verifier, StartsAndServesOnlyWithTheExpectedNumericsFingerprint) {
   EXPECT_THAT(status.message(), HasSubstr("--numerics_fingerprint: expected \"these bits\", got \"foretoken-"));
 }
 
+std::string FingerprintOf(const Config& config) {
+  RunningVerifier verifier(config);
+  grpc::ClientContext context;
+  v1::GetModelInfoResponse info;
+  EXPECT_TRUE(verifier.stub().GetModelInfo(&context, {}, &info).ok());
+  return info.numerics_fingerprint();
+}
+
+// A draw takes no id that the tokenizer does not know, so such servers draw differently.
+TEST(Verifier, ServersWithTokenizersOfDifferentSizesHaveDifferentFingerprints) {
+  const testing::TempDir directory;
+  Config config = DemoConfig();
+  directory.CopyFrom(config.model_directory);
+  const std::string before = FingerprintOf(config);
+  config.model_directory = directory.path();
+  EXPECT_EQ(FingerprintOf(config), before);
+  nlohmann::json tokenizer = base::ReadJson(directory.path() + "/tokenizer.json").value();
+  tokenizer["added_tokens"].erase(tokenizer["added_tokens"].size() - 1);
+  directory.Write("tokenizer.json", tokenizer.dump());
+  const std::string after = FingerprintOf(config);
+  EXPECT_NE(after, before);
+  EXPECT_THAT(after, HasSubstr(" ids-4095/"));
+}
+
+TEST(Verifier, RefusesAnotherFingerprintBeforeAndAfterItReadsTheWeights) {
+  telemetry::Metrics metrics;
+  Config config = DemoConfig();
+  const std::string fingerprint = FingerprintOf(config);
+  for (const std::string& expected : {"x" + fingerprint, fingerprint + "0", fingerprint.substr(0, 40)}) {
+    config.numerics_fingerprint = expected;
+    const bool begins_alike = absl::StartsWith(expected, fingerprint);
+    bool has_read = false;
+    const absl::Status status = Verifier::Start(config, {.metrics = &metrics,
+                                                         .draw_bits = [] { return 1; },
+                                                         .progress = [&](size_t, size_t) { has_read = true; }})
+                                    .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(has_read, begins_alike) << expected;
+  }
+}
+
 TEST(Verifier, SamplesOfOneRequestDifferAndAreThoseOfTheSeed) {
   RunningVerifier verifier;
   v1::GenerateRequest request = Greedy("import os\n", 30);
@@ -125,6 +171,42 @@ TEST(Verifier, StopsAtAToken) {
   EXPECT_LE(sample.token_ids.size(), 10);
 }
 
+TEST(Verifier, ThePromptIsScoredAndToldOnceWhateverNIs) {
+  RunningVerifier verifier;
+  std::string text;  // of several K/V blocks
+  for (int i = 0; i < 60; ++i) text += "import module_" + std::to_string(i) + "\n";
+  v1::GenerateRequest request = Greedy(text, 4);
+  request.mutable_output()->set_prompt_logprobs(2);
+  const Output of_one = verifier.Generate(request);
+  request.mutable_sampling()->set_n(3);
+  const uint64_t num_before = verifier->GetStats().num_prompt_tokens;
+  const Output of_three = verifier.Generate(request);
+  ASSERT_TRUE(of_three.status.ok()) << of_three.status.error_message();
+  EXPECT_EQ(of_three.num_prompt_messages, 1);
+  EXPECT_EQ(of_three.prompt.SerializeAsString(), of_one.prompt.SerializeAsString());
+  EXPECT_LT(verifier->GetStats().num_prompt_tokens - num_before,
+            2 * static_cast<uint64_t>(of_one.prompt.token_ids_size()))
+      << "the other samples take the first one's K/V";
+  for (const Sample& sample : of_three.samples) EXPECT_EQ(sample.token_ids, of_one.samples[0].token_ids);
+}
+
+TEST(Verifier, ParametersAtTheEndsOfTheirRangesKeepLogitsFinite) {
+  RunningVerifier verifier;
+  for (const float penalty : {0.01f, 100.f}) {
+    for (const float temperature : {1e-5f, 100.f}) {
+      v1::GenerateRequest request = Greedy("import os\n", 8);
+      v1::SamplingOptions& sampling = *request.mutable_sampling();
+      sampling.set_temperature(temperature);
+      sampling.set_repetition_penalty(penalty);
+      sampling.set_presence_penalty(-2);
+      sampling.set_frequency_penalty(2);
+      for (const uint32_t id : {10u, 11u}) (*sampling.mutable_logit_bias())[id] = id == 10 ? 10'000 : -10'000;
+      const Output output = verifier.Generate(request);
+      EXPECT_TRUE(output.status.ok()) << output.status.error_message();
+    }
+  }
+}
+
 TEST(Verifier, EchoesThePromptWithItsLogprobs) {
   RunningVerifier verifier;
   v1::GenerateRequest request = Greedy("import os\nimport sys\n", 4);
@@ -138,6 +220,7 @@ TEST(Verifier, EchoesThePromptWithItsLogprobs) {
   ASSERT_EQ(output.prompt.logprobs_size(), output.prompt.token_ids_size() - 1);
   EXPECT_EQ(output.prompt.logprobs(0).token().token_id(), output.prompt.token_ids(1));
   EXPECT_EQ(output.prompt.logprobs(0).top_size(), 2);
+  EXPECT_EQ(output.num_prompt_messages, 1);
   const Sample& sample = output.samples[0];
   ASSERT_EQ(sample.logprobs.size(), 4);
   for (size_t i = 0; i < 4; ++i) {
@@ -196,7 +279,7 @@ TEST(Verifier, AbortEndsACallWithItsReason) {
 
 TEST(Verifier, AFullQueueRefuses) {
   Config config = DemoConfig();
-  config.engine.max_queued_requests = 1;
+  config.engine.max_queued_requests = 2;  // one of them still has samples that wait
   config.engine.max_running_samples = 1;
   RunningVerifier verifier(config);
   grpc::ClientContext contexts[2];
@@ -204,9 +287,26 @@ TEST(Verifier, AFullQueueRefuses) {
   v1::GenerateResponse response;
   ASSERT_TRUE(running->Read(&response));
   const auto waiting = verifier.stub().Generate(&contexts[1], Greedy("import os\n", 900));
-  ASSERT_TRUE(verifier.WaitUntil([](const EngineStats& stats) { return stats.num_queued == 1; }));
+  ASSERT_TRUE(verifier.WaitUntil([](const EngineStats& stats) { return stats.num_queued == 2; }));
   EXPECT_EQ(verifier.Generate(Greedy("import os\n", 1)).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   for (grpc::ClientContext& context : contexts) context.TryCancel();
+  EXPECT_TRUE(verifier.WaitUntil(IsIdle));
+  EXPECT_TRUE(verifier.Generate(Greedy("import os\n", 1)).status.ok());
+}
+
+TEST(Verifier, AQueueFullOfOneRequestsSamplesRefuses) {
+  Config config = DemoConfig();
+  config.engine.max_queued_samples = 10;
+  config.engine.max_running_samples = 1;
+  RunningVerifier verifier(config);
+  grpc::ClientContext context;
+  const auto running = verifier.stub().Generate(&context, Endless());  // 16 samples
+  v1::GenerateResponse response;
+  ASSERT_TRUE(running->Read(&response));
+  const grpc::Status refused = verifier.Generate(Greedy("import os\n", 1)).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("max_queued_samples is 10, 15 wait"));
+  context.TryCancel();
   EXPECT_TRUE(verifier.WaitUntil(IsIdle));
   EXPECT_TRUE(verifier.Generate(Greedy("import os\n", 1)).status.ok());
 }
@@ -231,7 +331,7 @@ TEST(Verifier, DrainingFinishesWhatRunsAndRefusesWhatIsNew) {
   drain.join();
 }
 
-TEST(Verifier, DrainingAbortsWhatOutlastsItsGrace) {
+TEST(Verifier, DrainingEndsWhatOutlastsItsGrace) {
   Config config = DemoConfig();
   config.drain_grace = absl::ZeroDuration();
   RunningVerifier verifier(config);
@@ -240,13 +340,92 @@ TEST(Verifier, DrainingAbortsWhatOutlastsItsGrace) {
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
   std::thread drain([&] { verifier->Drain(); });
-  int num_aborted = 0;
+  int num_ended = 0;
   while (reader->Read(&response)) {
-    num_aborted += response.completion().finish_reason() == v1::FINISH_REASON_ABORT;
+    num_ended += response.completion().finish_reason() == v1::FINISH_REASON_SHUTDOWN;
   }
   EXPECT_TRUE(reader->Finish().ok());
-  EXPECT_EQ(num_aborted, 16);
+  EXPECT_EQ(num_ended, 16);
   drain.join();
+}
+
+TEST(Verifier, DrainingDoesNotWaitForClientsThatDoNotRead) {
+  Config config = DemoConfig();
+  config.drain_grace = absl::ZeroDuration();
+  RunningVerifier verifier(config);
+  v1::GenerateRequest request = Greedy("import os\n", 300);
+  request.mutable_stopping()->set_ignore_eos(true);
+  request.mutable_sampling()->set_n(64);
+  request.mutable_output()->set_logprobs(20);
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // windows stay small: most of the output waits at the server
+  const auto stub = v1::GenerationService::NewStub(grpc::CreateCustomChannel(
+      "127.0.0.1:" + std::to_string(verifier->port()), grpc::InsecureChannelCredentials(), arguments));
+  grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, request);
+  ASSERT_TRUE(verifier.WaitUntil(
+      [](const EngineStats& stats) { return stats.num_generated_tokens == 64 * 300 && stats.num_running == 0; }));
+  const absl::Time began = absl::Now();
+  verifier->Drain();
+  EXPECT_LT(absl::Now() - began, absl::Seconds(8)) << "four seconds, and time for a slow machine";
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) continue;
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
+TEST(Verifier, DrainingRefusesWhatNeverBegan) {
+  Config config = DemoConfig();
+  config.drain_grace = absl::ZeroDuration();
+  config.engine.max_running_samples = 1;
+  RunningVerifier verifier(config);
+  grpc::ClientContext contexts[2];
+  const auto running = verifier.stub().Generate(&contexts[0], Endless());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(running->Read(&response));
+  const auto waiting = verifier.stub().Generate(&contexts[1], Greedy("import os\n", 900));
+  ASSERT_TRUE(verifier.WaitUntil([](const EngineStats& stats) { return stats.num_queued == 1; }));
+  std::thread drain([&] { verifier->Drain(); });
+  EXPECT_FALSE(waiting->Read(&response));
+  EXPECT_EQ(waiting->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  while (running->Read(&response)) continue;
+  EXPECT_TRUE(running->Finish().ok());
+  drain.join();
+}
+
+TEST(Verifier, ARequestIdCanBeUsedAgainRightAfterItsDeadline) {
+  RunningVerifier verifier;
+  v1::GenerateRequest request = Endless();
+  request.set_request_id("mine");
+  for (int i = 0; i < 60; ++i) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(40));
+    const auto reader = verifier.stub().Generate(&context, request);
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) continue;
+    const grpc::Status status = reader->Finish();
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << i << ": " << status.error_message();
+  }
+}
+
+TEST(Verifier, IsUnhealthyWhileAStepTakesTooLong) {
+  Config config = DemoConfig();
+  config.engine_stall_timeout = absl::Milliseconds(1);  // of a step with sixteen sequences, which takes longer
+  RunningVerifier verifier(config);
+  const auto channel =
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(verifier->port()), grpc::InsecureChannelCredentials());
+  const auto becomes = [&](Health health) {
+    for (const absl::Time end = absl::Now() + testing::kPatience; absl::Now() < end;) {
+      if (CheckHealth(channel, "foretoken.v1.GenerationService") == health) return true;
+    }
+    return false;
+  };
+  EXPECT_EQ(CheckHealth(channel), Health::kServing) << "from the start";
+  grpc::ClientContext context;
+  const auto reader = verifier.stub().Generate(&context, Endless());
+  EXPECT_TRUE(becomes(Health::kNotServing));
+  context.TryCancel();
+  EXPECT_TRUE(verifier.WaitUntil(IsIdle));
+  EXPECT_TRUE(becomes(Health::kServing)) << "an engine without work is healthy";
 }
 
 struct BadStart {
@@ -284,8 +463,22 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"ShortContext", [](Config& c) { c.max_context_tokens = 1; }, "--max_context_tokens: "},
         BadStart{"PromptBytes", [](Config& c) { c.max_prompt_bytes = 0; }, "--max_prompt_bytes: "},
         BadStart{"ReceiveBytes", [](Config& c) { c.max_receive_bytes = 1; }, "--max_receive_bytes: "},
+        BadStart{"UnreadBytes", [](Config& c) { c.unread.max_bytes = 0; }, "--max_unread_bytes: "},
+        BadStart{"WriteTime", [](Config& c) { c.unread.max_write_time = absl::ZeroDuration(); }, "--max_write_time: "},
+        BadStart{"StallTimeout", [](Config& c) { c.engine_stall_timeout = absl::ZeroDuration(); },
+                 "--engine_stall_timeout: expected 1ms to 24h, got 0"},
         BadStart{"Grace", [](Config& c) { c.drain_grace = -absl::Seconds(1); }, "--drain_grace: "},
-        BadStart{"Queue", [](Config& c) { c.engine.max_queued_requests = 0; }, "--max_queued_requests: "}),
+        BadStart{"Growth", [](Config& c) { c.engine.prompts.max_inter_token_growth = 0.5f; },
+                 "--max_inter_token_growth: expected at least 1, got 0.5"},
+        BadStart{"BurstWindow", [](Config& c) { c.engine.prompts.burst_window = -absl::Seconds(1); },
+                 "--burst_window: expected 0 to 1h, got -1s"},
+        BadStart{"BurstPrompt", [](Config& c) { c.engine.prompts.max_burst_prompt_tokens = -1; },
+                 "--max_burst_prompt_tokens: expected at least 0, got -1"},
+        BadStart{"Queue", [](Config& c) { c.engine.max_queued_requests = 0; }, "--max_queued_requests: "},
+        BadStart{"QueuedSamples", [](Config& c) { c.engine.max_queued_samples = 0; }, "--max_queued_samples: "},
+        BadStart{"QueuedTokens", [](Config& c) { c.engine.max_queued_tokens = 0; }, "--max_queued_tokens: "},
+        BadStart{"NoPriorityAging", [](Config& c) { c.engine.priority_aging = absl::ZeroDuration(); },
+                 "--priority_aging: expected 1ms to 24h, got 0"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(BaseName, IsTheLastPartOfAPath) {

@@ -17,7 +17,7 @@ absl::Status MeasureEditing(Setup& setup, Findings* findings) {
   FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.label = "editing"}));
   const std::vector<Turn>&off = rounds.by_way[0], &on = rounds.by_way[1];
   Finding speedup = MedianFinding("suffix against off, repeating a file with changes",
-                                  MedianInterval(Ratios(on, off, StreamTokensPerSecond)), "x tokens/s");
+                                  client::MedianInterval(Ratios(on, off, StreamTokensPerSecond)), "x tokens/s");
   if (setup.has_amx() && !setup.options().is_short) speedup.at_least = 4;
   findings->Add(speedup);
   findings->Add({.what = "  tokens per step", .value = TokensPerStep(Sum(on)), .unit = "tokens"});

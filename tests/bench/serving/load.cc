@@ -90,8 +90,8 @@ absl::Status Measure(const Load& load, Setup& setup, ServiceProcesses& service, 
                  .unit = "tokens/s"});
   findings->Add({.what = "  auto: tokens per step of each", .value = TokensPerStep(all), .unit = "tokens"});
   findings->Add({.what = "  auto: nodes a step of each", .value = NodesPerStep(all), .unit = "nodes"});
-  const auto against_off = MedianInterval(Ratios(rounds.by_way[1], rounds.by_way[0], TokensPerSecond));
-  const auto against_itself = MedianInterval(Ratios(rounds.by_way[2], rounds.by_way[0], TokensPerSecond));
+  const auto against_off = client::MedianInterval(Ratios(rounds.by_way[1], rounds.by_way[0], TokensPerSecond));
+  const auto against_itself = client::MedianInterval(Ratios(rounds.by_way[2], rounds.by_way[0], TokensPerSecond));
   findings->Add(MedianFinding("  off against itself", against_itself, "x tokens/s"));
   findings->Add(MedianFinding("  auto against off", against_off, "x tokens/s"));
   findings->Add({.what = "    its lower end", .value = against_off.low, .unit = "x", .at_least = 0.97});
@@ -101,7 +101,7 @@ absl::Status Measure(const Load& load, Setup& setup, ServiceProcesses& service, 
   ways.insert(ways.begin(), automatic);
   FT_ASSIGN_OR_RETURN(const Rounds fixed, RunRounds(ways, first(kFixedRounds), options));
   for (size_t w = 1; w < ways.size(); ++w) {
-    const auto against = MedianInterval(Ratios(fixed.by_way[0], fixed.by_way[w], TokensPerSecond));
+    const auto against = client::MedianInterval(Ratios(fixed.by_way[0], fixed.by_way[w], TokensPerSecond));
     Finding finding = MedianFinding(absl::StrCat("  auto against ", ways[w].name), against, "x tokens/s");
     finding.at_least = 0.9;
     findings->Add(finding);

@@ -45,7 +45,7 @@ absl::Status MeasureMerging(Setup& setup, Findings* findings) {
   }
   for (size_t w = kNumSingle; w < ways.size(); ++w) {
     Finding finding = MedianFinding(absl::StrCat("  ", ways[w].name, " against ", ways[best].name),
-                                    MedianInterval(AcceptedRatios(rounds.by_way[w], rounds.by_way[best])), "x");
+                                    client::MedianInterval(AcceptedRatios(rounds.by_way[w], rounds.by_way[best])), "x");
     finding.at_least = 1;
     findings->Add(finding);
   }

@@ -92,11 +92,11 @@ absl::Status MeasureRecovery(Setup& setup, Findings* findings) {
   }
   findings->Add({.what = "one client, calm: nodes a step", .value = NodesPerStep(Sum(calm)), .unit = "nodes"});
   Finding nodes = MedianFinding("  2 s after a spike of 64 clients",
-                                MedianInterval(Ratios(after_spike, calm, NodesPerStep)), "x nodes");
+                                client::MedianInterval(Ratios(after_spike, calm, NodesPerStep)), "x nodes");
   nodes.at_least = 0.9;
   findings->Add(nodes);
   Finding tokens = MedianFinding("  2 s after a spike of 64 clients",
-                                 MedianInterval(Ratios(after_spike, calm, TokensPerStep)), "x tokens/step");
+                                 client::MedianInterval(Ratios(after_spike, calm, TokensPerStep)), "x tokens/step");
   tokens.at_least = 0.9;
   findings->Add(tokens);
   return absl::OkStatus();

@@ -4,7 +4,7 @@
 //
 //   std::vector<Way> ways = {{.name = "off", .service = service, .speculation = Off()}, {.name = "on", ...}};
 //   FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.round_size = 1}));
-//   const auto speedup = MedianInterval(Ratios(rounds.by_way[1], rounds.by_way[0], TokensPerSecond));
+//   const auto speedup = client::MedianInterval(Ratios(rounds.by_way[1], rounds.by_way[0], TokensPerSecond));
 //
 // Each round sends its part of the requests once in every way; the order turns from round to round (A B, B A; of three
 // and more ways each is first in turn). A way's requests of a round are a tenant of their own: no way finds a prompt or
@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/median_interval.h"
 #include "foretoken/v1/generation.pb.h"
-#include "tests/bench/serving/median_interval.h"
 #include "tests/bench/serving/service_processes.h"
 
 namespace foretoken::bench {

@@ -102,7 +102,7 @@ SpeculationOptions SpeculationBy(const std::vector<std::string>& methods) {
   return options;
 }
 
-Finding MedianFinding(absl::string_view what, const MedianWithInterval& median, absl::string_view unit) {
+Finding MedianFinding(absl::string_view what, const client::MedianWithInterval& median, absl::string_view unit) {
   return {.what = std::string(what),
           .value = median.median,
           .unit = std::string(unit),

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/median_interval.h"
 #include "foretoken/v1/generation.pb.h"
 #include "tests/bench/findings.h"
-#include "tests/bench/serving/median_interval.h"
 #include "tests/bench/serving/service_processes.h"
 #include "tests/testing/temp_dir.h"
 
@@ -62,6 +62,6 @@ foretoken::v1::SpeculationOptions SpeculationOff();
 foretoken::v1::SpeculationOptions SpeculationBy(const std::vector<std::string>& methods);
 
 // A finding of a median over rounds, with its interval.
-Finding MedianFinding(absl::string_view what, const MedianWithInterval& median, absl::string_view unit);
+Finding MedianFinding(absl::string_view what, const client::MedianWithInterval& median, absl::string_view unit);
 
 }  // namespace foretoken::bench

@@ -24,7 +24,7 @@ absl::Status MeasureSplit(Setup& setup, Findings* findings) {
   FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.label = "split"}));
   Finding finding =
       MedianFinding("suffix+draft as processes against embedded",
-                    MedianInterval(Ratios(rounds.by_way[0], rounds.by_way[1], TokensPerSecond)), "x tokens/s");
+                    client::MedianInterval(Ratios(rounds.by_way[0], rounds.by_way[1], TokensPerSecond)), "x tokens/s");
   finding.at_least = 0.95;
   findings->Add(finding);
   for (size_t w = 0; w < ways.size(); ++w) {

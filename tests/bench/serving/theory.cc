@@ -66,11 +66,11 @@ absl::Status Measure(const Regime& regime, Setup& setup, ServiceProcesses& servi
   const std::vector<Turn>&off = rounds.by_way[0], &on = rounds.by_way[1];
 
   Finding speedup = MedianFinding(absl::StrCat("suffix+draft against off, ", regime.name),
-                                  MedianInterval(Ratios(on, off, TokensPerSecond)), "x tokens/s");
+                                  client::MedianInterval(Ratios(on, off, TokensPerSecond)), "x tokens/s");
   if (setup.has_amx() && !setup.options().is_short) speedup.at_least = regime.speedup_with_amx;
   findings->Add(speedup);
   Finding reached =
-      MedianFinding("  of what tokens and cost per step allow", MedianInterval(PartsReached(on, off)), "");
+      MedianFinding("  of what tokens and cost per step allow", client::MedianInterval(PartsReached(on, off)), "");
   reached.at_least = 0.9;
   findings->Add(reached);
   AddStepFindings(Sum(on), Sum(off), findings);

@@ -35,9 +35,9 @@ absl::Status MeasureUncostly(Setup& setup, Findings* findings) {
                    .value = 1e3 * off.wall_s / off.num_steps,
                    .unit = "ms"});
     for (size_t w = 1; w < ways.size(); ++w) {
-      Finding finding =
-          MedianFinding(absl::StrCat("  ", ways[w].name, " against off"),
-                        MedianInterval(Ratios(rounds.by_way[w], rounds.by_way[0], TokensPerSecond)), "x tokens/s");
+      Finding finding = MedianFinding(
+          absl::StrCat("  ", ways[w].name, " against off"),
+          client::MedianInterval(Ratios(rounds.by_way[w], rounds.by_way[0], TokensPerSecond)), "x tokens/s");
       finding.at_least = 0.97;
       findings->Add(finding);
       findings->Add({.what = "    tokens per step", .value = TokensPerStep(Sum(rounds.by_way[w])), .unit = "tokens"});

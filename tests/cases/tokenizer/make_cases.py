@@ -2,21 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the test data in this folder: pip install tokenizers==0.23.3, then run it. The tests themselves need no Python.
 
-  STYLE/tokenizer.json   a small tokenizer trained here, in the style of llama3, qwen2, llama2 or mistral
+  STYLE/tokenizer.json   a small tokenizer trained here, in the style of llama3, qwen2, llama2, mistral or unigram
   texts.txt              hostile texts, one JSON string a line
-  STYLE/expected.txt     a line for each text: IDS TAB SPECIAL_IDS TAB DECODED
+  STYLE/expected.txt     a line for each text (unigram: for each tenth, empty where the text spells a byte that is no
+                         character, which decoder.h decodes otherwise): IDS TAB SPECIAL_IDS TAB DECODED
                            IDS: two letters for each id, id = 64 * ALPHABET[first] + ALPHABET[second], with the tokens that
                            the file adds by itself; the spellings of special tokens are plain text
                            SPECIAL_IDS: the same with these spellings parsed; empty where equal to IDS
                            DECODED: SPECIAL_IDS decoded without special tokens, a JSON string; empty where equal to the text
   variants.json          changes to a style's file (RFC 7386 merge patches) with a few texts, their ids and decoded texts
-The 108 code points on which the Unicode tables of `tokenizers` and of utf8proc differ, all of them combining marks, are left
-out: see agreed(). The letter and number classes of its patterns agree with PCRE2's on every code point.
+  unicode.json           for pre-tokenizers, normalizers and an added token: what becomes of every code point, a hash for
+                           each assigned block of 4096
 """
 import collections
 import functools
 import glob
+import hashlib
 import json
+import math
 import os
 import random
 import sysconfig
@@ -43,7 +46,8 @@ SCRIPTS = [(0x20, 0x7e), (0xa1, 0x17f), (0x370, 0x3ff), (0x400, 0x4ff), (0x5d0, 
 
 @functools.lru_cache(maxsize=None)
 def agreed(c):
-    """No surrogate, and no mark that is younger than the library's table of combining classes (Unicode 9)."""
+    """No surrogate, and no mark that is younger than the library's table of combining classes (Unicode 9): unicode.json
+    has those."""
     if 0xd800 <= c <= 0xdfff:
         return False
     text = f"e{chr(c)}\u0301{chr(c)}\u0323\u0327{chr(c)}"
@@ -182,7 +186,21 @@ def mistral(lines):
                                               (n + 2, "[TOOL]", False, {})]))
 
 
-STYLES = {"llama3": llama3, "qwen2": qwen2, "llama2": llama2, "mistral": mistral}
+def unigram(lines):
+    """The tokens of a SentencePiece-style BPE, with the logarithms of how often the text has them."""
+    text = "".join(lines).replace(" ", "\u2581")
+    names = list(sentence_piece(lines, 900)["vocab"])
+    is_control = [name.startswith("<") and name.endswith(">") and len(name) > 2 for name in names]
+    counts = [0 if control else text.count(name) for name, control in zip(names, is_control)]
+    vocab = [[name, 0.0 if control else round(math.log((count + 0.5) / sum(counts)), 4)]
+             for name, control, count in zip(names, is_control, counts)]
+    return base({"type": "Unigram", "unk_id": 0, "vocab": vocab, "byte_fallback": True},
+                pre_tokenizer={"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+                decoder=SENTENCE_PIECE_DECODER, post_processor=bos_template("<s>", 1), added_tokens=added(CONTROL))
+
+
+STYLES = {"llama3": llama3, "qwen2": qwen2, "llama2": llama2, "mistral": mistral, "unigram": unigram}
+EVERY_TENTH = {"unigram"}
 
 # --------------------------------------------------------------------------------------------------------------- texts
 SPELLINGS = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|reserved_special_token_0|>",
@@ -343,6 +361,100 @@ VARIANT_TEXTS = ["", " ", "a", " a b", "  a  b  ", "\u2581a", "<s>a</s> b", "[IN
                  "camelCase HTTPServer ABC\u0301d \u01c5x a//b/\n"]
 
 
+def sequence(*steps):
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": list(steps)}}
+
+
+def digits(individual):
+    return {"type": "Digits", "individual_digits": individual}
+
+
+def punctuation(behavior):
+    return {"type": "Punctuation", "behavior": behavior}
+
+
+# The pre-tokenizers of public models.
+SMOLLM2 = (digits(True), byte_level(True))
+DEEPSEEK_CODER = (split({"Regex": r"[\r\n]"}, "Isolated"), split({"Regex": r"\s?\p{L}+"}, "Isolated"),
+                  split({"Regex": r"\s?\p{P}+"}, "Isolated"),
+                  split({"Regex": "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"}, "Isolated"), digits(True), byte_level())
+DEEPSEEK_V3 = (split({"Regex": r"\p{N}{1,3}"}, "Isolated"), split({"Regex": "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"}, "Isolated"),
+               split({"Regex": r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+                               r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"}, "Isolated"), byte_level())
+FALCON = (punctuation("Contiguous"), byte_level(True), digits(False), split({"Regex": "[0-9][0-9][0-9]"}, "Isolated"))
+
+
+def later_variants():
+    """Variants of LATER_TEXTS."""
+    def pattern(regex, behavior="Isolated"):
+        return ("qwen2", sequence(split({"Regex": regex}, behavior), byte_level()))
+    return [
+        *[("qwen2", sequence(*steps)) for steps in (SMOLLM2, DEEPSEEK_CODER, DEEPSEEK_V3, FALCON)],
+        ("qwen2", sequence(digits(False), byte_level())),
+        *[("qwen2", sequence(punctuation(behavior), byte_level()))
+          for behavior in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")],
+        ("qwen2", sequence(byte_level(True, True), punctuation("Isolated"))),
+        pattern(r"\d", "Contiguous"),
+        pattern(r"[\p{L}&&[^\p{Han}]]+|\p{Han}"),
+        pattern(r"[a-c[x-z]&&[^b]]+|[^\W\d]{,2}|\P{L}"),
+        pattern(r"(?i:[k-s]+|'ve|\u0041{2,3}?)|(?i:a(?-i:b)c)|[]x]+"),
+        pattern(r"(?<=a).|(?<![\s])b|(?>a+)b|^c|d$|\x{1F600}|\x41\z"),
+        ("llama2", sequence(punctuation("Isolated"), digits(True))),
+        ("unigram", {}),
+        ("unigram", {"model": {"byte_fallback": False}}),
+        ("unigram", {"model": {"unk_id": 300}}),
+        ("unigram", {"pre_tokenizer": metaspace(prepend_scheme="first", split=False)}),
+        ("unigram", {"pre_tokenizer": None, "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "NFC"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}}),
+    ]
+
+
+LATER_TEXTS = ["", " ", "a", "12 345 6789", "x1y22", "a--b...c!", "(x) [y] {z}", "\u00b2\u00bd\u0663 \u216b\u3021", "\u4e2d\u6587\u5b57 a",
+               "\u3072\u3089\u30ab\u30ca kana", "\U0001fae8 \U0001fae9\U0001fae9x", "\U0002ebf0\U000323af a\u08d3b", "e\u1acf\u0323\u0301",
+               "Ab aBC ABC aaab", "Kk \u212a \u017f 's 'VE", "c\nd\nc d", "\U0001f600A", "]x]ab xyz ayc", "def f(x):\n    return x + 1\n",
+               "<unk> <0x41> <s>", "\u0378\u0378\u0378 \u0378 a\u0378", "ss \u00df st", "\u166d \u2010\u2027 \u3008", "1\ufe0f\u20e3 \u0967\u0968",
+               "hello world the return self", "    x", "caf\u00e9 cafe\u0301"]
+
+
+def blocks():
+    """All assigned code points but for most of the private ones."""
+    for begin in [*range(0, 0x34000, 4096), 0xe0000, 0x10f000]:
+        characters = [chr(c) for c in range(begin, begin + 4096) if not 0xd800 <= c <= 0xdfff]
+        if characters:
+            yield characters
+
+
+def digest(parts):
+    """Of byte strings, each ended by a byte that is not in UTF-8."""
+    return hashlib.sha256(b"".join(part + b"\xff" for part in parts)).hexdigest()[:8]
+
+
+def unicode_cases(qwen2_spec):
+    cases = []
+    for steps in [(split({"Regex": LLAMA3_PATTERN}, "Isolated"),), (split({"Regex": CASED_PATTERN}, "Isolated"),),
+                  (split({"Regex": r"\w+|[^\w\s]+"}, "Isolated"),), DEEPSEEK_V3[:3], DEEPSEEK_CODER[:5],
+                  (split({"Regex": r"\p{Sm}|\p{Sc}|\p{Sk}|\p{So}|\p{Cf}|\p{Zs}|\p{Mc}|\p{Me}|\p{No}|\p{Nl}|\p{Cn}+"}, "Isolated"),),
+                  (split({"Regex": r"\p{Han}+|\p{Latin}+|\p{Hiragana}+|\p{Katakana}+|\p{Hangul}+|\p{Cyrillic}+"}, "Isolated"),),
+                  (digits(True),), (punctuation("Isolated"),)]:
+        spec = sequence(*steps)["pre_tokenizer"]
+        pre_tokenizer = Tokenizer.from_str(json.dumps(base(qwen2_spec["model"], pre_tokenizer=spec))).pre_tokenizer
+        hashes = []
+        for characters in blocks():
+            words = pre_tokenizer.pre_tokenize_str("".join(f"a{c}b1{c}{c} {c}" for c in characters))
+            hashes.append(digest(word.encode() for word, _ in words))
+        cases.append({"pre_tokenizer": spec, "hashes": hashes})
+    nfc = normalizers.NFC()
+    cases.append({"normalizer": {"type": "NFC"}, "hashes": [
+        digest(nfc.normalize_str(f"e{c}\u0301{c}\u0323\u0327{c}").encode() for c in characters) for characters in blocks()]})
+    token = added([(len(qwen2_spec["model"]["vocab"]), "<W>", False, {"single_word": True})])
+    patch = {"normalizer": None, "added_tokens": token}
+    tokenizer = Tokenizer.from_str(json.dumps(merge_patch(qwen2_spec, patch)))
+    cases.append({"patch": patch, "hashes": [
+        digest([" ".join(map(str, tokenizer.encode("".join(f" {c}<W>" for c in characters)).ids)).encode()])
+        for characters in blocks()]})
+    return cases
+
+
 def main():
     lines = training_text()
     texts = hostile_texts()
@@ -352,7 +464,10 @@ def main():
         write(f"{style}/tokenizer.json", json.dumps(spec, ensure_ascii=False, indent=0, separators=(",", ":")) + "\n")
         reference = Reference(spec)
         out = []
-        for text in texts:
+        for text in texts[::10] if style in EVERY_TENTH else texts:
+            if style in EVERY_TENTH and "<0xFF>" in text:
+                out.append("\n")
+                continue
             ids, special_ids, decoded = reference.expect(text)
             out.append("\t".join([letters(ids), "" if ids == special_ids else letters(special_ids),
                                   "" if decoded == text else dump(decoded)]) + "\n")
@@ -362,6 +477,11 @@ def main():
         reference = Reference(merge_patch(specs[style], patch))
         expected = [(text, *reference.expect(text)) for text in VARIANT_TEXTS]
         cases.append({"style": style, "patch": patch, "cases": [list(e) for e in expected]})
+    for style, patch in later_variants():
+        reference = Reference(merge_patch(specs[style], patch))
+        expected = [(text, *reference.expect(text)) for text in LATER_TEXTS]
+        cases.append({"style": style, "patch": patch, "cases": [list(e) for e in expected]})
+    write("unicode.json", "[\n" + ",\n".join(dump(case) for case in unicode_cases(specs["qwen2"])) + "]\n")
     write("variants.json", "[\n" + ",\n".join(
         '{"style":' + dump(c["style"]) + ',"patch":' + dump(c["patch"]) + ',"cases":[\n' +
         ",\n".join(json.dumps(e, ensure_ascii=False, separators=(",", ":")) for e in c["cases"]) + "]}" for c in cases) + "]\n")

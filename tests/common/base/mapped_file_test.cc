@@ -55,6 +55,16 @@ TEST(MappedFile, RefusesWhatIsNoRegularFile) {
   ExpectRefused(pipe, absl::StatusCode::kInvalidArgument);
 }
 
+TEST(MappedFile, RefusesAGitLfsPointerAndSaysHowToFetchTheFile) {
+  const TempDir dir;
+  const std::string path = dir.Write("model.safetensors",
+                                     "version https://git-lfs.github.com/spec/v1\n"
+                                     "oid sha256:d3ada7a68d14f3bb4c4a3d7f4a2b1a2c8f1e6e1d4b9f3b2a\nsize 2471645608\n");
+  ExpectRefused(path, absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ReadFile(path).status().message()),
+              HasSubstr("is a Git LFS pointer and not the file itself: run `git lfs pull`"));
+}
+
 TEST(ReadFile, ReadsTheWholeFile) {
   const TempDir dir;
   EXPECT_EQ(*ReadFile(dir.Write("a", std::string("x\0y", 3))), std::string("x\0y", 3));

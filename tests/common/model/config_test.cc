@@ -210,6 +210,38 @@ TEST(RopeConfig, OriginalLengthIsTheModelsWhereAbsent) {
   EXPECT_EQ(std::get<YarnScaling>(rope.scaling).original_max_positions, 256);
 }
 
+// Qwen2.5's page says to add this to a config.json whose max_position_embeddings is 32768.
+TEST(RopeConfig, YarnExtendsTheContextBeyondTheFilesMaximum) {
+  const std::string recipe = Patched(R"({"max_position_embeddings":32768,"rope_scaling":{
+      "factor":4.0,"original_max_position_embeddings":32768,"type":"yarn"}})");
+  EXPECT_EQ(ParseOrDie(recipe).max_position_embeddings, 131072);
+}
+
+// transformers has computed reference.json of that folder with these settings, so the recipe's spelling agrees with it.
+TEST(RopeConfig, YarnByRecipeIsTheModelOfTheExtendedConfig) {
+  const std::string whole = base::ReadFile(SourcePath("tests/cases/models/llama-yarn/config.json")).value();
+  nlohmann::json recipe = nlohmann::json::parse(whole);
+  ASSERT_EQ(recipe["max_position_embeddings"], 256);
+  recipe["max_position_embeddings"] = 64;
+  EXPECT_EQ(ParseOrDie(recipe.dump()), ParseOrDie(whole));
+}
+
+TEST(RopeConfig, YarnWithoutFactorReachesTheFilesMaximum) {
+  for (const int64_t length : {1000, 4097, 99991, 131072}) {
+    const nlohmann::json patch = {{"max_position_embeddings", length},
+                                  {"rope_scaling", {{"type", "yarn"}, {"original_max_position_embeddings", 333}}}};
+    EXPECT_EQ(ParseOrDie(Patched(patch.dump())).max_position_embeddings, length);
+  }
+}
+
+// Their files state the extended length: Llama 3.2 has 131072 with an original length of 8192 and a factor of 32.
+TEST(RopeConfig, OtherScalingsLeaveTheFilesMaximum) {
+  const char* llama3 = R"({"max_position_embeddings":131072,"rope_scaling":{"rope_type":"llama3","factor":32,
+      "low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})";
+  EXPECT_EQ(ParseOrDie(Patched(llama3)).max_position_embeddings, 131072);
+  EXPECT_EQ(ParseOrDie(Patched(R"({"rope_scaling":{"type":"linear","factor":4}})")).max_position_embeddings, 256);
+}
+
 struct BadConfig {
   const char* what;
   std::string text;
@@ -293,6 +325,10 @@ const BadConfig kBadConfigs[] = {
     {"OriginalLengthZero",
      Patched(R"({"rope_scaling":{"type":"yarn","factor":4,"original_max_position_embeddings":0}})"),
      "rope_scaling.original_max_position_embeddings expects an integer above 0"},
+    {"YarnTooLong", Patched(R"({"rope_scaling":{"type":"yarn","factor":1e9}})"),
+     "rope_scaling expects original_max_position_embeddings x factor from 1 to 1073741824, got 256 x 1e+09"},
+    {"YarnTooShort", Patched(R"({"rope_scaling":{"type":"yarn","factor":0.001}})"),
+     "rope_scaling expects original_max_position_embeddings x factor from 1 to 1073741824, got 256 x 0.001"},
     {"YarnBetasSwapped", Patched(R"({"rope_scaling":{"type":"yarn","factor":4,"beta_fast":1,"beta_slow":2}})"),
      "rope_scaling.beta_fast expects at least beta_slow 2, got 1"},
     {"YarnNegativeBeta", Patched(R"({"rope_scaling":{"type":"yarn","factor":4,"beta_fast":-1}})"),
@@ -353,7 +389,7 @@ TEST(ModelConfig, DeepNestingIsRefused) {
   const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   std::string text = Patched(R"({"hidden_size":123456})");
   text.replace(text.find("123456"), 6, nested);
-  EXPECT_THAT(Parse(text).status().ToString(), HasSubstr("hidden_size expects an integer, got [["));
+  EXPECT_THAT(Parse(text).status().ToString(), HasSubstr("config.json: expected JSON of at most 64 nested levels"));
 }
 
 }  // namespace

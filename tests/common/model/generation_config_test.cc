@@ -56,8 +56,11 @@ struct BadConfig {
   const char* message;
 };
 
+const std::string kDeepNesting = "{\"x\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
+
 const BadConfig kBadConfigs[] = {
     {"NoJson", "{", "g.json: not valid JSON"},
+    {"DeepNesting", kDeepNesting.c_str(), "g.json: expected JSON of at most 64 nested levels"},
     {"NegativeEos", R"({"eos_token_id":-1})", "g.json: eos_token_id expects ids of at least 0, got -1"},
     {"NegativeTemperature", R"({"temperature":-0.1})", "temperature expects at least 0, in single precision, got -0.1"},
     {"TemperatureIsAString", R"({"temperature":"hot"})", R"(temperature expects a finite number, got "hot")"},

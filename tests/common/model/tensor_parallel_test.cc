@@ -89,10 +89,10 @@ TEST(TensorParallelWeights, EveryRankHoldsItsPartAndAllPartsAreReadOnce) {
   size_t num_bytes_read = 0;
   int64_t num_ids = 0;
   for (int32_t rank = 0; rank < 4; ++rank) {
-    size_t read = 0;
-    const LoadProgress progress = [&](size_t done, size_t) { read = done; };
+    WeightReader reader({});
     const ModelWeights weights =
-        LoadWeights(config, checkpoint, model.ranks->backend(rank), progress, {.rank = rank, .num_ranks = 4}).value();
+        LoadWeights(config, checkpoint, model.ranks->backend(rank), reader, {.rank = rank, .num_ranks = 4}).value();
+    const size_t read = reader.times().num_bytes;
     EXPECT_LT(read, checkpoint.num_bytes() * 0.27);
     num_bytes_read += read;
     num_ids += weights.embed->out_features();

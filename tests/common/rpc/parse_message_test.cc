@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/rpc/status.h"
 #include "foretoken/v1/generation.pb.h"
 #include "gtest/gtest.h"
 
@@ -13,39 +14,46 @@ constexpr char kNoUtf8[] = "\xff\xfe";
 constexpr char kPlaceholder[] = "@@";  // as long
 
 // The message's bytes, with every placeholder made something that is no UTF-8.
-std::string Spoiled(const v1::GenerateRequest& request) {
+std::string Spoiled(const v1::StoppingOptions& request) {
   std::string bytes = request.SerializeAsString();
   for (size_t at; (at = bytes.find(kPlaceholder)) != std::string::npos;) bytes.replace(at, 2, kNoUtf8);
   return bytes;
 }
 
+const MessageBounds& Bounds() {
+  static const auto* const bounds = new MessageBounds(
+      *v1::StoppingOptions::descriptor(),
+      {{.path = "stop_strings", .max_count = 2, .max_bytes = 8}, {.path = "stop_token_ids", .max_count = 2}});
+  return *bounds;
+}
+
 absl::Status Parse(const std::string& bytes) {
-  v1::GenerateRequest request;
-  return ParseMessage(bytes, request);
+  v1::StoppingOptions message;
+  return ParseMessage(bytes, Bounds(), message);
 }
 
 TEST(ParseMessage, ReadsWhatIsSound) {
-  v1::GenerateRequest request;
-  request.set_text("gr\xc3\xbc\xc3\x9f");
-  EXPECT_TRUE(Parse(request.SerializeAsString()).ok());
+  v1::StoppingOptions message;
+  message.add_stop_strings("gr\xc3\xbc\xc3\x9f");
+  EXPECT_TRUE(Parse(message.SerializeAsString()).ok());
 }
 
 TEST(ParseMessage, NamesTheStringThatIsNotUtf8) {
-  v1::GenerateRequest request;
-  request.set_text(kPlaceholder);
-  EXPECT_EQ(Parse(Spoiled(request)), absl::InvalidArgumentError("text: expected UTF-8, got another byte sequence"));
+  v1::StoppingOptions message;
+  message.add_stop_strings("sound");
+  message.add_stop_strings(kPlaceholder);
+  EXPECT_EQ(Parse(Spoiled(message)), InvalidField("stop_strings[1]", "expected UTF-8, got another byte sequence"));
 }
 
-TEST(ParseMessage, NamesTheElementOfARepeatedFieldOfAMessage) {
-  v1::GenerateRequest request;
-  request.mutable_stopping()->add_stop_strings("sound");
-  request.mutable_stopping()->add_stop_strings(kPlaceholder);
-  EXPECT_EQ(FindInvalidUtf8(Spoiled(request), *request.GetDescriptor()), "stopping.stop_strings[1]");
+TEST(ParseMessage, RefusesWhatIsOutOfBounds) {
+  v1::StoppingOptions message;
+  for (int i = 0; i < 3; ++i) message.add_stop_strings("");
+  EXPECT_EQ(Parse(message.SerializeAsString()), InvalidField("stop_strings", "expected at most 2, got 3"));
 }
 
 TEST(ParseMessage, RefusesBytesThatAreNoMessage) {
   EXPECT_EQ(Parse("\x07garbage").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Parse("\x2a\xff\xff\xff\xff\x0f").code(), absl::StatusCode::kInvalidArgument);  // text of 4 GiB
+  EXPECT_EQ(Parse("\x1a\xff\xff\xff\xff\x0f").code(), absl::StatusCode::kInvalidArgument);  // a field of 4 GiB
 }
 
 TEST(ParseMessage, KeepsToItsDepth) {

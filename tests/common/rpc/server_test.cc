@@ -10,43 +10,18 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
+#include "tests/testing/health.h"
 
 namespace foretoken::rpc {
 namespace {
 
+using testing::CheckHealth;
 using ::testing::HasSubstr;
+using testing::Health;
 
 std::unique_ptr<Server> StartServer(absl::Duration drain_grace = absl::Seconds(1)) {
   return *Server::Start({.listen_address = "127.0.0.1:0", .service_names = {"named"}, .drain_grace = drain_grace}, {});
-}
-
-// grpc.health.v1.Health/Check by hand, since its proto is not installed: the request's only field is the service, the
-// answer's the status.
-enum class Health { kServing, kNotServing, kUnreachable };
-
-Health CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service = {}) {
-  grpc::GenericStub stub(channel);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  grpc::CompletionQueue queue;
-  const grpc::Slice request(service.empty() ? service : absl::StrCat("\x0a", std::string(1, service.size()), service));
-  const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&request, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  call->Finish(&response, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  if (!status.ok()) return Health::kUnreachable;
-  std::vector<grpc::Slice> slices;
-  EXPECT_TRUE(response.Dump(&slices).ok());
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return bytes == std::string("\x08\x01", 2) ? Health::kServing : Health::kNotServing;
 }
 
 TEST(Server, TakesAFreePort) {
@@ -71,6 +46,16 @@ TEST(Server, WantsAPort) {
   EXPECT_THAT(status.ToString(), HasSubstr("localhost"));
 }
 
+TEST(Server, StaysUnhealthyFromTheBeginningOfItsDrain) {
+  const std::unique_ptr<Server> server = StartServer();
+  const auto channel = server->InProcessChannel();
+  server->SetServing(true);
+  server->Drain([&] {
+    server->SetServing(true);
+    EXPECT_EQ(CheckHealth(channel), Health::kNotServing);
+  });
+}
+
 TEST(Server, IsHealthyOnlyWhileServing) {
   const std::unique_ptr<Server> server = StartServer();
   const auto channel =
@@ -82,6 +67,30 @@ TEST(Server, IsHealthyOnlyWhileServing) {
   EXPECT_EQ(CheckHealth(channel, "other"), Health::kUnreachable);
   server->Drain([&] { EXPECT_EQ(CheckHealth(channel), Health::kNotServing) << "told before the server goes"; });
   EXPECT_EQ(CheckHealth(channel), Health::kUnreachable);
+}
+
+// That nothing is inflated, tests/integration/limits_test.cc measures.
+TEST(Server, RefusesCompressedMessages) {
+  const std::unique_ptr<Server> server = StartServer();
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ChannelArguments arguments;
+    arguments.SetCompressionAlgorithm(algorithm);
+    grpc::GenericStub stub(grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server->port()),
+                                                     grpc::InsecureChannelCredentials(), arguments));
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const grpc::Slice request(absl::StrCat("\x0a\x64", std::string(100, 'x')));
+    const auto call =
+        stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&request, 1), &queue);
+    call->StartCall();
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+  }
 }
 
 TEST(Server, CanLiveInProcessAlone) {

@@ -9,22 +9,19 @@
 #include <string>
 
 #include "common/rpc/draft_conversion.h"
+#include "common/rpc/proposal_protocol.h"
 
 namespace foretoken::rpc {
 namespace {
 
 using speculation::DraftDistribution;
 using speculation::TokenTree;
+using speculation::TreeNode;
 
 constexpr WireTreeLimits kLimits{.num_tokens = 100, .max_nodes = 8, .proposers = 4};
 
 v1::TokenTree GoodMessage() {
-  return ToProto({.position = 7,
-                  .token_ids = {10, 11, 12},
-                  .parents = {-1, 0, -1},
-                  .chances = {.5f, 1.f, .25f},
-                  .proposers = {1, 1, 1}},
-                 42);
+  return ToProto({.position = 7, .nodes = {{10, -1, .5f, 1}, {11, 0, 1.f, 1}, {12, -1, .25f, 1}}}, 42);
 }
 
 TEST(TreeConversion, ReturnsTheTreeWithTheGivenProposerBits) {
@@ -33,10 +30,7 @@ TEST(TreeConversion, ReturnsTheTreeWithTheGivenProposerBits) {
   const absl::StatusOr<TokenTree> tree = FromProto(message, kLimits);
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ(tree->position, 7);
-  EXPECT_EQ(tree->token_ids, (std::vector<int32_t>{10, 11, 12}));
-  EXPECT_EQ(tree->parents, (std::vector<int32_t>{-1, 0, -1}));
-  EXPECT_EQ(tree->chances, (std::vector<float>{.5f, 1.f, .25f}));
-  EXPECT_EQ(tree->proposers, (std::vector<uint32_t>{4, 4, 4}));
+  EXPECT_EQ(tree->nodes, (std::vector<TreeNode>{{10, -1, .5f, 4}, {11, 0, 1.f, 4}, {12, -1, .25f, 4}}));
 }
 
 TEST(TreeConversion, AnEmptyTreeIsATree) {
@@ -55,9 +49,7 @@ TokenTree SampledTree() {
   const auto below = std::make_shared<DraftDistribution>(DraftDistribution{.token_ids = {11, 12}, .probs = {.1f, .9f}});
   return {
       .position = 7,
-      .token_ids = {12, 11, 10},
-      .parents = {-1, 0, -1},
-      .chances = {.25f, .1f, .5f},
+      .nodes = {{12, -1, .25f}, {11, 0, .1f}, {10, -1, .5f}},
       .sampled = {{.parent = -1, .children = {0, 2}, .draft = top}, {.parent = 0, .children = {1}, .draft = below}}};
 }
 
@@ -79,7 +71,7 @@ TEST(TreeConversion, SampledChildrenComeBackInTheirOrderWithTheirLaws) {
 TEST(TreeConversion, NodesMayShareADistribution) {
   TokenTree sent = SampledTree();
   sent.sampled[1].draft = sent.sampled[0].draft;
-  sent.token_ids[1] = 99;
+  sent.nodes[1].token_id = 99;
   const v1::TokenTree message = ToProto(sent, 42);
   EXPECT_EQ(message.draft_probs_size(), 1);
   const absl::StatusOr<TokenTree> tree = FromProto(message, kLimits);
@@ -100,6 +92,40 @@ TEST(TreeConversion, EveryKnownDrawMethodIsTaken) {
     message.set_draw_method(static_cast<v1::DrawMethod>(method));
     EXPECT_TRUE(FromProto(message, kLimits).ok());
   }
+}
+
+// A proposer that is newer than this build sends them.
+TEST(TreeConversion, NodesOfAnUnknownDrawMethodAreGuesses) {
+  v1::TokenTree message = ToProto(SampledTree(), 42);
+  EXPECT_TRUE(CheckDrawMethod(message).ok());
+  message.set_draw_method(static_cast<v1::DrawMethod>(77));
+  message.mutable_draft_probs(0)->set_probabilities(0, -1);  // it may mean anything
+  const absl::StatusOr<TokenTree> tree = FromProto(message, kLimits);
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  ASSERT_EQ(tree->num_nodes(), SampledTree().num_nodes());
+  for (int32_t i = 0; i < tree->num_nodes(); ++i) EXPECT_EQ(tree->nodes[i].token_id, SampledTree().nodes[i].token_id);
+  EXPECT_TRUE(tree->sampled.empty());
+  EXPECT_EQ(CheckDrawMethod(message).message(),
+            "token tree draw_method: expected a known one for rejection sampling, got 77");
+  message.set_token_ids(0, 100);
+  EXPECT_FALSE(FromProto(message, kLimits).ok()) << "the nodes keep to the rules all the same";
+}
+
+TEST(TreeConversion, TheLargestTreeIsBelowItsBound) {
+  TokenTree tree{.position = std::numeric_limits<uint64_t>::max()};
+  for (int32_t i = 0; i < speculation::kMaxTreeNodes; ++i) {
+    const int32_t num_entries = kMaxTreeDraftEntries / speculation::kMaxTreeNodes;
+    auto draft = std::make_shared<DraftDistribution>();
+    for (int32_t k = 0; k < num_entries; ++k) {
+      draft->token_ids.push_back(std::numeric_limits<int32_t>::max() - num_entries + k);
+      draft->probs.push_back(.01f);
+    }
+    tree.Append({.token_id = draft->token_ids.front(), .parent = i - 1, .chance = .5f});
+    tree.sampled.push_back({.parent = i - 1, .children = {i}, .draft = std::move(draft)});
+  }
+  const size_t num_bytes = ToProto(tree, std::numeric_limits<uint64_t>::max()).ByteSizeLong();
+  EXPECT_LE(num_bytes, kMaxTokenTreeBytes);
+  EXPECT_GT(num_bytes, kMaxTokenTreeBytes * 9 / 10) << "void: the tree is not the largest";
 }
 
 struct Lie {
@@ -136,7 +162,6 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"ChanceNotANumber", [](auto& m) { m.set_chances(2, std::numeric_limits<float>::quiet_NaN()); }, "got nan"},
         Lie{"ChanceAboveOne", [](auto& m) { m.set_chances(2, 1.5f); }, "got 1.5"},
         Lie{"TwinSiblings", [](auto& m) { m.set_token_ids(2, 10); }, "siblings"},
-        Lie{"UnknownDrawMethod", [](auto& m) { m.set_draw_method(static_cast<v1::DrawMethod>(77)); }, "draw_method"},
         Lie{"DistributionsOfGuesses", [](auto& m) { m.add_draft_probs(); }, "expected none where children are not"},
         Lie{"IndicesOfGuesses", [](auto& m) { m.add_distribution_indices(-1); }, "1 distribution_indices"}),
     [](const auto& info) { return info.param.name; });

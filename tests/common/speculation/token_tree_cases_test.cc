@@ -50,10 +50,10 @@ TokenTree ParseTree(absl::string_view text) {
     }
     const std::vector<absl::string_view> fields = absl::StrSplit(word, '/');
     EXPECT_GE(fields.size(), 3) << "not a node: " << word;
-    tree.token_ids.push_back(Number<int32_t>(fields.at(0)));
-    tree.parents.push_back(Number<int32_t>(fields.at(1)));
-    tree.chances.push_back(Number<float>(fields.at(2)));
-    tree.proposers.push_back(fields.size() > 3 ? Number<uint32_t>(fields[3]) : 1);
+    tree.Append({.token_id = Number<int32_t>(fields.at(0)),
+                 .parent = Number<int32_t>(fields.at(1)),
+                 .chance = Number<float>(fields.at(2)),
+                 .proposers = fields.size() > 3 ? Number<uint32_t>(fields[3]) : 1});
   }
   return tree;
 }
@@ -61,7 +61,8 @@ TokenTree ParseTree(absl::string_view text) {
 std::string Spell(const TokenTree& tree) {
   std::string text = absl::StrCat("@", tree.position);
   for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    absl::StrAppend(&text, " ", tree.token_ids[i], "/", tree.parents[i], "/", tree.chances[i], "/", tree.proposers[i]);
+    absl::StrAppend(&text, " ", tree.nodes[i].token_id, "/", tree.nodes[i].parent, "/", tree.nodes[i].chance, "/",
+                    tree.nodes[i].proposers);
   }
   for (const SampledChildren& group : tree.sampled) {
     absl::StrAppend(&text, " ", group.parent, ">", absl::StrJoin(group.children, ","));

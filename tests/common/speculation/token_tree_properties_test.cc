@@ -31,23 +31,24 @@ TokenTree RandomTree(std::mt19937& random, int32_t max_nodes, uint32_t proposers
     const int32_t parent = std::uniform_int_distribution<int32_t>(-1, tree.num_nodes() - 1)(random);
     const int32_t token = std::uniform_int_distribution<int32_t>(0, kNumTokens - 1)(random);
     if (!edges.emplace(parent, token).second) continue;
-    tree.token_ids.push_back(token);
-    tree.parents.push_back(parent);
-    tree.chances.push_back(std::uniform_int_distribution<int32_t>(1, 8)(random) / 8.0f);  // ties are common
-    tree.proposers.push_back(proposers);
+    tree.Append({.token_id = token,
+                 .parent = parent,
+                 .chance = std::uniform_int_distribution<int32_t>(1, 8)(random) / 8.0f,  // ties are common
+                 .proposers = proposers});
   }
   return tree;
 }
 
 Path PathOf(const TokenTree& tree, int32_t node_idx) {
   Path path;
-  for (; node_idx != kRootParent; node_idx = tree.parents[node_idx]) path.push_back(tree.token_ids[node_idx]);
+  for (; node_idx != kRootParent; node_idx = tree.nodes[node_idx].parent) path.push_back(tree.nodes[node_idx].token_id);
   return Path(path.rbegin(), path.rend());
 }
 
 std::map<Path, PathNode> Paths(const TokenTree& tree) {
   std::map<Path, PathNode> paths;
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) paths[PathOf(tree, i)] = {tree.chances[i], tree.proposers[i]};
+  for (int32_t i = 0; i < tree.num_nodes(); ++i)
+    paths[PathOf(tree, i)] = {tree.nodes[i].chance, tree.nodes[i].proposers};
   return paths;
 }
 
@@ -131,7 +132,7 @@ TokenTree RandomSampledTree(std::mt19937& random, int32_t max_nodes, uint32_t pr
   for (int32_t parent = -1; parent < tree.num_nodes(); ++parent) {
     SampledChildren group{.parent = parent, .draft = std::make_shared<DraftDistribution>()};
     for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-      if (tree.parents[i] == parent) group.children.push_back(i);
+      if (tree.nodes[i].parent == parent) group.children.push_back(i);
     }
     std::shuffle(group.children.begin(), group.children.end(), random);
     if (!group.children.empty() && random() % 3 != 0) tree.sampled.push_back(std::move(group));
@@ -147,8 +148,8 @@ Groups GroupsOf(const TokenTree& tree) {
   for (const SampledChildren& group : tree.sampled) {
     std::vector<int32_t> tokens;
     for (const int32_t child : group.children) {
-      EXPECT_EQ(tree.parents[child], group.parent);
-      tokens.push_back(tree.token_ids[child]);
+      EXPECT_EQ(tree.nodes[child].parent, group.parent);
+      tokens.push_back(tree.nodes[child].token_id);
     }
     groups.emplace(PathOf(tree, group.parent), std::pair(tokens, group.draft.get()));
   }
@@ -210,8 +211,8 @@ TEST(TokenTree, WhatStandsBeforeANodeDoesNotDependOnItsDescendants) {
     const std::vector<int32_t> want = before();
     std::vector<bool> is_below(tree.num_nodes());
     for (int32_t i = node + 1; i < tree.num_nodes(); ++i) {
-      is_below[i] = tree.parents[i] == node || (tree.parents[i] > node && is_below[tree.parents[i]]);
-      if (is_below[i]) tree.chances[i] = random() % 2 == 0 ? 1.0f : 0.125f;
+      is_below[i] = tree.nodes[i].parent == node || (tree.nodes[i].parent > node && is_below[tree.nodes[i].parent]);
+      if (is_below[i]) tree.nodes[i].chance = random() % 2 == 0 ? 1.0f : 0.125f;
     }
     EXPECT_EQ(before(), want);
   }
@@ -220,30 +221,18 @@ TEST(TokenTree, WhatStandsBeforeANodeDoesNotDependOnItsDescendants) {
 TEST(TokenTree, BestNodesHandlesPathChancesThatVanish) {
   TokenTree chain{.position = 1};
   for (int32_t i = 0; i < kMaxTreeNodes; ++i) {
-    chain.token_ids.push_back(0);
-    chain.parents.push_back(i - 1);
-    chain.chances.push_back(std::numeric_limits<float>::min());
-    chain.proposers.push_back(1);
+    chain.Append({.parent = i - 1, .chance = std::numeric_limits<float>::min(), .proposers = 1});
   }
   const TokenTree best = BestNodes(chain, kMaxTreeNodes - 1);
   EXPECT_TRUE(Validate(best, 1, kMaxTreeNodes).ok());
   EXPECT_EQ(best.num_nodes(), kMaxTreeNodes - 1);
 }
 
-TEST(TokenTree, ValidateRefusesArraysOfDifferentLengths) {
-  const TokenTree good{
-      .position = 1, .token_ids = {1, 2}, .parents = {-1, 0}, .chances = {.5f, .5f}, .proposers = {1, 1}};
-  ASSERT_TRUE(Validate(good, 10, 10).ok());
-  TokenTree tree = good;
-  tree.parents.pop_back();
-  EXPECT_EQ(Validate(tree, 10, 10).message(),
-            "token tree arrays: expected one length, got 2 token_ids, 1 parents, 2 chances, 2 proposers");
-  tree = good;
-  tree.chances.push_back(.5f);
-  EXPECT_EQ(Validate(tree, 10, 10).code(), absl::StatusCode::kInvalidArgument);
-  tree = good;
-  tree.proposers.clear();
-  EXPECT_EQ(Validate(tree, 10, 10).code(), absl::StatusCode::kInvalidArgument);
+TEST(TokenTree, NoticesAParentThatDoesNotStandBeforeItsChild) {
+  EXPECT_TRUE(HasParentsFirst({.nodes = {{.parent = kRootParent}, {.parent = 0}, {.parent = kRootParent}}}));
+  EXPECT_FALSE(HasParentsFirst({.nodes = {{.parent = kRootParent}, {.parent = 1}}}));
+  EXPECT_FALSE(HasParentsFirst({.nodes = {{.parent = 1}, {.parent = kRootParent}}}));
+  EXPECT_FALSE(HasParentsFirst({.nodes = {{.parent = kRootParent - 1}}}));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_P(AdversarialText, EncodesInLinearTime) {
   ExpectFast(tokenizer, Repeated("<|eot_id|> x </s>[INST]"), "special_tokens_and_text");
 }
 
-INSTANTIATE_TEST_SUITE_P(Styles, AdversarialText, ::testing::Values("llama3", "qwen2", "llama2", "mistral"),
+INSTANTIATE_TEST_SUITE_P(Styles, AdversarialText, ::testing::Values("llama3", "qwen2", "llama2", "mistral", "unigram"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(AdversarialPattern, IsStoppedByItsStepLimit) {
@@ -87,6 +87,21 @@ TEST(AdversarialPattern, OfManyOverlappingClassesIsLinear) {
   ExpectFast(tokenizer, Repeated("A"), "upper_case");
   ExpectFast(tokenizer, Repeated("\xe4\xb8\xad"), "neither_case");
   ExpectFast(tokenizer, Repeated("A") + "1", "upper_case_then_digit");
+}
+
+TEST(AdversarialModel, OfAUnigramWithLongTokensIsLinear) {
+  using nlohmann::json;
+  json vocab = json::array({json::array({"<unk>", 0.0})});
+  for (int length = 1; length <= 128; length *= 2) {
+    vocab.push_back(json::array({std::string(length, 'a'), -1.0 / length}));
+  }
+  const TokenizerFile file("unigram", {{"model", {{"vocab", vocab}}},
+                                       {"added_tokens", nullptr},
+                                       {"pre_tokenizer", nullptr},
+                                       {"post_processor", nullptr}});
+  const Tokenizer tokenizer = Tokenizer::Load(file.directory()).value();
+  ExpectFast(tokenizer, Repeated("a"), "one_long_token");
+  ExpectFast(tokenizer, Repeated("b"), "unknown");
 }
 
 TEST(AdversarialTokens, LeftStripLooksAtEachSpaceOnce) {

@@ -78,11 +78,13 @@ TEST_P(TokenizerStyle, AgreesWithHuggingFaceOnHostileTexts) {
   const std::vector<std::string> texts = ReadLines("tests/cases/tokenizer/texts.txt");
   const std::vector<std::string> lines = ReadLines(directory + "/expected.txt");
   ASSERT_EQ(texts.size(), 10000);
-  ASSERT_EQ(lines.size(), texts.size());
-  for (size_t i = 0; i < texts.size() && !HasFailure(); ++i) {
+  ASSERT_TRUE(lines.size() == texts.size() || lines.size() == texts.size() / 10) << lines.size();
+  const size_t stride = texts.size() / lines.size();
+  for (size_t i = 0; i < lines.size() && !HasFailure(); ++i) {
+    if (lines[i].empty()) continue;
     const std::vector<std::string> fields = absl::StrSplit(lines[i], '\t');
     ASSERT_EQ(fields.size(), 3);
-    const std::string text = json::parse(texts[i]);
+    const std::string text = json::parse(texts[stride * i]);
     ExpectMatches(*tokenizer, {.text = text,
                                .ids = IdsOfLetters(fields[0]),
                                .special_ids = IdsOfLetters(fields[fields[1].empty() ? 0 : 1]),
@@ -90,13 +92,13 @@ TEST_P(TokenizerStyle, AgreesWithHuggingFaceOnHostileTexts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Styles, TokenizerStyle, ::testing::Values("llama3", "qwen2", "llama2", "mistral"),
+INSTANTIATE_TEST_SUITE_P(Styles, TokenizerStyle, ::testing::Values("llama3", "qwen2", "llama2", "mistral", "unigram"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TokenizerVariants, AgreeWithHuggingFace) {
   const std::string path = SourcePath("tests/cases/tokenizer/variants.json");
   const json variants = json::parse(base::ReadFile(path).value());
-  ASSERT_GT(variants.size(), 20);
+  ASSERT_GT(variants.size(), 40);
   for (const json& variant : variants) {
     SCOPED_TRACE(variant["style"].get<std::string>() + " " + variant["patch"].dump().substr(0, 200));
     const TokenizerFile file(variant["style"], variant["patch"]);

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/mapped_file.h"
 #include "common/tokenizer/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,6 +15,7 @@
 namespace foretoken::tokenizer {
 namespace {
 
+using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Ids = std::vector<int32_t>;
@@ -236,10 +238,38 @@ TEST(Vocabulary, FitsAModelThatHasARowForEveryId) {
   const size_t num_ids = tokenizer.vocabulary().num_ids();
   EXPECT_TRUE(tokenizer.CheckFits(num_ids).ok());
   EXPECT_TRUE(tokenizer.CheckFits(num_ids + 64).ok());
-  const absl::Status status = tokenizer.CheckFits(num_ids - 1);
+  const absl::Status status = tokenizer.CheckFits(1000);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("tokenizer.json"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(num_ids - 1)));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("vocab_size of 1000, got 1000"));
+}
+
+// A fine-tune of Llama 2 adds "<pad>" with id 32000 to a model of 32000 rows.
+TEST(Vocabulary, AddedTokensNeedNoRowOfTheModel) {
+  const TokenizerFile llama2("llama2");
+  json added = json::parse(base::ReadFile(llama2.directory() + "/tokenizer.json").value())["added_tokens"];
+  const size_t num_model_ids = LoadStyle("llama2").vocabulary().num_ids();
+  added.push_back({{"id", num_model_ids}, {"content", "<pad>"}, {"special", true}});
+  const Tokenizer tokenizer = Tokenizer::Load(TokenizerFile("llama2", {{"added_tokens", added}}).directory()).value();
+  EXPECT_EQ(tokenizer.vocabulary().num_ids(), num_model_ids + 1);
+  EXPECT_TRUE(tokenizer.CheckFits(num_model_ids).ok()) << tokenizer.CheckFits(num_model_ids);
+  EXPECT_FALSE(tokenizer.CheckFits(num_model_ids - 1).ok()) << "a token of the model itself";
+}
+
+TEST(Vocabulary, TokensAroundEveryTextNeedARowOfTheModel) {
+  const Tokenizer tokenizer = LoadStyle("llama3");
+  const int32_t bos = tokenizer.vocabulary().FindId("<|begin_of_text|>").value();
+  EXPECT_TRUE(tokenizer.CheckFits(static_cast<size_t>(bos) + 1).ok());
+  EXPECT_THAT(std::string(tokenizer.CheckFits(static_cast<size_t>(bos)).message()), HasSubstr("<|begin_of_text|>"));
+}
+
+TEST(Encode, RefusesWhatAUnigramWithoutUnknownTokenCannotSay) {
+  const TokenizerFile file("unigram", {{"model", {{"unk_id", nullptr}}}});
+  const Tokenizer tokenizer = Tokenizer::Load(file.directory()).value();
+  EXPECT_TRUE(tokenizer.Encode("the").ok());
+  const absl::Status status = tokenizer.Encode("the \U0001f9ff").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no unknown token"));
 }
 
 Vocabulary MakeVocabulary(std::vector<std::optional<Token>> tokens) { return Vocabulary(std::move(tokens)); }

@@ -80,6 +80,8 @@ const UnfitTensor kUnfitTensors[] = {
      "tensor a: expected dtype F32, F16 or BF16, got I32"},
     {"Doubles", R"({"dtype":"F64","shape":[1],"data_offsets":[0,8]})", Shape(1), "F32, F16 or BF16, got F64"},
     {"Float8", R"({"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]})", Shape(8), "F32, F16 or BF16, got F8_E4M3"},
+    {"Float8OfAnotherShape", R"({"dtype":"F8_E5M2","shape":[4,2],"data_offsets":[0,8]})", Shape(2),
+     "F32, F16 or BF16, got F8_E5M2"},
 };
 
 class Unfit : public ::testing::TestWithParam<UnfitTensor> {};
@@ -120,6 +122,26 @@ TEST(Checkpoint, DamagedSingleFileIsRefusedByName) {
   const TempDir dir;
   const std::string path = dir.Write("model.safetensors", "short");
   EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(), HasSubstr(path));
+}
+
+TEST(Checkpoint, NamesTheWeightsOfOtherFormatsThatTheDirectoryHolds) {
+  const TempDir dir;
+  dir.Write("config.json", "{}");
+  dir.Write("pytorch_model-00001-of-00002.bin", "x");
+  EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(),
+              HasSubstr("index.json, but pytorch_model-00001-of-00002.bin. Weights are read from safetensors alone"));
+  dir.Write("pytorch_model-00002-of-00002.bin", "x");
+  dir.Write("model.gguf", "x");
+  dir.Write("model-f16\n.gguf", "x");
+  dir.Write("model-00001-of-00002.safetensors", "x");
+  EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(),
+              HasSubstr(", but model-00001-of-00002.safetensors, model-f16\\n.gguf, model.gguf and 2 more files"));
+}
+
+TEST(Checkpoint, GitLfsPointersAreNamedAsWhatTheyAre) {
+  const TempDir dir;
+  const std::string path = dir.Write("model.safetensors", "version https://git-lfs.github.com/spec/v1\nsize 5\n");
+  EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(), HasSubstr(path + " is a Git LFS pointer"));
 }
 
 struct DamagedIndex {
@@ -163,7 +185,8 @@ TEST(Checkpoint, DeeplyNestedIndexIsRefused) {
   const TempDir dir;
   const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   dir.Write("model.safetensors.index.json", R"({"weight_map":{"a":)" + nested + "}}");
-  EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(), HasSubstr("tensor a: the shard is not a string"));
+  EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(),
+              HasSubstr("index.json: expected JSON of at most 64 nested levels"));
 }
 
 // Which of the pages from `begin` on are mapped in now: bit 63 of their entries in Linux's pagemap.

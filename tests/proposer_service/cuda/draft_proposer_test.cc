@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/testing/draft_model.h"
+#include "tests/testing/tree_columns.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -30,7 +31,7 @@ std::vector<TokenTree> TreesOn(const std::string& device) {
     trees.push_back(draft.Propose({&request, 1}).front());
   };
   say({17, 300, 25, 40, 300, 25});
-  say({trees.front().token_ids[0]});
+  say({trees.front().nodes[0].token_id});
   say({4000, 4001});
   return trees;
 }
@@ -40,11 +41,11 @@ TEST(CudaDraftProposer, GuessesWhatTheCpuGuesses) {
   const std::vector<TokenTree> cuda = TreesOn("cuda"), cpu = TreesOn("cpu");
   for (size_t i = 0; i < cpu.size(); ++i) {
     EXPECT_EQ(cuda[i].position, cpu[i].position);
-    EXPECT_EQ(cuda[i].token_ids, cpu[i].token_ids);
-    EXPECT_EQ(cuda[i].parents, cpu[i].parents);
+    EXPECT_EQ(testing::TokenIds(cuda[i]), testing::TokenIds(cpu[i]));
+    EXPECT_EQ(testing::Parents(cuda[i]), testing::Parents(cpu[i]));
     ASSERT_EQ(cpu[i].num_nodes(), 8);
     for (int32_t node = 0; node < cpu[i].num_nodes(); ++node) {
-      EXPECT_NEAR(cuda[i].chances[node], cpu[i].chances[node], 0.02f);
+      EXPECT_NEAR(cuda[i].nodes[node].chance, cpu[i].nodes[node].chance, 0.02f);
     }
   }
 }

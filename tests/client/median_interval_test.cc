@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/serving/median_interval.h"
+#include "client/median_interval.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "tests/testing/random_values.h"
 
-namespace foretoken::bench {
+namespace foretoken::client {
 namespace {
 
 TEST(MedianInterval, OfSixValuesReachesFromTheSmallestToTheLargest) {
@@ -61,4 +61,4 @@ TEST(MedianInterval, HoldsTheTrueMedianAsOftenAsItSays) {
 }
 
 }  // namespace
-}  // namespace foretoken::bench
+}  // namespace foretoken::client

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-namespace foretoken::bench {
+namespace foretoken::client {
 
 struct MedianWithInterval {
   double median = 0;
@@ -22,4 +22,4 @@ struct MedianWithInterval {
 // At least one value, in any order. The narrowest symmetric pair of order statistics that reaches 0.95.
 MedianWithInterval MedianInterval(std::vector<double> values);
 
-}  // namespace foretoken::bench
+}  // namespace foretoken::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/serving/median_interval.h"
+#include "client/median_interval.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "kernels/check.h"
 
-namespace foretoken::bench {
+namespace foretoken::client {
 
 MedianWithInterval MedianInterval(std::vector<double> values) {
   constexpr double kWanted = 0.95;
@@ -29,4 +29,4 @@ MedianWithInterval MedianInterval(std::vector<double> values) {
           .confidence = std::max(0.0, 1 - missed)};
 }
 
-}  // namespace foretoken::bench
+}  // namespace foretoken::client

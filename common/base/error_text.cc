@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/error_text.h"
+
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace foretoken::base {
+namespace {
+
+constexpr absl::string_view kReasonUrl = "foretoken/reason";
+
+}  // namespace
+
+std::string Quoted(absl::string_view foreign, size_t max_bytes) {
+  const std::string shown = absl::CHexEscape(foreign.substr(0, max_bytes));
+  if (foreign.size() <= max_bytes) return absl::StrCat("\"", shown, "\"");
+  return absl::StrCat("\"", shown, "...\" of ", foreign.size(), " bytes");
+}
+
+absl::Status WithReason(absl::Status status, absl::string_view reason) {
+  status.SetPayload(kReasonUrl, absl::Cord(reason));
+  return status;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const auto reason = status.GetPayload(kReasonUrl);
+  return reason ? std::string(*reason) : absl::StatusCodeToString(status.code());
+}
+
+}  // namespace foretoken::base

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/json.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mapped_file.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::base {
+namespace {
+
+// Counts brackets outside of strings. The result is right for JSON. The parser refuses any other text later, so there
+// the result does not matter.
+bool IsDeeperThan(absl::string_view text, int max_depth) {
+  int depth = 0;
+  bool is_in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') is_in_string = !is_in_string;
+    if (is_in_string) {
+      if (c == '\\') ++i;
+      continue;
+    }
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > max_depth) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
+                                         const nlohmann::json::parser_callback_t& inspect) {
+  if (IsDeeperThan(text, kMaxJsonDepth)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": expected JSON of at most ", kMaxJsonDepth, " nested levels, got more"));
+  }
+  nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), inspect, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
+  return json;
+}
+
+absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
+  FT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return ParseJson(text, path);
+}
+
+}  // namespace foretoken::base

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON that somebody else wrote, such as the files of a checkpoint.
+//
+//   FT_ASSIGN_OR_RETURN(const nlohmann::json config, base::ParseJson(text, "config.json"));
+//
+// Copying, comparing and printing a parsed value recurse, so deep nesting is refused before anything is parsed.
+// Errors: INVALID_ARGUMENT with the source.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::base {
+
+// Levels of lists and objects inside each other. Checkpoints' files have about ten; a tokenizer of 16 nested sequences,
+// the most that is taken, has some forty.
+inline constexpr int kMaxJsonDepth = 64;
+
+// `source` names the text in messages. `inspect` is told of every event, as nlohmann::json::parse says; null: nothing.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
+                                         const nlohmann::json::parser_callback_t& inspect = nullptr);
+
+// Parses a whole file of at most kMaxReadBytes. Errors also as ReadFile.
+absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
+
+}  // namespace foretoken::base

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/checkpoint_fit.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/model/weight_names.h"
+
+namespace foretoken::model {
+namespace {
+
+using kernels::ConstTensorView;
+
+constexpr size_t kPieceBytes = size_t{8} << 20;  // of each tensor, between two releases
+constexpr size_t kMaxShownNames = 3;
+constexpr size_t kMaxShownBytes = 80;  // of a name
+
+bool HoldSameBytes(const ConstTensorView& a, const ConstTensorView& b) {
+  if (a.dtype != b.dtype || a.num_bytes() != b.num_bytes()) return false;
+  bool is_same = true;
+  for (size_t at = 0; is_same && at < a.num_bytes(); at += kPieceBytes) {
+    const size_t length = std::min(kPieceBytes, a.num_bytes() - at);
+    is_same = std::memcmp(a.as<std::byte>() + at, b.as<std::byte>() + at, length) == 0;
+    weights::ReleasePages(a.as<std::byte>() + at, length);
+    weights::ReleasePages(b.as<std::byte>() + at, length);
+  }
+  return is_same;
+}
+
+// The name that a head of its own would have.
+WeightName HeadName(ModelConfig config) {
+  config.tie_word_embeddings = false;
+  return NameWeights(config).head;
+}
+
+// A line for the log; nothing: the model reads all that counts.
+std::optional<std::string> DescribeUnread(const weights::Checkpoint& checkpoint, const ModelConfig& config) {
+  absl::flat_hash_set<std::string> read;
+  for (WeightName& weight : ListWeights(NameWeights(config))) read.insert(std::move(weight.name));
+  read.insert(HeadName(config).name);  // where it is tied, an equal copy of the embedding
+  const auto is_read = [&](const std::string& name) {
+    // Old checkpoints store these frequencies, which follow from the configuration.
+    return read.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq");
+  };
+  std::vector<std::string> unread = checkpoint.Names();
+  std::erase_if(unread, is_read);
+  if (unread.empty()) return std::nullopt;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(unread.size(), kMaxShownNames); ++i) {
+    shown.push_back(absl::Utf8SafeCHexEscape(absl::string_view(unread[i]).substr(0, kMaxShownBytes)));
+  }
+  return absl::StrCat(checkpoint.directory(), ": the model does not use ", unread.size(),
+                      " of the checkpoint's tensors: ", absl::StrJoin(shown, ", "),
+                      unread.size() > shown.size() ? ", ..." : "");
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const weights::Checkpoint& checkpoint, ModelConfig& config) {
+  std::vector<std::string> notes;
+  const WeightName head = HeadName(config);
+  if (config.tie_word_embeddings && checkpoint.Contains(head.name)) {
+    const WeightName embed = NameWeights(config).embed;
+    FT_ASSIGN_OR_RETURN(const ConstTensorView head_view, checkpoint.Find(head.name, head.shape));
+    FT_ASSIGN_OR_RETURN(const ConstTensorView embed_view, checkpoint.Find(embed.name, embed.shape));
+    if (!HoldSameBytes(head_view, embed_view)) {
+      config.tie_word_embeddings = false;
+      notes.push_back(absl::StrCat(checkpoint.directory(), ": config.json ties ", head.name, " to ", embed.name,
+                                   ", but the checkpoint holds both, with different values: they are not tied"));
+    }
+  }
+  if (std::optional<std::string> unread = DescribeUnread(checkpoint, config)) notes.push_back(*std::move(unread));
+  return notes;
+}
+
+}  // namespace foretoken::model

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalization Form C, with the tables of Hugging Face's `tokenizers`, whose Unicode is older than its regular
+// expressions' (unicode_tables.h): a combining mark of a later version stays where it is.
+//
+// Source: The Unicode Standard, section 3.11; Hangul syllables by section 3.12.
+// Time: O(n log n) whatever the text: runs of combining marks are sorted. A text without a character that NFC could
+// change, as most are, is only looked through. Threads: pure.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace foretoken::tokenizer {
+
+// The text must be well-formed UTF-8.
+std::string ToNfc(absl::string_view text);
+
+}  // namespace foretoken::tokenizer

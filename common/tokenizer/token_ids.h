@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens of a model in tokenizer.json with their ids: its "vocab", an object {TOKEN: ID} or, in a Unigram model, a
+// list of [TOKEN, SCORE] whose places are the ids.
+//
+// Errors: INVALID_ARGUMENT naming the field: ids that are negative, twice used or far beyond the number of tokens, and
+// tokens that are listed twice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/tokenizer/json_value.h"
+
+namespace foretoken::tokenizer {
+
+using TokenIds = absl::flat_hash_map<std::string, int32_t>;
+
+// Ids index arrays, so a file of ten tokens must not call one of them 2,000,000,000. Some unused ids are usual.
+size_t MaxId(size_t num_tokens);
+
+absl::StatusOr<TokenIds> TokenIdsFromObject(const JsonValue& vocab);
+absl::StatusOr<TokenIds> TokenIdsFromList(const JsonValue& vocab);
+
+}  // namespace foretoken::tokenizer

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// From words to ids: the "model" of tokenizer.json, which is one of BPE and Unigram.
+//
+// Errors: CheckSupported INVALID_ARGUMENT for another model, by its name; FromJson and Encode as bpe.h and unigram.h.
+// Threads: immutable.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/tokenizer/bpe.h"
+#include "common/tokenizer/json_value.h"
+#include "common/tokenizer/token_ids.h"
+#include "common/tokenizer/unigram.h"
+
+namespace foretoken::tokenizer {
+
+class TokenModel {
+ public:
+  // Whether the model is one that FromJson reads. To be asked before anything else about the file, because other
+  // models come with other normalizers, vocabularies and decoders, whose refusal would hide the cause.
+  static absl::Status CheckSupported(const JsonValue& model);
+  static absl::StatusOr<TokenIds> ReadIds(const JsonValue& model);
+  // `ids`: what ReadIds has read.
+  static absl::StatusOr<TokenModel> FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level);
+
+  // Adds the word's tokens. A byte-level word is any bytes, another well-formed UTF-8.
+  absl::Status Encode(absl::string_view word, std::vector<int32_t>& out) const;
+
+ private:
+  explicit TokenModel(std::variant<Bpe, Unigram> kind) : kind_(std::move(kind)) {}
+
+  std::variant<Bpe, Unigram> kind_;
+};
+
+}  // namespace foretoken::tokenizer

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Hugging Face's `tokenizers` knows about Unicode, as data of our own: system libraries have other versions of
+// Unicode, and a character that was unassigned in one of them would be cut or normalised differently.
+//
+// Made by make_unicode_tables.py, which asks the library itself and says which versions it has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/strings/string_view.h"
+
+namespace foretoken::tokenizer {
+
+// [first, last]
+struct CodePointRange {
+  char32_t first;
+  char32_t last;
+
+  friend bool operator==(const CodePointRange&, const CodePointRange&) = default;
+};
+
+struct NamedSet {
+  absl::string_view name;
+  std::span<const CodePointRange> ranges;  // ascending, apart
+};
+
+// A canonical decomposition by one level. The table leaves out Hangul syllables, which arithmetic decomposes.
+struct Decomposition {
+  char32_t composite;
+  char32_t first;
+  char32_t second;  // 0: the composite becomes `first` alone
+  bool composes;    // NFC makes the composite of the two again
+};
+
+// Two letters and a space for each general category.
+extern const absl::string_view kCategoryNames;
+// first << 5 | category: the code points from `first` to the next entry's have the category of that number.
+extern const std::span<const uint32_t> kCategoryRuns;
+// Properties and scripts, as regular expressions name them.
+extern const std::span<const NamedSet> kNamedSets;
+// What the pre-tokenizers Digits and Punctuation cut out. Their versions of Unicode are not that of the categories.
+extern const std::span<const CodePointRange> kNumeric;
+extern const std::span<const CodePointRange> kPunctuation;
+// first << 8 | class: as kCategoryRuns, for canonical combining classes. Before the first entry the class is 0.
+extern const std::span<const uint32_t> kCombiningClassRuns;
+extern const std::span<const Decomposition> kDecompositions;  // ascending
+
+}  // namespace foretoken::tokenizer

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/event_checks.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/rpc/proposal_protocol.h"
+
+namespace foretoken::proposer {
+namespace {
+
+template <typename T>
+Refusal Invalid(absl::string_view field, absl::string_view expected, T got) {
+  return {.reason = v1::REFUSAL_REASON_INVALID, .detail = absl::StrCat(field, ": expected ", expected, ", got ", got)};
+}
+
+// A rule that is unset, or newer than this build, is taken for the keyed draw: a proposer then sends guesses, and
+// guesses are exact under any rule.
+kernels::VerificationRule Rule(v1::VerificationRule rule) {
+  return rule == v1::VERIFICATION_RULE_REJECTION_SAMPLING ? kernels::VerificationRule::kRejectionSampling
+                                                          : kernels::VerificationRule::kKeyedDraw;
+}
+
+}  // namespace
+
+std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open) {
+  const v1::SamplingFilters& filters = open.filters();
+  // Written so that NaN fails each.
+  if (!(std::isfinite(filters.temperature()) && filters.temperature() >= 0)) {
+    return Invalid("filters.temperature", "a number, at least 0", filters.temperature());
+  }
+  if (filters.top_k() > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())) {
+    return Invalid("filters.top_k", "below 2^31", filters.top_k());
+  }
+  if (filters.has_top_p() && !(filters.top_p() > 0 && filters.top_p() <= 1)) {
+    return Invalid("filters.top_p", "above 0, at most 1", filters.top_p());
+  }
+  if (!(filters.min_p() >= 0 && filters.min_p() <= 1)) return Invalid("filters.min_p", "0 to 1", filters.min_p());
+  if (open.tenant().size() > rpc::kMaxTenantBytes) {
+    return Invalid("tenant", absl::StrCat("at most ", rpc::kMaxTenantBytes, " bytes"), open.tenant().size());
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> CheckTokens(const google::protobuf::RepeatedField<uint32_t>& token_ids,
+                                   const ProposerDescription& proposer) {
+  constexpr uint32_t kNumIds = uint32_t{1} << 31;  // ids are int32 inside
+  const uint32_t num_tokens = proposer.num_tokens.has_value() ? static_cast<uint32_t>(*proposer.num_tokens) : kNumIds;
+  for (int i = 0; i < token_ids.size(); ++i) {
+    if (token_ids[i] >= num_tokens) {
+      return Invalid(absl::StrCat("token_ids[", i, "]"), absl::StrCat("below ", num_tokens), token_ids[i]);
+    }
+  }
+  return std::nullopt;
+}
+
+SessionIntroduction FromProto(const v1::OpenSession& open) {
+  const v1::SamplingFilters& filters = open.filters();
+  return {.rule = Rule(open.rule()),
+          .seed = open.seed(),
+          .sample_index = open.sample_index(),
+          .temperature = filters.has_temperature() ? filters.temperature() : 1,
+          .top_k = filters.top_k(),
+          .top_p = filters.has_top_p() ? filters.top_p() : 1,
+          .min_p = filters.min_p(),
+          .tenant = open.tenant()};
+}
+
+}  // namespace foretoken::proposer

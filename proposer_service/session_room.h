@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of a proposer's memory sessions take, over all streams, and what one stream takes of it.
+//
+//   SessionRoom room(limits, gauges);          // one per service
+//   StreamRoom of_stream(room);                // one per stream; at its end it gives its room back
+//   if (std::optional<Refusal> refusal = of_stream.TakeSession()) ...
+//   if (std::optional<Refusal> refusal = of_stream.TakeTokens(num_tokens)) ...
+//   of_stream.GiveBackSession(num_tokens_of_it);
+//
+// Tokens count when they arrive, so a context that never becomes whole counts, too.
+//
+// Threads: SessionRoom any; a StreamRoom one at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/telemetry/metrics.h"
+#include "foretoken/v1/proposal.pb.h"
+#include "proposer_service/config.h"
+
+namespace foretoken::proposer {
+
+// Why a session is not taken, or not kept; as RefusedSession in the protocol.
+struct Refusal {
+  v1::RefusalReason reason = v1::REFUSAL_REASON_UNSPECIFIED;
+  std::string detail;
+};
+
+class SessionRoom {
+ public:
+  struct Gauges {
+    prometheus::Gauge& sessions;
+    prometheus::Gauge& tokens;
+  };
+
+  SessionRoom(const SessionLimits& limits, const Gauges& gauges) : limits_(limits), gauges_(gauges) {}
+
+  const SessionLimits& limits() const { return limits_; }
+  // False: all are taken.
+  bool TryTakeSession();
+  bool TryTakeTokens(int64_t num_tokens);
+  void GiveBack(int64_t num_sessions, int64_t num_tokens);
+
+ private:
+  const SessionLimits limits_;
+  const Gauges gauges_;
+  std::atomic<int64_t> num_sessions_ = 0;
+  std::atomic<int64_t> num_tokens_ = 0;
+};
+
+class StreamRoom {
+ public:
+  explicit StreamRoom(SessionRoom& room) : room_(room) {}
+  StreamRoom(const StreamRoom&) = delete;
+  StreamRoom& operator=(const StreamRoom&) = delete;
+  ~StreamRoom() { room_.GiveBack(num_sessions_, num_tokens_); }
+
+  const SessionLimits& limits() const { return room_.limits(); }
+  // Unset: it is taken.
+  std::optional<Refusal> TakeSession();
+  std::optional<Refusal> TakeTokens(int64_t num_tokens);
+  // A session that has so many tokens ends.
+  void GiveBackSession(int64_t num_tokens);
+
+ private:
+  SessionRoom& room_;
+  int64_t num_sessions_ = 0;
+  int64_t num_tokens_ = 0;
+};
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/flags/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "common/base/version.h"
+
+ABSL_FLAG(bool, with_colour, true, "whether to colour");
+ABSL_FLAG(std::optional<bool>, ignore_ends, std::nullopt, "whether to go on");
+ABSL_FLAG(std::optional<uint32_t>, most_tokens, std::nullopt,
+          "how many tokens may come at most, which is a thing that takes a long sentence to explain to everybody");
+ABSL_FLAG(std::string, note, "none", "a note");
+
+namespace foretoken::flags {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> Read(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<std::vector<std::string>> words = AbseilArguments(arguments);
+  EXPECT_TRUE(words.ok()) << words.status();
+  return words.value_or(std::vector<std::string>());
+}
+
+TEST(AbseilArguments, DashesAndUnderscoresMeanTheSameInNames) {
+  EXPECT_THAT(Read({"--most-tokens=5", "a-b"}), ElementsAre("--most_tokens=5", "a-b"));
+  EXPECT_THAT(Read({"--most-tokens", "5"}), ElementsAre("--most_tokens", "5"));
+  EXPECT_THAT(Read({"--note", "--most-tokens"}), ElementsAre("--note", "--most-tokens")) << "it is the note";
+  EXPECT_THAT(Read({"--note=a-b"}), ElementsAre("--note=a-b"));
+}
+
+TEST(AbseilArguments, WhatIsTrueOrFalseMayStandAlone) {
+  for (const std::string name : {"with_colour", "ignore_ends", "ignore-ends"}) {
+    std::string flag = name;
+    if (name == "ignore-ends") flag = "ignore_ends";
+    EXPECT_THAT(Read({"--" + name, "hi"}), ElementsAre("--" + flag + "=true", "hi"));
+    EXPECT_THAT(Read({"--no" + name, "hi"}), ElementsAre("--" + flag + "=false", "hi"));
+    EXPECT_THAT(Read({"--no-" + name}), ElementsAre("--" + flag + "=false"));
+    EXPECT_THAT(Read({"--no_" + name}), ElementsAre("--" + flag + "=false"));
+    EXPECT_THAT(Read({"--" + name + "=true"}), ElementsAre("--" + flag + "=true"));
+    EXPECT_THAT(Read({"--" + name, "false", "hi"}), ElementsAre("--" + flag + "=false", "hi"));
+  }
+  EXPECT_THAT(Read({"--note=no"}), ElementsAre("--note=no"));
+}
+
+TEST(AbseilArguments, NothingIsAFlagAfterTwoDashes) {
+  EXPECT_THAT(Read({"-", "--", "--most-tokens"}), ElementsAre("-", "--", "--most-tokens"));
+}
+
+TEST(AbseilArguments, NamesAnUnknownFlagAndOneThatIsSpelledAlike) {
+  EXPECT_EQ(AbseilArguments({"--most-token=5"}).status().message(), "unknown flag --most-token; is it --most_tokens?");
+  EXPECT_THAT(std::string(AbseilArguments({"--sing"}).status().message()), HasSubstr("unknown flag --sing; --help"));
+  EXPECT_FALSE(AbseilArguments({"--no-note"}).ok());
+  EXPECT_FALSE(AbseilArguments({"--no-ignore-ends=true"}).ok());
+}
+
+TEST(HelpText, ShowsTheUsageAndTheFlagsOfTheFiles) {
+  const CommandLine line = {
+      .program = "singer", .summary = "Sings.", .arguments = "SONG", .flag_files = {"flags/command_line_test.cc"}};
+  EXPECT_EQ(HelpText(line), R"(singer: Sings.
+
+usage: singer [--FLAG=VALUE]... SONG
+
+  --ignore_ends
+      whether to go on
+  --most_tokens
+      how many tokens may come at most, which is a thing that takes a long sentence to explain to
+      everybody
+  --note (default none)
+      a note
+  --with_colour (default true)
+      whether to colour
+)");
+}
+
+TEST(ParseCommandLineDeathTest, EndsAfterHelpVersionAndMistakes) {
+  const CommandLine line = {.program = "singer", .summary = "Sings."};
+  EXPECT_EXIT(ParseCommandLine({"--note=x", "-h"}, line), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(ParseCommandLine({"--version"}, line), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(ParseCommandLine({"--sing"}, line), ::testing::ExitedWithCode(1), "^singer: unknown flag --sing");
+  EXPECT_EQ(VersionLine("singer"), std::string("singer ") + base::Version());
+}
+
+TEST(ParseCommandLine, SetsFlagsAndReturnsTheRest) {
+  EXPECT_THAT(ParseCommandLine({"a", "--most-tokens", "7", "--ignore-ends", "b"}, {.program = "singer"}),
+              ElementsAre("a", "b"));
+  EXPECT_EQ(absl::GetFlag(FLAGS_most_tokens), 7);
+  EXPECT_EQ(absl::GetFlag(FLAGS_ignore_ends), true);
+}
+
+}  // namespace
+}  // namespace foretoken::flags

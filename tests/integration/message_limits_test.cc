@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a message may cost the process that gets it: no small message becomes a large one there, be it compressed or
+// full of things that take two bytes on the wire and many more in memory.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "foretoken/v1/proposal.grpc.pb.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "tests/integration/connect.h"
+#include "tests/integration/stream_load.h"
+#include "tests/testing/fake_generation_service.h"
+
+namespace foretoken {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+std::shared_ptr<grpc::Channel> ChannelTo(const ServiceProcess& service, grpc_compression_algorithm algorithm) {
+  grpc::ChannelArguments arguments;
+  arguments.SetCompressionAlgorithm(algorithm);
+  return grpc::CreateCustomChannel(service.address(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+// Calls a method with these bytes as its only message.
+grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method, const std::string& bytes) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const grpc::Slice slice(bytes);
+  const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status;
+}
+
+// A field of that number, which holds so many bytes.
+std::string Field(int number, const std::string& value) {
+  std::string bytes(1, static_cast<char>(number << 3 | 2));
+  size_t left = value.size();
+  for (; left >= 128; left >>= 7) bytes.push_back(static_cast<char>(left | 128));
+  bytes.push_back(static_cast<char>(left));
+  return bytes + value;
+}
+
+std::string EmptyFields(int number, int64_t num_bytes) {
+  std::string bytes;
+  while (static_cast<int64_t>(bytes.size()) < num_bytes) bytes += Field(number, "");
+  return bytes;
+}
+
+class MessageLimits : public ::testing::Test {
+ protected:
+  // The growth of the service's memory, at its peak, by the call.
+  static int64_t Growth(ServiceProcess& service, const std::function<void()>& call) {
+    service.process().ForgetPeakMemory();
+    const int64_t before = service.process().PeakMemoryBytes();
+    call();
+    return service.process().PeakMemoryBytes() - before;
+  }
+};
+
+TEST_F(MessageLimits, ACompressedMessageIsRefusedBeforeItIsInflated) {
+  ServiceProcess proposer("foretoken_proposer", {});
+  ServiceProcess verifier("foretoken_verifier", {});
+  const std::string bomb = Field(5, std::string(96 * kMiB, 'x'));
+  for (const auto& [service, method] : {std::pair(&verifier, "/foretoken.v1.GenerationService/Generate"),
+                                        {&verifier, "/foretoken.v1.GenerationService/Tokenize"},
+                                        {&verifier, "/grpc.health.v1.Health/Check"},
+                                        {&proposer, "/foretoken.v1.ProposalService/Propose"},
+                                        {&proposer, "/foretoken.v1.ProposalService/DescribeProposer"}}) {
+    SCOPED_TRACE(method);
+    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+      const int64_t growth = Growth(*service, [&, service = service, method = method] {
+        const grpc::Status status = Call(ChannelTo(*service, algorithm), method, bomb);
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+      });
+      EXPECT_LT(growth, 16 * kMiB);
+    }
+  }
+  EXPECT_TRUE(Connect(verifier).GetModelInfo().ok()) << "afterwards";
+}
+
+// A proposer whose answers are compressed.
+class CompressingProposer final : private v1::ProposalService::Service {
+ public:
+  CompressingProposer() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.SetMaxSendMessageSize(-1);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~CompressingProposer() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  int num_bombs() const { return num_bombs_; }
+
+ private:
+  grpc::Status DescribeProposer(grpc::ServerContext*, const v1::DescribeProposerRequest*,
+                                v1::DescribeProposerResponse* response) override {
+    response->set_method("ngram");
+    response->set_max_sessions(8);
+    response->set_max_context_tokens(1024);
+    return grpc::Status::OK;
+  }
+  grpc::Status Propose(grpc::ServerContext* context,
+                       grpc::ServerReaderWriter<v1::ProposeResponse, v1::ProposeRequest>* stream) override {
+    context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    v1::ProposeResponse bomb;
+    bomb.add_refusals()->set_detail(std::string(96 * kMiB, 'x'));
+    stream->Write(bomb);
+    ++num_bombs_;
+    return grpc::Status::OK;
+  }
+
+  std::atomic<int> num_bombs_{0};
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(MessageLimits, AProposersCompressedAnswerIsRefusedBeforeItIsInflated) {
+  CompressingProposer proposer;
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
+  client::GenerationClient client = Connect(verifier);
+  const int64_t growth =
+      Growth(verifier, [&] { EXPECT_TRUE(WaitUntil([&] { return proposer.num_bombs() >= 2; })) << "comes again"; });
+  EXPECT_LT(growth, 16 * kMiB);
+  EXPECT_TRUE(client.GetModelInfo().ok());
+}
+
+TEST_F(MessageLimits, AServersCompressedAnswerIsRefusedByTheClient) {
+  testing::FakeGenerationService service;
+  service.set_script([](const auto&, grpc::ServerContext& context, const auto& write) {
+    context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    v1::GenerateResponse response;
+    response.set_text(std::string(1000, 'x'));
+    write(response);
+    return grpc::Status::OK;
+  });
+  auto client = client::GenerationClient::Connect({.target = service.target()});
+  ASSERT_TRUE(client.ok());
+  v1::GenerateRequest request;
+  request.set_text("x");
+  EXPECT_EQ(client->Generate(request).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+// What a message of this size takes until it is refused is a few times its own size: as it comes, and in one piece.
+TEST_F(MessageLimits, AMessageThatWouldGrowWhenParsedIsRefusedBefore) {
+  ServiceProcess proposer("foretoken_proposer", {});
+  ServiceProcess verifier("foretoken_verifier", {});
+  struct Case {
+    ServiceProcess& service;
+    const char* method;
+    std::string bytes;
+  };
+  const std::string packed_ids(15 * kMiB, '\x01');
+  for (const Case& each : {Case{verifier, "/foretoken.v1.GenerationService/Generate",
+                                Field(11, EmptyFields(3, 15 * kMiB))},  // stop strings
+                           Case{verifier, "/foretoken.v1.GenerationService/Generate", Field(6, Field(1, packed_ids))},
+                           Case{verifier, "/foretoken.v1.GenerationService/Detokenize", Field(2, packed_ids)},
+                           Case{verifier, "/foretoken.v1.GenerationService/Abort", EmptyFields(15, 15 * kMiB)},
+                           Case{proposer, "/foretoken.v1.ProposalService/Propose", EmptyFields(2, 4 * kMiB - 64)}}) {
+    SCOPED_TRACE(each.method);
+    const int64_t growth = Growth(each.service, [&] {
+      const grpc::Status status = Call(ChannelTo(each.service, GRPC_COMPRESS_NONE), each.method, each.bytes);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    });
+    EXPECT_LT(growth, 48 * kMiB);
+  }
+}
+
+}  // namespace
+}  // namespace foretoken
