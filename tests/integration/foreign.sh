@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The protos are enough for a third party: a Python proposer serves our verifier, and a Python client is served by it.
+# The protos are enough for a third party. The Python proposer of docs/writing-a-proposer.md serves our verifier, and two
+# Python clients are served by it: the client of docs/clients.md, and one that checks every answer.
 #
 #   tests/integration/foreign.sh build/release
 #
@@ -8,6 +9,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
 build=$(cd "$1" && pwd)
 venv="$build/foreign-venv"
 scratch=$(mktemp -d)
@@ -50,8 +52,8 @@ start() {
   fail "$1 does not listen"
 }
 
-start proposer "$venv/bin/python" "$here/python_proposer.py"
-start verifier "$build/bin/foretoken_verifier" --model="$here/../../deploy/demo/target" --listen=127.0.0.1:0 \
+start proposer "$venv/bin/python" "$root/docs/examples/python_proposer.py" 0 "$root/proto"
+start verifier "$build/bin/foretoken_verifier" --model="$root/deploy/demo/target" --listen=127.0.0.1:0 \
   --proposer="python=static:$address"
 
 # Repetitive text, so that there is something to guess.
@@ -60,3 +62,11 @@ prompt=$'def get_alpha(self):\n    return self.alpha\n\ndef get_beta(self):\n   
   2>"$scratch/client.err" || { cat "$scratch/client.err" >&2; fail "the client is not content"; }
 won=$(sed -n 's/.* \([0-9]*\) won by speculation.*/\1/p' "$scratch/client.err")
 ((${won:-0} > 0)) || fail "no token of the Python proposer was accepted"
+
+example="$root/docs/examples/python_client.py"
+"$venv/bin/python" "$example" "$address" "$root/proto" "$prompt" >"$scratch/example.out" 2>"$scratch/example.err" ||
+  { cat "$scratch/example.err" >&2; fail "$example is not content"; }
+[[ -s $scratch/example.out ]] || fail "$example printed no text"
+grep -qE '^[0-9]+ tokens in [0-9]+ steps, seed 7$' "$scratch/example.err" || fail "$example printed no usage"
+! "$venv/bin/python" "$example" "$address" "$root/proto" "" 2>"$scratch/example.err" || fail "an empty prompt was served"
+grep -q '^INVALID_ARGUMENT: text: ' "$scratch/example.err" || fail "$example does not show the server's error"
