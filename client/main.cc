@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands.h"
+#include "client/commands/commands.h"
 #include "common/flags/command_line.h"
 
 namespace {
@@ -26,25 +26,30 @@ const std::vector<Command>& Commands() {
        "[PROMPT]",
        "stream the text that follows a prompt (argument, --prompt_file or standard input)",
        RunGenerate,
-       {"client/connect_flags.cc", "client/request_flags.cc", "client/prompts.cc", "client/color_flag.cc",
-        "client/commands.cc"}},
+       {"client/commands/connect_flags.cc", "client/commands/request_flags.cc", "client/commands/prompts.cc",
+        "client/commands/color_flag.cc", "client/commands/commands.cc"}},
       {"explain",
        "[PROMPT]",
        "run one request and show what each of its steps guessed, computed, accepted and took",
        RunExplain,
-       {"client/connect_flags.cc", "client/request_flags.cc", "client/prompts.cc", "client/color_flag.cc",
-        "client/command_explain.cc", "client/commands.cc"}},
+       {"client/commands/connect_flags.cc", "client/commands/request_flags.cc", "client/commands/prompts.cc",
+        "client/commands/color_flag.cc", "client/commands/command_explain.cc", "client/commands/commands.cc"}},
       {"tokenize",
        "[--add_special_tokens=BOOL] [--parse_special_tokens=BOOL] [TEXT]",
        "show the tokens of a text",
        RunTokenize,
-       {"client/connect_flags.cc", "client/prompts.cc", "client/commands.cc"}},
-      {"info", "", "show what the server serves", RunInfo, {"client/connect_flags.cc", "client/commands.cc"}},
+       {"client/commands/connect_flags.cc", "client/commands/prompts.cc", "client/commands/commands.cc"}},
+      {"info",
+       "",
+       "show what the server serves",
+       RunInfo,
+       {"client/commands/connect_flags.cc", "client/commands/commands.cc"}},
       {"bench",
        "[PROMPT]",
        "measure many requests at a time, prompts from lines of --prompt_file",
        RunBench,
-       {"client/connect_flags.cc", "client/request_flags.cc", "client/prompts.cc", "client/command_bench.cc"}}};
+       {"client/commands/connect_flags.cc", "client/commands/request_flags.cc", "client/commands/prompts.cc",
+        "client/commands/command_bench.cc"}}};
   return *kCommands;
 }
 

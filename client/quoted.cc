@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::client {
 namespace {

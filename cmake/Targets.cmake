@@ -40,13 +40,36 @@ if(FORETOKEN_SANITIZER)
   target_link_libraries(foretoken_executable INTERFACE absl::synchronization gRPC::grpc ${CMAKE_DL_LIBS})
 endif()
 
-# foretoken_library(NAME DEPS ... EXCEPT ...): every .cc of the current folder but main.cc and those named, as a static
-# library.
+# A room is the files of one target. The file rooms.txt of the build lists the rooms: tests/rooms_test.cc checks with it
+# that a file includes only its own room and the rooms that its target depends on. A line holds the target, the folder, the
+# stems of the room's files (* where it has all files of the folder that no other room names), and the dependencies.
+set_property(GLOBAL PROPERTY FORETOKEN_ROOMS "")
+function(foretoken_room name stems)
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  list(FILTER ARGN INCLUDE REGEX "^foretoken_")
+  list(JOIN stems "," stems)
+  list(JOIN ARGN "," dependencies)
+  set_property(GLOBAL APPEND_STRING PROPERTY FORETOKEN_ROOMS "${name} ${folder} ${stems} ${dependencies}\n")
+endfunction()
+
+# foretoken_library(NAME DEPS ... STEMS ...): a room as a static library: the files with these stems, or every .cc of the
+# current folder but main.cc and those that an earlier room of the folder named.
 function(foretoken_library name)
-  cmake_parse_arguments(ARG "" "" "DEPS;EXCEPT" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;STEMS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
-  list(TRANSFORM ARG_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-  list(REMOVE_ITEM sources ${ARG_EXCEPT} ${CMAKE_CURRENT_SOURCE_DIR}/main.cc)
+  get_property(named DIRECTORY PROPERTY FORETOKEN_NAMED_SOURCES)
+  list(REMOVE_ITEM sources ${named} ${CMAKE_CURRENT_SOURCE_DIR}/main.cc)
+  if(ARG_STEMS)
+    set(sources)
+    foreach(stem ${ARG_STEMS})
+      file(GLOB source CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cc)  # a header may stand alone
+      list(APPEND sources ${source})
+    endforeach()
+    set_property(DIRECTORY APPEND PROPERTY FORETOKEN_NAMED_SOURCES ${sources})
+    foretoken_room(${name} "${ARG_STEMS}" ${ARG_DEPS})
+  else()
+    foretoken_room(${name} "*" ${ARG_DEPS})
+  endif()
   if(sources)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC foretoken_options ${ARG_DEPS})
@@ -59,17 +82,21 @@ endfunction()
 # foretoken_binary(NAME DEPS ...): main.cc of the current folder.
 function(foretoken_binary name)
   cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  foretoken_room(${name} main ${ARG_DEPS})
   add_executable(${name} ${CMAKE_CURRENT_SOURCE_DIR}/main.cc)
   target_link_libraries(${name} PRIVATE foretoken_executable ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# foretoken_test(NAME FOLDER DEPS ... LABELS ...): every *_test.cc of tests/FOLDER as one binary, a ctest entry per case.
+# foretoken_test(NAME FOLDER DEPS ... LABELS ...): every *_test.cc of tests/FOLDER and of its rooms as one binary, a ctest
+# entry per case. A folder named cuda is left out: its tests run on a GPU, or on an emulated one.
 # Suites whose names end in Long have labels that end in long: they are not part of `./dev test`. It is one label each,
 # because a list does not survive gtest_discover_tests; ctest's -L and -LE look for a part of a label.
 function(foretoken_test name folder)
   cmake_parse_arguments(ARG "" "" "DEPS;LABELS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc
+    ${CMAKE_SOURCE_DIR}/tests/${folder}/*/*_test.cc)
+  list(FILTER sources EXCLUDE REGEX "/cuda/")
   if(NOT sources)
     return()
   endif()

@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/cpu/base/isa.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/isa.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/thread_communicator.h"
 

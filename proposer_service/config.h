@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "proposer_service/draft_proposer.h"
-#include "proposer_service/ngram.h"
-#include "proposer_service/suffix.h"
+#include "proposer_service/draft/draft_proposer.h"
+#include "proposer_service/ngram/ngram.h"
+#include "proposer_service/suffix/suffix.h"
 
 namespace foretoken::proposer {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "foretoken/v1/proposal.pb.h"
 #include "proposer_service/config.h"
-#include "proposer_service/proposer.h"
+#include "proposer_service/proposer/proposer.h"
 
 namespace foretoken::proposer {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "foretoken/v1/proposal.pb.h"
-#include "proposer_service/proposer.h"
+#include "proposer_service/proposer/proposer.h"
 #include "proposer_service/session_room.h"
 
 namespace foretoken::proposer {

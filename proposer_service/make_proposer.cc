@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "proposer_service/ngram.h"
-#include "proposer_service/suffix.h"
+#include "proposer_service/ngram/ngram.h"
+#include "proposer_service/suffix/suffix.h"
 
 namespace foretoken::proposer {
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/telemetry/metrics.h"
 #include "proposer_service/config.h"
-#include "proposer_service/proposer.h"
+#include "proposer_service/proposer/proposer.h"
 
 namespace foretoken::proposer {
 

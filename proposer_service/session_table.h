@@ -29,7 +29,7 @@
 #include "absl/status/status.h"
 #include "common/telemetry/metrics.h"
 #include "foretoken/v1/proposal.pb.h"
-#include "proposer_service/proposer.h"
+#include "proposer_service/proposer/proposer.h"
 #include "proposer_service/session_room.h"
 
 namespace foretoken::proposer {

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "verifier_service/engine.h"
-#include "verifier_service/unread_outputs.h"
+#include "verifier_service/api/unread_outputs.h"
+#include "verifier_service/engine/engine.h"
 
 namespace foretoken::verifier {
 

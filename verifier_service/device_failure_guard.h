@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include "verifier_service/generation_service.h"
+#include "verifier_service/api/generation_service.h"
 
 namespace foretoken::verifier {
 

@@ -17,13 +17,13 @@
 #include "absl/status/statusor.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
+#include "verifier_service/api/generation_service.h"
+#include "verifier_service/api/periodic_task.h"
 #include "verifier_service/config.h"
 #include "verifier_service/device_failure_guard.h"
-#include "verifier_service/generation_service.h"
+#include "verifier_service/engine/stall_detector.h"
 #include "verifier_service/loaded_model.h"
-#include "verifier_service/periodic_task.h"
-#include "verifier_service/proposer_pool.h"
-#include "verifier_service/stall_detector.h"
+#include "verifier_service/proposers/proposer_pool.h"
 
 namespace foretoken::verifier {
 

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/json_fields.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
-#include "common/model/json_fields.h"
 #include "common/model/rope_config.h"
 
 namespace foretoken::model {

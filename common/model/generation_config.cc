@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/json_fields.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
-#include "common/model/json_fields.h"
 
 namespace foretoken::model {
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "common/model/json_fields.h"
+#include "common/base/json_fields.h"
 #include "common/model/rope.h"
 
 namespace foretoken::model {

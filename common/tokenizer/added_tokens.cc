@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::tokenizer {
 namespace {

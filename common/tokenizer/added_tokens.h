@@ -17,7 +17,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/byte_trie.h"
-#include "common/tokenizer/char_set.h"
+#include "common/tokenizer/unicode/char_set.h"
 
 namespace foretoken::tokenizer {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::tokenizer {
 namespace {

@@ -23,7 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/json_value.h"
 #include "common/tokenizer/normalizer.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 #include "common/tokenizer/vocabulary.h"
 
 namespace foretoken::tokenizer {

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
-#include "common/tokenizer/nfc.h"
+#include "common/tokenizer/unicode/nfc.h"
 
 namespace foretoken::tokenizer {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/pattern_parser.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 #include "kernels/check.h"
 
 namespace foretoken::tokenizer {

@@ -20,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/tokenizer/char_classes.h"
+#include "common/tokenizer/unicode/char_classes.h"
 
 struct pcre2_real_code_8;
 

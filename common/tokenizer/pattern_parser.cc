@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::tokenizer {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/tokenizer/char_set.h"
+#include "common/tokenizer/unicode/char_set.h"
 
 namespace foretoken::tokenizer {
 

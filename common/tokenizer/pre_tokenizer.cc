@@ -8,8 +8,8 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/byte_level.h"
-#include "common/tokenizer/char_set.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/char_set.h"
+#include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::tokenizer {
 namespace {

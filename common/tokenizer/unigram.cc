@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::tokenizer {

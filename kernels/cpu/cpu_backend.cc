@@ -4,18 +4,18 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/accept_trees.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/branch_rows.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/move_kv.h"
+#include "kernels/cpu/attention/rope_store_kv.h"
+#include "kernels/cpu/draw/accept_trees.h"
+#include "kernels/cpu/draw/branch_rows.h"
+#include "kernels/cpu/draw/score_tokens.h"
 #include "kernels/cpu/embed.h"
 #include "kernels/cpu/join_columns.h"
-#include "kernels/cpu/move_kv.h"
+#include "kernels/cpu/matmul/weight.h"
 #include "kernels/cpu/rms_norm.h"
-#include "kernels/cpu/rope_store_kv.h"
-#include "kernels/cpu/score_tokens.h"
 #include "kernels/cpu/silu_mul.h"
 #include "kernels/cpu/sum_ranks.h"
-#include "kernels/cpu/weight.h"
 
 namespace foretoken::kernels::cpu {
 

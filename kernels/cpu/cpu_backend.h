@@ -7,10 +7,10 @@
 #include <string>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/pages.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/base/isa.h"
+#include "kernels/cpu/base/pages.h"
+#include "kernels/cpu/base/thread_pool.h"
+#include "kernels/cpu/matmul/matmul.h"
 
 namespace foretoken::kernels::cpu {
 

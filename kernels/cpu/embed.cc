@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/matmul/weight.h"
 
 namespace foretoken::kernels::cpu {
 

@@ -2,7 +2,7 @@
 // Rows of the embedding table, read out of the panels that the tied head multiplies with. Exact.
 #pragma once
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/base/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cpu {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "kernels/check.h"
-#include "kernels/cpu/parallel_rows.h"
+#include "kernels/cpu/base/parallel_rows.h"
 
 namespace foretoken::kernels::cpu {
 

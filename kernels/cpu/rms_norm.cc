@@ -2,13 +2,13 @@
 #include "kernels/cpu/rms_norm.h"
 
 #include "kernels/check.h"
-#include "kernels/cpu/parallel_rows.h"
+#include "kernels/cpu/base/parallel_rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/base/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {

@@ -2,7 +2,7 @@
 // Root mean square normalisation: see RmsNormArgs. Parallel over rows.
 #pragma once
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/base/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cpu {

@@ -2,7 +2,7 @@
 // The gated activation: see SiluMulArgs. Parallel over rows.
 #pragma once
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/base/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cpu {

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "kernels/check.h"
-#include "kernels/cpu/parallel_rows.h"
-#include "kernels/cpu/workspace.h"
+#include "kernels/cpu/base/parallel_rows.h"
+#include "kernels/cpu/base/workspace.h"
 
 namespace foretoken::kernels::cpu {
 

@@ -11,7 +11,7 @@
 
 #include <span>
 
-#include "kernels/make_backend.h"
+#include "kernels/backend_options.h"
 
 namespace foretoken::kernels::cuda {
 

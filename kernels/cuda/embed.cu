@@ -2,10 +2,10 @@
 // A block per row, its threads side by side along the columns. Bytes moved: the row once in, which lies in pieces of 64
 // bytes with another row's (weight_layout.h), so twice; and twice its size out.
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/embed.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/weight.h"
+#include "kernels/cuda/matmul/weight.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/graph.h"
 
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/base/check.h"
 
 namespace foretoken::kernels::cuda {
 

@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/base/device.h"
 #include "kernels/recorder.h"
 
 namespace foretoken::kernels::cuda {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/base/check.h"
 
 namespace foretoken::kernels::cuda {
 

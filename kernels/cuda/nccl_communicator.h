@@ -8,8 +8,8 @@
 
 #include <span>
 
+#include "kernels/backend_options.h"
 #include "kernels/cuda/nccl_library.h"
-#include "kernels/make_backend.h"
 
 namespace foretoken::kernels::cuda {
 

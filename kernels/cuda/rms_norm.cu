@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "kernels/check.h"
-#include "kernels/cuda/block_sum.cuh"
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/base/block_sum.cuh"
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/rms_norm.h"
 
 namespace foretoken::kernels::cuda {

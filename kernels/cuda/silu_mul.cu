@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/silu_mul.h"
 
 namespace foretoken::kernels::cuda {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread per element, neighbours side by side. Bytes moved: every piece once, the output once or twice.
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/sum_ranks.h"
 
 namespace foretoken::kernels::cuda {

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/pages.h"
-#include "tests/testing/random_values.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/base/pages.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

@@ -26,7 +26,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
-#include "proposer_service/draft_proposer.h"
+#include "proposer_service/draft/draft_proposer.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/bench/target_texts.h"

@@ -18,12 +18,12 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
-#include "kernels/cpu/accept_trees.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/base/isa.h"
+#include "kernels/cpu/draw/accept_trees.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/machine_rates.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 ABSL_FLAG(bool, short, false, "fewer kinds of rows and fewer rounds: a few seconds");
 ABSL_FLAG(bool, json, false, "print JSON");

@@ -18,9 +18,9 @@
 #include "kernels/check.h"
 #include "tests/bench/scripted_proposer.h"
 #include "tests/bench/stopwatch.h"
+#include "tests/testing/cases/random_values.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/random_values.h"
-#include "verifier_service/engine.h"
+#include "verifier_service/engine/engine.h"
 
 namespace foretoken::bench {
 

@@ -8,7 +8,7 @@
 // second-level cache are for information. Attention: E1 lets one thread walk a head's context in order; the variant
 // cuts the context into parts of equal length, as many tasks as heads times parts (flash-decoding). It is given the
 // merge of the parts for free: it computes every part by the kernel that serves and leaves it at that. Within a task E1
-// takes nothing away: sixteen chains of additions are under way as it is (kernels/cpu/attention.cc).
+// takes nothing away: sixteen chains of additions are under way as it is (kernels/cpu/attention/attention.cc).
 //
 // Every round measures all contenders in turn, beginning with another one each time. A ratio is the median over the
 // rounds of each round's ratio, with its 95 % confidence interval from order statistics. "Fastest" is chosen after the
@@ -29,16 +29,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/check.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/pages.h"
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/base/isa.h"
+#include "kernels/cpu/base/pages.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/weight.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/machine_rates.h"
 #include "tests/bench/matmul_variants.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 ABSL_FLAG(bool, short, false, "fewer rounds, less memory");
 ABSL_FLAG(bool, json, false, "print JSON");

@@ -29,8 +29,8 @@
 #include "tests/bench/findings.h"
 #include "tests/bench/host_work.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/testing/loaded_model.h"
-#include "tests/testing/random_model.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/random_model.h"
 
 ABSL_FLAG(bool, short, false, "a smaller model and shorter prompts");
 ABSL_FLAG(bool, json, false, "print JSON");

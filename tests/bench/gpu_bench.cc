@@ -23,13 +23,13 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "common/model/memory_need.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/library_product.h"
+#include "kernels/cuda/base/device.h"
 #include "kernels/make_backend.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/gpu_workloads.h"
+#include "tests/bench/library_product.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/testing/random_model.h"
+#include "tests/testing/models/random_model.h"
 
 ABSL_FLAG(std::string, device, "cuda", "what computes: cuda, or cpu to try the bench itself");
 ABSL_FLAG(std::string, tokenizer, "deploy/demo/target", "folder of any tokenizer.json: what the engine says");

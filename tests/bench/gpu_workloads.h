@@ -13,8 +13,8 @@
 #include "common/model/transformer.h"
 #include "tests/bench/host_work.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/testing/random_model.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/models/random_model.h"
 
 namespace foretoken::bench {
 

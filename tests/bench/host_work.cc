@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "tests/bench/scripted_proposer.h"
-#include "tests/testing/random_values.h"
-#include "verifier_service/engine.h"
+#include "tests/testing/cases/random_values.h"
+#include "verifier_service/engine/engine.h"
 
 namespace foretoken::bench {
 namespace {

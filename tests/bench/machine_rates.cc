@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "kernels/check.h"
-#include "kernels/cpu/matmul_amx_tile.h"
+#include "kernels/cpu/matmul/matmul_amx_tile.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/bench/machine_rates.cc"

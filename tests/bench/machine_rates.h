@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/base/isa.h"
+#include "kernels/cpu/base/thread_pool.h"
 
 namespace foretoken::bench {
 

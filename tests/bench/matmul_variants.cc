@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/check.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/base/isa.h"
+#include "kernels/cpu/matmul/weight.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix product of one row by other kernels: they read the same weights in the same tasks with the same
-// instruction (vdpbf16ps) as kernels/cpu/matmul_avx512_bf16.cc. Most of them ignore E1, the order of a sum being
+// instruction (vdpbf16ps) as kernels/cpu/matmul/matmul_avx512_bf16.cc. Most of them ignore E1, the order of a sum being
 // whatever is fast, even where it depends on the row count or the number of threads: what they gain over ours is what
 // E1 costs.
 #pragma once
@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/base/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace foretoken::bench {

@@ -36,13 +36,13 @@
 #include "common/model/weight_digest.h"
 #include "common/model/weight_names.h"
 #include "kernels/check.h"
-#include "kernels/cpu/pages.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/base/pages.h"
+#include "kernels/cpu/base/thread_pool.h"
 #include "kernels/make_backend.h"
 #include "tests/bench/findings.h"
-#include "tests/testing/loaded_model.h"
-#include "tests/testing/random_values.h"
-#include "tests/testing/safetensors_writer.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/safetensors_writer.h"
 #include "tests/testing/temp_dir.h"
 
 ABSL_FLAG(bool, short, false, "a smaller model");

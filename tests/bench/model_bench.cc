@@ -23,13 +23,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/model/transformer.h"
 #include "kernels/check.h"
+#include "kernels/cpu/base/pages.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/pages.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/machine_rates.h"
 #include "tests/bench/profiled_backend.h"
 #include "tests/bench/stopwatch.h"
-#include "tests/testing/random_model.h"
+#include "tests/testing/models/random_model.h"
 
 ABSL_FLAG(bool, short, false, "a smaller model and fewer rounds");
 ABSL_FLAG(bool, json, false, "print JSON");

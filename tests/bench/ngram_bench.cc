@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "proposer_service/ngram.h"
+#include "proposer_service/ngram/ngram.h"
 #include "tests/bench/stopwatch.h"
 
 namespace foretoken::proposer {

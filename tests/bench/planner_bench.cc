@@ -10,8 +10,8 @@
 #include "absl/flags/parse.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/stopwatch.h"
-#include "verifier_service/calibration.h"
-#include "verifier_service/planner.h"
+#include "verifier_service/planner/calibration.h"
+#include "verifier_service/planner/planner.h"
 
 ABSL_FLAG(bool, json, false, "print JSON");
 ABSL_FLAG(bool, short, false, "few rounds");

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "verifier_service/proposer_client.h"
+#include "verifier_service/proposers/proposer_client.h"
 
 namespace foretoken::bench {
 

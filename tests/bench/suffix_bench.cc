@@ -20,7 +20,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
-#include "proposer_service/suffix.h"
+#include "proposer_service/suffix/suffix.h"
 #include "tests/bench/code_corpus.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/stopwatch.h"

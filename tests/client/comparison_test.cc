@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/testing/fake_generation_service.h"
+#include "tests/testing/fakes/fake_generation_service.h"
 
 namespace foretoken::client {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "tests/testing/fake_generation_service.h"
+#include "tests/testing/fakes/fake_generation_service.h"
 
 namespace foretoken::client {
 namespace {

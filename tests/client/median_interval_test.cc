@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::client {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A draft model behind the engine: not one token differs, and fewer steps are needed.
 #include "gtest/gtest.h"
-#include "tests/testing/draft_model.h"
 #include "tests/testing/engine_fixture.h"
-#include "tests/testing/guessing_proposers.h"
-#include "tests/testing/in_process_proposers.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
+#include "tests/testing/models/draft_model.h"
 
 namespace foretoken::verifier {
 namespace {

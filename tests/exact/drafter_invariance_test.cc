@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/testing/cases/varied_requests.h"
 #include "tests/testing/engine_fixture.h"
-#include "tests/testing/guesses.h"
-#include "tests/testing/guessing_proposers.h"
-#include "tests/testing/ngram_guess.h"
-#include "tests/testing/other_draw_backend.h"
-#include "tests/testing/varied_requests.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/ngram_guess.h"
+#include "tests/testing/fakes/other_draw_backend.h"
 
 namespace foretoken::verifier {
 namespace {

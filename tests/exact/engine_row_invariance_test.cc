@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "common/tokenizer/tokenizer.h"
-#include "tests/testing/decode_by_hand.h"
-#include "tests/testing/exact_models.h"
-#include "tests/testing/guessing_proposers.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/variant_backend.h"
+#include "tests/testing/models/decode_by_hand.h"
+#include "tests/testing/models/exact_models.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/variant_backend.h"
-#include "verifier_service/engine.h"
+#include "verifier_service/engine/engine.h"
 
 namespace foretoken::verifier {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The statistics that the exactness suite rests on.
-#include "tests/testing/g_test.h"
+#include "tests/testing/distributions/g_test.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::testing {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "kernels/rejection_sampling.h"
 #include "kernels/target_residual.h"
-#include "tests/exact/walk_law.h"
+#include "tests/exact/walk_distribution.h"
 #include "tests/reference/sampling.h"
 #include "tests/reference/verification_rules.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::testing {
 namespace {

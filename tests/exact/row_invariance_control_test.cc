@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/exact_models.h"
-#include "tests/testing/row_invariance.h"
-#include "tests/testing/variant_backend.h"
+#include "tests/testing/fakes/variant_backend.h"
+#include "tests/testing/models/exact_models.h"
+#include "tests/testing/models/row_invariance.h"
 
 namespace foretoken::testing {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row invariance (E1): the logits of a token are a pure function of its context tokens, bit for bit. Every model, every
-// instruction set, every way of computing a row that the engine has; see tests/testing/row_invariance.h.
+// instruction set, every way of computing a row that the engine has; see tests/testing/models/row_invariance.h.
 //
 // What has Long in its name goes through all sizes and instruction sets; the rest is a selection of it.
-#include "tests/testing/row_invariance.h"
+#include "tests/testing/models/row_invariance.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/make_backend.h"
-#include "tests/testing/exact_models.h"
-#include "tests/testing/known_sequence.h"
+#include "tests/testing/models/exact_models.h"
+#include "tests/testing/models/known_sequence.h"
 
 namespace foretoken::testing {
 namespace {

@@ -11,14 +11,14 @@
 #include <span>
 #include <vector>
 
+#include "common/speculation/tested_tree.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/check.h"
 #include "kernels/rejection_sampling.h"
-#include "tests/testing/remembered_coins.h"
-#include "tests/testing/small_law.h"
-#include "tests/testing/small_proposer.h"
-#include "verifier_service/rank_chances.h"
-#include "verifier_service/tested_tree.h"
+#include "tests/testing/distributions/remembered_coins.h"
+#include "tests/testing/distributions/small_distribution.h"
+#include "tests/testing/distributions/small_proposer.h"
+#include "verifier_service/planner/rank_chances.h"
 
 namespace foretoken::testing {
 

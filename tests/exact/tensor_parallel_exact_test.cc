@@ -8,10 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/testing/known_sequence.h"
-#include "tests/testing/random_checkpoint.h"
-#include "tests/testing/row_invariance.h"
-#include "tests/testing/variant_backend.h"
+#include "tests/testing/fakes/variant_backend.h"
+#include "tests/testing/models/known_sequence.h"
+#include "tests/testing/models/random_checkpoint.h"
+#include "tests/testing/models/row_invariance.h"
 
 namespace foretoken::testing {
 namespace {

@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "kernels/keyed_coins.h"
-#include "tests/exact/random_laws.h"
-#include "tests/exact/walk_law.h"
+#include "tests/exact/random_distributions.h"
+#include "tests/exact/walk_distribution.h"
 #include "tests/reference/block_verification.h"
 #include "tests/reference/wrong_drafts.h"
 #include "tests/reference/wrong_walks.h"
-#include "tests/testing/random_values.h"
-#include "tests/testing/remembered_coins.h"
-#include "tests/testing/small_law.h"
-#include "tests/testing/small_proposer.h"
-#include "tests/testing/tree_columns.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/cases/tree_columns.h"
+#include "tests/testing/distributions/remembered_coins.h"
+#include "tests/testing/distributions/small_distribution.h"
+#include "tests/testing/distributions/small_proposer.h"
 
 namespace foretoken::testing {
 namespace {

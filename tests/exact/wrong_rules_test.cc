@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/exact/random_laws.h"
-#include "tests/exact/walk_law.h"
+#include "tests/exact/random_distributions.h"
+#include "tests/exact/walk_distribution.h"
 #include "tests/reference/wrong_drafts.h"
 #include "tests/reference/wrong_walks.h"
-#include "tests/testing/small_law.h"
-#include "tests/testing/small_proposer.h"
+#include "tests/testing/distributions/small_distribution.h"
+#include "tests/testing/distributions/small_proposer.h"
 
 namespace foretoken::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
-#include "tests/testing/other_vocabulary.h"
+#include "tests/testing/models/other_vocabulary.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 

@@ -8,8 +8,8 @@
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
-#include "tests/testing/lies.h"
-#include "tests/testing/scripted_proposer.h"
+#include "tests/testing/fakes/lies.h"
+#include "tests/testing/fakes/scripted_proposer.h"
 
 namespace foretoken {
 namespace {

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
-#include "tests/testing/fake_generation_service.h"
+#include "tests/testing/fakes/fake_generation_service.h"
 
 namespace foretoken {
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/child_process.h"
-#include "tests/testing/other_vocabulary.h"
+#include "tests/testing/models/other_vocabulary.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 

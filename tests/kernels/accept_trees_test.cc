@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of tests/testing/accept_trees_cases.h on every instruction set.
-#include "kernels/cpu/accept_trees.h"
+// The cases of tests/testing/cases/accept_trees_cases.h on every instruction set.
+#include "kernels/cpu/draw/accept_trees.h"
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/score_tokens.h"
-#include "tests/testing/accept_trees_cases.h"
-#include "tests/testing/for_each_isa.h"
+#include "kernels/cpu/draw/score_tokens.h"
+#include "tests/testing/cases/accept_trees_cases.h"
+#include "tests/testing/cases/for_each_isa.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mask of a row, entry by entry; draw_row_test.cc holds all adjustments together against the reference.
-#include "kernels/cpu/adjust_row.h"
+#include "kernels/cpu/draw/adjust_row.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "tests/testing/for_each_isa.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/for_each_isa.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention against tests/reference, and row invariance (E1), bit for bit, on every instruction set.
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
-#include "tests/testing/attention_cases.h"
-#include "tests/testing/for_each_isa.h"
+#include "tests/testing/cases/attention_cases.h"
+#include "tests/testing/cases/for_each_isa.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

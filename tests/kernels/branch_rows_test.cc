@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of tests/testing/branch_cases.h on every instruction set.
-#include "kernels/cpu/branch_rows.h"
+// The cases of tests/testing/cases/branch_cases.h on every instruction set.
+#include "kernels/cpu/draw/branch_rows.h"
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/draw_row.h"
-#include "tests/testing/branch_cases.h"
-#include "tests/testing/for_each_isa.h"
-#include "tests/testing/random_draw_inputs.h"
+#include "kernels/cpu/draw/draw_row.h"
+#include "tests/testing/cases/branch_cases.h"
+#include "tests/testing/cases/for_each_isa.h"
+#include "tests/testing/cases/random_draw_inputs.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

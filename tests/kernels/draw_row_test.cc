@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing from a row: the cases of tests/testing/draw_cases.h on every instruction set, and the law over many draws.
-#include "kernels/cpu/draw_row.h"
+// Drawing from a row: the cases of tests/testing/cases/draw_cases.h on every instruction set, and the law over many
+// draws.
+#include "kernels/cpu/draw/draw_row.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +11,9 @@
 #include <vector>
 
 #include "tests/reference/sampling.h"
-#include "tests/testing/draw_cases.h"
-#include "tests/testing/for_each_isa.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/draw_cases.h"
+#include "tests/testing/cases/for_each_isa.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of tests/testing/cut_cases.h on every instruction set.
-#include "kernels/cpu/filter_cut.h"
+// The cases of tests/testing/cases/cut_cases.h on every instruction set.
+#include "kernels/cpu/draw/filter_cut.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/testing/cut_cases.h"
-#include "tests/testing/for_each_isa.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/cut_cases.h"
+#include "tests/testing/cases/for_each_isa.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

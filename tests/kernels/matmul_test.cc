@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul/matmul.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/matmul/weight.h"
 #include "tests/reference/matmul.h"
-#include "tests/testing/emulated_tiles.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/emulated_tiles.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

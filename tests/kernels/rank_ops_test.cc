@@ -6,9 +6,9 @@
 
 #include "kernels/cpu/embed.h"
 #include "kernels/cpu/join_columns.h"
+#include "kernels/cpu/matmul/weight.h"
 #include "kernels/cpu/sum_ranks.h"
-#include "kernels/cpu/weight.h"
-#include "tests/testing/rank_cases.h"
+#include "tests/testing/cases/rank_cases.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

@@ -11,13 +11,13 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cpu/move_kv.h"
+#include "kernels/cpu/attention/move_kv.h"
+#include "kernels/cpu/attention/rope_store_kv.h"
 #include "kernels/cpu/rms_norm.h"
-#include "kernels/cpu/rope_store_kv.h"
 #include "kernels/cpu/silu_mul.h"
 #include "tests/reference/ops.h"
-#include "tests/testing/for_each_isa.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/for_each_isa.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The weights of rejection sampling against tests/reference, on every instruction set.
-#include "kernels/cpu/target_weights.h"
+#include "kernels/cpu/draw/target_weights.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "tests/testing/for_each_isa.h"
-#include "tests/testing/random_draw_inputs.h"
+#include "tests/testing/cases/for_each_isa.h"
+#include "tests/testing/cases/random_draw_inputs.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

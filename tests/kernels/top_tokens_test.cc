@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/top_tokens.h"
+#include "kernels/cpu/draw/top_tokens.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include "tests/testing/for_each_isa.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/for_each_isa.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {

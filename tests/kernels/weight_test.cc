@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/matmul/weight.h"
 
 #include <gtest/gtest.h>
 

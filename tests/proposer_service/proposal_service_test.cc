@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
-#include "proposer_service/ngram.h"
+#include "proposer_service/ngram/ngram.h"
 
 namespace foretoken::proposer {
 namespace {

@@ -9,8 +9,8 @@
 #include "common/rpc/proposal_protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proposer_service/ngram.h"
-#include "proposer_service/suffix.h"
+#include "proposer_service/ngram/ngram.h"
+#include "proposer_service/suffix/suffix.h"
 
 namespace foretoken::proposer {
 namespace {

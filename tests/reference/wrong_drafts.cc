@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/check.h"
-#include "tests/testing/small_proposer.h"
+#include "tests/testing/distributions/small_proposer.h"
 
 namespace foretoken::reference {
 

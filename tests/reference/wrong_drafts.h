@@ -7,8 +7,8 @@
 #include <span>
 
 #include "common/speculation/token_tree.h"
-#include "tests/testing/enumerated_coins.h"
-#include "tests/testing/small_law.h"
+#include "tests/testing/distributions/enumerated_coins.h"
+#include "tests/testing/distributions/small_distribution.h"
 
 namespace foretoken::reference {
 

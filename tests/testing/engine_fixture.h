@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "tests/testing/loaded_model.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/random_values.h"
-#include "verifier_service/engine.h"
+#include "verifier_service/engine/engine.h"
 
 namespace foretoken::testing {
 

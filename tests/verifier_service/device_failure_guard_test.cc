@@ -17,11 +17,11 @@
 #include "absl/time/clock.h"
 #include "kernels/device_failure.h"
 #include "prometheus/registry.h"
-#include "tests/testing/forwarding_backend.h"
-#include "tests/testing/guessing_proposers.h"
-#include "tests/testing/loaded_model.h"
+#include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
-#include "verifier_service/engine.h"
+#include "verifier_service/engine/engine.h"
 
 namespace foretoken::verifier {
 namespace {

@@ -20,10 +20,10 @@
 #include "common/base/sha256.h"
 #include "common/base/version.h"
 #include "common/model/weight_digest.h"
-#include "tests/testing/loaded_model.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_models.h"
 
 namespace foretoken::verifier {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "common/model/config.h"
 #include "common/weights/checkpoint.h"
-#include "tests/testing/decode_by_hand.h"
-#include "tests/testing/loaded_model.h"
+#include "tests/testing/models/decode_by_hand.h"
+#include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 

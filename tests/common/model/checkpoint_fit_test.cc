@@ -9,8 +9,8 @@
 
 #include "common/model/model_weights.h"
 #include "common/model/weight_names.h"
-#include "tests/testing/append_tensor.h"
-#include "tests/testing/random_checkpoint.h"
+#include "tests/testing/models/append_tensor.h"
+#include "tests/testing/models/random_checkpoint.h"
 
 namespace foretoken::model {
 namespace {

@@ -14,9 +14,9 @@
 #include "common/model/weight_names.h"
 #include "common/weights/checkpoint.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_models.h"
 
 namespace foretoken::model {
 namespace {

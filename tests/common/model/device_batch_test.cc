@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/make_backend.h"
-#include "tests/testing/forwarding_backend.h"
+#include "tests/testing/fakes/forwarding_backend.h"
 
 namespace foretoken::model {
 namespace {

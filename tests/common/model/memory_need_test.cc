@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/model/runnable_model.h"
-#include "tests/testing/forwarding_backend.h"
-#include "tests/testing/loaded_model.h"
-#include "tests/testing/random_checkpoint.h"
+#include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/random_checkpoint.h"
 
 namespace foretoken::model {
 namespace {

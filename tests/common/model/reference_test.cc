@@ -10,8 +10,8 @@
 #include "common/base/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/reference/transformer.h"
+#include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/tiny_models.h"
 
 namespace foretoken::reference {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "common/model/memory_need.h"
 #include "kernels/make_backend.h"
-#include "tests/testing/forwarding_backend.h"
+#include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/paths.h"
 
 namespace foretoken::model {

@@ -14,12 +14,12 @@
 #include "common/parallel/rank_group.h"
 #include "kernels/make_backend.h"
 #include "tests/reference/transformer.h"
-#include "tests/testing/decode_by_hand.h"
-#include "tests/testing/forwarding_backend.h"
-#include "tests/testing/loaded_model.h"
+#include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/models/decode_by_hand.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/random_checkpoint.h"
+#include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/random_checkpoint.h"
-#include "tests/testing/tiny_models.h"
 
 namespace foretoken::model {
 namespace {

@@ -13,10 +13,10 @@
 #include "common/base/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/reference/transformer.h"
-#include "tests/testing/decode_by_hand.h"
-#include "tests/testing/loaded_model.h"
+#include "tests/testing/models/decode_by_hand.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/tiny_models.h"
 
 namespace foretoken::model {
 namespace {

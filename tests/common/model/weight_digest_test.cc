@@ -8,8 +8,8 @@
 
 #include "common/base/mapped_file.h"
 #include "common/model/model_weights.h"
-#include "tests/testing/loaded_model.h"
-#include "tests/testing/random_checkpoint.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::model {

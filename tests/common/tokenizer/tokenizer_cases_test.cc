@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/mapped_file.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/common/tokenizer/tokenizer_file.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/mapped_file.h"
-#include "common/tokenizer/utf8.h"
+#include "common/tokenizer/unicode/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/tokenizer/tokenizer_file.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/base/mapped_file.h"
+#include "tests/testing/models/safetensors_writer.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/safetensors_writer.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::weights {

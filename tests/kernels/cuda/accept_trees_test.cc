@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same cases as on the CPU, and that a tree has the same bits whatever stands beside it.
-#include "kernels/cuda/accept_trees.h"
+#include "kernels/cuda/draw/accept_trees.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/accept_trees_cases.h"
+#include "tests/testing/cases/accept_trees_cases.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

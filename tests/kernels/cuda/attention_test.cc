@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same cases as on the CPU, bit for bit row-invariant as there.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/attention_cases.h"
+#include "tests/testing/cases/attention_cases.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

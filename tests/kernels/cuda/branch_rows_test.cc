@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same cases as on the CPU.
-#include "kernels/cuda/branch_rows.h"
+#include "kernels/cuda/draw/branch_rows.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/branch_cases.h"
+#include "tests/testing/cases/branch_cases.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

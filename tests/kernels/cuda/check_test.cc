@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/base/check.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/base/device.h"
 #include "kernels/cuda/embed.h"
-#include "kernels/cuda/weight.h"
+#include "kernels/cuda/matmul/weight.h"
 #include "kernels/device_failure.h"
 
 namespace foretoken::kernels::cuda {

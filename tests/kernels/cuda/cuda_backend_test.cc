@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/base/device.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/device_facts.h"
+#include "kernels/cuda/base/device_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory, and weights on it.
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/base/device.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <set>
 #include <vector>
 
-#include "kernels/cuda/weight.h"
+#include "kernels/cuda/matmul/weight.h"
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cuda/accept_trees.h"
+#include "kernels/cuda/draw/accept_trees.h"
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/draw_cases.h"
+#include "tests/testing/cases/draw_cases.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same cases as on the CPU.
-#include "kernels/cuda/filter_cut.h"
+#include "kernels/cuda/draw/filter_cut.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "kernels/cuda/scan_rows.h"
+#include "kernels/cuda/draw/scan_rows.h"
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/cut_cases.h"
+#include "tests/testing/cases/cut_cases.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/library_product.h"
+#include "tests/bench/library_product.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "kernels/cuda/numeric_class.h"
+#include "kernels/cuda/matmul/numeric_class.h"
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/kernels/cuda/played_library.h"
 

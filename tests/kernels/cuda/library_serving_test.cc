@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/library_serving.h"
+#include "kernels/cuda/matmul/library_serving.h"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul/matmul.h"
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/kernels/cuda/played_library.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul/matmul.h"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +10,13 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/matmul_skinny.h"
-#include "kernels/cuda/matmul_tiled.h"
-#include "kernels/cuda/numeric_class.h"
+#include "kernels/cuda/matmul/matmul_skinny.h"
+#include "kernels/cuda/matmul/matmul_tiled.h"
+#include "kernels/cuda/matmul/numeric_class.h"
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/reference/e4m3.h"
 #include "tests/reference/matmul.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/base/check.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/numeric_class.h"
+#include "kernels/cuda/matmul/numeric_class.h"
 
 #include <gtest/gtest.h>
 

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/accept_trees.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/branch_rows.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/move_kv.h"
+#include "kernels/cuda/attention/rope_store_kv.h"
+#include "kernels/cuda/draw/accept_trees.h"
+#include "kernels/cuda/draw/branch_rows.h"
+#include "kernels/cuda/draw/score_tokens.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/join_columns.h"
-#include "kernels/cuda/move_kv.h"
 #include "kernels/cuda/rms_norm.h"
-#include "kernels/cuda/rope_store_kv.h"
-#include "kernels/cuda/score_tokens.h"
 #include "kernels/cuda/silu_mul.h"
 #include "kernels/cuda/sum_ranks.h"
 

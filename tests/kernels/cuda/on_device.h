@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/weight.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/base/device.h"
+#include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/matmul/weight.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cuda {

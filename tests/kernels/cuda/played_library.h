@@ -9,7 +9,7 @@
 #include <functional>
 #include <initializer_list>
 
-#include "kernels/cuda/library_serving.h"
+#include "kernels/cuda/matmul/library_serving.h"
 #include "tests/testing/emulated_cuda/emulated_cublaslt.h"
 
 namespace foretoken::kernels::cuda {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/quantize_rows.h"
+#include "kernels/cuda/matmul/quantize_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/reference/e4m3.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

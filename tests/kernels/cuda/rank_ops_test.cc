@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/random_values.h"
-#include "tests/testing/rank_cases.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/cases/rank_cases.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

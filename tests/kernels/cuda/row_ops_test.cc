@@ -13,7 +13,7 @@
 
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/reference/ops.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that noise and weights are made of. They round alike on every machine, so what is shown of them on the
 // host holds on a GPU.
-#include "kernels/cuda/token_noise.cuh"
+#include "kernels/cuda/draw/token_noise.cuh"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/fixed_weight.cuh"
+#include "kernels/cuda/draw/fixed_weight.cuh"
 #include "tests/reference/sampling.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

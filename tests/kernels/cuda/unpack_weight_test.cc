@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/unpack_weight.h"
+#include "kernels/cuda/matmul/unpack_weight.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "tests/kernels/cuda/on_device.h"
-#include "tests/testing/random_values.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The draft proposer on the CUDA backend: it is the CPU's code, so it guesses what that guesses, across advances too.
-#include "proposer_service/draft_proposer.h"
+#include "proposer_service/draft/draft_proposer.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/draft_model.h"
-#include "tests/testing/tree_columns.h"
+#include "tests/testing/cases/tree_columns.h"
+#include "tests/testing/models/draft_model.h"
 
 namespace foretoken::proposer {
 namespace {

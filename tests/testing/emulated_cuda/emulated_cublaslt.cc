@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cuBLASLt for the emulated GPU: the functions that kernels/cuda/cublaslt.h looks for, in a library of their own. It
-// has one algorithm, a chain per element over the inputs, in order, until it is told otherwise (emulated_cublaslt.h).
-// What cannot be meant ends the process: the real library would answer with a status, or with nonsense.
+// A cuBLASLt for the emulated GPU: the functions that kernels/cuda/matmul/cublaslt.h looks for, in a library of their
+// own. It has one algorithm, a chain per element over the inputs, in order, until it is told otherwise
+// (emulated_cublaslt.h). What cannot be meant ends the process: the real library would answer with a status, or with
+// nonsense.
 #include "tests/testing/emulated_cuda/emulated_cublaslt.h"
 
 #include <cuda_runtime.h>

@@ -8,7 +8,7 @@
 #include "kernels/check.h"
 #include "kernels/dtype.h"
 #include "tests/testing/emulated_cuda/copy_groups.h"
-#include "tests/testing/emulated_cuda/kernels/cuda/ptx.cuh"
+#include "tests/testing/emulated_cuda/kernels/cuda/base/ptx.cuh"
 
 namespace foretoken::kernels::cuda::ptx {
 namespace {

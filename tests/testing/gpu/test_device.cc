@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/testing/test_device.h"
+#include "tests/testing/models/test_device.h"
 
 namespace foretoken::testing {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the CUDA backend: what a client gets does not depend on proposers (E2), and steps of trees,
 // prompts and scores are those of the device's own ops from end to end.
-#include "verifier_service/engine.h"
+#include "verifier_service/engine/engine.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/testing/engine_fixture.h"
-#include "tests/testing/guesses.h"
-#include "tests/testing/guessing_proposers.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/guessing_proposers.h"
 
 namespace foretoken::verifier {
 namespace {

@@ -17,13 +17,13 @@
 #include "nlohmann/json.hpp"
 #include "tests/kernels/cuda/played_library.h"
 #include "tests/reference/transformer.h"
-#include "tests/testing/decode_by_hand.h"
-#include "tests/testing/forwarding_backend.h"
-#include "tests/testing/known_sequence.h"
-#include "tests/testing/loaded_model.h"
+#include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/models/decode_by_hand.h"
+#include "tests/testing/models/known_sequence.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/row_invariance.h"
+#include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
-#include "tests/testing/row_invariance.h"
-#include "tests/testing/tiny_models.h"
 
 namespace foretoken::model {
 namespace {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// foretoken bench: a closed loop of clients over a list of prompts.
+#include <fstream>
+#include <iostream>
+#include <span>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/commands/commands.h"
+#include "client/commands/connect_flags.h"
+#include "client/commands/interrupt.h"
+#include "client/commands/progress_bar.h"
+#include "client/commands/prompts.h"
+#include "client/commands/request_flags.h"
+#include "client/comparison.h"
+#include "client/generation_stats.h"
+#include "client/load.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+ABSL_FLAG(int32_t, clients, 1, "How many requests run at a time");
+ABSL_FLAG(int32_t, requests, 0, "How many requests to send, prompts in turn; default: each prompt once");
+ABSL_FLAG(bool, compare, false,
+          "Send each request with speculation off and on; print the ratio, and fail unless all token ids are equal");
+ABSL_FLAG(std::string, json_out, "", "Write the result to this file as JSON, too");
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::v1::GenerateRequest;
+
+absl::StatusOr<std::vector<GenerateRequest>> RequestsFromFlags(const std::vector<std::string>& arguments) {
+  FT_ASSIGN_OR_RETURN(const GenerateRequest request, RequestFromFlags());
+  if (!request.request_id().empty()) return absl::InvalidArgumentError("--request_id: bench sends many requests");
+  FT_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, PromptsFromFlags(arguments));
+  const int num_flag = absl::GetFlag(FLAGS_requests);
+  if (num_flag < 0) return absl::InvalidArgumentError(absl::StrCat("--requests: expected at least 0, got ", num_flag));
+  std::vector<GenerateRequest> requests(num_flag == 0 ? prompts.size() : num_flag, request);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].set_text(prompts[i % prompts.size()]);
+  return requests;
+}
+
+struct Column {
+  std::string title;
+  const GenerationStats& stats;
+};
+
+std::string Number(std::optional<double> value) { return value.has_value() ? absl::StrFormat("%.2f", *value) : "-"; }
+
+std::string Quantile(const std::optional<Distribution>& distribution, double Distribution::*member) {
+  return distribution.has_value() ? Number((*distribution).*member) : "-";
+}
+
+// A row: its name, and how to read its value.
+template <typename Read>
+void PrintRow(absl::string_view name, std::span<const Column> columns, Read read) {
+  std::cout << absl::StrFormat("%-28s", name);
+  for (const Column& column : columns) std::cout << absl::StrFormat("%18s", read(column.stats));
+  std::cout << "\n";
+}
+
+void PrintTable(std::span<const Column> columns) {
+  using Stats = GenerationStats;
+  if (columns.size() > 1) {
+    std::cout << absl::StrFormat("%-28s", "");
+    for (const Column& column : columns) std::cout << absl::StrFormat("%18s", column.title);
+    std::cout << "\n";
+  }
+  PrintRow("requests", columns, [](const Stats& s) { return absl::StrCat(s.num_requests); });
+  PrintRow("tokens", columns, [](const Stats& s) { return absl::StrCat(s.num_tokens); });
+  PrintRow("tokens/s", columns, [](const Stats& s) { return Number(s.tokens_per_s); });
+  constexpr std::pair<const char*, double Distribution::*> kQuantiles[] = {
+      {"p50", &Distribution::p50}, {"p90", &Distribution::p90}, {"p99", &Distribution::p99}};
+  for (const auto& [name, member] : kQuantiles) {
+    PrintRow(absl::StrCat("first token ms, ", name), columns,
+             [m = member](const Stats& s) { return Quantile(s.time_to_first_token_ms, m); });
+  }
+  for (const auto& [name, member] : kQuantiles) {
+    PrintRow(absl::StrCat("inter-token ms, ", name), columns,
+             [m = member](const Stats& s) { return Quantile(s.inter_token_ms, m); });
+  }
+  PrintRow("tokens per step", columns, [](const Stats& s) { return Number(s.tokens_per_step); });
+  const std::vector<AcceptedShare> shares = AcceptedShares(columns.back().stats);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    PrintRow(absl::StrCat("steps that accepted ", shares[i].lengths), columns, [i](const Stats& s) {
+      const std::vector<AcceptedShare> of_column = AcceptedShares(s);
+      return of_column.empty() ? std::string("-") : absl::StrFormat("%.0f%%", 100 * of_column[i].share);
+    });
+  }
+  PrintRow("tree nodes verified", columns,
+           [](const Stats& s) { return absl::StrCat(s.verified_nodes, " of ", s.proposed_nodes); });
+  for (const auto& [name, counts] : columns.back().stats.proposers) {
+    PrintRow(absl::StrCat(name, " accepted"), columns, [&name = name](const Stats& s) {
+      const auto found = s.proposers.find(name);
+      if (found == s.proposers.end()) return std::string("-");
+      return absl::StrCat(found->second.accepted_tokens, " of ", found->second.proposed_tokens);
+    });
+  }
+  if (columns.back().stats.accepted_prediction_tokens + columns.back().stats.rejected_prediction_tokens > 0) {
+    PrintRow("predicted tokens that came", columns, [](const Stats& s) {
+      return absl::StrCat(s.accepted_prediction_tokens, " of ",
+                          s.accepted_prediction_tokens + s.rejected_prediction_tokens);
+    });
+  }
+  for (const Column& column : columns) {
+    for (const auto& [code, count] : column.stats.errors) {
+      std::cout << absl::StrFormat("%-28s%18d %s\n", absl::StrCat("failed, ", code), count, column.title);
+    }
+  }
+  std::cout << std::flush;
+}
+
+absl::Status WriteJson(const nlohmann::ordered_json& json) {
+  const std::string path = absl::GetFlag(FLAGS_json_out);
+  if (path.empty()) return absl::OkStatus();
+  std::ofstream file(path);
+  file << json.dump(2) << std::endl;
+  if (!file) return absl::UnknownError(absl::StrCat("--json_out: cannot write ", path));
+  return absl::OkStatus();
+}
+
+// The first error stands for all; the table counts them.
+absl::Status CheckAllOk(const GenerationStats& stats, const absl::Status& first_error) {
+  if (stats.num_failed == 0) return absl::OkStatus();
+  return {first_error.code(), absl::StrCat(stats.num_failed, " of ", stats.num_requests,
+                                           " requests failed; the first with: ", first_error.message())};
+}
+
+// Runs `run(on_done)` behind a progress bar, and keeps the first error of its requests.
+template <typename Run>
+auto WithProgress(size_t num_requests, absl::Status& first_error, Run run) {
+  ProgressBar progress(static_cast<int>(num_requests));
+  return run([&](const TimedGeneration& timed) {
+    uint64_t num_tokens = 0;
+    for (const Sample& sample : timed.generation.samples) num_tokens += sample.token_ids.size();
+    progress.Advance(num_tokens);
+    first_error.Update(timed.status);
+  });
+}
+
+absl::Status MeasureOnce(GenerationClient& client, std::span<const GenerateRequest> requests,
+                         const LoadOptions& options) {
+  absl::Status first_error;
+  const LoadResult result = WithProgress(
+      requests.size(), first_error, [&](const auto& on_done) { return RunLoad(client, requests, options, on_done); });
+  const GenerationStats stats = Summarise(result.generations, result.wall);
+  PrintTable(std::vector<Column>{{"", stats}});
+  FT_RETURN_IF_ERROR(WriteJson(ToJson(stats)));
+  return CheckAllOk(stats, first_error);
+}
+
+absl::Status MeasureBothWays(GenerationClient& client, std::span<const GenerateRequest> requests,
+                             const LoadOptions& options) {
+  absl::Status first_error;
+  const Comparison comparison = WithProgress(2 * requests.size(), first_error, [&](const auto& on_done) {
+    return Compare(client, requests, options, on_done);
+  });
+  PrintTable(std::vector<Column>{{"speculation off", comparison.off}, {"speculation on", comparison.on}});
+  for (const std::string& difference : comparison.differences) std::cout << difference << "\n";
+  if (comparison.speedup.has_value()) std::cout << ToLine(*comparison.speedup) << "\n";
+  std::cout << "token ids " << (comparison.differences.empty() ? "equal" : "NOT equal") << " in "
+            << comparison.num_compared << " of " << comparison.off.num_requests << " requests" << std::endl;
+  FT_RETURN_IF_ERROR(WriteJson(ToJson(comparison)));
+  FT_RETURN_IF_ERROR(CheckAllOk(comparison.off, first_error));
+  FT_RETURN_IF_ERROR(CheckAllOk(comparison.on, first_error));
+  if (!comparison.AllEqual()) return absl::DataLossError("speculation changed the output");
+  return absl::OkStatus();
+}
+
+absl::Status Bench(const std::vector<std::string>& arguments) {
+  FT_ASSIGN_OR_RETURN(const std::vector<GenerateRequest> requests, RequestsFromFlags(arguments));
+  Cancellation cancellation;
+  const LoadOptions options = {.num_clients = absl::GetFlag(FLAGS_clients), .cancellation = &cancellation};
+  if (options.num_clients < 1 || options.num_clients > 1024) {
+    return absl::InvalidArgumentError(absl::StrCat("--clients: expected 1 to 1024, got ", options.num_clients));
+  }
+  const InterruptWatcher interrupt(cancellation);
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  return absl::GetFlag(FLAGS_compare) ? MeasureBothWays(client, requests, options)
+                                      : MeasureOnce(client, requests, options);
+}
+
+}  // namespace
+
+int RunBench(const std::vector<std::string>& arguments) { return ExitCode(Bench(arguments)); }
+
+}  // namespace foretoken::client

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// foretoken generate: streams one request's text to standard output; its numbers go to standard error.
+#include <unistd.h>
+
+#include <iostream>
+#include <map>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "client/commands/color_flag.h"
+#include "client/commands/commands.h"
+#include "client/commands/connect_flags.h"
+#include "client/commands/interrupt.h"
+#include "client/commands/prompts.h"
+#include "client/commands/request_flags.h"
+#include "client/generation_stats.h"
+#include "client/logprob_text.h"
+#include "client/proto_json.h"
+#include "client/terminal.h"
+#include "client/text_attribution.h"
+#include "client/timed_generation.h"
+#include "client/token_texts.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::v1::GenerateRequest;
+using foretoken::v1::GenerateResponse;
+
+enum class Style { kPlain, kVisibleControls, kColor };
+
+absl::StatusOr<Style> StyleFromFlags() {
+  FT_ASSIGN_OR_RETURN(const bool has_color, ColorFromFlags());
+  if (has_color) return Style::kColor;
+  return isatty(STDOUT_FILENO) == 1 ? Style::kVisibleControls : Style::kPlain;
+}
+
+// Prints text as it comes. Several samples would mix: they are printed one after another, the first one that has not
+// ended as it comes, and later ones when their turn is.
+class Printer {
+ public:
+  Printer(Style style, bool has_many_samples) : style_(style), has_many_samples_(has_many_samples) {}
+
+  void Print(const GenerateResponse& response) {
+    if (response.has_prompt()) Write(Show({.text = response.prompt().text()}));
+    Held& held = samples_[response.sample_index()];
+    for (const TextRun& run : held.attribution.Append(response)) held.text += Show(run);
+    held.has_ended |= response.has_completion();
+    while (PrintHeld(current_)) ++current_;
+    std::cout << std::flush;
+  }
+
+  // What came of later samples, where the call ended before the current one did.
+  void Finish() {
+    for (const auto& [index, held] : samples_) PrintHeld(index);
+    std::cout << std::endl;
+  }
+
+ private:
+  struct Held {
+    TextAttribution attribution;
+    std::string text;  // not printed yet
+    bool has_begun = false;
+    bool has_ended = false;
+  };
+
+  // Returns whether the sample is printed to its end.
+  bool PrintHeld(uint32_t index) {
+    const auto found = samples_.find(index);
+    if (found == samples_.end()) return false;
+    Held& held = found->second;
+    if (has_many_samples_ && !held.has_begun && (held.has_ended || !held.text.empty())) {
+      Write(absl::StrCat(is_in_line_ ? "\n" : "", "--- sample ", index, "\n"));
+      held.has_begun = true;
+    }
+    Write(std::exchange(held.text, {}));
+    return held.has_ended;
+  }
+
+  void Write(absl::string_view text) {
+    std::cout << text;
+    if (!text.empty()) is_in_line_ = text.back() != '\n';
+  }
+
+  std::string Show(const TextRun& run) const {
+    return style_ == Style::kPlain ? run.text : ForTerminal(run, style_ == Style::kColor);
+  }
+
+  const Style style_;
+  const bool has_many_samples_;
+  std::map<uint32_t, Held> samples_;
+  uint32_t current_ = 0;     // the first sample that has not ended
+  bool is_in_line_ = false;  // that is not ended
+};
+
+nlohmann::ordered_json SampleToJson(const Sample& sample) {
+  nlohmann::ordered_json json = {{"text", sample.text},
+                                 {"token_ids", sample.token_ids},
+                                 {"speculated", sample.speculated},
+                                 {"text_ends", sample.text_ends}};
+  for (const auto& logprobs : sample.logprobs) json["logprobs"].push_back(ToJson(logprobs));
+  if (sample.completion.has_value()) json["completion"] = ToJson(*sample.completion);
+  return json;
+}
+
+std::string ToJsonText(const TimedGeneration& timed, const GenerationStats& stats) {
+  nlohmann::ordered_json json = {{"request_id", timed.generation.request_id}};
+  if (timed.generation.prompt.has_value()) json["prompt"] = ToJson(*timed.generation.prompt);
+  json["samples"] = nlohmann::ordered_json::array();
+  for (const Sample& sample : timed.generation.samples) json["samples"].push_back(SampleToJson(sample));
+  json["stats"] = ToJson(stats);
+  return json.dump(2);
+}
+
+absl::Status Generate(const std::vector<std::string>& arguments) {
+  FT_ASSIGN_OR_RETURN(const Style style, StyleFromFlags());
+  FT_ASSIGN_OR_RETURN(GenerateRequest request, RequestFromFlags());
+  FT_RETURN_IF_ERROR(SetPromptFromFlags(arguments, request));
+  Cancellation cancellation;
+  const InterruptWatcher interrupt(cancellation);
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+
+  const bool is_json = absl::GetFlag(FLAGS_json);
+  Printer printer(style, request.sampling().n() > 1);
+  const absl::Time start = absl::Now();
+  const TimedGeneration timed = GenerateTimed(
+      client, request, [&](const GenerateResponse& response) { is_json ? void() : printer.Print(response); },
+      &cancellation);
+  const GenerationStats stats = Summarise({&timed, 1}, absl::Now() - start);
+  if (is_json) {
+    std::cout << ToJsonText(timed, stats) << std::endl;
+  } else {
+    printer.Finish();
+    if (timed.status.ok() && HasLogprobs(timed.generation)) {
+      const absl::StatusOr<TokenTexts> texts = FetchTokenTexts(client, request.model(), timed.generation);
+      std::cerr << LogprobText(timed.generation, texts.value_or(TokenTexts()));
+    }
+    if (stats.num_tokens > 0) std::cerr << ToLine(stats) << std::endl;
+  }
+  return timed.status;
+}
+
+}  // namespace
+
+int RunGenerate(const std::vector<std::string>& arguments) { return ExitCode(Generate(arguments)); }
+
+}  // namespace foretoken::client

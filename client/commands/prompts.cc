@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/commands/prompts.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <system_error>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+ABSL_FLAG(std::string, prompt_file, "",
+          "Where the prompt is, - for standard input; bench reads lines of {\"prompt\": TEXT}");
+ABSL_FLAG(std::vector<std::string>, prompt_tokens, {}, "The prompt as token ids, as ID,ID");
+
+namespace foretoken::client {
+
+absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  // A directory opens like a file, and throws when read.
+  if (!file || std::filesystem::is_directory(path, error)) {
+    return absl::NotFoundError(absl::StrCat("--", flag, ": cannot read ", path));
+  }
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+absl::StatusOr<std::vector<std::string>> ParsePromptLines(absl::string_view text) {
+  std::vector<std::string> prompts;
+  int line_number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++line_number;
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    const auto json = nlohmann::json::parse(line.begin(), line.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
+    const auto prompt = json.is_object() ? json.find("prompt") : json.end();
+    if (!json.is_object() || prompt == json.end() || !prompt->is_string()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--prompt_file: line ", line_number, ": expected {\"prompt\": TEXT}, got ", line.substr(0, 60)));
+    }
+    prompts.push_back(*prompt->get_ptr<const std::string*>());
+  }
+  if (prompts.empty()) return absl::InvalidArgumentError("--prompt_file: expected at least one prompt, got none");
+  return prompts;
+}
+
+absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foretoken::v1::GenerateRequest& request) {
+  const std::string file = absl::GetFlag(FLAGS_prompt_file);
+  const std::vector<std::string> tokens = absl::GetFlag(FLAGS_prompt_tokens);
+  const int num_sources = (arguments.empty() ? 0 : 1) + (file.empty() ? 0 : 1) + (tokens.empty() ? 0 : 1);
+  if (num_sources > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected one prompt, got ", num_sources, " of argument, --prompt_file and --prompt_tokens"));
+  }
+  if (!arguments.empty()) {
+    request.set_text(absl::StrJoin(arguments, " "));
+    return absl::OkStatus();
+  }
+  if (tokens.empty()) {
+    if (file.empty() && isatty(STDIN_FILENO) == 1) {
+      std::cerr << "reading the prompt from standard input; Ctrl-D ends it" << std::endl;
+    }
+    FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText("prompt_file", file.empty() ? "-" : file));
+    return absl::OkStatus();
+  }
+  for (const std::string& token : tokens) {
+    uint32_t id = 0;
+    if (!absl::SimpleAtoi(token, &id)) {
+      return absl::InvalidArgumentError(absl::StrCat("--prompt_tokens: expected token ids, got \"", token, "\""));
+    }
+    request.mutable_tokens()->add_ids(id);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std::string>& arguments) {
+  const std::string file = absl::GetFlag(FLAGS_prompt_file);
+  if (arguments.empty() == file.empty()) {
+    return absl::InvalidArgumentError("expected one of a prompt argument and --prompt_file");
+  }
+  if (!arguments.empty()) return std::vector<std::string>{absl::StrJoin(arguments, " ")};
+  FT_ASSIGN_OR_RETURN(const std::string text, ReadText("prompt_file", file));
+  return ParsePromptLines(text);
+}
+
+}  // namespace foretoken::client

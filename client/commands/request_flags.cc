@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/commands/request_flags.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/commands/prompts.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace {
+template <typename T>
+using Optional = std::optional<T>;
+using List = std::vector<std::string>;
+}  // namespace
+
+ABSL_FLAG(std::string, request_id, "", "Names the request; default: the server makes a name");
+ABSL_FLAG(std::string, model, "", "Must be the served model's name, or empty");
+ABSL_FLAG(std::string, tenant, "", "Whose request this is; those without are one tenant together");
+ABSL_FLAG(int32_t, priority, 0, "Higher goes first among waiting requests; -100 to 100");
+
+ABSL_FLAG(Optional<bool>, add_special_tokens, std::nullopt,
+          "Whether the tokenizer's beginning and end tokens are added around the prompt");
+ABSL_FLAG(Optional<bool>, parse_special_tokens, std::nullopt,
+          "Whether the spelling of a special token inside the prompt becomes that token");
+ABSL_FLAG(Optional<uint32_t>, truncate_prompt_tokens, std::nullopt, "Keep only the last so many tokens of the prompt");
+
+ABSL_FLAG(Optional<float>, temperature, std::nullopt, "0 takes the most likely token each time");
+ABSL_FLAG(Optional<uint32_t>, top_k, std::nullopt, "Keep the k most likely tokens; 0 keeps all");
+ABSL_FLAG(Optional<float>, top_p, std::nullopt, "Keep the most likely tokens that together reach this probability");
+ABSL_FLAG(Optional<float>, min_p, std::nullopt, "Keep tokens at least this times as likely as the most likely one");
+ABSL_FLAG(Optional<float>, repetition_penalty, std::nullopt, "Divides the logits of tokens seen before; 1 is none");
+ABSL_FLAG(Optional<float>, presence_penalty, std::nullopt, "Subtracted from the logits of generated tokens");
+ABSL_FLAG(Optional<float>, frequency_penalty, std::nullopt, "The same, per occurrence");
+ABSL_FLAG(List, logit_bias, {}, "Added to the logits of token ids, as ID=BIAS,ID=BIAS");
+ABSL_FLAG(List, allowed_token_ids, {}, "Only these token ids can be drawn, as ID,ID");
+ABSL_FLAG(List, banned_token_ids, {}, "These token ids cannot be drawn, as ID,ID");
+ABSL_FLAG(Optional<uint64_t>, seed, std::nullopt, "Equal seeds give equal outputs");
+ABSL_FLAG(Optional<uint32_t>, n, std::nullopt, "How many samples of the same prompt");
+
+ABSL_FLAG(Optional<uint32_t>, max_tokens, std::nullopt, "Generate at most so many tokens");
+ABSL_FLAG(Optional<uint32_t>, min_tokens, std::nullopt, "Nothing ends the output before so many tokens");
+ABSL_FLAG(std::string, stop, "", "End before this text; several as a JSON list: '[\"\\n\\n\", \"def \"]'");
+ABSL_FLAG(List, stop_token_ids, {}, "End with one of these token ids, as ID,ID");
+ABSL_FLAG(Optional<bool>, ignore_eos, std::nullopt, "Go on past the model's end-of-text tokens");
+ABSL_FLAG(Optional<bool>, include_stop_string, std::nullopt, "Keep the matched stop text in the output");
+
+ABSL_FLAG(Optional<uint32_t>, logprobs, std::nullopt, "Report each token's log-probability and so many alternatives");
+ABSL_FLAG(Optional<uint32_t>, prompt_logprobs, std::nullopt, "The same for the prompt's tokens");
+ABSL_FLAG(Optional<bool>, echo, std::nullopt, "Print the prompt first");
+ABSL_FLAG(Optional<bool>, skip_special_tokens, std::nullopt, "Leave special tokens out of the text");
+
+ABSL_FLAG(std::string, speculation, "",
+          "auto, off or always (as many nodes as allowed in every step); it changes the speed only");
+ABSL_FLAG(List, proposers, {}, "Which proposers may guess, by method name, as NAME,NAME");
+ABSL_FLAG(Optional<uint32_t>, max_tree_nodes, std::nullopt, "The most guesses per step");
+ABSL_FLAG(std::string, prediction, "", "What the output will be, as far as you know: it is guessed from");
+ABSL_FLAG(std::string, prediction_file, "", "The same from a file, such as the one to be edited; - for standard input");
+ABSL_FLAG(std::string, verification, "", "keyed_draw or rejection_sampling");
+ABSL_FLAG(std::string, numerics_fingerprint, "",
+          "Refuse a server that computes other bits than the one with this fingerprint, as `foretoken info` shows it");
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::v1::GenerateRequest;
+
+absl::Status BadFlag(absl::string_view flag, absl::string_view expected, absl::string_view got) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected ", expected, ", got \"", got, "\""));
+}
+
+absl::Status AddTokenIds(absl::string_view flag, const List& entries, google::protobuf::RepeatedField<uint32_t>& ids) {
+  for (const std::string& entry : entries) {
+    uint32_t id = 0;
+    if (!absl::SimpleAtoi(entry, &id)) return BadFlag(flag, "token ids", entry);
+    ids.Add(id);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetSampling(foretoken::v1::SamplingOptions& sampling) {
+  if (auto value = absl::GetFlag(FLAGS_temperature)) sampling.set_temperature(*value);
+  if (auto value = absl::GetFlag(FLAGS_top_k)) sampling.set_top_k(*value);
+  if (auto value = absl::GetFlag(FLAGS_top_p)) sampling.set_top_p(*value);
+  if (auto value = absl::GetFlag(FLAGS_min_p)) sampling.set_min_p(*value);
+  if (auto value = absl::GetFlag(FLAGS_repetition_penalty)) sampling.set_repetition_penalty(*value);
+  if (auto value = absl::GetFlag(FLAGS_presence_penalty)) sampling.set_presence_penalty(*value);
+  if (auto value = absl::GetFlag(FLAGS_frequency_penalty)) sampling.set_frequency_penalty(*value);
+  if (auto value = absl::GetFlag(FLAGS_seed)) sampling.set_seed(*value);
+  if (auto value = absl::GetFlag(FLAGS_n)) sampling.set_n(*value);
+  for (const std::string& entry : absl::GetFlag(FLAGS_logit_bias)) {
+    const std::pair<std::string, std::string> id_and_bias = absl::StrSplit(entry, absl::MaxSplits('=', 1));
+    uint32_t id = 0;
+    float bias = 0;
+    if (!absl::SimpleAtoi(id_and_bias.first, &id) || !absl::SimpleAtof(id_and_bias.second, &bias)) {
+      return BadFlag("logit_bias", "ID=BIAS", entry);
+    }
+    (*sampling.mutable_logit_bias())[id] = bias;
+  }
+  FT_RETURN_IF_ERROR(
+      AddTokenIds("allowed_token_ids", absl::GetFlag(FLAGS_allowed_token_ids), *sampling.mutable_allowed_token_ids()));
+  return AddTokenIds("banned_token_ids", absl::GetFlag(FLAGS_banned_token_ids), *sampling.mutable_banned_token_ids());
+}
+
+// A text, or several as a JSON list.
+absl::Status SetStopStrings(const std::string& flag, foretoken::v1::StoppingOptions& stopping) {
+  if (flag.empty()) return absl::OkStatus();
+  if (flag.front() != '[') {
+    stopping.add_stop_strings(flag);
+    return absl::OkStatus();
+  }
+  const auto list = nlohmann::json::parse(flag, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (!list.is_array()) return BadFlag("stop", "a text or a JSON list of texts", flag);
+  for (const auto& entry : list) {
+    const auto* text = entry.get_ptr<const std::string*>();
+    if (text == nullptr) return BadFlag("stop", "a text or a JSON list of texts", flag);
+    stopping.add_stop_strings(*text);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetStopping(foretoken::v1::StoppingOptions& stopping) {
+  if (auto value = absl::GetFlag(FLAGS_max_tokens)) stopping.set_max_tokens(*value);
+  if (auto value = absl::GetFlag(FLAGS_min_tokens)) stopping.set_min_tokens(*value);
+  if (auto value = absl::GetFlag(FLAGS_ignore_eos)) stopping.set_ignore_eos(*value);
+  if (auto value = absl::GetFlag(FLAGS_include_stop_string)) stopping.set_include_stop_string(*value);
+  FT_RETURN_IF_ERROR(
+      AddTokenIds("stop_token_ids", absl::GetFlag(FLAGS_stop_token_ids), *stopping.mutable_stop_token_ids()));
+  return SetStopStrings(absl::GetFlag(FLAGS_stop), stopping);
+}
+
+void SetOutput(foretoken::v1::OutputOptions& output) {
+  if (auto value = absl::GetFlag(FLAGS_logprobs)) output.set_logprobs(*value);
+  if (auto value = absl::GetFlag(FLAGS_prompt_logprobs)) output.set_prompt_logprobs(*value);
+  if (auto value = absl::GetFlag(FLAGS_echo)) output.set_echo(*value);
+  if (auto value = absl::GetFlag(FLAGS_skip_special_tokens)) output.set_skip_special_tokens(*value);
+}
+
+absl::Status SetPrediction(foretoken::v1::SpeculationOptions& speculation) {
+  const std::string text = absl::GetFlag(FLAGS_prediction);
+  const std::string path = absl::GetFlag(FLAGS_prediction_file);
+  if (!text.empty() && !path.empty()) {
+    return absl::InvalidArgumentError("expected one prediction, got both --prediction and --prediction_file");
+  }
+  if (!text.empty()) speculation.set_prediction_text(text);
+  if (path.empty()) return absl::OkStatus();
+  FT_ASSIGN_OR_RETURN(*speculation.mutable_prediction_text(), ReadText("prediction_file", path));
+  return absl::OkStatus();
+}
+
+absl::Status SetSpeculation(GenerateRequest& request) {
+  foretoken::v1::SpeculationOptions& speculation = *request.mutable_speculation();
+  if (const std::string mode = absl::GetFlag(FLAGS_speculation); mode == "auto") {
+    speculation.set_mode(foretoken::v1::SPECULATION_MODE_AUTO);
+  } else if (mode == "off") {
+    speculation.set_mode(foretoken::v1::SPECULATION_MODE_OFF);
+  } else if (mode == "always") {
+    speculation.set_mode(foretoken::v1::SPECULATION_MODE_ALWAYS);
+  } else if (!mode.empty()) {
+    return BadFlag("speculation", "auto, off or always", mode);
+  }
+  for (const std::string& name : absl::GetFlag(FLAGS_proposers)) speculation.add_proposers(name);
+  if (auto value = absl::GetFlag(FLAGS_max_tree_nodes)) speculation.set_max_tree_nodes(*value);
+  FT_RETURN_IF_ERROR(SetPrediction(speculation));
+  if (const std::string rule = absl::GetFlag(FLAGS_verification); rule == "keyed_draw") {
+    request.set_verification(foretoken::v1::VERIFICATION_RULE_KEYED_DRAW);
+  } else if (rule == "rejection_sampling") {
+    request.set_verification(foretoken::v1::VERIFICATION_RULE_REJECTION_SAMPLING);
+  } else if (!rule.empty()) {
+    return BadFlag("verification", "keyed_draw or rejection_sampling", rule);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<GenerateRequest> RequestFromFlags() {
+  GenerateRequest request;
+  request.set_request_id(absl::GetFlag(FLAGS_request_id));
+  request.set_model(absl::GetFlag(FLAGS_model));
+  request.set_tenant(absl::GetFlag(FLAGS_tenant));
+  request.set_priority(absl::GetFlag(FLAGS_priority));
+  if (auto value = absl::GetFlag(FLAGS_add_special_tokens)) request.set_add_special_tokens(*value);
+  if (auto value = absl::GetFlag(FLAGS_parse_special_tokens)) request.set_parse_special_tokens(*value);
+  if (auto value = absl::GetFlag(FLAGS_truncate_prompt_tokens)) request.set_truncate_prompt_tokens(*value);
+  FT_RETURN_IF_ERROR(SetSampling(*request.mutable_sampling()));
+  FT_RETURN_IF_ERROR(SetStopping(*request.mutable_stopping()));
+  SetOutput(*request.mutable_output());
+  FT_RETURN_IF_ERROR(SetSpeculation(request));
+  request.set_expected_numerics_fingerprint(absl::GetFlag(FLAGS_numerics_fingerprint));
+  return request;
+}
+
+}  // namespace foretoken::client

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax attention over the paged K/V cache, for chains and trees alike: see AttentionArgs.
+//
+// A row's keys stand at logical positions 0, 1, ...: first through the block table, then its ancestors. They are
+// visited in that order in tiles of kAttentionTile positions, cut at multiples of it, with an online softmax
+// (2205.14135) across tiles. What a row computes depends on its keys' positions and values alone; rows and heads that
+// read the same tile share the loaded tile, never arithmetic (E1).
+//
+// Threads: parallel over (row tile of a segment, kv head).
+#pragma once
+
+#include "kernels/cpu/base/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+inline constexpr int kAttentionTile = 64;
+
+void Attention(const AttentionArgs& args, ThreadPool& pool);
+
+}  // namespace foretoken::kernels::cpu

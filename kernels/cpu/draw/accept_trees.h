@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification: walks token trees along what the target draws: see AcceptTreesArgs. Parallel over trees.
+#pragma once
+
+#include "kernels/cpu/base/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+void AcceptTrees(const AcceptTreesArgs& args, ThreadPool& pool);
+
+}  // namespace foretoken::kernels::cpu

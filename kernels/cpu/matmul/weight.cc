@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/matmul/weight.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+
+#include "kernels/check.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+// Of source, that a thread packs between two releases: a core's cache holds it until its release has read it again.
+constexpr size_t kTaskBytes = size_t{1} << 20;
+
+constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// Row `row` of the stacked parts.
+struct SourceRow {
+  const std::byte* data = nullptr;  // null: beyond the last
+  DType dtype = DType::kBF16;
+};
+
+// From its input `first_input` on.
+SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row, int64_t first_input) {
+  for (const ConstTensorView& part : parts) {
+    if (row < part.shape[0]) {
+      const int64_t element = row * part.shape[1] + first_input;
+      return {part.as<std::byte>() + element * SizeOf(part.dtype), part.dtype};
+    }
+    row -= part.shape[0];
+  }
+  return {};
+}
+
+// Inputs [begin, begin + count) of a row as bf16.
+void ReadRow(const SourceRow& row, int64_t begin, int64_t count, uint16_t* out) {
+  switch (row.dtype) {
+    case DType::kBF16: {
+      const uint16_t* from = reinterpret_cast<const uint16_t*>(row.data) + begin;
+      // A copy of a size that the compiler knows is a move of registers.
+      if (count == kInputsPadding) {
+        std::memcpy(out, from, kInputsPadding * sizeof(uint16_t));
+      } else {
+        std::copy_n(from, count, out);
+      }
+      return;
+    }
+    case DType::kF16:
+      for (int64_t i = 0; i < count; ++i) {
+        out[i] = Bf16FromFloat(FloatFromF16(reinterpret_cast<const uint16_t*>(row.data)[begin + i]));
+      }
+      return;
+    case DType::kF32:
+      for (int64_t i = 0; i < count; ++i) out[i] = Bf16FromFloat(reinterpret_cast<const float*>(row.data)[begin + i]);
+      return;
+    case DType::kI32:
+      break;
+  }
+  FT_CHECK(row.dtype != DType::kI32);
+}
+
+void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
+  constexpr int kPairs = kInputsPadding / 2;
+  const int64_t first_input = source.inputs ? source.inputs->begin : 0;
+  std::array<SourceRow, kPanelWidth> rows;
+  for (int lane = 0; lane < kPanelWidth; ++lane) {
+    rows[lane] = FindRow(source.parts, panel_idx * kPanelWidth + lane, first_input);
+  }
+  uint16_t* panel = weight.mutable_panel(panel_idx);
+  for (int64_t begin = 0; begin < weight.in_features(); begin += kInputsPadding) {
+    const int64_t count = std::min<int64_t>(kInputsPadding, weight.in_features() - begin);
+    std::array<std::array<uint16_t, kInputsPadding>, kPanelWidth> inputs;
+    if (count < kInputsPadding) inputs = {};
+    for (int lane = 0; lane < kPanelWidth; ++lane) {
+      if (rows[lane].data != nullptr) {
+        ReadRow(rows[lane], begin, count, inputs[lane].data());
+      } else {
+        inputs[lane] = {};
+      }
+    }
+    // Two inputs at a time, which stay side by side.
+    uint16_t* tile = panel + begin * kPanelWidth;  // [16 pairs][16 lanes][2]
+    for (int pair = 0; pair < kPairs; ++pair) {
+      for (int lane = 0; lane < kPanelWidth; ++lane) {
+        std::memcpy(tile + (pair * kPanelWidth + lane) * 2, inputs[lane].data() + pair * 2, 2 * sizeof(uint16_t));
+      }
+    }
+  }
+}
+
+// Tells of the stacked rows [begin, end), part by part.
+void Tell(const std::function<void(const void* begin, size_t num_bytes)>& told, std::span<const ConstTensorView> parts,
+          int64_t begin, int64_t end) {
+  if (!told) return;
+  for (const ConstTensorView& part : parts) {
+    const int64_t num_rows = part.shape[0];
+    const int64_t first = std::clamp<int64_t>(begin, 0, num_rows);
+    const int64_t last = std::clamp<int64_t>(end, 0, num_rows);
+    const size_t row_bytes = static_cast<size_t>(part.shape[1]) * SizeOf(part.dtype);
+    if (first < last) told(part.as<std::byte>() + first * row_bytes, (last - first) * row_bytes);
+    begin -= num_rows;
+    end -= num_rows;
+  }
+}
+
+size_t NumBytes(int64_t out_features, int64_t in_features) {
+  return static_cast<size_t>(CeilDiv(out_features, kPanelWidth) * kPanelWidth) *
+         static_cast<size_t>(CeilDiv(in_features, kInputsPadding) * kInputsPadding) * sizeof(uint16_t);
+}
+
+}  // namespace
+
+CpuWeight::CpuWeight(int64_t out_features, int64_t in_features)
+    : Weight(out_features, in_features, NumBytes(out_features, in_features)),
+      num_panels_(CeilDiv(out_features, kPanelWidth)),
+      padded_in_features_(CeilDiv(in_features, kInputsPadding) * kInputsPadding),
+      pages_(num_bytes()) {}
+
+std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool) {
+  FT_CHECK(source.quantization == WeightQuantization::kNone);
+  FT_CHECK(!source.parts.empty());
+  const int64_t num_inputs = source.parts[0].shape[1];
+  const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
+  FT_CHECK(inputs.begin >= 0 && inputs.begin < inputs.end && inputs.end <= num_inputs);
+  int64_t out_features = 0;
+  size_t source_bytes = 0;
+  for (const ConstTensorView& part : source.parts) {
+    FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
+    out_features += part.shape[0];
+    source_bytes += part.num_bytes();  // those of other inputs lie between and are given back, too
+  }
+  FT_CHECK(out_features > 0);
+  auto weight = std::make_unique<CpuWeight>(out_features, inputs.size());
+  const int64_t num_panels = weight->num_panels();
+  const int64_t num_tasks = std::clamp<int64_t>(CeilDiv(source_bytes, kTaskBytes), 1, num_panels);
+  const int64_t task_panels = CeilDiv(num_panels, num_tasks);
+  pool.ParallelFor(CeilDiv(num_panels, task_panels), [&](int64_t task, int) {
+    const int64_t first = task * task_panels;
+    const int64_t last = std::min(first + task_panels, num_panels);
+    Tell(source.fetch, source.parts, first * kPanelWidth, last * kPanelWidth);
+    for (int64_t panel = first; panel < last; ++panel) PackPanel(source, panel, *weight);
+    Tell(source.release, source.parts, first * kPanelWidth, last * kPanelWidth);
+  });
+  return weight;
+}
+
+}  // namespace foretoken::kernels::cpu

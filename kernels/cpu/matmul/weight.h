@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A matrix as the CPU's kernels read it: bf16 in panels of 16 outputs,
+//   [ceil(N / 16)][ceil(K / 32) * 16][16][2]: panel, pair of inputs, output of the panel, input of the pair,
+// so that a kernel streams memory in one direction, a vector of 16 outputs takes one 64-byte load per pair, and 16
+// pairs are a tile for AMX. Outputs beyond N and inputs beyond K are zero.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/base/pages.h"
+#include "kernels/cpu/base/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cpu {
+
+inline constexpr int kPanelWidth = 16;
+inline constexpr int kInputsPadding = 32;
+
+class CpuWeight final : public Weight {
+ public:
+  CpuWeight(int64_t out_features, int64_t in_features);
+
+  int64_t num_panels() const { return num_panels_; }
+  int64_t padded_in_features() const { return padded_in_features_; }
+  int64_t panel_elements() const { return padded_in_features_ * kPanelWidth; }
+  const uint16_t* panel(int64_t panel_idx) const { return begin() + panel_idx * panel_elements(); }
+  uint16_t* mutable_panel(int64_t panel_idx) { return begin() + panel_idx * panel_elements(); }
+
+ private:
+  uint16_t* begin() const { return static_cast<uint16_t*>(pages_.data()); }
+
+  int64_t num_panels_;
+  int64_t padded_in_features_;
+  Pages pages_;
+};
+
+// Every Weight that this backend is given is one that it made.
+inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<const CpuWeight*>(weight); }
+
+// Packs the parts on all threads, each about a MiB of source at a time, which it fetches and releases by itself: the
+// memory in use never exceeds the packed weight and a MiB per thread, and whatever reads the rows once more on their
+// release is spread over the threads, too.
+std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool);
+
+}  // namespace foretoken::kernels::cpu

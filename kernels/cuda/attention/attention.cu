@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block per piece of queries (attention_queries.cuh), K/V head and, with few rows, split. A piece is 16 queries per
+// warp: with 4 heads to a K/V head 64 queries are 16 rows, a tree's or a chunk's. The block's threads copy tiles into a
+// ring of shared memory, one barrier a tile, while its warps attend, each for its 16 queries, to the tile that has
+// come; then each warp by itself visits the tiles that hold its rows' ancestors.
+//
+// Bytes moved: K and V once per piece, so once per segment of at most 64 queries, and as many partial results as there
+// are splits, queries and dimensions: with 64 queries 6 % of K and V at 32k positions, half at 4k. Tiles of 32 keys:
+// two K/V blocks, whose products of a step are four independent chains, and little that a row has to itself at its end.
+// A head of more than 128 dimensions takes twice the registers and shared memory, so its blocks have half the queries.
+#include "kernels/check.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/attention_queries.cuh"
+#include "kernels/cuda/attention/attention_split.cuh"
+#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/launch.h"
+#include "kernels/cuda/base/stream_scratch.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+// Splits' results on their way to the kernel that merges them. Of those that a row sees nothing of there are none.
+struct Partials {
+  float* out = nullptr;  // [T, H, kAttentionSplits, D]
+  float* max = nullptr;  // [T, H, kAttentionSplits]
+  float* sum = nullptr;  // [T, H, kAttentionSplits]
+};
+
+// Calls function(dim, i) for the lane's dimensions dim and dim + 1 of a query, which are elements i and i + 1 of
+// its kOutElements.
+template <int kSteps, typename Function>
+__device__ void ForEachPair(int query, int32_t head_dim, const Function& function) {
+#pragma unroll
+  for (int i = 0; i < 2 * kSteps; ++i) {
+    const int32_t dim = i * kMmaColumns + static_cast<int32_t>(threadIdx.x) % kQuadLanes * 2;
+    if (dim < head_dim) function(dim, i * 4 + query * 2);
+  }
+}
+
+template <int kSteps>
+__global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kSteps>::kBlocksPerProcessor)
+    AttendSplitOfPiece(AttentionArgs args, Partials partials) {
+  using Shape = BlockShape<kSteps>;
+  const auto number = static_cast<int32_t>(blockIdx.x) / kAttentionSplits;
+  const auto split = static_cast<int32_t>(blockIdx.x) % kAttentionSplits;
+  const QueryPiece piece = PieceOf(args.batch, GroupOf(args), Shape::kQueries, number);
+  if (piece.begin >= piece.end) return;
+  const BlockTask task = MakeTask<kSteps>(args, piece);
+  if (!HasTilesInSplit(task.visible, split)) return;
+  const TileSoftmax<kSteps> softmax = AttendSplit(task, LoadQueries<kSteps>(task), split);
+
+  const int32_t head_dim = args.kv.head_dim;
+#pragma unroll
+  for (int i = 0; i < kLaneQueries; ++i) {
+    const LaneQuery& query = task.warp.queries[i];
+    if (!HasTilesInSplit(query.visible, split)) continue;
+    const int64_t index = int64_t{query.index} * kAttentionSplits + split;
+    partials.max[index] = softmax.max[i];
+    partials.sum[index] = softmax.sum[i];
+    ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
+      const float* sums = softmax.out[element / 4].sums + element % 4;
+      *reinterpret_cast<FloatPair*>(partials.out + index * head_dim + dim) = {sums[0], sums[1]};
+    });
+  }
+}
+
+// A block per row and head, a thread per dimension.
+constexpr int kMergeThreads = 128;
+
+__global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args, Partials partials) {
+  const int32_t head_dim = args.kv.head_dim;
+  const int64_t query = int64_t{blockIdx.x} * gridDim.y + blockIdx.y;
+  const Positions visible = KeysOfRow(args, static_cast<int32_t>(blockIdx.x)).visible;
+  for (auto dim = static_cast<int32_t>(threadIdx.x); dim < head_dim; dim += kMergeThreads) {
+    MergedSoftmax merged;
+    float out = 0;
+    for (int32_t split = 0; split < kAttentionSplits; ++split) {
+      if (!HasTilesInSplit(visible, split)) continue;
+      const int64_t index = query * kAttentionSplits + split;
+      const MergedSoftmax::Factors factors = merged.Add(partials.max[index], partials.sum[index]);
+      out = factors.Merge(out, partials.out[index * head_dim + dim]);
+    }
+    args.out.as<uint16_t>()[query * head_dim + dim] = Bf16FromFloat(merged.Output(out));
+  }
+}
+
+// The merged sums wait in shared memory, each lane's at places of its own: they are read and written once a split, and
+// registers are scarce.
+template <int kSteps>
+struct MergingMemory {
+  BlockMemory<kSteps> block;
+  float outs[BlockShape<kSteps>::kOutElements][BlockShape<kSteps>::kThreads];
+};
+
+template <int kSteps>
+__global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(AttentionArgs args) {
+  using Shape = BlockShape<kSteps>;
+  const auto number = static_cast<int32_t>(gridDim.x - 1 - blockIdx.x);  // in a chunk the last rows have most to do
+  const QueryPiece piece = PieceOf(args.batch, GroupOf(args), Shape::kQueries, number);
+  if (piece.begin >= piece.end) return;
+  const BlockTask task = MakeTask<kSteps>(args, piece);
+  const TileQueries<kSteps> queries = LoadQueries<kSteps>(task);
+  auto& outs = static_cast<MergingMemory<kSteps>*>(ptx::DynamicSharedMemory())->outs;
+  const auto out_of = [&](int element) -> float& { return outs[element][threadIdx.x]; };
+  for (int i = 0; i < Shape::kOutElements; ++i) out_of(i) = 0;
+  MergedSoftmax merged[kLaneQueries];
+  const int32_t head_dim = args.kv.head_dim;
+  for (int32_t split = 0; split < kAttentionSplits; ++split) {
+    const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split);
+#pragma unroll
+    for (int i = 0; i < kLaneQueries; ++i) {
+      if (!HasTilesInSplit(task.warp.queries[i].visible, split)) continue;
+      const MergedSoftmax::Factors factors = merged[i].Add(softmax.max[i], softmax.sum[i]);
+      ForEachPair<kSteps>(i, head_dim, [&](int32_t, int element) {
+        const float* sums = softmax.out[element / 4].sums + element % 4;
+        out_of(element) = factors.Merge(out_of(element), sums[0]);
+        out_of(element + 1) = factors.Merge(out_of(element + 1), sums[1]);
+      });
+    }
+    __syncthreads();  // the next split's copies come into the same ring
+  }
+#pragma unroll
+  for (int i = 0; i < kLaneQueries; ++i) {
+    if (task.warp.queries[i].visible.end == 0) continue;
+    uint16_t* out = args.out.as<uint16_t>() + int64_t{task.warp.queries[i].index} * head_dim;
+    ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
+      out[dim] = Bf16FromFloat(merged[i].Output(out_of(element)));
+      out[dim + 1] = Bf16FromFloat(merged[i].Output(out_of(element + 1)));
+    });
+  }
+}
+
+struct PieceLaunch {
+  const AttentionArgs& args;
+  SplitWork work;
+  Partials partials;
+  cudaStream_t stream;
+};
+
+template <int kSteps>
+void LaunchPieces(const PieceLaunch& launch) {
+  using Shape = BlockShape<kSteps>;
+  static_assert(sizeof(MergingMemory<kSteps>) <= size_t{99} << 10, "more than compute capability 8.6 gives a block");
+  const AttentionArgs& args = launch.args;
+  const int64_t num_heads = args.q.shape[1] / args.kv.head_dim, num_rows = args.batch.num_rows;
+  const int64_t num_pieces =
+      MaxPieces(num_rows * (num_heads / args.kv.num_kv_heads), args.batch.num_segments, Shape::kQueries);
+  const auto grid = [&](int64_t blocks_per_piece) {
+    return dim3(static_cast<unsigned>(num_pieces * blocks_per_piece), static_cast<unsigned>(args.kv.num_kv_heads));
+  };
+  LaunchShape shape{.grid = grid(1), .block = dim3(Shape::kThreads), .stream = launch.stream};
+  if (launch.work == SplitWork::kOneBlock) {
+    shape.shared_bytes = sizeof(MergingMemory<kSteps>);
+    FT_CUDA_CHECK(Launch(AttendPiece<kSteps>, shape, args));
+    return;
+  }
+  shape.grid = grid(kAttentionSplits);
+  shape.shared_bytes = sizeof(BlockMemory<kSteps>);
+  FT_CUDA_CHECK(Launch(AttendSplitOfPiece<kSteps>, shape, args, launch.partials));
+  shape = {.grid = dim3(static_cast<unsigned>(num_rows), static_cast<unsigned>(num_heads)),
+           .block = dim3(kMergeThreads),
+           .stream = launch.stream};
+  FT_CUDA_CHECK(Launch(MergeSplits, shape, args, launch.partials));
+}
+
+void LaunchForHeadDim(const PieceLaunch& launch) {
+  const int32_t head_dim = launch.args.kv.head_dim;
+  if (head_dim <= 64) return LaunchPieces<4>(launch);
+  if (head_dim <= 96) return LaunchPieces<6>(launch);
+  if (head_dim <= 128) return LaunchPieces<8>(launch);
+  return LaunchPieces<16>(launch);
+}
+
+}  // namespace
+
+SplitWork ChooseSplitWork(int64_t num_rows, int64_t num_heads) {
+  // With 64 queries a block these fill a GPU of up to 256 places; the partial results of as many take 128 MiB of 128
+  // dimensions each.
+  constexpr int64_t kQueriesThatFillAGpu = 256 * 64;
+  return num_rows * num_heads < kQueriesThatFillAGpu ? SplitWork::kBlockPerSplit : SplitWork::kOneBlock;
+}
+
+void Attention(const AttentionArgs& args, cudaStream_t stream) {
+  Attention(args, ChooseSplitWork(args.batch.num_rows, args.q.shape[1] / args.kv.head_dim), stream);
+}
+
+void Attention(const AttentionArgs& args, SplitWork work, cudaStream_t stream) {
+  const int32_t head_dim = args.kv.head_dim;
+  const int64_t num_columns = args.q.shape[1];
+  FT_CHECK(args.q.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
+  FT_CHECK(head_dim % 2 == 0 && head_dim <= kMaxAttentionHeadDim);
+  FT_CHECK(num_columns % (int64_t{args.kv.num_kv_heads} * head_dim) == 0 && args.out.shape[1] == num_columns);
+  FT_CHECK(!args.window.has_value() || *args.window > 0);
+  if (args.batch.num_rows == 0) return;
+  if (work == SplitWork::kOneBlock) return LaunchForHeadDim({args, work, {}, stream});
+  const int64_t num_results = args.batch.num_rows * (num_columns / head_dim) * kAttentionSplits;
+  const StreamScratch scratch(num_results * (head_dim + 2) * sizeof(float), stream);
+  auto* out = static_cast<float*>(scratch.data());
+  float* max = out + num_results * head_dim;
+  LaunchForHeadDim({args, work, {out, max, max + num_results}, stream});
+}
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of K and V on its way from the paged cache through shared memory to the operands of products. A copy is under
+// way while other tiles are computed; where each key lies is its caller's to say.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/attention_queries.cuh"
+#include "kernels/cuda/base/mma.cuh"
+#include "kernels/cuda/base/ptx.cuh"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cuda {
+
+inline constexpr int kBlocksPerTile = kAttentionTile / kKvBlockSize;
+static_assert(kAttentionTile % kKvBlockSize == 0);
+
+// K and V of one layer and head.
+struct HeadCache {
+  KvCacheView kv;
+  const uint16_t* k = nullptr;
+  const uint16_t* v = nullptr;
+  int32_t kv_head = 0;
+
+  __device__ HeadCache(const AttentionArgs& args, int32_t kv_head)
+      : kv(args.kv), k(kv.part(args.layer, 0)), v(kv.part(args.layer, 1)), kv_head(kv_head) {}
+  __device__ size_t Offset(int32_t slot) const { return kv.slot_offset(slot, kv_head); }
+};
+
+// A tile in shared memory, its dimensions filled up with zeros to whole steps. Chunks are eight elements, 16 bytes.
+template <int kSteps>
+struct SharedTile {
+  static constexpr int kChunkElements = 8;
+  static constexpr int kChunks = kSteps * kMmaDepth / kChunkElements;
+  static constexpr int kStrideChunks = (kChunks + 7) / 8 * 8;
+
+  uint16_t k[kAttentionTile * kStrideChunks * kChunkElements];
+  uint16_t v[kAttentionTile * kStrideChunks * kChunkElements];
+
+  // Eight consecutive keys have a chunk in eight different places of their 128 bytes: no two in the same banks. A step
+  // has two chunks, and four steps 128 bytes.
+  static __device__ int Offset(int key, int step, int chunk_of_step) {
+    const int place = step % 4 * 2 ^ (key % 8 ^ chunk_of_step);
+    return (key * kStrideChunks + step / 4 * 8 + place) * kChunkElements;
+  }
+
+  // LoadMatrices takes the addresses of matrix i's rows from lanes [8 i, 8 i + 8).
+  __device__ void LoadK(int half, int step, FragmentB& low, FragmentB& high) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, matrix = lane / 8;
+    const int key = half * kMmaDepth + matrix / 2 * kMmaColumns + lane % 8;
+    uint32_t matrices[4];
+    ptx::LoadMatrices(matrices, k + Offset(key, step, matrix % 2));
+    low = {{matrices[0], matrices[1]}};
+    high = {{matrices[2], matrices[3]}};
+  }
+  __device__ void LoadV(int half, int step, FragmentB& low, FragmentB& high) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpThreads, matrix = lane / 8;
+    const int key = half * kMmaDepth + matrix % 2 * 8 + lane % 8;
+    uint32_t matrices[4];
+    ptx::LoadTransposedMatrices(matrices, v + Offset(key, step, matrix / 2));
+    low = {{matrices[0], matrices[1]}};
+    high = {{matrices[2], matrices[3]}};
+  }
+};
+
+// The blocks that the table has for a tile of those up to a position.
+struct TileBlocks {
+  int32_t blocks[kBlocksPerTile] = {};
+
+  __device__ TileBlocks(const int32_t* block_table, int32_t tile, int32_t end_position) {
+    const int32_t end_block = (end_position + kKvBlockSize - 1) / kKvBlockSize;
+#pragma unroll
+    for (int i = 0; i < kBlocksPerTile; ++i) {
+      if (tile * kBlocksPerTile + i < end_block) blocks[i] = block_table[tile * kBlocksPerTile + i];
+    }
+  }
+  __device__ int32_t SlotOf(int key) const { return blocks[key / kKvBlockSize] * kKvBlockSize + key % kKvBlockSize; }
+};
+
+// Element by element and at once, for heads whose keys do not all lie on 16-byte boundaries.
+template <int kThreads, int kSteps, typename OffsetOf>
+__device__ void CopyElements(const HeadCache& cache, const Positions& there, const OffsetOf& offset_of,
+                             SharedTile<kSteps>& to) {
+  constexpr int kChunkElements = SharedTile<kSteps>::kChunkElements, kDims = kSteps * kMmaDepth;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) % kThreads; i < kAttentionTile * kDims; i += kThreads) {
+    const int key = i / kDims, dim = i % kDims;
+    const int offset =
+        SharedTile<kSteps>::Offset(key, dim / kMmaDepth, dim % kMmaDepth / kChunkElements) + dim % kChunkElements;
+    const bool is_there = there.Has(key) && dim < cache.kv.head_dim;
+    const size_t from = is_there ? offset_of(key) + dim : 0;
+    to.k[offset] = is_there ? cache.k[from] : 0;
+    to.v[offset] = is_there ? cache.v[from] : 0;
+  }
+}
+
+// Starts copying the tile's keys `there`, counted from its first, and fills the rest with zeros. The block's groups of
+// kThreads consecutive threads copy a tile each. offset_of(key): where a key lies, for those that are there.
+template <int kThreads, int kSteps, typename OffsetOf>
+__device__ void StartCopy(const HeadCache& cache, const Positions& there, const OffsetOf& offset_of,
+                          SharedTile<kSteps>& to) {
+  constexpr int kChunks = SharedTile<kSteps>::kChunks, kChunkElements = SharedTile<kSteps>::kChunkElements;
+  if (cache.kv.head_dim % kChunkElements != 0) {
+    CopyElements<kThreads>(cache, there, offset_of, to);
+    return;
+  }
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) % kThreads; i < kAttentionTile * kChunks; i += kThreads) {
+    const int key = i / kChunks, chunk = i % kChunks, offset = SharedTile<kSteps>::Offset(key, chunk / 2, chunk % 2);
+    const bool is_there = there.Has(key) && chunk * kChunkElements < cache.kv.head_dim;
+    const size_t from = is_there ? offset_of(key) + chunk * kChunkElements : 0;
+    const uint32_t num_bytes = is_there ? kChunkElements * sizeof(uint16_t) : 0;
+    ptx::CopyAsync16(to.k + offset, cache.k + from, num_bytes);
+    ptx::CopyAsync16(to.v + offset, cache.v + from, num_bytes);
+  }
+}
+
+}  // namespace foretoken::kernels::cuda

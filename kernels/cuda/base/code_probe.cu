@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/base/code_probe.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+__global__ void Probe() {}
+
+}  // namespace
+
+bool HasCodeForDevice() {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, Probe) == cudaSuccess) return true;
+  cudaGetLastError();  // or the next launch would report it
+  return false;
+}
+
+}  // namespace foretoken::kernels::cuda

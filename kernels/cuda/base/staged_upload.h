@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an op is given on the host, on its way to the device in one copy: arrays are added, with the place that gets the
+// device's pointer, and sent together.
+//
+//   StagedUpload upload;
+//   upload.Add(std::span(rows), &args.rows);
+//   upload.Send(device);               // args.rows points to the device's copy from here on
+//
+// The arrays are free again after Send. The device's memory is there for work enqueued before this ends.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/base/device.h"
+#include "kernels/cuda/base/stream_scratch.h"
+
+namespace foretoken::kernels::cuda {
+
+class StagedUpload {
+ public:
+  // `place` is written by Send, and lives as long.
+  template <typename T>
+  void Add(std::span<const T> array, const T** place) {
+    parts_.push_back({array.data(), array.size_bytes(), num_bytes_,
+                      [place](const std::byte* at) { *place = reinterpret_cast<const T*>(at); }});
+    constexpr size_t kAlignment = 16;
+    num_bytes_ += (array.size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  void Send(Device& device) {
+    if (num_bytes_ == 0) return;
+    scratch_.emplace(num_bytes_, device.stream());
+    auto* staged = static_cast<std::byte*>(device.Pinned(num_bytes_));
+    for (const Part& part : parts_) {
+      if (part.num_bytes > 0) std::memcpy(staged + part.offset, part.data, part.num_bytes);
+      part.set_place(static_cast<std::byte*>(scratch_->data()) + part.offset);
+    }
+    device.Copy(scratch_->data(), staged, num_bytes_, CopyKind::kToDevice);
+  }
+
+ private:
+  struct Part {
+    const void* data;
+    size_t num_bytes;
+    size_t offset;
+    std::function<void(const std::byte*)> set_place;
+  };
+
+  std::vector<Part> parts_;
+  size_t num_bytes_ = 0;
+  std::optional<StreamScratch> scratch_;
+};
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a batch of trees with what requests do to them: which of them bias, penalties and masks change, and where
+// each row's logits are then.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/base/staged_upload.h"
+#include "kernels/cuda/base/stream_scratch.h"
+#include "kernels/cuda/draw/adjust_rows.h"
+#include "kernels/cuda/draw/tree_batch.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cuda {
+
+class AdjustedTrees {
+ public:
+  // Takes memory for the rows that change; what the device must know travels with `upload`.
+  AdjustedTrees(const AcceptTreesArgs& args, const TreeBatch& batch, StagedUpload& upload, cudaStream_t stream);
+  AdjustedTrees(const AdjustedTrees&) = delete;
+  AdjustedTrees& operator=(const AdjustedTrees&) = delete;
+
+  // The logits of a row of the batch, on the device: as they are, and as they will be.
+  std::span<const float* const> given() const { return given_; }
+  std::span<const float* const> adjusted() const { return adjusted_; }
+
+  // Makes the adjusted rows, once the upload has been sent.
+  void Enqueue(const TreeArrays& trees, cudaStream_t stream);
+
+ private:
+  void AddTree(const AcceptTreesArgs& args, const TreeToAccept& tree, const FlatTree& flat);
+  void AddCounts(const TreeToAccept& tree, const FlatTree& flat, int32_t num_tokens, RowAdjustment& row);
+
+  std::vector<const float*> given_, adjusted_;
+  std::vector<RowAdjustment> rows_;
+  std::vector<size_t> row_idx_;  // of rows_, in the batch
+  std::vector<LogitBias> bias_;
+  std::vector<TokenCount> counts_;
+  std::optional<StreamScratch> copies_;
+  AdjustRowsArgs args_;
+};
+
+}  // namespace foretoken::kernels::cuda

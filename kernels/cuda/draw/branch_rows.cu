@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The law of each row is found as for a draw. Then a block per (tile, row) writes what the row's tokens are ranked by,
+// their scores or plain logits, as another row of logits, whose top tokens are the children. Bytes moved: the logits
+// for the largest, the cuts and the weights, once out as ranks, and six times in to find the top.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "kernels/check.h"
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/launch.h"
+#include "kernels/cuda/draw/branch_rows.h"
+#include "kernels/cuda/draw/filter_cut.h"
+#include "kernels/cuda/draw/row_tile.cuh"
+#include "kernels/cuda/draw/scan_rows.h"
+#include "kernels/cuda/draw/token_noise.cuh"
+#include "kernels/cuda/draw/top_tokens.h"
+#include "kernels/cuda/draw/weigh_rows.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+// [rows, V] ranks; -inf for what is cut, or all of a row from which nothing can be drawn.
+__global__ void __launch_bounds__(kTileThreads) RankTile(RowWork work, float* ranks) {
+  const auto row = static_cast<int32_t>(blockIdx.y);
+  const RowTask& task = work.tasks[row];
+  const RowState state = work.states[row];
+  const RowTile tile = LoadTile(task.logits, work.num_tokens);
+  float* to = ranks + int64_t{row} * work.num_tokens;
+#pragma unroll
+  for (int group = 0; group < kGroupsPerThread; ++group) {
+    const int32_t first_id = FirstIdOfGroup(group);
+    PhiloxBlock words{};
+    if (task.has_noise) words = NoiseWords(task, first_id);
+#pragma unroll
+    for (int i = 0; i < kGroupTokens; ++i) {
+      const float x = tile.groups[group].values[i];
+      if (first_id + i >= work.num_tokens) break;
+      float rank = kImpossible;
+      if (state.status == DrawStatus::kOk && x != kImpossible && state.cut.Keeps(x, first_id + i)) {
+        rank = task.has_noise ? (x - state.max) * task.inverse_temperature + GumbelOf(words[i]) : x;
+      }
+      to[first_id + i] = rank;
+    }
+  }
+}
+
+// Below the greedy temperature the law is that of temperature 1.
+RowTask LawOf(const BranchRowsArgs& args, const RowToBranch& row) {
+  FT_CHECK(row.logit_row >= 0 && row.logit_row < args.logits.shape[0] && row.num_children > 0);
+  const bool is_greedy = row.sampling.is_greedy();
+  RowTask task = TaskOf(is_greedy ? SamplingParams() : row.sampling, args.num_tokens);
+  task.logits = args.logits.as<float>() + row.logit_row * args.logits.shape[1];
+  task.has_noise = !is_greedy && row.ranking == BranchRanking::kKeyedDraw;
+  task.t = row.t;
+  return task;
+}
+
+std::vector<RowTask> LawsOf(const BranchRowsArgs& args) {
+  std::vector<RowTask> laws;
+  for (const RowToBranch& row : args.rows) laws.push_back(LawOf(args, row));
+  return laws;
+}
+
+// Among the ranks of the same rows.
+std::vector<RowTask> SearchesOf(const BranchRowsArgs& args, const float* ranks) {
+  std::vector<RowTask> searches;
+  for (size_t i = 0; i < args.rows.size(); ++i) {
+    searches.push_back(
+        {.logits = ranks + i * args.num_tokens, .top_k = std::min(args.rows[i].num_children, args.num_tokens)});
+  }
+  return searches;
+}
+
+RowChildren ChildrenOf(const RowTask& law, const RowTotal& total, const std::vector<RankedToken>& top) {
+  RowChildren children{.status = total.status, .children = {}};
+  const auto log_weight = static_cast<float>(total.log_weight());
+  for (const RankedToken& token : top) {
+    const float score = law.has_noise ? token.value : (token.value - total.max) * law.inverse_temperature;
+    children.children.push_back({token.id, score - log_weight});
+  }
+  return children;
+}
+
+void BranchSome(const BranchRowsArgs& args, Device& device) {
+  const cudaStream_t stream = device.stream();
+  const StreamScratch ranks(args.rows.size() * args.num_tokens * sizeof(float), stream);
+  auto* const rank_rows = static_cast<float*>(ranks.data());
+  StagedUpload upload;
+  const RowBatch laws(LawsOf(args), args.num_tokens, upload, stream);
+  const RowBatch searches(SearchesOf(args, rank_rows), args.num_tokens, upload, stream);
+  upload.Send(device);
+
+  ScanRows(laws);
+  SettleRows(laws);
+  FindCuts(laws);
+  WeighRows(laws);
+  const RowTotal* totals = TotalRows(laws, device);
+  const LaunchShape shape{.grid = laws.work().tile_grid(), .block = dim3(kTileThreads), .stream = stream};
+  FT_CUDA_CHECK(Launch(RankTile, shape, laws.work(), rank_rows));
+  ScanRows(searches);
+  SettleRows(searches);
+  device.AtSynchronize([tasks = std::vector(laws.tasks().begin(), laws.tasks().end()), totals,
+                        top = TopTokens(searches, device), out = args.children] {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = ChildrenOf(tasks[i], totals[i], top.OfRow(i));
+  });
+}
+
+}  // namespace
+
+void BranchRows(const BranchRowsArgs& args, Device& device) {
+  FT_CHECK(args.logits.dtype == DType::kF32 && args.num_tokens > 0 && args.num_tokens <= args.logits.shape[1]);
+  FT_CHECK(args.children.size() == args.rows.size());
+  constexpr size_t kRowsAtOnce = 64;  // enough for a GPU; their ranks are memory
+  for (size_t first = 0; first < args.rows.size(); first += kRowsAtOnce) {
+    const size_t count = std::min(kRowsAtOnce, args.rows.size() - first);
+    BranchRowsArgs some = args;
+    some.rows = args.rows.subspan(first, count);
+    some.children = args.children.subspan(first, count);
+    BranchSome(some, device);
+  }
+}
+
+}  // namespace foretoken::kernels::cuda

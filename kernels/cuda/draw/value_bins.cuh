@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bins into which a search deals values, pass by pass; a bin holds larger values than the next one, and equal
+// values are always together.
+//
+// The first pass cuts at multiples of 1/8 below the largest value: logits lie evenly enough there, so that threads
+// seldom meet in a bin and few tokens are left in the right one. Where they do not, as in a row of one value, the
+// search takes longer and finds the same. The other four passes take the 32 bits of a value byte by byte, so the last
+// leaves one value a bin.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/draw/rank_key.cuh"
+
+namespace foretoken::kernels::cuda {
+
+inline constexpr int kNumBins = 256;
+inline constexpr int kNumSearchPasses = 5;
+
+// Of a value that is at most `max`.
+__device__ inline int FirstBinOf(float x, float max) {
+  const float place = (max - x) * 8;
+  return place < kNumBins - 1 ? static_cast<int>(place) : kNumBins - 1;
+}
+
+// The bins that a search has gone into so far.
+struct BinPath {
+  int first_bin;
+  uint32_t prefix;  // the first bytes of the keys inside
+};
+
+// Whether a value is in the bin that pass `pass` deals.
+__device__ inline bool IsInside(const BinPath& path, int pass, float x, float max) {
+  if (pass == 0) return true;
+  if (FirstBinOf(x, max) != path.first_bin) return false;
+  return pass == 1 || RankKey(x) >> (40 - 8 * pass) == path.prefix;
+}
+
+__device__ inline int BinOf(int pass, float x, float max) {
+  return pass == 0 ? FirstBinOf(x, max) : static_cast<int>(RankKey(x) >> (32 - 8 * pass) & 0xff);
+}
+
+__device__ inline BinPath Into(const BinPath& path, int pass, int bin) {
+  if (pass == 0) return {.first_bin = bin, .prefix = 0};
+  return {.first_bin = path.first_bin, .prefix = path.prefix << 8 | static_cast<uint32_t>(bin)};
+}
+
+}  // namespace foretoken::kernels::cuda

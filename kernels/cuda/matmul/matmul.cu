@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+
+#include "kernels/check.h"
+#include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/matmul/matmul_skinny.h"
+#include "kernels/cuda/matmul/matmul_tile.cuh"
+#include "kernels/cuda/matmul/matmul_tiled.h"
+#include "kernels/cuda/matmul/weight.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+// Fewer tiles than about a GPU's multiprocessors leave the rest idle; the skinny kernel spreads splits over them.
+constexpr int64_t kMinTiles = 128;
+
+int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+}  // namespace
+
+Product ProductOf(const MatMulArgs& args) {
+  const CudaWeight& weight = AsCudaWeight(args.weight);
+  const int64_t num_rows = args.x.shape[0];
+  FT_CHECK(args.x.dtype == DType::kBF16 && args.x.shape[1] == weight.in_features());
+  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(num_rows, weight.out_features()));
+  constexpr int64_t kCopyBytes = 16;
+  const int64_t row_bytes = weight.in_features() * static_cast<int64_t>(sizeof(uint16_t));
+  return {
+      .weight = weight.packed(),
+      .numeric_class = weight.numeric_class(),
+      .rows = {.data = args.x.as<uint8_t>(),
+               .row_bytes = row_bytes,
+               .is_aligned = reinterpret_cast<uintptr_t>(args.x.data) % kCopyBytes == 0 && row_bytes % kCopyBytes == 0},
+      .num_rows = num_rows,
+      .bias = args.bias,
+      .mode = args.mode,
+      .out = args.out.as<float>()};
+}
+
+Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows) {
+  Product product = ProductOf(args);
+  product.rows = {.data = rows.codes(), .row_bytes = rows.row_bytes(), .is_aligned = true, .scales = rows.scales()};
+  return product;
+}
+
+void MatMul(const MatMulArgs& args, cudaStream_t stream) {
+  const int64_t num_rows = args.x.shape[0];
+  const int64_t num_tiles = AsCudaWeight(args.weight).packed().num_panels() * CeilDiv(num_rows, kTiledRows);
+  if (num_rows <= kSkinnyRows || num_tiles < kMinTiles) {
+    MatMulSkinny(args, stream);
+  } else {
+    MatMulTiled(args, stream);
+  }
+}
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of a matrix product have in common: a block's tile of outputs by rows, and the one loop that makes
+// its sums in the order of numeric_class.h. Kernels differ in the tile's size and in who adds splits, so their bits
+// cannot.
+//
+// The weight is the left side of each matrix step, so that its 16 outputs fill the instruction whatever the rows; 8
+// rows are its columns. A slice, 64 inputs of the weight's tiles and of the rows, is copied asynchronously into one of
+// `kStages` buffers while earlier ones are multiplied. A weight's chunks come and are read as they lie
+// (weight_layout.h). A row's 128 bytes (bf16) or 64 (e4m3) lie in pieces of 16, exchanged from row to row so that eight
+// rows' same piece, which one matrix load reads, lies in eight different groups of banks.
+//
+// With an e4m3 weight the rows are e4m3 too (quantize_rows.h), and both are widened on their way from shared memory to
+// the matrix unit (mma_e4m3.cuh).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/base/mma.cuh"
+#include "kernels/cuda/base/ptx.cuh"
+#include "kernels/cuda/matmul/mma_e4m3.cuh"
+#include "kernels/cuda/matmul/numeric_class.h"
+#include "kernels/cuda/matmul/quantize_rows.h"
+#include "kernels/cuda/matmul/weight_layout.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cuda {
+
+// In the weight's format.
+struct ProductRows {
+  const uint8_t* data = nullptr;  // [T, row_bytes]
+  int64_t row_bytes = 0;
+  bool is_aligned = false;        // every row begins at a multiple of 16 bytes, and so it ends
+  const float* scales = nullptr;  // [T] of e4m3
+};
+
+// A product as kernels get it.
+struct Product {
+  PackedWeight weight;
+  NumericClass numeric_class;
+  ProductRows rows;
+  int64_t num_rows = 0;  // T
+  const float* bias = nullptr;
+  OutputMode mode = OutputMode::kStore;
+  float* out = nullptr;  // [T, N]
+};
+
+// Of a product's arguments, which it checks; with an e4m3 weight, of its rows quantised.
+Product ProductOf(const MatMulArgs& args);
+Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows);
+
+// A block's tile: warps side by side along outputs and rows, and of each warp fragments of 16 outputs and of 8 rows.
+template <WeightFormat kFormat_, int kOutputWarps_, int kRowWarps, int kOutputFragments_, int kRowFragments_,
+          int kStages_>
+struct TileShape {
+  static constexpr WeightFormat kFormat = kFormat_;
+  static constexpr int kOutputWarps = kOutputWarps_;
+  static constexpr int kOutputFragments = kOutputFragments_;
+  static constexpr int kRowFragments = kRowFragments_;
+  static constexpr int kStages = kStages_;
+
+  static constexpr int kThreads = kOutputWarps * kRowWarps * kWarpThreads;
+  static constexpr int kRows = kRowWarps * kRowFragments * kMmaColumns;
+  static_assert(kOutputWarps * kOutputFragments * kTileOutputs == kPanelOutputs);
+
+  static constexpr int kWeightBytes = PanelSliceBytes(kFormat);
+  static constexpr int kRowBytes = kSliceInputs * (kFormat == WeightFormat::kBf16 ? 2 : 1);
+  static constexpr int kStageBytes = kWeightBytes + kRows * kRowBytes;
+  static constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
+};
+
+// A thread's part of a tile.
+template <typename Shape>
+class ProductTile {
+ public:
+  __device__ ProductTile(const Product& product, int64_t panel, int64_t first_row)
+      : product_(product),
+        shared_(static_cast<uint8_t*>(ptx::DynamicSharedMemory())),
+        panel_(product.weight.panel(panel)),
+        first_output_(panel * kPanelOutputs),
+        first_row_(first_row),
+        thread_(static_cast<int>(threadIdx.x)) {}
+
+  // sums[i][j]: of the warp's output fragment i and row fragment j.
+  using Sums = FragmentC[Shape::kOutputFragments][Shape::kRowFragments];
+
+  // Makes the sums of splits [begin, end), and calls take(split, sums) for each when they are made.
+  template <typename Take>
+  __device__ void MultiplySplits(int32_t begin, int32_t end, const Take& take) {
+    const NumericClass& order = product_.numeric_class;
+    const int32_t last_slice = order.split_begin(end);
+    int32_t slice = order.split_begin(begin), next_slice = slice;
+    for (int stage = 0; stage + 1 < Shape::kStages; ++stage) CopySlice(next_slice++, last_slice, stage);
+    int read_stage = 0, write_stage = Shape::kStages - 1;
+    for (int32_t split = begin; split < end; ++split) {
+      Sums sums{};
+      for (; slice < order.split_begin(split + 1); ++slice) {
+        ptx::WaitForCopies<Shape::kStages - 2>();
+        __syncthreads();  // the slice is there for all, and all have read what is overwritten next
+        CopySlice(next_slice++, last_slice, write_stage);
+        MultiplySlice(shared_ + read_stage * Shape::kStageBytes, sums);
+        write_stage = read_stage;
+        read_stage = read_stage + 1 == Shape::kStages ? 0 : read_stage + 1;
+      }
+      take(split, sums);
+    }
+  }
+
+  // Writes what the sums of all splits come to.
+  __device__ void Store(const Sums& sums) const {
+    const int64_t output = first_output_ + OutputFragment(0) * kTileOutputs + lane() / 4;
+#pragma unroll
+    for (int j = 0; j < Shape::kRowFragments; ++j) {
+#pragma unroll
+      for (int column = 0; column < 2; ++column) {
+        const int64_t row = first_row_ + RowFragment(j) * kMmaColumns + lane() % 4 * 2 + column;
+        if (row >= product_.num_rows) continue;
+#pragma unroll
+        for (int i = 0; i < 2 * Shape::kOutputFragments; ++i) {
+          StoreSum(row, output + i * 8, sums[i / 2][j].sums[i % 2 * 2 + column]);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr bool kIsBf16 = Shape::kFormat == WeightFormat::kBf16;
+  using StepWeights = std::conditional_t<kIsBf16, FragmentA, F16FragmentA>;
+  using StepRows = std::conditional_t<kIsBf16, FragmentB, F16FragmentB>;
+  static constexpr int kRowBytes = Shape::kRowBytes;
+  static constexpr int kRowPieces = kRowBytes / kLaneBytes;
+  static constexpr int kBankBytes = 128;  // all banks, once
+
+  __device__ int lane() const { return thread_ % kWarpThreads; }
+  __device__ int OutputFragment(int i) const {
+    return thread_ / kWarpThreads % Shape::kOutputWarps * Shape::kOutputFragments + i;
+  }
+  __device__ int RowFragment(int j) const {
+    return thread_ / kWarpThreads / Shape::kOutputWarps * Shape::kRowFragments + j;
+  }
+
+  // A group of copies, an empty one beyond the last slice, so that a wait counts slices.
+  __device__ void CopySlice(int32_t slice, int32_t last_slice, int stage) const {
+    if (slice < last_slice) {
+      CopyWeightSlice(slice, shared_ + stage * Shape::kStageBytes);
+      CopyRowSlice(slice, shared_ + stage * Shape::kStageBytes + Shape::kWeightBytes);
+    }
+    ptx::CommitCopies();
+  }
+
+  __device__ void CopyWeightSlice(int32_t slice, uint8_t* to) const {
+    constexpr int kCopyBytes = Shape::kThreads * kLaneBytes;
+    static_assert(Shape::kWeightBytes % kCopyBytes == 0);
+    const uint8_t* from = panel_ + int64_t{slice} * Shape::kWeightBytes + thread_ * kLaneBytes;
+#pragma unroll
+    for (int i = 0; i < Shape::kWeightBytes; i += kCopyBytes) {
+      ptx::CopyAsync16(to + thread_ * kLaneBytes + i, from + i, kLaneBytes);
+    }
+  }
+
+  // A thread copies the same piece of every so many rows, which all have it in the same place.
+  __device__ void CopyRowSlice(int32_t slice, uint8_t* to) const {
+    constexpr int kCopyRows = Shape::kThreads / kRowPieces;
+    static_assert(kCopyRows % 8 == 0);
+    const int first_row = thread_ / kRowPieces, piece = thread_ % kRowPieces;
+    const int64_t offset = int64_t{slice} * kRowBytes + piece * kLaneBytes, row_bytes = product_.rows.row_bytes;
+    to += PlaceOf(first_row, piece);
+    if (kIsBf16 && !product_.rows.is_aligned) {
+#pragma unroll 1
+      for (int row = first_row; row < Shape::kRows; row += kCopyRows, to += kCopyRows * kRowBytes) {
+        CopyElements(first_row_ + row, offset, to);
+      }
+      return;
+    }
+    const uint8_t* from = product_.rows.data + (first_row_ + first_row) * row_bytes + offset;
+#pragma unroll
+    for (int row = 0; row < Shape::kRows; row += kCopyRows) {
+      if (first_row + row >= Shape::kRows) break;
+      const bool is_inside = first_row_ + first_row + row < product_.num_rows && offset < row_bytes;
+      ptx::CopyAsync16(to + row * kRowBytes, is_inside ? from + row * row_bytes : product_.rows.data,
+                       is_inside ? kLaneBytes : 0);
+    }
+  }
+
+  // A piece of a row of bf16, element by element; zeros beyond its end and beyond the last row.
+  __device__ void CopyElements(int64_t row, int64_t offset, uint8_t* to) const {
+    const uint8_t* from = product_.rows.data + row * product_.rows.row_bytes;
+    for (int i = 0; i < kLaneBytes; i += static_cast<int>(sizeof(uint16_t))) {
+      const bool is_inside = row < product_.num_rows && offset + i < product_.rows.row_bytes;
+      *reinterpret_cast<uint16_t*>(to + i) =
+          is_inside ? *reinterpret_cast<const uint16_t*>(from + offset + i) : uint16_t{0};
+    }
+  }
+
+  // Of a row's piece within the rows of a stage.
+  static __device__ int PlaceOf(int row, int piece) {
+    return row * kRowBytes + (piece ^ (row * kRowBytes / kBankBytes % kRowPieces)) * kLaneBytes;
+  }
+
+  // Two steps, 32 inputs, at a time.
+  __device__ void MultiplySlice(const uint8_t* stage, Sums& sums) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      StepWeights weights[Shape::kOutputFragments][2];  // [step]
+#pragma unroll
+      for (int i = 0; i < Shape::kOutputFragments; ++i) LoadWeights(stage, i, half, weights[i]);
+#pragma unroll
+      for (int j = 0; j < Shape::kRowFragments; ++j) {
+        StepRows rows[2];  // [step]
+        LoadRows(stage, j, half, rows);
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+#pragma unroll
+          for (int i = 0; i < Shape::kOutputFragments; ++i) MultiplyAdd(sums[i][j], weights[i][step], rows[step]);
+        }
+      }
+    }
+  }
+
+  // Of the warp's output fragment i.
+  __device__ void LoadWeights(const uint8_t* stage, int i, int half, StepWeights (&steps)[2]) const {
+    const uint8_t* slice = stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat);
+    const auto* chunks = reinterpret_cast<const uint4*>(slice) + lane();
+    if constexpr (kIsBf16) {
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        const uint4 pairs = chunks[(2 * half + step) * kWarpThreads];
+        steps[step] = {{pairs.x, pairs.y, pairs.z, pairs.w}};
+      }
+    } else {
+      const uint4 quads = chunks[half * kWarpThreads];
+      WidenE4m3(CodesA{{quads.x, quads.y, quads.z, quads.w}}, steps);
+    }
+  }
+
+  // Of the warp's row fragment j. Matrix m of the four: of eight rows, piece m of the half (bf16) or slice (e4m3).
+  __device__ void LoadRows(const uint8_t* stage, int j, int half, StepRows (&steps)[2]) const {
+    const int piece = (kIsBf16 ? half * 4 : 0) + lane() / 8;
+    uint32_t matrices[4];
+    ptx::LoadMatrices(
+        matrices, stage + Shape::kWeightBytes + RowFragment(j) * kMmaColumns * kRowBytes + PlaceOf(lane() % 8, piece));
+    if constexpr (kIsBf16) {
+      steps[0] = {{matrices[0], matrices[1]}};
+      steps[1] = {{matrices[2], matrices[3]}};
+    } else {
+      WidenE4m3(CodesB{{matrices[2 * half], matrices[2 * half + 1]}}, steps);
+    }
+  }
+
+  __device__ void StoreSum(int64_t row, int64_t output, float sum) const {
+    const int64_t num_outputs = product_.weight.num_outputs;
+    if (output >= num_outputs) return;
+    if constexpr (!kIsBf16) sum = sum * product_.rows.scales[row] * product_.weight.scales[output];
+    if (product_.bias != nullptr) sum += product_.bias[output];
+    float* out = product_.out + row * num_outputs + output;
+    *out = product_.mode == OutputMode::kAdd ? *out + sum : sum;
+  }
+
+  const Product& product_;
+  uint8_t* shared_;
+  const uint8_t* panel_;
+  int64_t first_output_;
+  int64_t first_row_;
+  int thread_;
+};
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block per row, its threads side by side along the inputs; writes are scattered in pieces of an element's size.
+// Bytes moved: the rows once (in e4m3 twice, the second time from a cache), the packed form once. It runs once per
+// weight.
+#include "kernels/cuda/base/check.h"
+#include "kernels/cuda/base/launch.h"
+#include "kernels/cuda/matmul/e4m3_row.cuh"
+#include "kernels/cuda/matmul/pack_weight.h"
+
+namespace foretoken::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads) PackBf16Row(const uint16_t* rows, int64_t first_output, PackedWeight to) {
+  const int64_t output = first_output + blockIdx.x;
+  const uint16_t* row = rows + blockIdx.x * to.num_inputs;
+  for (int64_t k = threadIdx.x; k < to.num_inputs; k += kThreads) {
+    *reinterpret_cast<uint16_t*>(to.data + to.OffsetOf(output, k)) = row[k];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) PackE4m3Row(const uint16_t* rows, int64_t first_output, PackedWeight to) {
+  const int64_t output = first_output + blockIdx.x;
+  const uint16_t* row = rows + blockIdx.x * to.num_inputs;
+  uint32_t largest = 0;
+  for (int64_t k = threadIdx.x; k < to.num_inputs; k += kThreads) largest = Larger()(largest, MagnitudeOf(row[k]));
+  const float scale = E4m3Scale<kThreads>(largest);
+  if (threadIdx.x == 0) to.scales[output] = scale;
+  for (int64_t k = threadIdx.x; k < to.num_inputs; k += kThreads) {
+    to.data[to.OffsetOf(output, k)] = E4m3CodeOf(row[k], scale);
+  }
+}
+
+}  // namespace
+
+void PackRows(const uint16_t* rows, IndexRange outputs, const PackedWeight& weight, cudaStream_t stream) {
+  const auto kernel = weight.format == WeightFormat::kBf16 ? PackBf16Row : PackE4m3Row;
+  const dim3 grid(static_cast<unsigned>(outputs.size()));
+  FT_CUDA_CHECK(Launch(kernel, {.grid = grid, .block = dim3(kThreads), .stream = stream}, rows, outputs.begin, weight));
+}
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/matmul/weight_layout.h"
+#include "kernels/ops.h"
+
+namespace foretoken::kernels::cuda {
+
+// Puts dense rows, bf16 in device memory, in their place as the weight's `outputs`. For e4m3: e4m3_row.cuh.
+void PackRows(const uint16_t* rows, IndexRange outputs, const PackedWeight& weight, cudaStream_t stream);
+
+}  // namespace foretoken::kernels::cuda

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/draft/draft_session.h"
+
+#include <utility>
+
+namespace foretoken::proposer {
+namespace {
+
+// Of sampled children all or none, as GrowingTree::Snapshot: groups stand in the order of their parents' chances.
+speculation::TokenTree BestOf(const speculation::TokenTree& tree, int32_t max_nodes) {
+  if (tree.sampled.empty()) return speculation::BestNodes(tree, max_nodes);
+  size_t num_groups = 0;
+  int32_t num_nodes = 0;
+  for (; num_groups < tree.sampled.size(); ++num_groups) {
+    const auto num_children = static_cast<int32_t>(tree.sampled[num_groups].children.size());
+    if (num_nodes + num_children > max_nodes) break;
+    num_nodes += num_children;
+  }
+  speculation::TokenTree best = tree;
+  best.nodes.resize(num_nodes);
+  best.sampled.resize(num_groups);
+  return best;
+}
+
+}  // namespace
+
+void DraftMailbox::Append(std::span<const int32_t> token_ids) {
+  if (token_ids.empty()) return;
+  absl::MutexLock lock(&mutex_);
+  pending_.insert(pending_.end(), token_ids.begin(), token_ids.end());
+  position_ += token_ids.size();
+  if (tree_.has_value()) tree_ = speculation::ReRoot(*tree_, token_ids);
+  if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
+}
+
+void DraftMailbox::Want(const Wish& wish, const Situation& situation, const std::shared_ptr<DraftMailbox>& self) {
+  {
+    absl::MutexLock lock(&mutex_);
+    wish_ = wish;
+    needed_no_pass_ = tree_.has_value();
+    is_held_ = tree_.has_value() && tree_->sampled.empty() &&
+               IsWorthAnotherPass(*tree_, wish.node_budget, situation.next_pass,
+                                  {.step = wish.step, .left = wish.until_next_step});
+    is_answered_ = false;
+    asked_at_ = situation.now;
+  }
+  Wake(self);
+}
+
+void DraftMailbox::Close(const std::shared_ptr<DraftMailbox>& self) {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_closed_ = true;
+  }
+  Wake(self);
+}
+
+void DraftMailbox::Wake(const std::shared_ptr<DraftMailbox>& self) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(is_awake_, true)) return;
+  }
+  wake_(self);
+}
+
+uint64_t DraftMailbox::position() const {
+  absl::MutexLock lock(&mutex_);
+  return position_;
+}
+
+Readiness DraftMailbox::readiness() const {
+  absl::MutexLock lock(&mutex_);
+  if (is_refused_) return Readiness::kRefused;
+  return tree_.has_value() && !is_held_ ? Readiness::kReady : Readiness::kNotYet;
+}
+
+DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
+  absl::MutexLock lock(&mutex_);
+  if (!tree_.has_value()) return {.tree = {.position = position_}};
+  return {.tree = BestOf(*tree_, node_budget),
+          .is_first = !std::exchange(is_answered_, true),
+          .needed_no_pass = needed_no_pass_,
+          .asked_at = asked_at_};
+}
+
+DraftMailbox::Mail DraftMailbox::Collect() {
+  absl::MutexLock lock(&mutex_);
+  is_awake_ = false;
+  return {.token_ids = std::exchange(pending_, {}),
+          .wish = wish_,
+          .asked_at = asked_at_,
+          .is_owed = wish_.node_budget > 0 && (!tree_.has_value() || is_held_),
+          .is_closed = is_closed_};
+}
+
+void DraftMailbox::Publish(Snapshot snapshot) {
+  absl::MutexLock lock(&mutex_);
+  if (!is_awake_) is_held_ = false;  // else the growth thread does not know yet what this tree is held for
+  if (!pending_.empty()) {
+    snapshot.tree = speculation::ReRoot(snapshot.tree, pending_);
+    if (snapshot.tree.num_nodes() == 0) return;  // the tokens left the tree
+  }
+  // A tree that was felled and grows again.
+  if (tree_.has_value() && tree_->num_nodes() > snapshot.tree.num_nodes()) return;
+  if (!tree_.has_value()) needed_no_pass_ = snapshot.needed_no_pass;
+  tree_ = std::move(snapshot.tree);
+}
+
+void DraftMailbox::Refuse() {
+  absl::MutexLock lock(&mutex_);
+  is_refused_ = true;
+}
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/ngram/ngram_session.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "proposer_service/proposer/frontier.h"
+
+namespace foretoken::proposer {
+namespace {
+
+using speculation::kRootParent;
+using speculation::TokenTree;
+
+// The weight of an occurrence, per occurrence that is later.
+constexpr float kRecency = 0.8f;
+// What a continuation's first occurrence counts, beside one seen again: most that were seen once never come back.
+constexpr float kFirstOccurrence = 0.15f;
+// Guesses that are reached more rarely than this cost their receiver more than they bring.
+constexpr float kMinPathChance = 0.01f;
+constexpr float kMaxChance = 0.999f;
+constexpr int32_t kMaxChildren = 4;
+
+// How many tokens agree before an occurrence and at the end of the tail.
+int32_t AgreeingTokens(std::span<const int32_t> tokens, TokenIndex next, std::span<const int32_t> tail) {
+  const int32_t limit = std::min({next, static_cast<int32_t>(tail.size()), NgramMatch::kMaxLength});
+  int32_t length = 0;
+  while (length < limit && tokens[next - 1 - length] == tail[tail.size() - 1 - length]) ++length;
+  return length;
+}
+
+// The longest indexed match of the tail's end. Occurrences that agree for less than half of the best one's length are
+// another, shorter match's.
+NgramMatch LongestMatch(const NgramIndex& index, const NgramIndex::Tail& tail) {
+  NgramMatch match;
+  int32_t length = std::min<int32_t>(index.max_length(), static_cast<int32_t>(tail.tokens.size()));
+  for (; length >= index.min_length(); --length) {
+    match.num_occurrences = index.Find(tail, length, match.next);
+    if (match.num_occurrences > 0) break;
+  }
+  std::array<int32_t, NgramMatch::kMaxOccurrences> lengths;
+  for (int32_t i = 0; i < match.num_occurrences; ++i) {
+    lengths[i] = length < index.max_length() ? length : AgreeingTokens(index.tokens(), match.next[i], tail.tokens);
+    match.length = std::max(match.length, lengths[i]);
+  }
+  int32_t num_kept = 0;
+  for (int32_t i = 0; i < match.num_occurrences; ++i) {
+    if (2 * lengths[i] > match.length) match.next[num_kept++] = match.next[i];
+  }
+  match.num_occurrences = num_kept;
+  return match;
+}
+
+// The match after one more token: the occurrences that go on with it, and have not reached the sequence's end.
+NgramMatch Advance(const NgramMatch& match, std::span<const int32_t> tokens, int32_t token_id) {
+  NgramMatch advanced;
+  advanced.length = std::min(match.length + 1, NgramMatch::kMaxLength);
+  for (int32_t i = 0; i < match.num_occurrences; ++i) {
+    const TokenIndex next = match.next[i];
+    if (tokens[next] == token_id && next + 1 < tokens.size()) advanced.next[advanced.num_occurrences++] = next + 1;
+  }
+  return advanced;
+}
+
+bool IsContinuation(const NgramMatch& match, std::span<const int32_t> tokens, int32_t token_id) {
+  return std::any_of(match.next.begin(), match.next.begin() + match.num_occurrences,
+                     [&](TokenIndex next) { return tokens[next] == token_id; });
+}
+
+// Grows one tree, best path chance first.
+class TreeGrower {
+ public:
+  TreeGrower(const NgramIndex& index, const speculation::MatchConfidence& confidence, int32_t node_budget)
+      : index_(index), confidence_(confidence), frontier_(node_budget, kMinPathChance) {
+    tree_.position = index.tokens().size();
+    tree_.nodes.reserve(node_budget);
+    matches_.reserve(2 * node_budget);
+  }
+
+  TokenTree Grow(const NgramMatch& root_match) {
+    if (frontier_.nodes_left() == 0) return std::move(tree_);
+    Expand({.node_idx = kRootParent, .path_chance = 1}, root_match);
+    while (!frontier_.empty()) {
+      const Candidate best = frontier_.Take();
+      tree_.Append({.token_id = best.token_id, .parent = best.parent, .chance = best.chance});
+      if (frontier_.nodes_left() == 0) break;
+      Expand({.node_idx = tree_.num_nodes() - 1, .path_chance = best.path_chance},
+             Advance(matches_[best.match_idx], index_.tokens(), best.token_id));
+    }
+    return std::move(tree_);
+  }
+
+ private:
+  // A node that may join the tree.
+  struct Candidate {
+    float path_chance = 0;
+    float chance = 0;
+    int32_t parent = kRootParent;
+    int32_t token_id = 0;
+    int32_t match_idx = 0;  // of matches_, the one that suggested it
+  };
+
+  // A node whose children are being looked for.
+  struct Expansion {
+    int32_t node_idx = kRootParent;
+    float path_chance = 1;
+    float chance_left = 1;  // that no child found so far is the next token
+    int32_t num_children = 0;
+    std::array<int32_t, kMaxChildren> children = {};
+  };
+
+  // Makes a node's children candidates: what follows its match, then what follows shorter ones.
+  void Expand(Expansion node, const NgramMatch& match) {
+    std::array<int32_t, NgramMatch::kMaxLength> tail_buffer;
+    std::optional<NgramIndex::Tail> tail;
+    if (match.num_occurrences > 0) {
+      matches_.push_back(match);
+    } else {
+      tail = TailOf(node.node_idx, tail_buffer);
+      matches_.push_back(LongestMatch(index_, *tail));
+      if (matches_.back().num_occurrences == 0) return;
+    }
+    AddChildren(node);
+    // Half as long at a time: most matches in between have the same continuations.
+    while (matches_.back().length > index_.min_length()) {
+      const int32_t length = std::clamp((matches_.back().length + 1) / 2, index_.min_length(), index_.max_length());
+      if (node.path_chance * node.chance_left * confidence_.Estimate(length) <= frontier_.WorthAdding()) break;
+      if (node.num_children == kMaxChildren) break;
+      if (!tail.has_value()) tail = TailOf(node.node_idx, std::span(tail_buffer).first(index_.max_length()));
+      NgramMatch& shorter = matches_.emplace_back();
+      shorter.length = length;
+      shorter.num_occurrences = index_.Find(*tail, length, shorter.next);
+      AddChildren(node);
+    }
+  }
+
+  // Makes candidates of the last match's continuations that are not among the node's children yet.
+  void AddChildren(Expansion& node) {
+    const NgramMatch& match = matches_.back();
+    const int32_t first_new = node.num_children;
+    std::array<float, kMaxChildren> weights;
+    float weight = 1;
+    float sum = 0;
+    for (int32_t i = 0; i < match.num_occurrences; ++i, weight *= kRecency) {
+      const int32_t token_id = index_.tokens()[match.next[i]];
+      int32_t child = 0;
+      while (child < node.num_children && node.children[child] != token_id) ++child;
+      if (child < first_new) continue;
+      const bool is_first = child == node.num_children;
+      const float evidence = is_first ? weight * kFirstOccurrence : weight;
+      sum += evidence;
+      if (!is_first) {
+        weights[child] += evidence;
+      } else if (child < kMaxChildren) {
+        weights[child] = evidence;
+        node.children[node.num_children++] = token_id;
+      }
+    }
+    if (sum == 0) return;
+    const float confidence = confidence_.Estimate(match.length);
+    for (int32_t child = first_new; child < node.num_children; ++child) {
+      const float chance = std::min(kMaxChance, node.chance_left * confidence * weights[child] / sum);
+      frontier_.Offer({.path_chance = node.path_chance * chance,
+                       .chance = chance,
+                       .parent = node.node_idx,
+                       .token_id = node.children[child],
+                       .match_idx = static_cast<int32_t>(matches_.size()) - 1});
+    }
+    node.chance_left *= 1 - confidence;
+  }
+
+  // The last tokens of the sequence followed by the path to a node, as many as the buffer holds.
+  NgramIndex::Tail TailOf(int32_t node_idx, std::span<int32_t> buffer) const {
+    size_t begin = buffer.size();
+    for (; node_idx != kRootParent && begin > 0; node_idx = tree_.nodes[node_idx].parent) {
+      buffer[--begin] = tree_.nodes[node_idx].token_id;
+    }
+    const std::span<const int32_t> tokens = index_.tokens();
+    for (size_t end = tokens.size(); end > 0 && begin > 0; --end) buffer[--begin] = tokens[end - 1];
+    return index_.MakeTail(buffer.subspan(begin));
+  }
+
+  const NgramIndex& index_;
+  const speculation::MatchConfidence& confidence_;
+  TokenTree tree_;
+  std::vector<NgramMatch> matches_;
+  Frontier<Candidate> frontier_;
+};
+
+}  // namespace
+
+void NgramSession::Append(std::span<const int32_t> token_ids) {
+  for (const int32_t token_id : token_ids) {
+    if (match_.num_occurrences > 0) {
+      confidence_.Record(match_.length, IsContinuation(match_, index_.tokens(), token_id));
+    }
+    index_.Append(token_id);
+    // A match longer than the index tells apart is known only by having been followed.
+    match_ = Advance(match_, index_.tokens(), token_id);
+    if (match_.num_occurrences == 0 || match_.length <= index_.max_length()) {
+      match_ = LongestMatch(index_, index_.MakeTail(index_.tokens()));
+    }
+  }
+}
+
+TokenTree NgramSession::Propose(int32_t node_budget) const {
+  return TreeGrower(index_, confidence_, node_budget).Grow(match_);
+}
+
+}  // namespace foretoken::proposer

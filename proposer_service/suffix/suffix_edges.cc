@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/suffix/suffix_edges.h"
+
+#include <algorithm>
+
+namespace foretoken::proposer {
+
+// Edges with a table of where each token's stands: linear probing over at most two thirds full slots.
+class SuffixEdges::LongList {
+ public:
+  explicit LongList(std::span<const SuffixEdge> edges) : edges_(edges.begin(), edges.end()) { Rehash(); }
+
+  std::vector<SuffixEdge>& edges() { return edges_; }
+  const std::vector<SuffixEdge>& edges() const { return edges_; }
+
+  const SuffixEdge* Find(int32_t token_id) const {
+    const uint32_t entry = slots_[SlotOf(token_id)];
+    return entry == 0 ? nullptr : &edges_[entry - 1];
+  }
+
+  const void* Place() const { return slots_.data(); }
+
+  void Add(const SuffixEdge& edge) {
+    if (edges_.size() == edges_.capacity()) edges_.reserve(edges_.size() + edges_.size() / 4);
+    edges_.push_back(edge);
+    if (3 * edges_.size() > 2 * slots_.size()) {
+      Rehash();
+    } else {
+      slots_[SlotOf(edge.token_id)] = static_cast<uint32_t>(edges_.size());
+    }
+  }
+
+  void Swap(SuffixEdge* a, SuffixEdge* b) {
+    std::swap(slots_[SlotOf(a->token_id)], slots_[SlotOf(b->token_id)]);
+    std::swap(*a, *b);
+  }
+
+  // The edge stands last.
+  void PopBack() {
+    size_t hole = SlotOf(edges_.back().token_id);
+    edges_.pop_back();
+    const size_t mask = slots_.size() - 1;
+    // Entries behind the hole move up unless that would put them before their own first slot.
+    for (size_t slot = (hole + 1) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
+      const size_t first = FirstSlot(edges_[slots_[slot] - 1].token_id);
+      if (((slot - first) & mask) < ((slot - hole) & mask)) continue;
+      slots_[hole] = slots_[slot];
+      hole = slot;
+    }
+    slots_[hole] = 0;
+  }
+
+  size_t num_bytes() const { return edges_.capacity() * sizeof(SuffixEdge) + slots_.capacity() * sizeof(uint32_t); }
+
+ private:
+  size_t FirstSlot(int32_t token_id) const {
+    return (static_cast<uint32_t>(token_id) * 0x9E3779B1u) >> (32 - slot_bits_);
+  }
+  // The token's slot, or the free one where it would go.
+  size_t SlotOf(int32_t token_id) const {
+    size_t slot = FirstSlot(token_id);
+    while (slots_[slot] != 0 && edges_[slots_[slot] - 1].token_id != token_id) slot = (slot + 1) & (slots_.size() - 1);
+    return slot;
+  }
+  void Rehash() {
+    slot_bits_ = std::bit_width(2 * edges_.size());
+    slots_.assign(size_t{1} << slot_bits_, 0);
+    for (size_t i = 0; i < edges_.size(); ++i) slots_[SlotOf(edges_[i].token_id)] = static_cast<uint32_t>(i) + 1;
+  }
+
+  std::vector<SuffixEdge> edges_;
+  std::vector<uint32_t> slots_;  // 1 + the edge's index, 0: free
+  uint32_t slot_bits_ = 0;
+};
+
+void SuffixEdges::Deleter::operator()(LongList* list) const { delete list; }
+
+void SuffixEdges::Init(SuffixNode& node) {
+  node.num_edges = 0;
+  node.edges_class = 0;
+  node.edges_place = kNoRun;
+}
+
+void SuffixEdges::Release(SuffixNode& node) {
+  if (node.num_edges == kIsLong) {
+    long_lists_[node.edges_place].reset();
+    free_long_lists_.push_back(node.edges_place);
+  } else if (node.edges_place != kNoRun) {
+    ReturnRun(node.edges_class, node.edges_place);
+  }
+  Init(node);
+}
+
+std::span<SuffixEdge> SuffixEdges::Mutable(const SuffixNode& node) {
+  if (node.num_edges == kIsLong) return long_lists_[node.edges_place]->edges();
+  if (node.num_edges == 0) return {};
+  return {&runs_[node.edges_place], node.num_edges};
+}
+
+std::span<const SuffixEdge> SuffixEdges::Get(const SuffixNode& node) const {
+  if (node.num_edges == kIsLong) return long_lists_[node.edges_place]->edges();
+  if (node.num_edges == 0) return {};
+  return {&runs_[node.edges_place], node.num_edges};
+}
+
+const SuffixEdge* SuffixEdges::Find(const SuffixNode& node, int32_t token_id) const {
+  if (node.num_edges == kIsLong) return long_lists_[node.edges_place]->Find(token_id);
+  for (const SuffixEdge& edge : Get(node)) {
+    if (edge.token_id == token_id) return &edge;
+  }
+  return nullptr;
+}
+
+SuffixEdge* SuffixEdges::Find(const SuffixNode& node, int32_t token_id) {
+  return const_cast<SuffixEdge*>(static_cast<const SuffixEdges*>(this)->Find(node, token_id));
+}
+
+const void* SuffixEdges::Place(const SuffixNode& node) const {
+  if (node.num_edges == kIsLong) return long_lists_[node.edges_place]->Place();
+  return node.num_edges == 0 ? nullptr : &runs_[node.edges_place];
+}
+
+void SuffixEdges::Add(SuffixNode& node, const SuffixEdge& edge) {
+  if (node.num_edges == kMaxRun) MakeLong(node);
+  if (node.num_edges == kIsLong) {
+    long_lists_[node.edges_place]->Add(edge);
+  } else {
+    const int32_t run_class = node.edges_class;
+    if (node.edges_place == kNoRun) {
+      node.edges_place = TakeRun(run_class);
+    } else if (node.num_edges == kRunLengths[run_class]) {
+      const uint32_t place = TakeRun(run_class + 1);
+      std::copy_n(&runs_[node.edges_place], node.num_edges, &runs_[place]);
+      ReturnRun(run_class, node.edges_place);
+      node.edges_class = static_cast<uint8_t>(run_class + 1);
+      node.edges_place = place;
+    }
+    runs_[node.edges_place + node.num_edges] = edge;
+    ++node.num_edges;
+  }
+  const std::span<SuffixEdge> edges = Mutable(node);
+  SuffixEdge* added = &edges.back();
+  for (; added != edges.data() && added[-1].count < added->count; --added) Swap(node, added, added - 1);
+}
+
+void SuffixEdges::MakeLong(SuffixNode& node) {
+  auto list = std::unique_ptr<LongList, Deleter>(new LongList(Get(node)));
+  Release(node);
+  if (free_long_lists_.empty()) {
+    free_long_lists_.push_back(static_cast<uint32_t>(long_lists_.size()));
+    long_lists_.emplace_back();
+  }
+  node.edges_place = free_long_lists_.back();
+  free_long_lists_.pop_back();
+  long_lists_[node.edges_place] = std::move(list);
+  node.num_edges = kIsLong;
+}
+
+void SuffixEdges::Swap(const SuffixNode& node, SuffixEdge* a, SuffixEdge* b) {
+  if (a == b) return;
+  if (node.num_edges == kIsLong) {
+    long_lists_[node.edges_place]->Swap(a, b);
+  } else {
+    std::swap(*a, *b);
+  }
+}
+
+SuffixEdge* SuffixEdges::Increment(SuffixNode& node, SuffixEdge* edge) {
+  // The first of those that count as much moves ahead of them.
+  const std::span<SuffixEdge> edges = Mutable(node);
+  SuffixEdge* first =
+      std::partition_point(edges.data(), edge, [&](const SuffixEdge& e) { return e.count > edge->count; });
+  Swap(node, edge, first);
+  ++first->count;
+  return first;
+}
+
+SuffixEdge* SuffixEdges::Decrement(SuffixNode& node, SuffixEdge* edge) {
+  const std::span<SuffixEdge> edges = Mutable(node);
+  SuffixEdge* end = edges.data() + edges.size();
+  SuffixEdge* last = std::partition_point(edge, end, [&](const SuffixEdge& e) { return e.count >= edge->count; }) - 1;
+  Swap(node, edge, last);
+  --last->count;
+  return last;
+}
+
+void SuffixEdges::Remove(SuffixNode& node, SuffixEdge* edge) {
+  const std::span<SuffixEdge> edges = Mutable(node);
+  // Edges behind it count no more, so each may take its place in turn; those of one count need one swap together.
+  while (edge != &edges.back()) {
+    const uint32_t count = edge[1].count;
+    SuffixEdge* end = edges.data() + edges.size();
+    SuffixEdge* last = std::partition_point(edge + 1, end, [&](const SuffixEdge& e) { return e.count >= count; }) - 1;
+    Swap(node, edge, last);
+    edge = last;
+  }
+  if (node.num_edges == kIsLong) {
+    long_lists_[node.edges_place]->PopBack();
+    if (long_lists_[node.edges_place]->edges().empty()) Release(node);
+  } else if (--node.num_edges == 0) {
+    Release(node);
+  }
+}
+
+uint32_t SuffixEdges::TakeRun(int32_t run_class) {
+  const uint32_t free = free_runs_[run_class];
+  if (free == kNoRun) return runs_.AppendRun(kRunLengths[run_class]);
+  free_runs_[run_class] = runs_[free].count;
+  return free;
+}
+
+void SuffixEdges::ReturnRun(int32_t run_class, uint32_t place) {
+  runs_[place].count = free_runs_[run_class];
+  free_runs_[run_class] = place;
+}
+
+size_t SuffixEdges::num_bytes() const {
+  size_t num_bytes = runs_.size() * sizeof(SuffixEdge) + long_lists_.capacity() * sizeof(long_lists_[0]);
+  for (const auto& list : long_lists_) {
+    if (list != nullptr) num_bytes += sizeof(LongList) + list->num_bytes();
+  }
+  return num_bytes;
+}
+
+}  // namespace foretoken::proposer

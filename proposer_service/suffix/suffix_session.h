@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sequence's mirror at the suffix proposer: a suffix tree of its own tokens, its match in the memory of finished
+// outputs, and what it has generated, which the memory learns when the session ends. The ideas are in suffix.h.
+#pragma once
+
+#include <functional>
+
+#include "proposer_service/proposer/proposer.h"
+#include "proposer_service/suffix/suffix.h"
+#include "proposer_service/suffix/suffix_match.h"
+
+namespace foretoken::proposer {
+
+class SuffixSession : public Session {
+ public:
+  using Learn = std::function<void(SuffixText)>;
+
+  // The options and the memory outlive the session. `learn` is called once, with the output, when it ends.
+  SuffixSession(const SuffixOptions& options, const SuffixMemory& memory, SuffixOwner owner, Learn learn);
+  ~SuffixSession() override;
+
+  void Append(std::span<const int32_t> token_ids) override;
+  void Want(const Wish& wish) override;
+  uint64_t position() const override { return position_; }
+  speculation::TokenTree Propose(int32_t node_budget);
+
+ private:
+  // Tokens of the opening that are learned with the output.
+  static constexpr size_t kLeadTokens = 8;
+
+  const SuffixOptions& options_;
+  const SuffixMemory& memory_;
+  const SuffixOwner owner_;
+  const Learn learn_;
+  uint64_t position_ = 0;
+  bool in_opening_ = true;
+  std::vector<int32_t> output_;  // with its lead
+  TokenWindow window_;
+  SuffixTree tree_;
+  NodeIdx root_;
+  SuffixConfidence confidence_;  // of the own tree's matches
+  SharedSuffixMatch shared_match_;
+};
+
+}  // namespace foretoken::proposer

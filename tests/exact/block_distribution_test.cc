@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block verification, enumerated: exact on chains whose form nobody chose by what was drawn, and never worse than
+// token by token.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "tests/exact/walk_distribution.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/distributions/small_distribution.h"
+#include "tests/testing/distributions/small_proposer.h"
+
+namespace foretoken::testing {
+namespace {
+
+using kernels::AcceptedPath;
+using kernels::TreeToAccept;
+
+struct LawPair {
+  SmallLaw target;
+  SmallLaw draft;
+};
+
+std::vector<LawPair> LawPairs(const PathNumbering& paths, uint32_t seed) {
+  RandomValues random(seed);
+  const auto law = [&](LawKind kind) { return SmallLaw::Random(paths, kind, random); };
+  std::vector<LawPair> pairs;
+  for (int i = 0; i < 4; ++i) pairs.push_back({law(LawKind::kDense), law(LawKind::kDense)});
+  pairs.push_back({law(LawKind::kWithZeros), law(LawKind::kDense)});
+  pairs.push_back({law(LawKind::kWithZeros), law(LawKind::kWithZeros)});
+  pairs.push_back({law(LawKind::kPoint), law(LawKind::kDense)});
+  pairs.push_back({law(LawKind::kDense), law(LawKind::kPoint)});
+  pairs.push_back({pairs[0].target, pairs[0].target});
+  pairs.push_back({Without(pairs[0].target, pairs[5].draft), pairs[5].draft});
+  pairs.push_back({pairs[0].target, Truncated(pairs[1].draft, 2)});
+  return pairs;
+}
+
+SmallProposer Chain(const SmallLaw& law, size_t len) {
+  return {.law = &law,
+          .wants_child = [len](const NodePlace& place) { return place.path.size() < len && place.siblings.empty(); }};
+}
+
+TEST(BlockLaw, ChainsAreExactHoweverManyOfTheirNodesHaveRows) {
+  for (const int32_t num_tokens : {2, 3}) {
+    const PathNumbering paths{.num_tokens = num_tokens, .max_len = 4};
+    for (uint32_t seed = 0; seed < 3; ++seed) {
+      for (const LawPair& pair : LawPairs(paths, seed)) {
+        for (int32_t num_rows = 1; num_rows <= 3; ++num_rows) {
+          const std::vector<SmallProposer> proposers = {Chain(pair.draft, 3)};
+          EXPECT_LE(LawError(pair.target, proposers, BestRows(num_rows), ByBlock()), kExact);
+        }
+      }
+    }
+  }
+}
+
+// Where a chain ends may depend on its own tokens: the last one is accepted as token by token.
+TEST(BlockLaw, AChainMayEndWhereItsPathSaysSo) {
+  const PathNumbering paths{.num_tokens = 3, .max_len = 4};
+  for (const LawPair& pair : LawPairs(paths, 10)) {
+    const std::vector<SmallProposer> proposers = {{.law = &pair.draft, .wants_child = [](const NodePlace& place) {
+                                                     if (!place.siblings.empty() || place.path.size() == 3)
+                                                       return false;
+                                                     return place.path.size() < 2 || place.path[0] != place.path[1];
+                                                   }}};
+    EXPECT_LE(LawError(pair.target, proposers, AllRows, ByBlock()), kExact);
+  }
+}
+
+double MeanTokens(const SmallLaw& target, const SmallProposer& proposer, const auto& walk) {
+  double mean = 0;
+  EnumerateOutcomes([&](Branches& branches) {
+    const speculation::TokenTree tree = DrawTree(proposer, {}, branches);
+    const size_t num_tokens = Emit(target, {}, tree, AllRows(tree), branches, walk).size();
+    mean += branches.probability() * static_cast<double>(num_tokens);
+  });
+  return mean;
+}
+
+TEST(BlockLaw, AcceptsAtLeastAsMuchAsTokenByTokenAndOftenMore) {
+  const PathNumbering paths{.num_tokens = 3, .max_len = 4};
+  int num_better = 0;
+  for (const LawPair& pair : LawPairs(paths, 20)) {
+    const SmallProposer proposer = Chain(pair.draft, 3);
+    const double by_block = MeanTokens(pair.target, proposer, ByBlock());
+    const double by_token = MeanTokens(pair.target, proposer, ByRejection());
+    EXPECT_GE(by_block, by_token - kExact);
+    if (by_block > by_token + 1e-6) ++num_better;
+  }
+  EXPECT_GE(num_better, 5);
+}
+
+// Seen again at a later index, a coin would be no news there.
+TEST(BlockLaw, AllCoinsBelongToTheFirstIndex) {
+  const PathNumbering paths{.num_tokens = 3, .max_len = 4};
+  const LawPair pair = LawPairs(paths, 30)[0];
+  const SmallProposer proposer = Chain(pair.draft, 3);
+  std::set<size_t> lengths;
+  EnumerateOutcomes([&](Branches& branches) {
+    const speculation::TokenTree tree = DrawTree(proposer, {}, branches);
+    const verifier::TestedTree tested = verifier::MakeTestedTree(0, &tree, AllRows(tree));
+    const TreeToAccept to_accept = TreeOf(tested, 3, 17);
+    SmallRows rows(pair.target, {}, to_accept);
+    EnumeratedCoins coins(branches);
+    AcceptedPath path;
+    reference::WalkBlock(to_accept, rows, coins, path);
+    ASSERT_EQ(std::vector<uint32_t>(coins.begun().begin(), coins.begun().end()), std::vector<uint32_t>{17});
+    lengths.insert(path.token_ids.size());
+  });
+  EXPECT_EQ(lengths, (std::set<size_t>{1, 2, 3, 4}));
+}
+
+// A proposer that draws a second child of x_1 when the first is token 0. Constant laws but for what is drafted below.
+std::vector<SmallProposer> DrawsPairsAfterZero(const SmallLaw& draft) {
+  return {{.law = &draft, .wants_child = [](const NodePlace& place) {
+             if (place.path.size() == 1 && place.siblings.size() == 1) return place.siblings[0] == 0;
+             return place.path.size() < 2 && place.siblings.empty();
+           }}};
+}
+
+// As a server would that looks at the tree alone.
+struct ByDrawnForm {
+  void operator()(TreeToAccept tree, SmallRows& rows, EnumeratedCoins& coins, AcceptedPath& path) const {
+    if (reference::IsSampledChain(tree)) {
+      ByBlock()(tree, rows, coins, path);
+    } else {
+      ByRejection()(tree, rows, coins, path);
+    }
+  }
+};
+
+// A block takes x_1 back because of x_2, so whether to judge as a block must not be seen in what was drawn. Token 1,
+// drafted with .8 and accepted with .625, is accepted for certain when it is followed by token 1 alone, of draft_prob
+// .25: (.5, .5) becomes (.425, .575).
+TEST(BlockLaw, ToChooseTheRuleByTheDrawnFormIsCaught) {
+  const PathNumbering paths{.num_tokens = 2, .max_len = 3};
+  const std::vector<double> half = {.5, .5}, root = {.2, .8}, below = {.75, .25};
+  const SmallLaw target = SmallLaw::Constant(paths, half);
+  SmallLaw draft = SmallLaw::Constant(paths, below);
+  std::copy(root.begin(), root.end(), draft.At({}).begin());
+  const std::vector<SmallProposer> proposers = DrawsPairsAfterZero(draft);
+  EXPECT_NEAR(LawOf(target, proposers, AllRows, ByDrawnForm()).FirstToken(1), .575, 1e-7);
+  EXPECT_GE(LawError(target, proposers, AllRows, ByDrawnForm()), .075 - 1e-7);
+  EXPECT_LE(LawError(target, proposers, AllRows, ByRejection()), kExact);
+}
+
+}  // namespace
+}  // namespace foretoken::testing

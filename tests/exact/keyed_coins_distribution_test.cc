@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coins of a server, over whole generations of chains: what the enumeration shows of ideal coins holds of these.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/speculation/tested_tree.h"
+#include "kernels/keyed_coins.h"
+#include "kernels/rejection_sampling.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/distributions/g_test.h"
+#include "tests/testing/distributions/small_distribution.h"
+#include "tests/testing/distributions/small_proposer.h"
+
+namespace foretoken::testing {
+namespace {
+
+constexpr int kNumSeeds = 200000;
+constexpr double kAlpha = 1e-4 / 3;  // of one of two tests
+const PathNumbering kPaths{.num_tokens = 3, .max_len = 3};
+
+// The proposers' draws, by a generator of their own.
+class RandomBranches {
+ public:
+  explicit RandomBranches(uint32_t seed) : random_(seed) {}
+  int32_t Choose(std::span<const double> weights) { return kernels::IndexAt(weights, random_.Uniform()); }
+
+ private:
+  RandomValues random_;
+};
+
+// A chain of the draft's at the end of the context.
+speculation::TokenTree DrawChain(const SmallLaw& draft, std::vector<int32_t> context, RandomBranches& branches) {
+  speculation::TokenTree tree;
+  for (int32_t node = 0; node < 2 && static_cast<int32_t>(context.size()) < kPaths.max_len; ++node) {
+    const std::span<const double> law = draft.At(context);
+    tree.Append({.token_id = branches.Choose(law), .parent = node - 1, .proposers = 1});
+    tree.sampled.push_back({.parent = node - 1,
+                            .children = {node},
+                            .draft = std::make_shared<speculation::DraftDistribution>(DraftOf(law))});
+    context.push_back(tree.nodes.back().token_id);
+  }
+  return tree;
+}
+
+// How often each sequence came, of many seeds, if every step tosses the coins that `coin_index` says.
+template <typename CoinIndex>
+GTestResult FitOf(const CoinIndex& coin_index) {
+  RandomValues random(1);
+  const SmallLaw target = SmallLaw::Random(kPaths, LawKind::kDense, random);
+  const SmallLaw draft = SmallLaw::Random(kPaths, LawKind::kDense, random);
+  RandomBranches branches(2);
+  const size_t first_whole = PathNumbering{.num_tokens = 3, .max_len = 2}.num_paths();
+  std::vector<int64_t> counts(kPaths.num_paths() - first_whole, 0);
+  for (int seed = 0; seed < kNumSeeds; ++seed) {
+    std::vector<int32_t> emitted;
+    while (static_cast<int32_t>(emitted.size()) < kPaths.max_len) {
+      const speculation::TokenTree tree = DrawChain(draft, emitted, branches);
+      std::vector<int32_t> row_node_idx = {0, 1};
+      row_node_idx.resize(std::min<size_t>(2, kPaths.max_len - emitted.size() - 1));
+      const verifier::TestedTree tested = verifier::MakeTestedTree(0, &tree, row_node_idx);
+      const kernels::TreeToAccept to_accept = TreeOf(tested, row_node_idx.size(), coin_index(emitted.size()));
+      SmallRows rows(target, emitted, to_accept);
+      kernels::KeyedCoins coins(static_cast<uint64_t>(seed), 0);
+      kernels::AcceptedPath path;
+      kernels::WalkByRejection(to_accept, rows, coins, path);
+      emitted.insert(emitted.end(), path.token_ids.begin(), path.token_ids.end());
+    }
+    emitted.resize(kPaths.max_len);
+    ++counts[kPaths.NumberOf(emitted) - first_whole];
+  }
+  return GTest(counts, EmittedLaw(target).TargetProbs());
+}
+
+TEST(KeyedCoinsLaw, IsTheTargets) {
+  const GTestResult fit = FitOf([](size_t index) { return index; });
+  EXPECT_GE(fit.p_value, kAlpha) << fit;
+}
+
+TEST(KeyedCoinsLaw, CoinsThatEveryStepTossesAgainAreCaught) {
+  const GTestResult fit = FitOf([](size_t) { return size_t{0}; });
+  EXPECT_LT(fit.p_value, kAlpha) << fit;
+}
+
+}  // namespace
+}  // namespace foretoken::testing

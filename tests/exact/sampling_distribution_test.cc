@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// The law of what the engine says, end to end: on the demo model, with speculation that really accepts, the first two
+// tokens of many samples are distributed as the model's own logits and the request's filters have it,
+// Pr[t1, t2] = Pr[t1] Pr[t2 | t1], and samples are independent of each other.
+//
+// A case is a rule, a way of sampling and the proposers it meets. Seeds are fixed, so a case always gives the same
+// p-values. They are printed. Each is compared with kAlpha over the number of tests, so that all of them together fail
+// for one choice of seeds in 1 / kAlpha.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/model/forward_batch.h"
+#include "tests/reference/sampling.h"
+#include "tests/testing/cases/varied_requests.h"
+#include "tests/testing/distributions/pair_distribution.h"
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
+#include "tests/testing/fakes/ngram_guess.h"
+#include "tests/testing/fakes/other_draw_backend.h"
+#include "tests/testing/fakes/sampling_proposer.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using kernels::SamplingParams;
+using kernels::VerificationRule;
+using speculation::TokenTree;
+using testing::GTestResult;
+using testing::Guess;
+using testing::GuessingProposers;
+using testing::Pair;
+using testing::PairLaw;
+
+constexpr double kAlpha = 1e-4;
+// Where in the demo prompts a prompt is cut: places after which much can follow, a copy of what came before included.
+constexpr int kPromptBegins[] = {0, 340, 980};
+constexpr int kNumTestsPerPrompt = 3;
+constexpr size_t kPieceTokens = 16;
+constexpr size_t kPromptTokens = 3 * kPieceTokens + 1;
+constexpr int32_t kSamplesPerRequest = 64;
+constexpr int kFewRequests = 10;
+constexpr int kManyRequests = 64;
+
+// The draft model's samples where the rule is rejection sampling, its best children otherwise.
+enum class Proposers { kNgram, kLikely, kDraft };
+
+struct LawCase {
+  std::string name;
+  VerificationRule rule = VerificationRule::kKeyedDraw;
+  SamplingParams sampling;
+  Proposers proposers = Proposers::kNgram;
+};
+
+void PrintTo(const LawCase& law_case, std::ostream* out) { *out << law_case.name; }
+
+constexpr SamplingParams kTemperature10 = {.temperature = 1};
+constexpr SamplingParams kTemperature7 = {.temperature = 0.7f};
+constexpr SamplingParams kTopP9 = {.temperature = 1, .top_p = 0.9f};
+
+// Under the keyed draw all proposers get the same samples (E2), so one of them each is enough.
+const LawCase kCases[] = {
+    {"KeyedDrawTemperature10Likely", VerificationRule::kKeyedDraw, kTemperature10, Proposers::kLikely},
+    {"KeyedDrawTemperature7Ngram", VerificationRule::kKeyedDraw, kTemperature7, Proposers::kNgram},
+    {"KeyedDrawTopP9Draft", VerificationRule::kKeyedDraw, kTopP9, Proposers::kDraft},
+    {"RejectionTemperature10Ngram", VerificationRule::kRejectionSampling, kTemperature10, Proposers::kNgram},
+    {"RejectionTemperature10Draft", VerificationRule::kRejectionSampling, kTemperature10, Proposers::kDraft},
+    {"RejectionTemperature7Likely", VerificationRule::kRejectionSampling, kTemperature7, Proposers::kLikely},
+    {"RejectionTemperature7Draft", VerificationRule::kRejectionSampling, kTemperature7, Proposers::kDraft},
+    {"RejectionTopP9Draft", VerificationRule::kRejectionSampling, kTopP9, Proposers::kDraft},
+};
+constexpr double kAlphaOfOne = kAlpha / (std::size(kCases) * std::size(kPromptBegins) * kNumTestsPerPrompt);
+
+// The first two tokens of every sample, by request and sample index.
+using Samples = std::vector<std::vector<Pair>>;
+
+std::vector<Pair> AllPairs(const Samples& samples) {
+  std::vector<Pair> pairs;
+  for (const std::vector<Pair>& request : samples) pairs.insert(pairs.end(), request.begin(), request.end());
+  return pairs;
+}
+
+// The first tokens of samples 2 i and 2 i + 1 of a request.
+std::vector<Pair> NeighboursByIndex(const Samples& samples) {
+  std::vector<Pair> pairs;
+  for (const std::vector<Pair>& request : samples) {
+    for (size_t i = 0; i + 1 < request.size(); i += 2) pairs.push_back({request[i].first, request[i + 1].first});
+  }
+  return pairs;
+}
+
+// The first tokens of equal sample indices under seeds 2 i and 2 i + 1.
+std::vector<Pair> NeighboursBySeed(const Samples& samples) {
+  std::vector<Pair> pairs;
+  for (size_t seed = 0; seed + 1 < samples.size(); seed += 2) {
+    for (size_t i = 0; i < samples[seed].size(); ++i) {
+      pairs.push_back({samples[seed][i].first, samples[seed + 1][i].first});
+    }
+  }
+  return pairs;
+}
+
+// The `count` most likely tokens.
+std::vector<int32_t> MostLikely(const std::vector<double>& law, int count) {
+  std::vector<int32_t> token_ids(law.size());
+  std::iota(token_ids.begin(), token_ids.end(), 0);
+  std::ranges::partial_sort(token_ids, token_ids.begin() + count,
+                            [&](int32_t a, int32_t b) { return law[a] > law[b]; });
+  token_ids.resize(count);
+  std::erase_if(token_ids, [&](int32_t token_id) { return law[token_id] == 0; });
+  return token_ids;
+}
+
+// Guesses what the law thinks likely, two tokens deep: as good as a proposer can be that does not know the noise.
+Guess Likely(const std::vector<int32_t>& prompt, const PairLaw& law) {
+  return [prompt, law](std::span<const int32_t> context, int32_t) {
+    TokenTree tree;
+    const auto add = [&](const std::vector<double>& tokens, int count, int32_t parent) {
+      for (const int32_t token_id : MostLikely(tokens, count)) {
+        testing::AddGuess(token_id, parent, static_cast<float>(tokens[token_id]), &tree);
+      }
+    };
+    if (context.size() == prompt.size()) {
+      add(law.first, 3, speculation::kRootParent);
+      for (int32_t node = 0, num_first = tree.num_nodes(); node < num_first; ++node) {
+        const auto second = law.second.find(tree.nodes[node].token_id);
+        if (second != law.second.end()) add(second->second, /*count=*/node == 0 ? 2 : 1, node);
+      }
+    } else if (context.size() == prompt.size() + 1 && law.second.contains(context.back())) {
+      add(law.second.at(context.back()), 4, speculation::kRootParent);
+    }
+    return tree;
+  };
+}
+
+// What the draft model says after a prompt and after its first token. Samples of one prompt ask for the same contexts
+// again and again, so it is kept. After more tokens no guess matters and any law will do.
+testing::LogitLaw DraftLaw() {
+  auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
+  return [law = testing::ModelLaw(testing::SourcePath("deploy/demo/draft")), known](std::span<const int32_t> context) {
+    context = context.first(std::min(context.size(), kPromptTokens + 1));
+    std::vector<float>& logits = (*known)[{context.begin(), context.end()}];
+    if (logits.empty()) logits = law(context);
+    return logits;
+  };
+}
+
+class SamplingLaw : public testing::EngineFixture {
+ protected:
+  // A piece of the demo prompts, three times over and one token more: the n-gram proposer has seen what follows,
+  // and a cached prefix leaves the root as the only row to compute, so that the first token meets a tree, too.
+  std::vector<int32_t> Prompt(int begin) const {
+    const std::vector<int32_t> text = testing::DemoText(*tokenizer_);
+    std::vector<int32_t> prompt;
+    while (prompt.size() < kPromptTokens) prompt.push_back(text[begin + prompt.size() % kPieceTokens]);
+    return prompt;
+  }
+
+  // Three tokens each: the second one still has guesses below it, which are cut where nothing follows.
+  std::vector<GenerationRequest> Requests(const std::vector<int32_t>& prompt, const LawCase& law_case,
+                                          int num_requests) {
+    std::vector<GenerationRequest> requests;
+    for (int i = 0; i < num_requests; ++i) {
+      GenerationRequest request = {.ticket = static_cast<Ticket>(i), .request_id = std::to_string(i)};
+      request.prompt = prompt;
+      request.verification = law_case.rule;
+      request.sampling = law_case.sampling;
+      request.sampling.seed = 1000 + static_cast<uint64_t>(i);
+      request.num_samples = kSamplesPerRequest;
+      request.stop = {.max_tokens = 3, .ignore_eos = true};
+      requests.push_back(std::move(request));
+    }
+    return requests;
+  }
+
+  std::unique_ptr<ProposerClient> MakeProposers(const LawCase& law_case, const std::vector<int32_t>& prompt,
+                                                const PairLaw& law) {
+    if (law_case.proposers == Proposers::kDraft) {
+      auto draft = std::make_unique<testing::InProcessProposers>(std::vector<proposer::Proposer*>{&draft_},
+                                                                 tokenizer_->vocabulary().num_ids());
+      draft->set_answers_opens(true);
+      return draft;
+    }
+    const Guess guess = law_case.proposers == Proposers::kNgram ? testing::Ngram() : Likely(prompt, law);
+    return std::make_unique<GuessingProposers>(std::vector<std::pair<std::string, Guess>>{{"guess", guess}});
+  }
+
+  // Generates with the case's proposers, which must have a good part of their guesses accepted.
+  Samples Draw(const std::vector<int32_t>& prompt, const LawCase& law_case, const PairLaw& law, int num_requests) {
+    const std::unique_ptr<ProposerClient> proposers = MakeProposers(law_case, prompt, law);
+    const testing::EngineOptions options = {.config = {.max_queued_requests = 1024,
+                                                       .max_queued_samples = 1 << 16,
+                                                       .max_running_samples = 48,
+                                                       .max_tree_nodes = 7},
+                                            .now = testing::EvenClock()};
+    Samples samples(num_requests, std::vector<Pair>(kSamplesPerRequest));
+    for (const auto& [key, result] : Generate(Requests(prompt, law_case, num_requests), *proposers, options)) {
+      samples[key.first][key.second] = {result.token_ids.at(0), result.token_ids.at(1)};
+    }
+    std::cout << stats_.proposers[0].num_accepted << " of " << stats_.proposers[0].num_proposed
+              << " guesses accepted\n";
+    EXPECT_GT(stats_.proposers[0].num_accepted, num_requests * kSamplesPerRequest / 20);
+    return samples;
+  }
+
+  // From the logits of plain decoding: the prompt, then one likely first token at a time.
+  PairLaw Law(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests);
+
+  void CheckLaw(const LawCase& law_case, std::span<const int> prompt_begins, int num_requests) {
+    for (const int begin : prompt_begins) {
+      const std::vector<int32_t> prompt = Prompt(begin);
+      const PairLaw law = Law(prompt, law_case.sampling, num_requests);
+      const Samples samples = Draw(prompt, law_case, law, num_requests);
+      Check("pairs", begin, testing::TestPairs(AllPairs(samples), law));
+      Check("sample indices", begin, testing::TestIndependentPairs(NeighboursByIndex(samples), law.first));
+      Check("seeds", begin, testing::TestIndependentPairs(NeighboursBySeed(samples), law.first));
+    }
+  }
+
+ private:
+  void Check(const std::string& what, int prompt_begin, const GTestResult& result) {
+    std::cout << "prompt at " << prompt_begin << ", " << what << ": " << result << "\n";
+    EXPECT_GE(result.p_value, kAlphaOfOne) << what;
+    EXPECT_GE(result.num_cells, 4) << what;
+  }
+
+  testing::SamplingProposer draft_{DraftLaw(), {.top_k = 8, .children_by_depth = {3, 1}}};
+};
+
+PairLaw SamplingLaw::Law(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests) {
+  const model::KvCache kv = model_->transformer->MakeKvCache(/*num_blocks=*/8);
+  const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6, 7};
+  const auto law_after = [&](const std::vector<int32_t>& chain, size_t first_position) {
+    model::ForwardBatch batch;
+    batch.logit_rows = {model::AppendSegment(
+        {.block_table = blocks, .first_position = static_cast<int32_t>(first_position), .chain = chain}, &batch)};
+    const kernels::ConstTensorView row = model_->transformer->Forward(batch, kv);
+    std::vector<float> logits(tokenizer_->vocabulary().num_ids());
+    kernels::Backend& backend = model_->transformer->backend();
+    backend.Copy(logits.data(), row.data, logits.size() * sizeof(float), kernels::CopyKind::kToHost);
+    backend.Synchronize();
+    return reference::FilteredDistribution({.logits = std::move(logits), .sampling = sampling});
+  };
+  PairLaw law = {.first = law_after(prompt, 0)};
+  for (size_t token_id = 0; token_id < law.first.size(); ++token_id) {
+    if (num_requests * kSamplesPerRequest * law.first[token_id] < GTestResult::kMinExpected) continue;
+    law.second[static_cast<int32_t>(token_id)] = law_after({static_cast<int32_t>(token_id)}, prompt.size());
+  }
+  return law;
+}
+
+class SamplingLawOfACase : public SamplingLaw, public ::testing::WithParamInterface<LawCase> {};
+class SamplingLawLong : public SamplingLaw, public ::testing::WithParamInterface<LawCase> {};
+
+TEST_P(SamplingLawOfACase, IsTheModels) { CheckLaw(GetParam(), std::span(kPromptBegins).first(1), kFewRequests); }
+TEST_P(SamplingLawLong, IsTheModels) { CheckLaw(GetParam(), kPromptBegins, kManyRequests); }
+
+constexpr auto kNameOfCase = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(, SamplingLawOfACase, ::testing::ValuesIn(kCases), kNameOfCase);
+INSTANTIATE_TEST_SUITE_P(, SamplingLawLong, ::testing::ValuesIn(kCases), kNameOfCase);
+
+// What the tests above must not let pass.
+class SamplingLawControl : public SamplingLaw {
+ protected:
+  const LawCase case_ = {.name = "Control", .sampling = kTemperature10, .proposers = Proposers::kLikely};
+  const std::vector<int32_t> prompt_ = Prompt(kPromptBegins[0]);
+  const int num_requests_ = 16;
+
+  // Samples by a rule that may be wrong.
+  Samples DrawBy(const testing::AcceptRule& rule, const PairLaw& law) {
+    testing::LoadedModel model = testing::LoadModel(
+        testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
+          return std::make_unique<testing::OtherDrawBackend>(std::move(real), rule);
+        }});
+    Use(*model.transformer);
+    return Draw(prompt_, case_, law, num_requests_);
+  }
+};
+
+TEST_F(SamplingLawControl, RejectsASlightlyWrongTemperature) {
+  const PairLaw law = Law(prompt_, case_.sampling, num_requests_);
+  const std::vector<Pair> pairs = AllPairs(Draw(prompt_, case_, law, num_requests_));
+  EXPECT_GE(testing::TestPairs(pairs, law).p_value, kAlphaOfOne);
+  const GTestResult wrong = testing::TestPairs(pairs, Law(prompt_, {.temperature = 1.1f}, num_requests_));
+  std::cout << wrong << "\n";
+  EXPECT_LT(wrong.p_value, kAlphaOfOne);
+}
+
+TEST_F(SamplingLawControl, RejectsATokenThatIsCut) {
+  const std::vector<Pair> pairs =
+      AllPairs(Draw(prompt_, case_, Law(prompt_, case_.sampling, num_requests_), num_requests_));
+  const PairLaw cut = Law(prompt_, {.temperature = 1, .top_p = 0.999f}, num_requests_);
+  EXPECT_EQ(testing::TestPairs(pairs, cut).p_value, 0);
+}
+
+// A second draw where the first one accepts less: every guess gets two chances.
+TEST_F(SamplingLawControl, RejectsARuleThatTriesAgainUntilItAccepts) {
+  const PairLaw law = Law(prompt_, case_.sampling, num_requests_);
+  const Samples samples = DrawBy(
+      [](kernels::Backend& real, kernels::AcceptTreesArgs args) {
+        real.AcceptTrees(args);
+        std::vector<kernels::TreeToAccept> trees(args.trees.begin(), args.trees.end());
+        for (kernels::TreeToAccept& tree : trees) tree.sampling.sample_index += 1000;
+        std::vector<kernels::AcceptedPath> again(trees.size());
+        const std::span<kernels::AcceptedPath> paths = args.paths;
+        args.trees = trees;
+        args.paths = again;
+        real.AcceptTrees(args);
+        for (size_t i = 0; i < trees.size(); ++i) {
+          if (again[i].token_ids.size() > paths[i].token_ids.size()) paths[i] = again[i];
+        }
+      },
+      law);
+  const GTestResult result = testing::TestPairs(AllPairs(samples), law);
+  std::cout << result << "\n";
+  EXPECT_LT(result.p_value, kAlphaOfOne);
+}
+
+TEST_F(SamplingLawControl, RejectsSamplesThatShareTheirNoise) {
+  const PairLaw law = Law(prompt_, case_.sampling, num_requests_);
+  const Samples samples = DrawBy(
+      [](kernels::Backend& real, kernels::AcceptTreesArgs args) {
+        std::vector<kernels::TreeToAccept> trees(args.trees.begin(), args.trees.end());
+        for (kernels::TreeToAccept& tree : trees) tree.sampling.sample_index /= 2;
+        args.trees = trees;
+        real.AcceptTrees(args);
+      },
+      law);
+  EXPECT_LT(testing::TestIndependentPairs(NeighboursByIndex(samples), law.first).p_value, kAlphaOfOne);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The law of what the engine emits under rejection sampling, on the demo model with the draft model sampling for it:
+// many samples of one prompt, two tokens possible at every place, against what the target's own rows say of the two.
+// What the pure rules cannot show is shown here: that rows, budgets, re-rooting, merging and late trees leave the drawn
+// children alone.
+#include <cmath>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "proposer_service/ngram/ngram.h"
+#include "tests/testing/distributions/g_test.h"
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/in_process_proposers.h"
+#include "tests/testing/fakes/sampling_proposer.h"
+#include "tests/testing/models/draft_model.h"
+
+namespace foretoken::testing {
+namespace {
+
+constexpr int32_t kNumTokens = 4093;
+constexpr int32_t kNumLawTokens = 5;
+constexpr float kTemperature = 4;     // flat laws, in which a wrong rule shows
+constexpr double kAlpha = 1e-4 / 16;  // of one case, of at most 16
+
+struct LawCase {
+  const char* name;
+  std::vector<std::vector<int32_t>> children_by_depth;  // of each sampling proposer
+  int num_drafts = 0;                                   // proposers of the draft model
+  bool has_ngram = false;
+  bool has_prediction = false;
+  int delay = 0;
+  int32_t max_step_rows = 512;
+  int32_t num_blocks = 256;
+  friend void PrintTo(const LawCase& law_case, std::ostream* out) { *out << law_case.name; }
+};
+
+// Samples of one prompt ask for the same few contexts again and again.
+testing::LogitLaw Remembered(testing::LogitLaw law) {
+  auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
+  return [law = std::move(law), known](std::span<const int32_t> context) {
+    std::vector<float>& logits = (*known)[std::vector<int32_t>(context.begin(), context.end())];
+    if (logits.empty()) logits = law(context);
+    return logits;
+  };
+}
+
+// How often each text came, against the product of its tokens' probabilities.
+GTestResult FitOf(const Results& results) {
+  struct Cell {
+    int64_t count = 0;
+    double prob = 1;
+  };
+  std::map<std::vector<int32_t>, Cell> cells;
+  for (const auto& [key, result] : results) {
+    Cell& cell = cells[result.token_ids];
+    if (cell.count++ > 0) continue;
+    for (const LogprobBits& row : result.logprobs) {  // the drawn token, then the two most likely
+      double weights[3];
+      for (int i = 0; i < 3; ++i) weights[i] = std::exp(std::bit_cast<float>(row[i].second) / kTemperature);
+      cell.prob *= weights[0] / (weights[1] + weights[2]);
+    }
+  }
+  std::vector<int64_t> counts = {0};
+  std::vector<double> probs = {1};  // first what never came
+  for (const auto& [token_ids, cell] : cells) {
+    counts.push_back(cell.count);
+    probs.push_back(cell.prob);
+    probs[0] -= cell.prob;
+  }
+  probs[0] = std::max(probs[0], 1e-12);
+  return GTest(counts, probs);
+}
+
+class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<LawCase> {
+ protected:
+  // The likeliest output, with a wrong token in the middle.
+  std::vector<int32_t> LikelyText(verifier::GenerationRequest request) {
+    request.num_samples = 1;
+    request.sampling.temperature = 0;
+    InProcessProposers none({}, kNumTokens);
+    std::vector<int32_t> text = Generate({request}, none).begin()->second.token_ids;
+    text[kNumLawTokens / 2] = 7;
+    return text;
+  }
+
+  void Run(int32_t num_samples) {
+    const LawCase& param = GetParam();
+    const LogitLaw draft = Remembered(ModelLaw(SourcePath("deploy/demo/draft")));
+    proposer::NgramProposer ngram({});
+    std::vector<std::unique_ptr<SamplingProposer>> samplers;
+    std::vector<proposer::Proposer*> proposers;
+    for (const std::vector<int32_t>& children : param.children_by_depth) {
+      samplers.push_back(std::make_unique<SamplingProposer>(
+          draft,
+          SamplingProposerOptions{
+              .method = "sampling" + std::to_string(samplers.size()), .top_k = 4, .children_by_depth = children}));
+      proposers.push_back(samplers.back().get());
+    }
+    std::vector<std::unique_ptr<DrivenDraft>> drafts;
+    for (int i = 0; i < param.num_drafts; ++i) {
+      drafts.push_back(std::make_unique<DrivenDraft>(proposer::GardenOptions{
+          .num_sampled_children = 2, .num_law_tokens = 4, .sampling_salt = uint64_t(i + 1), .max_grown_nodes = 8}));
+      proposers.push_back(drafts.back().get());
+    }
+    if (param.has_ngram) proposers.push_back(&ngram);
+    InProcessProposers client(proposers, kNumTokens);
+    client.set_delay(param.delay);
+    verifier::GenerationRequest request =
+        Request("import os\nfor i in range(10):\n    print(i)\nfor i in range(20):\n    print(i)\n", kTemperature,
+                kNumLawTokens);
+    ASSERT_GT(request.prompt.size(), 17);
+    request.prompt.resize(17);  // a cached block and the root: samples need not wait for each other's prompt
+    request.verification = kernels::VerificationRule::kRejectionSampling;
+    request.num_samples = num_samples;
+    request.sampling.top_k = 2;
+    request.output.num_logprobs = 2;
+    request.stop.ignore_eos = true;
+    if (param.has_prediction) request.speculation.prediction = verifier::Prediction(LikelyText(request), kNumLawTokens);
+    const Results results = Generate({request}, client,
+                                     {.config = {.max_running_samples = 48, .max_step_rows = param.max_step_rows},
+                                      .num_blocks = param.num_blocks,
+                                      .now = EvenClock()});
+    ASSERT_EQ(results.size(), num_samples);
+    const GTestResult fit = FitOf(results);
+    EXPECT_GE(fit.p_value, kAlpha) << fit;
+    EXPECT_GT(fit.num_cells, 20);
+    EXPECT_EQ(stats_.proposers.back().num_accepted > num_samples / 10, param.has_prediction);
+    for (const verifier::ProposerCount& count : stats_.proposers) {
+      ::testing::Test::RecordProperty(count.proposer + "_accepted", std::to_string(count.num_accepted));
+    }
+    ::testing::Test::RecordProperty("steps", std::to_string(stats_.num_steps));
+    ::testing::Test::RecordProperty("p_value", std::to_string(fit.p_value));
+  }
+};
+
+std::vector<LawCase> Cases() {
+  return {{.name = "None"},
+          {.name = "Chain", .children_by_depth = {{1, 1, 1, 1}}},
+          {.name = "Tree", .children_by_depth = {{3, 2, 1}}},
+          {.name = "TreeWithFewRows", .children_by_depth = {{2, 2, 2}}, .max_step_rows = 96},
+          {.name = "TreeWithoutRows", .children_by_depth = {{2, 2, 2}}, .max_step_rows = 48},
+          {.name = "TreeWithFewBlocks", .children_by_depth = {{2, 2, 2}}, .num_blocks = 150},
+          {.name = "TreeBesideGuesses", .children_by_depth = {{2, 1, 1}}, .has_ngram = true},
+          {.name = "Prediction", .has_prediction = true},
+          {.name = "TreeBesidePrediction", .children_by_depth = {{2, 1, 1}}, .has_prediction = true},
+          {.name = "TwoTrees", .children_by_depth = {{2, 1, 1}, {1, 2}}},
+          {.name = "DraftModel", .num_drafts = 1},
+          {.name = "LateDraftModel", .num_drafts = 1, .delay = 1},
+          {.name = "TwoDraftModelsBesideGuesses", .num_drafts = 2, .has_ngram = true},
+          {.name = "LateTree", .children_by_depth = {{2, 2, 2, 1}}, .delay = 1}};
+}
+
+TEST_P(ServedLaw, IsTheTargets) { Run(1500); }
+INSTANTIATE_TEST_SUITE_P(Proposals, ServedLaw, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+class ServedLawLong : public ServedLaw {};
+TEST_P(ServedLawLong, IsTheTargets) { Run(12000); }
+INSTANTIATE_TEST_SUITE_P(Proposals, ServedLawLong, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace foretoken::testing

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/draft/chance_model.h"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "tests/testing/cases/random_values.h"
+
+namespace foretoken::proposer {
+namespace {
+
+TEST(ChanceModel, ChancesDescendWithTheScoresAndLeaveRoomForTheRest) {
+  const ChanceModel model;
+  const std::vector<float> chances = model.Chances(std::vector<float>{0, -1, -5});
+  for (size_t i = 1; i < chances.size(); ++i) EXPECT_LT(chances[i], chances[i - 1]);
+  EXPECT_GT(model.Chances(std::vector<float>{0, -500}).back(), 0) << "a chance of 0 is no valid chance";
+  EXPECT_LT(std::accumulate(chances.begin(), chances.end(), 0.0), 1);
+  EXPECT_TRUE(model.Chances({}).empty());
+}
+
+// One bad score, and every later chance would be wrong.
+TEST(ChanceModel, ScoresThatAreNoNumbersTeachNothing) {
+  const std::vector<float> good = {0, -1, -5};
+  ChanceModel model;
+  const std::vector<float> before = model.Chances(good);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {kNan, kInfinity, -kInfinity}) {
+    const std::vector<float> scores = {0, bad};
+    model.Observe(scores, 0);
+    model.Observe(scores, 1);
+    model.Observe(scores, std::nullopt);
+    for (const float chance : model.Chances(scores)) EXPECT_TRUE(chance > 0 && chance <= 1) << chance;
+  }
+  EXPECT_EQ(model.Chances(good), before);
+}
+
+// Tokens committed by a law of the model's own form: it is found, wherever learning begins.
+TEST(ChanceModel, FindsTheLawThatTokensWereCommittedBy) {
+  testing::RandomValues random(5);
+  constexpr double kTau = 0.5, kRest = -1;
+  ChanceModel model;
+  double error = 0;
+  constexpr int kTrials = 20000, kLast = 2000;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<float> scores = {0};
+    while (scores.size() < 4) scores.push_back(scores.back() - static_cast<float>(2 * random.Uniform()));
+    std::vector<double> law;
+    for (const float score : scores) law.push_back(std::exp((score - scores.back()) / kTau));
+    law.push_back(std::exp(kRest));
+    const double total = std::accumulate(law.begin(), law.end(), 0.0);
+    if (trial >= kTrials - kLast) {
+      const std::vector<float> chances = model.Chances(scores);
+      for (size_t i = 0; i < scores.size(); ++i) error += std::abs(chances[i] - law[i] / total) / kLast;
+    }
+    double u = random.Uniform() * total;
+    size_t committed = 0;
+    while (committed + 1 < law.size() && u >= law[committed]) u -= law[committed++];
+    model.Observe(scores, committed < scores.size() ? std::optional(committed) : std::nullopt);
+  }
+  EXPECT_LT(error, 0.03);
+  EXPECT_NEAR(model.tau(), kTau, 0.06);
+}
+
+}  // namespace
+}  // namespace foretoken::proposer

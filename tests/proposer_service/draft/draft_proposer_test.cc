@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft proposer step by step, without its thread; and once with it, over gRPC.
+#include "proposer_service/draft/draft_proposer.h"
+
+#include <algorithm>
+
+#include "common/rpc/server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proposer_service/proposal_service.h"
+#include "tests/testing/cases/tree_columns.h"
+#include "tests/testing/models/draft_model.h"
+
+namespace foretoken::proposer {
+namespace {
+
+using speculation::TokenTree;
+using testing::SourcePath;
+
+class DraftProposerTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Session> Open() {
+    return draft_.Open({.seed = 5, .temperature = 0, .announce = [this] { ++num_announced_; }});
+  }
+  static void Append(Session& session, std::span<const int32_t> token_ids, int32_t node_budget = 64) {
+    session.Append(token_ids);
+    session.Want({.node_budget = node_budget});
+  }
+  TokenTree Propose(Session& session, int32_t node_budget = 16) {
+    const ProposalRequest request = {.session = &session, .node_budget = node_budget};
+    return draft_.Propose({&request, 1}).front();
+  }
+  void GrowAll() {
+    while (draft_.Step()) continue;
+    draft_.garden().CheckIntegrity();
+  }
+
+  telemetry::Metrics registry_;
+  absl::Time now_ = absl::UnixEpoch();
+  absl::Duration pass_time_;
+  DraftProposer draft_{testing::LoadDraftModel(), {.max_grown_nodes = 200}, registry_, [this] {
+                         return now_ + static_cast<double>(draft_.garden().counters().num_passes) * pass_time_;
+                       }};
+  DraftMetrics metrics_{registry_};
+  int num_announced_ = 0;
+  const std::vector<int32_t> prompt_ = {17, 300, 25, 40, 300, 25};
+};
+
+TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  EXPECT_EQ(Propose(*session).num_nodes(), 0);
+  EXPECT_EQ(num_announced_, 0);
+  EXPECT_TRUE(draft_.Step());
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_EQ(num_announced_, 1);
+  const TokenTree tree = Propose(*session, 2 * GardenOptions().max_children);
+  EXPECT_EQ(tree.position, prompt_.size());
+  EXPECT_EQ(tree.num_nodes(), GardenOptions().max_children);
+  for (const speculation::TreeNode& node : tree.nodes) EXPECT_EQ(node.proposers, 0);
+}
+
+TEST_F(DraftProposerTest, GrowingGoesOnAndBetterTreesAreAnnounced) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  draft_.Step();
+  const TokenTree first = Propose(*session, 200);
+  GrowAll();
+  EXPECT_GT(num_announced_, 2);
+  EXPECT_LT(num_announced_, 10) << "about as often as the tree doubles";
+  EXPECT_GT(Propose(*session, 200).num_nodes(), first.num_nodes());
+  EXPECT_EQ(Propose(*session, 5).num_nodes(), 5);
+  EXPECT_FALSE(draft_.Step()) << "growing ends";
+}
+
+TEST_F(DraftProposerTest, AnAdvanceIntoTheGrownTreeIsAnsweredAtOnceWithoutAPass) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  GrowAll();
+  const TokenTree before = Propose(*session, 40);
+  const double num_passes = metrics_.passes.Value();
+  const std::vector<int32_t> committed = {before.nodes[0].token_id};
+  now_ += absl::Seconds(1);
+  Append(*session, committed);
+  ASSERT_EQ(session->readiness(), Readiness::kReady);
+  const TokenTree after = Propose(*session, 40);
+  EXPECT_EQ(after.position, before.position + 1);
+  const TokenTree expected = speculation::ReRoot(before, committed);
+  EXPECT_GE(after.num_nodes(), expected.num_nodes());
+  EXPECT_EQ(metrics_.passes.Value(), num_passes);
+  EXPECT_EQ(metrics_.hits.Value(), 1);
+  EXPECT_EQ(metrics_.answers.Value(), 2);
+}
+
+TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  GrowAll();
+  Propose(*session);
+  Append(*session, std::vector<int32_t>{4000, 4001});
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_EQ(Propose(*session).position, prompt_.size() + 2);
+  EXPECT_EQ(metrics_.hits.Value(), 0);
+  EXPECT_EQ(metrics_.answers.Value(), 2);
+}
+
+TEST_F(DraftProposerTest, ASessionOfWhichNothingIsWantedCostsNothing) {
+  const auto session = Open();
+  session->Append(prompt_);
+  EXPECT_FALSE(draft_.Step()) << "its tokens wait for a wish";
+  session->Want({});
+  GrowAll();
+  EXPECT_EQ(metrics_.passes.Value(), 0);
+  session->Want({.node_budget = 16});
+  draft_.Step();
+  draft_.Step();
+  const double num_passes = metrics_.passes.Value();
+  const int num_announced = num_announced_;
+  Append(*session, std::vector<int32_t>{4000, 4001}, 0);
+  GrowAll();
+  EXPECT_EQ(metrics_.passes.Value(), num_passes);
+  EXPECT_EQ(num_announced_, num_announced);
+  // Asked again it answers at its newest position, and grows.
+  session->Want({.node_budget = 16});
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  draft_.Step();
+  EXPECT_EQ(Propose(*session).position, prompt_.size() + 2);
+  GrowAll();
+  EXPECT_GT(metrics_.passes.Value(), num_passes + 2);
+}
+
+TEST_F(DraftProposerTest, WhatHadGrownBeyondTheSnapshotAnswersWithoutAPass) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  for (int pass = 0; pass < 3; ++pass) draft_.Step();  // published once more after the first: it had doubled
+  std::vector<int32_t> committed;
+  const Garden::Plant& plant = draft_.garden().Find(0);
+  const TokenTree snapshot = Propose(*session, speculation::kMaxTreeNodes);
+  for (int32_t node = 1; node < plant.tree.num_nodes() && committed.empty(); ++node) {
+    if (!plant.tree.node(node).is_expanded) continue;
+    std::vector<int32_t> path;
+    for (int32_t at = node; at != GrowingTree::kRoot; at = plant.tree.node(at).parent) {
+      path.insert(path.begin(), plant.tree.node(at).child.token_id);
+    }
+    const std::vector<int32_t> matched = speculation::MatchedPath(snapshot, path);
+    const bool is_whole = matched.size() == path.size();
+    if (!is_whole || !std::ranges::count(testing::Parents(snapshot), matched.back())) committed = path;
+  }
+  ASSERT_FALSE(committed.empty());
+  const double num_passes = metrics_.passes.Value();
+  Append(*session, committed);
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet) << "the snapshot does not reach there";
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  Propose(*session);
+  EXPECT_EQ(metrics_.hits.Value(), 1);
+  EXPECT_LE(metrics_.passes.Value(), num_passes + 1) << "of growing, after the answer";
+}
+
+// A verifier whose steps take 80 ms, and that waits at most 20 for an answer.
+class PatientDraftProposerTest : public DraftProposerTest {
+ protected:
+  PatientDraftProposerTest() {
+    pass_time_ = absl::Milliseconds(1);
+    const auto session = Open();
+    Append(*session, prompt_);
+    GrowAll();  // so that passes have been measured
+  }
+  // Passes until the answer.
+  int NumPasses(Session& session, std::span<const int32_t> token_ids, const Wish& wish) {
+    session.Append(token_ids);
+    session.Want(wish);
+    int num_passes = 0;
+    for (; session.readiness() == Readiness::kNotYet; ++num_passes) EXPECT_TRUE(draft_.Step());
+    return num_passes;
+  }
+
+  const Wish patient_ = {.node_budget = 16, .until_next_step = absl::Milliseconds(20), .step = absl::Milliseconds(80)};
+};
+
+TEST_F(PatientDraftProposerTest, AnAnswerWaitsForPassesThatAreWorthTheVerifiersTime) {
+  const auto session = Open();
+  const std::vector<int32_t> text = tokenizer::Tokenizer::Load(SourcePath("deploy/demo/draft"))
+                                        .value()
+                                        .Encode("import os\nimport sys\n\n\nclass Reader:\n    def __init__(self")
+                                        .value();
+  const int num_passes = NumPasses(*session, text, patient_);
+  EXPECT_GT(num_passes, 2);
+  EXPECT_LE(num_passes, 20);
+  Wish wish = patient_;
+  wish.step = absl::ZeroDuration();
+  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 1) << "not known";
+  wish.step = absl::Milliseconds(1);
+  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 1) << "a pass takes as long as a step";
+  wish = patient_;
+  wish.until_next_step = absl::Milliseconds(3);
+  EXPECT_LE(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 3);
+}
+
+TEST_F(PatientDraftProposerTest, AThinTreeIsHeldUntilItHasGrown) {
+  const auto session = Open();
+  Append(*session, prompt_);
+  GrowAll();
+  Propose(*session);
+  // To a node that is expanded and whose children are not.
+  const GrowingTree& tree = draft_.garden().plants().begin()->second->tree;
+  std::vector<int32_t> committed;
+  for (int32_t node = tree.num_nodes() - 1; node > 0 && committed.empty(); --node) {
+    if (!tree.node(node).is_expanded || tree.node(node).num_children == 0) continue;
+    for (int32_t at = node; at != GrowingTree::kRoot; at = tree.node(at).parent) {
+      committed.insert(committed.begin(), tree.node(at).child.token_id);
+    }
+  }
+  ASSERT_FALSE(committed.empty());
+  const double num_hits = metrics_.hits.Value();
+  EXPECT_GT(NumPasses(*session, committed, patient_), 0);
+  Propose(*session);
+  EXPECT_EQ(metrics_.hits.Value(), num_hits + 1) << "it might have been answered";
+}
+
+TEST_F(PatientDraftProposerTest, WhatWasSampledGoesOutAfterThePassThatSampledIt) {
+  const auto session = draft_.Open(
+      {.rule = kernels::VerificationRule::kRejectionSampling, .seed = 5, .announce = [this] { ++num_announced_; }});
+  num_announced_ = 0;
+  EXPECT_EQ(NumPasses(*session, prompt_, patient_), 1);
+  EXPECT_EQ(num_announced_, 1);
+  for (int pass = 2; pass < 7; ++pass) {
+    draft_.Step();
+    EXPECT_EQ(num_announced_, pass);
+  }
+}
+
+TEST_F(DraftProposerTest, ASessionThatIsGoneLeavesNothingBehind) {
+  for (int i = 0; i < 3; ++i) {
+    const auto session = Open();
+    Append(*session, prompt_);
+    if (i > 0) draft_.Step();
+  }
+  GrowAll();
+  EXPECT_EQ(draft_.garden().num_plants(), 0);
+  draft_.garden().CheckIntegrity();
+}
+
+TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
+  telemetry::Metrics registry;
+  DraftProposer draft(testing::LoadDraftModel({.num_blocks = 8}), {}, registry);
+  int num_announced = 0;
+  const auto fits = draft.Open({}), too_long = draft.Open({.announce = [&] { ++num_announced; }});
+  for (Session* session : {fits.get(), too_long.get()}) {
+    session->Append(std::vector<int32_t>(60, 5));
+    session->Want({.node_budget = 16});
+  }
+  while (draft.Step()) continue;
+  EXPECT_EQ(fits->readiness(), Readiness::kReady);
+  EXPECT_EQ(too_long->readiness(), Readiness::kRefused);
+  EXPECT_EQ(num_announced, 1);
+}
+
+TEST(LoadedDraftProposer, NamesWhatIsWrong) {
+  telemetry::Metrics registry;
+  EXPECT_THAT(DraftProposer::Load({}, registry).status().message(), ::testing::HasSubstr("model: "));
+  EXPECT_THAT(DraftProposer::Load({.model_directory = "/nowhere"}, registry).status().message(),
+              ::testing::HasSubstr("/nowhere"));
+  EXPECT_THAT(DraftProposer::Load({.model_directory = SourcePath("deploy/demo/draft"), .num_threads = -1}, registry)
+                  .status()
+                  .message(),
+              ::testing::HasSubstr("threads: "));
+}
+
+// With its thread and over gRPC: the first answer comes, and then the tree grows to the budget while nobody asks.
+TEST(ServedDraftProposer, RefusesAnotherVocabularyAndPushesBetterTrees) {
+  telemetry::Metrics metrics;
+  const std::unique_ptr<ProposalService> service =
+      ProposalService::Create(
+          {.method = "draft", .draft = {.model_directory = SourcePath("deploy/demo/draft"), .num_threads = 1}}, metrics)
+          .value();
+  const std::unique_ptr<rpc::Server> server = rpc::Server::Start({}, {service.get()}).value();
+  const auto stub = v1::ProposalService::NewStub(server->InProcessChannel());
+  v1::DescribeProposerResponse description;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->DescribeProposer(&context, {}, &description).ok());
+  }
+  EXPECT_EQ(description.method(), "draft");
+  EXPECT_EQ(description.max_context_tokens(), 1024);
+  EXPECT_EQ(description.vocabulary_fingerprint().size(), 64);
+
+  // Another vocabulary is refused; asked with digests, the first token that differs is named.
+  v1::DescribeProposerRequest other_words;
+  other_words.set_vocabulary_fingerprint("bb");
+  const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::Load(SourcePath("deploy/demo/draft")).value();
+  for (int round = 0; round < 2; ++round) {
+    grpc::ClientContext context;
+    v1::DescribeProposerResponse unused;
+    const grpc::Status status = stub->DescribeProposer(&context, other_words, &unused);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr(description.vocabulary_fingerprint()));
+    EXPECT_EQ(status.error_message().ends_with("token id 77 is the first that differs"), round == 1)
+        << status.error_message();
+    for (const uint64_t digest : tokenizer::TokenDigests(tokenizer.vocabulary())) other_words.add_token_digests(digest);
+    other_words.set_token_digests(77, 1);
+    other_words.set_token_digests(78, 2);
+  }
+
+  grpc::ClientContext context;
+  const auto stream = stub->Propose(&context);
+  v1::ProposeRequest request;
+  v1::OpenSession* open = request.add_opens();
+  open->set_session_id(4);
+  for (const uint32_t token_id : {17, 300, 25, 40, 300, 25}) open->add_token_ids(token_id);
+  open->mutable_filters()->set_temperature(0);
+  open->set_node_budget(24);
+  stream->Write(request);
+  v1::ProposeResponse response;
+  int num_nodes = 0;
+  while (num_nodes < 24 && stream->Read(&response)) {
+    ASSERT_EQ(response.trees_size(), 1);
+    EXPECT_EQ(response.trees(0).session_id(), 4);
+    EXPECT_EQ(response.trees(0).position(), 6);
+    EXPECT_GE(response.trees(0).token_ids_size(), num_nodes);
+    num_nodes = response.trees(0).token_ids_size();
+  }
+  EXPECT_EQ(num_nodes, 24);
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+}  // namespace
+}  // namespace foretoken::proposer

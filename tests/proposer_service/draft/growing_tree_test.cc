@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/draft/growing_tree.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/cases/tree_columns.h"
+
+namespace foretoken::proposer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+using Child = GrowingTree::Child;
+
+int32_t ExpandBest(GrowingTree& tree, int32_t slot, const std::vector<Child>& children) {
+  const int32_t node_idx = tree.TakeBest();
+  tree.SetSlot(node_idx, slot);
+  tree.Expand(node_idx, children);
+  return node_idx;
+}
+
+// Below the root 1 (.6) and 2 (.29); below 1: 3 (.5) and 4 (.4); below 3: 5 (.9). Slots 101, 102.
+GrowingTree SmallTree() {
+  GrowingTree tree;
+  tree.Expand(GrowingTree::kRoot, std::vector<Child>{{1, 0, .6f}, {2, 0, .29f}});
+  ExpandBest(tree, 101, {{3, 0, .5f}, {4, 0, .4f}});
+  ExpandBest(tree, 102, {{5, 0, .9f}});
+  tree.CheckIntegrity();
+  return tree;
+}
+
+TEST(GrowingTree, TheLikeliestFrontierNodeIsTakenFirst) {
+  GrowingTree tree = SmallTree();
+  ASSERT_TRUE(tree.BestPromise().has_value());
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .29f);
+  EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 2);
+  EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 5);
+  EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 4);
+  EXPECT_FALSE(tree.BestPromise().has_value());
+}
+
+// Two nodes are sent: 1 and 3. The next root is 2 or 4, or a child of 3; what is below those comes last.
+TEST(GrowingTree, WhatMayBeTheNextRootIsTakenBeforeWhatIsDeeper) {
+  GrowingTree tree = SmallTree();
+  tree.Aim(2);
+  tree.CheckIntegrity();
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .29f);
+  ExpandBest(tree, 103, {{6, 0, .95f}});
+  ExpandBest(tree, 104, {{7, 0, .9f}});  // below 5
+  std::vector<int32_t> order;
+  while (tree.BestPromise().has_value()) order.push_back(tree.node(tree.TakeBest()).child.token_id);
+  EXPECT_THAT(order, ElementsAre(4, 6, 7)) << "of path chances .24, .2755 and .243";
+}
+
+TEST(GrowingTree, ANodePromisesLessOnceItsParentIsPushedOutOfWhatIsSent) {
+  GrowingTree tree(2);
+  tree.Expand(GrowingTree::kRoot, std::vector<Child>{{1, 0, .5f}, {2, 0, .4f}});
+  const int32_t best = tree.TakeBest();
+  ExpandBest(tree, 101, {{3, 0, .9f}});  // below 2, which is sent
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .36f);
+  tree.SetSlot(best, 102);
+  tree.Expand(best, std::vector<Child>{{4, 0, .95f}});  // better than 2
+  tree.CheckIntegrity();
+  EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 4);
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .036f);
+}
+
+TEST(GrowingTree, ASnapshotHoldsTheBestNodesInTheirOrder) {
+  const speculation::TokenTree tree = SmallTree().Snapshot(7, 4);
+  EXPECT_EQ(tree.position, 7);
+  EXPECT_THAT(testing::TokenIds(tree), ElementsAre(1, 3, 2, 5));
+  EXPECT_THAT(testing::Parents(tree), ElementsAre(-1, 0, -1, 1));
+  EXPECT_TRUE(speculation::Validate(tree, 10, 4).ok());
+}
+
+TEST(GrowingTree, AnAdvanceKeepsWhatGrewBelowItsPath) {
+  GrowingTree tree = SmallTree();
+  const GrowingTree::Advanced advanced = tree.Advance(std::vector<int32_t>{1});
+  tree.CheckIntegrity();
+  EXPECT_THAT(advanced.path_slots, ElementsAre(101));
+  EXPECT_THAT(advanced.freed_slots, IsEmpty());
+  EXPECT_TRUE(tree.is_root_expanded());
+  EXPECT_EQ(tree.num_expanded(), 1);
+  const speculation::TokenTree snapshot = tree.Snapshot(8, 10);
+  EXPECT_THAT(testing::TokenIds(snapshot), ElementsAre(3, 5, 4));
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .45f) << "chances count from the new root";
+}
+
+TEST(GrowingTree, AnAdvanceOntoALeafKeepsThePathAndStartsAnew) {
+  GrowingTree tree = SmallTree();
+  const GrowingTree::Advanced advanced = tree.Advance(std::vector<int32_t>{1, 4});
+  tree.CheckIntegrity();
+  EXPECT_THAT(advanced.path_slots, ElementsAre(101));
+  EXPECT_THAT(advanced.freed_slots, ElementsAre(102));
+  EXPECT_FALSE(tree.is_root_expanded());
+  EXPECT_EQ(tree.num_nodes(), 1);
+}
+
+TEST(GrowingTree, AnAdvanceThatLeavesTheTreeKeepsThePathUpToThere) {
+  GrowingTree tree = SmallTree();
+  const GrowingTree::Advanced advanced = tree.Advance(std::vector<int32_t>{1, 9, 3});
+  tree.CheckIntegrity();
+  EXPECT_THAT(advanced.path_slots, ElementsAre(101));
+  EXPECT_THAT(advanced.freed_slots, ElementsAre(102));
+  EXPECT_FALSE(tree.is_root_expanded());
+}
+
+TEST(GrowingTree, AFelledTreeKeepsTheRootsChildren) {
+  GrowingTree tree = SmallTree();
+  EXPECT_THAT(tree.Fell(), UnorderedElementsAre(101, 102));
+  tree.CheckIntegrity();
+  EXPECT_THAT(testing::TokenIds(tree.Snapshot(0, 10)), ElementsAre(1, 2));
+  EXPECT_FLOAT_EQ(*tree.BestPromise(), .6f);
+}
+
+// Random growth and random advances: slots are neither lost nor held twice, and the tree agrees with what re-rooting
+// its snapshot says.
+TEST(GrowingTree, StaysWholeUnderAnyGrowthAndAdvance) {
+  testing::RandomValues random(3);
+  for (int round = 0; round < 200; ++round) {
+    GrowingTree tree(random.Below(5));
+    std::vector<int32_t> free_slots;
+    for (int32_t slot = 0; slot < 60; ++slot) free_slots.push_back(slot);
+    for (int step = 0; step < 12; ++step) {
+      const auto children = [&] {
+        std::vector<Child> made;
+        for (int32_t token = 0; token < random.Below(4); ++token) {
+          made.push_back({token, 0, static_cast<float>(0.01 + 0.3 * random.Uniform())});
+        }
+        return made;
+      };
+      if (!tree.is_root_expanded()) tree.Expand(GrowingTree::kRoot, children());
+      for (int32_t i = random.Below(10); i > 0 && tree.BestPromise().has_value() && !free_slots.empty(); --i) {
+        ExpandBest(tree, free_slots.back(), children());
+        free_slots.pop_back();
+      }
+      tree.CheckIntegrity();
+      std::vector<int32_t> committed;
+      for (int32_t i = random.Below(4); i >= 0; --i) committed.push_back(random.Below(3));
+      const speculation::TokenTree expected = speculation::ReRoot(tree.Snapshot(0, 1000), committed);
+      const GrowingTree::Advanced advanced = tree.Advance(committed);
+      tree.CheckIntegrity();
+      for (const auto* slots : {&advanced.path_slots, &advanced.freed_slots}) {
+        free_slots.insert(free_slots.end(), slots->begin(), slots->end());
+      }
+      ASSERT_EQ(free_slots.size() + tree.num_expanded(), 60);
+      const speculation::TokenTree got = tree.Snapshot(committed.size(), 1000);
+      ASSERT_EQ(got.num_nodes(), expected.num_nodes());
+      if (tree.is_root_expanded()) {
+        ASSERT_EQ(advanced.path_slots.size(), committed.size());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::proposer

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/fakes/fake_generation_service.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/check.h"
+
+namespace foretoken::testing {
+
+using foretoken::v1::GenerateRequest;
+using foretoken::v1::GenerateResponse;
+
+FakeGenerationService::FakeGenerationService(int port) : script_(GenerateFromPrompt) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  FT_CHECK(server_ != nullptr);
+  server_->GetHealthCheckService()->SetServingStatus("foretoken.v1.GenerationService", true);
+}
+
+FakeGenerationService::~FakeGenerationService() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+std::string FakeGenerationService::target() const { return absl::StrCat("127.0.0.1:", port_); }
+
+void FakeGenerationService::set_script(GenerateScript script) {
+  absl::MutexLock lock(&mutex_);
+  script_ = std::move(script);
+}
+
+std::vector<GenerateRequest> FakeGenerationService::requests() const {
+  absl::MutexLock lock(&mutex_);
+  return requests_;
+}
+
+grpc::Status FakeGenerationService::Generate(grpc::ServerContext* context, const GenerateRequest* request,
+                                             grpc::ServerWriter<GenerateResponse>* writer) {
+  GenerateScript script;
+  {
+    absl::MutexLock lock(&mutex_);
+    requests_.push_back(*request);
+    script = script_;
+  }
+  return script(*request, *context, [writer](const GenerateResponse& response) { return writer->Write(response); });
+}
+
+grpc::Status FakeGenerationService::Abort(grpc::ServerContext* /*context*/, const foretoken::v1::AbortRequest* request,
+                                          foretoken::v1::AbortResponse* response) {
+  response->set_aborted(request->request_id() == "running" && request->tenant().empty());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeGenerationService::Tokenize(grpc::ServerContext* /*context*/,
+                                             const foretoken::v1::TokenizeRequest* request,
+                                             foretoken::v1::TokenizeResponse* response) {
+  for (const char byte : request->text()) {
+    response->add_token_ids(static_cast<unsigned char>(byte));
+    response->add_token_bytes(std::string(1, byte));
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeGenerationService::Detokenize(grpc::ServerContext* /*context*/,
+                                               const foretoken::v1::DetokenizeRequest* request,
+                                               foretoken::v1::DetokenizeResponse* response) {
+  for (const uint32_t id : request->token_ids()) {
+    if (id > 127)
+      return {grpc::StatusCode::INVALID_ARGUMENT, absl::StrCat("token_ids: expected at most 127, got ", id)};
+    response->mutable_text()->push_back(static_cast<char>(id));
+    response->add_token_bytes(std::string(1, static_cast<char>(id)));
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeGenerationService::GetModelInfo(grpc::ServerContext* /*context*/,
+                                                 const foretoken::v1::GetModelInfoRequest* /*request*/,
+                                                 foretoken::v1::GetModelInfoResponse* response) {
+  response->set_model("fake");
+  response->set_architecture("EchoForCausalLM");
+  response->set_num_parameters(1'500'000);
+  response->set_vocabulary_size(256);
+  response->set_max_context_tokens(1024);
+  response->add_end_token_ids(0);
+  response->mutable_default_sampling()->set_temperature(0.5F);
+  foretoken::v1::ProposerInfo& proposer = *response->add_proposers();
+  proposer.set_proposer("ngram");
+  proposer.set_num_connected(2);
+  response->set_max_tree_nodes(64);
+  response->set_version("0.0.0-fake");
+  return grpc::Status::OK;
+}
+
+namespace {
+
+void Complete(const GenerateRequest& request, uint32_t num_tokens, bool is_speculative, GenerateResponse& response) {
+  foretoken::v1::Completion& completion = *response.mutable_completion();
+  completion.set_finish_reason(foretoken::v1::FINISH_REASON_LENGTH);
+  completion.set_seed(request.sampling().seed());
+  completion.set_numerics_fingerprint("fake");
+  foretoken::v1::Usage& usage = *completion.mutable_usage();
+  usage.set_prompt_tokens(request.text().size());
+  usage.set_completion_tokens(num_tokens);
+  usage.set_steps(is_speculative ? (num_tokens + 1) / 2 : num_tokens);
+  if (!is_speculative) return;
+  foretoken::v1::ProposerUsage& proposer = *usage.add_proposers();
+  proposer.set_proposer("ngram");
+  proposer.set_proposed_tokens(num_tokens);
+  proposer.set_accepted_tokens(num_tokens / 2);
+}
+
+}  // namespace
+
+grpc::Status GenerateFromPrompt(const GenerateRequest& request, grpc::ServerContext& /*context*/,
+                                const std::function<bool(const GenerateResponse&)>& write) {
+  if (request.text().empty()) return {grpc::StatusCode::INVALID_ARGUMENT, "text: expected a prompt, got none"};
+  if (request.sampling().temperature() < 0) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, "sampling.temperature: expected at least 0"};
+  }
+  const bool is_speculative = request.speculation().mode() != foretoken::v1::SPECULATION_MODE_OFF;
+  const uint32_t num_tokens = request.stopping().has_max_tokens() ? request.stopping().max_tokens() : 16;
+  const uint32_t num_samples = std::max(1U, request.sampling().n());
+  for (uint32_t begin = 0, length = 0; begin < num_tokens; begin += length) {
+    length = std::min(is_speculative ? 2U : 1U, num_tokens - begin);
+    for (uint32_t sample = 0; sample < num_samples; ++sample) {
+      GenerateResponse response;
+      response.set_request_id(request.request_id().empty() ? "fake-1" : request.request_id());
+      response.set_sample_index(sample);
+      for (uint32_t i = begin; i < begin + length; ++i) {
+        const char byte = request.text()[i % request.text().size()];
+        response.mutable_text()->push_back(byte);
+        response.add_token_ids(static_cast<unsigned char>(byte));
+        response.add_speculated(i > begin);
+        response.add_text_ends(i + 1);
+      }
+      if (begin + length == num_tokens) Complete(request, num_tokens, is_speculative, response);
+      if (!write(response)) return grpc::Status::CANCELLED;
+    }
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace foretoken::testing

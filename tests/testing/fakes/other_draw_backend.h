@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend that accepts as a test says: for rules that are wrong on purpose.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "tests/testing/fakes/forwarding_backend.h"
+
+namespace foretoken::testing {
+
+using AcceptRule = std::function<void(kernels::Backend& real, const kernels::AcceptTreesArgs& args)>;
+
+class OtherDrawBackend final : public ForwardingBackend {
+ public:
+  OtherDrawBackend(std::unique_ptr<kernels::Backend> real, AcceptRule rule)
+      : ForwardingBackend(std::move(real)), rule_(std::move(rule)) {}
+
+  void AcceptTrees(const kernels::AcceptTreesArgs& args) override { rule_(backend(), args); }
+
+ private:
+  AcceptRule rule_;
+};
+
+}  // namespace foretoken::testing

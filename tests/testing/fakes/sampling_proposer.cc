@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/fakes/sampling_proposer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "kernels/check.h"
+#include "kernels/philox.h"
+#include "tests/testing/models/loaded_model.h"
+
+namespace foretoken::testing {
+namespace {
+
+using speculation::DraftDistribution;
+using speculation::kRootParent;
+using speculation::TokenTree;
+
+// A law colder than this is as good as its favourite.
+constexpr float kLowestTemperature = 0.1f;
+
+uint64_t Mix(uint64_t hash, uint64_t value) {  // splitmix64's finaliser
+  hash = (hash ^ value) + 0x9E3779B97F4A7C15u;
+  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9u;
+  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBu;
+  return hash ^ (hash >> 31);
+}
+
+uint64_t HashOf(std::span<const int32_t> token_ids) {
+  uint64_t hash = token_ids.size();
+  for (const int32_t token_id : token_ids) hash = Mix(hash, static_cast<uint32_t>(token_id));
+  return hash;
+}
+
+// The most likely entries, best first; ties to the lower place.
+std::vector<size_t> Best(std::span<const float> probs, int32_t num_children) {
+  std::vector<size_t> order(probs.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t num_best = std::min(order.size(), static_cast<size_t>(num_children));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(num_best), order.end(),
+                    [&](size_t a, size_t b) { return probs[a] != probs[b] ? probs[a] > probs[b] : a < b; });
+  order.resize(num_best);
+  return order;
+}
+
+// A model, and the context whose K/V it holds.
+struct DraftModel {
+  LoadedModel model;
+  std::vector<int32_t> block_table;
+  std::vector<int32_t> token_ids;
+
+  std::vector<float> Logits(std::span<const int32_t> context) {
+    const size_t num_shared =
+        std::mismatch(context.begin(), context.end(), token_ids.begin(), token_ids.end()).first - context.begin();
+    size_t num_done = std::min(num_shared, context.size() - 1);  // the last row is always computed
+    token_ids.assign(context.begin(), context.end());
+    kernels::ConstTensorView logits;
+    while (num_done < context.size()) {
+      const size_t num_rows =
+          std::min<size_t>(context.size() - num_done, static_cast<size_t>(model.transformer->options().max_rows));
+      model::ForwardBatch batch;
+      const int32_t last_row = model::AppendSegment({.block_table = block_table,
+                                                     .first_position = static_cast<int32_t>(num_done),
+                                                     .chain = context.subspan(num_done, num_rows)},
+                                                    &batch);
+      batch.logit_rows = {last_row};
+      logits = model.transformer->Forward(batch, model.kv);
+      num_done += num_rows;
+    }
+    const std::span<const float> row(logits.as<float>(), static_cast<size_t>(logits.shape[1]));
+    return {row.begin(), row.end()};
+  }
+};
+
+}  // namespace
+
+LogitLaw HashLaw(int32_t num_tokens) {
+  return [num_tokens](std::span<const int32_t> context) {
+    const uint64_t hash = HashOf(context.last(std::min<size_t>(context.size(), 2)));
+    std::vector<float> logits(static_cast<size_t>(num_tokens));
+    for (int32_t id = 0; id < num_tokens; ++id) {
+      logits[id] = 8 * static_cast<float>(Mix(hash, static_cast<uint32_t>(id)) >> 40) * 0x1p-24f;
+    }
+    return logits;
+  };
+}
+
+LogitLaw ModelLaw(const std::string& directory) {
+  auto draft = std::make_shared<DraftModel>();  // the law is copied, the model is not
+  draft->model = LoadModel(directory, {.num_threads = 1, .device = "cpu"});
+  for (int32_t block = 0; block < draft->model.kv.num_blocks; ++block) draft->block_table.push_back(block);
+  return [draft](std::span<const int32_t> context) { return draft->Logits(context); };
+}
+
+DraftDistribution Truncate(std::span<const float> logits, int32_t top_k, float temperature) {
+  std::vector<size_t> kept = Best(logits, top_k);
+  const double peak = logits[kept.front()];
+  const double scale = 1 / std::max(temperature, kLowestTemperature);
+  std::sort(kept.begin(), kept.end());
+  double sum = 0;
+  for (const size_t id : kept) sum += std::exp((logits[id] - peak) * scale);
+  DraftDistribution draft;
+  for (const size_t id : kept) {
+    const auto prob = static_cast<float>(std::exp((logits[id] - peak) * scale) / sum);
+    if (prob <= 0) continue;
+    draft.token_ids.push_back(static_cast<int32_t>(id));
+    draft.probs.push_back(prob);
+  }
+  return draft;
+}
+
+std::vector<size_t> SampleWithoutReplacement(std::span<const float> probs, int32_t num_children,
+                                             const std::function<double(uint32_t i)>& uniform) {
+  std::vector<double> left(probs.begin(), probs.end());
+  std::vector<size_t> drawn;
+  const auto num_possible = std::count_if(probs.begin(), probs.end(), [](float prob) { return prob > 0; });
+  while (static_cast<int64_t>(drawn.size()) < std::min<int64_t>(num_children, num_possible)) {
+    double rest = uniform(static_cast<uint32_t>(drawn.size())) * std::accumulate(left.begin(), left.end(), 0.0);
+    size_t choice = 0;
+    for (size_t i = 0; i < left.size(); ++i) {
+      if (left[i] <= 0) continue;
+      choice = i;  // the last one, should rounding leave a rest
+      if (rest < left[i]) break;
+      rest -= left[i];
+    }
+    left[choice] = 0;
+    drawn.push_back(choice);
+  }
+  return drawn;
+}
+
+class SamplingProposer::Mirror : public proposer::Session {
+ public:
+  explicit Mirror(const proposer::SessionIntroduction& introduction) : introduction_(introduction) {}
+  void Append(std::span<const int32_t> token_ids) override {
+    token_ids_.insert(token_ids_.end(), token_ids.begin(), token_ids.end());
+  }
+  uint64_t position() const override { return token_ids_.size(); }
+  const std::vector<int32_t>& token_ids() const { return token_ids_; }
+  const proposer::SessionIntroduction& introduction() const { return introduction_; }
+
+ private:
+  proposer::SessionIntroduction introduction_;
+  std::vector<int32_t> token_ids_;
+};
+
+SamplingProposer::SamplingProposer(LogitLaw law, SamplingProposerOptions options)
+    : description_{.method = options.method}, options_(std::move(options)), law_(std::move(law)) {}
+
+std::unique_ptr<proposer::Session> SamplingProposer::Open(const proposer::SessionIntroduction& introduction) {
+  return std::make_unique<Mirror>(introduction);
+}
+
+std::vector<TokenTree> SamplingProposer::Propose(std::span<const proposer::ProposalRequest> requests) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<TokenTree> trees;
+  for (const proposer::ProposalRequest& request : requests) {
+    trees.push_back(Grow(static_cast<const Mirror&>(*request.session), request.node_budget));
+  }
+  return trees;
+}
+
+// 53 bits of the noise of one child of the node with this context.
+double SamplingProposer::Uniform(const Mirror& mirror, std::span<const int32_t> context, uint32_t child) const {
+  uint64_t place = Mix(HashOf(context), child);
+  for (const char letter : options_.method) place = Mix(place, static_cast<unsigned char>(letter));
+  const kernels::PhiloxBlock block =
+      kernels::Philox4x32(mirror.introduction().seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32),
+                                                       mirror.introduction().sample_index,
+                                                       static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});
+  const uint64_t bits = uint64_t{block[0]} << 32 | block[1];
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// Best first. A node is expanded with all its children or not at all, and whether it is depends on its law and on nodes
+// that are not below it: the first that does not fit ends the tree.
+TokenTree SamplingProposer::Grow(const Mirror& mirror, int32_t node_budget) {
+  struct Leaf {
+    int32_t node_idx;
+    float path_chance;
+    std::vector<int32_t> context;
+    size_t depth;
+  };
+  TokenTree tree{.position = mirror.position()};
+  const proposer::SessionIntroduction& introduction = mirror.introduction();
+  const bool samples = introduction.rule == kernels::VerificationRule::kRejectionSampling;
+  std::vector<Leaf> leaves;
+  if (mirror.position() > 0) leaves.push_back({kRootParent, 1, mirror.token_ids(), 0});
+  while (!leaves.empty()) {
+    const auto best = std::max_element(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
+      return a.path_chance != b.path_chance ? a.path_chance < b.path_chance : a.node_idx > b.node_idx;
+    });
+    const Leaf leaf = std::move(*best);
+    leaves.erase(best);
+    if (leaf.depth >= options_.children_by_depth.size()) continue;
+    const auto draft = std::make_shared<const DraftDistribution>(
+        Truncate(law_(leaf.context), options_.top_k, introduction.temperature));
+    const int32_t num_children = options_.children_by_depth[leaf.depth];
+    const std::vector<size_t> drawn =
+        samples ? SampleWithoutReplacement(draft->probs, num_children,
+                                           [&](uint32_t i) { return Uniform(mirror, leaf.context, i); })
+                : Best(draft->probs, num_children);
+    if (tree.num_nodes() + static_cast<int32_t>(drawn.size()) > node_budget) break;
+    speculation::SampledChildren group{.parent = leaf.node_idx, .draft = draft};
+    for (const size_t entry : drawn) {
+      const int32_t node_idx = tree.num_nodes();
+      const float chance = std::min(draft->probs[entry], 1.0f);
+      group.children.push_back(node_idx);
+      tree.Append({.token_id = draft->token_ids[entry], .parent = leaf.node_idx, .chance = chance});
+      leaves.push_back({node_idx, leaf.path_chance * chance, leaf.context, leaf.depth + 1});
+      leaves.back().context.push_back(draft->token_ids[entry]);
+    }
+    if (samples) tree.sampled.push_back(std::move(group));
+  }
+  return tree;
+}
+
+}  // namespace foretoken::testing

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The demo draft model, ready to run, with a K/V cache of a chosen size.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/model/runnable_model.h"
+#include "gtest/gtest.h"
+#include "proposer_service/draft/draft_proposer.h"
+#include "tests/testing/models/test_device.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::testing {
+
+struct DraftModelOptions {
+  int32_t num_blocks = 256;
+  int32_t max_rows = 512;
+  int num_threads = 2;
+  std::string device = TestDevice();
+};
+
+inline model::RunnableModel LoadDraftModel(const DraftModelOptions& options = {}) {
+  model::OpenedModel opened =
+      model::OpenModel({.directory = SourcePath("deploy/demo/draft"),
+                        .backend = {.device = options.device, .num_threads = options.num_threads}})
+          .value();
+  const model::ContextPlan context = {.max_context_tokens = 1024, .num_blocks = options.num_blocks};
+  return model::LoadModel(std::move(opened), {.max_rows = options.max_rows, .context = context}, nullptr).value();
+}
+
+// A draft proposer without a thread: asked for a tree it first grows until nothing is left to grow.
+class DrivenDraft : public proposer::Proposer {
+ public:
+  explicit DrivenDraft(const proposer::GardenOptions& options = {}) : draft_(LoadDraftModel(), options, metrics_) {}
+
+  const proposer::ProposerDescription& Describe() const override { return draft_.Describe(); }
+  std::unique_ptr<proposer::Session> Open(const proposer::SessionIntroduction& introduction) override {
+    return draft_.Open(introduction);
+  }
+  std::vector<speculation::TokenTree> Propose(std::span<const proposer::ProposalRequest> requests) override {
+    while (draft_.Step()) continue;
+    draft_.garden().CheckIntegrity();
+    return draft_.Propose(requests);
+  }
+
+ private:
+  telemetry::Metrics metrics_;
+  proposer::DraftProposer draft_;
+};
+
+}  // namespace foretoken::testing

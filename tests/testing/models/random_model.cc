@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/models/random_model.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tests/testing/cases/random_values.h"
+
+namespace foretoken::testing {
+namespace {
+
+using kernels::ConstTensorView;
+using kernels::DType;
+using kernels::Shape;
+
+class Maker {
+ public:
+  Maker(kernels::Backend& backend, float scale) : backend_(backend), pool_(kPoolSize) {
+    RandomValues random(1);
+    for (uint16_t& value : pool_) value = kernels::Bf16FromFloat(random.Normal() * scale);
+  }
+
+  // Of a layer.
+  std::unique_ptr<kernels::Weight> LayerMatrix(int64_t num_outputs, int64_t num_inputs) {
+    return Matrix(num_outputs, num_inputs, backend_.weight_quantization());
+  }
+  // Stacked parts of the pool, each from another place in it.
+  std::unique_ptr<kernels::Weight> Matrix(
+      int64_t num_outputs, int64_t num_inputs,
+      kernels::WeightQuantization quantization = kernels::WeightQuantization::kNone) {
+    const int64_t max_rows = kPoolSize / 2 / num_inputs;
+    std::vector<ConstTensorView> parts;
+    for (int64_t row = 0; row < num_outputs; row += max_rows) {
+      next_ = (next_ + 4099) % (kPoolSize / 2);
+      parts.push_back({pool_.data() + next_, DType::kBF16, Shape(std::min(max_rows, num_outputs - row), num_inputs)});
+    }
+    return backend_.PrepareWeight({.parts = parts, .quantization = quantization});
+  }
+
+  // `count` at most half of the pool.
+  tensor::Tensor Vector(int64_t count) {
+    next_ = (next_ + 4099) % (kPoolSize / 2);
+    std::vector<float> values;
+    for (int64_t i = 0; i < count; ++i) values.push_back(kernels::FloatFromBf16(pool_[next_ + i]));
+    return tensor::Tensor::FromHost(backend_, values);
+  }
+
+  tensor::Tensor Ones(int64_t count) {
+    return tensor::Tensor::FromHost(backend_, std::vector<float>(static_cast<size_t>(count), 1.0f));
+  }
+
+ private:
+  static constexpr int64_t kPoolSize = 1 << 20;
+  kernels::Backend& backend_;
+  std::vector<uint16_t> pool_;
+  int64_t next_ = 0;
+};
+
+int64_t QkvSize(const model::ModelConfig& config) {
+  return (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
+}
+
+}  // namespace
+
+model::ModelConfig OneBillionShape(int64_t num_layers) {
+  return {.hidden_size = 2048,
+          .intermediate_size = 8192,
+          .num_layers = num_layers,
+          .num_heads = 32,
+          .num_kv_heads = 8,
+          .head_dim = 64,
+          .vocab_size = 128256,
+          .max_position_embeddings = 131072,
+          .rms_norm_eps = 1e-5,
+          .rope = {.theta = 500000},
+          .tie_word_embeddings = true,
+          .sliding_windows = std::vector<std::optional<int64_t>>(static_cast<size_t>(num_layers))};
+}
+
+model::ModelConfig EightBillionShape(int64_t num_layers) {
+  return {.hidden_size = 4096,
+          .intermediate_size = 14336,
+          .num_layers = num_layers,
+          .num_heads = 32,
+          .num_kv_heads = 8,
+          .head_dim = 128,
+          .vocab_size = 128256,
+          .max_position_embeddings = 131072,
+          .rms_norm_eps = 1e-5,
+          .rope = {.theta = 500000},
+          .sliding_windows = std::vector<std::optional<int64_t>>(static_cast<size_t>(num_layers))};
+}
+
+model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend, float scale) {
+  Maker maker(backend, scale);
+  model::ModelWeights weights;
+  weights.embed = maker.Matrix(config.vocab_size, config.hidden_size);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    model::LayerWeights& layer = weights.layers.emplace_back();
+    layer.input_norm = maker.Ones(config.hidden_size);
+    layer.qkv = maker.LayerMatrix(QkvSize(config), config.hidden_size);
+    if (config.attention_bias) layer.qkv_bias = maker.Vector(QkvSize(config));
+    if (config.qk_norm) {
+      layer.q_norm = maker.Ones(config.head_dim);
+      layer.k_norm = maker.Ones(config.head_dim);
+    }
+    layer.o = maker.LayerMatrix(config.hidden_size, config.num_heads * config.head_dim);
+    if (config.attention_output_bias) layer.o_bias = maker.Vector(config.hidden_size);
+    layer.post_attention_norm = maker.Ones(config.hidden_size);
+    layer.gate_up = maker.LayerMatrix(2 * config.intermediate_size, config.hidden_size);
+    layer.down = maker.LayerMatrix(config.hidden_size, config.intermediate_size);
+  }
+  weights.final_norm = maker.Ones(config.hidden_size);
+  if (!config.tie_word_embeddings) weights.head = maker.Matrix(config.vocab_size, config.hidden_size);
+  return weights;
+}
+
+size_t MatrixBytes(const model::ModelWeights& weights) {
+  size_t num_bytes = weights.head_or_embed().num_bytes();
+  for (const model::LayerWeights& layer : weights.layers) {
+    num_bytes += layer.qkv->num_bytes() + layer.o->num_bytes() + layer.gate_up->num_bytes() + layer.down->num_bytes();
+  }
+  return num_bytes;
+}
+
+double LayerMultiplies(const model::ModelConfig& config) {
+  const int64_t per_layer = config.hidden_size * (QkvSize(config) + config.num_heads * config.head_dim) +
+                            3 * config.hidden_size * config.intermediate_size;
+  return static_cast<double>(config.num_layers * per_layer);
+}
+
+double HeadMultiplies(const model::ModelConfig& config) {
+  return static_cast<double>(config.hidden_size * config.vocab_size);
+}
+
+}  // namespace foretoken::testing

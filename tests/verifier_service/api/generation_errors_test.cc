@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the service refuses, and what its errors say.
+#include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "gtest/gtest.h"
+#include "tests/verifier_service/api/generation_service_fixture.h"
+
+namespace foretoken::verifier {
+namespace {
+
+TEST_F(GenerationServiceTest, RefusesBadRequestsWhileOthersGoOn) {
+  Bystander bystander(*stub_, engine_, Request());
+  const auto expect_refused = [&](const v1::GenerateRequest& request, const std::string& field) {
+    const grpc::Status status = Generate(request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_TRUE(absl::StartsWith(status.error_message(), field + ": ")) << status.error_message();
+    bystander.ExpectToGoOn();
+  };
+  expect_refused(Request(""), "text");
+  expect_refused(Request(std::string(10 << 20, 'x')), "text");
+  std::string words;
+  for (int i = 0; i < 4000; ++i) words += "word ";
+  expect_refused(Request(words), "text");
+  v1::GenerateRequest request;
+  request.mutable_tokens()->add_ids(4096);
+  expect_refused(request, "tokens.ids[0]");
+  request = Request();
+  request.mutable_sampling()->set_temperature(std::numeric_limits<float>::quiet_NaN());
+  expect_refused(request, "sampling.temperature");
+  request.mutable_sampling()->set_temperature(-1);
+  expect_refused(request, "sampling.temperature");
+  bystander.ExpectToEnd();
+  EXPECT_EQ(engine_.num_requests(), 1);
+  EXPECT_EQ(engine_.num_queued(), 0);
+}
+
+// Calls a method with bytes, as a client would whose library does not check strings.
+grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const std::string& bytes) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const grpc::Slice slice(bytes);
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/foretoken.v1.GenerationService/" + method, grpc::ByteBuffer(&slice, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag;
+  bool ok;
+  queue.Next(&tag, &ok);
+  return status;
+}
+
+TEST_F(GenerationServiceTest, NamesTheFieldThatIsNotUtf8) {
+  Bystander bystander(*stub_, engine_, Request());
+  const std::string text_field = std::string("\x2a\x02\xff\xfe", 4);    // Generate: 5
+  const std::string text_field_2 = std::string("\x12\x02\xff\xfe", 4);  // Tokenize: 2
+  for (const auto& [method, bytes] : {std::pair("Generate", text_field), {"Tokenize", text_field_2}}) {
+    const grpc::Status status = CallWithBytes(channel_, method, bytes);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_EQ(status.error_message(), "text: expected UTF-8, got another byte sequence") << method;
+    bystander.ExpectToGoOn();
+  }
+  EXPECT_EQ(CallWithBytes(channel_, "Generate", "\x07garbage").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  bystander.ExpectToEnd();
+}
+
+TEST_F(GenerationServiceTest, AFullQueueRefusesBeforeAnythingIsRead) {
+  engine_.max_queued = 0;
+  EXPECT_EQ(Generate(Request(std::string(10 << 20, 'x'))).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+template <typename Detail>
+Detail DetailOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  Detail detail;
+  for (const google::protobuf::Any& any : details.details()) {
+    if (any.UnpackTo(&detail)) return detail;
+  }
+  ADD_FAILURE() << details.ShortDebugString();
+  return detail;
+}
+
+TEST_F(GenerationServiceTest, ErrorsHaveDetailsForPrograms) {
+  v1::GenerateRequest request = Request();
+  request.mutable_sampling()->set_repetition_penalty(1e-44f);
+  grpc::Status status = Generate(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "sampling.repetition_penalty");
+  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).reason(), "INVALID_FIELD");
+  engine_.max_queued = 0;
+  status = Generate(Request());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(DetailOf<google::rpc::RetryInfo>(status).retry_delay().seconds(), 1);
+}
+
+// An error that does not fit the trailers reaches the client as RESOURCE_EXHAUSTED.
+TEST_F(GenerationServiceTest, LongForeignNamesDoNotChangeTheErrorsCode) {
+  v1::GenerateRequest request = Request();
+  request.set_model(std::string(256, '\n'));
+  EXPECT_EQ(Generate(request).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.set_model(std::string(1 << 20, '\n'));
+  EXPECT_EQ(Generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request = Request();
+  request.set_expected_numerics_fingerprint(std::string(1024, '\n'));
+  EXPECT_EQ(Generate(request).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  engine_.submit_status = absl::InternalError(std::string(100'000, '\n'));
+  EXPECT_EQ(Generate(Request()).error_code(), grpc::StatusCode::INTERNAL);
+}
+
+TEST_F(GenerationServiceTest, ARequestThatWouldGrowWhenParsedIsRefusedByName) {
+  std::string strings;  // two bytes each, and forty when parsed
+  for (int i = 0; i < (1 << 20); ++i) strings.append("\x1a\x00", 2);
+  const std::string length = {'\x80', '\x80', '\x80', '\x01'};  // 2 MiB
+  const grpc::Status status = CallWithBytes(channel_, "Generate", "\x5a" + length + strings);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "stopping.stop_strings: expected at most 16, got 1048576");
+  v1::DetokenizeRequest request;
+  request.mutable_token_ids()->Resize(4097, 1);
+  v1::DetokenizeResponse response;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->Detokenize(&context, request, &response).error_message(),
+            "token_ids: expected at most 4096, got 4097");
+}
+
+TEST_F(GenerationServiceTest, ADrainingServerRefuses) {
+  Bystander bystander(*stub_, engine_, Request());
+  engine_.is_draining = true;
+  EXPECT_EQ(Generate(Request()).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_FALSE(service_->WaitUntilIdle(absl::Milliseconds(1)));
+  bystander.ExpectToEnd();
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+}
+
+TEST_F(GenerationServiceTest, WhatTheEngineRefusesIsTheCallsStatus) {
+  engine_.submit_status = absl::InvalidArgumentError("prompt: too long");
+  EXPECT_EQ(Generate(Request()).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(GenerationServiceTest, AnErrorOfOneRequestIsItsStatusAlone) {
+  Bystander bystander(*stub_, engine_, Request());
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Request());
+  engine_.Fail(engine_.WaitForRequest(1).ticket, absl::InternalError("logits are not finite"));
+  v1::GenerateResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INTERNAL);
+  bystander.ExpectToEnd();
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

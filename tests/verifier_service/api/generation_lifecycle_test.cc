@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// How calls end: by cancellation, deadline, Abort, shutdown, or because their client does not read; and whose ids are
+// in use until then.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/verifier_service/api/generation_service_fixture.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(GenerationServiceTest, CancellingACallAbortsItsRequest) {
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Request());
+  const Ticket ticket = engine_.WaitForRequest().ticket;
+  context.TryCancel();
+  EXPECT_TRUE(engine_.WaitForAbort(ticket));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  engine_.Say(ticket, 0, "too late");
+}
+
+TEST_F(GenerationServiceTest, ADeadlineAbortsItsRequest) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));  // enough to get there
+  const auto reader = stub_->Generate(&context, Request());
+  EXPECT_TRUE(engine_.WaitForAbort(engine_.WaitForRequest().ticket));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+}
+
+TEST_F(GenerationServiceTest, CallsCancelledAtAnyPointLeaveNothingBehind) {
+  for (int i = 0; i < 200; ++i) {
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, Request());
+    if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(i * 10));
+    context.TryCancel();
+    reader->Finish();
+  }
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+}
+
+class UnreadServiceTest : public GenerationServiceTest {
+ protected:
+  UnreadServiceTest() : GenerationServiceTest(16, {.max_bytes = int64_t{8} << 20, .max_write_time = absl::Hours(1)}) {}
+};
+
+TEST_F(UnreadServiceTest, BeyondTheBytesOfAllCallsTheOneWithTheMostEnds) {
+  grpc::ClientContext contexts[2];
+  const auto greedy = stub_->Generate(&contexts[0], Request());
+  const Ticket greedy_ticket = engine_.WaitForRequest(0).ticket;
+  const auto modest = stub_->Generate(&contexts[1], Request());
+  const Ticket modest_ticket = engine_.WaitForRequest(1).ticket;
+  SayBlocks(modest_ticket, 10);
+  SayBlocks(greedy_ticket, 200);
+  EXPECT_TRUE(engine_.WaitForAbort(greedy_ticket));
+  EXPECT_FALSE(engine_.was_aborted(modest_ticket));
+  v1::GenerateResponse response;
+  while (greedy->Read(&response)) continue;
+  const grpc::Status status = greedy->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("the output is not read: all calls have over 8388608 bytes"));
+
+  engine_.Complete(modest_ticket, 0);
+  size_t num_bytes = 0;
+  while (modest->Read(&response)) num_bytes += response.text().size();
+  EXPECT_TRUE(modest->Finish().ok());
+  EXPECT_EQ(num_bytes, 10 * kBlockBytes);
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(service_->unread().totals().num_calls, 0);
+  EXPECT_EQ(service_->unread().totals().num_bytes, 0);
+}
+
+TEST_F(UnreadServiceTest, AFinishedCallThatIsNotReadIsCounted) {
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Request());
+  const Ticket ticket = engine_.WaitForRequest().ticket;
+  SayBlocks(ticket, 50);
+  engine_.Complete(ticket, 0);
+  const auto is_counted = [&] { return service_->unread().totals().num_bytes > 25 * kBlockBytes; };
+  for (const absl::Time end = absl::Now() + kSoon; !is_counted() && absl::Now() < end;) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_TRUE(is_counted());
+  EXPECT_EQ(service_->unread().totals().num_calls, 1);
+  context.TryCancel();
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(service_->unread().totals().num_bytes, 0);
+}
+
+class StalledServiceTest : public GenerationServiceTest {
+ protected:
+  StalledServiceTest() : GenerationServiceTest(16, {.max_write_time = absl::Milliseconds(200)}) {}
+};
+
+TEST_F(StalledServiceTest, ACallWhoseClientTakesNothingEnds) {
+  Bystander bystander(*stub_, engine_, Request());
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Request());
+  const Ticket ticket = engine_.WaitForRequest(1).ticket;
+  SayBlocks(ticket, 200);
+  engine_.Complete(ticket, 0);
+  EXPECT_TRUE(engine_.WaitForAbort(ticket));
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) continue;
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "the output is not read: a message was not taken within 200ms");
+  bystander.ExpectToGoOn();
+  bystander.ExpectToEnd();
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+}
+
+TEST_F(GenerationServiceTest, AbortFindsTheTenantsOwnRequestsOnly) {
+  Bystander bystander(*stub_, engine_, Named("a", "known"));
+  const Ticket ticket = engine_.WaitForRequest().ticket;
+  for (const auto& [tenant, id, code, aborted] : {std::tuple("b", "known", grpc::OK, false),
+                                                  {"", "known", grpc::OK, false},
+                                                  {"a", "other", grpc::OK, false},
+                                                  {"a", "", grpc::INVALID_ARGUMENT, false},
+                                                  {"a", "known", grpc::OK, true}}) {
+    EXPECT_FALSE(engine_.was_aborted(ticket)) << tenant << " " << id;
+    grpc::ClientContext context;
+    v1::AbortRequest request;
+    request.set_tenant(tenant);
+    request.set_request_id(id);
+    v1::AbortResponse response;
+    EXPECT_EQ(stub_->Abort(&context, request, &response).error_code(), code) << tenant << " " << id;
+    EXPECT_EQ(response.aborted(), aborted) << tenant << " " << id;
+  }
+  EXPECT_TRUE(Comes([&] { return engine_.was_aborted(ticket); }));
+  bystander.ExpectToEnd();
+}
+
+TEST_F(GenerationServiceTest, ARequestIdIsInUseForItsTenantAlone) {
+  Bystander bystander(*stub_, engine_, Named("a", "same"));
+  EXPECT_EQ(Generate(Named("a", "same")).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Named("b", "same"));
+  engine_.Complete(engine_.WaitForRequest(1).ticket, 0);
+  v1::GenerateResponse response;
+  EXPECT_TRUE(reader->Read(&response));
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_TRUE(reader->Finish().ok());
+  bystander.ExpectToEnd();
+}
+
+TEST_F(GenerationServiceTest, ARequestThatOvertakesTheEndOfItsPredecessorGetsItsId) {
+  for (size_t i = 0; i < 20; ++i) {
+    grpc::ClientContext contexts[2];
+    const auto given_up = stub_->Generate(&contexts[0], Named("a", "same"));
+    engine_.WaitForRequest(2 * i);
+    const auto next = stub_->Generate(&contexts[1], Named("a", "same"));
+    contexts[0].TryCancel();
+    engine_.Complete(engine_.WaitForRequest(2 * i + 1).ticket, 0);
+    v1::GenerateResponse response;
+    ASSERT_TRUE(next->Read(&response));
+    EXPECT_FALSE(next->Read(&response));
+    EXPECT_TRUE(next->Finish().ok());
+    EXPECT_EQ(given_up->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+}
+
+TEST_F(GenerationServiceTest, ARequestIdIsFreeWhenItsCallHasEnded) {
+  size_t num_requests = 0;
+  for (int i = 0; i < 10; ++i) {
+    {
+      grpc::ClientContext context;
+      const auto reader = stub_->Generate(&context, Named("a", "same"));
+      const Ticket ticket = engine_.WaitForRequest(num_requests++).ticket;
+      engine_.Complete(ticket, 0);
+      v1::GenerateResponse response;
+      while (reader->Read(&response)) continue;
+      const grpc::Status status = reader->Finish();
+      ASSERT_TRUE(status.ok()) << status.error_message();
+    }
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+    const auto reader = stub_->Generate(&context, Named("a", "same"));
+    engine_.WaitForRequest(num_requests++);  // and the engine never ends it
+    const grpc::Status status = reader->Finish();
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
+  }
+}
+
+TEST_F(GenerationServiceTest, ShuttingDownTellsWhetherAnythingWasGenerated) {
+  grpc::ClientContext contexts[2];
+  const auto begun = stub_->Generate(&contexts[0], Request());
+  const Ticket begun_ticket = engine_.WaitForRequest(0).ticket;
+  engine_.Say(begun_ticket, 0, "a");
+  v1::GenerateResponse response;
+  ASSERT_TRUE(begun->Read(&response));
+  const auto waiting = stub_->Generate(&contexts[1], Request());
+  const Ticket waiting_ticket = engine_.WaitForRequest(1).ticket;
+
+  service_->ShutDownAll();
+  EXPECT_FALSE(waiting->Read(&response));
+  EXPECT_EQ(waiting->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(engine_.WaitForAbort(waiting_ticket));
+  EXPECT_TRUE(engine_.WaitForAbort(begun_ticket));
+  engine_.Complete(begun_ticket, 0, FinishReason::kAbort);
+  ASSERT_TRUE(begun->Read(&response));
+  EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_SHUTDOWN);
+  EXPECT_FALSE(begun->Read(&response));
+  EXPECT_TRUE(begun->Finish().ok());
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+}
+
+TEST_F(GenerationServiceTest, AnAbortStaysOneWhenTheServerShutsDown) {
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Named("", "mine"));
+  const Ticket ticket = engine_.WaitForRequest().ticket;
+  engine_.Say(ticket, 0, "a");
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  grpc::ClientContext abort_context;
+  v1::AbortRequest abort;
+  abort.set_request_id("mine");
+  v1::AbortResponse aborted;
+  ASSERT_TRUE(stub_->Abort(&abort_context, abort, &aborted).ok());
+  service_->ShutDownAll();
+  engine_.Complete(ticket, 0, FinishReason::kAbort);
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_ABORT);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that wait for their turn on a worker: Tokenize and Detokenize beside Generate, and calls that are cancelled
+// meanwhile.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/verifier_service/api/generation_service_fixture.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// Calls Generate or Tokenize until it is cancelled.
+class CallInTheBackground {
+ public:
+  explicit CallInTheBackground(const std::function<grpc::Status(grpc::ClientContext&)>& call)
+      : thread_([this, call] { status_ = call(context_); }) {}
+  ~CallInTheBackground() {
+    if (thread_.joinable()) Cancel();
+  }
+  grpc::Status Cancel() {
+    context_.TryCancel();
+    return Wait();
+  }
+  grpc::Status Wait() {
+    thread_.join();
+    return status_;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  grpc::Status status_;
+  std::thread thread_;
+};
+
+TEST_F(GenerationServiceTest, ACallThatIsCancelledBeforeItsTurnGivesItsPlaceBackAndIsNeverRead) {
+  constexpr int kNumWorkers = 2, kNumWaiting = 6;
+  absl::Notification go_on;
+  engine_.before_submit = [&] { go_on.WaitForNotification(); };
+  const auto generate = [&](grpc::ClientContext& context) {
+    const auto reader = stub_->Generate(&context, Request());
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) continue;
+    return reader->Finish();
+  };
+  std::vector<std::unique_ptr<CallInTheBackground>> calls;
+  for (int i = 0; i < kNumWorkers + kNumWaiting; ++i) {
+    calls.push_back(std::make_unique<CallInTheBackground>(generate));
+    ASSERT_TRUE(Comes([&] { return engine_.num_queued() == i + 1; }));
+  }
+  for (int i = 0; i < kNumWaiting; ++i) {
+    EXPECT_EQ(calls.back()->Cancel().error_code(), grpc::StatusCode::CANCELLED);
+    calls.pop_back();
+  }
+  EXPECT_TRUE(Comes([&] { return engine_.num_queued() == kNumWorkers; })) << "while both workers are busy";
+  go_on.Notify();
+  engine_.WaitForRequest(kNumWorkers - 1);
+  for (const auto& call : calls) call->Cancel();
+  calls.clear();
+  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(engine_.num_requests(), kNumWorkers);
+  EXPECT_EQ(engine_.num_queued(), 0);
+}
+
+TEST_F(GenerationServiceTest, LookupsAndGenerateDoNotTakeEachOthersPlaces) {
+  engine_.max_queued = 0;
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text("def");
+  v1::TokenizeResponse response;
+  EXPECT_TRUE(stub_->Tokenize(&context, request, &response).ok());
+}
+
+TEST_F(GenerationServiceTest, CancelledLookupsTakeNobodysTime) {
+  constexpr int kMaxLookups = 16;
+  v1::TokenizeRequest long_request, short_request;
+  for (int i = 0; i < 800'000; ++i) long_request.mutable_text()->append("word ");
+  short_request.set_text("def");
+  const auto tokenize = [&](grpc::ClientContext& context, const v1::TokenizeRequest& request) {
+    v1::TokenizeResponse response;
+    return stub_->Tokenize(&context, request, &response);
+  };
+  const absl::Time one_began = absl::Now();
+  grpc::ClientContext context;
+  tokenize(context, long_request);
+  const absl::Duration one_takes = absl::Now() - one_began;
+  std::atomic<int> num_refused = 0;
+  std::vector<std::unique_ptr<CallInTheBackground>> calls;
+  for (int i = 0; i < kMaxLookups + 1; ++i) {
+    calls.push_back(std::make_unique<CallInTheBackground>([&](grpc::ClientContext& call_context) {
+      const grpc::Status status = tokenize(call_context, long_request);
+      if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) ++num_refused;
+      return status;
+    }));
+  }
+  ASSERT_TRUE(Comes([&] { return num_refused > 0; })) << "void: there are never as many";
+  const absl::Time cancelled = absl::Now();
+  calls.clear();
+  ASSERT_TRUE(Comes([&] {
+    grpc::ClientContext short_context;
+    return tokenize(short_context, short_request).ok();
+  }));
+  EXPECT_LT(absl::Now() - cancelled, kMaxLookups / 2 * one_takes) << "as long as it takes to tokenize half of them";
+}
+
+class FewLookups : public GenerationServiceTest {
+ protected:
+  FewLookups() : GenerationServiceTest(/*max_lookups=*/0) {}
+};
+
+TEST_F(FewLookups, AreRefusedWhileGenerateIsServed) {
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text("def");
+  v1::TokenizeResponse response;
+  EXPECT_EQ(stub_->Tokenize(&context, request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  Bystander bystander(*stub_, engine_, Request());
+  bystander.ExpectToGoOn();
+  bystander.ExpectToEnd();
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

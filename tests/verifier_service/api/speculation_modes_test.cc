@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of different modes beside one another.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::EngineOptions;
+using testing::GuessingProposers;
+
+class SpeculationModes : public testing::EngineFixture {
+ protected:
+  GenerationRequest Endless(const std::string& text) {
+    GenerationRequest request = Request(text, 0, 900);
+    request.stop.ignore_eos = true;
+    return request;
+  }
+  // Of the last steps of a request that reports them.
+  int NumPlannedNodes(const GenerationRequest& request, size_t num_steps) const {
+    const auto reports = reports_.find({request.ticket, 0});
+    if (reports == reports_.end() || reports->second.size() < num_steps) return -1;
+    return std::accumulate(reports->second.end() - static_cast<ptrdiff_t>(num_steps), reports->second.end(), 0,
+                           [](int sum, const StepReport& report) {
+                             return sum + static_cast<int>(std::ranges::count(report.tree.planned, true));
+                           });
+  }
+};
+
+TEST_F(SpeculationModes, ARequestThatAlwaysAsksLeavesTheOthersTheirNodes) {
+  const EngineOptions even = {.now = testing::EvenClock()};
+  GuessingProposers none;
+  GenerationRequest request = Endless("def read_config(path):\n");
+  const std::vector<std::vector<int32_t>> truth =
+      testing::WholeTexts(Generate({request}, none, even), {request});  // its K/V serves again below
+  GuessingProposers slow({{"slow", [&](std::span<const int32_t> context, int32_t) {
+                             // One right guess, so that the request lasts.
+                             speculation::TokenTree tree;
+                             if (!testing::GoesOn(truth[0], context)) return tree;
+                             testing::AddGuess(truth[0][context.size()], speculation::kRootParent, 0.7f, &tree);
+                             return tree;
+                           }}});
+  request.speculation.reports_steps = true;
+  const GenerationRequest companion = Endless("import os\n");
+  GenerationRequest greedy = Endless("class Node:\n");
+  greedy.speculation.mode = SpeculationMode::kAlways;
+
+  const std::unique_ptr<Engine> engine = MakeEngine(slow, even);
+  ASSERT_TRUE(engine->Submit(engine->Reserve().value(), request).ok());
+  ASSERT_TRUE(engine->Submit(engine->Reserve().value(), companion).ok());
+  const auto is_tried = [&] { return NumPlannedNodes(request, 20) > 0 && NumPlannedNodes(request, 4) == 0; };
+  for (int step = 0; step < 300 && !is_tried(); ++step) engine->Step();
+  ASSERT_TRUE(is_tried()) << "plain steps tell what asking costs";
+
+  engine->Abort(companion.ticket);  // as many sequences as before
+  ASSERT_TRUE(engine->Submit(engine->Reserve().value(), greedy).ok());
+  for (int step = 0; step < 50; ++step) engine->Step();
+  EXPECT_GT(NumPlannedNodes(request, 40), 20);
+  EXPECT_FALSE(completions_.contains({request.ticket, 0}));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/engine/draw_masks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/make_backend.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int32_t kNumTokens = 70;  // not a whole number of words
+const std::vector<int32_t> kEndingIds = {3, 69, 1000};
+
+// A token for every id below `num_ids` that is no hole.
+tokenizer::Vocabulary MakeVocabulary(int32_t num_ids, const std::vector<int32_t>& holes) {
+  std::vector<std::optional<tokenizer::Token>> tokens(static_cast<size_t>(num_ids));
+  for (int32_t id = 0; id < num_ids; ++id) tokens[id] = tokenizer::Token{.spelling = absl::StrCat("t", id)};
+  for (const int32_t hole : holes) tokens[hole].reset();
+  return tokenizer::Vocabulary(std::move(tokens));
+}
+
+class DrawMasksTest : public ::testing::Test {
+ protected:
+  DrawMasks Make(const std::vector<int32_t>& ending_ids = kEndingIds) const {
+    return DrawMasks(MakeDrawMaskBits(request_, ending_ids, drawable_), drawable_, *backend_);
+  }
+  // Ids without a token, and how many of the vocabulary's the model has rows for.
+  void Use(const std::vector<int32_t>& holes, int64_t num_rows = kNumTokens) {
+    drawable_ = DrawableIds(MakeVocabulary(kNumTokens, holes), num_rows, *backend_);
+  }
+  static std::vector<int32_t> Allowed(const uint32_t* mask) {
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < kNumTokens; ++id) {
+      if ((mask[id / 32] >> id % 32 & 1) != 0) ids.push_back(id);
+    }
+    return ids;
+  }
+
+  std::unique_ptr<kernels::Backend> backend_ = kernels::MakeBackend({.num_threads = 1}).backend;
+  DrawableIds drawable_{MakeVocabulary(kNumTokens, {}), kNumTokens, *backend_};
+  GenerationRequest request_;
+};
+
+TEST_F(DrawMasksTest, ARequestThatMayDrawAllHasNone) {
+  EXPECT_EQ(Make().At(0), nullptr);
+  request_.stop.min_tokens = 5;
+  EXPECT_EQ(Make({}).At(0), nullptr) << "nothing ends it";
+}
+
+TEST_F(DrawMasksTest, WhatEndsASampleIsLeftOutBeforeMinTokensAlone) {
+  request_.stop.min_tokens = 5;
+  const DrawMasks masks = Make();
+  for (const int32_t num_generated : {0, 4}) {
+    const std::vector<int32_t> ids = Allowed(masks.At(num_generated));
+    EXPECT_EQ(ids.size(), kNumTokens - 2);
+    EXPECT_THAT(ids, ::testing::Not(::testing::AnyOf(::testing::Contains(3), ::testing::Contains(69))));
+  }
+  EXPECT_EQ(masks.At(5), nullptr);
+}
+
+TEST_F(DrawMasksTest, AllowedLessBannedAndThenLessWhatEnds) {
+  request_.allowed_token_ids = {0, 3, 31, 32, 63, 64, 69, 2000};
+  request_.banned_token_ids = {5, 32, 3000};
+  EXPECT_THAT(Allowed(Make().At(0)), ElementsAre(0, 3, 31, 63, 64, 69));
+  request_.stop.min_tokens = 1;
+  const DrawMasks masks = Make();
+  EXPECT_THAT(Allowed(masks.At(0)), ElementsAre(0, 31, 63, 64));
+  EXPECT_THAT(Allowed(masks.At(1)), ElementsAre(0, 3, 31, 63, 64, 69));
+  EXPECT_EQ(masks.At(1), masks.At(1000));
+}
+
+TEST_F(DrawMasksTest, BansAloneLeaveTheRest) {
+  request_.banned_token_ids = {0, 64};
+  const std::vector<int32_t> ids = Allowed(Make().At(0));
+  EXPECT_EQ(ids.size(), kNumTokens - 2);
+  EXPECT_EQ(ids.front(), 1);
+}
+
+TEST_F(DrawMasksTest, HolesOfTheVocabularyAreLeftOutOfEveryMask) {
+  Use({1, 33, 64});
+  const DrawMasks without_lists = Make();
+  EXPECT_EQ(Allowed(without_lists.At(0)).size(), kNumTokens - 3);
+  EXPECT_FALSE(drawable_.Contains(33));
+  EXPECT_EQ(without_lists.At(0), Make().At(9)) << "one mask serves all";
+  request_.banned_token_ids = {0};
+  EXPECT_EQ(Allowed(Make().At(0)).size(), kNumTokens - 4);
+  request_.banned_token_ids.clear();
+  request_.stop.min_tokens = 2;
+  const DrawMasks masks = Make();
+  EXPECT_EQ(Allowed(masks.At(0)).size(), kNumTokens - 5);
+  EXPECT_EQ(masks.At(2), drawable_.mask());
+}
+
+TEST_F(DrawMasksTest, IdsWithoutARowOfTheModelAreNotDrawable) {
+  Use({}, 66);
+  EXPECT_EQ(drawable_.num_tokens(), 66);
+  EXPECT_EQ(drawable_.mask(), nullptr);
+  EXPECT_FALSE(drawable_.Contains(66));
+  EXPECT_FALSE(drawable_.Contains(-1));
+  Use({}, 1000);
+  EXPECT_EQ(drawable_.num_tokens(), kNumTokens) << "a row that is padded";
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

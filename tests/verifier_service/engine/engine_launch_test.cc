@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step between its launch and its finish: the engine looks at no result before the device has it, and prepares what
+// comes meanwhile.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/late_backend.h"
+#include "verifier_service/engine/engine.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::GuessingProposers;
+using testing::LateBackend;
+using testing::Results;
+
+class EngineLaunchTest : public testing::EngineFixture {
+ protected:
+  // Engines run on the late backend from now on.
+  void UseLateBackend() {
+    late_model_ = std::make_unique<testing::LoadedModel>(testing::LoadModel(
+        testing::SourcePath("deploy/demo/target"), {.wrap_backend = [this](std::unique_ptr<kernels::Backend> backend) {
+          auto late = std::make_unique<LateBackend>(std::move(backend));
+          late_ = late.get();
+          return late;
+        }}));
+    Use(*late_model_->transformer);
+  }
+
+  std::unique_ptr<testing::LoadedModel> late_model_;
+  LateBackend* late_ = nullptr;
+};
+
+// Counts forward passes.
+class CountingBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  void Embed(const kernels::EmbedArgs& args) override {
+    ++num_passes;
+    ForwardingBackend::Embed(args);
+  }
+
+  std::atomic<int> num_passes{0};
+};
+
+TEST_F(EngineLaunchTest, StartingEndsWhenTheCostOfRowsIsLearned) {
+  CountingBackend* counting = nullptr;
+  testing::LoadedModel model = testing::LoadModel(
+      testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> backend) {
+        auto wrapped = std::make_unique<CountingBackend>(std::move(backend));
+        counting = wrapped.get();
+        return wrapped;
+      }});
+  Use(*model.transformer);
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  engine->Start();
+  const int num_passes = counting->num_passes;
+  EXPECT_GT(num_passes, 0);
+  engine->Stop();
+  EXPECT_EQ(counting->num_passes, num_passes) << "nothing is learned afterwards";
+}
+
+TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
+  UseLateBackend();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  engine->Start();
+  absl::Notification hangs, goes_on;
+  late_->set_on_wait([&] {
+    if (hangs.HasBeenNotified()) return;
+    hangs.Notify();
+    goes_on.WaitForNotification();
+  });
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), Request("import os\n", 0, 5)), absl::OkStatus());
+  hangs.WaitForNotification();
+  const Pulse pulse = engine->pulse();
+  EXPECT_FALSE(pulse.is_idle);
+  EXPECT_EQ(engine->pulse().num_beats, pulse.num_beats);
+  goes_on.Notify();
+  while (!engine->pulse().is_idle) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_GT(engine->pulse().num_beats, pulse.num_beats);
+  engine->Stop();
+}
+
+TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
+  std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0),
+                                             Request("import os\nimport sys\n", 0.8f),
+                                             Request("x = 1\nx = 1\nx = 1\n", 0.5f)};
+  requests[0].output.num_prompt_logprobs = 2;
+  requests[1].output.num_logprobs = 3;
+  requests[2].verification = kernels::VerificationRule::kRejectionSampling;
+  GuessingProposers none;
+  const Results truth = Generate(requests, none);
+  const testing::Guess oracle = testing::Oracle(testing::WholeTexts(truth, requests));
+  GuessingProposers on_time({{"oracle", oracle}});
+  const Results expected = Generate(requests, on_time, {.now = testing::EvenClock()});
+  UseLateBackend();
+  GuessingProposers late({{"oracle", oracle}});
+  EXPECT_EQ(Generate(requests, late, {.now = testing::EvenClock()}), expected);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 40);
+}
+
+// Its prompt is looked up, its blocks are reserved, and proposers hear of it: none of that waits for the device.
+TEST_F(EngineLaunchTest, ARequestThatComesWhileTheDeviceComputesIsAdmittedMeanwhile) {
+  UseLateBackend();
+  GuessingProposers proposers({{"random", testing::Random(1)}});
+  const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});
+  const GenerationRequest first = Request("import os\n", 0), second = Request("import sys\n", 0);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), first), absl::OkStatus());
+  int num_launches = 0, num_queued = -1;
+  size_t num_open = 0;
+  late_->set_on_launch([&] {
+    if (++num_launches != 2) return;
+    ASSERT_EQ(engine->Submit(engine->Reserve().value(), second), absl::OkStatus());
+  });
+  late_->set_on_wait([&] {
+    num_queued = engine->GetStats().num_queued;
+    num_open = proposers.num_open();
+  });
+  engine->Step();
+  EXPECT_EQ(num_open, 1);
+  engine->Step();
+  EXPECT_EQ(num_launches, 2);
+  EXPECT_EQ(num_queued, 0);
+  EXPECT_EQ(num_open, 2);
+  while (engine->Step()) {
+  }
+  EXPECT_EQ(results_.size(), 2);
+}
+
+// A sequence that a step computes may not end under it.
+TEST_F(EngineLaunchTest, AnAbortThatComesWhileTheDeviceComputesWaitsForTheStepsEnd) {
+  UseLateBackend();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  const GenerationRequest request = Request("import os\n", 0);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  late_->set_on_launch([&] { engine->Abort(request.ticket); });
+  EXPECT_TRUE(engine->Step());
+  EXPECT_FALSE(engine->Step());
+  EXPECT_EQ(results_.begin()->second.token_ids.size(), 1);
+  EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kAbort);
+}
+
+// The device does not wait for clients to be told.
+TEST_F(EngineLaunchTest, AStepsOutputsAreToldWhileTheDeviceComputesTheNext) {
+  UseLateBackend();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  const GenerationRequest request = Request("import os\n", 0, /*max_tokens=*/3);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  std::vector<size_t> told_at_launch, told_at_wait;
+  const auto num_told = [&] { return results_.empty() ? 0 : results_.begin()->second.token_ids.size(); };
+  late_->set_on_launch([&] { told_at_launch.push_back(num_told()); });
+  late_->set_on_wait([&] { told_at_wait.push_back(num_told()); });
+  while (engine->Step()) {
+  }
+  EXPECT_THAT(told_at_launch, ElementsAre(0, 0, 1));
+  EXPECT_THAT(told_at_wait, ElementsAre(0, 1, 2));
+  EXPECT_EQ(num_told(), 3);  // the last step has no next one
+  EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kLength);
+}
+
+// Also those of a sequence that loses its place before the next launch.
+TEST_F(EngineLaunchTest, EveryTokenIsToldByTheNextStepHoweverFewBlocksThereAre) {
+  UseLateBackend();
+  GuessingProposers none;
+  std::vector<GenerationRequest> requests = {Request("import os\n", 0, 100), Request("import sys\n", 0, 100)};
+  int num_waits = 0;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.num_blocks = 9});
+  late_->set_on_wait([&] {
+    size_t num_told = 0;
+    for (const auto& [key, result] : results_) num_told += result.token_ids.size();
+    EXPECT_EQ(num_told, engine->GetStats().num_generated_tokens) << "at wait " << num_waits;
+    ++num_waits;
+  });
+  for (const GenerationRequest& request : requests) {
+    ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  }
+  while (engine->Step()) {
+  }
+  EXPECT_GT(num_waits, 100);
+  EXPECT_GT(engine->GetStats().num_preemptions, 0);
+}
+
+// Guesses, and a look at every wait for them.
+class AwaitedProposers final : public GuessingProposers {
+ public:
+  using GuessingProposers::GuessingProposers;
+
+  void set_on_wait(std::function<void()> on_wait) { on_wait_ = std::move(on_wait); }
+  std::vector<Proposal> TakeProposals(absl::Duration max_wait) override {
+    if (max_wait > absl::ZeroDuration()) on_wait_();
+    return GuessingProposers::TakeProposals(max_wait);
+  }
+
+ private:
+  std::function<void()> on_wait_;
+};
+
+TEST_F(EngineLaunchTest, EveryTokenIsToldBeforeProposalsAreWaitedFor) {
+  UseLateBackend();
+  AwaitedProposers proposers({{"random", testing::Random(1)}});
+  const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});
+  int num_waits = 0;
+  proposers.set_on_wait([&] {
+    const size_t num_told = results_.empty() ? 0 : results_.begin()->second.token_ids.size();
+    EXPECT_EQ(num_told, engine->GetStats().num_generated_tokens) << "at wait " << num_waits;
+    ++num_waits;
+  });
+  const GenerationRequest request = Request("import os\n", 0, 100);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  while (engine->Step()) {
+  }
+  EXPECT_GT(num_waits, 1);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

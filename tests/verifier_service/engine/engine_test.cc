@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine on the demo model, step by step: what a client gets does not depend on proposers, batch or faults (E1,
+// E2).
+#include "verifier_service/engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/spoiled_backend.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::EngineOptions;
+using testing::Guess;
+using testing::GuessingProposers;
+using ::testing::HasSubstr;
+using testing::Random;
+using testing::Result;
+using testing::Results;
+
+class EngineTest : public testing::EngineFixture {
+ protected:
+  std::vector<GenerationRequest> MixedRequests() {
+    next_ticket_ = 1;
+    std::vector<GenerationRequest> requests = {
+        Request("def read_config(path):\n", 0), Request("import os\nimport sys\n", 0.8f),
+        Request("class Stack:\n    def push(self, item):\n", 0.8f),
+        Request("for i in range(10):\n    print(i)\n", 1.2f), Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 60)};
+    requests[1].sampling.top_p = 0.9f;
+    requests[1].output.num_logprobs = 3;
+    requests[2].sampling.top_k = 20;
+    requests[2].num_samples = 3;
+    requests[3].sampling.repetition_penalty = 1.3f;
+    requests[3].sampling.frequency_penalty = 0.5f;
+    requests[3].sampling.min_p = 0.02f;
+    requests[3].logit_bias = {{.token_id = 258, .bias = -2}, {.token_id = 11, .bias = 1.5f}};
+    requests[4].output.num_prompt_logprobs = 2;
+    requests[4].output.num_logprobs = 0;
+    return requests;
+  }
+
+  static Guess Oracle(const Results& truth, const std::vector<GenerationRequest>& requests) {
+    return testing::Oracle(testing::WholeTexts(truth, requests));
+  }
+};
+
+TEST_F(EngineTest, TokensDoNotDependOnProposers) {
+  const std::vector<GenerationRequest> requests = MixedRequests();
+  GuessingProposers none;
+  const Results truth = Generate(requests, none);
+  ASSERT_EQ(truth.size(), 7);
+  EXPECT_EQ(truth.at({5, 0}).logprobs.size(), truth.at({5, 0}).token_ids.size());
+  EXPECT_EQ(truth.at({5, 0}).prompt_logprobs.size(), requests[4].prompt.size() - 1);
+  EXPECT_NE(truth.at({3, 0}).token_ids, truth.at({3, 1}).token_ids);
+
+  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  EXPECT_EQ(Generate(requests, oracle), truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 100);
+  const uint64_t num_oracle_steps = stats_.num_steps;
+
+  GuessingProposers random({{"random", Random(1)}});
+  EXPECT_EQ(Generate(requests, random), truth);
+  EXPECT_GT(stats_.num_steps, num_oracle_steps);
+
+  GuessingProposers several({{"random", Random(2)}, {"oracle", Oracle(truth, requests)}, {"other", Random(3)}});
+  EXPECT_EQ(Generate(requests, several), truth);
+  EXPECT_GT(stats_.proposers[1].num_accepted, 100);
+
+  GuessingProposers late({{"oracle", Oracle(truth, requests)}});
+  late.set_delay(1);
+  EXPECT_EQ(Generate(requests, late), truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 0);
+
+  GuessingProposers mortal({{"oracle", Oracle(truth, requests)}});
+  EXPECT_EQ(Generate(requests, mortal, {}, [&](int step) { mortal.set_dead(step % 10 < 5); }), truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 0);
+}
+
+TEST_F(EngineTest, StopsAtATreeThatNoCheckedProposalCanBe) {
+  const std::vector<GenerationRequest> requests = {Request("x = 1\n", 0, 8)};
+  GuessingProposers broken({{"broken", [](std::span<const int32_t>, int32_t) {
+                               return speculation::TokenTree{.nodes = {{.parent = 1}, {.token_id = 1}}};
+                             }}});
+  EXPECT_DEATH(Generate(requests, broken), "HasParentsFirst");
+}
+
+TEST_F(EngineTest, TokensDoNotDependOnTheBatch) {
+  const std::vector<GenerationRequest> requests = MixedRequests();
+  GuessingProposers none;
+  const Results truth = Generate(requests, none);
+  for (const GenerationRequest& request : requests) {
+    for (const auto& [key, result] : Generate({request}, none)) EXPECT_EQ(result, truth.at(key));
+  }
+  EXPECT_EQ(Generate(requests, none, {.config = {.max_running_samples = 2, .max_step_rows = 5}}), truth);
+  EXPECT_EQ(Generate(requests, none, {.config = {.enable_prefix_cache = false}}), truth);
+}
+
+TEST_F(EngineTest, TokensDoNotDependOnPreemption) {
+  const std::vector<GenerationRequest> requests = MixedRequests();
+  GuessingProposers none;
+  const Results truth = Generate(requests, none);
+  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  for (const bool enable_prefix_cache : {true, false}) {
+    const EngineOptions tight = {.config = {.enable_prefix_cache = enable_prefix_cache}, .num_blocks = 9};
+    EXPECT_EQ(Generate(requests, oracle, tight), truth);
+    EXPECT_GT(stats_.num_preemptions, 0);
+  }
+}
+
+TEST_F(EngineTest, AWarmPrefixCacheSavesThePromptAndChangesNothing) {
+  GenerationRequest first = Request("import os\nimport sys\nimport argparse\n\n\ndef main():\n    parser = ", 0.8f);
+  GenerationRequest second = first;
+  second.ticket = next_ticket_++;
+  second.request_id = "second";
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  for (const GenerationRequest& request : {first, second}) {
+    ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+    while (engine->Step()) continue;
+  }
+  EXPECT_EQ(results_.at({first.ticket, 0}), results_.at({second.ticket, 0}));
+  EXPECT_EQ(completions_.at({first.ticket, 0}).num_cached_tokens, 0);
+  EXPECT_EQ(completions_.at({second.ticket, 0}).num_cached_tokens, (first.prompt.size() - 1) / 16 * 16);
+}
+
+TEST_F(EngineTest, OtherTenantsFindNothingInThePrefixCache) {
+  GenerationRequest first = Request("import os\nimport sys\nimport argparse\n\n\ndef main():\n    parser = ", 0);
+  GenerationRequest second = first;
+  second.ticket = next_ticket_++;
+  second.request_id = "second";
+  second.tenant = "other";
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  for (const GenerationRequest& request : {first, second}) {
+    ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+    while (engine->Step()) continue;
+  }
+  EXPECT_EQ(completions_.at({second.ticket, 0}).num_cached_tokens, 0);
+}
+
+TEST_F(EngineTest, StopsInsideAnAcceptedPathWhereItWouldHaveStoppedWithoutOne) {
+  GuessingProposers none;
+  GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 60);
+  const Results unstopped = Generate({request}, none);
+  const std::string stop = unstopped.begin()->second.text.substr(20, 9);  // more than one token
+  request.stop.stop_strings = {stop};
+  const Results truth = Generate({request}, none);
+  EXPECT_EQ(truth.begin()->second.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(truth.begin()->second.matched_stop_string, stop);
+  EXPECT_THAT(truth.begin()->second.text, ::testing::Not(HasSubstr(stop)));
+  GuessingProposers oracle({{"oracle", Oracle(unstopped, {request})}});
+  EXPECT_EQ(Generate({request}, oracle), truth);
+
+  request.stop.stop_strings.clear();
+  request.stop.stop_token_ids = {unstopped.begin()->second.token_ids[7]};
+  const Results stopped = Generate({request}, none);
+  EXPECT_EQ(stopped.begin()->second.token_ids.back(), request.stop.stop_token_ids[0]);
+  EXPECT_EQ(Generate({request}, oracle), stopped);
+  request.stop.min_tokens = 20;
+  const Results later = Generate({request}, none);
+  EXPECT_GT(later.begin()->second.token_ids.size(), 20);
+  EXPECT_EQ(Generate({request}, oracle), later);
+}
+
+TEST_F(EngineTest, MaxTokensHoldsWithADeepTree) {
+  GuessingProposers none;
+  GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 40);
+  const Results longer = Generate({request}, none);
+  request.stop.max_tokens = 13;
+  GuessingProposers oracle({{"oracle", Oracle(longer, {request})}});
+  const Result result = Generate({request}, oracle).begin()->second;
+  EXPECT_EQ(result.token_ids.size(), 13);
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 0);
+}
+
+TEST_F(EngineTest, FillsTheContextToItsLastToken) {
+  GuessingProposers random({{"random", Random(1)}});
+  GenerationRequest request = Request("x = 1\n", 0.8f);
+  request.stop.ignore_eos = true;
+  request.stop.max_tokens = 16 * 16 - static_cast<int32_t>(request.prompt.size());
+  const Result result = Generate({request}, random, {.num_blocks = 16}).begin()->second;
+  EXPECT_EQ(result.token_ids.size(), request.stop.max_tokens);
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, RefusesWhatCanNeverFit) {
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.num_blocks = 4});
+  EXPECT_EQ(engine->max_context_tokens(), 64);
+  GenerationRequest request = Request("x = 1\n", 0, 64);
+  EXPECT_EQ(engine->Submit(engine->Reserve().value(), request).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(EngineTest, AFullQueueRefusesAtOnceAndRecovers) {
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.config = {.max_queued_requests = 2}});
+  {
+    const QueuePlace first = engine->Reserve().value();
+    const QueuePlace second = engine->Reserve().value();
+    EXPECT_EQ(engine->Reserve().status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(engine->GetStats().num_queued, 2);
+  }
+  EXPECT_TRUE(engine->Reserve().ok());
+  engine->Drain();
+  EXPECT_EQ(engine->Reserve().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EngineTest, AnAbortFreesEverythingWithinOneStep) {
+  GuessingProposers random({{"random", Random(1)}});
+  const std::unique_ptr<Engine> engine = MakeEngine(random, {});
+  GenerationRequest running = Request("x = 1\n", 0.8f, 500);
+  running.num_samples = 2;
+  const GenerationRequest other = Request("import os\n", 0, 60);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), running), absl::OkStatus());
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), other), absl::OkStatus());
+  for (int i = 0; i < 5; ++i) engine->Step();
+  EXPECT_EQ(random.num_open(), 3);
+  engine->Abort(running.ticket);
+  engine->Step();
+  EXPECT_EQ(random.num_open(), 1);
+  EXPECT_EQ(engine->GetStats().num_running, 1);
+  EXPECT_EQ(results_.at({running.ticket, 0}).finish_reason, FinishReason::kAbort);
+  EXPECT_EQ(results_.at({running.ticket, 1}).finish_reason, FinishReason::kAbort);
+  engine->Abort(running.ticket);  // again, to no effect
+  while (engine->Step()) continue;
+  EXPECT_EQ(results_.at({other.ticket, 0}).token_ids.size(), 60);
+}
+
+TEST_F(EngineTest, ASequenceOfARequestWithoutSpeculationIsNeverShownToProposers) {
+  GuessingProposers random({{"random", Random(1)}});
+  GenerationRequest off = Request("x = 1\n", 0, 20);
+  off.speculation.mode = SpeculationMode::kOff;
+  GenerationRequest other_proposer = Request("x = 1\n", 0, 20);
+  other_proposer.speculation.proposers = {"missing"};
+  Generate({off, other_proposer}, random, {}, [&](int) { EXPECT_EQ(random.num_open(), 0); });
+  EXPECT_EQ(stats_.proposers[0].num_proposed, 0);
+}
+
+TEST_F(EngineTest, NothingToDrawEndsThatRequestAlone) {
+  GuessingProposers none;
+  GenerationRequest empty = Request("x = 1\n", 1, 20);
+  for (int32_t id = 0; id < 4096; ++id) empty.stop.stop_token_ids.push_back(id);
+  empty.stop.min_tokens = 5;  // until then none of them may be drawn: nothing is left
+  empty.num_samples = 2;
+  const GenerationRequest other = Request("import os\n", 0, 20);
+  const Results alone = Generate({other}, none);
+  const Results results = Generate({empty, other}, none);
+  EXPECT_EQ(results.at({empty.ticket, 0}).error.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(results.at({empty.ticket, 0}).error.message(), HasSubstr("leave no token"));
+  EXPECT_EQ(results.at({other.ticket, 0}), alone.at({other.ticket, 0}));
+}
+
+TEST_F(EngineTest, ListsMinTokensAndPenaltiesHoldUnderSpeculation) {
+  GuessingProposers none;
+  const Result free = Generate({Request("x = 1\nx = 1\nx = 1\n", 0, 40)}, none).begin()->second;
+  std::vector<int32_t> digits_and_lines;
+  for (int32_t id = 0; id < 4096; ++id) {
+    const tokenizer::Token* token = tokenizer_->vocabulary().Find(id);
+    if (token != nullptr && token->bytes.find_first_not_of(" 0123456789x=\n") == std::string::npos) {
+      digits_and_lines.push_back(id);
+    }
+  }
+  std::vector<GenerationRequest> requests;
+  for (const float temperature : {0.0f, 0.8f}) {
+    for (int i = 0; i < 7; ++i) requests.push_back(Request("x = 1\nx = 1\nx = 1\n", temperature, 40));
+    GenerationRequest* const at = &requests[requests.size() - 7];
+    at[0].allowed_token_ids = digits_and_lines;
+    at[1].banned_token_ids = {free.token_ids[0], free.token_ids[2]};
+    std::sort(at[1].banned_token_ids.begin(), at[1].banned_token_ids.end());
+    at[2].stop = {.max_tokens = 40, .min_tokens = 13, .stop_token_ids = {198, 220}};
+    at[3].stop = at[2].stop;
+    at[3].allowed_token_ids = digits_and_lines;
+    at[3].num_samples = 2;
+    at[4].sampling.repetition_penalty = 1.3f;
+    at[5].sampling.presence_penalty = 1.2f;
+    at[6].sampling.frequency_penalty = 0.4f;
+  }
+  const Results truth = Generate(requests, none);
+  for (const GenerationRequest& request : requests) {
+    for (int32_t i = 0; i < request.num_samples; ++i) {
+      const std::vector<int32_t>& ids = truth.at({request.ticket, i}).token_ids;
+      ASSERT_FALSE(ids.empty()) << truth.at({request.ticket, i});
+      for (size_t j = 0; j < ids.size(); ++j) {
+        const auto is_id = [&](int32_t id) { return id == ids[j]; };
+        EXPECT_TRUE(request.allowed_token_ids.empty() || std::ranges::any_of(request.allowed_token_ids, is_id));
+        EXPECT_TRUE(std::ranges::none_of(request.banned_token_ids, is_id));
+        EXPECT_TRUE(j >= request.stop.min_tokens || std::ranges::none_of(request.stop.stop_token_ids, is_id)) << j;
+      }
+      EXPECT_GE(ids.size(), request.stop.min_tokens);
+    }
+  }
+  EXPECT_LT(truth.at({requests[2].ticket, 0}).token_ids.size(), 40) << "min_tokens is no longer tried at its end";
+
+  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  for (GenerationRequest& request : requests) request.speculation.mode = SpeculationMode::kAlways;
+  EXPECT_EQ(Generate(requests, oracle), truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 200);
+  // What would be said without masks and penalties is guessed and must be refused.
+  GuessingProposers wrong({{"free", Oracle({{{requests[0].ticket, 0}, free}}, requests)}});
+  EXPECT_EQ(Generate(requests, wrong), truth);
+  GuessingProposers random({{"random", Random(1)}});
+  EXPECT_EQ(Generate(requests, random), truth);
+}
+
+TEST_F(EngineTest, AnAllowedListWithoutTheEndGoesOnToTheLast) {
+  GuessingProposers none;
+  GenerationRequest request = Request("x = 1\n", 0.8f, 30);
+  request.allowed_token_ids = {4092};
+  Result result = Generate({request}, none).begin()->second;
+  EXPECT_EQ(result.token_ids, std::vector<int32_t>{4092});
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+  request.allowed_token_ids = {4091};
+  result = Generate({request}, none).begin()->second;
+  EXPECT_EQ(result.token_ids, std::vector<int32_t>(30, 4091));
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+}
+
+// The demo model on a backend that spoils rows of one seed.
+class SpoiledModel {
+ public:
+  explicit SpoiledModel(const std::string& directory)
+      : backend_(kernels::MakeBackend({.num_threads = 1}).backend), config_(model::LoadModelConfig(directory).value()) {
+    const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
+    model::WeightReader reader({});
+    transformer_ = std::make_unique<model::Transformer>(
+        config_, model::LoadWeights(config_, checkpoint, backend_, reader).value(), backend_,
+        model::TransformerOptions{.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024});
+  }
+  testing::SpoiledBackend& backend() { return backend_; }
+  model::Transformer* transformer() { return transformer_.get(); }
+
+ private:
+  testing::SpoiledBackend backend_;
+  model::ModelConfig config_;
+  std::unique_ptr<model::Transformer> transformer_;
+};
+
+TEST_F(EngineTest, ASpoiledRowEndsItsRequestAloneWithTheTokensBeforeIt) {
+  SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
+  const std::vector<GenerationRequest> requests = MixedRequests();
+  GuessingProposers none;
+  const Results whole = Generate(requests, none);
+  Use(*spoiled.transformer());
+  GuessingProposers oracle({{"oracle", Oracle(whole, requests)}});
+  const GenerationRequest& victim = requests[4];
+  constexpr size_t kNumBefore = 17;
+  for (const float value :
+       {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    spoiled.backend().Spoil(
+        {.seed = victim.sampling.seed, .t = static_cast<uint32_t>(victim.prompt.size() + kNumBefore), .value = value});
+    for (GuessingProposers* const proposers : {&none, &oracle}) {
+      Results results = Generate(requests, *proposers);
+      const Result& failed = results.at({victim.ticket, 0});
+      const bool is_finite = std::isinf(value) && value < 0;
+      EXPECT_EQ(failed.error.code(), is_finite ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal);
+      EXPECT_THAT(failed.error.message(), HasSubstr(is_finite ? "leave no token" : "logits are not finite"));
+      EXPECT_FALSE(failed.finish_reason.has_value());
+      const std::vector<int32_t>& ids = whole.at({victim.ticket, 0}).token_ids;
+      EXPECT_EQ(failed.token_ids, std::vector<int32_t>(ids.begin(), ids.begin() + kNumBefore));
+      results[{victim.ticket, 0}] = whole.at({victim.ticket, 0});
+      EXPECT_EQ(results, whole);
+    }
+  }
+}
+
+TEST_F(EngineTest, ASpoiledRowBeyondTheEndOfASampleIsNotItsError) {
+  SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
+  GuessingProposers none;
+  GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 40);
+  const Results whole = Generate({request}, none);
+  GuessingProposers oracle({{"oracle", Oracle(whole, {request})}});
+  request.stop.stop_token_ids = {whole.begin()->second.token_ids[7]};
+  const Results truth = Generate({request}, none);
+  Use(*spoiled.transformer());
+  const size_t num_tokens = truth.begin()->second.token_ids.size();
+  for (size_t num_beyond = 0; num_beyond < 3; ++num_beyond) {
+    spoiled.backend().Spoil({.seed = request.sampling.seed,
+                             .t = static_cast<uint32_t>(request.prompt.size() + num_tokens + num_beyond),
+                             .value = std::nanf("")});
+    EXPECT_EQ(Generate({request}, none), truth);
+    EXPECT_EQ(Generate({request}, oracle), truth);
+    EXPECT_GT(spoiled.backend().num_spoiled(), 0) << "no tree reached beyond the end";
+  }
+}
+
+TEST_F(EngineTest, HigherPriorityGoesFirst) {
+  GuessingProposers none;
+  GenerationRequest low = Request("x = 1\n", 0, 5);
+  GenerationRequest high = Request("x = 2\n", 0, 5);
+  high.priority = 1;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.config = {.max_running_samples = 1, .max_step_rows = 64}});
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), low), absl::OkStatus());
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), high), absl::OkStatus());
+  while (results_.empty()) engine->Step();
+  EXPECT_EQ(results_.begin()->first.first, high.ticket);
+  while (engine->Step()) continue;
+}
+
+TEST_F(EngineTest, AShortPromptBehindALongOneBeginsSoonAndTheLongOneGoesOn) {
+  GuessingProposers none;
+  GenerationRequest long_one = Request("x", 0, 5);
+  while (long_one.prompt.size() < 900) {
+    long_one.prompt.push_back(static_cast<int32_t>(100 + 7 * long_one.prompt.size() % 900));
+  }
+  const GenerationRequest short_one = Request("import os\n", 0, 20);
+  const Results truth = Generate({long_one, short_one}, none, {.config = {.max_step_rows = 512}});
+  const std::unique_ptr<Engine> engine =
+      MakeEngine(none, {.config = {.max_running_samples = 8, .max_step_rows = 32}, .now = testing::EvenClock()});
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), long_one), absl::OkStatus());
+  engine->Step();
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), short_one), absl::OkStatus());
+  engine->Step();
+  EXPECT_EQ(results_.at({short_one.ticket, 0}).token_ids.size(), 1) << "the long prompt has 27 steps to go";
+  EXPECT_EQ(engine->GetStats().num_prompt_tokens, 32 + 32);
+  while (engine->Step()) continue;
+  EXPECT_EQ(results_, truth);
+}
+
+TEST_F(EngineTest, StoppingTheThreadEndsWhatRuns) {
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  engine->Start();
+  const GenerationRequest request = Request("x = 1\n", 0.8f, 900);
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
+  engine->Stop();
+  EXPECT_EQ(results_.at({request.ticket, 0}).finish_reason, FinishReason::kAbort);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

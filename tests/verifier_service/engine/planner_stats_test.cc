@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the planner says of itself, after runs of the engine on the demo model.
+#include "verifier_service/engine/planner_stats.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/guessing_proposers.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::EngineOptions;
+using testing::GuessingProposers;
+using testing::Random;
+using testing::Results;
+
+uint64_t NumCounts(const CountHistogram& histogram) {
+  return std::accumulate(histogram.buckets.begin(), histogram.buckets.end(), uint64_t{0});
+}
+
+class PlannerStatsTest : public testing::EngineFixture {
+ protected:
+  // Holds whatever was guessed.
+  void CheckTotals() const {
+    const PlannerStats& planner = stats_.planner;
+    EXPECT_EQ(NumCounts(planner.step_rows), stats_.num_steps);
+    EXPECT_EQ(planner.step_rows.sum, stats_.num_rows);
+    EXPECT_EQ(planner.sequence_nodes.sum, planner.num_planned_nodes);
+    EXPECT_LE(planner.num_accepted_nodes, planner.num_planned_nodes);
+    EXPECT_LE(planner.num_planned_nodes, planner.num_offered_nodes);
+    EXPECT_LE(planner.num_tree_steps, stats_.num_steps);
+    // Each sequence that draws emits a token of its own and those of its accepted nodes.
+    EXPECT_EQ(NumCounts(planner.sequence_nodes) + planner.num_accepted_nodes, stats_.num_generated_tokens);
+    EXPECT_GE(planner.expected_tokens, static_cast<double>(NumCounts(planner.sequence_nodes)));
+  }
+
+  const EngineOptions even_ = {.now = testing::EvenClock()};
+};
+
+TEST_F(PlannerStatsTest, WithoutGuessesEveryStepIsPlain) {
+  GuessingProposers none;
+  Generate({Request("import os\n", 0), Request("x = 1\n", 0)}, none, even_);
+  CheckTotals();
+  EXPECT_EQ(stats_.planner.num_tree_steps, 0);
+  EXPECT_EQ(stats_.planner.num_offered_nodes, 0);
+  EXPECT_EQ(stats_.planner.num_waits, 0);
+  EXPECT_EQ(stats_.planner.num_curious_steps, stats_.num_steps / 32);
+  EXPECT_GT(stats_.planner.num_curious_steps, 0);
+  EXPECT_EQ(stats_.planner.expected_tokens, static_cast<double>(stats_.num_generated_tokens));
+}
+
+TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
+  const std::vector<GenerationRequest> requests = {Request("import os\n", 0), Request("x = 1\n", 0.8f)};
+  GuessingProposers none;
+  const Results truth = Generate(requests, none, even_);
+  GuessingProposers two({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}, {"random", Random(1)}});
+  EXPECT_EQ(Generate(requests, two, even_), truth);
+  CheckTotals();
+  const PlannerStats& planner = stats_.planner;
+  EXPECT_GT(planner.num_tree_steps, 3);
+  EXPECT_GT(planner.num_waits, 0);
+  EXPECT_GT(planner.num_accepted_nodes, 40);
+  EXPECT_GT(planner.gain_tokens, 1);
+  ASSERT_EQ(planner.chances.size(), 3);  // clients' predictions come last
+  const ChanceCounts& oracle = planner.chances[0];
+  for (size_t depth = 0; depth < ChanceCounts::kNumDepths; ++depth) {  // of two siblings one is right
+    EXPECT_GT(oracle.num_hits[depth], 0) << ChanceCounts::kDepths[depth];
+    EXPECT_EQ(oracle.num_trials[depth], 2 * oracle.num_hits[depth]) << ChanceCounts::kDepths[depth];
+  }
+  EXPECT_GT(planner.chances[1].num_trials[0], 0);
+  EXPECT_EQ(planner.chances[1].num_hits[0], 0);
+}
+
+TEST_F(PlannerStatsTest, TellsWhatRowsCost) {
+  GuessingProposers none;
+  EngineOptions options = even_;
+  options.config.max_step_rows = 100;
+  Generate({Request("import os\n", 0)}, none, options);
+  std::vector<int32_t> rows;
+  float last_ms = 0;
+  for (const RowCost& cost : stats_.planner.row_costs) {
+    rows.push_back(cost.num_rows);
+    EXPECT_GE(cost.step_ms, std::exchange(last_ms, cost.step_ms));
+  }
+  EXPECT_THAT(rows, ::testing::ElementsAre(1, 2, 4, 8, 16, 32, 64, 100));
+  // A forward pass, a draw and the wait for both are three looks at the clock: this was learned, not assumed.
+  EXPECT_NEAR(stats_.planner.row_costs.front().step_ms, 3, 1e-3);
+}
+
+TEST_F(PlannerStatsTest, TimeWithoutRequestsIsNobodysHostTime) {
+  absl::Time now = absl::UnixEpoch();
+  GuessingProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {.now = [&now] { return now += absl::Microseconds(1); }});
+  for (int round = 0; round < 2; ++round) {
+    now += absl::Hours(1);
+    ASSERT_TRUE(engine->Submit(engine->Reserve().value(), Request("import os\n", 0)).ok());
+    while (engine->Step()) continue;
+  }
+  EXPECT_GT(engine->GetStats().times.host_ms, 0);
+  EXPECT_LT(engine->GetStats().times.host_ms, 1);
+}
+
+TEST(CountHistogram, BucketsEndAtPowersOfTwo) {
+  CountHistogram histogram;
+  for (const int32_t count : {0, 1, 2, 3, 4, 5, 1024, 1025, 5000}) histogram.Add(count);
+  EXPECT_THAT(histogram.buckets, ::testing::ElementsAre(1, 1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1, 2));
+  EXPECT_EQ(histogram.sum, 7064);
+  EXPECT_EQ(CountHistogram::Bound(0), 0);
+  EXPECT_EQ(CountHistogram::Bound(1), 1);
+  EXPECT_EQ(CountHistogram::Bound(11), 1024);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

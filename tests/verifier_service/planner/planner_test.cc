@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/planner/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <tuple>
+
+#include "verifier_service/planner/calibration.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using speculation::PathChances;
+using speculation::TokenTree;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TokenTree Chain(const std::vector<float>& chances) {
+  TokenTree tree;
+  for (size_t i = 0; i < chances.size(); ++i) {
+    const auto node_idx = static_cast<int32_t>(i);
+    tree.Append({.token_id = node_idx, .parent = node_idx - 1, .chance = chances[i], .proposers = 1});
+  }
+  return tree;
+}
+
+// Steps of one, two, three ... rows cost what `cost_ms` says of them.
+StepCost Learned(const std::function<float(int32_t)>& cost_ms, int32_t max_rows = 64) {
+  StepCost cost(max_rows);
+  for (int32_t rows = 1; rows <= max_rows; ++rows) cost.Observe({.num_rows = rows}, cost_ms(rows));
+  return cost;
+}
+
+TEST(Planner, TakesEveryLikelyNodeWhereRowsAreFree) {
+  const StepCost cost = Learned([](int32_t) { return 10.0f; });
+  const TokenTree tree = Chain({0.9f, 0.8f, 0.1f});
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
+  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1}, cost),
+              ElementsAre(ElementsAre(0, 1, 2)));
+}
+
+TEST(Planner, TakesNothingWhereARowCostsMoreThanItsChance) {
+  const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
+  const TokenTree tree = Chain({0.9f, 0.8f});
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
+  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1}, cost),
+              ElementsAre(IsEmpty()));
+}
+
+TEST(Planner, JumpsOverACostStepWhenWhatLiesBehindItPays) {
+  // A second row doubles the cost; from there to 16 rows are free: one node never pays, fifteen good ones do.
+  const StepCost cost = Learned([](int32_t rows) { return rows == 1 ? 10.0f : 20.0f; });
+  const TokenTree tree = Chain(std::vector<float>(15, 0.95f));
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 15};
+  const StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1};
+  EXPECT_EQ(ChooseNodes({&offer, 1}, budget, cost)[0].size(), 15);
+  const TokenTree short_tree = Chain({0.95f});
+  const TreeOffer short_offer = {.path_chances = PathChances(short_tree), .max_nodes = 15};
+  EXPECT_THAT(ChooseNodes({&short_offer, 1}, budget, cost), ElementsAre(IsEmpty()));
+}
+
+TEST(Planner, SequencesCompeteAndLimitsHold) {
+  const StepCost cost = Learned([](int32_t) { return 10.0f; });
+  const TokenTree good = Chain({0.9f, 0.9f, 0.9f});
+  const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
+  const TreeOffer offers[] = {{.path_chances = PathChances(poor), .max_nodes = 8},
+                              {.path_chances = PathChances(good), .max_nodes = 2}};
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 5, .num_emitting = 2}, cost),
+              ElementsAre(ElementsAre(0), ElementsAre(0, 1)));
+}
+
+TEST(Planner, WhoTakesAllGetsItsNodesFirstWhateverTheyCost) {
+  const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows * rows); });
+  const TokenTree good = Chain({0.9f, 0.9f, 0.9f});
+  const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
+  const TreeOffer offers[] = {
+      {.path_chances = PathChances(good), .max_nodes = 8},
+      {.path_chances = PathChances(poor), .max_nodes = 2, .takes_all = true},
+  };
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 64, .num_emitting = 2}, cost),
+              ElementsAre(IsEmpty(), ElementsAre(0, 1)));
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 3, .num_emitting = 2}, cost),
+              ElementsAre(IsEmpty(), ElementsAre(0)));
+}
+
+TEST(Planner, WhatPassesBetweenStepsMakesRowsWorthMore) {
+  const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
+  const TokenTree tree = Chain({0.5f});
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
+  StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1};
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(IsEmpty()));
+  budget.between_ms = 5;  // 1 token in 6 ms, or 1.5 in 7
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(ElementsAre(0)));
+}
+
+TEST(Planner, NodesOfLongContextsAreDearer) {
+  StepCost cost(64);
+  for (int i = 0; i < 300; ++i) {
+    for (const int32_t rows : {1, 2, 4, 8}) {
+      const int32_t context = 100 + 4000 * (i % 7);
+      cost.Observe({.num_rows = rows, .num_positions = int64_t{rows} * context}, 10.0f + 0.002f * rows * context);
+    }
+  }
+  EXPECT_NEAR(cost.Predict({.num_rows = 4, .num_positions = 40'000}), 90, 10);
+  EXPECT_NEAR(cost.Predict({.num_rows = 4, .num_positions = 400}), 10, 3);
+  const TokenTree tree = Chain({0.5f});
+  TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8, .num_positions = 200};
+  StepBudget budget = {.fixed = {.num_rows = 1, .num_positions = 200}, .max_rows = 64, .num_emitting = 1};
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(ElementsAre(0)));
+  offer.num_positions = budget.fixed.num_positions = 20'000;  // a second row doubles the step
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(IsEmpty()));
+}
+
+// What ChooseNodes does, by sorting everything.
+std::vector<std::vector<int32_t>> ChooseBySorting(std::span<const TreeOffer> offers, const StepBudget& budget,
+                                                  const StepCost& cost) {
+  struct Node {
+    float chance;
+    int32_t offer_idx, node_idx;
+  };
+  std::vector<Node> nodes, best;
+  for (int32_t i = 0; i < static_cast<int32_t>(offers.size()); ++i) {
+    for (int32_t node = 0; node < static_cast<int32_t>(offers[i].path_chances.size()); ++node) {
+      nodes.push_back({offers[i].path_chances[node], i, node});
+    }
+  }
+  std::stable_sort(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) { return a.chance > b.chance; });
+  std::vector<int32_t> num_taken(offers.size());
+  for (const Node& node : nodes) {
+    if (++num_taken[node.offer_idx] <= offers[node.offer_idx].max_nodes) best.push_back(node);
+  }
+  best.resize(std::min<size_t>(best.size(), budget.max_rows - budget.fixed.num_rows));
+  size_t num_best = 0;
+  double expected = budget.num_emitting, best_rate = expected / cost.Predict(budget.fixed);
+  for (size_t i = 0; i < best.size(); ++i) {
+    expected += best[i].chance;
+    const double rate = expected / cost.Predict({.num_rows = budget.fixed.num_rows + static_cast<int32_t>(i) + 1});
+    if (rate > best_rate) std::tie(best_rate, num_best) = std::pair(rate, i + 1);
+  }
+  std::vector<std::vector<int32_t>> chosen(offers.size());
+  for (size_t i = 0; i < num_best; ++i) chosen[best[i].offer_idx].push_back(best[i].node_idx);
+  for (std::vector<int32_t>& of_offer : chosen) std::sort(of_offer.begin(), of_offer.end());
+  return chosen;
+}
+
+TEST(Planner, ChoosesWhatSortingAllNodesWouldChoose) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(0.05f, 1);
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto slope = std::exponential_distribution<float>(5)(random);
+    const StepCost cost = Learned([&](int32_t rows) { return 10 + slope * static_cast<float>(rows); }, 128);
+    std::vector<TreeOffer> offers(1 + random() % 12);
+    for (TreeOffer& offer : offers) {
+      std::vector<float> chances(random() % 40);
+      // Some chances are equal, some vanish.
+      for (float& chance : chances) chance = random() % 3 == 0 ? 0.5f : std::pow(uniform(random), 4.0f);
+      offer = {.path_chances = PathChances(Chain(chances)), .max_nodes = static_cast<int32_t>(random() % 40)};
+    }
+    const auto num_offers = static_cast<int32_t>(offers.size());
+    const StepBudget budget = {.fixed = {.num_rows = num_offers}, .max_rows = 100, .num_emitting = num_offers};
+    EXPECT_EQ(ChooseNodes(offers, budget, cost), ChooseBySorting(offers, budget, cost)) << trial;
+  }
+}
+
+TEST(StepCost, NeverFallsWithRowsAndForgetsOneOutlier) {
+  StepCost cost(64);
+  for (int i = 0; i < 20; ++i) {
+    for (const int32_t rows : {1, 4, 16}) cost.Observe({.num_rows = rows}, static_cast<float>(rows));
+  }
+  cost.Observe({.num_rows = 4}, 1000);
+  for (int32_t rows = 1; rows < 64; ++rows)
+    EXPECT_LE(cost.Predict({.num_rows = rows}), cost.Predict({.num_rows = rows + 1}));
+  EXPECT_LT(cost.Predict({.num_rows = 4}), 6);
+  for (int i = 0; i < 40; ++i) cost.Observe({.num_rows = 4}, 4);
+  EXPECT_NEAR(cost.Predict({.num_rows = 4}), 4, 0.3);
+}
+
+TEST(StepCost, ATimeThatIsNoneTeachesNothing) {
+  StepCost cost(64);
+  cost.Observe({.num_rows = 4}, 4);
+  const float before = cost.Predict({.num_rows = 8, .num_positions = 100});
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0f}) {
+    cost.Observe({.num_rows = 4, .num_positions = 50}, bad);
+    cost.Observe({.num_rows = 9, .num_positions = 50}, bad);
+  }
+  EXPECT_EQ(cost.Predict({.num_rows = 8, .num_positions = 100}), before);
+}
+
+TEST(StepCost, GuessesAGentleSlopeBeforeItKnows) {
+  StepCost cost(64);
+  EXPECT_GT(cost.Predict({.num_rows = 8}), cost.Predict({.num_rows = 1}));
+  EXPECT_LT(cost.Predict({.num_rows = 8}), 1.5f * cost.Predict({.num_rows = 1}));
+  EXPECT_EQ(cost.NextBucket(1), 2);
+  EXPECT_EQ(cost.NextBucket(64), 64);
+}
+
+TEST(Calibration, LearnsWhatStatedChancesAreWorth) {
+  Calibration calibration(1);
+  const TokenTree tree = Chain({0.9f, 0.9f});
+  EXPECT_FLOAT_EQ(calibration.PathChances(tree)[0], 0.9f);
+  for (int i = 0; i < 200; ++i) calibration.Observe(tree, std::vector<int32_t>{i % 4 == 0 ? 0 : 7, 9});
+  EXPECT_NEAR(calibration.PathChances(tree)[0], 0.25f, 0.05f);
+  EXPECT_LT(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.2f)
+      << "right once in four, and then always wrong";
+}
+
+TEST(Calibration, ScoresOnlyChildrenOfWhatWasEmitted) {
+  Calibration calibration(1);
+  const TokenTree tree = Chain({0.9f, 0.9f, 0.9f});
+  for (int i = 0; i < 100; ++i) calibration.Observe(tree, std::vector<int32_t>{5, 1, 2});
+  EXPECT_LT(calibration.PathChances(tree)[0], 0.1f);
+  EXPECT_FLOAT_EQ(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.9f)
+      << "below a wrong node nothing was tried";
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/planner/prompt_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+
+const absl::Time kStart = absl::UnixEpoch();
+
+// Steps of so many rows cost 10 ms and one more for each row.
+StepCost Learned(int32_t max_rows) {
+  StepCost cost(max_rows);
+  for (int32_t rows = 1; rows <= max_rows; ++rows) cost.Observe({.num_rows = rows}, 10.0f + static_cast<float>(rows));
+  return cost;
+}
+
+WaitingPrompt Prompt(int32_t num_tokens, absl::Time began, int32_t priority = 0) {
+  return {.num_left = num_tokens, .max_rows = num_tokens, .priority = priority, .began = began};
+}
+
+// The rows of prompts beside streams that had their first tokens at these times.
+int32_t NumRows(const std::vector<WaitingPrompt>& prompts, const std::vector<absl::Time>& first_tokens,
+                const PromptLimits& limits, int32_t max_rows = 64) {
+  const PromptStep step = {.decoding = {.num_rows = static_cast<int32_t>(first_tokens.size())},
+                           .first_tokens = first_tokens,
+                           .max_rows = max_rows};
+  return NumPromptRows(prompts, step, limits, Learned(max_rows));
+}
+
+TEST(NumPromptRows, KeepsTheStepWithinTheGrowthThatStreamsMaySee) {
+  const std::vector<absl::Time> streams(4, kStart);
+  const std::vector<WaitingPrompt> later = {Prompt(4096, kStart + absl::Seconds(1))};
+  // 14 ms may become 21: 11 rows in all.
+  EXPECT_GE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 6);
+  EXPECT_LE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 7);
+  EXPECT_EQ(NumRows(later, streams, {.max_inter_token_growth = 1}), 1) << "every prompt ends";
+  EXPECT_EQ(NumRows(later, {}, {.max_inter_token_growth = 1}), 64) << "nothing decodes";
+  EXPECT_EQ(NumRows(later, std::vector(64, kStart), {}), 0) << "the step is full";
+  EXPECT_EQ(NumRows({}, streams, {}), 0);
+}
+
+TEST(NumPromptRows, GrowthFollowsThePromptsPerProtectedStream) {
+  const PromptLimits limits = {.max_inter_token_growth = 1.5f};
+  const absl::Time later = kStart + absl::Seconds(1);
+  const auto beside_one = [&](size_t num_prompts) {
+    return NumRows(std::vector(num_prompts, Prompt(200, later)), {kStart}, limits, 512);
+  };
+  // 11 ms may become 16.5, 22 and 55.
+  EXPECT_NEAR(beside_one(1), 5, 1);
+  EXPECT_NEAR(beside_one(2), 11, 1);
+  EXPECT_NEAR(beside_one(8), 44, 2);
+  // As many streams as prompts are protected as before: 18 ms may become 27.
+  EXPECT_NEAR(NumRows(std::vector(8, Prompt(200, later)), std::vector(8, kStart), limits, 512), 9, 1);
+}
+
+TEST(NumPromptRows, AStreamIsNotProtectedFromThePromptsOfItsOwnBurst) {
+  const PromptLimits limits = {.burst_window = absl::Milliseconds(100)};
+  const std::vector<absl::Time> streams(15, kStart);
+  EXPECT_EQ(NumRows({Prompt(200, kStart - absl::Milliseconds(50))}, streams, limits), 49) << "the last of the burst";
+  EXPECT_EQ(NumRows({Prompt(200, kStart + absl::Milliseconds(100))}, streams, limits), 49);
+  EXPECT_LT(NumRows({Prompt(200, kStart + absl::Milliseconds(101))}, streams, limits), 20);
+  // A stream that was there before is protected from all of them: 26 ms may become 26 * (1 + 0.4 * 2).
+  std::vector<absl::Time> with_older = streams;
+  with_older[3] = kStart - absl::Seconds(1);
+  EXPECT_NEAR(NumRows({Prompt(200, kStart), Prompt(200, kStart)}, with_older, limits), 20, 2);
+  // Nothing streams yet where no token came.
+  EXPECT_EQ(NumRows({Prompt(200, kStart)}, {absl::InfiniteFuture()}, limits), 63);
+}
+
+TEST(NumPromptRows, ALongPromptIsNobodysPeer) {
+  const PromptLimits limits = {.max_burst_prompt_tokens = 300};
+  EXPECT_EQ(NumRows({Prompt(300, kStart)}, {kStart}, limits), 63);
+  EXPECT_LT(NumRows({Prompt(301, kStart)}, {kStart}, limits), 10);
+}
+
+TEST(NumPromptRows, WhatComesLaterWaitsBesideABurst) {
+  // The burst's last tokens may be computed at once; the later prompt adds nothing to them.
+  const std::vector<WaitingPrompt> prompts = {Prompt(20, kStart), Prompt(200, kStart + absl::Seconds(9))};
+  EXPECT_EQ(NumRows(prompts, std::vector(4, kStart), {}), 20);
+}
+
+TEST(SharePromptRows, AShortPromptBehindALongOneGoesFirstAndTheLongOneGoesOn) {
+  const WaitingPrompt prompts[] = {Prompt(8192, kStart), Prompt(100, kStart)};
+  EXPECT_THAT(SharePromptRows(prompts, 512), ElementsAre(412, 100));
+  EXPECT_THAT(SharePromptRows(prompts, 16), ElementsAre(4, 12));
+  EXPECT_THAT(SharePromptRows(prompts, 1), ElementsAre(1, 0));
+  EXPECT_THAT(SharePromptRows(prompts, 0), ElementsAre(0, 0));
+}
+
+TEST(SharePromptRows, TheOldestEndsHoweverManyShorterOnesCome) {
+  int32_t num_left = 8192;
+  int num_steps = 0;
+  for (; num_left > 0; ++num_steps) {
+    const WaitingPrompt prompts[] = {Prompt(num_left, kStart), Prompt(50, kStart), Prompt(50, kStart)};
+    num_left -= SharePromptRows(prompts, 64)[0];
+  }
+  EXPECT_LE(num_steps, 8192 / 16);
+}
+
+TEST(SharePromptRows, EqualPromptsBeginOneAfterAnother) {
+  const WaitingPrompt prompts[] = {Prompt(100, kStart), Prompt(100, kStart), Prompt(100, kStart)};
+  EXPECT_THAT(SharePromptRows(prompts, 150), ElementsAre(100, 50, 0));
+  const WaitingPrompt shorter_last[] = {Prompt(100, kStart), Prompt(90, kStart), Prompt(80, kStart)};
+  EXPECT_THAT(SharePromptRows(shorter_last, 100), ElementsAre(25, 0, 75));
+}
+
+TEST(SharePromptRows, PriorityGoesBeforeLength) {
+  const WaitingPrompt prompts[] = {Prompt(100, kStart), Prompt(50, kStart), Prompt(400, kStart, /*priority=*/1)};
+  EXPECT_THAT(SharePromptRows(prompts, 100), ElementsAre(25, 0, 75));
+}
+
+TEST(SharePromptRows, WhatAPromptCannotTakeGoesToTheNext) {
+  WaitingPrompt scored = Prompt(1000, kStart);
+  scored.max_rows = 64;
+  const WaitingPrompt prompts[] = {scored, Prompt(300, kStart), Prompt(40, kStart)};
+  EXPECT_THAT(SharePromptRows(prompts, 512), ElementsAre(64, 300, 40));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

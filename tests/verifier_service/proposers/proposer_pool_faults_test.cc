@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pool, and proposers that die, come late, go silent, never read, or talk without end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <ostream>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tests/testing/fakes/pool_speaker.h"
+#include "tests/testing/fakes/scripted_proposer.h"
+#include "tests/testing/fakes/tcp_relay.h"
+#include "verifier_service/engine/engine.h"
+#include "verifier_service/proposers/proposer_pool.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::foretoken::testing::Eventually;
+using ::foretoken::testing::IsConnected;
+using ::foretoken::testing::kLong;
+using ::foretoken::testing::MakePool;
+using ::foretoken::testing::PoolOptions;
+using ::foretoken::testing::ScriptedProposer;
+using ::foretoken::testing::Speaker;
+using ::foretoken::testing::Static;
+using ::foretoken::testing::TcpRelay;
+using ::testing::IsEmpty;
+using Behaviour = ScriptedProposer::Behaviour;
+
+int PortOf(const std::string& address) {
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) << address;
+  return port;
+}
+
+TEST(ProposerPool, AKilledProposerCostsNoWaitAndItsReturnRegainsSpeculation) {
+  ScriptedProposer proposer({});
+  const auto pool = MakePool({Static(proposer)});
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  speaker.Step();
+  ASSERT_TRUE(speaker.GetsATree());
+  proposer.Kill();
+  ASSERT_TRUE(IsConnected(*pool, 0));
+  speaker.Step();
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(pool->TakeProposals(kLong), IsEmpty());
+  EXPECT_LT(absl::Now() - start, kLong / 4);
+  proposer.Start();
+  EXPECT_TRUE(speaker.GetsATree());  // the engine did nothing
+  EXPECT_EQ(speaker.newest().tree.position, speaker.num_tokens());
+  EXPECT_THAT(proposer.Breaches(), IsEmpty());
+  EXPECT_EQ(pool->GetCounters()[0].num_connects, 2);
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 1);
+}
+
+TEST(ProposerPool, AWaitEndsWhenTheReplicaItWaitsForDies) {
+  ScriptedProposer proposer({});
+  const auto pool = MakePool({Static(proposer)});
+  ASSERT_TRUE(IsConnected(*pool));
+  proposer.SetBehaviour(Behaviour::kSilent);
+  Speaker speaker(*pool, 1);
+  speaker.Step();
+  ASSERT_TRUE(Eventually([&] { return !proposer.Requests().empty(); }));
+  const absl::Time start = absl::Now();
+  std::thread killer([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    proposer.Kill();
+  });
+  EXPECT_THAT(pool->TakeProposals(kLong), IsEmpty());
+  EXPECT_LT(absl::Now() - start, kLong / 2);
+  killer.join();
+}
+
+TEST(ProposerPool, AProposerThatComesLateServesSequencesThatAreThere) {
+  ScriptedProposer proposer({});
+  proposer.Kill();
+  const auto pool = MakePool({Static(proposer)});
+  Speaker speaker(*pool, 1);
+  speaker.Step();
+  EXPECT_THAT(pool->TakeProposals(kLong), IsEmpty());
+  proposer.Start();
+  EXPECT_TRUE(speaker.GetsATree());
+}
+
+TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
+  ScriptedProposer silent({});
+  ScriptedProposer other({});
+  silent.SetBehaviour(Behaviour::kSilent);
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Seconds(1);  // the other one is never so slow
+  options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
+  const auto pool = MakePool({absl::StrCat(Static(silent), ",", other.address())}, options);
+  ASSERT_TRUE(IsConnected(*pool, 2));
+  std::vector<Speaker> speakers;
+  for (SequenceId id = 1; id <= 4; ++id) speakers.emplace_back(*pool, id);
+  for (Speaker& speaker : speakers) EXPECT_TRUE(speaker.Regains());
+  EXPECT_EQ(pool->GetStatus()[0].num_connected, 1);
+  EXPECT_EQ(other.Mirrors().size(), 4);
+  EXPECT_EQ(pool->GetCounters()[0].num_moved_sessions, 2);
+}
+
+// What a replica may say for ever without serving anybody.
+struct Chatter {
+  std::string name;
+  std::function<void(ScriptedProposer&)> start;
+  v1::ProposeResponse message;
+};
+
+void PrintTo(const Chatter& chatter, std::ostream* out) { *out << chatter.name; }
+
+std::vector<Chatter> Chatters() {
+  v1::ProposeResponse unknown;
+  unknown.add_unknown_session_ids(4711);
+  const auto say_nothing = [](ScriptedProposer& proposer) { proposer.SetBehaviour(Behaviour::kSilent); };
+  const auto repeat = [](ScriptedProposer& proposer) {
+    proposer.SetTree([](const ScriptedProposer::Mirror&) {
+      v1::TokenTree tree;
+      tree.set_position(1);
+      return tree;
+    });
+  };
+  return {{"EmptyMessages", say_nothing, {}}, {"StrangeSessions", say_nothing, unknown}, {"TheSameTree", repeat, {}}};
+}
+
+class ChattyReplica : public ::testing::TestWithParam<Chatter> {};
+
+TEST_P(ChattyReplica, IsGivenUpAndItsSequencesMove) {
+  ScriptedProposer chatty({});
+  ScriptedProposer other({});
+  GetParam().start(chatty);
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Seconds(1);
+  options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
+  const auto pool = MakePool({absl::StrCat(Static(chatty), ",", other.address())}, options);
+  ASSERT_TRUE(IsConnected(*pool, 2));
+  std::vector<Speaker> speakers;
+  for (SequenceId id = 1; id <= 4; ++id) speakers.emplace_back(*pool, id);
+  EXPECT_TRUE(Eventually([&] {
+    for (Speaker& speaker : speakers) speaker.Step();
+    chatty.Push(GetParam().message);
+    return pool->GetStatus()[0].num_connected == 1;
+  }));
+  for (Speaker& speaker : speakers) EXPECT_TRUE(speaker.Regains());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ChattyReplica, ::testing::ValuesIn(Chatters()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ProposerPool, AReplicaThatAnswersOnceAndLeavesIsSoughtEverMoreSeldom) {
+  ScriptedProposer proposer({});
+  proposer.SetBehaviour(Behaviour::kAnswerAndLeave);
+  ProposerPoolOptions options = PoolOptions();
+  options.backoff = {.initial = absl::Milliseconds(50), .max = absl::Hours(1)};
+  const absl::Time start = SteadyNow();
+  const auto pool = MakePool({Static(proposer)}, options);
+  Speaker speaker(*pool, 1);
+  EXPECT_TRUE(Eventually([&] {
+    speaker.Step();
+    return pool->GetCounters()[0].num_connects >= 6;
+  }));
+  EXPECT_GE(pool->GetCounters()[0].num_trees, 4);
+  // Between them stand delays of 50, 100, 200, 400 and 800 ms, at least half of each.
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(775));
+}
+
+TEST(ProposerPool, AFloodOfMessagesIsReadAtItsPace) {
+  ScriptedProposer proposer({});
+  ProposerPoolOptions options = PoolOptions();
+  options.pace = {.messages_per_second = 5000};
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  ASSERT_TRUE(speaker.Regains());
+  const uint64_t num_before = pool->GetCounters()[0].num_received_bytes;
+  const absl::Time start = SteadyNow();
+  v1::ProposeResponse message;
+  message.add_unknown_session_ids(4711);
+  constexpr int kNumMessages = 3000;
+  for (int i = 0; i < kNumMessages; ++i) proposer.Push(message);
+  EXPECT_TRUE(Eventually(
+      [&] { return pool->GetCounters()[0].num_received_bytes - num_before >= kNumMessages * message.ByteSizeLong(); }));
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(kNumMessages / 5 - 110));  // a tenth of a second's are free
+  EXPECT_TRUE(speaker.Regains());
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+}
+
+TEST(ProposerPool, AMessageAboutMoreSessionsThanThereCanBeBreaksTheStreamOnly) {
+  ScriptedProposer proposer({});
+  ProposerPoolOptions options = PoolOptions();
+  options.max_message_sessions = 100;
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  ASSERT_TRUE(speaker.Regains());
+  v1::ProposeResponse message;
+  for (uint64_t id = 1; id <= 100; ++id) message.add_refused_session_ids(1000 + id);
+  proposer.Push(message);
+  ASSERT_TRUE(speaker.Regains());
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+  message.add_unknown_session_ids(4711);
+  proposer.Push(message);
+  EXPECT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_breaks == 1; }));
+  EXPECT_TRUE(speaker.Regains());
+}
+
+TEST(ProposerPool, TimersFollowTheClockThatIsGiven) {
+  const auto is_steady = [](const Clock& clock) {
+    const auto* function = clock.target<absl::Time (*)()>();
+    return function != nullptr && *function == &SteadyNow;
+  };
+  EXPECT_TRUE(is_steady(ProposerPoolOptions().now));
+  EXPECT_TRUE(is_steady(EngineParts().now));
+  ScriptedProposer proposer({});
+  proposer.SetBehaviour(Behaviour::kSilent);
+  std::atomic<int64_t> ms = 0;
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Milliseconds(50);
+  options.now = [&] { return absl::UnixEpoch() + absl::Milliseconds(ms.load()); };
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  speaker.Step();
+  ASSERT_TRUE(Eventually([&] { return !proposer.Requests().empty(); }));
+  absl::SleepFor(absl::Milliseconds(200));
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+  ms += 51;
+  EXPECT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_breaks == 1; }));
+}
+
+TEST(AnswerPace, CountsMessagesAndBytesAndLetsABurstPass) {
+  const AnswerPace::Limits limits{
+      .messages_per_second = 100, .bytes_per_second = 1000, .burst = absl::Milliseconds(50)};
+  AnswerPace pace;
+  absl::Time now = absl::UnixEpoch();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
+  EXPECT_EQ(pace.Count(1, limits, now), absl::Milliseconds(10));
+  EXPECT_EQ(pace.Count(100, limits, now), absl::Milliseconds(110)) << "its bytes are dearer";
+  now += absl::Hours(1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
+  EXPECT_GT(pace.Count(1, limits, now), absl::ZeroDuration()) << "an hour's silence saves no more";
+}
+
+TEST(ProposerPool, AHostThatIsGoneWithoutAWordIsNoticedThoughNothingIsAsked) {
+  ScriptedProposer proposer({});
+  TcpRelay relay(PortOf(proposer.address()));
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Minutes(5);
+  options.keepalive_time = options.keepalive_timeout = absl::Milliseconds(300);
+  const auto pool = MakePool({"ngram=static:" + relay.address()}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  absl::SleepFor(absl::Seconds(1));  // some pings, all answered
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
+  relay.Freeze();
+  EXPECT_TRUE(IsConnected(*pool, 0));
+  EXPECT_EQ(pool->GetCounters()[0].num_breaks, 1);
+}
+
+TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
+  ScriptedProposer proposer({});
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Minutes(5);
+  const auto pool = MakePool({Static(proposer)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  speaker.Step();
+  ASSERT_TRUE(speaker.GetsATree());
+  proposer.SetBehaviour(Behaviour::kNeverRead);
+  speaker.Step();  // the peer stands in a read; this one it still gets
+  absl::Duration longest;
+  for (SequenceId id = 100; id < 164; ++id) {  // about 13 MB: far more than sockets and windows hold
+    const absl::Time start = absl::Now();
+    Speaker filler(*pool, id, 100'000);
+    filler.Step();
+    speaker.Step();
+    pool->TakeProposals(absl::ZeroDuration());
+    longest = std::max(longest, absl::Now() - start);
+  }
+  EXPECT_LT(longest, absl::Seconds(2));
+  const auto sent_bytes = [&] { return pool->GetCounters()[0].num_sent_bytes; };
+  ASSERT_TRUE(Eventually([&] {  // all windows and buffers are full
+    const uint64_t before = sent_bytes();
+    absl::SleepFor(absl::Milliseconds(100));
+    return sent_bytes() == before;
+  }));
+  const uint64_t num_stalled_bytes = sent_bytes();
+  for (int step = 0; step < 200; ++step) speaker.Step();
+  for (SequenceId id = 100; id < 164; ++id) pool->Close(id);
+  pool->Flush({});
+  EXPECT_EQ(sent_bytes(), num_stalled_bytes);
+  proposer.SetBehaviour(Behaviour::kAnswer);
+  ASSERT_TRUE(Eventually([&] {
+    for (const Proposal& proposal : pool->TakeProposals(absl::Milliseconds(20))) {
+      if (proposal.tree.position == speaker.num_tokens()) return true;
+    }
+    return false;
+  }));
+  // 200 steps against a stalled peer became one advance, and what closed unheard was never said: 4 bytes a token, and
+  // some for the closes of what was heard.
+  EXPECT_LT(sent_bytes() - num_stalled_bytes, 264 * 4 + 64 * 8 + 100);
+  EXPECT_TRUE(Eventually([&] { return proposer.Mirrors().size() == 1; }));
+  EXPECT_EQ(proposer.Mirrors()[0].token_ids.size(), speaker.num_tokens());
+  EXPECT_THAT(proposer.Breaches(), IsEmpty());
+}
+
+TEST(ProposerPool, APeerThatNeverReadsIsGivenUp) {
+  ScriptedProposer stuck({});
+  ScriptedProposer other({});
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Seconds(1);
+  options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
+  const auto pool = MakePool({absl::StrCat(Static(stuck), ",", other.address())}, options);
+  ASSERT_TRUE(IsConnected(*pool, 2));
+  stuck.SetBehaviour(Behaviour::kNeverRead);
+  std::vector<Speaker> speakers;
+  for (SequenceId id = 1; id <= 2; ++id) speakers.emplace_back(*pool, id);
+  for (Speaker& speaker : speakers) EXPECT_TRUE(speaker.Regains());
+  EXPECT_EQ(other.Mirrors().size(), 2);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

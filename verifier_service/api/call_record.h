@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What became of one Generate call: the times and counts that metrics and, at debug level, a line of the log tell.
+//
+//   CallRecord record(&metrics);           // when the call arrives
+//   record.Submit(request);
+//   record.Observe(output);                // whatever the engine says of it
+//   record.End(absl::OkStatus());          // once
+//
+// Threads: one at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "verifier_service/api/service_metrics.h"
+#include "verifier_service/engine/request.h"
+
+namespace foretoken::verifier {
+
+class CallRecord {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit CallRecord(CallMetrics* metrics) : metrics_(metrics) {}
+
+  void Submit(const GenerationRequest& request);
+  void Observe(const SampleOutput& output);
+  void End(const absl::Status& status);
+
+  Clock::time_point arrival() const { return arrival_; }
+  // For the log: names are escaped, since they are whatever a client sent.
+  std::string ToLine(const absl::Status& status) const;
+
+ private:
+  void LeaveQueue(Clock::time_point now);
+
+  CallMetrics* const metrics_;
+  const Clock::time_point arrival_ = Clock::now();
+  bool is_submitted_ = false;
+  std::string request_id_;
+  std::string tenant_;
+  std::vector<std::optional<Clock::time_point>> last_tokens_;  // [samples]
+  std::optional<double> queue_seconds_;                        // until the first sample ran, or the call ended
+  std::optional<double> first_token_seconds_;
+  int64_t num_prompt_tokens_ = 0;
+  uint64_t num_tokens_ = 0;
+  uint64_t num_accepted_ = 0;   // of those, guesses
+  uint64_t num_steps_ = 0;      // of samples that have ended
+  std::string finish_reasons_;  // of samples, in the order in which they ended
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/api/generate_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/parse_message.h"
+#include "common/rpc/status.h"
+#include "grpc/grpc.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "kernels/check.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// A client stops its call at its own deadline, and the server may hear of that before its own clock says so: gRPC
+// rounds a call's time up by at most a hundredth, and messages travel.
+constexpr double kDeadlineSlack = 0.01;
+constexpr std::chrono::milliseconds kDeadlineTravel(20);
+
+// A client that gives a call up and tries again with the same id may be heard of in the other order.
+constexpr std::chrono::milliseconds kIdPatience(100);
+constexpr std::chrono::milliseconds kIdRetryPeriod(5);
+
+absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const ServedModel& model) {
+  if (!request.output.echo) return std::string();
+  return model.tokenizer->Decode(request.prompt, {.skip_special = request.output.skip_special_tokens});
+}
+
+}  // namespace
+
+std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
+                                                 std::function<void()> on_done) {
+  std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, ticket, std::move(on_done)));
+  call->self_ = call;
+  return call;
+}
+
+GenerateCall::GenerateCall(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
+                           std::function<void()> on_done)
+    : context_(context), rpc_(rpc), ticket_(ticket), on_done_(std::move(on_done)), record_(context->metrics) {}
+
+void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request, const std::string& traceparent) {
+  absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request, traceparent);
+  if (!checked.ok()) return End(checked.status());  // the place is free by now: a client may try again at once
+  {
+    absl::MutexLock lock(&mutex_);
+    if (early_end_) return;
+    checked_ = *std::move(checked);
+  }
+  TrySubmit(Clock::now() + kIdPatience);
+}
+
+absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place, const grpc::ByteBuffer& bytes,
+                                                                 const std::string& traceparent) const {
+  v1::GenerateRequest message;
+  FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, context_->bounds.generate, message));
+  FT_ASSIGN_OR_RETURN(GenerationRequest request, ConvertRequest(message, context_->model, context_->draw_bits));
+  request.ticket = ticket_;
+  request.traceparent = traceparent;
+  FT_ASSIGN_OR_RETURN(std::string echo_text, EchoText(request, context_->model));
+  return CheckedRequest{.place = std::move(place), .request = std::move(request), .echo_text = std::move(echo_text)};
+}
+
+void GenerateCall::TrySubmit(Clock::time_point patience_end) {
+  const absl::Status status = Submit();
+  if (absl::IsAlreadyExists(status) && Clock::now() < patience_end) {
+    // The alarm keeps its function, and must not keep the call by it.
+    alarm_.Set(std::chrono::system_clock::now() + kIdRetryPeriod, [weak_call = weak_from_this(), patience_end](bool) {
+      if (const std::shared_ptr<GenerateCall> call = weak_call.lock()) call->TrySubmit(patience_end);
+    });
+  } else if (!status.ok()) {
+    End(status);
+  }
+}
+
+absl::Status GenerateCall::Submit() {
+  std::optional<CheckedRequest> checked;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (early_end_) return absl::OkStatus();
+    const GenerationRequest& request = checked_->request;
+    FT_ASSIGN_OR_RETURN(registration_, context_->requests.Register(
+                                           {.tenant = request.tenant, .request_id = request.request_id}, ticket_));
+    outbox_.emplace(OutboxOptions{.request_id = request.request_id,
+                                  .num_samples = request.num_samples,
+                                  .seed = request.sampling.seed,
+                                  .numerics_fingerprint = context_->model.numerics_fingerprint,
+                                  .prompt_text = std::move(checked_->echo_text)});
+    record_.Submit(request);
+    checked = std::exchange(checked_, std::nullopt);
+  }
+  context_->publisher->Subscribe(
+      ticket_, [call = shared_from_this()](SampleOutput output) { call->Deliver(std::move(output)); });
+  const absl::Status status = context_->engine.submit(std::move(checked->place), std::move(checked->request));
+  absl::MutexLock lock(&mutex_);
+  is_submitted_ = status.ok();
+  if (is_unwanted_ && is_submitted_) context_->engine.abort(ticket_);
+  // After a cancellation OnDone may have come and gone, and nobody else would unsubscribe.
+  if (early_end_ || !is_submitted_) context_->publisher->Unsubscribe(ticket_);
+  return status;
+}
+
+void GenerateCall::End(const absl::Status& status) {
+  NextAction action;
+  {
+    absl::MutexLock lock(&mutex_);
+    EndLocked(status);
+    action = Next();
+  }
+  Do(action);
+}
+
+void GenerateCall::EndLocked(const absl::Status& status) {
+  if (is_finished_ || early_end_) return;
+  early_end_ = status;
+  checked_.reset();
+  registration_.reset();
+  EndInEngine();
+}
+
+void GenerateCall::EndInEngine() {
+  is_unwanted_ = true;
+  if (is_submitted_) context_->engine.abort(ticket_);
+}
+
+void GenerateCall::EndUnread(absl::string_view why) {
+  const absl::Status status =
+      base::WithReason(absl::ResourceExhaustedError(absl::StrCat("the output is not read: ", why)), "OUTPUT_NOT_READ");
+  NextAction action;
+  bool is_writing;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_cancelling_) return;
+    EndLocked(status);
+    is_cancelling_ = is_writing = is_writing_;
+    action = Next();
+  }
+  Do(action);
+  if (!is_writing) return;
+  // A status waits behind the write, and so for the client. A cancellation does not, and takes the status along.
+  grpc_call_cancel_with_status(rpc_->c_call(), static_cast<grpc_status_code>(status.raw_code()),
+                               std::string(status.message()).c_str(), nullptr);
+  {
+    absl::MutexLock lock(&mutex_);
+    is_cancelling_ = false;
+    action = Next();
+  }
+  Do(action);
+}
+
+void GenerateCall::EndIfStalled(absl::Duration max_write_time) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!is_writing_ || Clock::now() - write_began_ < absl::ToChronoNanoseconds(max_write_time)) return;
+  }
+  EndUnread(absl::StrCat("a message was not taken within ", absl::FormatDuration(max_write_time)));
+}
+
+void GenerateCall::Abort() {
+  absl::MutexLock lock(&mutex_);
+  EndInEngine();
+}
+
+void GenerateCall::EndIfNothingGenerated() {
+  NextAction action;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (outbox_ && outbox_->has_output()) return;
+    EndLocked(base::WithReason(
+        absl::UnavailableError("the server ends, and nothing was generated yet: try another one"), "DRAINING"));
+    action = Next();
+  }
+  Do(action);
+}
+
+void GenerateCall::ShutDown() {
+  absl::MutexLock lock(&mutex_);
+  if (is_unwanted_) return;
+  is_shut_down_ = true;
+  EndInEngine();
+}
+
+void GenerateCall::Deliver(SampleOutput output) {
+  NextAction action;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_finished_ || early_end_) return;
+    if (is_shut_down_ && output.completion && output.completion->finish_reason == FinishReason::kAbort) {
+      output.completion->finish_reason = FinishReason::kShutdown;
+    }
+    record_.Observe(output);
+    outbox_->Add(std::move(output));
+    action = Next();
+  }
+  Do(action);
+}
+
+void GenerateCall::OnWriteDone(bool ok) {
+  NextAction action;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!ok) EndLocked(WhyCancelled());
+    is_writing_ = false;
+    action = Next();
+  }
+  Do(action);
+}
+
+void GenerateCall::OnCancel() {
+  NextAction action;
+  {
+    absl::MutexLock lock(&mutex_);
+    EndLocked(WhyCancelled());
+    action = Next();
+  }
+  Do(action);
+}
+
+absl::Status GenerateCall::WhyCancelled() const {
+  const auto left = rpc_->deadline() - std::chrono::system_clock::now();
+  if (left <= kDeadlineTravel + kDeadlineSlack * (Clock::now() - record_.arrival())) {
+    return absl::DeadlineExceededError("the call's deadline has passed");
+  }
+  return absl::CancelledError("the client has gone");
+}
+
+GenerateCall::NextAction GenerateCall::Next() {
+  NextAction action = WriteOrFinish();
+  action.end_unread = context_->unread.Set(ticket_, static_cast<int64_t>(NumUnreadBytes()));
+  return action;
+}
+
+size_t GenerateCall::NumUnreadBytes() const {
+  if (is_finished_ || early_end_) return 0;
+  return (outbox_ ? outbox_->num_bytes() : 0) + (is_writing_ ? num_message_bytes_ : 0);
+}
+
+GenerateCall::NextAction GenerateCall::WriteOrFinish() {
+  if (is_finished_ || is_writing_ || is_cancelling_) return {};
+  std::optional<absl::Status> end = early_end_;
+  if (!end && outbox_) {
+    if (std::optional<v1::GenerateResponse> message = outbox_->Take()) {
+      bool owns_buffer;
+      message_.Clear();
+      const grpc::Status serialized =
+          grpc::SerializationTraits<v1::GenerateResponse>::Serialize(*message, &message_, &owns_buffer);
+      FT_CHECK(serialized.ok());
+      is_writing_ = true;
+      write_began_ = Clock::now();
+      num_message_bytes_ = message_.Length();
+      return {.write = true};
+    }
+    end = outbox_->Result();
+  }
+  if (!end) return {};
+  is_finished_ = true;
+  record_.End(*end);
+  registration_.reset();  // before the client can know of the end
+  return {.finish = end};
+}
+
+void GenerateCall::Do(const NextAction& action) {
+  if (action.end_unread) context_->end_unread(*action.end_unread);  // first: what follows may be the end of *this
+  if (action.write) StartWrite(&message_);
+  if (action.finish) {
+    Finish(rpc::ToGrpc(*action.finish));
+  }
+}
+
+void GenerateCall::OnDone() {
+  context_->publisher->Unsubscribe(ticket_);
+  const std::function<void()> on_done = on_done_;
+  self_.reset();  // may be the end of *this
+  on_done();
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GenerationService of the protocol. Messages come as bytes, so that one that does not parse is answered with the
+// field's name. What takes time (encoding) runs on threads of its own: two for Generate, after a place in the engine's
+// queue was taken, and one for lookups, which are Tokenize and Detokenize. Lookups have places of their own, so that
+// they never keep a Generate waiting. A call that is cancelled before its turn gives its place back at once.
+//
+//   Publisher publisher;
+//   GenerationService service({.model = ..., .engine = ..., .publisher = &publisher, ...});
+//   builder.RegisterService(&service);
+//
+// Errors: as generation.proto says. Threads: any.
+// Lifetime: the server that it is registered at shuts down first; the publisher and the engine outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "foretoken/v1/generation.grpc.pb.h"
+#include "verifier_service/api/generate_call.h"
+#include "verifier_service/api/periodic_task.h"
+#include "verifier_service/api/work_queue.h"
+
+namespace foretoken::verifier {
+
+// Every method takes and gives bytes.
+template <typename S>
+using RawGenerationService =
+    v1::GenerationService::WithRawCallbackMethod_Generate<v1::GenerationService::WithRawCallbackMethod_Abort<
+        v1::GenerationService::WithRawCallbackMethod_Tokenize<v1::GenerationService::WithRawCallbackMethod_Detokenize<
+            v1::GenerationService::WithRawCallbackMethod_GetModelInfo<S>>>>>;
+
+struct GenerationServiceParts {
+  ServedModel model;
+  EnginePort engine;
+  Publisher* publisher = nullptr;
+  CallMetrics* metrics = nullptr;
+  DrawBits draw_bits;        // for unset seeds and request ids
+  int32_t max_lookups = 16;  // waiting and running; beyond: RESOURCE_EXHAUSTED
+  std::function<std::vector<ProposerStatus>()> proposers;
+  UnreadLimits unread;
+};
+
+class GenerationService : public RawGenerationService<v1::GenerationService::Service> {
+ public:
+  explicit GenerationService(GenerationServiceParts parts);
+
+  // Whether all Generate calls have ended before the timeout.
+  bool WaitUntilIdle(absl::Duration timeout);
+  // Ends every call: with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE where nothing was generated yet.
+  void ShutDownAll();
+  const UnreadOutputs& unread() const { return call_context_.unread; }
+  // Ends every running request that the engine has with an error, without asking the engine.
+  void FailAll(const absl::Status& status);
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+
+ private:
+  absl::StatusOr<v1::AbortResponse> Abort(const v1::AbortRequest& request);
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
+  absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request);
+  absl::StatusOr<v1::GetModelInfoResponse> GetModelInfo(const v1::GetModelInfoRequest& request);
+
+  template <typename Request, typename Response>
+  struct Method {
+    absl::string_view name;  // for metrics
+    const rpc::MessageBounds& bounds;
+    absl::StatusOr<Response> (GenerationService::*handle)(const Request&);
+  };
+  template <typename Request, typename Response>
+  grpc::Status Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
+                      grpc::ByteBuffer* response);
+  // Answers now.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response, const Method<Request, Response>& method);
+  // Answers what may take long when its turn comes.
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* LookUp(const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                   const Method<Request, Response>& method);
+  // A place among the lookups that wait or run; given back when it is destroyed.
+  struct LeaveLookups {
+    void operator()(std::atomic<int32_t>* num_lookups) const { num_lookups->fetch_sub(1); }
+  };
+  using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
+  absl::StatusOr<LookupPlace> ReserveLookup();
+  // Ends the call and counts it.
+  void FinishUnary(absl::string_view name, const grpc::Status& status, grpc::ServerUnaryReactor* reactor);
+
+  std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
+  std::vector<std::shared_ptr<GenerateCall>> Calls();
+
+  const std::function<std::vector<ProposerStatus>()> proposers_;
+  const int32_t max_lookups_;
+  std::atomic<int32_t> num_lookups_{0};
+  CallContext call_context_;
+  std::atomic<Ticket> next_ticket_{1};
+  absl::Mutex mutex_;
+  absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);  // until they are done
+  // Last: their work uses the rest.
+  WorkQueue work_queue_;
+  WorkQueue lookup_queue_;
+  PeriodicTask stall_watch_;
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/api/request_bounds.h"
+
+#include <algorithm>
+
+#include "foretoken/v1/generation.pb.h"
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxFingerprintBytes = 1024;
+constexpr size_t kMaxStopStrings = 16;
+constexpr size_t kMaxStopStringBytes = 256;
+constexpr size_t kMaxProposers = 32;  // and a prediction among them
+
+rpc::MessageBounds GenerateBounds(const ServedModel& model) {
+  const auto vocabulary_size = static_cast<size_t>(model.vocabulary_size);
+  // A prompt that is tokenized has at most as many tokens as a text has bytes.
+  const size_t max_prompt = model.max_prompt_bytes;
+  return {*v1::GenerateRequest::descriptor(),
+          {{.path = "request_id", .max_bytes = kMaxNameBytes},
+           {.path = "model", .max_bytes = kMaxNameBytes},
+           {.path = "tenant", .max_bytes = kMaxNameBytes},
+           {.path = "text", .max_bytes = max_prompt},
+           {.path = "tokens.ids", .max_count = max_prompt},
+           {.path = "sampling.logit_bias", .max_count = vocabulary_size},
+           {.path = "sampling.allowed_token_ids", .max_count = vocabulary_size},
+           {.path = "sampling.banned_token_ids", .max_count = vocabulary_size},
+           {.path = "stopping.stop_strings", .max_count = kMaxStopStrings, .max_bytes = kMaxStopStringBytes},
+           {.path = "stopping.stop_token_ids", .max_count = vocabulary_size},
+           {.path = "speculation.proposers", .max_count = kMaxProposers, .max_bytes = kMaxNameBytes},
+           {.path = "speculation.prediction_text", .max_bytes = max_prompt},
+           {.path = "speculation.prediction_tokens.ids", .max_count = max_prompt},
+           {.path = "expected_numerics_fingerprint", .max_bytes = kMaxFingerprintBytes}}};
+}
+
+}  // namespace
+
+RequestBounds::RequestBounds(const ServedModel& model)
+    : generate(GenerateBounds(model)),
+      abort(*v1::AbortRequest::descriptor(),
+            {{.path = "request_id", .max_bytes = kMaxNameBytes}, {.path = "tenant", .max_bytes = kMaxNameBytes}}),
+      tokenize(*v1::TokenizeRequest::descriptor(),
+               {{.path = "model", .max_bytes = kMaxNameBytes}, {.path = "text", .max_bytes = model.max_prompt_bytes}}),
+      detokenize(*v1::DetokenizeRequest::descriptor(),
+                 {{.path = "model", .max_bytes = kMaxNameBytes},
+                  {.path = "token_ids",
+                   .max_count = static_cast<size_t>(std::max(model.vocabulary_size, model.max_context_tokens))}}),
+      get_model_info(*v1::GetModelInfoRequest::descriptor(), {{.path = "model", .max_bytes = kMaxNameBytes}}) {}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Prometheus is told: the engine's counters, read when it asks, and what clients wait for.
+//
+// Units: seconds, tokens. Threads: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "prometheus/collectable.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/registry.h"
+#include "verifier_service/api/unread_outputs.h"
+#include "verifier_service/engine/engine.h"
+#include "verifier_service/proposers/proposer_pool.h"
+
+namespace foretoken::verifier {
+
+// What calls observe.
+class CallMetrics {
+ public:
+  // The registry must outlive it.
+  explicit CallMetrics(prometheus::Registry& registry);
+
+  void ObserveFirstToken(double seconds) { first_token_.Observe(seconds); }
+  // `num_tokens` came together, `seconds` after those before.
+  void ObserveTokens(double seconds, size_t num_tokens);
+  // From a request's arrival until its first sample ran, or its call ended without.
+  void ObserveQueueWait(double seconds) { queue_wait_.Observe(seconds); }
+  // From a request's arrival to the end of its call.
+  void ObserveRequest(double seconds) { request_.Observe(seconds); }
+  void CountSample(FinishReason reason);
+  // `rpc` is the method's name, as in the protocol.
+  void CountCall(absl::string_view rpc, absl::StatusCode code);
+
+ private:
+  prometheus::Histogram& first_token_;
+  prometheus::Histogram& inter_token_;
+  prometheus::Histogram& queue_wait_;
+  prometheus::Histogram& request_;
+  prometheus::Family<prometheus::Counter>& samples_;
+  prometheus::Family<prometheus::Counter>& calls_;
+};
+
+// The engine's counters and gauges, the proposer pool's, and what clients have not read, at the time of a scrape.
+class EngineCollector : public prometheus::Collectable {
+ public:
+  // All outlive it.
+  EngineCollector(const Engine& engine, const ProposerPool& pool, const UnreadOutputs& unread)
+      : engine_(engine), pool_(pool), unread_(unread) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const Engine& engine_;
+  const ProposerPool& pool_;
+  const UnreadOutputs& unread_;
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step report as its client gets it.
+#pragma once
+
+#include "foretoken/v1/generation.pb.h"
+#include "verifier_service/engine/step_report.h"
+
+namespace foretoken::verifier {
+
+v1::StepReport ToProto(const StepReport& report);
+
+}  // namespace foretoken::verifier

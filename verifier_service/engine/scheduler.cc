@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using kernels::kKvBlockSize;
+using model::Evict;
+
+int32_t NumBlocks(int32_t num_positions) { return (num_positions + kKvBlockSize - 1) / kKvBlockSize; }
+
+std::span<const int32_t> ContextOf(const WaitingLine::Entry& entry) {
+  return entry.preempted != nullptr ? entry.preempted->token_ids : entry.active->request->prompt;
+}
+
+}  // namespace
+
+bool Scheduler::MustWaitForSibling(const WaitingLine::Entry& entry) const {
+  // A later sample of a prompt waits until the first has computed it, and then shares its blocks.
+  if (!options_.enable_prefix_cache) return false;
+  const auto num_prompt = static_cast<int32_t>(entry.active->request->prompt.size());
+  return std::ranges::any_of(entry.active->sequences, [num_prompt](const Sequence* other) {
+    const bool is_running = !other->blocks.empty();
+    return is_running && other->num_computed + 1 < num_prompt;
+  });
+}
+
+std::vector<Sequence*> Scheduler::Admit(absl::Time now, const MakeNext& make) {
+  std::vector<Sequence*> admitted;
+  auto next = line_.entries().begin();
+  while (next != line_.entries().end() && static_cast<int32_t>(running_.size()) < options_.max_running) {
+    const auto& [place, entry] = *next;
+    if (MustWaitForSibling(entry)) {
+      ++next;
+      continue;
+    }
+    std::optional<Context> context = ReserveContext(entry);
+    if (!context.has_value()) break;  // nobody overtakes: a long prompt would wait for ever
+    std::unique_ptr<Sequence> sequence =
+        entry.preempted != nullptr ? TakePreempted(entry.preempted) : make(entry.active);
+    sequence->line_place = place;
+    sequence->waited += line_.Begin(sequence->line_place, now);
+    sequence->blocks = std::move(context->blocks);
+    sequence->prefix = context->prefix;
+    sequence->num_registered_blocks = context->num_cached_blocks;
+    sequence->num_computed = context->num_cached_blocks * kKvBlockSize;
+    admitted.push_back(sequence.get());
+    running_.push_back(std::move(sequence));
+    next = line_.entries().begin();  // its siblings have moved
+  }
+  std::sort(running_.begin(), running_.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
+  return admitted;
+}
+
+std::optional<Scheduler::Context> Scheduler::ReserveContext(const WaitingLine::Entry& entry) {
+  const GenerationRequest& request = *entry.active->request;
+  const std::span<const int32_t> token_ids = ContextOf(entry);
+  const bool is_prompt_reported =
+      entry.preempted != nullptr ? entry.preempted->prompt_reported : entry.active->num_begun > 0;
+  // The last token is computed in any case: it draws the next one. Prompt log-probabilities need every row.
+  const bool may_share =
+      options_.enable_prefix_cache && !(request.output.num_prompt_logprobs.has_value() && !is_prompt_reported);
+  Context context;
+  if (may_share) {
+    model::BlockPool::Prefix prefix = pool_.Find(request.tenant, token_ids.first(token_ids.size() - 1));
+    context = {.blocks = std::move(prefix.blocks), .prefix = prefix.last};
+    context.num_cached_blocks = static_cast<int32_t>(context.blocks.size());
+  }
+  if (Extend(context.blocks, static_cast<int32_t>(token_ids.size()), Evict::kYes)) return context;
+  Release(context.blocks);
+  return std::nullopt;
+}
+
+// All that is missing, or nothing: what does not suffice is not evicted for.
+bool Scheduler::Extend(std::vector<int32_t>& blocks, int32_t num_positions, Evict evict) {
+  const auto num_missing = NumBlocks(num_positions) - static_cast<int32_t>(blocks.size());
+  if (num_missing > pool_.num_free() + (evict == Evict::kYes ? pool_.num_cached() : 0)) return false;
+  for (int32_t i = 0; i < num_missing; ++i) blocks.push_back(*pool_.Allocate(evict));
+  return true;
+}
+
+void Scheduler::ReserveRoots(absl::Time now) {
+  for (size_t i = 0; i < running_.size();) {
+    if (Extend(running_[i]->blocks, running_[i]->size(), Evict::kYes)) {
+      ++i;
+      continue;
+    }
+    const size_t victim = Victim();
+    Preempt(victim, now);
+    if (victim < i) --i;
+  }
+}
+
+size_t Scheduler::Victim() const {
+  size_t victim = 0;
+  for (size_t i = 1; i < running_.size(); ++i) {
+    if (line_.EffectivePriority(*running_[i]) <= line_.EffectivePriority(*running_[victim])) victim = i;
+  }
+  return victim;
+}
+
+void Scheduler::Preempt(size_t running_idx, absl::Time now) {
+  std::unique_ptr<Sequence> sequence = std::move(running_[running_idx]);
+  running_.erase(running_.begin() + static_cast<ptrdiff_t>(running_idx));
+  ReleaseBlocks(*sequence);
+  ++num_preemptions_;
+  line_.Return(*sequence, now);
+  preempted_.push_back(std::move(sequence));
+}
+
+std::unique_ptr<Sequence> Scheduler::TakePreempted(const Sequence* sequence) {
+  const auto place =
+      std::ranges::find_if(preempted_, [sequence](const auto& preempted) { return preempted.get() == sequence; });
+  FT_CHECK(place != preempted_.end());
+  std::unique_ptr<Sequence> taken = std::move(*place);
+  preempted_.erase(place);
+  return taken;
+}
+
+void Scheduler::Release(std::vector<int32_t>& blocks) {
+  // From the last to the first, so that a prefix is evicted after its continuations.
+  while (!blocks.empty()) {
+    pool_.Release(blocks.back());
+    blocks.pop_back();
+  }
+}
+
+void Scheduler::ReleaseBlocks(Sequence& sequence) {
+  Release(sequence.blocks);
+  sequence.num_computed = 0;
+  sequence.num_registered_blocks = 0;
+  sequence.prefix = model::kEmptyPrefix;
+}
+
+Scheduler::TreeSlots Scheduler::ReserveTree(Sequence& sequence, int32_t num_nodes, int32_t depth) {
+  TreeSlots tree_slots;
+  if (num_nodes == 0 || !Extend(sequence.blocks, sequence.size() + depth, Evict::kNo)) return tree_slots;
+  tree_slots.blocks.reserve(NumBlocks(num_nodes));
+  tree_slots.slots.reserve(num_nodes);
+  for (int32_t i = 0; i < NumBlocks(num_nodes); ++i) {
+    const std::optional<int32_t> block = pool_.Allocate(Evict::kNo);
+    if (!block.has_value()) break;
+    tree_slots.blocks.push_back(*block);
+    for (int32_t offset = 0; offset < kKvBlockSize; ++offset) {
+      if (static_cast<int32_t>(tree_slots.slots.size()) < num_nodes) {
+        tree_slots.slots.push_back(*block * kKvBlockSize + offset);
+      }
+    }
+  }
+  return tree_slots;
+}
+
+void Scheduler::GiveBack(TreeSlots& tree_slots) {
+  for (const int32_t block : tree_slots.blocks) pool_.Release(block);
+  tree_slots = {};
+}
+
+void Scheduler::Settle(Sequence& sequence) {
+  while (options_.enable_prefix_cache && (sequence.num_registered_blocks + 1) * kKvBlockSize <= sequence.num_computed) {
+    const int32_t block_idx = sequence.num_registered_blocks++;
+    const auto tokens = std::span(sequence.token_ids).subspan(block_idx * kKvBlockSize).first<kKvBlockSize>();
+    sequence.prefix = pool_.Insert(sequence.request().tenant, sequence.prefix, tokens, sequence.blocks[block_idx]);
+  }
+  while (static_cast<int32_t>(sequence.blocks.size()) > NumBlocks(sequence.size())) {
+    pool_.Release(sequence.blocks.back());
+    sequence.blocks.pop_back();
+  }
+}
+
+void Scheduler::RemoveFinished(const std::function<void(Sequence&)>& on_removed) {
+  const auto remove = [&](const std::unique_ptr<Sequence>& sequence) {
+    if (!sequence->is_finished) return false;
+    line_.Leave(*sequence);  // where it was preempted
+    ReleaseBlocks(*sequence);
+    on_removed(*sequence);
+    return true;
+  };
+  std::erase_if(running_, remove);
+  std::erase_if(preempted_, remove);
+}
+
+void Scheduler::KeepFree() {
+  const auto num_running = static_cast<int32_t>(running_.size());
+  const int32_t wanted = num_running * (NumBlocks(options_.max_tree_nodes) + 1);
+  pool_.EvictUntilFree(std::min(wanted, pool_.num_blocks() / 4));
+}
+
+}  // namespace foretoken::verifier

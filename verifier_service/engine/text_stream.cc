@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/engine/text_stream.h"
+
+#include <utility>
+
+namespace foretoken::verifier {
+
+TextStream::TextStream(const tokenizer::Tokenizer& tokenizer, TextStreamOptions options)
+    : decoder_(tokenizer, {.skip_special = options.skip_special_tokens, .continues_text = true}),
+      matcher_(std::move(options.stop_strings), options.include_stop_string) {}
+
+TextStream::Appended TextStream::Append(int32_t token_id, bool counts_for_stop) {
+  StopMatcher::Released released = matcher_.Append(decoder_.Append(token_id), counts_for_stop);
+  return {.text = std::move(released.text), .matched_stop_string = released.matched};
+}
+
+std::string TextStream::Flush() {
+  std::string text = matcher_.Append(decoder_.Flush(), /*counts=*/false).text;
+  return text + matcher_.Flush();
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/proposers/check_proposer.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
+#include "common/rpc/proposal_protocol.h"
+
+namespace foretoken::verifier {
+
+absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,
+                              absl::string_view vocabulary_fingerprint) {
+  if (description.protocol_version() > rpc::kProposalProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("not used: protocol_version expected at most ",
+                                                      rpc::kProposalProtocolVersion, ", got ",
+                                                      description.protocol_version()));
+  }
+  if (description.method() != method) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("not used: method expected \"", method, "\", got ", base::Quoted(description.method())));
+  }
+  if (!description.vocabulary_fingerprint().empty() && !vocabulary_fingerprint.empty() &&
+      description.vocabulary_fingerprint() != vocabulary_fingerprint) {
+    return absl::FailedPreconditionError(absl::StrCat("not used: vocabulary_fingerprint expected ",
+                                                      vocabulary_fingerprint, ", got ",
+                                                      base::Quoted(description.vocabulary_fingerprint())));
+  }
+  if (description.needed_features_size() > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("not used: it needs the target's feature ", base::Quoted(description.needed_features(0))));
+  }
+  return absl::OkStatus();
+}
+
+CheckedAnswer CheckAnswer(const v1::ProposeResponse& response, const rpc::WireTreeLimits& limits) {
+  CheckedAnswer answer;
+  answer.trees.reserve(static_cast<size_t>(response.trees_size()));
+  for (const v1::TokenTree& tree : response.trees()) {
+    answer.trees.push_back({.session_id = tree.session_id(),
+                            .tree = rpc::FromProto(tree, limits),
+                            .fits_rejection_sampling = rpc::CheckDrawMethod(tree)});
+  }
+  for (const v1::RefusedSession& refused : response.refusals()) {
+    answer.refused.push_back(
+        {.session_id = refused.session_id(), .reason = refused.reason(), .detail = refused.detail()});
+  }
+  // An older proposer says no more. Sessions that were named above are gone when these are read.
+  for (const uint64_t session_id : response.refused_session_ids()) answer.refused.push_back({.session_id = session_id});
+  answer.unknown_session_ids.assign(response.unknown_session_ids().begin(), response.unknown_session_ids().end());
+  return answer;
+}
+
+}  // namespace foretoken::verifier

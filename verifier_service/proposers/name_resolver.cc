@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/proposers/name_resolver.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace foretoken::verifier {
+
+absl::StatusOr<std::vector<std::string>> ResolveName(const std::string& name_port) {
+  const size_t colon = name_port.rfind(':');
+  if (colon == std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("expected name:port, got \"", name_port, "\""));
+  }
+  absl::string_view name = absl::string_view(name_port).substr(0, colon);
+  absl::ConsumePrefix(&name, "[");
+  absl::ConsumeSuffix(&name, "]");
+  const std::string port = name_port.substr(colon + 1);
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(std::string(name).c_str(), port.c_str(), &hints, &found); error != 0) {
+    return absl::UnavailableError(absl::StrCat("resolving ", name_port, ": ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    char host[NI_MAXHOST];
+    if (getnameinfo(address->ai_addr, address->ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
+      continue;
+    addresses.push_back(address->ai_family == AF_INET6 ? absl::StrCat("ipv6:[", host, "]:", port)
+                                                       : absl::StrCat("ipv4:", host, ":", port));
+  }
+  std::sort(addresses.begin(), addresses.end());
+  addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
+  return addresses;
+}
+
+}  // namespace foretoken::verifier

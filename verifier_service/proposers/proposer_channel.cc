@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/proposers/proposer_channel.h"
+
+#include "common/rpc/compression.h"
+
+namespace foretoken::verifier {
+
+std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, const ProposerPoolOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
+  for (const auto& [name, value] : rpc::kNoCompression) arguments.SetInt(name, value);
+  // The backoff is ours: the channel tries again whenever we do.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(options.describe_timeout)));
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A stream without work is silent by right, so silence does not tell that its host is gone. Where pings come too
+  // often for a server, gRPC sends fewer.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0: no limit
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/proposers/proposer_pool_keeper.h"
+
+#include <grpc/support/time.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
+#include "common/rpc/status.h"
+#include "verifier_service/proposers/check_proposer.h"
+#include "verifier_service/proposers/proposer_channel.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// A proposer that answers, but does not fit, is asked as seldom as one that has failed so often: only its replacement
+// will fit.
+constexpr int kSeldom = 30;
+
+std::string ErrorOf(const grpc::Status& status) { return base::Quoted(status.error_message(), rpc::kMaxErrorBytes); }
+
+uint64_t SeedOrDrawn(uint64_t seed) { return seed != 0 ? seed : std::random_device()(); }
+
+}  // namespace
+
+ProposerPool::Keeper::Keeper(std::vector<ProposerSpec> the_specs, ProposerPoolOptions the_options)
+    : options(std::move(the_options)),
+      specs(std::move(the_specs)),
+      book(specs.size(), options.backoff, SeedOrDrawn(options.jitter_seed)),
+      counters(specs.size()),
+      random_(SeedOrDrawn(options.jitter_seed)) {
+  bool has_dns = false;
+  for (uint32_t i = 0; i < specs.size(); ++i) {
+    names.push_back(specs[i].method);
+    if (specs[i].is_embedded) AddLink(i, "embedded", specs[i].channel);
+    for (const std::string& address : specs[i].static_addresses)
+      AddLink(i, address, MakeProposerChannel(address, options));
+    has_dns = has_dns || !specs[i].dns_names.empty();
+  }
+  keep_thread_ = std::thread([this] { Keep(); });
+  if (has_dns) resolve_thread_ = std::thread([this] { Resolve(); });
+}
+
+ProposerPool::Keeper::~Keeper() {
+  {
+    const std::lock_guard lock(mutex);
+    is_stopping_ = true;
+    wake_.notify_all();
+  }
+  keep_thread_.join();
+  if (resolve_thread_.joinable()) resolve_thread_.join();
+  std::unique_lock lock(mutex);
+  for (const auto& [id, link] : links) {
+    if (link->describing != nullptr) link->describing->context.TryCancel();
+    if (link->stream != nullptr) link->stream->Cancel();
+  }
+  wake_.wait(lock, [this] { return num_calls_ == 0; });
+  Write(lines_);
+}
+
+ProposerPool::Keeper::Link& ProposerPool::Keeper::AddLink(uint32_t proposer_idx, std::string address,
+                                                          std::shared_ptr<grpc::Channel> channel) {
+  const uint64_t id = next_id_++;
+  std::unique_ptr<Link>& link = links[id] = std::make_unique<Link>();
+  link->id = id;
+  link->proposer_idx = proposer_idx;
+  link->address = std::move(address);
+  link->stub = v1::ProposalService::NewStub(channel);
+  link->channel = std::move(channel);
+  return *link;
+}
+
+void ProposerPool::Keeper::Keep() {
+  while (KeepOnce()) {
+  }
+}
+
+bool ProposerPool::Keeper::KeepOnce() {
+  std::vector<std::shared_ptr<void>> ended;  // freed after the lock
+  std::vector<Line> lines;                   // written after it
+  {
+    std::unique_lock lock(mutex);
+    if (is_stopping_) return false;
+    const absl::Time now = options.now();
+    for (auto& [id, link] : links) KeepLink(*link, now);
+    book.RetryRefused(now);
+    WriteAll(now);
+    if (lines_.empty()) WaitAtMost(NextWake(now) - now, wake_, lock);
+    ended.swap(ended_);
+    lines.swap(lines_);
+  }
+  Write(lines);
+  return true;
+}
+
+void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
+  if (link.stream != nullptr) {
+    std::optional<absl::Time> silent_since = book.SilentSince(link.replica_id);
+    if (link.writing_since.has_value()) silent_since = std::min(silent_since.value_or(now), *link.writing_since);
+    if (silent_since.has_value() && now - *silent_since > options.silence_timeout) {
+      Drop(link, absl::StrCat("silent for ", absl::FormatDuration(options.silence_timeout)), now);
+    }
+  } else if (link.describing == nullptr && link.next_attempt <= now) {
+    Describe(link);
+  }
+}
+
+absl::Time ProposerPool::Keeper::NextWake(absl::Time now) const {
+  absl::Time next = now + options.silence_timeout / 4;
+  for (const auto& [id, link] : links) {
+    if (link->stream == nullptr && link->describing == nullptr) next = std::min(next, link->next_attempt);
+  }
+  return std::min(next, book.NextRetry().value_or(next));
+}
+
+void ProposerPool::Keeper::Resolve() {
+  while (true) {
+    for (uint32_t i = 0; i < specs.size(); ++i) {
+      for (const std::string& dns_name : specs[i].dns_names) {
+        const absl::StatusOr<std::vector<std::string>> addresses = options.resolve(dns_name);
+        if (addresses.ok()) {
+          SetAddresses(i, dns_name, *addresses);
+        } else {
+          spdlog::debug("proposer {}: {}", specs[i].method, std::string(addresses.status().message()));
+        }
+      }
+    }
+    std::unique_lock lock(mutex);
+    const absl::Time next = options.now() + options.resolve_period;
+    while (!is_stopping_ && options.now() < next) WaitAtMost(next - options.now(), wake_, lock);
+    if (is_stopping_) return;
+  }
+}
+
+void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string& dns_name,
+                                        const std::vector<std::string>& addresses) {
+  std::vector<std::unique_ptr<Link>> removed;  // freed after the lock, as `ended_`
+  const std::lock_guard lock(mutex);
+  if (is_stopping_) return;
+  std::vector<std::string> known;
+  std::vector<uint64_t> gone;
+  for (const auto& [id, link] : links) {
+    if (link->proposer_idx != proposer_idx || link->dns_name != dns_name) continue;
+    const bool is_there = std::find(addresses.begin(), addresses.end(), link->address) != addresses.end();
+    if (is_there) {
+      known.push_back(link->address);
+    } else {
+      gone.push_back(id);
+    }
+  }
+  for (const std::string& address : addresses) {
+    if (std::find(known.begin(), known.end(), address) != known.end()) continue;
+    AddLink(proposer_idx, address, MakeProposerChannel(address, options)).dns_name = dns_name;
+  }
+  const absl::Time now = options.now();
+  for (const uint64_t id : gone) {
+    Link& link = *links.at(id);
+    if (link.describing != nullptr) link.describing->context.TryCancel();
+    if (link.stream != nullptr) Drop(link, "its address is gone from the name", now);
+    removed.push_back(std::move(links.at(id)));
+    links.erase(id);
+  }
+  wake_.notify_all();
+}
+
+void ProposerPool::Keeper::Describe(Link& link) {
+  DescribeCall* call = new DescribeCall;
+  describe_calls_.try_emplace(call, call);
+  call->request.set_vocabulary_fingerprint(options.vocabulary_fingerprint);
+  if (link.was_refused) {
+    call->request.mutable_token_digests()->Add(options.token_digests.begin(), options.token_digests.end());
+  }
+  call->context.set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(options.describe_timeout), GPR_TIMESPAN));
+  link.describing = call;
+  ++num_calls_;
+  link.stub->async()->DescribeProposer(
+      &call->context, &call->request, &call->response,
+      [this, link_id = link.id, call](grpc::Status status) { OnDescribed(link_id, call, status); });
+}
+
+void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status) {
+  const std::lock_guard lock(mutex);
+  --num_calls_;
+  wake_.notify_all();
+  ended_.push_back(std::move(describe_calls_.at(call)));
+  describe_calls_.erase(call);
+  const auto it = links.find(link_id);
+  if (it == links.end()) return;
+  Link& link = *it->second;
+  link.describing = nullptr;  // at the end, too: what is described then is cancelled, and this call may be freed before
+  if (is_stopping_) return;
+  const absl::Time now = options.now();
+  const bool is_refusal = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
+  // Asked again at once, this time with what it takes to say which token differs.
+  if (is_refusal && !std::exchange(link.was_refused, true) && !options.token_digests.empty()) return Describe(link);
+  if (is_refusal) link.num_failures = std::max(link.num_failures, kSeldom);
+  if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", ErrorOf(status)), now);
+  link.was_refused = false;
+  const absl::Status fits =
+      CheckDescription(call->response, specs[link.proposer_idx].method, options.vocabulary_fingerprint);
+  if (!fits.ok()) {
+    link.num_failures = std::max(link.num_failures, kSeldom);
+    return Fail(link, std::string(fits.message()), now);
+  }
+  StartStream(link, call->response, now);
+}
+
+void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now) {
+  const uint64_t link_id = link.id;
+  const ReplicaId replica_id = next_id_++;
+  const uint32_t proposer_idx = link.proposer_idx;
+  link.replica_id = replica_id;
+  link.writing_since.reset();
+  ++num_calls_;
+  ++counters[proposer_idx].num_connects;
+  link.stream = ReplicaStream::Start(
+      link.channel, options.vocabulary_fingerprint,
+      {.on_answer = [=, this](const auto& response) { return OnAnswer(link_id, replica_id, proposer_idx, response); },
+       .on_written = [=, this] { OnWritten(link_id, replica_id); },
+       .on_closing = [=, this] { OnClosing(link_id, replica_id); },
+       .on_end = [=, this](const grpc::Status& status, auto stream) { OnEnd(link_id, status, std::move(stream)); }});
+  link.streaming_since = now;
+  Log(link, spdlog::level::info, absl::StrCat("connected, ", base::Quoted(description.version())), now);
+  link.last_complaint.clear();
+  book.AddReplica(replica_id, proposer_idx,
+                  {.max_sessions = description.max_sessions(), .max_context_tokens = description.max_context_tokens()},
+                  now);
+  Write(link, now);
+}
+
+ProposerPool::Keeper::Link* ProposerPool::Keeper::FindStream(uint64_t link_id, ReplicaId replica_id) {
+  const auto it = links.find(link_id);
+  if (is_stopping_ || it == links.end()) return nullptr;
+  Link& link = *it->second;
+  return link.stream != nullptr && link.replica_id == replica_id ? &link : nullptr;
+}
+
+absl::Duration ProposerPool::Keeper::OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,
+                                              const v1::ProposeResponse& response) {
+  const size_t num_sessions = static_cast<size_t>(response.trees_size()) + response.refused_session_ids_size() +
+                              response.refusals_size() + response.unknown_session_ids_size();
+  const bool is_too_much = num_sessions > static_cast<size_t>(options.max_message_sessions);
+  CheckedAnswer answer;
+  if (!is_too_much) {
+    answer = CheckAnswer(
+        response,
+        {.num_tokens = options.num_tokens, .max_nodes = options.max_tree_nodes, .proposers = 1u << proposer_idx});
+  }
+  const size_t num_bytes = response.ByteSizeLong();
+  const std::lock_guard lock(mutex);
+  Link* link = FindStream(link_id, replica_id);
+  if (link == nullptr) return absl::ZeroDuration();
+  const absl::Time now = options.now();
+  counters[proposer_idx].num_received_bytes += num_bytes;
+  if (is_too_much) {
+    Drop(*link, absl::StrCat("a message about ", num_sessions, " sessions, more than ", options.max_message_sessions),
+         now);
+  } else {
+    TakeAnswer(*link, std::move(answer), now);
+  }
+  return link->pace.Count(num_bytes, options.pace, now);
+}
+
+void ProposerPool::Keeper::TakeAnswer(Link& link, CheckedAnswer answer, absl::Time now) {
+  const AnswerVerdict verdict = book.TakeAnswer(link.replica_id, std::move(answer), now);
+  if (verdict.ends_wait) answered.notify_all();
+  ProposerCounters& counts = counters[link.proposer_idx];
+  counts.num_trees += verdict.num_trees;
+  counts.num_stale_trees += verdict.num_stale_trees;
+  counts.num_bad_trees += verdict.num_bad_trees;
+  counts.num_refused += verdict.num_refused;
+  for (size_t i = 0; i < counts.num_refused_by_reason.size(); ++i) {
+    counts.num_refused_by_reason[i] += verdict.num_refused_by_reason[i];
+  }
+  counts.num_unknown += verdict.num_unknown;
+  for (const absl::Duration round_trip : verdict.round_trips) counts.round_trips.Add(round_trip);
+  if (verdict.num_trees > 0 && now - link.streaming_since >= options.backoff.max) link.num_failures = 0;
+  if (verdict.num_refused > 0) Complain(link, absl::StrCat("refuses a session: ", verdict.first_refusal), now);
+  if (verdict.num_bad_trees > 0) Complain(link, verdict.first_fault, now);
+  if (verdict.num_bad_in_a_row >= options.max_bad_trees_in_a_row) {
+    Drop(link, absl::StrCat(verdict.num_bad_in_a_row, " bad trees in a row"), now);
+  }
+  if (verdict.num_refused + verdict.num_unknown > 0) {  // those sessions have other places
+    WriteAll(now);
+    wake_.notify_all();  // there may be a new retry to wait for
+  }
+}
+
+void ProposerPool::Keeper::OnWritten(uint64_t link_id, ReplicaId replica_id) {
+  const std::lock_guard lock(mutex);
+  Link* link = FindStream(link_id, replica_id);
+  if (link == nullptr) return;
+  link->writing_since.reset();
+  Write(*link, options.now());
+}
+
+void ProposerPool::Keeper::OnClosing(uint64_t link_id, ReplicaId replica_id) {
+  const std::lock_guard lock(mutex);
+  // Whoever waits for this replica's answers stops; the reason follows in OnEnd.
+  if (Link* link = FindStream(link_id, replica_id); link != nullptr) Drop(*link, "the stream ended", options.now());
+}
+
+void ProposerPool::Keeper::OnEnd(uint64_t link_id, const grpc::Status& status, std::shared_ptr<ReplicaStream> stream) {
+  const std::lock_guard lock(mutex);
+  --num_calls_;
+  wake_.notify_all();
+  ended_.push_back(std::move(stream));
+  const auto it = links.find(link_id);
+  if (is_stopping_ || it == links.end() || status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) return;
+  Complain(*it->second, ErrorOf(status), options.now());
+}
+
+void ProposerPool::Keeper::Write(Link& link, absl::Time now) {
+  if (link.stream == nullptr || link.writing_since.has_value()) return;
+  std::optional<v1::ProposeRequest> request = book.NextRequest(link.replica_id, now);
+  if (!request.has_value()) return;
+  counters[link.proposer_idx].num_sent_bytes += request->ByteSizeLong();
+  link.writing_since = now;
+  link.stream->Write(*std::move(request));
+}
+
+void ProposerPool::Keeper::WriteAll(absl::Time now) {
+  for (auto& [id, link] : links) Write(*link, now);
+}
+
+void ProposerPool::Keeper::Drop(Link& link, const std::string& why, absl::Time now) {
+  link.stream->Cancel();
+  link.stream.reset();
+  ++counters[link.proposer_idx].num_breaks;
+  book.RemoveReplica(link.replica_id, now);
+  answered.notify_all();
+  Fail(link, why, now);
+  WriteAll(now);  // its sessions, at other replicas
+}
+
+void ProposerPool::Keeper::Fail(Link& link, const std::string& why, absl::Time now) {
+  ++link.num_failures;
+  const double unit_random = std::uniform_real_distribution<double>(0, 1)(random_);
+  link.next_attempt = now + BackoffDelay(options.backoff, link.num_failures, unit_random);
+  Complain(link, why, now);
+  wake_.notify_all();
+}
+
+void ProposerPool::Keeper::Complain(Link& link, const std::string& why, absl::Time now) {
+  if (why == link.last_complaint) return link.lines.LeaveOut();
+  Log(link, spdlog::level::warn, why, now);
+  link.last_complaint = why;
+}
+
+void ProposerPool::Keeper::Log(Link& link, spdlog::level::level_enum level, absl::string_view what, absl::Time now) {
+  std::optional<std::string> line =
+      link.lines.Pass(absl::StrCat("proposer ", names[link.proposer_idx], " at ", link.address, ": ", what), now);
+  if (!line.has_value()) return;
+  lines_.push_back({.level = level, .text = *std::move(line)});
+  wake_.notify_all();
+}
+
+void ProposerPool::Keeper::Write(const std::vector<Line>& lines) {
+  for (const Line& line : lines) spdlog::log(line.level, "{}", line.text);
+}
+
+}  // namespace foretoken::verifier

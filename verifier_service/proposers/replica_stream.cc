@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/proposers/replica_stream.h"
+
+#include <grpc/support/time.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <utility>
+
+#include "common/rpc/parse_message.h"
+#include "common/rpc/status.h"
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr char kMethod[] = "/foretoken.v1.ProposalService/Propose";
+
+// Whether a tree keeps its own rules is its sequence's matter; these bounds keep an answer of a few MiB from becoming a
+// hundred times as large.
+rpc::MessageBounds AnswerBounds() {
+  constexpr size_t kMaxElements = rpc::MessageBounds::kMaxElements;
+  constexpr size_t kMaxNumbers = size_t{4} << 20;  // as many as a message of 4 MiB can hold
+  return {*v1::ProposeResponse::descriptor(),
+          {{.path = "trees", .max_count = kMaxElements},
+           {.path = "trees.token_ids", .max_count = kMaxNumbers},
+           {.path = "trees.parents", .max_count = kMaxNumbers},
+           {.path = "trees.chances", .max_count = kMaxNumbers},
+           {.path = "trees.draft_probs", .max_count = kMaxElements},
+           {.path = "trees.draft_probs.token_ids", .max_count = kMaxNumbers},
+           {.path = "trees.draft_probs.probabilities", .max_count = kMaxNumbers},
+           {.path = "trees.distribution_indices", .max_count = kMaxNumbers},
+           {.path = "refused_session_ids", .max_count = kMaxElements},
+           {.path = "unknown_session_ids", .max_count = kMaxElements},
+           {.path = "refusals", .max_count = kMaxElements},
+           {.path = "refusals.detail", .max_bytes = 256}}};
+}
+
+}  // namespace
+
+ReplicaStream::ReplicaStream(std::string vocabulary_fingerprint, Events events)
+    : bounds_(AnswerBounds()), untold_vocabulary_(std::move(vocabulary_fingerprint)), events_(std::move(events)) {}
+
+std::shared_ptr<ReplicaStream> ReplicaStream::Start(const std::shared_ptr<grpc::Channel>& channel,
+                                                    std::string vocabulary_fingerprint, Events events) {
+  std::shared_ptr<ReplicaStream> stream(new ReplicaStream(std::move(vocabulary_fingerprint), std::move(events)));
+  stream->self_ = stream;
+  grpc::TemplatedGenericStub<v1::ProposeRequest, grpc::ByteBuffer>(channel).PrepareBidiStreamingCall(
+      &stream->context_, kMethod, grpc::StubOptions(), stream.get());
+  // Writes start outside of events: the hold keeps the call from ending under them until on_closing has been heard.
+  stream->AddHold();
+  stream->StartRead(&stream->response_);
+  stream->StartCall();
+  return stream;
+}
+
+void ReplicaStream::Write(v1::ProposeRequest request) {
+  request_ = std::move(request);
+  request_.set_vocabulary_fingerprint(std::exchange(untold_vocabulary_, {}));
+  StartWrite(&request_);
+}
+
+void ReplicaStream::OnReadDone(bool ok) {
+  if (!ok) {
+    events_.on_closing();
+    RemoveHold();
+    return;
+  }
+  v1::ProposeResponse response;
+  if (fault_.ok()) fault_ = rpc::ParseMessage(response_, bounds_, response);
+  absl::Duration pause;
+  if (fault_.ok()) {
+    pause = events_.on_answer(response);
+  } else {
+    context_.TryCancel();  // a failed read follows
+  }
+  if (pause <= absl::ZeroDuration()) return StartRead(&response_);
+  // Another alarm each time: the last one may not have returned from its StartRead. It reads also after Cancel, for a
+  // failed read is how the stream ends.
+  next_read_ = grpc::Alarm();
+  next_read_.Set(gpr_time_from_micros(absl::ToInt64Microseconds(pause), GPR_TIMESPAN),
+                 [this](bool) { StartRead(&response_); });
+}
+
+void ReplicaStream::OnWriteDone(bool ok) {
+  // A failed write is followed by a failed read, which ends the stream.
+  if (ok) events_.on_written();
+}
+
+void ReplicaStream::OnDone(const grpc::Status& status) {
+  // Whoever takes the stream may end it at once, and its events with it.
+  const auto on_end = std::move(events_.on_end);
+  on_end(fault_.ok() ? status : rpc::ToGrpc(fault_), std::move(self_));
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/proposers/session_book.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/error_text.h"
+#include "common/rpc/proposal_protocol.h"
+#include "kernels/check.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// A replica that does not know a session it has just been given is as good as one that refuses it.
+constexpr int kMaxUnknownsInARow = 3;
+// A wait that this many steps in a row were in vain is tried again every 16th step only.
+constexpr int32_t kMaxMissedWaits = 4;
+constexpr int32_t kTryWaitEvery = 16;
+// Of a replica that never answers no more is remembered.
+constexpr size_t kMaxEndedUnanswered = 1024;
+// Answers later than this multiple of the 90th percentile are not waited for.
+constexpr double kPatience = 1.5;
+
+v1::VerificationRule ToProto(kernels::VerificationRule rule) {
+  switch (rule) {
+    case kernels::VerificationRule::kKeyedDraw:
+      return v1::VERIFICATION_RULE_KEYED_DRAW;
+    case kernels::VerificationRule::kRejectionSampling:
+      return v1::VERIFICATION_RULE_REJECTION_SAMPLING;
+  }
+  return v1::VERIFICATION_RULE_UNSPECIFIED;
+}
+
+void Count(const CheckedAnswer::Refused& refused, AnswerVerdict& verdict) {
+  const v1::RefusalReason reason =
+      v1::RefusalReason_IsValid(refused.reason) ? refused.reason : v1::REFUSAL_REASON_UNSPECIFIED;
+  ++verdict.num_refused;
+  ++verdict.num_refused_by_reason[static_cast<size_t>(reason)];
+  if (verdict.first_refusal.empty()) {
+    verdict.first_refusal =
+        absl::StrCat(rpc::RefusalName(reason), ": ", base::Quoted(refused.detail, rpc::kMaxRefusalDetailBytes));
+  }
+}
+
+}  // namespace
+
+void SessionBook::Open(const SequenceIntroduction& introduction, absl::Time now) {
+  const auto [it, is_new] = sequences_.try_emplace(introduction.sequence_id);
+  FT_CHECK(is_new);
+  Sequence& sequence = it->second;
+  sequence.token_ids.assign(introduction.token_ids.begin(), introduction.token_ids.end());
+  sequence.num_opening = sequence.token_ids.size();
+  sequence.proposers = introduction.proposers & static_cast<uint32_t>((uint64_t{1} << num_proposers_) - 1);
+  sequence.told = introduction.told_proposers;
+  sequence.placements.resize(num_proposers_);
+  sequence.introduction.set_rule(ToProto(introduction.rule));
+  sequence.introduction.set_seed(introduction.seed);
+  sequence.introduction.set_sample_index(introduction.sample_index);
+  v1::SamplingFilters& filters = *sequence.introduction.mutable_filters();
+  filters.set_temperature(introduction.temperature);
+  if (introduction.top_k > 0) filters.set_top_k(static_cast<uint32_t>(introduction.top_k));
+  if (introduction.top_p < 1) filters.set_top_p(introduction.top_p);
+  if (introduction.min_p > 0) filters.set_min_p(introduction.min_p);
+  sequence.introduction.set_tenant(introduction.tenant);
+  sequence.introduction.set_traceparent(introduction.traceparent);
+  for (uint32_t bits = sequence.proposers; bits != 0; bits &= bits - 1) {
+    Place(introduction.sequence_id, sequence, static_cast<uint32_t>(std::countr_zero(bits)), now);
+  }
+}
+
+void SessionBook::Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) {
+  const auto it = sequences_.find(sequence_id);
+  if (it == sequences_.end()) return;
+  Sequence& sequence = it->second;
+  sequence.token_ids.insert(sequence.token_ids.end(), committed.begin(), committed.end());
+  sequence.node_budget = std::clamp(ask.node_budget, 0, speculation::kMaxTreeNodes);
+  sequence.told = ask.proposers;
+  for (uint32_t proposer_idx = 0; proposer_idx < num_proposers_; ++proposer_idx) {
+    const Placement& placement = sequence.placements[proposer_idx];
+    if (!placement.replica_id.has_value()) continue;
+    Replica& replica = replicas_.at(*placement.replica_id);
+    Session& session = replica.sessions.at(placement.session_id);
+    session.wants_tree = sequence.WantsTree(proposer_idx);
+    if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
+  }
+}
+
+void SessionBook::Close(SequenceId sequence_id) {
+  const auto it = sequences_.find(sequence_id);
+  if (it == sequences_.end()) return;
+  for (const Placement& placement : it->second.placements) {
+    if (!placement.replica_id.has_value()) continue;
+    Replica& replica = replicas_.at(*placement.replica_id);
+    Session& session = replica.sessions.at(placement.session_id);
+    session.wants_tree = false;
+    if (session.due_position.has_value() && replica.ended_unanswered.size() < kMaxEndedUnanswered) {
+      replica.ended_unanswered.emplace(placement.session_id, session);
+    }
+    WriteFarewell(replica, placement.session_id, session);
+    if (session.is_told) replica.closes.push_back(placement.session_id);
+    Forget(replica, placement.session_id);
+  }
+  sequences_.erase(it);
+}
+
+std::vector<Proposal> SessionBook::TakeProposals() {
+  std::vector<Proposal> proposals;
+  proposals.reserve(fresh_.size());
+  for (const auto& [sequence_id, proposer_idx] : fresh_) {
+    const auto it = sequences_.find(sequence_id);
+    if (it == sequences_.end()) continue;  // closed meanwhile
+    std::optional<speculation::TokenTree>& newest = it->second.placements[proposer_idx].newest;
+    if (!newest.has_value()) continue;  // its id was closed and opened again
+    proposals.push_back({.sequence_id = sequence_id, .proposer_idx = proposer_idx, .tree = *std::move(newest)});
+    newest.reset();
+  }
+  fresh_.clear();
+  return proposals;
+}
+
+void SessionBook::AddReplica(ReplicaId replica_id, uint32_t proposer_idx, const ReplicaLimits& limits, absl::Time now) {
+  Replica& replica = replicas_[replica_id];
+  replica.proposer_idx = proposer_idx;
+  replica.limits = limits;
+  for (auto& [sequence_id, sequence] : sequences_) {
+    const bool is_allowed = (sequence.proposers >> proposer_idx & 1) != 0;
+    if (is_allowed && !sequence.placements[proposer_idx].replica_id.has_value()) {
+      Place(sequence_id, sequence, proposer_idx, now);
+    }
+  }
+}
+
+void SessionBook::RemoveReplica(ReplicaId replica_id, absl::Time now) {
+  const auto it = replicas_.find(replica_id);
+  if (it == replicas_.end()) return;
+  const Replica replica = std::move(it->second);
+  replicas_.erase(it);
+  for (const auto& [session_id, session] : replica.sessions) {
+    Sequence& sequence = sequences_.at(session.sequence_id);
+    sequence.placements[replica.proposer_idx].replica_id.reset();
+    Place(session.sequence_id, sequence, replica.proposer_idx, now);
+  }
+}
+
+void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t proposer_idx, absl::Time now) {
+  Placement& placement = sequence.placements[proposer_idx];
+  const std::optional<ReplicaId> chosen = ChooseReplica(sequence, proposer_idx);
+  if (!chosen.has_value()) {
+    placement.retry_at =
+        now + BackoffDelay(retry_, ++placement.num_refusals, std::uniform_real_distribution<double>(0, 1)(random_));
+    return;
+  }
+  placement.retry_at.reset();
+  if (placement.last_replica_id.has_value() && placement.last_replica_id != chosen) ++num_moved_[proposer_idx];
+  Replica& replica = replicas_.at(*chosen);
+  placement.replica_id = placement.last_replica_id = chosen;
+  placement.session_id = replica.next_session_id++;
+  Session& session = replica.sessions[placement.session_id];
+  session.sequence_id = sequence_id;
+  session.placed_at = now;
+  session.wants_tree = sequence.WantsTree(proposer_idx);
+  if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
+}
+
+std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const {
+  const Placement& placement = sequence.placements[proposer_idx];
+  std::optional<std::pair<size_t, ReplicaId>> best;  // fewest sessions, then the oldest stream
+  for (const auto& [replica_id, replica] : replicas_) {
+    if (replica.proposer_idx != proposer_idx) continue;
+    if (replica.limits.max_sessions != 0 && replica.sessions.size() >= replica.limits.max_sessions) continue;
+    if (replica.limits.max_context_tokens != 0 && sequence.token_ids.size() > replica.limits.max_context_tokens)
+      continue;
+    if (std::count(placement.refused_by.begin(), placement.refused_by.end(), replica_id) != 0) continue;
+    const std::pair candidate(replica.sessions.size(), replica_id);
+    if (!best.has_value() || candidate < *best) best = candidate;
+  }
+  if (!best.has_value()) return std::nullopt;
+  return best->second;
+}
+
+void SessionBook::Forget(Replica& replica, uint64_t session_id) {
+  ClearDue(replica, replica.sessions.at(session_id));
+  replica.sessions.erase(session_id);  // `dirty` may still name it; NextRequest passes over it
+}
+
+void SessionBook::Refuse(Replica& replica, ReplicaId replica_id, uint64_t session_id, absl::Time now) {
+  const SequenceId sequence_id = replica.sessions.at(session_id).sequence_id;
+  Sequence& sequence = sequences_.at(sequence_id);
+  Placement& placement = sequence.placements[replica.proposer_idx];
+  Forget(replica, session_id);
+  placement.replica_id.reset();
+  placement.refused_by.push_back(replica_id);
+  Place(sequence_id, sequence, replica.proposer_idx, now);
+}
+
+void SessionBook::RetryRefused(absl::Time now) {
+  for (auto& [sequence_id, sequence] : sequences_) {
+    for (uint32_t proposer_idx = 0; proposer_idx < num_proposers_; ++proposer_idx) {
+      Placement& placement = sequence.placements[proposer_idx];
+      if (!placement.retry_at.has_value() || *placement.retry_at > now) continue;
+      placement.refused_by.clear();
+      Place(sequence_id, sequence, proposer_idx, now);
+    }
+  }
+}
+
+std::optional<absl::Time> SessionBook::NextRetry() const {
+  std::optional<absl::Time> next;
+  for (const auto& [sequence_id, sequence] : sequences_) {
+    for (const Placement& placement : sequence.placements) {
+      if (placement.retry_at.has_value() && (!next.has_value() || *placement.retry_at < *next))
+        next = placement.retry_at;
+    }
+  }
+  return next;
+}
+
+AnswerVerdict SessionBook::TakeAnswer(ReplicaId replica_id, CheckedAnswer answer, absl::Time now) {
+  AnswerVerdict verdict;
+  const auto it = replicas_.find(replica_id);
+  if (it == replicas_.end()) return verdict;  // given up while this was on its way
+  Replica& replica = it->second;
+  const bool was_due = replica.num_due > 0;
+  for (CheckedAnswer::Tree& tree : answer.trees) TakeTree(replica, tree, verdict, now);
+  for (const CheckedAnswer::Refused& refused : answer.refused) {
+    EndSilence(replica, refused.session_id, std::nullopt, now);
+    if (!replica.sessions.contains(refused.session_id)) continue;
+    Count(refused, verdict);
+    Refuse(replica, replica_id, refused.session_id, now);
+  }
+  for (const uint64_t session_id : answer.unknown_session_ids) {
+    EndSilence(replica, session_id, std::nullopt, now);
+    const auto session = replica.sessions.find(session_id);
+    if (session == replica.sessions.end()) continue;
+    ++verdict.num_unknown;
+    const SequenceId sequence_id = session->second.sequence_id;
+    Sequence& sequence = sequences_.at(sequence_id);
+    Placement& placement = sequence.placements[replica.proposer_idx];
+    if (++placement.num_unknowns >= kMaxUnknownsInARow) {
+      Refuse(replica, replica_id, session_id, now);
+      continue;
+    }
+    Forget(replica, session_id);
+    placement.replica_id.reset();
+    Place(sequence_id, sequence, replica.proposer_idx, now);
+  }
+  verdict.num_bad_in_a_row = replica.num_bad_in_a_row;
+  verdict.ends_wait = was_due && replica.num_due == 0;
+  return verdict;
+}
+
+void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, AnswerVerdict& verdict, absl::Time now) {
+  const auto blame = [&](absl::string_view fault) {
+    ++verdict.num_bad_trees;
+    ++replica.num_bad_in_a_row;
+    if (verdict.first_fault.empty()) verdict.first_fault = std::string(fault);
+  };
+  std::optional<uint64_t> position;
+  if (answer.tree.ok()) position = answer.tree->position;
+  EndSilence(replica, answer.session_id, position, now);  // a bad tree does too; of bad trees there is another count
+  const auto it = replica.sessions.find(answer.session_id);
+  if (it == replica.sessions.end()) {
+    const bool existed = answer.session_id > 0 && answer.session_id < replica.next_session_id;
+    if (existed) {
+      ++verdict.num_stale_trees;
+    } else {
+      blame(absl::StrCat("tree of session ", answer.session_id, ", which never was"));
+    }
+    return;
+  }
+  Session& session = it->second;
+  Sequence& sequence = sequences_.at(session.sequence_id);
+  const bool is_tested = sequence.introduction.rule() == v1::VERIFICATION_RULE_REJECTION_SAMPLING;
+  absl::Status status = answer.tree.status();
+  if (is_tested) status.Update(answer.fits_rejection_sampling);
+  if (!status.ok()) {
+    ClearDue(replica, session);  // it is an answer, if a useless one: nobody waits for more
+    return blame(status.message());
+  }
+  speculation::TokenTree& tree = *answer.tree;
+  if (tree.position > session.num_told) {
+    ClearDue(replica, session);
+    return blame(absl::StrCat("token tree position: expected at most ", session.num_told, ", got ", tree.position));
+  }
+  if (session.due_position.has_value() && tree.position >= *session.due_position) {
+    replica.round_trip.Add(now - session.due_since);
+    verdict.round_trips.push_back(now - session.due_since);
+    ClearDue(replica, session);
+  }
+  session.answered_position = std::max(session.answered_position, tree.position);
+  replica.num_bad_in_a_row = 0;
+  if (!is_tested) tree.sampled.clear();
+  Placement& placement = sequence.placements[replica.proposer_idx];
+  if (now - session.placed_at >= retry_.max) {
+    placement.num_unknowns = placement.num_refusals = 0;
+    placement.refused_by.clear();
+  }
+  if (tree.position < placement.newest_position) {
+    ++verdict.num_stale_trees;
+    return;
+  }
+  ++verdict.num_trees;
+  placement.newest_position = tree.position;
+  if (!placement.newest.has_value()) fresh_.emplace_back(session.sequence_id, replica.proposer_idx);
+  placement.newest = std::move(tree);
+}
+
+void SessionBook::MarkDirty(Replica& replica, uint64_t session_id, Session& session) {
+  if (std::exchange(session.is_dirty, true)) return;
+  replica.dirty.push_back(session_id);
+}
+
+void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now) {
+  if (session.due_position == position) return;
+  if (!session.due_position.has_value()) {
+    if (replica.num_due++ == 0) replica.silent_since = now - replica.past_silence;
+  } else if (const absl::Duration late = now - session.due_since; late > replica.round_trip.p90()) {
+    replica.round_trip.Add(late);  // overtaken before it was answered: it would have taken at least so long
+  }
+  session.due_position = position;
+  session.due_since = now;
+}
+
+// A session that was asked answers, if late: also one that has ended meanwhile, as long as its trees get on. `position`
+// is unset where the answer is no good tree.
+void SessionBook::EndSilence(Replica& replica, uint64_t session_id, std::optional<uint64_t> position, absl::Time now) {
+  const auto running = replica.sessions.find(session_id);
+  const auto ended = replica.ended_unanswered.find(session_id);
+  const bool has_ended = ended != replica.ended_unanswered.end();
+  if (running == replica.sessions.end() && !has_ended) return;
+  Session& session = has_ended ? ended->second : running->second;
+  const bool is_news = !position.has_value() || *position > session.answered_position;
+  if (!session.due_position.has_value() || !is_news) return;
+  replica.silent_since = now;
+  replica.past_silence = absl::ZeroDuration();
+  if (!has_ended) return;  // what this answer says is yet to be checked
+  session.answered_position = position.value_or(*session.due_position);
+  if (session.answered_position >= *session.due_position) replica.ended_unanswered.erase(ended);
+}
+
+void SessionBook::ClearDue(Replica& replica, Session& session) {
+  if (!session.due_position.has_value()) return;
+  session.due_position.reset();
+  // Sessions that end do not end a silence, or a replica that never answers would be kept by whoever asks briefly.
+  if (--replica.num_due == 0) {
+    replica.past_silence = std::max(replica.flushed_at - replica.silent_since, absl::ZeroDuration());
+  }
+}
+
+bool SessionBook::IsWorthWaiting(const Replica& replica) {
+  return replica.num_missed_waits < kMaxMissedWaits || replica.num_missed_waits % kTryWaitEvery == 0;
+}
+
+std::optional<absl::Time> SessionBook::WaitUntil(absl::Time now, absl::Time latest) const {
+  std::optional<absl::Time> until;
+  for (const auto& [replica_id, replica] : replicas_) {
+    if (replica.num_due == 0 || !IsWorthWaiting(replica)) continue;
+    const std::optional<absl::Duration> p90 = replica.round_trip.p90();
+    const absl::Time usual = p90.has_value() ? replica.flushed_at + *p90 * kPatience : latest;
+    const absl::Time end = std::min(usual, latest);
+    if (end > now && (!until.has_value() || end > *until)) until = end;
+  }
+  return until;
+}
+
+void SessionBook::EndWait() {
+  for (auto& [replica_id, replica] : replicas_) {
+    replica.num_missed_waits = replica.num_due == 0 ? 0 : replica.num_missed_waits + 1;
+  }
+}
+
+std::optional<absl::Time> SessionBook::SilentSince(ReplicaId replica_id) const {
+  const auto it = replicas_.find(replica_id);
+  if (it == replicas_.end() || it->second.num_due == 0) return std::nullopt;
+  return it->second.silent_since;
+}
+
+size_t SessionBook::num_sessions(ReplicaId replica_id) const {
+  const auto it = replicas_.find(replica_id);
+  return it == replicas_.end() ? 0 : it->second.sessions.size();
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of SessionBook that speaks: what a replica has not been told yet becomes its next message.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "verifier_service/proposers/session_book.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// A token id is a varint of at most five bytes: this many fit into the protocol's 64 KiB.
+constexpr size_t kMaxPieceTokens = 64 * 1024 / 5;
+// What a session that is up to date has to say goes with every message, beside whatever piece of a long context is on
+// its way.
+constexpr size_t kShortTokens = 64;
+
+uint32_t Microseconds(absl::Duration duration) {
+  const int64_t us = absl::ToInt64Microseconds(duration);
+  return static_cast<uint32_t>(std::clamp<int64_t>(us, 0, std::numeric_limits<uint32_t>::max()));
+}
+
+}  // namespace
+
+void SessionBook::MarkFlushed(ReplicaId replica_id, const ComingStep& forecast, absl::Time now) {
+  const auto it = replicas_.find(replica_id);
+  if (it == replicas_.end()) return;
+  Replica& replica = it->second;
+  replica.forecast = forecast;
+  replica.flushed_at = now;
+  for (const uint64_t session_id : replica.dirty) {
+    const auto found = replica.sessions.find(session_id);
+    if (found == replica.sessions.end()) continue;
+    Session& session = found->second;
+    const size_t num_tokens = sequences_.at(session.sequence_id).token_ids.size();
+    if (!session.wants_tree) {
+      ClearDue(replica, session);  // the older question is overtaken by one that asks for nothing
+    } else if (session.is_told && num_tokens - session.num_told <= kShortTokens) {
+      MarkDue(replica, session, num_tokens, now);
+    }
+  }
+}
+
+std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id, absl::Time now) {
+  const auto it = replicas_.find(replica_id);
+  if (it == replicas_.end()) return std::nullopt;
+  Replica& replica = it->second;
+  if (replica.dirty.empty() && replica.closes.empty()) return std::nullopt;
+  v1::ProposeRequest request = std::exchange(replica.farewell, {});
+  replica.num_farewell_tokens = 0;
+  size_t num_piece_tokens = kMaxPieceTokens;  // left for long news in this message
+  std::vector<uint64_t> unfinished;
+  for (const uint64_t session_id : replica.dirty) {
+    const auto found = replica.sessions.find(session_id);
+    if (found == replica.sessions.end()) continue;  // closed before it was written
+    Session& session = found->second;
+    const size_t num_tokens = sequences_.at(session.sequence_id).token_ids.size();
+    const size_t num_left = num_tokens - session.num_told;
+    const bool is_short = session.is_told && num_left <= kShortTokens;
+    const size_t num_now = is_short ? num_left : std::min(num_left, num_piece_tokens);
+    if (!is_short) {
+      if (num_piece_tokens == 0) {
+        unfinished.push_back(session_id);
+        continue;
+      }
+      // An introduction has a size of its own, whatever it says.
+      num_piece_tokens -= std::min(num_piece_tokens, std::max(num_now, kShortTokens));
+    }
+    WriteSession(replica, session_id, num_now, request);
+    if (num_now < num_left) {
+      unfinished.push_back(session_id);
+      continue;
+    }
+    session.is_dirty = false;
+    if (std::exchange(session.wants_tree, false)) MarkDue(replica, session, num_tokens, now);
+  }
+  replica.dirty = std::move(unfinished);
+  for (const uint64_t session_id : replica.closes) request.add_closes()->set_session_id(session_id);
+  replica.closes.clear();
+  if (request.opens_size() == 0 && request.advances_size() == 0 && request.closes_size() == 0) return std::nullopt;
+  return request;
+}
+
+void SessionBook::WriteFarewell(Replica& replica, uint64_t session_id, const Session& session) {
+  const Sequence& sequence = sequences_.at(session.sequence_id);
+  if (session.is_told && session.num_told < sequence.num_opening) return;  // its prompt was still on its way
+  const size_t num_left = sequence.token_ids.size() - session.num_told;
+  if (num_left == 0 || replica.num_farewell_tokens + num_left > kMaxPieceTokens) return;
+  replica.num_farewell_tokens += num_left;
+  WriteSession(replica, session_id, num_left, replica.farewell);
+}
+
+void SessionBook::WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request) {
+  Session& session = replica.sessions.at(session_id);
+  const Sequence& sequence = sequences_.at(session.sequence_id);
+  const size_t num_all = sequence.token_ids.size();
+  const uint32_t node_budget = session.wants_tree ? static_cast<uint32_t>(sequence.node_budget) : 0;
+  const auto write = [&](auto& message, size_t num_now, bool awaits_more) {
+    const auto tokens = std::span<const int32_t>(sequence.token_ids).subspan(session.num_told, num_now);
+    session.num_told += num_now;
+    message.set_session_id(session_id);
+    message.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+    message.set_awaiting_more(awaits_more);
+    // Between the opening and what follows in the same breath no tree is wanted.
+    if (awaits_more || session.num_told == num_all) message.set_node_budget(node_budget);
+  };
+  const size_t goal = session.num_told + num_tokens;
+  if (!std::exchange(session.is_told, true)) {
+    v1::OpenSession& open = *request.add_opens();
+    open = sequence.introduction;
+    write(open, std::min(goal, sequence.num_opening), goal < sequence.num_opening);
+    if (session.num_told == num_all) return;
+  }
+  // What was generated stands apart from the opening: proposers treat the two differently.
+  while (session.num_told < goal || num_tokens == 0) {
+    const size_t end = session.num_told < sequence.num_opening ? std::min(goal, sequence.num_opening) : goal;
+    v1::AdvanceSession& advance = *request.add_advances();
+    advance.set_base_position(session.num_told);
+    advance.set_next_step_us(Microseconds(replica.forecast.patience));
+    advance.set_step_us(Microseconds(replica.forecast.step));
+    write(advance, end - session.num_told, end != sequence.num_opening && end < num_all);
+    if (num_tokens == 0) return;
+  }
+}
+
+}  // namespace foretoken::verifier
