@@ -240,7 +240,7 @@ struct DrawnChildren {
   int32_t parent = 0;                        // node index
   std::span<const int32_t> children;         // node indices, in the order of sampling
   std::span<const int32_t> draft_token_ids;  // [k] what they were sampled from, without replacement; distinct
-  std::span<const float> draft_probs;        // [k] at least 0; the law is these divided by their sum
+  std::span<const float> draft_probs;        // [k] at least 0; the distribution is these divided by their sum
 };
 
 // One sequence of a verification. Node 0 is the root; its row is first_logit_row, node i's is first_logit_row + i.
@@ -306,7 +306,7 @@ struct AcceptTreesArgs {
 // What makes a continuation of a draft's row promising.
 enum class BranchRanking {
   kKeyedDraw,  // that the target, whose noise is known, may draw it
-  kDraftProb,  // the draft's own law: no noise
+  kDraftProb,  // the draft's own distribution: no noise
 };
 
 // A row of a draft model, whose most promising continuations are wanted.
@@ -332,8 +332,8 @@ struct RowChildren {
 //   score(v) = log draft_prob(v) + g(v)
 // with the filters and the noise, purpose kTargetDraw, of the target's own draw at t; so the first one is what
 // AcceptTrees would draw from the row, but for scores that rounding cannot tell apart. Ranked by draft_prob, g is 0.
-// Below the greedy temperature g is 0 and the law that of temperature 1, without cuts. draft_prob sums to 1 over what
-// the cuts keep.
+// Below the greedy temperature g is 0 and the distribution that of temperature 1, without cuts. draft_prob sums to 1
+// over what the cuts keep.
 struct BranchRowsArgs {
   ConstTensorView logits;  // [rows, >= V] f32
   int32_t num_tokens = 0;  // V: ids at or beyond it are no children and carry no probability

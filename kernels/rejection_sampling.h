@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rejection sampling, the second rule: drawn children are tested against target_prob / draft_prob, so that whatever was
-// drafted, the emitted tokens follow the target's law exactly. Pure: rows and coins are passed in, and an enumeration
-// of all coins is as good a caller as a server.
+// drafted, the emitted tokens follow the target's distribution exactly. Pure: rows and coins are passed in, and an
+// enumeration of all coins is as good a caller as a server.
 //
 // At a node, children in the order of sampling, one proposer's after another's:
 //   accept x with probability min(1, P(x) / Q(x)); when it is rejected
@@ -39,8 +39,8 @@ struct RowWeights {
 };
 
 // The child that is accepted at a node. Nothing: then `target` is what the token is drawn from. A device has trees and
-// laws of its own that look like TreeToAccept, TargetResidual and DraftLaw.
-template <typename Draft = DraftLaw, typename Tree, typename Target, typename Coins>
+// distributions of its own that look like TreeToAccept, TargetResidual and DrawnDistribution.
+template <typename Draft = DrawnDistribution, typename Tree, typename Target, typename Coins>
 FT_HOST_DEVICE std::optional<int32_t> TestChildren(const Tree& tree, int32_t node_idx, Target& target, Coins& coins) {
   for (const auto& drawn : tree.drawn) {
     if (drawn.parent != node_idx) continue;

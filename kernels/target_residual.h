@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two laws that a ratio test compares while the children of a node are tested: what is left of target_prob, and
-// what is left of draft_prob. Both are kept unnormalised, so that a rejection touches only the tokens that were
-// drafted.
+// The two distributions that a ratio test compares while the children of a node are tested: what is left of
+// target_prob, and what is left of draft_prob. Both are kept unnormalised, so that a rejection touches only the tokens
+// that were drafted.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@ inline double SumOf(std::span<const double> values) {
 }
 
 // Q: what one proposer sampled a node's children from, without replacement. A guess is a point mass.
-class DraftLaw {
+class DrawnDistribution {
  public:
-  explicit DraftLaw(const DrawnChildren& drawn)
+  explicit DrawnDistribution(const DrawnChildren& drawn)
       : is_point_(drawn.draft_probs.empty()),
         token_ids_(drawn.draft_token_ids),
         probs_(drawn.draft_probs.begin(), drawn.draft_probs.end()),
@@ -75,7 +75,7 @@ class TargetResidual {
   double Prob(int32_t token_id) const { return weights_[token_id] / mass_; }
 
   // P <- norm((scale P - Q)+). Returns the sum of (scale P - Q)+.
-  double Subtract(double scale, const DraftLaw& draft) {
+  double Subtract(double scale, const DrawnDistribution& draft) {
     const double unit = mass_ / (scale * draft.mass());
     const double before = mass_;
     for (size_t i = 0; i < draft.token_ids().size(); ++i) Take(draft.token_ids()[i], draft.probs()[i] * unit);

@@ -11,20 +11,20 @@
 namespace foretoken::proposer {
 
 ProposalStream::ProposalStream(ProposalService& service, const SessionTable::Environment& environment)
-    : service_(service), bell_(std::make_shared<Bell>()), table_(WithBell(environment)) {
-  absl::MutexLock lock(&bell_->mutex);
-  bell_->stream = this;
+    : service_(service), notifier_(std::make_shared<Notifier>()), table_(WithNotifier(environment)) {
+  absl::MutexLock lock(&notifier_->mutex);
+  notifier_->stream = this;
 }
 
 ProposalStream::~ProposalStream() = default;
 
-SessionTable::Environment ProposalStream::WithBell(SessionTable::Environment environment) const {
-  environment.announce = [bell = bell_](uint64_t session_id) { bell->Ring(session_id); };
+SessionTable::Environment ProposalStream::WithNotifier(SessionTable::Environment environment) const {
+  environment.announce = [notifier = notifier_](uint64_t session_id) { notifier->Notify(session_id); };
   return environment;
 }
 
-// The bell's lock is held while the stream's is taken, and never the other way round.
-void ProposalStream::Bell::Ring(uint64_t session_id) {
+// The notifier's lock is held while the stream's is taken, and never the other way round.
+void ProposalStream::Notifier::Notify(uint64_t session_id) {
   absl::MutexLock lock(&mutex);
   if (stream != nullptr) stream->OnNews(session_id);
 }
@@ -77,8 +77,8 @@ void ProposalStream::OnCancel() { End(grpc::Status::CANCELLED); }
 
 void ProposalStream::OnDone() {
   {
-    absl::MutexLock lock(&bell_->mutex);
-    bell_->stream = nullptr;
+    absl::MutexLock lock(&notifier_->mutex);
+    notifier_->stream = nullptr;
   }
   service_.Forget(this);
   delete this;

@@ -36,15 +36,15 @@ class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   static constexpr size_t kMaxKeptBytes = size_t{64} << 10;
 
   // Leads from sessions, which may announce at any time, to the stream, as long as it lives. Shared with them.
-  struct Bell {
-    void Ring(uint64_t session_id);
+  struct Notifier {
+    void Notify(uint64_t session_id);
 
     absl::Mutex mutex;
     ProposalStream* stream ABSL_GUARDED_BY(mutex);
   };
 
   ~ProposalStream() override;
-  SessionTable::Environment WithBell(SessionTable::Environment environment) const;
+  SessionTable::Environment WithNotifier(SessionTable::Environment environment) const;
   void OnNews(uint64_t session_id);
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -54,7 +54,7 @@ class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   void ReadOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ProposalService& service_;
-  const std::shared_ptr<Bell> bell_;
+  const std::shared_ptr<Notifier> notifier_;
   absl::Mutex mutex_;
   SessionTable table_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer request_;   // gRPC's while reading_

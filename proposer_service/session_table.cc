@@ -109,9 +109,9 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
   }
   if (!Append(entry, advance.token_ids())) return;
   if (advance.awaiting_more()) return;
-  const Wish wish = {.until_next_step = absl::Microseconds(advance.next_step_us()),
-                     .step = absl::Microseconds(advance.step_us())};
-  Settle(advance.session_id(), entry->second, wish, advance.node_budget());
+  const TreeRequest tree_request = {.until_next_step = absl::Microseconds(advance.next_step_us()),
+                                    .step = absl::Microseconds(advance.step_us())};
+  Settle(advance.session_id(), entry->second, tree_request, advance.node_budget());
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
@@ -135,10 +135,10 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
   return true;
 }
 
-void SessionTable::Settle(uint64_t session_id, Entry& entry, Wish wish, uint32_t node_budget) {
+void SessionTable::Settle(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget) {
   entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
-  wish.node_budget = entry.node_budget;
-  entry.session->Want(wish);
+  tree_request.node_budget = entry.node_budget;
+  entry.session->Want(tree_request);
   if (entry.node_budget > 0) List(session_id, entry);
 }
 

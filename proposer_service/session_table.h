@@ -97,7 +97,7 @@ class SessionTable {
   // False: the tokens were not acceptable, the session is refused and the entry gone.
   bool Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids);
   // The tokens that a message announced are all there.
-  void Settle(uint64_t session_id, Entry& entry, Wish wish, uint32_t node_budget);
+  void Settle(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget);
   void List(uint64_t session_id, Entry& entry);
   // The trees of the listed sessions that are ready, as many as fit; the others are off the list until they announce
   // news.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a SAMPLED tree says about its children's draft_prob, between the wire and SampledChildren. Rejection sampling
-// divides by these numbers, so nothing of them is believed that can be checked: what is left is a law from which the
-// children could have been sampled. Whether they were, nobody can check.
+// divides by these numbers, so nothing of them is believed that can be checked: what is left is a distribution from
+// which the children could have been sampled. Whether they were, nobody can check.
 #pragma once
 
 #include <cstdint>

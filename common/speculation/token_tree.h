@@ -22,8 +22,8 @@ namespace foretoken::speculation {
 inline constexpr int32_t kRootParent = -1;
 inline constexpr int32_t kMaxTreeNodes = 1024;
 
-// What children were sampled from: a truncated draft distribution, exactly as it came over the wire. Its law is
-// probs / (their sum in double, in order).
+// What children were sampled from: a truncated draft distribution, exactly as it came over the wire. Its distribution
+// is probs / (their sum in double, in order).
 struct DraftDistribution {
   std::vector<int32_t> token_ids;  // [k] strictly ascending
   std::vector<float> probs;        // [k] at least 0

@@ -33,7 +33,7 @@ class ChanceModel {
 
  private:
   // Chances of the children, and of the rest at the end.
-  std::vector<double> Law(std::span<const float> scores) const;
+  std::vector<double> Distribution(std::span<const float> scores) const;
 
   double inverse_tau_ = 0.6;  // as of a draft that is right more often than not
   double rest_ = -3;

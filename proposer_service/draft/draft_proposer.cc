@@ -18,8 +18,8 @@ namespace {
 // Nodes of a snapshot: what is grown beyond them is too unlikely to be the next root.
 constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
-speculation::TokenTree SnapshotOf(const Garden::Plant& plant) {
-  return plant.tree.Snapshot(plant.size(), kSnapshotNodes);
+speculation::TokenTree SnapshotOf(const DraftForest::Session& session) {
+  return session.tree.Snapshot(session.size(), kSnapshotNodes);
 }
 
 // Replicas differ, too: a verifier may have one of them twice.
@@ -42,7 +42,7 @@ absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, in
   return absl::InvalidArgumentError(absl::StrCat(flag, ": expected ", least, " to ", most, ", got ", value));
 }
 
-Garden::Parts PartsOf(const model::RunnableModel& model) {
+DraftForest::Parts PartsOf(const model::RunnableModel& model) {
   return {.transformer = model.transformer.get(), .kv = &model.kv, .num_tokens = model.num_tokens()};
 }
 
@@ -56,17 +56,17 @@ absl::Status Validate(const DraftOptions& options) {
   FT_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 4096));
   FT_RETURN_IF_ERROR(CheckRange("tensor_parallel", options.tensor_parallel, 1, 64));
   if (options.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *options.kv_cache_mb, 1, 1 << 30));
-  const GardenOptions& garden = options.garden;
-  FT_RETURN_IF_ERROR(CheckRange("draft_children", garden.num_children, 1, 256));
-  FT_RETURN_IF_ERROR(CheckRange("draft_tree_rows", garden.max_tree_rows, 1, kMaxRows));
-  FT_RETURN_IF_ERROR(CheckRange("draft_context_rows", garden.max_context_rows, 1, kMaxRows));
-  FT_RETURN_IF_ERROR(CheckRange("draft_grown_nodes", garden.max_grown_nodes, 0, 1 << 16));
+  const DraftForestOptions& forest = options.forest;
+  FT_RETURN_IF_ERROR(CheckRange("draft_children", forest.num_children, 1, 256));
+  FT_RETURN_IF_ERROR(CheckRange("draft_tree_rows", forest.max_tree_rows, 1, kMaxRows));
+  FT_RETURN_IF_ERROR(CheckRange("draft_context_rows", forest.max_context_rows, 1, kMaxRows));
+  FT_RETURN_IF_ERROR(CheckRange("draft_grown_nodes", forest.max_grown_nodes, 0, 1 << 16));
   const auto check_chance = [](absl::string_view flag, float chance) -> absl::Status {
     if (chance >= 0 && chance <= 1) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 0 to 1, got ", chance));
   };
-  FT_RETURN_IF_ERROR(check_chance("draft_min_path_chance", garden.min_path_chance));
-  FT_RETURN_IF_ERROR(check_chance("draft_shared_min_path_chance", garden.shared_min_path_chance));
+  FT_RETURN_IF_ERROR(check_chance("draft_min_path_chance", forest.min_path_chance));
+  FT_RETURN_IF_ERROR(check_chance("draft_shared_min_path_chance", forest.shared_min_path_chance));
   return absl::OkStatus();
 }
 
@@ -95,15 +95,15 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
   FT_ASSIGN_OR_RETURN(
       model::RunnableModel runnable,
       model::LoadModel(std::move(opened),
-                       {.max_rows = options.garden.max_tree_rows + options.garden.max_context_rows, .context = context},
+                       {.max_rows = options.forest.max_tree_rows + options.forest.max_context_rows, .context = context},
                        nullptr));
   spdlog::info("draft model loaded: {}", model::Describe(runnable.times));
-  GardenOptions garden = options.garden;
-  if (garden.sampling_salt == 0) garden.sampling_salt = DrawSalt();
-  return std::make_unique<DraftProposer>(std::move(runnable), garden, metrics);
+  DraftForestOptions forest = options.forest;
+  if (forest.sampling_salt == 0) forest.sampling_salt = DrawSalt();
+  return std::make_unique<DraftProposer>(std::move(runnable), forest, metrics);
 }
 
-DraftProposer::DraftProposer(model::RunnableModel model, const GardenOptions& options, telemetry::Metrics& metrics,
+DraftProposer::DraftProposer(model::RunnableModel model, const DraftForestOptions& options, telemetry::Metrics& metrics,
                              Clock now)
     : model_(std::move(model)),
       now_(std::move(now)),
@@ -118,7 +118,7 @@ DraftProposer::DraftProposer(model::RunnableModel model, const GardenOptions& op
           .num_tokens = static_cast<int32_t>(model_.transformer->config().vocab_size),
           .max_context_tokens = model_.transformer->options().max_positions},
       metrics_(metrics),
-      garden_(PartsOf(model_), options) {}
+      forest_(PartsOf(model_), options) {}
 
 DraftProposer::~DraftProposer() {
   {
@@ -146,15 +146,15 @@ void DraftProposer::Run() {
     is_idle = !Step();
     const int64_t num_now = NumPreemptions();
     if (!is_idle) preemptions += (static_cast<double>(num_now - std::exchange(num_seen, num_now)) - preemptions) / 32;
-    garden_.set_shares_cores(preemptions > kMaxPreemptions);
+    forest_.set_shares_cores(preemptions > kMaxPreemptions);
   }
 }
 
 bool DraftProposer::Step() {
   const bool had_mail = TakeMail();
-  const Garden::Counters before = garden_.counters();
+  const DraftForest::Counters before = forest_.counters();
   const absl::Time begin = now_();
-  const std::vector<Garden::PlantId> touched = garden_.Grow();
+  const std::vector<DraftForest::SessionId> touched = forest_.Grow();
   if (!touched.empty()) MeasurePass(now_() - begin);
   CountWork(before);
   PublishGrown(touched);
@@ -170,83 +170,83 @@ bool DraftProposer::TakeMail() {
   }
   for (std::shared_ptr<DraftMailbox>& mailbox : inbox) {
     const DraftMailbox::Mail mail = mailbox->Collect();
-    const auto [place, is_new] = plant_ids_.try_emplace(mailbox.get());
+    const auto [place, is_new] = session_ids_.try_emplace(mailbox.get());
     if (is_new) {
-      place->second = garden_.Open(mailbox->introduction());
-      planted_[place->second] = {.mailbox = mailbox, .plant_id = place->second};
+      place->second = forest_.Open(mailbox->introduction());
+      drafting_[place->second] = {.mailbox = mailbox, .session_id = place->second};
     }
-    const Garden::PlantId id = place->second;
+    const DraftForest::SessionId id = place->second;
     if (mail.is_closed) {
-      garden_.Close(id);
+      forest_.Close(id);
       owed_.erase(id);
-      planted_.erase(id);
-      plant_ids_.erase(place);
+      drafting_.erase(id);
+      session_ids_.erase(place);
       continue;
     }
-    garden_.Append(id, mail.token_ids);
-    garden_.Want(id, mail.wish);
-    Note(mail, planted_.at(id));
+    forest_.Append(id, mail.token_ids);
+    forest_.Want(id, mail.tree_request);
+    Note(mail, drafting_.at(id));
   }
   return !inbox.empty();
 }
 
-void DraftProposer::Note(const DraftMailbox::Mail& mail, Planted& planted) {
-  const Garden::Plant& plant = garden_.Find(planted.plant_id);
-  planted.wish = mail.wish;
-  planted.asked_at = mail.asked_at;
-  planted.had_grown = plant.tree.is_root_expanded();
-  planted.num_published = plant.tree.num_expanded();
-  owed_.erase(planted.plant_id);
-  if (plant.is_refused) {
-    planted.mailbox->Refuse();
-    planted.mailbox->Announce();
+void DraftProposer::Note(const DraftMailbox::Mail& mail, Drafting& drafting) {
+  const DraftForest::Session& session = forest_.Find(drafting.session_id);
+  drafting.tree_request = mail.tree_request;
+  drafting.asked_at = mail.asked_at;
+  drafting.had_grown = session.tree.is_root_expanded();
+  drafting.num_published = session.tree.num_expanded();
+  owed_.erase(drafting.session_id);
+  if (session.is_refused) {
+    drafting.mailbox->Refuse();
+    drafting.mailbox->Announce();
   } else if (mail.is_owed) {
-    owed_.insert(planted.plant_id);
+    owed_.insert(drafting.session_id);
     // The tree may have grown beyond the snapshot, to where the tokens lead.
-    if (planted.had_grown && IsDue(planted)) Publish(planted);
+    if (drafting.had_grown && IsDue(drafting)) Publish(drafting);
   }
 }
 
 // Whether an owed answer, for which there is a tree, goes out as it is.
-bool DraftProposer::IsDue(const Planted& planted) const {
-  const Garden::Plant& plant = garden_.Find(planted.plant_id);
-  if (plant.samples || !garden_.WantsTreeRows(plant)) return true;
-  const Patience patience = {.step = planted.wish.step,
-                             .left = planted.asked_at + planted.wish.until_next_step - now_()};
-  return !IsWorthAnotherPass(SnapshotOf(plant), planted.wish.node_budget, NextPass(), patience);
+bool DraftProposer::IsDue(const Drafting& drafting) const {
+  const DraftForest::Session& session = forest_.Find(drafting.session_id);
+  if (session.samples || !forest_.WantsTreeRows(session)) return true;
+  const Patience patience = {.step = drafting.tree_request.step,
+                             .left = drafting.asked_at + drafting.tree_request.until_next_step - now_()};
+  return !IsWorthAnotherPass(SnapshotOf(session), drafting.tree_request.node_budget, NextPass(), patience);
 }
 
-bool DraftProposer::IsWorthPublishing(const Planted& planted) const {
-  const Garden::Plant& plant = garden_.Find(planted.plant_id);
-  if (owed_.contains(planted.plant_id)) return IsDue(planted);
-  const bool has_doubled = plant.tree.num_expanded() > 2 * planted.num_published;
-  return plant.samples || has_doubled || !garden_.WantsTreeRows(plant);
+bool DraftProposer::IsWorthPublishing(const Drafting& drafting) const {
+  const DraftForest::Session& session = forest_.Find(drafting.session_id);
+  if (owed_.contains(drafting.session_id)) return IsDue(drafting);
+  const bool has_doubled = session.tree.num_expanded() > 2 * drafting.num_published;
+  return session.samples || has_doubled || !forest_.WantsTreeRows(session);
 }
 
-void DraftProposer::PublishGrown(std::span<const Garden::PlantId> touched) {
+void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched) {
   // An answer that no pass helps goes as it is.
-  std::vector<Garden::PlantId> stuck(owed_.begin(), owed_.end());
-  std::erase_if(stuck, [&](Garden::PlantId id) { return std::ranges::count(touched, id) > 0; });
-  for (const Garden::PlantId id : touched) {
-    if (garden_.Find(id).tree.is_root_expanded() && IsWorthPublishing(planted_.at(id))) Publish(planted_.at(id));
+  std::vector<DraftForest::SessionId> stuck(owed_.begin(), owed_.end());
+  std::erase_if(stuck, [&](DraftForest::SessionId id) { return std::ranges::count(touched, id) > 0; });
+  for (const DraftForest::SessionId id : touched) {
+    if (forest_.Find(id).tree.is_root_expanded() && IsWorthPublishing(drafting_.at(id))) Publish(drafting_.at(id));
   }
-  for (const Garden::PlantId id : stuck) {
-    if (garden_.Find(id).tree.is_root_expanded()) Publish(planted_.at(id));
+  for (const DraftForest::SessionId id : stuck) {
+    if (forest_.Find(id).tree.is_root_expanded()) Publish(drafting_.at(id));
   }
 }
 
-void DraftProposer::Publish(Planted& planted) {
-  const Garden::Plant& plant = garden_.Find(planted.plant_id);
-  owed_.erase(planted.plant_id);
-  planted.num_published = plant.tree.num_expanded();
-  planted.mailbox->Publish({.tree = SnapshotOf(plant), .needed_no_pass = planted.had_grown});
-  planted.mailbox->Announce();
+void DraftProposer::Publish(Drafting& drafting) {
+  const DraftForest::Session& session = forest_.Find(drafting.session_id);
+  owed_.erase(drafting.session_id);
+  drafting.num_published = session.tree.num_expanded();
+  drafting.mailbox->Publish({.tree = SnapshotOf(session), .needed_no_pass = drafting.had_grown});
+  drafting.mailbox->Announce();
 }
 
 // Trees of which answers are owed are young, and take the rows of a pass between them.
 ExpectedPass DraftProposer::NextPass() const {
   const auto num_owed = std::max(static_cast<int32_t>(owed_.size()), 1);
-  return {.num_rows = std::max(garden_.options().max_tree_rows / num_owed, 1), .duration = mean_pass_};
+  return {.num_rows = std::max(forest_.options().max_tree_rows / num_owed, 1), .duration = mean_pass_};
 }
 
 void DraftProposer::ShareNextPass() {
@@ -258,8 +258,8 @@ void DraftProposer::MeasurePass(absl::Duration duration) {
   mean_pass_ = mean_pass_ == absl::InfiniteDuration() ? duration : mean_pass_ + (duration - mean_pass_) / 4;
 }
 
-void DraftProposer::CountWork(const Garden::Counters& before) {
-  const Garden::Counters& after = garden_.counters();
+void DraftProposer::CountWork(const DraftForest::Counters& before) {
+  const DraftForest::Counters& after = forest_.counters();
   metrics_.passes.Increment(static_cast<double>(after.num_passes - before.num_passes));
   metrics_.context_rows.Increment(static_cast<double>(after.num_context_rows - before.num_context_rows));
   metrics_.tree_rows.Increment(static_cast<double>(after.num_tree_rows - before.num_tree_rows));

@@ -7,7 +7,7 @@
 //
 // A thread that is preempted often shares its cores, with the verifier perhaps; it then grows only what is likely.
 //
-// One growth thread owns the model and its K/V (Garden); streams reach it through mailboxes and take snapshots. An
+// One growth thread owns the model and its K/V (DraftForest); streams reach it through mailboxes and take snapshots. An
 // advance re-roots the newest snapshot at once, so it is answered without a forward pass wherever the tree had grown
 // below what was committed. Otherwise the answer is owed until the new root is expanded. An answer waits for further
 // passes while they are worth the verifier's time (answer_timing.h). Growing goes on after an answer, and whenever a
@@ -55,7 +55,7 @@ struct DraftOptions {
   int32_t num_threads = 0;                   // 0: one per core
   int32_t tensor_parallel = 1;               // ranks that share the model, and the threads
   std::optional<int64_t> kv_cache_mb;        // MiB of K/V; unset: 8 full contexts, at most 4 GiB
-  GardenOptions garden = {};
+  DraftForestOptions forest = {};
 };
 
 // INVALID_ARGUMENT names the option, expected and got.
@@ -76,7 +76,7 @@ class DraftProposer : public Proposer {
  public:
   // The metrics outlive the proposer.
   static absl::StatusOr<std::unique_ptr<DraftProposer>> Load(const DraftOptions& options, telemetry::Metrics& metrics);
-  DraftProposer(model::RunnableModel model, const GardenOptions& options, telemetry::Metrics& metrics,
+  DraftProposer(model::RunnableModel model, const DraftForestOptions& options, telemetry::Metrics& metrics,
                 Clock now = SteadyNow);
   // All sessions are gone by then.
   ~DraftProposer() override;
@@ -91,39 +91,39 @@ class DraftProposer : public Proposer {
   std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override;
 
   // For whoever calls Step.
-  const Garden& garden() const { return garden_; }
+  const DraftForest& forest() const { return forest_; }
 
  private:
-  struct Planted {
+  struct Drafting {
     std::shared_ptr<DraftMailbox> mailbox;
-    Garden::PlantId plant_id = 0;
-    Wish wish;
+    DraftForest::SessionId session_id = 0;
+    TreeRequest tree_request;
     absl::Time asked_at;
-    bool had_grown = false;     // the root was expanded when the wish came
+    bool had_grown = false;     // the root was expanded when the tree_request came
     int32_t num_published = 0;  // nodes expanded when the tree at this root was published last
   };
 
   void Run();
   bool TakeMail();
-  void Note(const DraftMailbox::Mail& mail, Planted& planted);
-  void PublishGrown(std::span<const Garden::PlantId> touched);
-  bool IsWorthPublishing(const Planted& planted) const;
-  bool IsDue(const Planted& planted) const;
-  void Publish(Planted& planted);
+  void Note(const DraftMailbox::Mail& mail, Drafting& drafting);
+  void PublishGrown(std::span<const DraftForest::SessionId> touched);
+  bool IsWorthPublishing(const Drafting& drafting) const;
+  bool IsDue(const Drafting& drafting) const;
+  void Publish(Drafting& drafting);
   ExpectedPass NextPass() const;
   void MeasurePass(absl::Duration duration);
   void ShareNextPass();
-  void CountWork(const Garden::Counters& before);
+  void CountWork(const DraftForest::Counters& before);
 
   const model::RunnableModel model_;
   const Clock now_;
   const std::function<DraftMailbox::Situation()> situation_;
   ProposerDescription description_;
   DraftMetrics metrics_;
-  Garden garden_;
-  absl::flat_hash_map<const DraftMailbox*, Garden::PlantId> plant_ids_;
-  absl::flat_hash_map<Garden::PlantId, Planted> planted_;
-  absl::btree_set<Garden::PlantId> owed_;  // plants with answers owed
+  DraftForest forest_;
+  absl::flat_hash_map<const DraftMailbox*, DraftForest::SessionId> session_ids_;
+  absl::flat_hash_map<DraftForest::SessionId, Drafting> drafting_;
+  absl::btree_set<DraftForest::SessionId> owed_;  // sessions with answers owed
 
   absl::Duration mean_pass_ = absl::InfiniteDuration();  // none yet
 

@@ -33,14 +33,15 @@ void DraftMailbox::Append(std::span<const int32_t> token_ids) {
   if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
 }
 
-void DraftMailbox::Want(const Wish& wish, const Situation& situation, const std::shared_ptr<DraftMailbox>& self) {
+void DraftMailbox::Want(const TreeRequest& tree_request, const Situation& situation,
+                        const std::shared_ptr<DraftMailbox>& self) {
   {
     absl::MutexLock lock(&mutex_);
-    wish_ = wish;
+    tree_request_ = tree_request;
     needed_no_pass_ = tree_.has_value();
     is_held_ = tree_.has_value() && tree_->sampled.empty() &&
-               IsWorthAnotherPass(*tree_, wish.node_budget, situation.next_pass,
-                                  {.step = wish.step, .left = wish.until_next_step});
+               IsWorthAnotherPass(*tree_, tree_request.node_budget, situation.next_pass,
+                                  {.step = tree_request.step, .left = tree_request.until_next_step});
     is_answered_ = false;
     asked_at_ = situation.now;
   }
@@ -87,9 +88,9 @@ DraftMailbox::Mail DraftMailbox::Collect() {
   absl::MutexLock lock(&mutex_);
   is_awake_ = false;
   return {.token_ids = std::exchange(pending_, {}),
-          .wish = wish_,
+          .tree_request = tree_request_,
           .asked_at = asked_at_,
-          .is_owed = wish_.node_budget > 0 && (!tree_.has_value() || is_held_),
+          .is_owed = tree_request_.node_budget > 0 && (!tree_.has_value() || is_held_),
           .is_closed = is_closed_};
 }
 

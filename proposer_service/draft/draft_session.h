@@ -4,8 +4,8 @@
 //
 // The newest snapshot is kept at the session's own position: what is appended re-roots it here and now. So an advance
 // onto a path that the tree has grown already is answered without asking anyone, unless the tree is so thin there that
-// it is held until it has grown (answer_timing.h). The growth thread hears of appended tokens together with the wish
-// that follows them, so it does nothing for a session that sleeps.
+// it is held until it has grown (answer_timing.h). The growth thread hears of appended tokens together with the
+// tree_request that follows them, so it does nothing for a session that sleeps.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace foretoken::proposer {
 
 class DraftMailbox {
  public:
-  // What a wish meets.
+  // What a tree_request meets.
   struct Situation {
     absl::Time now;
     ExpectedPass next_pass;
@@ -38,7 +38,7 @@ class DraftMailbox {
 
   // The stream's side.
   void Append(std::span<const int32_t> token_ids);
-  void Want(const Wish& wish, const Situation& situation, const std::shared_ptr<DraftMailbox>& self);
+  void Want(const TreeRequest& tree_request, const Situation& situation, const std::shared_ptr<DraftMailbox>& self);
   void Close(const std::shared_ptr<DraftMailbox>& self);
   uint64_t position() const;
   Readiness readiness() const;
@@ -54,9 +54,9 @@ class DraftMailbox {
   // The growth thread's side.
   struct Mail {
     std::vector<int32_t> token_ids;
-    Wish wish;
+    TreeRequest tree_request;
     absl::Time asked_at;
-    bool is_owed = false;  // the wish waits for a snapshot
+    bool is_owed = false;  // the tree_request waits for a snapshot
     bool is_closed = false;
   };
   Mail Collect();
@@ -82,7 +82,7 @@ class DraftMailbox {
   std::optional<speculation::TokenTree> tree_ ABSL_GUARDED_BY(mutex_);  // at position_
   bool is_held_ ABSL_GUARDED_BY(mutex_) = false;                        // the tree waits for the next snapshot
   bool needed_no_pass_ ABSL_GUARDED_BY(mutex_) = false;
-  Wish wish_ ABSL_GUARDED_BY(mutex_);
+  TreeRequest tree_request_ ABSL_GUARDED_BY(mutex_);
   bool is_answered_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time asked_at_ ABSL_GUARDED_BY(mutex_);
   bool is_awake_ ABSL_GUARDED_BY(mutex_) = false;  // the growth thread has been told
@@ -98,7 +98,7 @@ class DraftSession : public Session {
   ~DraftSession() override { mailbox_->Close(mailbox_); }
 
   void Append(std::span<const int32_t> token_ids) override { mailbox_->Append(token_ids); }
-  void Want(const Wish& wish) override { mailbox_->Want(wish, situation_(), mailbox_); }
+  void Want(const TreeRequest& tree_request) override { mailbox_->Want(tree_request, situation_(), mailbox_); }
   uint64_t position() const override { return mailbox_->position(); }
   Readiness readiness() const override { return mailbox_->readiness(); }
   DraftMailbox& mailbox() const { return *mailbox_; }

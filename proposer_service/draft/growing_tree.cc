@@ -164,7 +164,7 @@ void GrowingTree::Replace(std::vector<Node> nodes) {
   Reckon();
 }
 
-std::vector<int32_t> GrowingTree::Fell() {
+std::vector<int32_t> GrowingTree::Clear() {
   std::vector<int32_t> freed;
   for (const Node& node : nodes_) {
     if (node.slot.has_value()) freed.push_back(*node.slot);

@@ -87,7 +87,7 @@ class GrowingTree {
   Advanced Advance(std::span<const int32_t> committed);
 
   // Cuts everything below the root's children away, and returns the slots that are free now.
-  std::vector<int32_t> Fell();
+  std::vector<int32_t> Clear();
 
   // The best nodes, in the order of their path chances. Sampled children come all or not at all, in the order of their
   // parents' path chances: the first that do not fit end the tree.

@@ -29,12 +29,13 @@ double Uniform(const SampleArgs& args, uint32_t child) {
   return static_cast<double>((uint64_t{block[0]} << 32 | block[1]) >> 11) * 0x1p-53;
 }
 
-speculation::DraftDistribution Rounded(std::vector<kernels::ScoredToken> law) {
-  std::sort(law.begin(), law.end(), [](const auto& a, const auto& b) { return a.token_id < b.token_id; });
+speculation::DraftDistribution Rounded(std::vector<kernels::ScoredToken> distribution) {
+  std::sort(distribution.begin(), distribution.end(),
+            [](const auto& a, const auto& b) { return a.token_id < b.token_id; });
   double total = 0;
-  for (const kernels::ScoredToken& token : law) total += std::exp(double{token.score});
+  for (const kernels::ScoredToken& token : distribution) total += std::exp(double{token.score});
   speculation::DraftDistribution draft;
-  for (const kernels::ScoredToken& token : law) {
+  for (const kernels::ScoredToken& token : distribution) {
     const auto prob = static_cast<float>(std::exp(double{token.score}) / std::max(total, 1.0));
     if (prob <= 0) continue;
     draft.token_ids.push_back(token.token_id);
@@ -50,7 +51,8 @@ uint64_t ExtendContextHash(uint64_t hash, int32_t token_id) {
 }
 
 SampledNode SampleChildren(const SampleArgs& args) {
-  auto draft = std::make_shared<speculation::DraftDistribution>(Rounded({args.law.begin(), args.law.end()}));
+  auto draft =
+      std::make_shared<speculation::DraftDistribution>(Rounded({args.distribution.begin(), args.distribution.end()}));
   SampledNode node;
   std::vector<double> left(draft->probs.begin(), draft->probs.end());
   const size_t num_children = std::min(static_cast<size_t>(args.num_children), left.size());

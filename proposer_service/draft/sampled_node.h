@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's children for rejection sampling: drawn without replacement from the truncated law of the draft's row,
-// rounded to f32 as it will be sent. Everything that DRAW_METHOD_SAMPLED asks of a proposer and that concerns one node
-// is here.
+// A node's children for rejection sampling: drawn without replacement from the truncated distribution of the draft's
+// row, rounded to f32 as it will be sent. Everything that DRAW_METHOD_SAMPLED asks of a proposer and that concerns one
+// node is here.
 //
-// How many children there are depends on the law only. The noise is Philox, purpose kDraftDraw, keyed by the seed and
-// by a hash of the node's whole context and of the proposer's salt: no two nodes share noise, no other proposer has the
-// same, be it one of the same model, and a node that is grown again gets the same children.
+// How many children there are depends on the distribution only. The noise is Philox, purpose kDraftDraw, keyed by the
+// seed and by a hash of the node's whole context and of the proposer's salt: no two nodes share noise, no other
+// proposer has the same, be it one of the same model, and a node that is grown again gets the same children.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct SampledNode {
 };
 
 struct SampleArgs {
-  std::span<const kernels::ScoredToken> law;  // distinct tokens, log draft_prob
+  std::span<const kernels::ScoredToken> distribution;  // distinct tokens, log draft_prob
   int32_t num_children = 0;
   uint64_t seed = 0;
   uint32_t sample_index = 0;

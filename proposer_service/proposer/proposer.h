@@ -62,7 +62,7 @@ enum class Readiness {
 };
 
 // What the verifier wants of a session from now on.
-struct Wish {
+struct TreeRequest {
   // How many nodes its trees may have, at least 0. 0: none are wanted, and none need be prepared: the session sleeps
   // until it is asked again.
   int32_t node_budget = 0;
@@ -80,7 +80,7 @@ class Session {
   virtual void Append(std::span<const int32_t> token_ids) = 0;
   // Called whenever the tokens that belong together were appended. The first call says that the opening context is
   // whole: what is appended from then on was generated.
-  virtual void Want(const Wish& /*wish*/) {}
+  virtual void Want(const TreeRequest& /*tree_request*/) {}
   // How many tokens were appended.
   virtual uint64_t position() const = 0;
   virtual Readiness readiness() const { return Readiness::kReady; }

@@ -64,7 +64,7 @@ class GrowingArray {
     const size_t alignment = num_bytes >= kHugePageBytes ? kHugePageBytes : 64;
     auto* part = static_cast<T*>(std::aligned_alloc(alignment, (num_bytes + alignment - 1) / alignment * alignment));
     FT_CHECK(part != nullptr);
-    if (num_bytes >= kHugePageBytes) madvise(part, num_bytes, MADV_HUGEPAGE);  // a wish
+    if (num_bytes >= kHugePageBytes) madvise(part, num_bytes, MADV_HUGEPAGE);  // a tree_request
     return std::unique_ptr<T, Free>(part);
   }
 

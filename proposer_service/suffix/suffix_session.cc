@@ -21,7 +21,7 @@ SuffixSession::~SuffixSession() {
   if (output_.size() > kLeadTokens) learn_({.owner = owner_, .tokens = std::move(output_)});
 }
 
-void SuffixSession::Want(const Wish& /*wish*/) {
+void SuffixSession::Want(const TreeRequest& /*tree_request*/) {
   if (!in_opening_) return;
   in_opening_ = false;
   const std::span<const int32_t> lead = window_.Last(std::min(window_.size(), kLeadTokens));

@@ -20,7 +20,7 @@ class SuffixSession : public Session {
   ~SuffixSession() override;
 
   void Append(std::span<const int32_t> token_ids) override;
-  void Want(const Wish& wish) override;
+  void Want(const TreeRequest& tree_request) override;
   uint64_t position() const override { return position_; }
   speculation::TokenTree Propose(int32_t node_budget);
 

@@ -31,31 +31,31 @@
 #include "tests/bench/stopwatch.h"
 #include "tests/bench/target_texts.h"
 
-using foretoken::proposer::GardenOptions;
+using foretoken::proposer::DraftForestOptions;
 
 ABSL_FLAG(bool, short, false, "fewer prompts, shorter texts");
 ABSL_FLAG(bool, json, false, "print JSON");
 ABSL_FLAG(int, prompts, 32, "at most");
 ABSL_FLAG(int, tokens, 192, "of an output, at most");
 ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
-ABSL_FLAG(int, children, GardenOptions().num_children, "of an expanded node");
-ABSL_FLAG(int, max_children, GardenOptions().max_children, "of a likely node");
-ABSL_FLAG(int, tree_rows, GardenOptions().max_tree_rows, "nodes expanded in a pass");
-ABSL_FLAG(int, grown_nodes, GardenOptions().max_grown_nodes, "nodes expanded of a tree");
-ABSL_FLAG(double, min_path_chance, GardenOptions().min_path_chance, "less likely nodes are not expanded");
+ABSL_FLAG(int, children, DraftForestOptions().num_children, "of an expanded node");
+ABSL_FLAG(int, max_children, DraftForestOptions().max_children, "of a likely node");
+ABSL_FLAG(int, tree_rows, DraftForestOptions().max_tree_rows, "nodes expanded in a pass");
+ABSL_FLAG(int, grown_nodes, DraftForestOptions().max_grown_nodes, "nodes expanded of a tree");
+ABSL_FLAG(double, min_path_chance, DraftForestOptions().min_path_chance, "less likely nodes are not expanded");
 ABSL_FLAG(int, pass_us, 250, "of a pass in simulated time");
 ABSL_FLAG(int, row_us, 15, "of each of its rows");
 
 namespace foretoken::bench {
 namespace {
 
+using proposer::DraftForest;
 using proposer::DraftProposer;
-using proposer::Garden;
 using proposer::GrowingTree;
 using proposer::Session;
 using speculation::TokenTree;
 
-GardenOptions Options() {
+DraftForestOptions Options() {
   return {.num_children = absl::GetFlag(FLAGS_children),
           .max_children = absl::GetFlag(FLAGS_max_children),
           .max_tree_rows = absl::GetFlag(FLAGS_tree_rows),
@@ -119,7 +119,7 @@ void ReplayGrown(DraftProposer& proposer, const TargetText& text, Verifier verif
     if (num_emitted == rest.size()) break;
     ++replay.num_steps;
     replay.num_tokens += static_cast<int64_t>(num_emitted);
-    CountMiss(proposer.garden().plants().begin()->second->tree, rest.first(num_emitted), replay);
+    CountMiss(proposer.forest().sessions().begin()->second->tree, rest.first(num_emitted), replay);
     session->Append(rest.first(num_emitted));
     rest = rest.subspan(num_emitted);
   }
@@ -173,18 +173,18 @@ enum class Timing { kAtOnce, kOwn, kGrown };
 class SimulatedTime {
  public:
   absl::Time Now() const {
-    if (garden_ == nullptr) return absl::UnixEpoch();
-    const Garden::Counters& work = garden_->counters();
+    if (forest_ == nullptr) return absl::UnixEpoch();
+    const DraftForest::Counters& work = forest_->counters();
     return absl::UnixEpoch() + idle_ +
            static_cast<double>(work.num_passes) * absl::Microseconds(absl::GetFlag(FLAGS_pass_us)) +
            static_cast<double>(work.num_context_rows + work.num_tree_rows) *
                absl::Microseconds(absl::GetFlag(FLAGS_row_us));
   }
-  void Watch(const Garden& garden) { garden_ = &garden; }
+  void Watch(const DraftForest& forest) { forest_ = &forest; }
   void IdleUntil(absl::Time time) { idle_ += std::max(time - Now(), absl::ZeroDuration()); }
 
  private:
-  const Garden* garden_ = nullptr;
+  const DraftForest* forest_ = nullptr;
   absl::Duration idle_;
 };
 
@@ -195,7 +195,7 @@ class TimedReplay {
         timing_(timing),
         proposer_(LoadDemoModel("draft", absl::GetFlag(FLAGS_threads)), Options(), metrics_,
                   [this] { return time_.Now(); }) {
-    time_.Watch(proposer_.garden());
+    time_.Watch(proposer_.forest());
   }
 
   void Run(const TargetText& text) {

@@ -18,39 +18,40 @@ namespace {
 using kernels::AcceptedPath;
 using kernels::TreeToAccept;
 
-struct LawPair {
-  SmallLaw target;
-  SmallLaw draft;
+struct DistributionPair {
+  SmallDistribution target;
+  SmallDistribution draft;
 };
 
-std::vector<LawPair> LawPairs(const PathNumbering& paths, uint32_t seed) {
+std::vector<DistributionPair> DistributionPairs(const PathNumbering& paths, uint32_t seed) {
   RandomValues random(seed);
-  const auto law = [&](LawKind kind) { return SmallLaw::Random(paths, kind, random); };
-  std::vector<LawPair> pairs;
-  for (int i = 0; i < 4; ++i) pairs.push_back({law(LawKind::kDense), law(LawKind::kDense)});
-  pairs.push_back({law(LawKind::kWithZeros), law(LawKind::kDense)});
-  pairs.push_back({law(LawKind::kWithZeros), law(LawKind::kWithZeros)});
-  pairs.push_back({law(LawKind::kPoint), law(LawKind::kDense)});
-  pairs.push_back({law(LawKind::kDense), law(LawKind::kPoint)});
+  const auto distribution = [&](DistributionKind kind) { return SmallDistribution::Random(paths, kind, random); };
+  std::vector<DistributionPair> pairs;
+  for (int i = 0; i < 4; ++i)
+    pairs.push_back({distribution(DistributionKind::kDense), distribution(DistributionKind::kDense)});
+  pairs.push_back({distribution(DistributionKind::kWithZeros), distribution(DistributionKind::kDense)});
+  pairs.push_back({distribution(DistributionKind::kWithZeros), distribution(DistributionKind::kWithZeros)});
+  pairs.push_back({distribution(DistributionKind::kPoint), distribution(DistributionKind::kDense)});
+  pairs.push_back({distribution(DistributionKind::kDense), distribution(DistributionKind::kPoint)});
   pairs.push_back({pairs[0].target, pairs[0].target});
   pairs.push_back({Without(pairs[0].target, pairs[5].draft), pairs[5].draft});
   pairs.push_back({pairs[0].target, Truncated(pairs[1].draft, 2)});
   return pairs;
 }
 
-SmallProposer Chain(const SmallLaw& law, size_t len) {
-  return {.law = &law,
+SmallProposer Chain(const SmallDistribution& distribution, size_t len) {
+  return {.distribution = &distribution,
           .wants_child = [len](const NodePlace& place) { return place.path.size() < len && place.siblings.empty(); }};
 }
 
-TEST(BlockLaw, ChainsAreExactHoweverManyOfTheirNodesHaveRows) {
+TEST(BlockDistribution, ChainsAreExactHoweverManyOfTheirNodesHaveRows) {
   for (const int32_t num_tokens : {2, 3}) {
     const PathNumbering paths{.num_tokens = num_tokens, .max_len = 4};
     for (uint32_t seed = 0; seed < 3; ++seed) {
-      for (const LawPair& pair : LawPairs(paths, seed)) {
+      for (const DistributionPair& pair : DistributionPairs(paths, seed)) {
         for (int32_t num_rows = 1; num_rows <= 3; ++num_rows) {
           const std::vector<SmallProposer> proposers = {Chain(pair.draft, 3)};
-          EXPECT_LE(LawError(pair.target, proposers, BestRows(num_rows), ByBlock()), kExact);
+          EXPECT_LE(DistributionError(pair.target, proposers, BestRows(num_rows), ByBlock()), kExact);
         }
       }
     }
@@ -58,19 +59,19 @@ TEST(BlockLaw, ChainsAreExactHoweverManyOfTheirNodesHaveRows) {
 }
 
 // Where a chain ends may depend on its own tokens: the last one is accepted as token by token.
-TEST(BlockLaw, AChainMayEndWhereItsPathSaysSo) {
+TEST(BlockDistribution, AChainMayEndWhereItsPathSaysSo) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
-  for (const LawPair& pair : LawPairs(paths, 10)) {
-    const std::vector<SmallProposer> proposers = {{.law = &pair.draft, .wants_child = [](const NodePlace& place) {
-                                                     if (!place.siblings.empty() || place.path.size() == 3)
-                                                       return false;
-                                                     return place.path.size() < 2 || place.path[0] != place.path[1];
-                                                   }}};
-    EXPECT_LE(LawError(pair.target, proposers, AllRows, ByBlock()), kExact);
+  for (const DistributionPair& pair : DistributionPairs(paths, 10)) {
+    const std::vector<SmallProposer> proposers = {
+        {.distribution = &pair.draft, .wants_child = [](const NodePlace& place) {
+           if (!place.siblings.empty() || place.path.size() == 3) return false;
+           return place.path.size() < 2 || place.path[0] != place.path[1];
+         }}};
+    EXPECT_LE(DistributionError(pair.target, proposers, AllRows, ByBlock()), kExact);
   }
 }
 
-double MeanTokens(const SmallLaw& target, const SmallProposer& proposer, const auto& walk) {
+double MeanTokens(const SmallDistribution& target, const SmallProposer& proposer, const auto& walk) {
   double mean = 0;
   EnumerateOutcomes([&](Branches& branches) {
     const speculation::TokenTree tree = DrawTree(proposer, {}, branches);
@@ -80,10 +81,10 @@ double MeanTokens(const SmallLaw& target, const SmallProposer& proposer, const a
   return mean;
 }
 
-TEST(BlockLaw, AcceptsAtLeastAsMuchAsTokenByTokenAndOftenMore) {
+TEST(BlockDistribution, AcceptsAtLeastAsMuchAsTokenByTokenAndOftenMore) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   int num_better = 0;
-  for (const LawPair& pair : LawPairs(paths, 20)) {
+  for (const DistributionPair& pair : DistributionPairs(paths, 20)) {
     const SmallProposer proposer = Chain(pair.draft, 3);
     const double by_block = MeanTokens(pair.target, proposer, ByBlock());
     const double by_token = MeanTokens(pair.target, proposer, ByRejection());
@@ -94,9 +95,9 @@ TEST(BlockLaw, AcceptsAtLeastAsMuchAsTokenByTokenAndOftenMore) {
 }
 
 // Seen again at a later index, a coin would be no news there.
-TEST(BlockLaw, AllCoinsBelongToTheFirstIndex) {
+TEST(BlockDistribution, AllCoinsBelongToTheFirstIndex) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
-  const LawPair pair = LawPairs(paths, 30)[0];
+  const DistributionPair pair = DistributionPairs(paths, 30)[0];
   const SmallProposer proposer = Chain(pair.draft, 3);
   std::set<size_t> lengths;
   EnumerateOutcomes([&](Branches& branches) {
@@ -113,9 +114,10 @@ TEST(BlockLaw, AllCoinsBelongToTheFirstIndex) {
   EXPECT_EQ(lengths, (std::set<size_t>{1, 2, 3, 4}));
 }
 
-// A proposer that draws a second child of x_1 when the first is token 0. Constant laws but for what is drafted below.
-std::vector<SmallProposer> DrawsPairsAfterZero(const SmallLaw& draft) {
-  return {{.law = &draft, .wants_child = [](const NodePlace& place) {
+// A proposer that draws a second child of x_1 when the first is token 0. Constant distributions but for what is drafted
+// below.
+std::vector<SmallProposer> DrawsPairsAfterZero(const SmallDistribution& draft) {
+  return {{.distribution = &draft, .wants_child = [](const NodePlace& place) {
              if (place.path.size() == 1 && place.siblings.size() == 1) return place.siblings[0] == 0;
              return place.path.size() < 2 && place.siblings.empty();
            }}};
@@ -135,16 +137,16 @@ struct ByDrawnForm {
 // A block takes x_1 back because of x_2, so whether to judge as a block must not be seen in what was drawn. Token 1,
 // drafted with .8 and accepted with .625, is accepted for certain when it is followed by token 1 alone, of draft_prob
 // .25: (.5, .5) becomes (.425, .575).
-TEST(BlockLaw, ToChooseTheRuleByTheDrawnFormIsCaught) {
+TEST(BlockDistribution, ToChooseTheRuleByTheDrawnFormIsCaught) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 3};
   const std::vector<double> half = {.5, .5}, root = {.2, .8}, below = {.75, .25};
-  const SmallLaw target = SmallLaw::Constant(paths, half);
-  SmallLaw draft = SmallLaw::Constant(paths, below);
+  const SmallDistribution target = SmallDistribution::Constant(paths, half);
+  SmallDistribution draft = SmallDistribution::Constant(paths, below);
   std::copy(root.begin(), root.end(), draft.At({}).begin());
   const std::vector<SmallProposer> proposers = DrawsPairsAfterZero(draft);
-  EXPECT_NEAR(LawOf(target, proposers, AllRows, ByDrawnForm()).FirstToken(1), .575, 1e-7);
-  EXPECT_GE(LawError(target, proposers, AllRows, ByDrawnForm()), .075 - 1e-7);
-  EXPECT_LE(LawError(target, proposers, AllRows, ByRejection()), kExact);
+  EXPECT_NEAR(DistributionOf(target, proposers, AllRows, ByDrawnForm()).FirstToken(1), .575, 1e-7);
+  EXPECT_GE(DistributionError(target, proposers, AllRows, ByDrawnForm()), .075 - 1e-7);
+  EXPECT_LE(DistributionError(target, proposers, AllRows, ByRejection()), kExact);
 }
 
 }  // namespace

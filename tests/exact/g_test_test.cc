@@ -15,22 +15,24 @@ namespace {
 
 constexpr double kAlpha = 1e-4;
 
-// Laws of equal shape that are `excess` apart at the first two cells.
-std::vector<double> Law(double excess) { return {.3 + excess, .25 - excess, .2, .15, .06, .03, .009, .0009, .0001, 0}; }
+// Distributions of equal shape that are `excess` apart at the first two cells.
+std::vector<double> Distribution(double excess) {
+  return {.3 + excess, .25 - excess, .2, .15, .06, .03, .009, .0009, .0001, 0};
+}
 
-std::vector<int64_t> Sample(const std::vector<double>& law, int num_samples, uint32_t seed) {
+std::vector<int64_t> Sample(const std::vector<double>& distribution, int num_samples, uint32_t seed) {
   RandomValues random(seed);
-  std::vector<int64_t> counts(law.size());
+  std::vector<int64_t> counts(distribution.size());
   for (int i = 0; i < num_samples; ++i) {
     double left = random.Uniform();
     size_t cell = 0;
-    while (left >= law[cell] && law[cell + 1] > 0) left -= law[cell++];
+    while (left >= distribution[cell] && distribution[cell + 1] > 0) left -= distribution[cell++];
     ++counts[cell];
   }
   return counts;
 }
 
-// With 2k degrees of freedom the survival function is the chance of fewer than k events of a Poisson law.
+// With 2k degrees of freedom the survival function is the chance of fewer than k events of a Poisson distribution.
 TEST(ChiSquareSurvival, IsThePoissonSumForEvenDegreesOfFreedom) {
   for (const int k : {1, 2, 5, 30, 200}) {
     for (const double ratio : {.01, .3, .8, .99, 1.01, 1.2, 2., 4.}) {
@@ -82,17 +84,17 @@ TEST(GTest, ACountWhereNoneIsPossibleIsProofAlone) {
   EXPECT_GT(GTest(std::vector<int64_t>{500000, 500000, 0}, std::vector<double>{.5, .5, 0}).p_value, .99);
 }
 
-TEST(GTest, AcceptsTheLawThatTheSamplesCameFrom) {
+TEST(GTest, AcceptsTheDistributionThatTheSamplesCameFrom) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
-    EXPECT_GE(GTest(Sample(Law(0), 20000, seed), Law(0)).p_value, kAlpha / 20) << seed;
+    EXPECT_GE(GTest(Sample(Distribution(0), 20000, seed), Distribution(0)).p_value, kAlpha / 20) << seed;
   }
 }
 
-// A p-value is uniform under the law: of 400, the share below .05 is .05 within 4 standard deviations of .011.
-TEST(GTest, RejectsTheTrueLawAsOftenAsItSays) {
+// A p-value is uniform under the distribution: of 400, the share below .05 is .05 within 4 standard deviations of .011.
+TEST(GTest, RejectsTheTrueDistributionAsOftenAsItSays) {
   int num_rejected = 0;
   for (uint32_t seed = 1; seed <= 400; ++seed) {
-    if (GTest(Sample(Law(0), 2000, seed), Law(0)).p_value < .05) ++num_rejected;
+    if (GTest(Sample(Distribution(0), 2000, seed), Distribution(0)).p_value < .05) ++num_rejected;
   }
   EXPECT_GT(num_rejected, 400 * (.05 - 4 * .011));
   EXPECT_LT(num_rejected, 400 * (.05 + 4 * .011));
@@ -100,7 +102,7 @@ TEST(GTest, RejectsTheTrueLawAsOftenAsItSays) {
 
 TEST(GTest, RejectsALawThatIsALittleWrong) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
-    EXPECT_LT(GTest(Sample(Law(.03), 20000, seed), Law(0)).p_value, kAlpha) << seed;
+    EXPECT_LT(GTest(Sample(Distribution(.03), 20000, seed), Distribution(0)).p_value, kAlpha) << seed;
   }
 }
 

@@ -32,14 +32,15 @@ class RandomBranches {
 };
 
 // A chain of the draft's at the end of the context.
-speculation::TokenTree DrawChain(const SmallLaw& draft, std::vector<int32_t> context, RandomBranches& branches) {
+speculation::TokenTree DrawChain(const SmallDistribution& draft, std::vector<int32_t> context,
+                                 RandomBranches& branches) {
   speculation::TokenTree tree;
   for (int32_t node = 0; node < 2 && static_cast<int32_t>(context.size()) < kPaths.max_len; ++node) {
-    const std::span<const double> law = draft.At(context);
-    tree.Append({.token_id = branches.Choose(law), .parent = node - 1, .proposers = 1});
+    const std::span<const double> distribution = draft.At(context);
+    tree.Append({.token_id = branches.Choose(distribution), .parent = node - 1, .proposers = 1});
     tree.sampled.push_back({.parent = node - 1,
                             .children = {node},
-                            .draft = std::make_shared<speculation::DraftDistribution>(DraftOf(law))});
+                            .draft = std::make_shared<speculation::DraftDistribution>(DraftOf(distribution))});
     context.push_back(tree.nodes.back().token_id);
   }
   return tree;
@@ -49,8 +50,8 @@ speculation::TokenTree DrawChain(const SmallLaw& draft, std::vector<int32_t> con
 template <typename CoinIndex>
 GTestResult FitOf(const CoinIndex& coin_index) {
   RandomValues random(1);
-  const SmallLaw target = SmallLaw::Random(kPaths, LawKind::kDense, random);
-  const SmallLaw draft = SmallLaw::Random(kPaths, LawKind::kDense, random);
+  const SmallDistribution target = SmallDistribution::Random(kPaths, DistributionKind::kDense, random);
+  const SmallDistribution draft = SmallDistribution::Random(kPaths, DistributionKind::kDense, random);
   RandomBranches branches(2);
   const size_t first_whole = PathNumbering{.num_tokens = 3, .max_len = 2}.num_paths();
   std::vector<int64_t> counts(kPaths.num_paths() - first_whole, 0);
@@ -71,15 +72,15 @@ GTestResult FitOf(const CoinIndex& coin_index) {
     emitted.resize(kPaths.max_len);
     ++counts[kPaths.NumberOf(emitted) - first_whole];
   }
-  return GTest(counts, EmittedLaw(target).TargetProbs());
+  return GTest(counts, EmittedDistribution(target).TargetProbs());
 }
 
-TEST(KeyedCoinsLaw, IsTheTargets) {
+TEST(KeyedCoinsDistribution, IsTheTargets) {
   const GTestResult fit = FitOf([](size_t index) { return index; });
   EXPECT_GE(fit.p_value, kAlpha) << fit;
 }
 
-TEST(KeyedCoinsLaw, CoinsThatEveryStepTossesAgainAreCaught) {
+TEST(KeyedCoinsDistribution, CoinsThatEveryStepTossesAgainAreCaught) {
   const GTestResult fit = FitOf([](size_t) { return size_t{0}; });
   EXPECT_LT(fit.p_value, kAlpha) << fit;
 }

@@ -21,26 +21,26 @@ constexpr Arrival kArrivals[] = {Arrival::kFresh,  Arrival::kLateByOne, Arrival:
 constexpr SmallRule kRules[] = {SmallRule::kKeyedDraw, SmallRule::kRejectionSampling};
 constexpr int32_t kAllRows = 100;
 
-struct Laws {
-  Laws(const PathNumbering& paths, uint32_t seed)
+struct Distributions {
+  Distributions(const PathNumbering& paths, uint32_t seed)
       : random(seed),
-        target(SmallLaw::Random(paths, LawKind::kDense, random)),
-        first(SmallLaw::Random(paths, LawKind::kDense, random)),
-        second(SmallLaw::Random(paths, LawKind::kDense, random)) {}
+        target(SmallDistribution::Random(paths, DistributionKind::kDense, random)),
+        first(SmallDistribution::Random(paths, DistributionKind::kDense, random)),
+        second(SmallDistribution::Random(paths, DistributionKind::kDense, random)) {}
 
   RandomValues random;
-  SmallLaw target, first, second;
+  SmallDistribution target, first, second;
 };
 
 // The error of whole generations. No coin is looked at twice in any of them.
 double ErrorOf(const SmallServing& serving) {
-  return LawOf(serving.target,
-               [&](Branches& branches) {
-                 SmallGeneration generation(serving, branches);
-                 const std::vector<int32_t> emitted = generation.Run();
-                 FT_CHECK(generation.num_reused_coins() == 0);
-                 return emitted;
-               })
+  return DistributionOf(serving.target,
+                        [&](Branches& branches) {
+                          SmallGeneration generation(serving, branches);
+                          const std::vector<int32_t> emitted = generation.Run();
+                          FT_CHECK(generation.num_reused_coins() == 0);
+                          return emitted;
+                        })
       .Error();
 }
 
@@ -62,34 +62,35 @@ void ExpectExact(SmallServing serving, const std::string& name) {
 
 std::string NameOf(Arrival arrival) { return "arrival " + std::to_string(static_cast<int>(arrival)); }
 
-TEST(PairingLaw, OneProposerIsExactHoweverItsTreesArrive) {
-  const Laws laws({.num_tokens = 2, .max_len = 3}, 1);
+TEST(PairingDistribution, OneProposerIsExactHoweverItsTreesArrive) {
+  const Distributions distributions({.num_tokens = 2, .max_len = 3}, 1);
   for (const Arrival arrival : kArrivals) {
     for (const size_t num_children : {1, 2}) {
-      ExpectExact({.target = laws.target,
-                   .proposers = {{.law = &laws.first, .num_children = num_children, .arrival = arrival}}},
-                  NameOf(arrival));
+      ExpectExact(
+          {.target = distributions.target,
+           .proposers = {{.distribution = &distributions.first, .num_children = num_children, .arrival = arrival}}},
+          NameOf(arrival));
     }
   }
 }
 
 // Every arrival beside the next one, the second proposer sampling or guessing.
-void ExpectMergedExact(const Laws& laws) {
+void ExpectMergedExact(const Distributions& distributions) {
   for (size_t i = 0; i < std::size(kArrivals); ++i) {
     const Arrival first = kArrivals[i], second = kArrivals[(i + 1) % std::size(kArrivals)];
     for (const Drawing drawing : {Drawing::kSampled, Drawing::kBest}) {
-      ExpectExact({.target = laws.target,
-                   .proposers = {{.law = &laws.first, .arrival = first},
-                                 {.law = &laws.second, .drawing = drawing, .arrival = second}}},
+      ExpectExact({.target = distributions.target,
+                   .proposers = {{.distribution = &distributions.first, .arrival = first},
+                                 {.distribution = &distributions.second, .drawing = drawing, .arrival = second}}},
                   NameOf(first) + " and " + NameOf(second));
     }
   }
 }
 
-TEST(PairingLaw, MergedProposersAreExactHoweverTheirTreesArrive) {
-  ExpectMergedExact(Laws({.num_tokens = 2, .max_len = 3}, 2));
+TEST(PairingDistribution, MergedProposersAreExactHoweverTheirTreesArrive) {
+  ExpectMergedExact(Distributions({.num_tokens = 2, .max_len = 3}, 2));
   // Of two tokens one is left after a rejection; of three there may be more, and the second proposer's test shows.
-  for (uint32_t seed = 3; seed < 9; ++seed) ExpectMergedExact(Laws({.num_tokens = 3, .max_len = 2}, seed));
+  for (uint32_t seed = 3; seed < 9; ++seed) ExpectMergedExact(Distributions({.num_tokens = 3, .max_len = 2}, seed));
 }
 
 // A planner that looks at the drawn tree: a row only where the last token was likely.
@@ -99,17 +100,18 @@ int32_t RowsIfLastIsLikely(const TokenTree& tree) {
 
 // The first token is certain. The second is a coin in the draft, and after token 1 the third is not likely, whichever
 // it is. Then there is no row, and a proposer that draws again has the second token chosen by what it is.
-TEST(PairingLaw, RowsByWhatWasDrawnAreCaughtWhereItIsDrawnAgain) {
+TEST(PairingDistribution, RowsByWhatWasDrawnAreCaughtWhereItIsDrawnAgain) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 4};
   const std::vector<double> certain = {1, 0}, target_row = {.7, .3}, draft_row = {.5, .5};
-  SmallLaw target = SmallLaw::Constant(paths, target_row), draft = SmallLaw::Constant(paths, draft_row);
-  const auto set = [](SmallLaw& law, std::vector<int32_t> path, const std::vector<double>& row) {
-    std::copy(row.begin(), row.end(), law.At(path).begin());
+  SmallDistribution target = SmallDistribution::Constant(paths, target_row),
+                    draft = SmallDistribution::Constant(paths, draft_row);
+  const auto set = [](SmallDistribution& distribution, std::vector<int32_t> path, const std::vector<double>& row) {
+    std::copy(row.begin(), row.end(), distribution.At(path).begin());
   };
   set(target, {}, certain);
   set(draft, {}, certain);
   set(draft, {0, 0}, certain);
-  SmallServing serving = {.target = target, .proposers = {{.law = &draft, .arrival = Arrival::kRestarted}}};
+  SmallServing serving = {.target = target, .proposers = {{.distribution = &draft, .arrival = Arrival::kRestarted}}};
   serving.depth = 3;
   serving.row_budget = RowsIfLastIsLikely;
   EXPECT_GT(ErrorOf(serving), 0.1);
@@ -121,14 +123,14 @@ TEST(PairingLaw, RowsByWhatWasDrawnAreCaughtWhereItIsDrawnAgain) {
   EXPECT_LE(ErrorOf(serving), kExact);
 }
 
-TEST(PairingLawLong, AllArrivalsOfTwoProposersAreExact) {
-  const Laws laws({.num_tokens = 2, .max_len = 3}, 3);
+TEST(PairingDistributionLong, AllArrivalsOfTwoProposersAreExact) {
+  const Distributions distributions({.num_tokens = 2, .max_len = 3}, 3);
   for (const Arrival first : kArrivals) {
     for (const Arrival second : kArrivals) {
       for (const Drawing drawing : {Drawing::kSampled, Drawing::kKeyed, Drawing::kBest}) {
-        ExpectExact({.target = laws.target,
-                     .proposers = {{.law = &laws.first, .arrival = first},
-                                   {.law = &laws.second, .drawing = drawing, .arrival = second}}},
+        ExpectExact({.target = distributions.target,
+                     .proposers = {{.distribution = &distributions.first, .arrival = first},
+                                   {.distribution = &distributions.second, .drawing = drawing, .arrival = second}}},
                     NameOf(first) + " and " + NameOf(second));
       }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How wrong a wrong rule is, over random laws of three tokens.
+// How wrong a wrong rule is, over random distributions of three tokens.
 #pragma once
 
 #include <algorithm>
@@ -12,38 +12,40 @@
 
 namespace foretoken::testing {
 
-inline constexpr int kNumLaws = 40;
+inline constexpr int kNumDistributions = 40;
 inline constexpr PathNumbering kPaths{.num_tokens = 3, .max_len = 3};
 
 struct Errors {
   double least = 1, mean = 0, most = 0;
 };
 
-// Every random law is caught, and their errors are spread over what was measured for others.
+// Every random distribution is caught, and their errors are spread over what was measured for others.
 inline bool Covers(const Errors& errors, double least, double most) {
   return errors.least > 1e-2 && errors.least <= least && errors.most >= most;
 }
 
-// Of a process over random dense laws.
-inline Errors OverRandomLaws(const std::function<double(const SmallLaw& target, const SmallLaw& draft)>& error_of) {
+// Of a process over random dense distributions.
+inline Errors OverRandomDistributions(
+    const std::function<double(const SmallDistribution& target, const SmallDistribution& draft)>& error_of) {
   RandomValues random(1);
   Errors errors;
-  for (int i = 0; i < kNumLaws; ++i) {
-    const SmallLaw target = SmallLaw::Random(kPaths, LawKind::kDense, random);
-    const SmallLaw draft = SmallLaw::Random(kPaths, LawKind::kDense, random);
+  for (int i = 0; i < kNumDistributions; ++i) {
+    const SmallDistribution target = SmallDistribution::Random(kPaths, DistributionKind::kDense, random);
+    const SmallDistribution draft = SmallDistribution::Random(kPaths, DistributionKind::kDense, random);
     const double error = error_of(target, draft);
     errors.least = std::min(errors.least, error);
-    errors.mean += error / kNumLaws;
+    errors.mean += error / kNumDistributions;
     errors.most = std::max(errors.most, error);
   }
   return errors;
 }
 
-inline SmallProposer Full(const SmallLaw& law, int32_t depth, size_t num_children,
+inline SmallProposer Full(const SmallDistribution& distribution, int32_t depth, size_t num_children,
                           Drawing drawing = Drawing::kSampled) {
-  return {.law = &law, .drawing = drawing, .wants_child = [depth, num_children](const NodePlace& place) {
-            return static_cast<int32_t>(place.path.size()) < depth && place.siblings.size() < num_children;
-          }};
+  return {
+      .distribution = &distribution, .drawing = drawing, .wants_child = [depth, num_children](const NodePlace& place) {
+        return static_cast<int32_t>(place.path.size()) < depth && place.siblings.size() < num_children;
+      }};
 }
 
 }  // namespace foretoken::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The production rules do at every node what the formulas say, and the formulas without a production rule, traversal
-// and the keyed draw's, are held against the target's law as well.
+// and the keyed draw's, are held against the target's distribution as well.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -17,25 +17,26 @@
 namespace foretoken::testing {
 namespace {
 
+using reference::Distribution;
 using reference::Group;
-using reference::Law;
 
-Law RandomLaw(RandomValues& random, int32_t num_tokens) {
-  const LawKind kinds[] = {LawKind::kDense, LawKind::kWithZeros, LawKind::kPoint};
-  const LawKind kind = kinds[random.Below(8) % 3];
-  const SmallLaw law = SmallLaw::Random({.num_tokens = num_tokens, .max_len = 0}, kind, random);
-  return {law.At({}).begin(), law.At({}).end()};
+Distribution RandomDistribution(RandomValues& random, int32_t num_tokens) {
+  const DistributionKind kinds[] = {DistributionKind::kDense, DistributionKind::kWithZeros, DistributionKind::kPoint};
+  const DistributionKind kind = kinds[random.Below(8) % 3];
+  const SmallDistribution distribution =
+      SmallDistribution::Random({.num_tokens = num_tokens, .max_len = 0}, kind, random);
+  return {distribution.At({}).begin(), distribution.At({}).end()};
 }
 
-// A sample of as many tokens as the law has, at most.
-std::vector<int32_t> Sample(RandomValues& random, Law law, int32_t max_children) {
+// A sample of as many tokens as the distribution has, at most.
+std::vector<int32_t> Sample(RandomValues& random, Distribution distribution, int32_t max_children) {
   std::vector<int32_t> token_ids;
-  while (max_children-- > 0 && std::accumulate(law.begin(), law.end(), 0.0) > 0) {
-    double left = random.Uniform() * std::accumulate(law.begin(), law.end(), 0.0);
+  while (max_children-- > 0 && std::accumulate(distribution.begin(), distribution.end(), 0.0) > 0) {
+    double left = random.Uniform() * std::accumulate(distribution.begin(), distribution.end(), 0.0);
     int32_t token_id = 0;
-    while (law[token_id] <= left) left -= law[token_id++];
+    while (distribution[token_id] <= left) left -= distribution[token_id++];
     token_ids.push_back(token_id);
-    law[token_id] = 0;
+    distribution[token_id] = 0;
   }
   return token_ids;
 }
@@ -44,16 +45,16 @@ TEST(ReferenceRules, ANodeIsTestedAsTheFormulaSays) {
   RandomValues random(1);
   for (int round = 0; round < 500; ++round) {
     const int32_t num_tokens = 2 + random.Below(4);
-    Law weights = RandomLaw(random, num_tokens);
+    Distribution weights = RandomDistribution(random, num_tokens);
     std::vector<Group> groups;
     std::vector<speculation::DraftDistribution> drafts;
     std::vector<int32_t> token_ids = {0};
     std::vector<std::vector<int32_t>> children;
     for (int i = random.Below(3); i >= 0; --i) {
-      const Law draft = RandomLaw(random, num_tokens);
+      const Distribution draft = RandomDistribution(random, num_tokens);
       const bool is_point = random.Coin(0.3);
       groups.push_back({.token_ids = Sample(random, draft, 1 + random.Below(3)),
-                        .draft = is_point ? Law() : reference::Normalised(draft)});
+                        .draft = is_point ? Distribution() : reference::Normalised(draft)});
       drafts.push_back(is_point ? speculation::DraftDistribution() : DraftOf(draft));
       children.emplace_back(groups.back().token_ids.size());
       std::iota(children.back().begin(), children.back().end(), static_cast<int32_t>(token_ids.size()));
@@ -70,14 +71,15 @@ TEST(ReferenceRules, ANodeIsTestedAsTheFormulaSays) {
     std::vector<double> accepted(token_ids.size() - 1, 0);
     double none_accepted = 0;
     EnumerateOutcomes([&](Branches& branches) {
-      Law row = weights;
+      Distribution row = weights;
       kernels::TargetResidual target(row);
       EnumeratedCoins coins(branches);
       coins.Begin(0);
       const std::optional<int32_t> child = kernels::TestChildren(tree, 0, target, coins);
       (child.has_value() ? accepted[*child - 1] : none_accepted) += branches.probability();
       if (child.has_value() || branches.probability() < kExact) return;
-      for (int32_t id = 0; id < num_tokens; ++id) ASSERT_NEAR(target.Prob(id), expected.last_law[id], 1e-9) << round;
+      for (int32_t id = 0; id < num_tokens; ++id)
+        ASSERT_NEAR(target.Prob(id), expected.last_distribution[id], 1e-9) << round;
     });
     for (size_t i = 0; i < accepted.size(); ++i) ASSERT_NEAR(accepted[i], expected.accepted[i], kExact) << round;
     ASSERT_NEAR(none_accepted, expected.none_accepted, kExact) << round;
@@ -88,11 +90,12 @@ TEST(ReferenceRules, ABlockIsJudgedAsTheFormulaSays) {
   RandomValues random(2);
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   for (int round = 0; round < 200; ++round) {
-    const LawKind kind = round % 2 == 0 ? LawKind::kDense : LawKind::kWithZeros;
-    const SmallLaw target = SmallLaw::Random(paths, kind, random), draft = SmallLaw::Random(paths, kind, random);
+    const DistributionKind kind = round % 2 == 0 ? DistributionKind::kDense : DistributionKind::kWithZeros;
+    const SmallDistribution target = SmallDistribution::Random(paths, kind, random),
+                            draft = SmallDistribution::Random(paths, kind, random);
     speculation::TokenTree tree;
     std::vector<int32_t> block;
-    std::vector<Law> targets, drafts;
+    std::vector<Distribution> targets, drafts;
     for (int32_t i = 0; i < 2 + round % 2; ++i) {
       const std::span<const double> row = draft.At(block);
       targets.push_back(reference::Normalised({target.At(block).begin(), target.At(block).end()}));
@@ -108,30 +111,32 @@ TEST(ReferenceRules, ABlockIsJudgedAsTheFormulaSays) {
     } else {
       targets.push_back(reference::Normalised({target.At(block).begin(), target.At(block).end()}));
     }
-    EmittedLaw expected(target), law(target);
+    EmittedDistribution expected(target), distribution(target);
     const reference::BlockOutcomes outcomes = reference::JudgeBlock(block, targets, drafts);
     for (size_t len = 0; len < outcomes.num_accepted.size(); ++len) {
       std::vector<int32_t> emitted(block.begin(), block.begin() + len);
-      if (outcomes.last_laws[len].empty()) expected.Add(emitted, outcomes.num_accepted[len]);
-      for (size_t id = 0; id < outcomes.last_laws[len].size(); ++id) {
+      if (outcomes.last_distributions[len].empty()) expected.Add(emitted, outcomes.num_accepted[len]);
+      for (size_t id = 0; id < outcomes.last_distributions[len].size(); ++id) {
         emitted.push_back(static_cast<int32_t>(id));
-        expected.Add(emitted, outcomes.num_accepted[len] * outcomes.last_laws[len][id]);
+        expected.Add(emitted, outcomes.num_accepted[len] * outcomes.last_distributions[len][id]);
         emitted.pop_back();
       }
     }
     EnumerateOutcomes([&](Branches& branches) {
       const std::vector<int32_t> emitted = Emit(target, {}, tree, row_node_idx, branches, ByBlock());
-      law.Add(emitted, branches.probability());
+      distribution.Add(emitted, branches.probability());
     });
-    ASSERT_LE(law.Distance(expected), kExact) << round;
+    ASSERT_LE(distribution.Distance(expected), kExact) << round;
   }
 }
 
 // The tree of a sampling proposer, as a traversal wants it.
-reference::TraversalNode NodeOf(const SmallLaw& target, const SmallLaw& draft, const speculation::TokenTree& tree,
-                                int32_t node_idx, std::vector<int32_t>& path) {
-  const auto law = [&](const SmallLaw& of) { return reference::Normalised({of.At(path).begin(), of.At(path).end()}); };
-  reference::TraversalNode node{.target = law(target), .draft = law(draft)};
+reference::TraversalNode NodeOf(const SmallDistribution& target, const SmallDistribution& draft,
+                                const speculation::TokenTree& tree, int32_t node_idx, std::vector<int32_t>& path) {
+  const auto distribution = [&](const SmallDistribution& of) {
+    return reference::Normalised({of.At(path).begin(), of.At(path).end()});
+  };
+  reference::TraversalNode node{.target = distribution(target), .draft = distribution(draft)};
   for (int32_t child = node_idx + 1; child < tree.num_nodes(); ++child) {
     if (tree.nodes[child].parent != node_idx) continue;
     path.push_back(tree.nodes[child].token_id);
@@ -142,26 +147,28 @@ reference::TraversalNode NodeOf(const SmallLaw& target, const SmallLaw& draft, c
   return node;
 }
 
-double TraversalError(const SmallLaw& target, const SmallLaw& draft, const reference::ParentChance& parent_chance) {
-  EmittedLaw law(target);
-  const SmallProposer proposer = {.law = &draft, .wants_child = [](const NodePlace& place) {
+double TraversalError(const SmallDistribution& target, const SmallDistribution& draft,
+                      const reference::ParentChance& parent_chance) {
+  EmittedDistribution distribution(target);
+  const SmallProposer proposer = {.distribution = &draft, .wants_child = [](const NodePlace& place) {
                                     return place.path.size() < 2 && place.siblings.size() < 2;
                                   }};
   EnumerateOutcomes([&](Branches& branches) {
     const speculation::TokenTree tree = DrawTree(proposer, {}, branches);
     std::vector<int32_t> path;
     const reference::TraversalNode root = NodeOf(target, draft, tree, speculation::kRootParent, path);
-    reference::Traverse(root, parent_chance,
-                        [&](std::span<const int32_t> accepted, const Law& last_law, double probability) {
-                          std::vector<int32_t> emitted(accepted.begin(), accepted.end());
-                          for (size_t id = 0; id < last_law.size(); ++id) {
-                            emitted.push_back(static_cast<int32_t>(id));
-                            law.Add(emitted, branches.probability() * probability * last_law[id]);
-                            emitted.pop_back();
-                          }
-                        });
+    reference::Traverse(
+        root, parent_chance,
+        [&](std::span<const int32_t> accepted, const Distribution& last_distribution, double probability) {
+          std::vector<int32_t> emitted(accepted.begin(), accepted.end());
+          for (size_t id = 0; id < last_distribution.size(); ++id) {
+            emitted.push_back(static_cast<int32_t>(id));
+            distribution.Add(emitted, branches.probability() * probability * last_distribution[id]);
+            emitted.pop_back();
+          }
+        });
   });
-  return law.Error();
+  return distribution.Error();
 }
 
 TEST(ReferenceRules, TraversalIsExactAndItsOtherPublicFormIsCaught) {
@@ -169,8 +176,8 @@ TEST(ReferenceRules, TraversalIsExactAndItsOtherPublicFormIsCaught) {
   RandomValues random(3);
   double worst = 0;
   for (int i = 0; i < 10; ++i) {
-    const SmallLaw target = SmallLaw::Random(paths, LawKind::kDense, random);
-    const SmallLaw draft = SmallLaw::Random(paths, LawKind::kDense, random);
+    const SmallDistribution target = SmallDistribution::Random(paths, DistributionKind::kDense, random);
+    const SmallDistribution draft = SmallDistribution::Random(paths, DistributionKind::kDense, random);
     EXPECT_LE(TraversalError(target, draft, reference::ExactParentChance), kExact);
     const auto wrong = [](double mass, double, double draft_prob) {
       return draft_prob < 1 ? std::min(1.0, mass / (1 - draft_prob)) : 1;
@@ -185,15 +192,16 @@ TEST(ReferenceRules, AKeyedDrawIsExactWithAnyTree) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   RandomValues random(4);
   for (int i = 0; i < 10; ++i) {
-    const SmallLaw target = SmallLaw::Random(paths, i % 2 == 0 ? LawKind::kDense : LawKind::kWithZeros, random);
+    const SmallDistribution target =
+        SmallDistribution::Random(paths, i % 2 == 0 ? DistributionKind::kDense : DistributionKind::kWithZeros, random);
     // The children are the target's own favourites, chosen by what they are: the worst that a ratio test could meet.
-    const SmallProposer proposer = {.law = &target,
+    const SmallProposer proposer = {.distribution = &target,
                                     .drawing = i % 3 == 0 ? Drawing::kSampled : Drawing::kBest,
                                     .wants_child = [](const NodePlace& place) {
                                       return place.path.size() < 3 &&
                                              place.siblings.size() < 1 + place.ranks.size() % 2;
                                     }};
-    const EmittedLaw law = LawOf(target, [&](Branches& branches) {
+    const EmittedDistribution distribution = DistributionOf(target, [&](Branches& branches) {
       const speculation::TokenTree tree = DrawTree(proposer, {}, branches);
       std::vector<int32_t> emitted;
       while (true) {
@@ -201,7 +209,7 @@ TEST(ReferenceRules, AKeyedDrawIsExactWithAnyTree) {
         if (speculation::MatchedPath(tree, emitted).size() < emitted.size()) return emitted;
       }
     });
-    EXPECT_LE(law.Error(), kExact);
+    EXPECT_LE(distribution.Error(), kExact);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of what the engine says, end to end: on the demo model, with speculation that really accepts, the first two
-// tokens of many samples are distributed as the model's own logits and the request's filters have it,
-// Pr[t1, t2] = Pr[t1] Pr[t2 | t1], and samples are independent of each other.
+// The distribution of what the engine says, end to end: on the demo model, with speculation that really accepts, the
+// first two tokens of many samples are distributed as the model's own logits and the request's filters have it, Pr[t1,
+// t2] = Pr[t1] Pr[t2 | t1], and samples are independent of each other.
 //
 // A case is a rule, a way of sampling and the proposers it meets. Seeds are fixed, so a case always gives the same
 // p-values. They are printed. Each is compared with kAlpha over the number of tests, so that all of them together fail
@@ -41,7 +41,7 @@ using testing::GTestResult;
 using testing::Guess;
 using testing::GuessingProposers;
 using testing::Pair;
-using testing::PairLaw;
+using testing::PairDistribution;
 
 constexpr double kAlpha = 1e-4;
 // Where in the demo prompts a prompt is cut: places after which much can follow, a copy of what came before included.
@@ -56,21 +56,21 @@ constexpr int kManyRequests = 64;
 // The draft model's samples where the rule is rejection sampling, its best children otherwise.
 enum class Proposers { kNgram, kLikely, kDraft };
 
-struct LawCase {
+struct DistributionCase {
   std::string name;
   VerificationRule rule = VerificationRule::kKeyedDraw;
   SamplingParams sampling;
   Proposers proposers = Proposers::kNgram;
 };
 
-void PrintTo(const LawCase& law_case, std::ostream* out) { *out << law_case.name; }
+void PrintTo(const DistributionCase& distribution_case, std::ostream* out) { *out << distribution_case.name; }
 
 constexpr SamplingParams kTemperature10 = {.temperature = 1};
 constexpr SamplingParams kTemperature7 = {.temperature = 0.7f};
 constexpr SamplingParams kTopP9 = {.temperature = 1, .top_p = 0.9f};
 
 // Under the keyed draw all proposers get the same samples (E2), so one of them each is enough.
-const LawCase kCases[] = {
+const DistributionCase kCases[] = {
     {"KeyedDrawTemperature10Likely", VerificationRule::kKeyedDraw, kTemperature10, Proposers::kLikely},
     {"KeyedDrawTemperature7Ngram", VerificationRule::kKeyedDraw, kTemperature7, Proposers::kNgram},
     {"KeyedDrawTopP9Draft", VerificationRule::kKeyedDraw, kTopP9, Proposers::kDraft},
@@ -112,19 +112,20 @@ std::vector<Pair> NeighboursBySeed(const Samples& samples) {
 }
 
 // The `count` most likely tokens.
-std::vector<int32_t> MostLikely(const std::vector<double>& law, int count) {
-  std::vector<int32_t> token_ids(law.size());
+std::vector<int32_t> MostLikely(const std::vector<double>& distribution, int count) {
+  std::vector<int32_t> token_ids(distribution.size());
   std::iota(token_ids.begin(), token_ids.end(), 0);
   std::ranges::partial_sort(token_ids, token_ids.begin() + count,
-                            [&](int32_t a, int32_t b) { return law[a] > law[b]; });
+                            [&](int32_t a, int32_t b) { return distribution[a] > distribution[b]; });
   token_ids.resize(count);
-  std::erase_if(token_ids, [&](int32_t token_id) { return law[token_id] == 0; });
+  std::erase_if(token_ids, [&](int32_t token_id) { return distribution[token_id] == 0; });
   return token_ids;
 }
 
-// Guesses what the law thinks likely, two tokens deep: as good as a proposer can be that does not know the noise.
-Guess Likely(const std::vector<int32_t>& prompt, const PairLaw& law) {
-  return [prompt, law](std::span<const int32_t> context, int32_t) {
+// Guesses what the distribution thinks likely, two tokens deep: as good as a proposer can be that does not know the
+// noise.
+Guess Likely(const std::vector<int32_t>& prompt, const PairDistribution& distribution) {
+  return [prompt, distribution](std::span<const int32_t> context, int32_t) {
     TokenTree tree;
     const auto add = [&](const std::vector<double>& tokens, int count, int32_t parent) {
       for (const int32_t token_id : MostLikely(tokens, count)) {
@@ -132,31 +133,32 @@ Guess Likely(const std::vector<int32_t>& prompt, const PairLaw& law) {
       }
     };
     if (context.size() == prompt.size()) {
-      add(law.first, 3, speculation::kRootParent);
+      add(distribution.first, 3, speculation::kRootParent);
       for (int32_t node = 0, num_first = tree.num_nodes(); node < num_first; ++node) {
-        const auto second = law.second.find(tree.nodes[node].token_id);
-        if (second != law.second.end()) add(second->second, /*count=*/node == 0 ? 2 : 1, node);
+        const auto second = distribution.second.find(tree.nodes[node].token_id);
+        if (second != distribution.second.end()) add(second->second, /*count=*/node == 0 ? 2 : 1, node);
       }
-    } else if (context.size() == prompt.size() + 1 && law.second.contains(context.back())) {
-      add(law.second.at(context.back()), 4, speculation::kRootParent);
+    } else if (context.size() == prompt.size() + 1 && distribution.second.contains(context.back())) {
+      add(distribution.second.at(context.back()), 4, speculation::kRootParent);
     }
     return tree;
   };
 }
 
 // What the draft model says after a prompt and after its first token. Samples of one prompt ask for the same contexts
-// again and again, so it is kept. After more tokens no guess matters and any law will do.
-testing::LogitLaw DraftLaw() {
+// again and again, so it is kept. After more tokens no guess matters and any distribution will do.
+testing::LogitDistribution DrawnDistribution() {
   auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
-  return [law = testing::ModelLaw(testing::SourcePath("deploy/demo/draft")), known](std::span<const int32_t> context) {
+  return [distribution = testing::ModelDistribution(testing::SourcePath("deploy/demo/draft")),
+          known](std::span<const int32_t> context) {
     context = context.first(std::min(context.size(), kPromptTokens + 1));
     std::vector<float>& logits = (*known)[{context.begin(), context.end()}];
-    if (logits.empty()) logits = law(context);
+    if (logits.empty()) logits = distribution(context);
     return logits;
   };
 }
 
-class SamplingLaw : public testing::EngineFixture {
+class SamplingDistribution : public testing::EngineFixture {
  protected:
   // A piece of the demo prompts, three times over and one token more: the n-gram proposer has seen what follows,
   // and a cached prefix leaves the root as the only row to compute, so that the first token meets a tree, too.
@@ -168,14 +170,14 @@ class SamplingLaw : public testing::EngineFixture {
   }
 
   // Three tokens each: the second one still has guesses below it, which are cut where nothing follows.
-  std::vector<GenerationRequest> Requests(const std::vector<int32_t>& prompt, const LawCase& law_case,
+  std::vector<GenerationRequest> Requests(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case,
                                           int num_requests) {
     std::vector<GenerationRequest> requests;
     for (int i = 0; i < num_requests; ++i) {
       GenerationRequest request = {.ticket = static_cast<Ticket>(i), .request_id = std::to_string(i)};
       request.prompt = prompt;
-      request.verification = law_case.rule;
-      request.sampling = law_case.sampling;
+      request.verification = distribution_case.rule;
+      request.sampling = distribution_case.sampling;
       request.sampling.seed = 1000 + static_cast<uint64_t>(i);
       request.num_samples = kSamplesPerRequest;
       request.stop = {.max_tokens = 3, .ignore_eos = true};
@@ -184,28 +186,31 @@ class SamplingLaw : public testing::EngineFixture {
     return requests;
   }
 
-  std::unique_ptr<ProposerClient> MakeProposers(const LawCase& law_case, const std::vector<int32_t>& prompt,
-                                                const PairLaw& law) {
-    if (law_case.proposers == Proposers::kDraft) {
+  std::unique_ptr<ProposerClient> MakeProposers(const DistributionCase& distribution_case,
+                                                const std::vector<int32_t>& prompt,
+                                                const PairDistribution& distribution) {
+    if (distribution_case.proposers == Proposers::kDraft) {
       auto draft = std::make_unique<testing::InProcessProposers>(std::vector<proposer::Proposer*>{&draft_},
                                                                  tokenizer_->vocabulary().num_ids());
       draft->set_answers_opens(true);
       return draft;
     }
-    const Guess guess = law_case.proposers == Proposers::kNgram ? testing::Ngram() : Likely(prompt, law);
+    const Guess guess =
+        distribution_case.proposers == Proposers::kNgram ? testing::Ngram() : Likely(prompt, distribution);
     return std::make_unique<GuessingProposers>(std::vector<std::pair<std::string, Guess>>{{"guess", guess}});
   }
 
   // Generates with the case's proposers, which must have a good part of their guesses accepted.
-  Samples Draw(const std::vector<int32_t>& prompt, const LawCase& law_case, const PairLaw& law, int num_requests) {
-    const std::unique_ptr<ProposerClient> proposers = MakeProposers(law_case, prompt, law);
+  Samples Draw(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case,
+               const PairDistribution& distribution, int num_requests) {
+    const std::unique_ptr<ProposerClient> proposers = MakeProposers(distribution_case, prompt, distribution);
     const testing::EngineOptions options = {.config = {.max_queued_requests = 1024,
                                                        .max_queued_samples = 1 << 16,
                                                        .max_running_samples = 48,
                                                        .max_tree_nodes = 7},
                                             .now = testing::EvenClock()};
     Samples samples(num_requests, std::vector<Pair>(kSamplesPerRequest));
-    for (const auto& [key, result] : Generate(Requests(prompt, law_case, num_requests), *proposers, options)) {
+    for (const auto& [key, result] : Generate(Requests(prompt, distribution_case, num_requests), *proposers, options)) {
       samples[key.first][key.second] = {result.token_ids.at(0), result.token_ids.at(1)};
     }
     std::cout << stats_.proposers[0].num_accepted << " of " << stats_.proposers[0].num_proposed
@@ -215,16 +220,17 @@ class SamplingLaw : public testing::EngineFixture {
   }
 
   // From the logits of plain decoding: the prompt, then one likely first token at a time.
-  PairLaw Law(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests);
+  PairDistribution Distribution(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests);
 
-  void CheckLaw(const LawCase& law_case, std::span<const int> prompt_begins, int num_requests) {
+  void CheckDistribution(const DistributionCase& distribution_case, std::span<const int> prompt_begins,
+                         int num_requests) {
     for (const int begin : prompt_begins) {
       const std::vector<int32_t> prompt = Prompt(begin);
-      const PairLaw law = Law(prompt, law_case.sampling, num_requests);
-      const Samples samples = Draw(prompt, law_case, law, num_requests);
-      Check("pairs", begin, testing::TestPairs(AllPairs(samples), law));
-      Check("sample indices", begin, testing::TestIndependentPairs(NeighboursByIndex(samples), law.first));
-      Check("seeds", begin, testing::TestIndependentPairs(NeighboursBySeed(samples), law.first));
+      const PairDistribution distribution = Distribution(prompt, distribution_case.sampling, num_requests);
+      const Samples samples = Draw(prompt, distribution_case, distribution, num_requests);
+      Check("pairs", begin, testing::TestPairs(AllPairs(samples), distribution));
+      Check("sample indices", begin, testing::TestIndependentPairs(NeighboursByIndex(samples), distribution.first));
+      Check("seeds", begin, testing::TestIndependentPairs(NeighboursBySeed(samples), distribution.first));
     }
   }
 
@@ -235,13 +241,14 @@ class SamplingLaw : public testing::EngineFixture {
     EXPECT_GE(result.num_cells, 4) << what;
   }
 
-  testing::SamplingProposer draft_{DraftLaw(), {.top_k = 8, .children_by_depth = {3, 1}}};
+  testing::SamplingProposer draft_{DrawnDistribution(), {.top_k = 8, .children_by_depth = {3, 1}}};
 };
 
-PairLaw SamplingLaw::Law(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests) {
+PairDistribution SamplingDistribution::Distribution(const std::vector<int32_t>& prompt, const SamplingParams& sampling,
+                                                    int num_requests) {
   const model::KvCache kv = model_->transformer->MakeKvCache(/*num_blocks=*/8);
   const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6, 7};
-  const auto law_after = [&](const std::vector<int32_t>& chain, size_t first_position) {
+  const auto distribution_after = [&](const std::vector<int32_t>& chain, size_t first_position) {
     model::ForwardBatch batch;
     batch.logit_rows = {model::AppendSegment(
         {.block_table = blocks, .first_position = static_cast<int32_t>(first_position), .chain = chain}, &batch)};
@@ -252,61 +259,65 @@ PairLaw SamplingLaw::Law(const std::vector<int32_t>& prompt, const SamplingParam
     backend.Synchronize();
     return reference::FilteredDistribution({.logits = std::move(logits), .sampling = sampling});
   };
-  PairLaw law = {.first = law_after(prompt, 0)};
-  for (size_t token_id = 0; token_id < law.first.size(); ++token_id) {
-    if (num_requests * kSamplesPerRequest * law.first[token_id] < GTestResult::kMinExpected) continue;
-    law.second[static_cast<int32_t>(token_id)] = law_after({static_cast<int32_t>(token_id)}, prompt.size());
+  PairDistribution distribution = {.first = distribution_after(prompt, 0)};
+  for (size_t token_id = 0; token_id < distribution.first.size(); ++token_id) {
+    if (num_requests * kSamplesPerRequest * distribution.first[token_id] < GTestResult::kMinExpected) continue;
+    distribution.second[static_cast<int32_t>(token_id)] =
+        distribution_after({static_cast<int32_t>(token_id)}, prompt.size());
   }
-  return law;
+  return distribution;
 }
 
-class SamplingLawOfACase : public SamplingLaw, public ::testing::WithParamInterface<LawCase> {};
-class SamplingLawLong : public SamplingLaw, public ::testing::WithParamInterface<LawCase> {};
+class SamplingDistributionOfACase : public SamplingDistribution,
+                                    public ::testing::WithParamInterface<DistributionCase> {};
+class SamplingDistributionLong : public SamplingDistribution, public ::testing::WithParamInterface<DistributionCase> {};
 
-TEST_P(SamplingLawOfACase, IsTheModels) { CheckLaw(GetParam(), std::span(kPromptBegins).first(1), kFewRequests); }
-TEST_P(SamplingLawLong, IsTheModels) { CheckLaw(GetParam(), kPromptBegins, kManyRequests); }
+TEST_P(SamplingDistributionOfACase, IsTheModels) {
+  CheckDistribution(GetParam(), std::span(kPromptBegins).first(1), kFewRequests);
+}
+TEST_P(SamplingDistributionLong, IsTheModels) { CheckDistribution(GetParam(), kPromptBegins, kManyRequests); }
 
 constexpr auto kNameOfCase = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(, SamplingLawOfACase, ::testing::ValuesIn(kCases), kNameOfCase);
-INSTANTIATE_TEST_SUITE_P(, SamplingLawLong, ::testing::ValuesIn(kCases), kNameOfCase);
+INSTANTIATE_TEST_SUITE_P(, SamplingDistributionOfACase, ::testing::ValuesIn(kCases), kNameOfCase);
+INSTANTIATE_TEST_SUITE_P(, SamplingDistributionLong, ::testing::ValuesIn(kCases), kNameOfCase);
 
 // What the tests above must not let pass.
-class SamplingLawControl : public SamplingLaw {
+class SamplingDistributionControl : public SamplingDistribution {
  protected:
-  const LawCase case_ = {.name = "Control", .sampling = kTemperature10, .proposers = Proposers::kLikely};
+  const DistributionCase case_ = {.name = "Control", .sampling = kTemperature10, .proposers = Proposers::kLikely};
   const std::vector<int32_t> prompt_ = Prompt(kPromptBegins[0]);
   const int num_requests_ = 16;
 
   // Samples by a rule that may be wrong.
-  Samples DrawBy(const testing::AcceptRule& rule, const PairLaw& law) {
+  Samples DrawBy(const testing::AcceptRule& rule, const PairDistribution& distribution) {
     testing::LoadedModel model = testing::LoadModel(
         testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
           return std::make_unique<testing::OtherDrawBackend>(std::move(real), rule);
         }});
     Use(*model.transformer);
-    return Draw(prompt_, case_, law, num_requests_);
+    return Draw(prompt_, case_, distribution, num_requests_);
   }
 };
 
-TEST_F(SamplingLawControl, RejectsASlightlyWrongTemperature) {
-  const PairLaw law = Law(prompt_, case_.sampling, num_requests_);
-  const std::vector<Pair> pairs = AllPairs(Draw(prompt_, case_, law, num_requests_));
-  EXPECT_GE(testing::TestPairs(pairs, law).p_value, kAlphaOfOne);
-  const GTestResult wrong = testing::TestPairs(pairs, Law(prompt_, {.temperature = 1.1f}, num_requests_));
+TEST_F(SamplingDistributionControl, RejectsASlightlyWrongTemperature) {
+  const PairDistribution distribution = Distribution(prompt_, case_.sampling, num_requests_);
+  const std::vector<Pair> pairs = AllPairs(Draw(prompt_, case_, distribution, num_requests_));
+  EXPECT_GE(testing::TestPairs(pairs, distribution).p_value, kAlphaOfOne);
+  const GTestResult wrong = testing::TestPairs(pairs, Distribution(prompt_, {.temperature = 1.1f}, num_requests_));
   std::cout << wrong << "\n";
   EXPECT_LT(wrong.p_value, kAlphaOfOne);
 }
 
-TEST_F(SamplingLawControl, RejectsATokenThatIsCut) {
+TEST_F(SamplingDistributionControl, RejectsATokenThatIsCut) {
   const std::vector<Pair> pairs =
-      AllPairs(Draw(prompt_, case_, Law(prompt_, case_.sampling, num_requests_), num_requests_));
-  const PairLaw cut = Law(prompt_, {.temperature = 1, .top_p = 0.999f}, num_requests_);
+      AllPairs(Draw(prompt_, case_, Distribution(prompt_, case_.sampling, num_requests_), num_requests_));
+  const PairDistribution cut = Distribution(prompt_, {.temperature = 1, .top_p = 0.999f}, num_requests_);
   EXPECT_EQ(testing::TestPairs(pairs, cut).p_value, 0);
 }
 
 // A second draw where the first one accepts less: every guess gets two chances.
-TEST_F(SamplingLawControl, RejectsARuleThatTriesAgainUntilItAccepts) {
-  const PairLaw law = Law(prompt_, case_.sampling, num_requests_);
+TEST_F(SamplingDistributionControl, RejectsARuleThatTriesAgainUntilItAccepts) {
+  const PairDistribution distribution = Distribution(prompt_, case_.sampling, num_requests_);
   const Samples samples = DrawBy(
       [](kernels::Backend& real, kernels::AcceptTreesArgs args) {
         real.AcceptTrees(args);
@@ -321,14 +332,14 @@ TEST_F(SamplingLawControl, RejectsARuleThatTriesAgainUntilItAccepts) {
           if (again[i].token_ids.size() > paths[i].token_ids.size()) paths[i] = again[i];
         }
       },
-      law);
-  const GTestResult result = testing::TestPairs(AllPairs(samples), law);
+      distribution);
+  const GTestResult result = testing::TestPairs(AllPairs(samples), distribution);
   std::cout << result << "\n";
   EXPECT_LT(result.p_value, kAlphaOfOne);
 }
 
-TEST_F(SamplingLawControl, RejectsSamplesThatShareTheirNoise) {
-  const PairLaw law = Law(prompt_, case_.sampling, num_requests_);
+TEST_F(SamplingDistributionControl, RejectsSamplesThatShareTheirNoise) {
+  const PairDistribution distribution = Distribution(prompt_, case_.sampling, num_requests_);
   const Samples samples = DrawBy(
       [](kernels::Backend& real, kernels::AcceptTreesArgs args) {
         std::vector<kernels::TreeToAccept> trees(args.trees.begin(), args.trees.end());
@@ -336,8 +347,8 @@ TEST_F(SamplingLawControl, RejectsSamplesThatShareTheirNoise) {
         args.trees = trees;
         real.AcceptTrees(args);
       },
-      law);
-  EXPECT_LT(testing::TestIndependentPairs(NeighboursByIndex(samples), law.first).p_value, kAlphaOfOne);
+      distribution);
+  EXPECT_LT(testing::TestIndependentPairs(NeighboursByIndex(samples), distribution.first).p_value, kAlphaOfOne);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of what the engine emits under rejection sampling, on the demo model with the draft model sampling for it:
-// many samples of one prompt, two tokens possible at every place, against what the target's own rows say of the two.
-// What the pure rules cannot show is shown here: that rows, budgets, re-rooting, merging and late trees leave the drawn
-// children alone.
+// The distribution of what the engine emits under rejection sampling, on the demo model with the draft model sampling
+// for it: many samples of one prompt, two tokens possible at every place, against what the target's own rows say of the
+// two. What the pure rules cannot show is shown here: that rows, budgets, re-rooting, merging and late trees leave the
+// drawn children alone.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -19,11 +19,11 @@ namespace foretoken::testing {
 namespace {
 
 constexpr int32_t kNumTokens = 4093;
-constexpr int32_t kNumLawTokens = 5;
-constexpr float kTemperature = 4;     // flat laws, in which a wrong rule shows
+constexpr int32_t kNumDistributionTokens = 5;
+constexpr float kTemperature = 4;     // flat distributions, in which a wrong rule shows
 constexpr double kAlpha = 1e-4 / 16;  // of one case, of at most 16
 
-struct LawCase {
+struct DistributionCase {
   const char* name;
   std::vector<std::vector<int32_t>> children_by_depth;  // of each sampling proposer
   int num_drafts = 0;                                   // proposers of the draft model
@@ -32,15 +32,15 @@ struct LawCase {
   int delay = 0;
   int32_t max_step_rows = 512;
   int32_t num_blocks = 256;
-  friend void PrintTo(const LawCase& law_case, std::ostream* out) { *out << law_case.name; }
+  friend void PrintTo(const DistributionCase& distribution_case, std::ostream* out) { *out << distribution_case.name; }
 };
 
 // Samples of one prompt ask for the same few contexts again and again.
-testing::LogitLaw Remembered(testing::LogitLaw law) {
+testing::LogitDistribution Remembered(testing::LogitDistribution distribution) {
   auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
-  return [law = std::move(law), known](std::span<const int32_t> context) {
+  return [distribution = std::move(distribution), known](std::span<const int32_t> context) {
     std::vector<float>& logits = (*known)[std::vector<int32_t>(context.begin(), context.end())];
-    if (logits.empty()) logits = law(context);
+    if (logits.empty()) logits = distribution(context);
     return logits;
   };
 }
@@ -72,7 +72,7 @@ GTestResult FitOf(const Results& results) {
   return GTest(counts, probs);
 }
 
-class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<LawCase> {
+class ServedDistribution : public EngineFixture, public ::testing::WithParamInterface<DistributionCase> {
  protected:
   // The likeliest output, with a wrong token in the middle.
   std::vector<int32_t> LikelyText(verifier::GenerationRequest request) {
@@ -80,13 +80,13 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     request.sampling.temperature = 0;
     InProcessProposers none({}, kNumTokens);
     std::vector<int32_t> text = Generate({request}, none).begin()->second.token_ids;
-    text[kNumLawTokens / 2] = 7;
+    text[kNumDistributionTokens / 2] = 7;
     return text;
   }
 
   void Run(int32_t num_samples) {
-    const LawCase& param = GetParam();
-    const LogitLaw draft = Remembered(ModelLaw(SourcePath("deploy/demo/draft")));
+    const DistributionCase& param = GetParam();
+    const LogitDistribution draft = Remembered(ModelDistribution(SourcePath("deploy/demo/draft")));
     proposer::NgramProposer ngram({});
     std::vector<std::unique_ptr<SamplingProposer>> samplers;
     std::vector<proposer::Proposer*> proposers;
@@ -99,8 +99,10 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     }
     std::vector<std::unique_ptr<DrivenDraft>> drafts;
     for (int i = 0; i < param.num_drafts; ++i) {
-      drafts.push_back(std::make_unique<DrivenDraft>(proposer::GardenOptions{
-          .num_sampled_children = 2, .num_law_tokens = 4, .sampling_salt = uint64_t(i + 1), .max_grown_nodes = 8}));
+      drafts.push_back(std::make_unique<DrivenDraft>(proposer::DraftForestOptions{.num_sampled_children = 2,
+                                                                                  .num_distribution_tokens = 4,
+                                                                                  .sampling_salt = uint64_t(i + 1),
+                                                                                  .max_grown_nodes = 8}));
       proposers.push_back(drafts.back().get());
     }
     if (param.has_ngram) proposers.push_back(&ngram);
@@ -108,7 +110,7 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     client.set_delay(param.delay);
     verifier::GenerationRequest request =
         Request("import os\nfor i in range(10):\n    print(i)\nfor i in range(20):\n    print(i)\n", kTemperature,
-                kNumLawTokens);
+                kNumDistributionTokens);
     ASSERT_GT(request.prompt.size(), 17);
     request.prompt.resize(17);  // a cached block and the root: samples need not wait for each other's prompt
     request.verification = kernels::VerificationRule::kRejectionSampling;
@@ -116,7 +118,8 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
     request.sampling.top_k = 2;
     request.output.num_logprobs = 2;
     request.stop.ignore_eos = true;
-    if (param.has_prediction) request.speculation.prediction = verifier::Prediction(LikelyText(request), kNumLawTokens);
+    if (param.has_prediction)
+      request.speculation.prediction = verifier::Prediction(LikelyText(request), kNumDistributionTokens);
     const Results results = Generate({request}, client,
                                      {.config = {.max_running_samples = 48, .max_step_rows = param.max_step_rows},
                                       .num_blocks = param.num_blocks,
@@ -134,7 +137,7 @@ class ServedLaw : public EngineFixture, public ::testing::WithParamInterface<Law
   }
 };
 
-std::vector<LawCase> Cases() {
+std::vector<DistributionCase> Cases() {
   return {{.name = "None"},
           {.name = "Chain", .children_by_depth = {{1, 1, 1, 1}}},
           {.name = "Tree", .children_by_depth = {{3, 2, 1}}},
@@ -151,13 +154,13 @@ std::vector<LawCase> Cases() {
           {.name = "LateTree", .children_by_depth = {{2, 2, 2, 1}}, .delay = 1}};
 }
 
-TEST_P(ServedLaw, IsTheTargets) { Run(1500); }
-INSTANTIATE_TEST_SUITE_P(Proposals, ServedLaw, ::testing::ValuesIn(Cases()),
+TEST_P(ServedDistribution, IsTheTargets) { Run(1500); }
+INSTANTIATE_TEST_SUITE_P(Proposals, ServedDistribution, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
-class ServedLawLong : public ServedLaw {};
-TEST_P(ServedLawLong, IsTheTargets) { Run(12000); }
-INSTANTIATE_TEST_SUITE_P(Proposals, ServedLawLong, ::testing::ValuesIn(Cases()),
+class ServedDistributionLong : public ServedDistribution {};
+TEST_P(ServedDistributionLong, IsTheTargets) { Run(12000); }
+INSTANTIATE_TEST_SUITE_P(Proposals, ServedDistributionLong, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -35,14 +35,14 @@ enum class Arrival {
 };
 
 struct ServedProposer {
-  const SmallLaw* law = nullptr;
+  const SmallDistribution* distribution = nullptr;
   Drawing drawing = Drawing::kSampled;
   size_t num_children = 1;
   Arrival arrival = Arrival::kFresh;
 };
 
 struct SmallServing {
-  const SmallLaw& target;  // a generation has as many tokens as its longest paths
+  const SmallDistribution& target;  // a generation has as many tokens as its longest paths
   std::vector<ServedProposer> proposers;
   SmallRule rule = SmallRule::kRejectionSampling;
   int32_t depth = 2;  // of a fresh tree; late ones are deeper
@@ -95,7 +95,7 @@ class SmallGeneration {
     const size_t position = emitted_.size();
     const auto take = [&](size_t base, int32_t max_depth) {
       const SmallProposer proposer = {
-          .law = served.law,
+          .distribution = served.distribution,
           .drawing = served.drawing,
           .wants_child = [&](const NodePlace& place) { return place.siblings.size() < served.num_children; },
           .proposer_idx = static_cast<uint32_t>(i)};

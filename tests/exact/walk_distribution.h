@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of what a walk emits, all draws of the proposers and all coins enumerated: the one check that right rules
-// pass and wrong ones fail.
+// The distribution of what a walk emits, all draws of the proposers and all coins enumerated: the one check that right
+// rules pass and wrong ones fail.
 #pragma once
 
 #include <algorithm>
@@ -42,13 +42,13 @@ inline RowChoice BestRows(int32_t row_budget) {
 
 // What a process emits, which tells the tokens of one outcome.
 template <typename Process>  // std::vector<int32_t>(Branches&)
-EmittedLaw LawOf(const SmallLaw& target, Process&& process) {
-  EmittedLaw law(target);
+EmittedDistribution DistributionOf(const SmallDistribution& target, Process&& process) {
+  EmittedDistribution distribution(target);
   EnumerateOutcomes([&](Branches& branches) {
     const std::vector<int32_t> emitted = process(branches);
-    law.Add(emitted, branches.probability());
+    distribution.Add(emitted, branches.probability());
   });
-  return law;
+  return distribution;
 }
 
 // A walk is any function of (tree, rows, coins, path), like the production ones.
@@ -68,8 +68,9 @@ struct ByBlock {
 
 // What one step emits for a tree, and which part of it has rows.
 template <typename Walk>
-std::vector<int32_t> Emit(const SmallLaw& target, std::span<const int32_t> context, const speculation::TokenTree& tree,
-                          std::span<const int32_t> row_node_idx, Branches& branches, Walk&& walk) {
+std::vector<int32_t> Emit(const SmallDistribution& target, std::span<const int32_t> context,
+                          const speculation::TokenTree& tree, std::span<const int32_t> row_node_idx, Branches& branches,
+                          Walk&& walk) {
   const verifier::TestedTree tested = verifier::MakeTestedTree(0, &tree, row_node_idx);
   const kernels::TreeToAccept to_accept = TreeOf(tested, row_node_idx.size(), context.size());
   SmallRows rows(target, context, to_accept);
@@ -81,8 +82,9 @@ std::vector<int32_t> Emit(const SmallLaw& target, std::span<const int32_t> conte
 
 // What a step emits, its trees drawn by the proposers and merged.
 template <typename Walk>
-EmittedLaw LawOf(const SmallLaw& target, std::span<const SmallProposer> proposers, const RowChoice& rows, Walk&& walk) {
-  return LawOf(target, [&](Branches& branches) {
+EmittedDistribution DistributionOf(const SmallDistribution& target, std::span<const SmallProposer> proposers,
+                                   const RowChoice& rows, Walk&& walk) {
+  return DistributionOf(target, [&](Branches& branches) {
     std::vector<speculation::TokenTree> trees;
     for (const SmallProposer& proposer : proposers) trees.push_back(DrawTree(proposer, {}, branches));
     const speculation::TokenTree tree = speculation::Merge(trees);
@@ -90,10 +92,11 @@ EmittedLaw LawOf(const SmallLaw& target, std::span<const SmallProposer> proposer
   });
 }
 
-// How far that is from the target's law.
+// How far that is from the target's distribution.
 template <typename Walk>
-double LawError(const SmallLaw& target, std::span<const SmallProposer> proposers, const RowChoice& rows, Walk&& walk) {
-  return LawOf(target, proposers, rows, walk).Error();
+double DistributionError(const SmallDistribution& target, std::span<const SmallProposer> proposers,
+                         const RowChoice& rows, Walk&& walk) {
+  return DistributionOf(target, proposers, rows, walk).Error();
 }
 
 }  // namespace foretoken::testing

@@ -25,8 +25,8 @@ using speculation::TokenTree;
 
 // What two steps emit: a chain judged by `walk`, then a chain of one by the right rule. Coins are remembered.
 template <typename Walk, typename Draft>
-EmittedLaw TwoSteps(const SmallLaw& target, const Draft& draft_chain, const Walk& walk) {
-  return LawOf(target, [&](Branches& branches) {
+EmittedDistribution TwoSteps(const SmallDistribution& target, const Draft& draft_chain, const Walk& walk) {
+  return DistributionOf(target, [&](Branches& branches) {
     RememberedCoins coins(branches);
     std::vector<int32_t> emitted;
     for (int step = 0; step < 2; ++step) {
@@ -61,7 +61,7 @@ struct RightTokens {
 
 TEST(WrongCoins, ABlocksCoinSeenAgainAtALaterIndexIsCaught) {
   const auto error_of = [](const auto& walk) {
-    return OverRandomLaws([&](const SmallLaw& target, const SmallLaw& draft) {
+    return OverRandomDistributions([&](const SmallDistribution& target, const SmallDistribution& draft) {
       const auto draft_chain = [&](std::span<const int32_t> context, Branches& branches) {
         return DrawTree(Full(draft, context.empty() ? 2 : 1, 1), context, branches);
       };
@@ -77,8 +77,9 @@ TEST(WrongCoins, ABlocksCoinSeenAgainAtALaterIndexIsCaught) {
 // what was looked at. Token by token nothing beyond a rejection was looked at, and this is no fault.
 TEST(WrongCoins, DraftNoiseOfAnIndexUsedAgainAfterABlockIsCaught) {
   const auto error_of = [](const auto& walk) {
-    return OverRandomLaws([&](const SmallLaw& target, const SmallLaw& any) {
-      const SmallLaw draft = SmallLaw::Constant(kPaths, any.At({}));  // so the same noise makes the same token
+    return OverRandomDistributions([&](const SmallDistribution& target, const SmallDistribution& any) {
+      const SmallDistribution draft =
+          SmallDistribution::Constant(kPaths, any.At({}));  // so the same noise makes the same token
       std::vector<int32_t> by_index;
       const auto draft_chain = [&](std::span<const int32_t> context, Branches& branches) {
         const TokenTree tree = DrawTree(Full(draft, context.empty() ? 3 : 0, 1), {}, branches);
@@ -116,7 +117,7 @@ class GlobalCoins {
 template <typename Coins>
 bool IsIndependentOfOrder() {
   RandomValues random(7);
-  const SmallLaw target = SmallLaw::Random(kPaths, LawKind::kDense, random);
+  const SmallDistribution target = SmallDistribution::Random(kPaths, DistributionKind::kDense, random);
   const auto emit = [&](uint64_t seed) {
     const TokenTree tree;
     const verifier::TestedTree tested = verifier::MakeTestedTree(0, &tree, {});

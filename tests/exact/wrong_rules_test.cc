@@ -16,22 +16,22 @@
 namespace foretoken::testing {
 namespace {
 
-using reference::Law;
+using reference::Distribution;
 using speculation::TokenTree;
 
 // The error of the right rule over a tree that was changed on its way.
 template <typename Change>
-double ErrorOfChanged(const SmallLaw& target, const SmallProposer& proposer, const Change& change) {
-  return LawOf(target,
-               [&](Branches& branches) {
-                 const TokenTree tree = change(DrawTree(proposer, {}, branches));
-                 return Emit(target, {}, tree, AllRows(tree), branches, ByRejection());
-               })
+double ErrorOfChanged(const SmallDistribution& target, const SmallProposer& proposer, const Change& change) {
+  return DistributionOf(target,
+                        [&](Branches& branches) {
+                          const TokenTree tree = change(DrawTree(proposer, {}, branches));
+                          return Emit(target, {}, tree, AllRows(tree), branches, ByRejection());
+                        })
       .Error();
 }
 
 TEST(WrongRules, TheLikeliestChildrenPassedOffAsSamplesAreCaught) {
-  const Errors errors = OverRandomLaws([](const SmallLaw& target, const SmallLaw& draft) {
+  const Errors errors = OverRandomDistributions([](const SmallDistribution& target, const SmallDistribution& draft) {
     return ErrorOfChanged(target, Full(draft, 2, 2, Drawing::kBest),
                           [&](TokenTree tree) { return reference::ClaimSampled(std::move(tree), draft); });
   });
@@ -39,66 +39,70 @@ TEST(WrongRules, TheLikeliestChildrenPassedOffAsSamplesAreCaught) {
 }
 
 TEST(WrongRules, ASampledChildDroppedForItsOwnValueIsCaught) {
-  const Errors errors = OverRandomLaws([](const SmallLaw& target, const SmallLaw& draft) {
+  const Errors errors = OverRandomDistributions([](const SmallDistribution& target, const SmallDistribution& draft) {
     return ErrorOfChanged(target, Full(draft, 2, 2),
                           [&](const TokenTree& tree) { return reference::DropUnlikely(tree, 0.2); });
   });
   EXPECT_TRUE(Covers(errors, .07, .10));
 }
 
-TEST(WrongRules, ATruncatedLawSentForAWholeOneIsCaught) {
-  const auto error_of = [](const SmallLaw& target, const SmallLaw& draft) {
+TEST(WrongRules, ATruncatedDistributionSentForAWholeOneIsCaught) {
+  const auto error_of = [](const SmallDistribution& target, const SmallDistribution& draft) {
     return ErrorOfChanged(target, Full(draft, 2, 2),
                           [&](TokenTree tree) { return reference::SendTruncated(std::move(tree), 2); });
   };
-  const Errors errors = OverRandomLaws(error_of);
+  const Errors errors = OverRandomDistributions(error_of);
   EXPECT_TRUE(Covers(errors, .03, .09));
   // Sampled from what is sent, nothing is lost.
-  const Errors none = OverRandomLaws(
-      [&](const SmallLaw& target, const SmallLaw& draft) { return error_of(target, Truncated(draft, 2)); });
+  const Errors none = OverRandomDistributions([&](const SmallDistribution& target, const SmallDistribution& draft) {
+    return error_of(target, Truncated(draft, 2));
+  });
   EXPECT_LE(none.most, kExact);
 }
 
 TEST(WrongRules, AResidualMadeOfASpikeIsCaught) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 1};
   const std::vector<double> target_row = {.6, .3, .1}, draft_row = {.2, .2, .6};
-  const SmallLaw target = SmallLaw::Constant(paths, target_row), draft = SmallLaw::Constant(paths, draft_row);
+  const SmallDistribution target = SmallDistribution::Constant(paths, target_row),
+                          draft = SmallDistribution::Constant(paths, draft_row);
   const std::vector<SmallProposer> proposers = {Full(draft, 1, 1)};
-  const EmittedLaw law = LawOf(target, proposers, AllRows, reference::SpikeResidual());
-  EXPECT_NEAR(law.FirstToken(0), 1.6 / 3, 1e-6);
-  EXPECT_NEAR(law.FirstToken(1), 1.1 / 3, 1e-6);
-  EXPECT_NEAR(law.FirstToken(2), .1, 1e-6);
-  EXPECT_GT(law.Error(), .06);
+  const EmittedDistribution distribution = DistributionOf(target, proposers, AllRows, reference::SpikeResidual());
+  EXPECT_NEAR(distribution.FirstToken(0), 1.6 / 3, 1e-6);
+  EXPECT_NEAR(distribution.FirstToken(1), 1.1 / 3, 1e-6);
+  EXPECT_NEAR(distribution.FirstToken(2), .1, 1e-6);
+  EXPECT_GT(distribution.Error(), .06);
 }
 
 TEST(WrongRules, ATreeGivenUpForATokenDrawnLaterIsCaught) {
   // After token 1 the next one is unlikely, whichever it is.
   const PathNumbering paths{.num_tokens = 2, .max_len = 2};
   const std::vector<double> target_row = {.7, .3}, draft_row = {.5, .5}, sure = {1, 0};
-  const SmallLaw target = SmallLaw::Constant(paths, target_row);
-  SmallLaw draft = SmallLaw::Constant(paths, draft_row);
+  const SmallDistribution target = SmallDistribution::Constant(paths, target_row);
+  SmallDistribution draft = SmallDistribution::Constant(paths, draft_row);
   std::copy(sure.begin(), sure.end(), draft.At(std::vector<int32_t>{0}).begin());
-  const EmittedLaw law = LawOf(target, [&](Branches& branches) {
+  const EmittedDistribution distribution = DistributionOf(target, [&](Branches& branches) {
     const TokenTree tree = reference::GiveUpIfLastUnlikely(DrawTree(Full(draft, 2, 1), {}, branches), 0.9);
     return Emit(target, {}, tree, AllRows(tree), branches, ByRejection());
   });
-  EXPECT_NEAR(law.FirstToken(0), .85, 1e-7);
-  EXPECT_NEAR(law.FirstToken(1), .15, 1e-7);
+  EXPECT_NEAR(distribution.FirstToken(0), .85, 1e-7);
+  EXPECT_NEAR(distribution.FirstToken(1), .15, 1e-7);
 }
 
 TEST(WrongRules, TheDraftsNoiseUsedAgainForTheResidualIsCaught) {
-  const Errors errors = OverRandomLaws([](const SmallLaw& target, const SmallLaw& draft) {
-    const Law target_law = reference::Normalised({target.At({}).begin(), target.At({}).end()});
-    const Law draft_law = reference::Normalised({draft.At({}).begin(), draft.At({}).end()});
-    return LawOf(target,
-                 [&](Branches& branches) -> std::vector<int32_t> {
-                   const int32_t drafted = branches.Choose(draft_law);
-                   EnumeratedCoins coins(branches);
-                   coins.Begin(0);
-                   if (coins.Accept(target_law[drafted], draft_law[drafted])) return {drafted};
-                   const Law residual = reference::Residual(1, target_law, draft_law);
-                   return {reference::DrawWithTheDraftsNoise(residual, draft_law, drafted, branches)};
-                 })
+  const Errors errors = OverRandomDistributions([](const SmallDistribution& target, const SmallDistribution& draft) {
+    const Distribution target_distribution = reference::Normalised({target.At({}).begin(), target.At({}).end()});
+    const Distribution draft_distribution = reference::Normalised({draft.At({}).begin(), draft.At({}).end()});
+    return DistributionOf(target,
+                          [&](Branches& branches) -> std::vector<int32_t> {
+                            const int32_t drafted = branches.Choose(draft_distribution);
+                            EnumeratedCoins coins(branches);
+                            coins.Begin(0);
+                            if (coins.Accept(target_distribution[drafted], draft_distribution[drafted]))
+                              return {drafted};
+                            const Distribution residual =
+                                reference::Residual(1, target_distribution, draft_distribution);
+                            return {reference::DrawWithTheDraftsNoise(residual, draft_distribution, drafted, branches)};
+                          })
         .Error();
   });
   EXPECT_GT(errors.mean, 1e-2);
@@ -108,9 +112,9 @@ TEST(WrongRules, TheDraftsNoiseUsedAgainForTheResidualIsCaught) {
 // Errors of a wrong walk over right drafts.
 template <typename Walk>
 Errors OfWalk(const Walk& walk, int32_t depth, size_t num_children, Drawing drawing = Drawing::kSampled) {
-  return OverRandomLaws([&](const SmallLaw& target, const SmallLaw& draft) {
+  return OverRandomDistributions([&](const SmallDistribution& target, const SmallDistribution& draft) {
     const std::vector<SmallProposer> proposers = {Full(draft, depth, num_children, drawing)};
-    return LawError(target, proposers, AllRows, walk);
+    return DistributionError(target, proposers, AllRows, walk);
   });
 }
 
@@ -123,14 +127,14 @@ TEST(WrongRules, RowsOfATreeSlicedAsOfAChainAreCaught) {
 
 TEST(WrongRules, RanksThatDisagreeAboutTheSampleAreCaught) {
   const auto error_of = [](bool draws_once) {
-    return OverRandomLaws([=](const SmallLaw& target, const SmallLaw&) {
-      return LawOf(target,
-                   [&](Branches& branches) -> std::vector<int32_t> {
-                     const int32_t said = branches.Choose(target.At({}));
-                     // The rank whose K/V the next token sees has drawn for itself.
-                     const int32_t seen = draws_once ? said : branches.Choose(target.At({}));
-                     return {said, branches.Choose(target.At(std::vector<int32_t>{seen}))};
-                   })
+    return OverRandomDistributions([=](const SmallDistribution& target, const SmallDistribution&) {
+      return DistributionOf(target,
+                            [&](Branches& branches) -> std::vector<int32_t> {
+                              const int32_t said = branches.Choose(target.At({}));
+                              // The rank whose K/V the next token sees has drawn for itself.
+                              const int32_t seen = draws_once ? said : branches.Choose(target.At({}));
+                              return {said, branches.Choose(target.At(std::vector<int32_t>{seen}))};
+                            })
           .Error();
     });
   };
@@ -148,24 +152,24 @@ TEST(WrongRules, ADraftNotRenormalisedAfterARejectionIsCaught) {
 }
 
 TEST(WrongRules, ProposersTestedAgainstTheirMixtureAreCaught) {
-  const Errors errors = OverRandomLaws([](const SmallLaw& target, const SmallLaw& draft) {
-    const SmallLaw other = Truncated(target, 2);
+  const Errors errors = OverRandomDistributions([](const SmallDistribution& target, const SmallDistribution& draft) {
+    const SmallDistribution other = Truncated(target, 2);
     const std::vector<SmallProposer> proposers = {Full(draft, 1, 1), Full(other, 1, 1)};
-    EXPECT_LE(LawError(target, proposers, AllRows, ByRejection()), kExact);
-    return LawError(target, proposers, AllRows, reference::MixtureOfProposers());
+    EXPECT_LE(DistributionError(target, proposers, AllRows, ByRejection()), kExact);
+    return DistributionError(target, proposers, AllRows, reference::MixtureOfProposers());
   });
   EXPECT_GT(errors.mean, 1e-2);
 }
 
 // Proposers must not share the noise they sample with: here the second one's token follows from the first one's.
 TEST(WrongRules, ProposersThatSampleWithTheSameNoiseAreCaught) {
-  const Errors errors = OverRandomLaws([](const SmallLaw& target, const SmallLaw& draft) {
-    return LawOf(target,
-                 [&](Branches& branches) {
-                   const TokenTree tree = DrawTree(Full(draft, 1, 1), {}, branches);
-                   const TokenTree merged = speculation::Merge(std::vector<TokenTree>{tree, tree});
-                   return Emit(target, {}, merged, AllRows(merged), branches, ByRejection());
-                 })
+  const Errors errors = OverRandomDistributions([](const SmallDistribution& target, const SmallDistribution& draft) {
+    return DistributionOf(target,
+                          [&](Branches& branches) {
+                            const TokenTree tree = DrawTree(Full(draft, 1, 1), {}, branches);
+                            const TokenTree merged = speculation::Merge(std::vector<TokenTree>{tree, tree});
+                            return Emit(target, {}, merged, AllRows(merged), branches, ByRejection());
+                          })
         .Error();
   });
   EXPECT_GT(errors.mean, 1e-3);

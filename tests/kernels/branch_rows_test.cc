@@ -23,7 +23,7 @@ TEST(BranchRows, EqualsTheReferenceUnderAllFilters) {
   ForEachIsa([] { testing::ExpectTheReferencesBranches(Branch, 1500); });
 }
 
-TEST(BranchRows, ByDraftProbTheLargestOfTheFilteredLawComeFirst) {
+TEST(BranchRows, ByDraftProbTheLargestOfTheFilteredDistributionComeFirst) {
   ForEachIsa([] { testing::ExpectTheLargestDraftProbs(Branch, 500); });
 }
 

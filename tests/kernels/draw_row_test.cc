@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing from a row: the cases of tests/testing/cases/draw_cases.h on every instruction set, and the law over many
-// draws.
+// Drawing from a row: the cases of tests/testing/cases/draw_cases.h on every instruction set, and the distribution over
+// many draws.
 #include "kernels/cpu/draw/draw_row.h"
 
 #include <gtest/gtest.h>

@@ -38,11 +38,11 @@ TEST(ProposerOptions, EveryTypeIsRead) {
 }
 
 TEST(ProposerOptions, TheMethodInFrontOfANameMayBeLeftOut) {
-  EXPECT_EQ(Read("draft", {{"children", "8"}}).draft.garden.num_children, 8);
-  EXPECT_EQ(Read("draft", {{"draft_children", "8"}}).draft.garden.num_children, 8);
+  EXPECT_EQ(Read("draft", {{"children", "8"}}).draft.forest.num_children, 8);
+  EXPECT_EQ(Read("draft", {{"draft_children", "8"}}).draft.forest.num_children, 8);
   EXPECT_EQ(Read("ngram", {{"max_length", "5"}}).ngram.max_length, 5);
   // Of two options that are called alike without their methods, the method's own is meant.
-  EXPECT_EQ(Read("draft", {{"min_path_chance", "0.25"}}).draft.garden.min_path_chance, .25f);
+  EXPECT_EQ(Read("draft", {{"min_path_chance", "0.25"}}).draft.forest.min_path_chance, .25f);
 }
 
 struct BadOptions {

@@ -127,27 +127,27 @@ TEST_F(SessionTableTest, NoBudgetMeansNoTree) {
 }
 
 // Writes down what is wanted of its sessions.
-class WishfulProposer : public NgramProposer {
+class RecordingProposer : public NgramProposer {
  public:
-  WishfulProposer() : NgramProposer({}) {}
+  RecordingProposer() : NgramProposer({}) {}
   std::unique_ptr<Session> Open(const SessionIntroduction& /*introduction*/) override {
     return std::make_unique<Mirror>(*this);
   }
-  std::vector<Wish> wishes;
+  std::vector<TreeRequest> requests;
 
  private:
   struct Mirror : Session {
-    explicit Mirror(WishfulProposer& owner) : proposer(owner) {}
+    explicit Mirror(RecordingProposer& owner) : proposer(owner) {}
     void Append(std::span<const int32_t> token_ids) override { num_tokens += token_ids.size(); }
-    void Want(const Wish& wish) override { proposer.wishes.push_back(wish); }
+    void Want(const TreeRequest& tree_request) override { proposer.requests.push_back(tree_request); }
     uint64_t position() const override { return num_tokens; }
-    WishfulProposer& proposer;
+    RecordingProposer& proposer;
     uint64_t num_tokens = 0;
   };
 };
 
 TEST_F(SessionTableTest, TellsWhatIsWantedOnceTheTokensAreWhole) {
-  WishfulProposer proposer;
+  RecordingProposer proposer;
   Stream stream({.proposer = proposer, .room = room_, .metrics = metrics_});
   stream.Open(1, {1, 2}, 4).set_awaiting_more(true);
   stream.Advance(1, 2, {3}, 5);
@@ -156,13 +156,13 @@ TEST_F(SessionTableTest, TellsWhatIsWantedOnceTheTokensAreWhole) {
   advance.set_step_us(80000);
   stream.Advance(1, 4, {5}, 0);
   stream.Apply();
-  ASSERT_EQ(proposer.wishes.size(), 3);
-  EXPECT_EQ(proposer.wishes[0].node_budget, 5);
-  EXPECT_EQ(proposer.wishes[0].step, absl::ZeroDuration());
-  EXPECT_EQ(proposer.wishes[1].node_budget, limits_.max_tree_nodes);
-  EXPECT_EQ(proposer.wishes[1].until_next_step, absl::Microseconds(1500));
-  EXPECT_EQ(proposer.wishes[1].step, absl::Milliseconds(80));
-  EXPECT_EQ(proposer.wishes[2].node_budget, 0);
+  ASSERT_EQ(proposer.requests.size(), 3);
+  EXPECT_EQ(proposer.requests[0].node_budget, 5);
+  EXPECT_EQ(proposer.requests[0].step, absl::ZeroDuration());
+  EXPECT_EQ(proposer.requests[1].node_budget, limits_.max_tree_nodes);
+  EXPECT_EQ(proposer.requests[1].until_next_step, absl::Microseconds(1500));
+  EXPECT_EQ(proposer.requests[1].step, absl::Milliseconds(80));
+  EXPECT_EQ(proposer.requests[2].node_budget, 0);
 }
 
 TEST_F(SessionTableTest, ATreeThatIsNoLongerWantedIsNotSent) {

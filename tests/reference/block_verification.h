@@ -7,9 +7,9 @@
 //   happens to be a chain is no reason.
 // - It looks at tokens beyond the one that it rejects. A proposer that draws them anew with the same noise drafts what
 //   was looked at.
-// Rows, coins and laws are those of kernels/rejection_sampling.h.
+// Rows, coins and distributions are those of kernels/rejection_sampling.h.
 //
-// For a chain x_1 ... x_n with laws P_i and Q_i of x_(i + 1) after x_1 ... x_i:
+// For a chain x_1 ... x_n with distributions P_i and Q_i of x_(i + 1) after x_1 ... x_i:
 //   p_0 = 1,  p_i = min(1, p_(i-1) P_(i-1)(x_i) / Q_(i-1)(x_i))
 //   Z_i = sum of (p_i P_i - Q_i)+,  h_i = Z_i / (Z_i + 1 - p_i) for i < n,  h_n = p_n
 // The longest i whose own coin is at most h_i is accepted, none otherwise; after it comes a token drawn from
@@ -31,8 +31,8 @@
 namespace foretoken::reference {
 
 using kernels::AcceptedPath;
-using kernels::DraftLaw;
 using kernels::DrawnChildren;
+using kernels::DrawnDistribution;
 using kernels::DrawStatus;
 using kernels::RowWeights;
 using kernels::TargetResidual;
@@ -65,7 +65,7 @@ AcceptedBlock JudgeBlock(const TreeToAccept& tree, std::span<const int32_t> chai
     const RowWeights row = rows(drawn.parent, chain.first(num_judged));
     if (row.status != DrawStatus::kOk) break;
     TargetResidual target(row.weights);
-    const DraftLaw draft(drawn);
+    const DrawnDistribution draft(drawn);
     const double next_scale = std::min(1.0, scale * target.Prob(chain[num_judged]) / draft.Prob(chain[num_judged]));
     const double left = target.Subtract(scale, draft);
     if (num_judged > 0 && left > 0 && coins.Accept(left, left + 1 - scale)) accepted = {num_judged, scale};
@@ -92,7 +92,7 @@ void WalkBlock(const TreeToAccept& tree, Rows&& rows, Coins& coins, AcceptedPath
   path.status = row.status;
   if (row.status != DrawStatus::kOk) return;
   TargetResidual target(row.weights);
-  if (!is_whole) target.Subtract(accepted.scale, DraftLaw(tree.drawn[accepted.num_accepted]));
+  if (!is_whole) target.Subtract(accepted.scale, DrawnDistribution(tree.drawn[accepted.num_accepted]));
   path.node_idx.push_back(end);
   // Nothing left: P was Q but for rounding, and x_1 had no chance to be rejected.
   path.token_ids.push_back(target.is_empty() ? chain[accepted.num_accepted] : coins.Draw(target.weights()));

@@ -10,13 +10,15 @@
 namespace foretoken::reference {
 namespace {
 
-double SumOf(const Law& law) { return std::accumulate(law.begin(), law.end(), 0.0); }
+double SumOf(const Distribution& distribution) {
+  return std::accumulate(distribution.begin(), distribution.end(), 0.0);
+}
 
-// A node during a traversal: what is left of its laws and children.
+// A node during a traversal: what is left of its distributions and children.
 struct Visited {
   const TraversalNode* node;
-  Law target;
-  Law draft;
+  Distribution target;
+  Distribution draft;
   double chance;
   size_t num_deleted = 0;
 
@@ -42,35 +44,35 @@ void Reject(Visited& parent, const ParentChance& parent_chance) {
 
 }  // namespace
 
-Law Normalised(Law law) {
-  const double sum = SumOf(law);
+Distribution Normalised(Distribution distribution) {
+  const double sum = SumOf(distribution);
   if (sum <= 0) return {};
-  for (double& chance : law) chance /= sum;
-  return law;
+  for (double& chance : distribution) chance /= sum;
+  return distribution;
 }
 
-Law Residual(double scale, const Law& target, const Law& draft) {
-  Law residual(target.size());
+Distribution Residual(double scale, const Distribution& target, const Distribution& draft) {
+  Distribution residual(target.size());
   for (size_t id = 0; id < target.size(); ++id) residual[id] = std::max(0.0, scale * target[id] - draft[id]);
   return Normalised(residual);
 }
 
-double ResidualMass(double scale, const Law& target, const Law& draft) {
+double ResidualMass(double scale, const Distribution& target, const Distribution& draft) {
   double mass = 0;
   for (size_t id = 0; id < target.size(); ++id) mass += std::max(0.0, scale * target[id] - draft[id]);
   return mass;
 }
 
-Law WithoutToken(Law law, int32_t token_id) {
-  law[token_id] = 0;
-  return Normalised(law);
+Distribution WithoutToken(Distribution distribution, int32_t token_id) {
+  distribution[token_id] = 0;
+  return Normalised(distribution);
 }
 
-NodeOutcomes TestNode(Law target, std::span<const Group> groups) {
+NodeOutcomes TestNode(Distribution target, std::span<const Group> groups) {
   NodeOutcomes outcomes;
   double reached = 1;
   for (const Group& group : groups) {
-    Law draft = group.draft;
+    Distribution draft = group.draft;
     for (const int32_t token_id : group.token_ids) {
       if (target.empty()) {  // nobody comes here
         outcomes.accepted.push_back(0);
@@ -85,17 +87,19 @@ NodeOutcomes TestNode(Law target, std::span<const Group> groups) {
     }
   }
   outcomes.none_accepted = reached;
-  outcomes.last_law = target;
+  outcomes.last_distribution = target;
   return outcomes;
 }
 
-BlockOutcomes JudgeBlock(std::span<const int32_t> chain, std::span<const Law> targets, std::span<const Law> drafts) {
+BlockOutcomes JudgeBlock(std::span<const int32_t> chain, std::span<const Distribution> targets,
+                         std::span<const Distribution> drafts) {
   const size_t n = chain.size();
   std::vector<double> scale = {1};
   for (size_t i = 0; i < n; ++i) {
     scale.push_back(std::min(1.0, scale[i] * targets[i][chain[i]] / drafts[i][chain[i]]));
   }
-  BlockOutcomes outcomes{.num_accepted = std::vector<double>(n + 1), .last_laws = std::vector<Law>(n + 1)};
+  BlockOutcomes outcomes{.num_accepted = std::vector<double>(n + 1),
+                         .last_distributions = std::vector<Distribution>(n + 1)};
   double none_longer = 1;
   for (size_t i = n + 1; i-- > 0;) {
     double accept = scale[i];
@@ -103,9 +107,9 @@ BlockOutcomes JudgeBlock(std::span<const int32_t> chain, std::span<const Law> ta
       const double mass = ResidualMass(scale[i], targets[i], drafts[i]);
       accept = mass > 0 ? mass / (mass + 1 - scale[i]) : 0;
       if (i == 0) accept = 1;
-      outcomes.last_laws[i] = Residual(scale[i], targets[i], drafts[i]);
+      outcomes.last_distributions[i] = Residual(scale[i], targets[i], drafts[i]);
     } else if (targets.size() > n) {
-      outcomes.last_laws[n] = targets[n];
+      outcomes.last_distributions[n] = targets[n];
     }
     outcomes.num_accepted[i] = none_longer * accept;
     none_longer *= 1 - accept;

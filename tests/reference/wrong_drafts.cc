@@ -17,7 +17,7 @@ using speculation::kRootParent;
 using speculation::SampledChildren;
 using speculation::TokenTree;
 
-TokenTree ClaimSampled(TokenTree tree, const testing::SmallLaw& law) {
+TokenTree ClaimSampled(TokenTree tree, const testing::SmallDistribution& distribution) {
   tree.sampled.clear();
   for (int32_t parent = kRootParent; parent < tree.num_nodes(); ++parent) {
     SampledChildren group{.parent = parent};
@@ -29,7 +29,7 @@ TokenTree ClaimSampled(TokenTree tree, const testing::SmallLaw& law) {
     for (int32_t node = parent; node != kRootParent; node = tree.nodes[node].parent)
       path.push_back(tree.nodes[node].token_id);
     std::reverse(path.begin(), path.end());
-    group.draft = std::make_shared<DraftDistribution>(testing::DraftOf(law.At(path)));
+    group.draft = std::make_shared<DraftDistribution>(testing::DraftOf(distribution.At(path)));
     tree.sampled.push_back(std::move(group));
   }
   return tree;
@@ -78,19 +78,19 @@ TokenTree GiveUpIfLastUnlikely(const TokenTree& tree, double min_draft_prob) {
 }
 
 // Token v is the draft's where E_v / Q(v) is least, E_v exponential: the least is exponential itself, m say, and what
-// E_v is beyond m Q(v) is exponential again and independent. So of two tokens a and b the law's is a where
-//   (m Q(a) + E_a) law(b) < (m Q(b) + E_b) law(a),
+// E_v is beyond m Q(v) is exponential again and independent. So of two tokens a and b the distribution's is a where
+//   (m Q(a) + E_a) distribution(b) < (m Q(b) + E_b) distribution(a),
 // whose chance is written down by integrating over E_a, E_b and m.
-int32_t DrawWithTheDraftsNoise(std::span<const double> law, std::span<const double> draft, int32_t drafted,
+int32_t DrawWithTheDraftsNoise(std::span<const double> distribution, std::span<const double> draft, int32_t drafted,
                                testing::Branches& branches) {
-  FT_CHECK(law.size() == 3 && law[drafted] == 0);
+  FT_CHECK(distribution.size() == 3 && distribution[drafted] == 0);
   const int32_t a = drafted == 0 ? 1 : 0, b = drafted == 2 ? 1 : 2;
   const auto chance_of = [&](int32_t first, int32_t second) {
-    const double lead = draft[second] * law[first] - draft[first] * law[second];  // at least 0
-    return 1 - law[second] / (law[first] + law[second]) / (1 + lead / law[second]);
+    const double lead = draft[second] * distribution[first] - draft[first] * distribution[second];  // at least 0
+    return 1 - distribution[second] / (distribution[first] + distribution[second]) / (1 + lead / distribution[second]);
   };
-  if (law[a] <= 0 || law[b] <= 0) return law[a] > 0 ? a : b;
-  const bool a_leads = draft[b] * law[a] >= draft[a] * law[b];
+  if (distribution[a] <= 0 || distribution[b] <= 0) return distribution[a] > 0 ? a : b;
+  const bool a_leads = draft[b] * distribution[a] >= draft[a] * distribution[b];
   const double chance_a = a_leads ? chance_of(a, b) : 1 - chance_of(b, a);
   return branches.Choose({chance_a, 1 - chance_a}) == 0 ? a : b;
 }

@@ -17,14 +17,15 @@
 
 namespace foretoken::reference {
 
-// The walk of all of these; `test` makes of a node's target law the accepted child, or what the token is drawn from.
+// The walk of all of these; `test` makes of a node's target distribution the accepted child, or what the token is drawn
+// from.
 template <typename Rows, typename Coins, typename Test>
 void WrongWalk(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path, Test&& test) {
   for (int32_t node_idx = 0; node_idx < tree.num_rows;) {
     const kernels::RowWeights row = rows(node_idx, path.token_ids);
     path.node_idx.push_back(node_idx);
     coins.Begin(tree.context_len + static_cast<uint32_t>(path.token_ids.size()));
-    Law target = Normalised({row.weights.begin(), row.weights.end()});
+    Distribution target = Normalised({row.weights.begin(), row.weights.end()});
     const std::optional<int32_t> child = test(node_idx, target);
     path.token_ids.push_back(child.has_value() ? tree.token_ids[*child] : coins.Draw(target));
     if (!child.has_value()) return;
@@ -32,8 +33,8 @@ void WrongWalk(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kern
   }
 }
 
-inline Law DraftOf(const kernels::DrawnChildren& drawn, size_t num_tokens) {
-  Law draft(num_tokens, 0);
+inline Distribution DraftOf(const kernels::DrawnChildren& drawn, size_t num_tokens) {
+  Distribution draft(num_tokens, 0);
   for (size_t i = 0; i < drawn.draft_token_ids.size(); ++i) draft[drawn.draft_token_ids[i]] = drawn.draft_probs[i];
   return Normalised(draft);
 }
@@ -42,14 +43,14 @@ inline Law DraftOf(const kernels::DrawnChildren& drawn, size_t num_tokens) {
 struct SpikeResidual {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
-    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Law& target) -> std::optional<int32_t> {
+    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Distribution& target) -> std::optional<int32_t> {
       for (const kernels::DrawnChildren& drawn : tree.drawn) {
         if (drawn.parent != node_idx) continue;
-        const Law draft = DraftOf(drawn, target.size());
+        const Distribution draft = DraftOf(drawn, target.size());
         for (const int32_t child : drawn.children) {
           const int32_t token_id = tree.token_ids[child];
           if (coins.Accept(target[token_id], draft[token_id])) return child;
-          Law spike(target.size(), 0);
+          Distribution spike(target.size(), 0);
           spike[token_id] = draft[token_id];
           target = Residual(1, target, spike);
         }
@@ -63,7 +64,7 @@ struct SpikeResidual {
 struct RejectedPointStays {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
-    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Law& target) -> std::optional<int32_t> {
+    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Distribution& target) -> std::optional<int32_t> {
       for (const kernels::DrawnChildren& drawn : tree.drawn) {
         if (drawn.parent != node_idx) continue;
         for (const int32_t child : drawn.children) {
@@ -79,10 +80,10 @@ struct RejectedPointStays {
 struct DraftNotRenormalised {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
-    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Law& target) -> std::optional<int32_t> {
+    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Distribution& target) -> std::optional<int32_t> {
       for (const kernels::DrawnChildren& drawn : tree.drawn) {
         if (drawn.parent != node_idx) continue;
-        Law draft = DraftOf(drawn, target.size());
+        Distribution draft = DraftOf(drawn, target.size());
         for (const int32_t child : drawn.children) {
           const int32_t token_id = tree.token_ids[child];
           if (coins.Accept(target[token_id], draft[token_id])) return child;
@@ -100,17 +101,17 @@ struct DraftNotRenormalised {
 struct MixtureOfProposers {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
-    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Law& target) -> std::optional<int32_t> {
-      Law mixture(target.size(), 0);
+    WrongWalk(tree, rows, coins, path, [&](int32_t node_idx, Distribution& target) -> std::optional<int32_t> {
+      Distribution mixture(target.size(), 0);
       std::vector<int32_t> children;
       for (const kernels::DrawnChildren& drawn : tree.drawn) {
         if (drawn.parent != node_idx) continue;
-        const Law draft = DraftOf(drawn, target.size());
+        const Distribution draft = DraftOf(drawn, target.size());
         for (size_t id = 0; id < draft.size(); ++id) mixture[id] += draft[id];
         children.insert(children.end(), drawn.children.begin(), drawn.children.end());
       }
       for (const int32_t child : children) {
-        const Law draft = Normalised(mixture);
+        const Distribution draft = Normalised(mixture);
         if (draft.empty()) break;
         if (coins.Accept(target[tree.token_ids[child]], draft[tree.token_ids[child]])) return child;
         target = Residual(1, target, draft);
@@ -129,7 +130,7 @@ struct DrawsFromTailTile {
 
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
-    WrongWalk(tree, rows, coins, path, [&](int32_t, Law& target) -> std::optional<int32_t> {
+    WrongWalk(tree, rows, coins, path, [&](int32_t, Distribution& target) -> std::optional<int32_t> {
       target.resize((target.size() + tile - 1) / tile * tile, tail_weight);
       return std::nullopt;
     });

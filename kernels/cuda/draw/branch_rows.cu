@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of each row is found as for a draw. Then a block per (tile, row) writes what the row's tokens are ranked by,
-// their scores or plain logits, as another row of logits, whose top tokens are the children. Bytes moved: the logits
-// for the largest, the cuts and the weights, once out as ranks, and six times in to find the top.
+// The distribution of each row is found as for a draw. Then a block per (tile, row) writes what the row's tokens are
+// ranked by, their scores or plain logits, as another row of logits, whose top tokens are the children. Bytes moved:
+// the logits for the largest, the cuts and the weights, once out as ranks, and six times in to find the top.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kTileThreads) RankTile(RowWork work, float* ra
   }
 }
 
-// Below the greedy temperature the law is that of temperature 1.
-RowTask LawOf(const BranchRowsArgs& args, const RowToBranch& row) {
+// Below the greedy temperature the distribution is that of temperature 1.
+RowTask DistributionOf(const BranchRowsArgs& args, const RowToBranch& row) {
   FT_CHECK(row.logit_row >= 0 && row.logit_row < args.logits.shape[0] && row.num_children > 0);
   const bool is_greedy = row.sampling.is_greedy();
   RowTask task = TaskOf(is_greedy ? SamplingParams() : row.sampling, args.num_tokens);
@@ -56,10 +56,10 @@ RowTask LawOf(const BranchRowsArgs& args, const RowToBranch& row) {
   return task;
 }
 
-std::vector<RowTask> LawsOf(const BranchRowsArgs& args) {
-  std::vector<RowTask> laws;
-  for (const RowToBranch& row : args.rows) laws.push_back(LawOf(args, row));
-  return laws;
+std::vector<RowTask> DistributionsOf(const BranchRowsArgs& args) {
+  std::vector<RowTask> distributions;
+  for (const RowToBranch& row : args.rows) distributions.push_back(DistributionOf(args, row));
+  return distributions;
 }
 
 // Among the ranks of the same rows.
@@ -72,11 +72,12 @@ std::vector<RowTask> SearchesOf(const BranchRowsArgs& args, const float* ranks) 
   return searches;
 }
 
-RowChildren ChildrenOf(const RowTask& law, const RowTotal& total, const std::vector<RankedToken>& top) {
+RowChildren ChildrenOf(const RowTask& distribution, const RowTotal& total, const std::vector<RankedToken>& top) {
   RowChildren children{.status = total.status, .children = {}};
   const auto log_weight = static_cast<float>(total.log_weight());
   for (const RankedToken& token : top) {
-    const float score = law.has_noise ? token.value : (token.value - total.max) * law.inverse_temperature;
+    const float score =
+        distribution.has_noise ? token.value : (token.value - total.max) * distribution.inverse_temperature;
     children.children.push_back({token.id, score - log_weight});
   }
   return children;
@@ -87,20 +88,20 @@ void BranchSome(const BranchRowsArgs& args, Device& device) {
   const StreamScratch ranks(args.rows.size() * args.num_tokens * sizeof(float), stream);
   auto* const rank_rows = static_cast<float*>(ranks.data());
   StagedUpload upload;
-  const RowBatch laws(LawsOf(args), args.num_tokens, upload, stream);
+  const RowBatch distributions(DistributionsOf(args), args.num_tokens, upload, stream);
   const RowBatch searches(SearchesOf(args, rank_rows), args.num_tokens, upload, stream);
   upload.Send(device);
 
-  ScanRows(laws);
-  SettleRows(laws);
-  FindCuts(laws);
-  WeighRows(laws);
-  const RowTotal* totals = TotalRows(laws, device);
-  const LaunchShape shape{.grid = laws.work().tile_grid(), .block = dim3(kTileThreads), .stream = stream};
-  FT_CUDA_CHECK(Launch(RankTile, shape, laws.work(), rank_rows));
+  ScanRows(distributions);
+  SettleRows(distributions);
+  FindCuts(distributions);
+  WeighRows(distributions);
+  const RowTotal* totals = TotalRows(distributions, device);
+  const LaunchShape shape{.grid = distributions.work().tile_grid(), .block = dim3(kTileThreads), .stream = stream};
+  FT_CUDA_CHECK(Launch(RankTile, shape, distributions.work(), rank_rows));
   ScanRows(searches);
   SettleRows(searches);
-  device.AtSynchronize([tasks = std::vector(laws.tasks().begin(), laws.tasks().end()), totals,
+  device.AtSynchronize([tasks = std::vector(distributions.tasks().begin(), distributions.tasks().end()), totals,
                         top = TopTokens(searches, device), out = args.children] {
     for (size_t i = 0; i < out.size(); ++i) out[i] = ChildrenOf(tasks[i], totals[i], top.OfRow(i));
   });

@@ -53,7 +53,7 @@ struct RowTask {
   FT_HOST_DEVICE bool has_cut() const { return top_k > 0 || top_p < 1 || has_min_p(); }
 };
 
-// The law that a request asks for: its temperature and filters. Without noise, at t = 0.
+// The distribution that a request asks for: its temperature and filters. Without noise, at t = 0.
 RowTask TaskOf(const SamplingParams& sampling, int32_t num_tokens);
 
 // What a pass found in a tile. Like all that lies in shared memory it has no initial values.

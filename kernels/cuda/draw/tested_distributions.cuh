@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two laws of kernels/target_residual.h on a GPU: what is left of target_prob and of draft_prob while the children
-// of a node are tested. A block follows the test together: every thread calls every function and gets the same result,
-// and loops over tokens are shared out.
+// The two distributions of kernels/target_residual.h on a GPU: what is left of target_prob and of draft_prob while the
+// children of a node are tested. A block follows the test together: every thread calls every function and gets the same
+// result, and loops over tokens are shared out.
 //
 // The target's weights are integers (fixed_weight.cuh), so what a rejection takes can be taken from a tile's sum as
 // well: the mass is always the sum of the tiles', and a token is drawn from the tile where its part of the mass falls.
@@ -30,7 +30,7 @@ struct DrawnAtNode {
   double* left;
 };
 
-// Q: see DraftLaw.
+// Q: see DrawnDistribution.
 class BlockDraft {
  public:
   __device__ explicit BlockDraft(const DrawnAtNode& drawn) : token_ids_(drawn.draft_token_ids), left_(drawn.left) {

@@ -53,7 +53,7 @@ TokenTree SampledTree() {
       .sampled = {{.parent = -1, .children = {0, 2}, .draft = top}, {.parent = 0, .children = {1}, .draft = below}}};
 }
 
-TEST(TreeConversion, SampledChildrenComeBackInTheirOrderWithTheirLaws) {
+TEST(TreeConversion, SampledChildrenComeBackInTheirOrderWithTheirDistributions) {
   const TokenTree sent = SampledTree();
   const v1::TokenTree message = ToProto(sent, 42);
   EXPECT_EQ(message.draw_method(), v1::DRAW_METHOD_SAMPLED);

@@ -140,7 +140,8 @@ TokenTree RandomSampledTree(std::mt19937& random, int32_t max_nodes, uint32_t pr
   return tree;
 }
 
-// What was sampled where: by the parent's path, the children's tokens in their order and their law, group by group.
+// What was sampled where: by the parent's path, the children's tokens in their order and their distribution, group by
+// group.
 using Groups = std::multimap<Path, std::pair<std::vector<int32_t>, const DraftDistribution*>>;
 
 Groups GroupsOf(const TokenTree& tree) {

@@ -18,7 +18,7 @@ class BranchRowsTest : public OnDevice {
 };
 
 TEST_F(BranchRowsTest, EqualsTheReferenceUnderAllFilters) { testing::ExpectTheReferencesBranches(op(), 150); }
-TEST_F(BranchRowsTest, ByDraftProbTheLargestOfTheFilteredLawComeFirst) {
+TEST_F(BranchRowsTest, ByDraftProbTheLargestOfTheFilteredDistributionComeFirst) {
   testing::ExpectTheLargestDraftProbs(op(), 100);
 }
 TEST_F(BranchRowsTest, ALargeVocabularyIsSearchedWhole) { testing::ExpectALargeVocabularyToBeBranchedWhole(op(), 1); }

@@ -26,7 +26,7 @@ std::vector<TokenTree> TreesOn(const std::string& device) {
     session->Append(token_ids);
     session->Want({.node_budget = 8});
     while (draft.Step()) continue;
-    draft.garden().CheckIntegrity();
+    draft.forest().CheckIntegrity();
     const ProposalRequest request = {.session = session.get(), .node_budget = 8};
     trees.push_back(draft.Propose({&request, 1}).front());
   };

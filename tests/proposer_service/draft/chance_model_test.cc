@@ -37,8 +37,8 @@ TEST(ChanceModel, ScoresThatAreNoNumbersTeachNothing) {
   EXPECT_EQ(model.Chances(good), before);
 }
 
-// Tokens committed by a law of the model's own form: it is found, wherever learning begins.
-TEST(ChanceModel, FindsTheLawThatTokensWereCommittedBy) {
+// Tokens committed by a distribution of the model's own form: it is found, wherever learning begins.
+TEST(ChanceModel, FindsTheDistributionThatTokensWereCommittedBy) {
   testing::RandomValues random(5);
   constexpr double kTau = 0.5, kRest = -1;
   ChanceModel model;
@@ -47,17 +47,17 @@ TEST(ChanceModel, FindsTheLawThatTokensWereCommittedBy) {
   for (int trial = 0; trial < kTrials; ++trial) {
     std::vector<float> scores = {0};
     while (scores.size() < 4) scores.push_back(scores.back() - static_cast<float>(2 * random.Uniform()));
-    std::vector<double> law;
-    for (const float score : scores) law.push_back(std::exp((score - scores.back()) / kTau));
-    law.push_back(std::exp(kRest));
-    const double total = std::accumulate(law.begin(), law.end(), 0.0);
+    std::vector<double> distribution;
+    for (const float score : scores) distribution.push_back(std::exp((score - scores.back()) / kTau));
+    distribution.push_back(std::exp(kRest));
+    const double total = std::accumulate(distribution.begin(), distribution.end(), 0.0);
     if (trial >= kTrials - kLast) {
       const std::vector<float> chances = model.Chances(scores);
-      for (size_t i = 0; i < scores.size(); ++i) error += std::abs(chances[i] - law[i] / total) / kLast;
+      for (size_t i = 0; i < scores.size(); ++i) error += std::abs(chances[i] - distribution[i] / total) / kLast;
     }
     double u = random.Uniform() * total;
     size_t committed = 0;
-    while (committed + 1 < law.size() && u >= law[committed]) u -= law[committed++];
+    while (committed + 1 < distribution.size() && u >= distribution[committed]) u -= distribution[committed++];
     model.Observe(scores, committed < scores.size() ? std::optional(committed) : std::nullopt);
   }
   EXPECT_LT(error, 0.03);

@@ -32,14 +32,14 @@ class DraftProposerTest : public ::testing::Test {
   }
   void GrowAll() {
     while (draft_.Step()) continue;
-    draft_.garden().CheckIntegrity();
+    draft_.forest().CheckIntegrity();
   }
 
   telemetry::Metrics registry_;
   absl::Time now_ = absl::UnixEpoch();
   absl::Duration pass_time_;
   DraftProposer draft_{testing::LoadDraftModel(), {.max_grown_nodes = 200}, registry_, [this] {
-                         return now_ + static_cast<double>(draft_.garden().counters().num_passes) * pass_time_;
+                         return now_ + static_cast<double>(draft_.forest().counters().num_passes) * pass_time_;
                        }};
   DraftMetrics metrics_{registry_};
   int num_announced_ = 0;
@@ -55,9 +55,9 @@ TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
   EXPECT_TRUE(draft_.Step());
   EXPECT_EQ(session->readiness(), Readiness::kReady);
   EXPECT_EQ(num_announced_, 1);
-  const TokenTree tree = Propose(*session, 2 * GardenOptions().max_children);
+  const TokenTree tree = Propose(*session, 2 * DraftForestOptions().max_children);
   EXPECT_EQ(tree.position, prompt_.size());
-  EXPECT_EQ(tree.num_nodes(), GardenOptions().max_children);
+  EXPECT_EQ(tree.num_nodes(), DraftForestOptions().max_children);
   for (const speculation::TreeNode& node : tree.nodes) EXPECT_EQ(node.proposers, 0);
 }
 
@@ -110,7 +110,7 @@ TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
 TEST_F(DraftProposerTest, ASessionOfWhichNothingIsWantedCostsNothing) {
   const auto session = Open();
   session->Append(prompt_);
-  EXPECT_FALSE(draft_.Step()) << "its tokens wait for a wish";
+  EXPECT_FALSE(draft_.Step()) << "its tokens wait for a tree_request";
   session->Want({});
   GrowAll();
   EXPECT_EQ(metrics_.passes.Value(), 0);
@@ -137,13 +137,13 @@ TEST_F(DraftProposerTest, WhatHadGrownBeyondTheSnapshotAnswersWithoutAPass) {
   Append(*session, prompt_);
   for (int pass = 0; pass < 3; ++pass) draft_.Step();  // published once more after the first: it had doubled
   std::vector<int32_t> committed;
-  const Garden::Plant& plant = draft_.garden().Find(0);
+  const DraftForest::Session& session = draft_.forest().Find(0);
   const TokenTree snapshot = Propose(*session, speculation::kMaxTreeNodes);
-  for (int32_t node = 1; node < plant.tree.num_nodes() && committed.empty(); ++node) {
-    if (!plant.tree.node(node).is_expanded) continue;
+  for (int32_t node = 1; node < session.tree.num_nodes() && committed.empty(); ++node) {
+    if (!session.tree.node(node).is_expanded) continue;
     std::vector<int32_t> path;
-    for (int32_t at = node; at != GrowingTree::kRoot; at = plant.tree.node(at).parent) {
-      path.insert(path.begin(), plant.tree.node(at).child.token_id);
+    for (int32_t at = node; at != GrowingTree::kRoot; at = session.tree.node(at).parent) {
+      path.insert(path.begin(), session.tree.node(at).child.token_id);
     }
     const std::vector<int32_t> matched = speculation::MatchedPath(snapshot, path);
     const bool is_whole = matched.size() == path.size();
@@ -170,15 +170,16 @@ class PatientDraftProposerTest : public DraftProposerTest {
     GrowAll();  // so that passes have been measured
   }
   // Passes until the answer.
-  int NumPasses(Session& session, std::span<const int32_t> token_ids, const Wish& wish) {
+  int NumPasses(Session& session, std::span<const int32_t> token_ids, const TreeRequest& tree_request) {
     session.Append(token_ids);
-    session.Want(wish);
+    session.Want(tree_request);
     int num_passes = 0;
     for (; session.readiness() == Readiness::kNotYet; ++num_passes) EXPECT_TRUE(draft_.Step());
     return num_passes;
   }
 
-  const Wish patient_ = {.node_budget = 16, .until_next_step = absl::Milliseconds(20), .step = absl::Milliseconds(80)};
+  const TreeRequest patient_ = {
+      .node_budget = 16, .until_next_step = absl::Milliseconds(20), .step = absl::Milliseconds(80)};
 };
 
 TEST_F(PatientDraftProposerTest, AnAnswerWaitsForPassesThatAreWorthTheVerifiersTime) {
@@ -190,14 +191,14 @@ TEST_F(PatientDraftProposerTest, AnAnswerWaitsForPassesThatAreWorthTheVerifiersT
   const int num_passes = NumPasses(*session, text, patient_);
   EXPECT_GT(num_passes, 2);
   EXPECT_LE(num_passes, 20);
-  Wish wish = patient_;
-  wish.step = absl::ZeroDuration();
-  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 1) << "not known";
-  wish.step = absl::Milliseconds(1);
-  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 1) << "a pass takes as long as a step";
-  wish = patient_;
-  wish.until_next_step = absl::Milliseconds(3);
-  EXPECT_LE(NumPasses(*session, std::vector<int32_t>{4000, 4001}, wish), 3);
+  TreeRequest tree_request = patient_;
+  tree_request.step = absl::ZeroDuration();
+  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, tree_request), 1) << "not known";
+  tree_request.step = absl::Milliseconds(1);
+  EXPECT_EQ(NumPasses(*session, std::vector<int32_t>{4000, 4001}, tree_request), 1) << "a pass takes as long as a step";
+  tree_request = patient_;
+  tree_request.until_next_step = absl::Milliseconds(3);
+  EXPECT_LE(NumPasses(*session, std::vector<int32_t>{4000, 4001}, tree_request), 3);
 }
 
 TEST_F(PatientDraftProposerTest, AThinTreeIsHeldUntilItHasGrown) {
@@ -206,7 +207,7 @@ TEST_F(PatientDraftProposerTest, AThinTreeIsHeldUntilItHasGrown) {
   GrowAll();
   Propose(*session);
   // To a node that is expanded and whose children are not.
-  const GrowingTree& tree = draft_.garden().plants().begin()->second->tree;
+  const GrowingTree& tree = draft_.forest().sessions().begin()->second->tree;
   std::vector<int32_t> committed;
   for (int32_t node = tree.num_nodes() - 1; node > 0 && committed.empty(); --node) {
     if (!tree.node(node).is_expanded || tree.node(node).num_children == 0) continue;
@@ -240,8 +241,8 @@ TEST_F(DraftProposerTest, ASessionThatIsGoneLeavesNothingBehind) {
     if (i > 0) draft_.Step();
   }
   GrowAll();
-  EXPECT_EQ(draft_.garden().num_plants(), 0);
-  draft_.garden().CheckIntegrity();
+  EXPECT_EQ(draft_.forest().num_sessions(), 0);
+  draft_.forest().CheckIntegrity();
 }
 
 TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {

@@ -111,7 +111,7 @@ TEST(GrowingTree, AnAdvanceThatLeavesTheTreeKeepsThePathUpToThere) {
 
 TEST(GrowingTree, AFelledTreeKeepsTheRootsChildren) {
   GrowingTree tree = SmallTree();
-  EXPECT_THAT(tree.Fell(), UnorderedElementsAre(101, 102));
+  EXPECT_THAT(tree.Clear(), UnorderedElementsAre(101, 102));
   tree.CheckIntegrity();
   EXPECT_THAT(testing::TokenIds(tree.Snapshot(0, 10)), ElementsAre(1, 2));
   EXPECT_FLOAT_EQ(*tree.BestPromise(), .6f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampled children: from exactly the law that is sent, and without noise in common; and their trees.
+// Sampled children: from exactly the distribution that is sent, and without noise in common; and their trees.
 #include "proposer_service/draft/sampled_node.h"
 
 #include <cmath>
@@ -15,34 +15,37 @@ namespace {
 
 using speculation::TokenTree;
 
-const std::vector<kernels::ScoredToken> kLaw = {{40, std::log(0.4f)}, {7, std::log(0.3f)}, {12, std::log(0.2f)}};
+const std::vector<kernels::ScoredToken> kDistribution = {
+    {40, std::log(0.4f)}, {7, std::log(0.3f)}, {12, std::log(0.2f)}};
 
 SampledNode Sample(uint64_t seed, uint64_t context_hash, int32_t num_children = 2) {
-  return SampleChildren({.law = kLaw, .num_children = num_children, .seed = seed, .context_hash = context_hash});
+  return SampleChildren(
+      {.distribution = kDistribution, .num_children = num_children, .seed = seed, .context_hash = context_hash});
 }
 
-TEST(SampleChildren, SendsTheLawAscendingAndSamplesDistinctTokensOfIt) {
+TEST(SampleChildren, SendsTheDistributionAscendingAndSamplesDistinctTokensOfIt) {
   const SampledNode node = Sample(1, 2, 5);
   EXPECT_THAT(node.draft->token_ids, ::testing::ElementsAre(7, 12, 40));
   EXPECT_FLOAT_EQ(node.draft->probs[0], 0.3f);
-  EXPECT_EQ(node.children.size(), 3) << "no more than the law has";
+  EXPECT_EQ(node.children.size(), 3) << "no more than the distribution has";
   std::set<int32_t> distinct;
   for (const kernels::ScoredToken& child : node.children) distinct.insert(child.token_id);
   EXPECT_EQ(distinct.size(), 3);
 }
 
-// Ordered pairs (a, b) have chance p(a) p(b) / (1 - p(a)) under the law divided by its sum.
-TEST(SampleChildren, FollowsTheLawWithoutReplacement) {
+// Ordered pairs (a, b) have chance p(a) p(b) / (1 - p(a)) under the distribution divided by its sum.
+TEST(SampleChildren, FollowsTheDistributionWithoutReplacement) {
   std::map<std::pair<int32_t, int32_t>, int> counts;
   constexpr int kTrials = 60000;
   for (int i = 0; i < kTrials; ++i) {
     const SampledNode node = Sample(5, static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15);
     ++counts[{node.children[0].token_id, node.children[1].token_id}];
   }
-  const std::map<int32_t, double> law = {{40, 4. / 9}, {7, 3. / 9}, {12, 2. / 9}};
+  const std::map<int32_t, double> distribution = {{40, 4. / 9}, {7, 3. / 9}, {12, 2. / 9}};
   double chi_square = 0;
   for (const auto& [pair, count] : counts) {
-    const double expected = kTrials * law.at(pair.first) * law.at(pair.second) / (1 - law.at(pair.first));
+    const double expected =
+        kTrials * distribution.at(pair.first) * distribution.at(pair.second) / (1 - distribution.at(pair.first));
     chi_square += (count - expected) * (count - expected) / expected;
   }
   EXPECT_EQ(counts.size(), 6);
@@ -61,7 +64,9 @@ TEST(SampleChildren, ProposersOfOtherSaltsDrawIndependently) {
   int num_equal = 0;
   for (uint64_t hash = 0; hash < kTrials; ++hash) {
     const auto first_child = [&](uint64_t salt) {
-      return SampleChildren({.law = kLaw, .num_children = 1, .context_hash = hash, .salt = salt}).children[0].token_id;
+      return SampleChildren({.distribution = kDistribution, .num_children = 1, .context_hash = hash, .salt = salt})
+          .children[0]
+          .token_id;
     };
     if (first_child(1) == first_child(2)) ++num_equal;
   }

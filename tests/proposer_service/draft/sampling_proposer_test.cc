@@ -43,7 +43,7 @@ void ExpectEqual(const TokenTree& a, const TokenTree& b) {
 double Slack(double prob, int num_trials) { return 6 * std::sqrt(prob * (1 - prob) / num_trials); }
 
 TEST(SamplingProposer, ItsTreesPassTheWireWithEveryBudget) {
-  SamplingProposer proposer(HashLaw(kNumTokens), {.top_k = 5, .children_by_depth = {3, 2, 1}});
+  SamplingProposer proposer(HashDistribution(kNumTokens), {.top_k = 5, .children_by_depth = {3, 2, 1}});
   for (int32_t budget = 0; budget < 20; ++budget) {
     const TokenTree tree = Propose(proposer, {.rule = kRejectionSampling, .seed = 7}, {1, 2, budget}, budget);
     EXPECT_LE(tree.num_nodes(), budget);
@@ -59,14 +59,14 @@ TEST(SamplingProposer, ItsTreesPassTheWireWithEveryBudget) {
 }
 
 TEST(SamplingProposer, GuessesUnderTheKeyedDraw) {
-  SamplingProposer proposer(HashLaw(kNumTokens), {});
+  SamplingProposer proposer(HashDistribution(kNumTokens), {});
   const TokenTree tree = Propose(proposer, {.rule = kKeyedDraw, .seed = 7}, {1, 2}, 16);
   EXPECT_EQ(tree.num_nodes(), 3 + 6 + 6);
   EXPECT_TRUE(tree.sampled.empty());
 }
 
 TEST(SamplingProposer, WhatIsDrawnAgainIsWhatWasDrawn) {
-  SamplingProposer proposer(HashLaw(kNumTokens), {.children_by_depth = {2, 2, 2, 2}});
+  SamplingProposer proposer(HashDistribution(kNumTokens), {.children_by_depth = {2, 2, 2, 2}});
   const SessionIntroduction introduction = {.rule = kRejectionSampling, .seed = 7};
   const TokenTree tree = Propose(proposer, introduction, {1, 2}, 64);
   const int32_t accepted = tree.nodes[1].token_id;
@@ -96,10 +96,12 @@ TEST(SamplingProposer, WhatIsDrawnAgainIsWhatWasDrawn) {
   }
 }
 
-TEST(SamplingProposer, ChildrenFollowTheRecursiveLaw) {
+TEST(SamplingProposer, ChildrenFollowTheRecursiveDistribution) {
   constexpr int kNumTrials = 20000;
-  const LogitLaw law = [](std::span<const int32_t>) { return std::vector<float>{1.f, 0.f, 2.f, -1.f, 1.5f}; };
-  SamplingProposer proposer(law, {.top_k = 4, .children_by_depth = {2}});
+  const LogitDistribution distribution = [](std::span<const int32_t>) {
+    return std::vector<float>{1.f, 0.f, 2.f, -1.f, 1.5f};
+  };
+  SamplingProposer proposer(distribution, {.top_k = 4, .children_by_depth = {2}});
   std::map<std::pair<int32_t, int32_t>, int> counts;
   speculation::DraftDistribution draft;
   for (int seed = 0; seed < kNumTrials; ++seed) {
@@ -120,8 +122,8 @@ TEST(SamplingProposer, ChildrenFollowTheRecursiveLaw) {
 
 TEST(SamplingProposer, NodesShareNoNoise) {
   constexpr int kNumTrials = 5000;
-  const LogitLaw law = [](std::span<const int32_t>) { return std::vector<float>(4, 0.f); };
-  SamplingProposer proposer(law, {.top_k = 4, .children_by_depth = {2, 1}});
+  const LogitDistribution distribution = [](std::span<const int32_t>) { return std::vector<float>(4, 0.f); };
+  SamplingProposer proposer(distribution, {.top_k = 4, .children_by_depth = {2, 1}});
   int num_equal_cousins = 0, num_like_parent = 0;
   for (int seed = 0; seed < kNumTrials; ++seed) {
     const TokenTree tree = Propose(proposer, {.rule = kRejectionSampling, .seed = static_cast<uint64_t>(seed)}, {1}, 4);
@@ -133,9 +135,9 @@ TEST(SamplingProposer, NodesShareNoNoise) {
   EXPECT_NEAR(double{1} * num_like_parent / kNumTrials, .25, Slack(.25, kNumTrials));
 }
 
-TEST(SamplingProposer, AModelsLawDoesNotDependOnWhatWasAskedBefore) {
-  const LogitLaw fresh = ModelLaw(SourcePath("deploy/demo/draft"));
-  const LogitLaw used = ModelLaw(SourcePath("deploy/demo/draft"));
+TEST(SamplingProposer, AModelsDistributionDoesNotDependOnWhatWasAskedBefore) {
+  const LogitDistribution fresh = ModelDistribution(SourcePath("deploy/demo/draft"));
+  const LogitDistribution used = ModelDistribution(SourcePath("deploy/demo/draft"));
   for (const std::vector<int32_t>& context :
        std::vector<std::vector<int32_t>>{{5, 6, 7}, {5, 6, 7, 8}, {5, 9}, {5, 9}}) {
     used(context);

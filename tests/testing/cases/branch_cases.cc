@@ -29,9 +29,9 @@ using reference::DrawInputs;
 std::vector<std::pair<double, int32_t>> RankedScores(const DrawInputs& inputs) {
   std::vector<std::pair<double, int32_t>> ranked;
   const bool is_greedy = inputs.sampling.is_greedy();
-  DrawInputs law = inputs;
-  if (is_greedy) law.sampling = {};
-  const std::vector<double> probabilities = reference::FilteredDistribution(law);
+  DrawInputs distribution = inputs;
+  if (is_greedy) distribution.sampling = {};
+  const std::vector<double> probabilities = reference::FilteredDistribution(distribution);
   for (size_t id = 0; id < probabilities.size(); ++id) {
     if (probabilities[id] == 0) continue;
     const auto token = static_cast<int32_t>(id);
@@ -90,18 +90,18 @@ void ExpectTheLargestDraftProbs(const BranchRowsOp& op, int num_rounds) {
   for (int i = 0; i < num_rounds; ++i) {
     DrawInputs inputs = InputsWithoutAdjustments(random);
     if (inputs.sampling.is_greedy()) continue;
-    const std::vector<double> law = reference::FilteredDistribution(inputs);
+    const std::vector<double> distribution = reference::FilteredDistribution(inputs);
     const int32_t count = 1 + random.Below(40);
     const RowChildren got = Branch(op, inputs, count, BranchRanking::kDraftProb);
-    const auto num_kept = std::count_if(law.begin(), law.end(), [](double prob) { return prob > 0; });
+    const auto num_kept = std::count_if(distribution.begin(), distribution.end(), [](double prob) { return prob > 0; });
     ASSERT_EQ(got.children.size(), std::min<size_t>(count, num_kept)) << i;
     double least = 1;
     for (const ScoredToken& token : got.children) {
-      const double logprob = std::log(law[token.token_id]);
+      const double logprob = std::log(distribution[token.token_id]);
       ASSERT_NEAR(token.score, logprob, 1e-4 * (1 + std::abs(logprob)));
-      least = std::min(least, law[token.token_id]);
+      least = std::min(least, distribution[token.token_id]);
     }
-    std::vector<double> sorted = law;
+    std::vector<double> sorted = distribution;
     std::sort(sorted.rbegin(), sorted.rend());
     ASSERT_EQ(least, sorted[got.children.size() - 1]);
   }

@@ -40,24 +40,24 @@ void ExpectTheReferencesDrawsByCoin(const DrawOp& draw, int num_rounds) {
   RandomValues random(5);
   for (int i = 0; i < num_rounds; ++i) {
     const DrawInputs inputs = RandomDrawInputs(random);
-    const std::vector<double> law = reference::FilteredDistribution(inputs);
+    const std::vector<double> distribution = reference::FilteredDistribution(inputs);
     const DrawnToken drawn = draw(inputs);
-    ASSERT_EQ(drawn.status, law.empty() ? DrawStatus::kEmptySupport : DrawStatus::kOk) << i;
-    if (law.empty()) continue;
+    ASSERT_EQ(drawn.status, distribution.empty() ? DrawStatus::kEmptySupport : DrawStatus::kOk) << i;
+    if (distribution.empty()) continue;
     kernels::KeyedCoins coins(inputs.sampling.seed, inputs.sampling.sample_index);
     coins.Begin(inputs.t);
-    ASSERT_EQ(drawn.token_id, coins.Draw(law)) << i;
+    ASSERT_EQ(drawn.token_id, coins.Draw(distribution)) << i;
   }
 }
 
 void ExpectDrawsByCoinFromAHugeVocabulary(const DrawOp& draw, uint32_t num_draws) {
   RandomValues random(7);
   DrawInputs inputs{.logits = random.Normals(300001, 1), .sampling = {.seed = 5}};
-  const std::vector<double> law = reference::FilteredDistribution(inputs);
+  const std::vector<double> distribution = reference::FilteredDistribution(inputs);
   for (inputs.t = 0; inputs.t < num_draws; ++inputs.t) {
     kernels::KeyedCoins coins(inputs.sampling.seed, 0);
     coins.Begin(inputs.t);
-    ASSERT_EQ(draw(inputs).token_id, coins.Draw(law)) << inputs.t;
+    ASSERT_EQ(draw(inputs).token_id, coins.Draw(distribution)) << inputs.t;
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// All outcomes of a random process, one after another, each with its probability: what a law is made of. The process
-// asks Branches for every random choice; it is run again and again, each time with the choices of the run before up to
-// the last one that has another outcome left. Outcomes without probability are left out.
+// All outcomes of a random process, one after another, each with its probability: what a distribution is made of. The
+// process asks Branches for every random choice; it is run again and again, each time with the choices of the run
+// before up to the last one that has another outcome left. Outcomes without probability are left out.
 //
 //   EnumerateOutcomes([&](Branches& branches) {
 //     const int32_t side = branches.Choose({.5, .5});
-//     law.Add({side}, branches.probability());
+//     distribution.Add({side}, branches.probability());
 //   });
 #pragma once
 

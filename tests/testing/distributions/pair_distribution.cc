@@ -35,29 +35,30 @@ void AddPairs(const std::map<int32_t, int64_t>& observed, double first, const st
 
 }  // namespace
 
-GTestResult TestPairs(const std::vector<Pair>& pairs, const PairLaw& law) {
+GTestResult TestPairs(const std::vector<Pair>& pairs, const PairDistribution& distribution) {
   std::map<int32_t, std::map<int32_t, int64_t>> observed;  // by first, then second token
   for (const auto& [first, second] : pairs) ++observed[first][second];
   Cells cells;
-  for (size_t token_id = 0; token_id < law.first.size(); ++token_id) {
+  for (size_t token_id = 0; token_id < distribution.first.size(); ++token_id) {
     const auto first = static_cast<int32_t>(token_id);
-    const auto second = law.second.find(first);
-    if (second != law.second.end()) {
-      AddPairs(observed[first], law.first[token_id], second->second, static_cast<double>(pairs.size()), &cells);
+    const auto second = distribution.second.find(first);
+    if (second != distribution.second.end()) {
+      AddPairs(observed[first], distribution.first[token_id], second->second, static_cast<double>(pairs.size()),
+               &cells);
       continue;
     }
     int64_t count = 0;
     for (const auto& [token, num_observed] : observed[first]) count += num_observed;
-    cells.Add(count, law.first[token_id]);
+    cells.Add(count, distribution.first[token_id]);
   }
   return GTest(cells.counts, cells.probabilities);
 }
 
-GTestResult TestIndependentPairs(const std::vector<Pair>& pairs, const std::vector<double>& law) {
-  PairLaw product = {.first = law};
-  for (size_t token_id = 0; token_id < law.size(); ++token_id) {
-    const double expected = static_cast<double>(pairs.size()) * law[token_id];
-    if (expected >= GTestResult::kMinExpected) product.second[static_cast<int32_t>(token_id)] = law;
+GTestResult TestIndependentPairs(const std::vector<Pair>& pairs, const std::vector<double>& distribution) {
+  PairDistribution product = {.first = distribution};
+  for (size_t token_id = 0; token_id < distribution.size(); ++token_id) {
+    const double expected = static_cast<double>(pairs.size()) * distribution[token_id];
+    if (expected >= GTestResult::kMinExpected) product.second[static_cast<int32_t>(token_id)] = distribution;
   }
   return TestPairs(pairs, product);
 }

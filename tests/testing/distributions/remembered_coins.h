@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coins that are numbers in [0, 1), named (index, how many before it at this index) as the keyed coins of a server are,
 // and tossed every way. Of a coin that was looked at, the interval in which it lies is remembered: whoever looks at it
-// again, be it steps later, learns nothing new, and a rule that does so shows in the law.
+// again, be it steps later, learns nothing new, and a rule that does so shows in the distribution.
 #pragma once
 
 #include <algorithm>

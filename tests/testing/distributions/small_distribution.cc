@@ -47,38 +47,40 @@ size_t PathNumbering::num_paths() const {
   return num_paths;
 }
 
-SmallLaw SmallLaw::Random(const PathNumbering& paths, LawKind kind, RandomValues& random) {
-  SmallLaw law(paths);
+SmallDistribution SmallDistribution::Random(const PathNumbering& paths, DistributionKind kind, RandomValues& random) {
+  SmallDistribution distribution(paths);
   ForEachPath(paths, [&](std::span<const int32_t> path) {
-    const std::span<double> row = law.At(path);
+    const std::span<double> row = distribution.At(path);
     const int32_t sure = random.Below(paths.num_tokens);
     for (int32_t id = 0; id < paths.num_tokens; ++id) {
       // Squares, so that some tokens are rare. As floats: that is what draft_prob is on its way to the verifier.
       const double value = static_cast<float>(std::pow(random.Uniform(), 2) + 0.01);
-      const bool is_zero = kind == LawKind::kPoint || (kind == LawKind::kWithZeros && random.Coin(0.4));
+      const bool is_zero =
+          kind == DistributionKind::kPoint || (kind == DistributionKind::kWithZeros && random.Coin(0.4));
       row[id] = is_zero && id != sure ? 0 : value;
     }
   });
-  return law;
+  return distribution;
 }
 
-SmallLaw SmallLaw::Constant(const PathNumbering& paths, std::span<const double> row) {
-  SmallLaw law(paths);
-  ForEachPath(paths, [&](std::span<const int32_t> path) { std::copy(row.begin(), row.end(), law.At(path).begin()); });
-  return law;
+SmallDistribution SmallDistribution::Constant(const PathNumbering& paths, std::span<const double> row) {
+  SmallDistribution distribution(paths);
+  ForEachPath(paths,
+              [&](std::span<const int32_t> path) { std::copy(row.begin(), row.end(), distribution.At(path).begin()); });
+  return distribution;
 }
 
-std::span<const double> SmallLaw::At(std::span<const int32_t> path) const {
+std::span<const double> SmallDistribution::At(std::span<const int32_t> path) const {
   return std::span(rows_).subspan(paths_.NumberOf(path) * paths_.num_tokens, paths_.num_tokens);
 }
 
-std::span<double> SmallLaw::At(std::span<const int32_t> path) {
+std::span<double> SmallDistribution::At(std::span<const int32_t> path) {
   return std::span(rows_).subspan(paths_.NumberOf(path) * paths_.num_tokens, paths_.num_tokens);
 }
 
-SmallLaw Truncated(const SmallLaw& law, int32_t num_kept) {
-  SmallLaw truncated = law;
-  ForEachPath(law.paths(), [&](std::span<const int32_t> path) {
+SmallDistribution Truncated(const SmallDistribution& distribution, int32_t num_kept) {
+  SmallDistribution truncated = distribution;
+  ForEachPath(distribution.paths(), [&](std::span<const int32_t> path) {
     const std::span<double> row = truncated.At(path);
     std::vector<int32_t> order(row.size());
     std::iota(order.begin(), order.end(), 0);
@@ -88,19 +90,19 @@ SmallLaw Truncated(const SmallLaw& law, int32_t num_kept) {
   return truncated;
 }
 
-SmallLaw Without(const SmallLaw& law, const SmallLaw& other) {
-  SmallLaw without = law;
-  ForEachPath(law.paths(), [&](std::span<const int32_t> path) {
+SmallDistribution Without(const SmallDistribution& distribution, const SmallDistribution& other) {
+  SmallDistribution without = distribution;
+  ForEachPath(distribution.paths(), [&](std::span<const int32_t> path) {
     const std::span<double> row = without.At(path);
     for (size_t id = 0; id < row.size(); ++id) {
       if (other.At(path)[id] > 0) row[id] = 0;
     }
-    if (SumOf(row) == 0) std::copy_n(law.At(path).begin(), row.size(), row.begin());
+    if (SumOf(row) == 0) std::copy_n(distribution.At(path).begin(), row.size(), row.begin());
   });
   return without;
 }
 
-void EmittedLaw::Add(std::span<const int32_t> emitted, double probability) {
+void EmittedDistribution::Add(std::span<const int32_t> emitted, double probability) {
   const PathNumbering& paths = target_.paths();
   const auto path = emitted.first(std::min<size_t>(emitted.size(), paths.max_len));
   const bool is_known =
@@ -108,7 +110,7 @@ void EmittedLaw::Add(std::span<const int32_t> emitted, double probability) {
   if (is_known) mass_[paths.NumberOf(path)] += probability;
 }
 
-std::vector<double> EmittedLaw::PassedOn(std::vector<double> mass) const {
+std::vector<double> EmittedDistribution::PassedOn(std::vector<double> mass) const {
   const PathNumbering& paths = target_.paths();
   // A path comes before those that begin with it, so what it has is passed on in time.
   ForEachPath(paths, [&](std::span<const int32_t> path) {
@@ -123,13 +125,13 @@ std::vector<double> EmittedLaw::PassedOn(std::vector<double> mass) const {
   return mass;
 }
 
-double EmittedLaw::Error() const {
-  EmittedLaw target(target_);
+double EmittedDistribution::Error() const {
+  EmittedDistribution target(target_);
   target.Add({}, 1);
   return Distance(target);
 }
 
-double EmittedLaw::Distance(const EmittedLaw& other) const {
+double EmittedDistribution::Distance(const EmittedDistribution& other) const {
   const std::vector<double> mine = PassedOn(mass_), theirs = PassedOn(other.mass_);
   double difference = 0, sum = 0;
   ForEachPath(target_.paths(), [&](std::span<const int32_t> path) {
@@ -141,8 +143,8 @@ double EmittedLaw::Distance(const EmittedLaw& other) const {
   return (difference + std::abs(sum)) / 2;
 }
 
-std::vector<double> EmittedLaw::TargetProbs() const {
-  EmittedLaw target(target_);
+std::vector<double> EmittedDistribution::TargetProbs() const {
+  EmittedDistribution target(target_);
   target.Add({}, 1);
   const std::vector<double> probs = target.PassedOn(target.mass_);
   PathNumbering shorter = target_.paths();
@@ -150,7 +152,7 @@ std::vector<double> EmittedLaw::TargetProbs() const {
   return {probs.begin() + static_cast<std::ptrdiff_t>(shorter.num_paths()), probs.end()};
 }
 
-double EmittedLaw::FirstToken(int32_t token_id) const {
+double EmittedDistribution::FirstToken(int32_t token_id) const {
   const PathNumbering& paths = target_.paths();
   const std::span<const double> row = target_.At({});
   double chance = mass_[0] * row[token_id] / SumOf(row);

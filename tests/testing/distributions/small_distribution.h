@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Laws over a vocabulary of a few tokens, small enough to be written down whole: what a tiny model says after every
-// path, and what sequences a process emits.
+// Distributions over a vocabulary of a few tokens, small enough to be written down whole: what a tiny model says after
+// every path, and what sequences a process emits.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ struct PathNumbering {
   size_t num_paths() const;
 };
 
-enum class LawKind {
+enum class DistributionKind {
   kDense,      // every token has a chance
   kWithZeros,  // some have none; at least one has
   kPoint,      // one token has all of it: temperature 0
 };
 
 // What a model says of the next token after every path. The values are floats, and need not add up to 1.
-class SmallLaw {
+class SmallDistribution {
  public:
-  static SmallLaw Random(const PathNumbering& paths, LawKind kind, RandomValues& random);
+  static SmallDistribution Random(const PathNumbering& paths, DistributionKind kind, RandomValues& random);
   // The same row after every path.
-  static SmallLaw Constant(const PathNumbering& paths, std::span<const double> row);
+  static SmallDistribution Constant(const PathNumbering& paths, std::span<const double> row);
 
   const PathNumbering& paths() const { return paths_; }
   int32_t num_tokens() const { return paths_.num_tokens; }
@@ -40,32 +40,32 @@ class SmallLaw {
   std::span<double> At(std::span<const int32_t> path);
 
  private:
-  explicit SmallLaw(const PathNumbering& paths) : paths_(paths), rows_(paths.num_paths() * paths.num_tokens) {}
+  explicit SmallDistribution(const PathNumbering& paths) : paths_(paths), rows_(paths.num_paths() * paths.num_tokens) {}
 
   PathNumbering paths_;
   std::vector<double> rows_;  // [paths, V]
 };
 
 // Zeroes all but the `num_kept` largest values of each row, ties to the lower id.
-SmallLaw Truncated(const SmallLaw& law, int32_t num_kept);
+SmallDistribution Truncated(const SmallDistribution& distribution, int32_t num_kept);
 // Zeroes every token that `other` gives a chance, where that leaves any.
-SmallLaw Without(const SmallLaw& law, const SmallLaw& other);
+SmallDistribution Without(const SmallDistribution& distribution, const SmallDistribution& other);
 
-// What is emitted, as a law over the sequences of `target`'s longest length. Outcomes that emit less go on by the
-// target's law, as the steps that follow would.
-class EmittedLaw {
+// What is emitted, as a distribution over the sequences of `target`'s longest length. Outcomes that emit less go on by
+// the target's distribution, as the steps that follow would.
+class EmittedDistribution {
  public:
-  explicit EmittedLaw(const SmallLaw& target) : target_(target), mass_(target.paths().num_paths()) {}
+  explicit EmittedDistribution(const SmallDistribution& target) : target_(target), mass_(target.paths().num_paths()) {}
 
   // What is emitted beyond the longest length is not looked at. A token outside of the vocabulary is part of no
   // sequence: its probability is missing.
   void Add(std::span<const int32_t> emitted, double probability);
 
-  // Half the sum over all sequences of |emitted law - target law|, and what is missing: the part of all samples that
-  // is not the target's.
+  // Half the sum over all sequences of |emitted distribution - target distribution|, and what is missing: the part of
+  // all samples that is not the target's.
   double Error() const;
-  // The same from another emitted law with this target.
-  double Distance(const EmittedLaw& other) const;
+  // The same from another emitted distribution with this target.
+  double Distance(const EmittedDistribution& other) const;
   // Of the sequences of the target's longest length, in the order of their numbers.
   std::vector<double> TargetProbs() const;
   // The chance that the first token is this one.
@@ -75,7 +75,7 @@ class EmittedLaw {
   // The chance of every path, given that of those where outcomes end. [paths]
   std::vector<double> PassedOn(std::vector<double> mass) const;
 
-  const SmallLaw& target_;
+  const SmallDistribution& target_;
   std::vector<double> mass_;  // [paths] of outcomes that end there
 };
 

@@ -30,15 +30,17 @@ class Gardener {
     if (max_depth == 0) return;
     std::vector<int32_t> history = context_;
     history.insert(history.end(), path_.begin(), path_.end());
-    const std::span<const double> law = proposer_.law->At(history);
+    const std::span<const double> distribution = proposer_.distribution->At(history);
     const auto [known, is_new] = drawn_.try_emplace(history);
-    if (is_new) known->second = Draw(law);
+    if (is_new) known->second = Draw(distribution);
     const std::vector<int32_t>& children = known->second;
     const int32_t first_child = tree_.num_nodes();
     for (const int32_t token_id : children) {
-      AddNode(token_id, parent, law[token_id] / std::accumulate(law.begin(), law.end(), 0.0));
+      AddNode(token_id, parent,
+              distribution[token_id] / std::accumulate(distribution.begin(), distribution.end(), 0.0));
     }
-    if (!children.empty() && proposer_.drawing == Drawing::kSampled) AddGroup(parent, first_child, children, law);
+    if (!children.empty() && proposer_.drawing == Drawing::kSampled)
+      AddGroup(parent, first_child, children, distribution);
     for (size_t rank = 0; rank < children.size(); ++rank) {
       path_.push_back(children[rank]);
       ranks_.push_back(static_cast<int32_t>(rank));
@@ -49,8 +51,8 @@ class Gardener {
   }
 
  private:
-  std::vector<int32_t> Draw(std::span<const double> law) {
-    std::vector<double> left(law.begin(), law.end());
+  std::vector<int32_t> Draw(std::span<const double> distribution) {
+    std::vector<double> left(distribution.begin(), distribution.end());
     std::vector<int32_t> children;
     while (*std::max_element(left.begin(), left.end()) > 0 && proposer_.wants_child({path_, ranks_, children})) {
       children.push_back(Pick(left));
@@ -71,12 +73,13 @@ class Gardener {
                   .proposers = 1u << proposer_.proposer_idx});
   }
 
-  void AddGroup(int32_t parent, int32_t first_child, std::span<const int32_t> siblings, std::span<const double> law) {
+  void AddGroup(int32_t parent, int32_t first_child, std::span<const int32_t> siblings,
+                std::span<const double> distribution) {
     speculation::SampledChildren& group = tree_.sampled.emplace_back();
     group.parent = parent;
     group.children.resize(siblings.size());
     std::iota(group.children.begin(), group.children.end(), first_child);
-    group.draft = std::make_shared<DraftDistribution>(DraftOf(law));
+    group.draft = std::make_shared<DraftDistribution>(DraftOf(distribution));
   }
 
   const SmallProposer& proposer_;
@@ -119,8 +122,8 @@ kernels::RowWeights SmallRows::operator()(int32_t node_idx, std::span<const int3
   std::reverse(path.begin(), path.end());
   FT_CHECK(std::equal(path.begin(), path.end(), path_token_ids.begin(), path_token_ids.end()));
   path.insert(path.begin(), context_.begin(), context_.end());
-  const std::span<const double> law = target_.At(path);
-  row_.assign(law.begin(), law.end());
+  const std::span<const double> distribution = target_.At(path);
+  row_.assign(distribution.begin(), distribution.end());
   return {.weights = row_};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposers over small laws, whose draws can be enumerated, and what a step of the verifier makes of their trees: all
-// but the forward pass is production code.
+// Proposers over small distributions, whose draws can be enumerated, and what a step of the verifier makes of their
+// trees: all but the forward pass is production code.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace foretoken::testing {
 
 // How a proposer finds a node's children.
 enum class Drawing {
-  kSampled,  // from its law, without replacement; it says so, and the ratio test is theirs
+  kSampled,  // from its distribution, without replacement; it says so, and the ratio test is theirs
   kKeyed,    // so, too, in effect: the top of log draft_prob + noise; tested as points
   kBest,     // the likeliest, by no chance; tested as points
 };
@@ -33,7 +33,7 @@ struct NodePlace {
 };
 
 struct SmallProposer {
-  const SmallLaw* law = nullptr;
+  const SmallDistribution* distribution = nullptr;
   Drawing drawing = Drawing::kSampled;
   std::function<bool(const NodePlace&)> wants_child;
   uint32_t proposer_idx = 0;
@@ -56,13 +56,13 @@ speculation::DraftDistribution DraftOf(std::span<const double> row);
 // What a small target says at a tree's nodes. Rows come unnormalised, and are written to by their reader.
 class SmallRows {
  public:
-  SmallRows(const SmallLaw& target, std::span<const int32_t> context, const kernels::TreeToAccept& tree)
+  SmallRows(const SmallDistribution& target, std::span<const int32_t> context, const kernels::TreeToAccept& tree)
       : target_(target), context_(context.begin(), context.end()), tree_(tree) {}
 
   kernels::RowWeights operator()(int32_t node_idx, std::span<const int32_t> path_token_ids);
 
  private:
-  const SmallLaw& target_;
+  const SmallDistribution& target_;
   std::vector<int32_t> context_;
   const kernels::TreeToAccept& tree_;
   std::vector<double> row_;

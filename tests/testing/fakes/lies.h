@@ -20,7 +20,7 @@ struct Lie {
 
 inline void PrintTo(const Lie& lie, std::ostream* out) { *out << lie.name; }
 
-// Says that every node was sampled from a law of its own, in which it has this probability.
+// Says that every node was sampled from a distribution of its own, in which it has this probability.
 inline void Sample(float prob, v1::TokenTree& tree) {
   tree.set_draw_method(v1::DRAW_METHOD_SAMPLED);
   tree.mutable_distribution_indices()->Resize(tree.token_ids_size() + 1, -1);

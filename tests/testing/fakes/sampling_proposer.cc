@@ -17,7 +17,7 @@ using speculation::DraftDistribution;
 using speculation::kRootParent;
 using speculation::TokenTree;
 
-// A law colder than this is as good as its favourite.
+// A distribution colder than this is as good as its favourite.
 constexpr float kLowestTemperature = 0.1f;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {  // splitmix64's finaliser
@@ -75,7 +75,7 @@ struct DraftModel {
 
 }  // namespace
 
-LogitLaw HashLaw(int32_t num_tokens) {
+LogitDistribution HashDistribution(int32_t num_tokens) {
   return [num_tokens](std::span<const int32_t> context) {
     const uint64_t hash = HashOf(context.last(std::min<size_t>(context.size(), 2)));
     std::vector<float> logits(static_cast<size_t>(num_tokens));
@@ -86,8 +86,8 @@ LogitLaw HashLaw(int32_t num_tokens) {
   };
 }
 
-LogitLaw ModelLaw(const std::string& directory) {
-  auto draft = std::make_shared<DraftModel>();  // the law is copied, the model is not
+LogitDistribution ModelDistribution(const std::string& directory) {
+  auto draft = std::make_shared<DraftModel>();  // the distribution is copied, the model is not
   draft->model = LoadModel(directory, {.num_threads = 1, .device = "cpu"});
   for (int32_t block = 0; block < draft->model.kv.num_blocks; ++block) draft->block_table.push_back(block);
   return [draft](std::span<const int32_t> context) { return draft->Logits(context); };
@@ -145,8 +145,8 @@ class SamplingProposer::Mirror : public proposer::Session {
   std::vector<int32_t> token_ids_;
 };
 
-SamplingProposer::SamplingProposer(LogitLaw law, SamplingProposerOptions options)
-    : description_{.method = options.method}, options_(std::move(options)), law_(std::move(law)) {}
+SamplingProposer::SamplingProposer(LogitDistribution distribution, SamplingProposerOptions options)
+    : description_{.method = options.method}, options_(std::move(options)), distribution_(std::move(distribution)) {}
 
 std::unique_ptr<proposer::Session> SamplingProposer::Open(const proposer::SessionIntroduction& introduction) {
   return std::make_unique<Mirror>(introduction);
@@ -173,8 +173,8 @@ double SamplingProposer::Uniform(const Mirror& mirror, std::span<const int32_t> 
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// Best first. A node is expanded with all its children or not at all, and whether it is depends on its law and on nodes
-// that are not below it: the first that does not fit ends the tree.
+// Best first. A node is expanded with all its children or not at all, and whether it is depends on its distribution and
+// on nodes that are not below it: the first that does not fit ends the tree.
 TokenTree SamplingProposer::Grow(const Mirror& mirror, int32_t node_budget) {
   struct Leaf {
     int32_t node_idx;
@@ -195,7 +195,7 @@ TokenTree SamplingProposer::Grow(const Mirror& mirror, int32_t node_budget) {
     leaves.erase(best);
     if (leaf.depth >= options_.children_by_depth.size()) continue;
     const auto draft = std::make_shared<const DraftDistribution>(
-        Truncate(law_(leaf.context), options_.top_k, introduction.temperature));
+        Truncate(distribution_(leaf.context), options_.top_k, introduction.temperature));
     const int32_t num_children = options_.children_by_depth[leaf.depth];
     const std::vector<size_t> drawn =
         samples ? SampleWithoutReplacement(draft->probs, num_children,

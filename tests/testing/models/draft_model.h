@@ -32,7 +32,8 @@ inline model::RunnableModel LoadDraftModel(const DraftModelOptions& options = {}
 // A draft proposer without a thread: asked for a tree it first grows until nothing is left to grow.
 class DrivenDraft : public proposer::Proposer {
  public:
-  explicit DrivenDraft(const proposer::GardenOptions& options = {}) : draft_(LoadDraftModel(), options, metrics_) {}
+  explicit DrivenDraft(const proposer::DraftForestOptions& options = {})
+      : draft_(LoadDraftModel(), options, metrics_) {}
 
   const proposer::ProposerDescription& Describe() const override { return draft_.Describe(); }
   std::unique_ptr<proposer::Session> Open(const proposer::SessionIntroduction& introduction) override {
@@ -40,7 +41,7 @@ class DrivenDraft : public proposer::Proposer {
   }
   std::vector<speculation::TokenTree> Propose(std::span<const proposer::ProposalRequest> requests) override {
     while (draft_.Step()) continue;
-    draft_.garden().CheckIntegrity();
+    draft_.forest().CheckIntegrity();
     return draft_.Propose(requests);
   }
 

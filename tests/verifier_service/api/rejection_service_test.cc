@@ -28,7 +28,7 @@ class RejectionService : public ::testing::Test {
  protected:
   RejectionService() {
     auto sampler = std::make_unique<testing::SamplingProposer>(
-        testing::ModelLaw(testing::SourcePath("deploy/demo/draft")),
+        testing::ModelDistribution(testing::SourcePath("deploy/demo/draft")),
         testing::SamplingProposerOptions{.top_k = 12, .children_by_depth = {3, 2, 1}});
     service_ = *proposer::ProposalService::Create({}, std::move(sampler), metrics_);
     proposer_server_ = *rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {service_.get()});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine under rejection sampling: what a client gets follows the target's law, whatever is proposed and however
-// few rows there are for it; and nobody else's tokens move.
+// The engine under rejection sampling: what a client gets follows the target's distribution, whatever is proposed and
+// however few rows there are for it; and nobody else's tokens move.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -29,7 +29,8 @@ class RejectionTest : public testing::EngineFixture {
  protected:
   static void SetUpTestSuite() {
     EngineFixture::SetUpTestSuite();
-    draft_ = std::make_unique<testing::LogitLaw>(testing::ModelLaw(testing::SourcePath("deploy/demo/draft")));
+    draft_ = std::make_unique<testing::LogitDistribution>(
+        testing::ModelDistribution(testing::SourcePath("deploy/demo/draft")));
   }
   static void TearDownTestSuite() {
     draft_.reset();
@@ -57,7 +58,7 @@ class RejectionTest : public testing::EngineFixture {
     return requests;
   }
 
-  static inline std::unique_ptr<testing::LogitLaw> draft_;
+  static inline std::unique_ptr<testing::LogitDistribution> draft_;
   InProcessProposers none_{{}, kNumTokens};
   SamplingProposer tree_{*draft_, {.top_k = 12, .children_by_depth = {3, 2, 1}}};
   SamplingProposer chain_{*draft_, {.top_k = 12, .children_by_depth = {1, 1, 1, 1, 1}}};
@@ -69,7 +70,7 @@ TEST_F(RejectionTest, GreedyTokensAreThoseOfTheKeyedDrawWhateverIsProposed) {
   const Results truth = Generate(MixedRequests(kKeyedDraw, 0), none_, even_);
   const std::vector<GenerationRequest> requests = MixedRequests(kRejectionSampling, 0);
   EXPECT_EQ(Generate(requests, none_, even_), truth);
-  SamplingProposer wrong(testing::HashLaw(kNumTokens), {});
+  SamplingProposer wrong(testing::HashDistribution(kNumTokens), {});
   for (const std::vector<proposer::Proposer*>& proposers :
        std::vector<std::vector<proposer::Proposer*>>{{&tree_}, {&chain_}, {&wrong}, {&ngram_}, {&ngram_, &tree_}}) {
     InProcessProposers client(proposers, kNumTokens);

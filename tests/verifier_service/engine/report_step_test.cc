@@ -210,8 +210,8 @@ TEST_F(ReportStepTest, WhereSlotsRunOutTheNodesThatGotOneAreTold) {
 }
 
 TEST_F(ReportStepTest, UnderRejectionSamplingChancesAreThoseOfRanks) {
-  const testing::LogitLaw law = testing::ModelLaw(testing::SourcePath("deploy/demo/draft"));
-  testing::SamplingProposer tree(law, {.top_k = 12, .children_by_depth = {3, 2, 1}});
+  const testing::LogitDistribution distribution = testing::ModelDistribution(testing::SourcePath("deploy/demo/draft"));
+  testing::SamplingProposer tree(distribution, {.top_k = 12, .children_by_depth = {3, 2, 1}});
   testing::InProcessProposers client({&tree}, 4093);
   std::vector<GenerationRequest> requests = {Asking("def read_config(path):\n", 0.8f)};
   requests[0].verification = kernels::VerificationRule::kRejectionSampling;
