@@ -11,7 +11,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;  // all that a name may have
+constexpr size_t kMaxNameBytes = 256;  // the longest name in the log line
 
 double SecondsSince(CallRecord::Clock::time_point then, CallRecord::Clock::time_point now) {
   return std::chrono::duration<double>(now - then).count();

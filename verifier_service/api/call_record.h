@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What became of one Generate call: the times and counts that metrics and, at debug level, a line of the log tell.
+// The times and counts of one Generate call. They feed the metrics and, at debug level, one line of the log.
 //
 //   CallRecord record(&metrics);           // when the call arrives
 //   record.Submit(request);
-//   record.Observe(output);                // whatever the engine says of it
+//   record.Observe(output);                // every output of the engine
 //   record.End(absl::OkStatus());          // once
 //
 // Threads: one at a time.
@@ -32,7 +32,7 @@ class CallRecord {
   void End(const absl::Status& status);
 
   Clock::time_point arrival() const { return arrival_; }
-  // For the log: names are escaped, since they are whatever a client sent.
+  // One line for the log. Names are escaped, because clients choose them.
   std::string ToLine(const absl::Status& status) const;
 
  private:
@@ -44,13 +44,13 @@ class CallRecord {
   std::string request_id_;
   std::string tenant_;
   std::vector<std::optional<Clock::time_point>> last_tokens_;  // [samples]
-  std::optional<double> queue_seconds_;                        // until the first sample ran, or the call ended
+  std::optional<double> queue_seconds_;  // from arrival until the first sample ran or the call ended
   std::optional<double> first_token_seconds_;
   int64_t num_prompt_tokens_ = 0;
   uint64_t num_tokens_ = 0;
-  uint64_t num_accepted_ = 0;   // of those, guesses
-  uint64_t num_steps_ = 0;      // of samples that have ended
-  std::string finish_reasons_;  // of samples, in the order in which they ended
+  uint64_t num_accepted_ = 0;   // guessed tokens among num_tokens_
+  uint64_t num_steps_ = 0;      // sum over ended samples
+  std::string finish_reasons_;  // of all samples, in the order in which they ended
 };
 
 }  // namespace foretoken::verifier

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the client side needs of the engine, as functions: main binds them to an Engine, tests to a script.
+// The functions of the engine that the client API calls. The verifier binds them to an Engine; tests bind them to a
+// script.
 //
-// Threads: called from any. Errors: those of Engine's methods of the same names.
+// Threads: any. Errors: those of Engine's methods of the same names.
 #pragma once
 
 #include <cstdint>

@@ -15,12 +15,12 @@
 namespace foretoken::verifier {
 namespace {
 
-// A client stops its call at its own deadline, and the server may hear of that before its own clock says so: gRPC
-// rounds a call's time up by at most a hundredth, and messages travel.
+// A client stops its call at its own deadline. The server may receive that cancellation before its own clock reaches
+// the deadline: gRPC rounds a call's time up by at most a hundredth, and messages take time to arrive.
 constexpr double kDeadlineSlack = 0.01;
 constexpr std::chrono::milliseconds kDeadlineTravel(20);
 
-// A client that gives a call up and tries again with the same id may be heard of in the other order.
+// A client may cancel a call and retry with the same id. The server may see the retry before the cancellation.
 constexpr std::chrono::milliseconds kIdPatience(100);
 constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 
@@ -44,7 +44,7 @@ GenerateCall::GenerateCall(CallContext* context, grpc::CallbackServerContext* rp
 
 void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request, const std::string& traceparent) {
   absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request, traceparent);
-  if (!checked.ok()) return End(checked.status());  // the place is free by now: a client may try again at once
+  if (!checked.ok()) return End(checked.status());  // Check has released the place, so the client may retry at once
   {
     absl::MutexLock lock(&mutex_);
     if (early_end_) return;
@@ -67,7 +67,7 @@ absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace plac
 void GenerateCall::TrySubmit(Clock::time_point patience_end) {
   const absl::Status status = Submit();
   if (absl::IsAlreadyExists(status) && Clock::now() < patience_end) {
-    // The alarm keeps its function, and must not keep the call by it.
+    // The alarm keeps its function, so the function holds only a weak reference to the call.
     alarm_.Set(std::chrono::system_clock::now() + kIdRetryPeriod, [weak_call = weak_from_this(), patience_end](bool) {
       if (const std::shared_ptr<GenerateCall> call = weak_call.lock()) call->TrySubmit(patience_end);
     });
@@ -98,7 +98,7 @@ absl::Status GenerateCall::Submit() {
   absl::MutexLock lock(&mutex_);
   is_submitted_ = status.ok();
   if (is_unwanted_ && is_submitted_) context_->engine.abort(ticket_);
-  // After a cancellation OnDone may have come and gone, and nobody else would unsubscribe.
+  // After a cancellation OnDone may have run already, so nothing else would unsubscribe.
   if (early_end_ || !is_submitted_) context_->publisher->Unsubscribe(ticket_);
   return status;
 }
@@ -140,7 +140,7 @@ void GenerateCall::EndUnread(absl::string_view why) {
   }
   Do(action);
   if (!is_writing) return;
-  // A status waits behind the write, and so for the client. A cancellation does not, and takes the status along.
+  // Finish would wait until the client takes the current write. A cancellation does not wait, and carries the status.
   grpc_call_cancel_with_status(rpc_->c_call(), static_cast<grpc_status_code>(status.raw_code()),
                                std::string(status.message()).c_str(), nullptr);
   {
@@ -258,12 +258,12 @@ GenerateCall::NextAction GenerateCall::WriteOrFinish() {
   if (!end) return {};
   is_finished_ = true;
   record_.End(*end);
-  registration_.reset();  // before the client can know of the end
+  registration_.reset();  // before the client sees the status, so that it can reuse the id
   return {.finish = end};
 }
 
 void GenerateCall::Do(const NextAction& action) {
-  if (action.end_unread) context_->end_unread(*action.end_unread);  // first: what follows may be the end of *this
+  if (action.end_unread) context_->end_unread(*action.end_unread);  // first, because the next lines may destroy *this
   if (action.write) StartWrite(&message_);
   if (action.finish) {
     Finish(rpc::ToGrpc(*action.finish));
@@ -273,7 +273,7 @@ void GenerateCall::Do(const NextAction& action) {
 void GenerateCall::OnDone() {
   context_->publisher->Unsubscribe(ticket_);
   const std::function<void()> on_done = on_done_;
-  self_.reset();  // may be the end of *this
+  self_.reset();  // may destroy *this
   on_done();
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Generate call, from its bytes to its status. It belongs to gRPC and to whoever still has news for it; nothing in
-// it waits: outputs go to an outbox, and one write at a time takes them from there.
+// One Generate call, from its bytes to its status. gRPC and the publisher share the object. No method waits: outputs
+// go to an outbox, and one write at a time takes them from there.
 //
 //   arrives -> has a place in the queue -> parsed, checked, encoded -> its id is free -> submitted -> outputs -> status
 //
-// A cancellation or the client's deadline ends it at any of these points and tells the engine. When a call has ended,
-// its request id is free, although the engine may only be about to end its sequences. A new call waits a moment for an
-// id that is in use: the end of the old one may be on its way.
+// A cancellation or the client's deadline ends the call at any of these points, and the call tells the engine. A call
+// that has ended frees its request id, even if the engine has not ended the sequences yet. A new call waits a moment
+// for an id that is in use, because the cancellation of the old call may arrive late.
 // Threads: Start on a worker, Deliver on the publisher's thread, the rest on any.
 #pragma once
 
@@ -36,7 +36,7 @@
 
 namespace foretoken::verifier {
 
-// What all calls share; outlives them.
+// State shared by all calls. It outlives them.
 struct CallContext {
   ServedModel model;
   RequestBounds bounds;
@@ -46,29 +46,29 @@ struct CallContext {
   DrawBits draw_bits;
   RequestRegistry requests;
   UnreadOutputs unread;
-  std::function<void(Ticket)> end_unread;  // GenerateCall::EndUnread of the call, if it still is
+  std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
 };
 
 class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                      public std::enable_shared_from_this<GenerateCall> {
  public:
-  // `rpc` is gRPC's, of this call. `on_done` is called last, when gRPC has let go of the call.
+  // `rpc` is gRPC's context of this call. The call runs `on_done` last, after gRPC has released it.
   static std::shared_ptr<GenerateCall> Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
                                             std::function<void()> on_done);
 
-  // Checks and encodes the request and submits it.
+  // Checks, encodes and submits the request.
   void Start(QueuePlace place, const grpc::ByteBuffer& request, const std::string& traceparent);
-  // Ends a call whose client does not read, with RESOURCE_EXHAUSTED, whatever write is under way.
+  // Ends the call with RESOURCE_EXHAUSTED because its client does not read. Does not wait for a write under way.
   void EndUnread(absl::string_view why);
-  // The same where the client has not taken a write for so long.
+  // Calls EndUnread if the client has not taken the current write within `max_write_time`.
   void EndIfStalled(absl::Duration max_write_time);
-  // The call ends with this status, now: what is not written is dropped, and the engine drops its request.
+  // Ends the call with this status now. Unwritten output is dropped, and the engine drops the request.
   void End(const absl::Status& status);
-  // The engine ends its request, with FINISH_REASON_ABORT.
+  // Asks the engine to end the request with FINISH_REASON_ABORT.
   void Abort();
-  // The call ends with UNAVAILABLE if nothing was generated yet.
+  // Ends the call with UNAVAILABLE if nothing was generated yet.
   void EndIfNothingGenerated();
-  // The engine ends its request, with FINISH_REASON_SHUTDOWN.
+  // Asks the engine to end the request. Its finish reason becomes FINISH_REASON_SHUTDOWN.
   void ShutDown();
 
  private:
@@ -76,10 +76,10 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   struct NextAction {
     bool write = false;
     std::optional<absl::Status> finish = std::nullopt;
-    std::optional<Ticket> end_unread = std::nullopt;  // of this call, or another
+    std::optional<Ticket> end_unread = std::nullopt;  // of this call or another one
   };
 
-  // What is to be submitted.
+  // A valid request that waits to be submitted.
   struct CheckedRequest {
     QueuePlace place;
     GenerationRequest request;
@@ -94,14 +94,14 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes,
                                        const std::string& traceparent) const;
-  // Submits once the request's id is free, if that is soon.
+  // Submits the request as soon as its id is free. Fails the call if the id is still in use at `patience_end`.
   void TrySubmit(Clock::time_point patience_end);
   absl::Status Submit();
   void Deliver(SampleOutput output);
   absl::Status WhyCancelled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndInEngine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What gRPC is to do now, and doing it. At most one write is under way, and Finish is the last.
+  // Next and WriteOrFinish choose what gRPC does next; Do does it. At most one write is under way. Finish comes last.
   NextAction Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NextAction WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t NumUnreadBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -115,18 +115,17 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   absl::Mutex mutex_;
   CallRecord record_ ABSL_GUARDED_BY(mutex_);
-  std::optional<CheckedRequest> checked_ ABSL_GUARDED_BY(mutex_);  // until it is submitted or the call has ended
-  std::optional<Outbox> outbox_ ABSL_GUARDED_BY(mutex_);           // once the request is submitted
-  std::optional<RequestRegistry::Registration> registration_ ABSL_GUARDED_BY(mutex_);  // until the call has ended
-  std::optional<absl::Status> early_end_
-      ABSL_GUARDED_BY(mutex_);  // failed or cancelled: what is not written is dropped
+  std::optional<CheckedRequest> checked_ ABSL_GUARDED_BY(mutex_);  // until submitted, or until the call ends
+  std::optional<Outbox> outbox_ ABSL_GUARDED_BY(mutex_);           // set from the submission on
+  std::optional<RequestRegistry::Registration> registration_ ABSL_GUARDED_BY(mutex_);  // until the call ends
+  std::optional<absl::Status> early_end_ ABSL_GUARDED_BY(mutex_);  // failed or cancelled: unwritten output is dropped
   bool is_submitted_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_unwanted_ ABSL_GUARDED_BY(mutex_) = false;   // the engine is to end it, as soon as it has it
-  bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;  // that is why the engine ends it
+  bool is_unwanted_ ABSL_GUARDED_BY(mutex_) = false;   // the engine ends the request as soon as it has it
+  bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;  // the server's end is the reason for the abort
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point write_began_ ABSL_GUARDED_BY(mutex_);  // while is_writing_
-  size_t num_message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // likewise
-  bool is_cancelling_ ABSL_GUARDED_BY(mutex_) = false;     // gRPC is being told to drop the write, and needs rpc_
+  size_t num_message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // while is_writing_
+  bool is_cancelling_ ABSL_GUARDED_BY(mutex_) = false;     // a cancellation of the write is under way and needs rpc_
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Alarm alarm_;         // for the next TrySubmit
   grpc::ByteBuffer message_;  // of the write under way

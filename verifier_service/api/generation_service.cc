@@ -20,11 +20,11 @@ namespace {
 
 constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 
-// Enough that one long text does not keep the next request waiting.
+// With two threads one long text does not delay the next request.
 constexpr int kNumWorkers = 2;
 constexpr int kNumLookupWorkers = 1;
 
-// The caller's W3C trace context, where it sent a sound one: 00-<32 hex>-<16 hex>-<2 hex>.
+// The caller's W3C trace context, 00-<32 hex>-<16 hex>-<2 hex>. Empty if it is missing or malformed.
 std::string Traceparent(const grpc::CallbackServerContext& context) {
   const auto it = context.client_metadata().find("traceparent");
   if (it == context.client_metadata().end()) return {};
@@ -50,7 +50,7 @@ v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
   return sampling;
 }
 
-// A lookup that waits for its turn. Whoever takes it from the queue, its worker or its cancellation, finishes it.
+// A lookup that waits for its turn. Its worker or its cancellation takes it from the queue and finishes it.
 class LookupCall : public grpc::ServerUnaryReactor {
  public:
   using FinishWith = std::function<void(const grpc::Status& status, grpc::ServerUnaryReactor* reactor)>;
@@ -105,7 +105,7 @@ std::shared_ptr<GenerateCall> GenerationService::FindCall(Ticket ticket) {
   return call == calls_.end() ? nullptr : call->second.lock();
 }
 
-// Whatever is done with them is done without the lock: calls take it when they are done.
+// Returns copies, because the caller must not hold the lock: a call takes the lock when it is done.
 std::vector<std::shared_ptr<GenerateCall>> GenerationService::Calls() {
   std::vector<std::shared_ptr<GenerateCall>> calls;
   absl::MutexLock lock(&mutex_);
@@ -117,7 +117,7 @@ std::vector<std::shared_ptr<GenerateCall>> GenerationService::Calls() {
 
 void GenerationService::ShutDownAll() {
   const std::vector<std::shared_ptr<GenerateCall>> calls = Calls();
-  // The calls that wait end first: the places of those that run must not let them begin.
+  // Waiting calls end first. Otherwise they could begin in the places that running calls free.
   for (const std::shared_ptr<GenerateCall>& call : calls) call->EndIfNothingGenerated();
   for (const std::shared_ptr<GenerateCall>& call : calls) call->ShutDown();
 }
@@ -135,7 +135,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
                                                                         const grpc::ByteBuffer* request) {
   const Ticket ticket = next_ticket_.fetch_add(1);
   std::shared_ptr<GenerateCall> call = GenerateCall::Make(&call_context_, context, ticket, [this, ticket] {
-    work_queue_.Remove(ticket);  // of a call that was cancelled before its turn
+    work_queue_.Remove(ticket);  // if the call was cancelled before its turn
     absl::MutexLock lock(&mutex_);
     calls_.erase(ticket);
   });
@@ -208,7 +208,7 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(const grpc::ByteBuffer* requ
   lookup_queue_.Push(ticket,
                      [this, method, finish, reactor, response, bytes = *request, place = *std::move(place)]() mutable {
                        const grpc::Status status = Handle(bytes, method, response);
-                       place.reset();  // before the client can know, so that it may call again at once
+                       place.reset();  // before the client sees the answer, so that it may call again at once
                        finish(status, reactor);
                      });
   return reactor;

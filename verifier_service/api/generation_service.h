@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GenerationService of the protocol. Messages come as bytes, so that one that does not parse is answered with the
-// field's name. What takes time (encoding) runs on threads of its own: two for Generate, after a place in the engine's
-// queue was taken, and one for lookups, which are Tokenize and Detokenize. Lookups have places of their own, so that
-// they never keep a Generate waiting. A call that is cancelled before its turn gives its place back at once.
+// The GenerationService of the protocol. Messages arrive as bytes, so that the error for an unreadable message can name
+// the field. Encoding takes time and runs on separate threads: two for Generate, after the call has a place in the
+// engine's queue, and one for lookups (Tokenize and Detokenize). Lookups have places of their own, so that a Generate
+// never waits for them. A call that is cancelled before its turn frees its place at once.
 //
 //   Publisher publisher;
 //   GenerationService service({.model = ..., .engine = ..., .publisher = &publisher, ...});
 //   builder.RegisterService(&service);
 //
 // Errors: as generation.proto says. Threads: any.
-// Lifetime: the server that it is registered at shuts down first; the publisher and the engine outlive it.
+// Lifetime: the gRPC server shuts down before the service is destroyed. The publisher and the engine outlive it.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@
 
 namespace foretoken::verifier {
 
-// Every method takes and gives bytes.
+// Every method takes and returns bytes.
 template <typename S>
 using RawGenerationService =
     v1::GenerationService::WithRawCallbackMethod_Generate<v1::GenerationService::WithRawCallbackMethod_Abort<
@@ -44,7 +44,7 @@ struct GenerationServiceParts {
   Publisher* publisher = nullptr;
   CallMetrics* metrics = nullptr;
   DrawBits draw_bits;        // for unset seeds and request ids
-  int32_t max_lookups = 16;  // waiting and running; beyond: RESOURCE_EXHAUSTED
+  int32_t max_lookups = 16;  // waiting and running; one more gets RESOURCE_EXHAUSTED
   std::function<std::vector<ProposerStatus>()> proposers;
   UnreadLimits unread;
 };
@@ -53,12 +53,12 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
  public:
   explicit GenerationService(GenerationServiceParts parts);
 
-  // Whether all Generate calls have ended before the timeout.
+  // Waits for the Generate calls. Returns true if all ended before the timeout.
   bool WaitUntilIdle(absl::Duration timeout);
-  // Ends every call: with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE where nothing was generated yet.
+  // Ends every call with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE if it has generated nothing yet.
   void ShutDownAll();
   const UnreadOutputs& unread() const { return call_context_.unread; }
-  // Ends every running request that the engine has with an error, without asking the engine.
+  // Ends every request that the engine has with this error, without calling the engine.
   void FailAll(const absl::Status& status);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
@@ -87,21 +87,21 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   template <typename Request, typename Response>
   grpc::Status Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
                       grpc::ByteBuffer* response);
-  // Answers now.
+  // Answers on the caller's thread.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response, const Method<Request, Response>& method);
-  // Answers what may take long when its turn comes.
+  // Answers on the lookup thread, because the work may take long.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* LookUp(const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                    const Method<Request, Response>& method);
-  // A place among the lookups that wait or run; given back when it is destroyed.
+  // A place among the lookups that wait or run. Its destruction frees it.
   struct LeaveLookups {
     void operator()(std::atomic<int32_t>* num_lookups) const { num_lookups->fetch_sub(1); }
   };
   using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
   absl::StatusOr<LookupPlace> ReserveLookup();
-  // Ends the call and counts it.
+  // Finishes the call and counts it.
   void FinishUnary(absl::string_view name, const grpc::Status& status, grpc::ServerUnaryReactor* reactor);
 
   std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
@@ -114,7 +114,7 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   std::atomic<Ticket> next_ticket_{1};
   absl::Mutex mutex_;
   absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);  // until they are done
-  // Last: their work uses the rest.
+  // Last, because their threads use the members above.
   WorkQueue work_queue_;
   WorkQueue lookup_queue_;
   PeriodicTask stall_watch_;

@@ -69,14 +69,14 @@ v1::Usage ToProto(const SampleCompletion& completion) {
   return usage;
 }
 
-// What a token and its log-probabilities take in a message, at most.
+// The most bytes that a token and its log-probabilities take in a message.
 size_t NumBytes(const kernels::RowLogprobs* logprobs) {
-  constexpr size_t kTokenBytes = 12;    // id, end of text, whether speculated
+  constexpr size_t kTokenBytes = 12;    // id, end of text, speculated flag
   constexpr size_t kLogprobBytes = 16;  // id, number, tags and lengths
   return kTokenBytes + (logprobs == nullptr ? 0 : kLogprobBytes * (2 + logprobs->top.size()));
 }
 
-// The longest beginning of the text that has whole characters only and at most so many bytes.
+// The longest prefix of the text with whole characters and at most `max_bytes` bytes.
 absl::string_view WholeCharacters(absl::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   size_t end = max_bytes;
@@ -109,7 +109,7 @@ Outbox::Pending& Outbox::PendingWithRoom(int32_t sample_index, size_t num_bytes)
   return pending.back();
 }
 
-// Appends the delta to what was not sent yet, token by token, each with the text that it released.
+// Appends the delta to the unsent messages, token by token. Each token takes the text that it released.
 void Outbox::AddDelta(const SampleOutput& output) {
   const int32_t sample = output.sample_index;
   const absl::string_view text = output.text;
@@ -127,7 +127,7 @@ void Outbox::AddDelta(const SampleOutput& output) {
     if (logprobs != nullptr) CopyLogprobs(*logprobs, *message.add_logprobs());
     text_begin += released.size();
   }
-  const absl::string_view rest = text.substr(text_begin);  // what was held back, and no token released
+  const absl::string_view rest = text.substr(text_begin);  // text that was held back and that no token released
   if (!rest.empty()) absl::StrAppend(PendingWithRoom(sample, rest.size()).message.mutable_text(), rest);
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one request still has to tell its client. A client that reads slowly gets fewer, larger messages: news is merged
-// into what waits. So an outbox never holds more than the output itself, and nobody waits for anybody. Reports of steps
-// can be larger than the output: of those the newest kMaxReportBytes a sample wait, and the first of them says how many
-// were lost before it.
+// The unsent output of one request. New output is merged into the waiting messages, so a client that reads slowly gets
+// fewer, larger messages. An outbox never holds more than the output itself, and Add never waits. Step reports can be
+// larger than the output: the outbox keeps the newest kMaxReportBytes of a sample's reports, and the first kept report
+// says how many were dropped before it.
 //
 // A message has at most kMaxDeltaBytes of text, tokens and log-probabilities, at most kMaxReportBytes of reports, and a
-// completion of a few KiB: less than half of the 4 MiB that every gRPC client takes.
+// completion of a few KiB. That is less than half of the 4 MiB that every gRPC client accepts.
 //
-//   outbox.Add(std::move(output));                        // whenever the engine has news
+//   outbox.Add(std::move(output));                        // for every output of the engine
 //   while (std::optional<v1::GenerateResponse> message = outbox.Take()) Write(*message);
 //   if (const std::optional<absl::Status> status = outbox.Result()) Finish(*status);
 //
@@ -32,7 +32,7 @@ struct OutboxOptions {
   int32_t num_samples = 1;
   uint64_t seed = 0;
   std::string numerics_fingerprint;
-  std::string prompt_text;  // for the message with the prompt, where echo asked for it
+  std::string prompt_text;  // for the message with the prompt, if the request set echo
 };
 
 class Outbox {
@@ -42,25 +42,25 @@ class Outbox {
 
   explicit Outbox(OutboxOptions options);
 
-  // After an error has been added, or every sample's completion, more is ignored.
+  // Ignores outputs that follow an error or the last completion.
   void Add(SampleOutput output);
 
-  // Whether a sample has a token, or has ended.
+  // True once a sample has a token or has ended.
   bool has_output() const { return has_output_; }
 
-  // About how many bytes wait to be taken, as sent.
+  // Approximate size of the waiting messages on the wire.
   size_t num_bytes() const { return num_bytes_; }
 
-  // The next message. The prompt goes first, then samples in turn.
+  // Removes and returns the next message. The prompt comes first, then the samples take turns.
   std::optional<v1::GenerateResponse> Take();
 
-  // How the request ended, once that is known and everything is taken: OK after the completion of every sample.
+  // The request's status, once it is known and every message is taken: OK after the completion of every sample.
   std::optional<absl::Status> Result() const;
 
  private:
   struct Pending {
     v1::GenerateResponse message;
-    size_t num_bytes = 0;  // about
+    size_t num_bytes = 0;  // approximate
   };
 
   struct WaitingReport {
@@ -70,16 +70,16 @@ class Outbox {
   struct WaitingReports {
     std::deque<WaitingReport> reports;
     size_t num_bytes = 0;
-    uint32_t num_lost = 0;  // before the first of these
+    uint32_t num_lost = 0;  // dropped before the first report here
   };
 
-  // The part of the prompt that waits; its texts and tokens are cut into messages when they are taken.
+  // The unsent part of the prompt. Take cuts its texts and tokens into messages.
   struct WaitingPrompt {
     int32_t sample_index = 0;
     PromptEcho prompt;
     size_t num_tokens_taken = 0;
     size_t num_text_bytes_taken = 0;
-    size_t num_bytes = 0;  // of all of it
+    size_t num_bytes = 0;  // of the whole prompt
   };
 
   v1::GenerateResponse NewMessage(int32_t sample_index) const;
@@ -94,12 +94,12 @@ class Outbox {
   OutboxOptions options_;
   std::optional<WaitingPrompt> prompt_;
   std::vector<std::deque<Pending>> pending_;  // [num_samples]
-  std::vector<size_t> num_text_bytes_;        // [num_samples], added until now
+  std::vector<size_t> num_text_bytes_;        // [num_samples], all text added so far
   std::vector<WaitingReports> reports_;       // [num_samples]
-  int32_t next_sample_ = 0;                   // whose turn it is
+  int32_t next_sample_ = 0;                   // the sample whose turn it is
   int32_t num_completed_ = 0;
   bool has_output_ = false;
-  size_t num_bytes_ = 0;  // of all that waits
+  size_t num_bytes_ = 0;  // of all waiting messages
   absl::Status error_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls a function again and again on a thread of its own.
+// Calls a function once per period on its own thread.
 //
 //   PeriodicTask watch(absl::Seconds(1), [&] { LookAfterTheEngine(); });
 //
@@ -43,7 +43,7 @@ class PeriodicTask {
   const std::function<void()> task_;
   absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last, because it uses the members above
 };
 
 }  // namespace foretoken::verifier

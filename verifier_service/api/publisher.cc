@@ -21,7 +21,7 @@ void Publisher::Subscribe(Ticket ticket, OutputSink sink) {
 }
 
 void Publisher::Unsubscribe(Ticket ticket) {
-  OutputSink sink;  // destroyed outside the lock: it may own the last reference to its call
+  OutputSink sink;  // destroyed without the lock, because it may own the last reference to its call
   absl::MutexLock lock(&sinks_mutex_);
   const auto it = sinks_.find(ticket);
   if (it == sinks_.end()) return;

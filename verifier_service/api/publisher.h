@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries outputs from the engine's thread to whoever waits for them. Publish only hands the batch over; everything
-// that costs time (messages, writes, metrics) happens on the publisher's own thread.
+// Carries outputs from the engine's thread to their calls. Publish only hands the batch over. The publisher's own
+// thread does the slow work: messages, writes and metrics.
 //
 //   Publisher publisher;
 //   publisher.Subscribe(ticket, [call](SampleOutput output) { call->Deliver(std::move(output)); });
 //   publisher.Publish(std::move(outputs));   // the engine, once a step
 //
-// Threads: all methods from any. Sinks are called on the publisher's thread, one at a time, in order, and must not
-// block; they may call Unsubscribe.
+// Threads: any. The publisher's thread calls the sinks one at a time and in order. A sink must not block, and may call
+// Unsubscribe.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ using OutputSink = std::function<void(SampleOutput)>;
 class Publisher {
  public:
   Publisher();
-  ~Publisher();  // what is not delivered by now is dropped
+  ~Publisher();  // drops undelivered outputs
 
-  // Outputs of this ticket go to the sink until it is unsubscribed. Others are dropped.
+  // Sends outputs of this ticket to the sink until Unsubscribe. Outputs without a sink are dropped.
   void Subscribe(Ticket ticket, OutputSink sink);
-  // A call of the sink that runs now may still be running when this returns.
+  // A running call of the sink may outlast Unsubscribe.
   void Unsubscribe(Ticket ticket);
 
   void Publish(std::vector<SampleOutput> outputs);
@@ -44,7 +44,7 @@ class Publisher {
   absl::Mutex mutex_;
   std::vector<std::vector<SampleOutput>> batches_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Mutex sinks_mutex_;  // its own, so that Publish never waits for a lookup
+  absl::Mutex sinks_mutex_;  // a second lock, so that Publish never waits for a delivery
   absl::flat_hash_map<Ticket, OutputSink> sinks_ ABSL_GUARDED_BY(sinks_mutex_);
   std::thread thread_;
 };

@@ -12,7 +12,7 @@ constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxFingerprintBytes = 1024;
 constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxStopStringBytes = 256;
-constexpr size_t kMaxProposers = 32;  // and a prediction among them
+constexpr size_t kMaxProposers = 32;  // the prediction counts as one
 
 rpc::MessageBounds GenerateBounds(const ServedModel& model) {
   const auto vocabulary_size = static_cast<size_t>(model.vocabulary_size);

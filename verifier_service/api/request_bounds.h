@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much each field of a client's request may hold, by what the model and the configuration allow. The numbers are
-// part of generation.proto.
+// The largest size of each field of a client's request, from the model and the configuration. generation.proto states
+// the same numbers.
 //
 //   const RequestBounds bounds(model);
 //   FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds.generate, request));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kMaxSamples = 64;
 constexpr uint32_t kMaxLogprobs = 20;
-// Within these ranges the sampling parameters take logits up to 1e30 to finite numbers.
+// Within these ranges the sampling parameters map logits up to 1e30 to finite numbers.
 constexpr float kMaxTemperature = 100;
 constexpr float kMinRepetitionPenalty = 0.01f;
 constexpr float kMaxRepetitionPenalty = 100;
@@ -40,7 +40,7 @@ absl::Status CheckAtMost(absl::string_view field, uint64_t value, uint64_t most)
   return Invalid(field, "expected at most ", most, ", got ", value);
 }
 
-// Whether the model can read and draw the id: the tokenizer knows it, and the model has a row for it.
+// True if the model can read and draw the id: the tokenizer knows it, and the model has a row for it.
 bool IsToken(uint32_t id, const ServedModel& model) {
   return id < static_cast<uint32_t>(model.vocabulary_size) &&
          model.tokenizer->vocabulary().Find(static_cast<int32_t>(id)) != nullptr;
@@ -96,7 +96,7 @@ absl::Status ConvertPrompt(const v1::GenerateRequest& request, const ServedModel
     if (keep == 0) return Invalid("truncate_prompt_tokens", "expected at least 1, got 0");
     if (out.prompt.size() > keep) out.prompt.erase(out.prompt.begin(), out.prompt.end() - keep);
   }
-  const size_t most = model.max_context_tokens - 1;  // one is left to be generated
+  const size_t most = model.max_context_tokens - 1;  // leaves room for one generated token
   if (out.prompt.size() > most) {
     return Invalid(field, "expected a prompt of at most ", most, " tokens, which leaves room for one in a context of ",
                    model.max_context_tokens, "; got ", out.prompt.size());
@@ -130,7 +130,7 @@ absl::Status ConvertSampling(const v1::SamplingOptions& options, const ServedMod
   return absl::OkStatus();
 }
 
-// Ascending, each once.
+// Returns the ids sorted and without duplicates.
 absl::StatusOr<std::vector<int32_t>> TokenSet(const RepeatedIds& ids, absl::string_view field,
                                               const ServedModel& model) {
   FT_ASSIGN_OR_RETURN(std::vector<int32_t> set, CheckTokenIds(ids, field, model));
@@ -193,7 +193,7 @@ bool Contains(const std::vector<int32_t>& ascending, int32_t id) {
   return std::binary_search(ascending.begin(), ascending.end(), id);
 }
 
-// Whether a token may be drawn that is not `left_out`.
+// True if the request can draw a token for which `left_out` is false.
 template <typename Predicate>
 bool HasToken(const GenerationRequest& request, const ServedModel& model, const Predicate& left_out) {
   const auto is_found = [&](int32_t id) { return !Contains(request.banned_token_ids, id) && !left_out(id); };
@@ -206,7 +206,7 @@ bool HasToken(const GenerationRequest& request, const ServedModel& model, const 
   return false;
 }
 
-// Lists that together leave nothing to draw: better said at once than at some token.
+// Refuses lists that together leave no token to draw. Otherwise the request would fail in the middle of its output.
 absl::Status CheckSupport(const GenerationRequest& request, const ServedModel& model) {
   if (!HasToken(request, model, [](int32_t) { return false; })) {
     if (request.allowed_token_ids.empty()) {
@@ -321,7 +321,7 @@ absl::Status CheckModelName(const std::string& requested, const ServedModel& mod
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model) {
   absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(
       args.text, {.add_special_tokens = args.add_special_tokens, .parse_special = args.parse_special_tokens});
-  // Whatever the tokenizer does not like is about this text, and the same text will never do.
+  // Every tokenizer error is INVALID_ARGUMENT here: the text causes it, and a retry cannot succeed.
   if (!ids.ok()) return Invalid(args.field, ids.status().message());
   for (const int32_t id : *ids) {
     if (id < model.vocabulary_size) continue;
@@ -352,7 +352,7 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   FT_RETURN_IF_ERROR(ConvertSamples(request.sampling(), model, out));
   FT_RETURN_IF_ERROR(ConvertOutput(request.output(), out.output));
   FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), model, out.speculation));
-  FT_RETURN_IF_ERROR(ConvertPrompt(request, model, out));  // the costly one, after all that is cheap
+  FT_RETURN_IF_ERROR(ConvertPrompt(request, model, out));  // the slowest check comes after the cheap ones
   FT_RETURN_IF_ERROR(ConvertPrediction(request, model, out.speculation.prediction));
   FT_RETURN_IF_ERROR(ConvertStopping(request.stopping(), model, out));
   FT_RETURN_IF_ERROR(CheckSupport(out, model));

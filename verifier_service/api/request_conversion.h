@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a GenerateRequest, which anybody may have sent, to a GenerationRequest, in which every field is checked: the
-// place where input becomes one of our structs. Nothing is ignored: what cannot be honoured is refused by name. The
-// sizes of fields were checked before the request was parsed (request_bounds.h).
+// Converts an untrusted GenerateRequest to a GenerationRequest with every field checked. No field is ignored: an option
+// that the server cannot honour is an error that names the field. The sizes of fields were checked before the request
+// was parsed (request_bounds.h).
 //
-// A max_tokens beyond what the context holds after the prompt is cut to that: the output would end there anyway, with
-// the same finish reason. Fields that are unset take the model's defaults; an unset seed and request_id are drawn.
+// A max_tokens larger than the rest of the context is cut to the rest of the context. The output would end there
+// anyway, with the same finish reason. Unset fields take the model's defaults. An unset seed or request_id is drawn.
 //
 // Errors: INVALID_ARGUMENT "field.path: why, expected and got", or NOT_FOUND for another model.
 // Time: encoding dominates, O(n log n) in the text's bytes.
@@ -26,27 +26,27 @@
 
 namespace foretoken::verifier {
 
-// 64 random bits, of a generator whose outputs tell nothing of one another. Called from any thread.
+// Returns 64 random bits. One output must not help to predict another. Called from any thread.
 using DrawBits = std::function<uint64_t()>;
 
-// All but the ticket and the trace context, which are not in the message.
+// Fills every field except the ticket and the trace context, because the message does not hold them.
 absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& request, const ServedModel& model,
                                                  const DrawBits& draw_bits);
 
-// NOT_FOUND unless `requested` is empty or the model's name.
+// Returns NOT_FOUND unless `requested` is empty or the model's name.
 absl::Status CheckModelName(const std::string& requested, const ServedModel& model);
 
 struct TextToEncode {
   absl::string_view text;
-  absl::string_view field;  // for messages
+  absl::string_view field;  // for error messages
   std::optional<bool> add_special_tokens = std::nullopt;
   bool parse_special_tokens = false;
 };
-// INVALID_ARGUMENT for a text that the tokenizer refuses.
+// Returns INVALID_ARGUMENT if the tokenizer refuses the text.
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model);
 
 using RepeatedIds = google::protobuf::RepeatedField<uint32_t>;
-// INVALID_ARGUMENT naming `field` and the index of the first id that is no token.
+// Returns INVALID_ARGUMENT with `field` and the index of the first id that is not a token.
 absl::StatusOr<std::vector<int32_t>> CheckTokenIds(const RepeatedIds& ids, absl::string_view field,
                                                    const ServedModel& model);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which request ids are in use, by tenant. An id belongs to its tenant: another tenant may have the same one, cannot
-// abort it, and cannot learn that it exists. An id is in use as long as a call holds its registration, whatever the
-// engine still does for that call.
+// The request ids in use, per tenant. Another tenant may use the same id, cannot abort its request, and cannot learn
+// that it exists. An id is in use as long as a call holds its registration, even if the engine still works for a call
+// that released it.
 //
-//   FT_ASSIGN_OR_RETURN(RequestRegistry::Registration held, registry.Register({.tenant = "a", .request_id = "1"},
-//   ticket)); registry.Find({.tenant = "a", .request_id = "1"});  // the ticket
+//   const RequestName name{.tenant = "a", .request_id = "1"};
+//   FT_ASSIGN_OR_RETURN(RequestRegistry::Registration held, registry.Register(name, ticket));
+//   registry.Find(name);  // the ticket
 //
 // Errors: Register fails with ALREADY_EXISTS for an id that the same tenant uses.
 // Threads: any. The registry outlives its registrations.
@@ -35,7 +36,7 @@ struct RequestName {
 
 class RequestRegistry {
  public:
-  // Keeps the name in use until it is destroyed.
+  // Keeps the name in use until the registration is destroyed.
   class Registration {
    public:
     Registration(RequestRegistry* registry, RequestName name) : registry_(registry), name_(std::move(name)) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the service says about its model, and what it checks requests against. Made once, at the start.
+// The model's facts that the service reports and checks requests against. Made once, at the start.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ struct ServedModel {
   std::string architecture;  // "LlamaForCausalLM"
   uint64_t num_parameters = 0;
   const tokenizer::Tokenizer* tokenizer = nullptr;
-  int32_t vocabulary_size = 0;     // ids that the tokenizer knows and the model has a row for are below it
+  int32_t vocabulary_size = 0;     // every id with a tokenizer entry and a row in the model is below it
   int32_t max_context_tokens = 0;  // prompt and output together
   std::vector<int32_t> end_token_ids;
   std::string vocabulary_fingerprint;  // hex
   std::string numerics_fingerprint;
   kernels::SamplingParams default_sampling;  // for fields that a request leaves unset
   std::vector<std::string> proposers;        // method names
-  int32_t max_tree_nodes = 0;                // the server's limit per sequence and step
+  int32_t max_tree_nodes = 0;                // the server's limit for a sequence in a step
   size_t max_prompt_bytes = size_t{4} << 20;
   bool allows_step_reports = false;
   bool allows_always_speculation = true;

@@ -23,7 +23,7 @@ const prometheus::Histogram::BucketBoundaries kQueueWaitSeconds = {.001, .0025, 
                                                                    .5,   1,     2.5,  5,   10,   30,  60, 120};
 const prometheus::Histogram::BucketBoundaries kRequestSeconds = {.01, .025, .05, .1, .25, .5,  1,   2.5,
                                                                  5,   10,   20,  40, 60,  120, 300, 600};
-// Finer than the usual ones: with speculation several tokens share a step of a few milliseconds.
+// The bounds are finer than usual, because with speculation several tokens share a step of a few milliseconds.
 const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
                                                                     .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
 
@@ -214,7 +214,7 @@ void AddWorths(const EngineStats& stats, std::vector<MetricFamily>* families) {
                              static_cast<double>(stats.planner.num_ask_rounds)));
 }
 
-// By proposer and depth, of nodes whose parent was emitted.
+// Counts by proposer and depth, over nodes whose parent was emitted.
 void AddChances(const EngineStats& stats, std::vector<MetricFamily>* families) {
   MetricFamily trials = Family(MetricType::Counter, "foretoken_proposer_chance_trials_total",
                                "Nodes, planned or not, whose parent was emitted.");
@@ -253,7 +253,7 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
                  .Name("foretoken_rpc_calls_total")
                  .Help("Calls that have ended, by method and gRPC status.")
                  .Register(registry)) {
-  // A rate needs a beginning: what usually happens is told before it does.
+  // A rate needs a first value, so the usual outcomes exist with count 0 before they happen.
   for (const char* rpc : {"Generate", "Abort", "Tokenize", "Detokenize", "GetModelInfo"}) {
     calls_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
   }

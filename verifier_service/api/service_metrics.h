@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Prometheus is told: the engine's counters, read when it asks, and what clients wait for.
+// The metrics for Prometheus: the engine's counters, read at every scrape, and the latencies of calls.
 //
 // Units: seconds, tokens. Threads: any.
 #pragma once
@@ -21,16 +21,16 @@
 
 namespace foretoken::verifier {
 
-// What calls observe.
+// Latencies and counts of calls.
 class CallMetrics {
  public:
   // The registry must outlive it.
   explicit CallMetrics(prometheus::Registry& registry);
 
   void ObserveFirstToken(double seconds) { first_token_.Observe(seconds); }
-  // `num_tokens` came together, `seconds` after those before.
+  // `num_tokens` tokens came together, `seconds` after the previous tokens.
   void ObserveTokens(double seconds, size_t num_tokens);
-  // From a request's arrival until its first sample ran, or its call ended without.
+  // From a request's arrival until its first sample ran, or until its call ended without a run.
   void ObserveQueueWait(double seconds) { queue_wait_.Observe(seconds); }
   // From a request's arrival to the end of its call.
   void ObserveRequest(double seconds) { request_.Observe(seconds); }
@@ -47,10 +47,10 @@ class CallMetrics {
   prometheus::Family<prometheus::Counter>& calls_;
 };
 
-// The engine's counters and gauges, the proposer pool's, and what clients have not read, at the time of a scrape.
+// The counters and gauges of the engine, of the proposer pool and of unread output, at the time of a scrape.
 class EngineCollector : public prometheus::Collectable {
  public:
-  // All outlive it.
+  // The arguments outlive the collector.
   EngineCollector(const Engine& engine, const ProposerPool& pool, const UnreadOutputs& unread)
       : engine_(engine), pool_(pool), unread_(unread) {}
 

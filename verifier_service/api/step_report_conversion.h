@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step report as its client gets it.
+// Converts a step report to its message.
 #pragma once
 
 #include "foretoken/v1/generation.pb.h"

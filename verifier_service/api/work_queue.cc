@@ -23,7 +23,7 @@ void WorkQueue::Push(uint64_t number, absl::AnyInvocable<void()> work) {
 }
 
 bool WorkQueue::Remove(uint64_t number) {
-  decltype(queue_)::node_type removed;  // destroyed outside the lock: it may end a call
+  decltype(queue_)::node_type removed;  // destroyed without the lock, because it may end a call
   absl::MutexLock lock(&mutex_);
   removed = queue_.extract(number);
   return !removed.empty();

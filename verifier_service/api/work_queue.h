@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few threads for work that would keep gRPC's own too long: a megabyte of text to encode must not delay the writes of
-// other calls.
+// A few threads for work that is too slow for gRPC's threads. For example, encoding a megabyte of text must not delay
+// the writes of other calls.
 //
 //   queue.Push(ticket, [call] { call->Start(); });
-//   if (queue.Remove(ticket)) ...  // it has not begun, and never will
+//   if (queue.Remove(ticket)) ...  // the work has not begun and never will
 //
-// Threads: Push and Remove from any. The destructor finishes what was pushed.
+// Threads: Push and Remove from any. The destructor finishes all pushed work.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ class WorkQueue {
   explicit WorkQueue(int num_threads);
   ~WorkQueue();
 
-  // Work of the lowest number goes first, as many at a time as there are threads. No two have the same number.
+  // The work with the lowest number runs first. Every thread runs one piece of work at a time. Numbers are unique.
   void Push(uint64_t number, absl::AnyInvocable<void()> work);
-  // Whether the work was still waiting. If so it is destroyed when this returns, with all that it holds.
+  // Removes the work if it is still waiting, and returns whether it was. Removed work is destroyed before the return.
   bool Remove(uint64_t number);
 
  private:
