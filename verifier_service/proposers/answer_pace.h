@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a proposer is listened to. To read a message costs the verifier a core's time whatever it says, so beyond a
-// rate of messages and of bytes the next one is not read for a while: the peer's window fills, and it is the peer that
+// Limits the rate at which the verifier reads a proposer's messages. Every message costs CPU time to read. Beyond a
+// rate of messages or of bytes the verifier delays the next read: the peer's flow-control window fills, and the peer
 // waits.
 //
 //   const absl::Duration pause = pace.Count(num_bytes, limits, now);  // before the next message is read
 //
-// The rates are several times what proposers say that answer every step of a full batch.
+// The limits are several times the rates of proposers that answer every step of a full batch.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ class AnswerPace {
   struct Limits {
     double messages_per_second = 20'000;
     double bytes_per_second = 128 << 20;
-    absl::Duration burst = absl::Milliseconds(100);  // what was not said for so long may be said at once
+    absl::Duration burst = absl::Milliseconds(100);  // a pause of this length may be made up at once
   };
 
-  // A message came. Returns how long the next one has to wait.
+  // Counts a message. Returns the delay before the next read.
   absl::Duration Count(size_t num_bytes, const Limits& limits, absl::Time now) {
     const double seconds =
         std::max(1 / limits.messages_per_second, static_cast<double>(num_bytes) / limits.bytes_per_second);
@@ -32,7 +32,7 @@ class AnswerPace {
   }
 
  private:
-  absl::Time even_at_ = absl::InfinitePast();  // when everything heard so far has had its time
+  absl::Time even_at_ = absl::InfinitePast();  // when the messages read so far fit the rates
 };
 
 }  // namespace foretoken::verifier

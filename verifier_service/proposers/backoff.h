@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long to stay away after failures: doubled each time, capped, and spread so that peers do not come back in step.
+// The delay after failures in a row. It doubles each time, has a maximum, and is random, so that many clients do not
+// return at the same moment.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@ struct Backoff {
   absl::Duration max = absl::Seconds(5);
 };
 
-// After the `num_failures`-th failure in a row, from 1. `unit_random` in [0, 1) picks a point in the upper half.
+// Returns the delay after `num_failures` failures in a row, from 1. `unit_random` in [0, 1) picks a point in the upper
+// half of the interval.
 inline absl::Duration BackoffDelay(const Backoff& backoff, int num_failures, double unit_random) {
   const double factor = std::exp2(std::clamp(num_failures - 1, 0, 30));
   return std::min(backoff.initial * factor, backoff.max) * (0.5 + 0.5 * unit_random);

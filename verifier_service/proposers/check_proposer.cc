@@ -43,7 +43,8 @@ CheckedAnswer CheckAnswer(const v1::ProposeResponse& response, const rpc::WireTr
     answer.refused.push_back(
         {.session_id = refused.session_id(), .reason = refused.reason(), .detail = refused.detail()});
   }
-  // An older proposer says no more. Sessions that were named above are gone when these are read.
+  // An older proposer fills only this field. SessionBook has already removed the sessions of the list above when it
+  // reads these ids, so it ignores duplicates.
   for (const uint64_t session_id : response.refused_session_ids()) answer.refused.push_back({.session_id = session_id});
   answer.unknown_session_ids.assign(response.unknown_session_ids().begin(), response.unknown_session_ids().end());
   return answer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a proposer says of itself and of sessions, checked before it becomes one of our structs.
+// Checks a proposer's description and answers before they become structs of the verifier.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,12 +10,12 @@
 
 namespace foretoken::verifier {
 
-// FAILED_PRECONDITION where the proposer is of another method or vocabulary, speaks a newer protocol, or needs what
-// this verifier does not have. An empty fingerprint, on either side, fits.
+// Returns FAILED_PRECONDITION if the proposer has another method or vocabulary, speaks a newer protocol, or needs a
+// feature that this verifier does not have. An empty fingerprint on either side matches.
 absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,
                               absl::string_view vocabulary_fingerprint);
 
-// Bad trees stand in it as errors.
+// Converts an answer. A bad tree becomes an error in its place.
 CheckedAnswer CheckAnswer(const v1::ProposeResponse& response, const rpc::WireTreeLimits& limits);
 
 }  // namespace foretoken::verifier

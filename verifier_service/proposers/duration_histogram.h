@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often something took up to so many seconds, from a tenth of a millisecond to ten seconds.
+// A histogram of durations with bounds from a tenth of a millisecond to ten seconds.
 //
 // Threads: one at a time.
 #pragma once
@@ -24,7 +24,7 @@ struct DurationHistogram {
     sum_seconds += seconds;
   }
 
-  std::array<uint64_t, kBoundsSeconds.size() + 1> buckets = {};  // up to the bound of the same index; the last: above
+  std::array<uint64_t, kBoundsSeconds.size() + 1> buckets = {};  // [i]: up to kBoundsSeconds[i]; last: above all bounds
   double sum_seconds = 0;
 };
 

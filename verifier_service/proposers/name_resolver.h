@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every address behind a name, so that each replica gets a channel of its own.
+// Resolves a name to all its addresses, so that each replica gets its own channel.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace foretoken::verifier {
 
-// "name:port" -> gRPC targets "ipv4:10.0.0.1:50052" or "ipv6:[::1]:50052", sorted, each once. UNAVAILABLE names the
-// name and says why. May block for as long as the system's resolver does.
+// "name:port" -> gRPC targets "ipv4:10.0.0.1:50052" or "ipv6:[::1]:50052", sorted, without duplicates. The error is
+// UNAVAILABLE with the name and the reason. May block as long as the system's resolver does.
 using NameResolver = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& name_port)>;
 
-// By the system's resolver.
+// Resolves with the system's resolver.
 absl::StatusOr<std::vector<std::string>> ResolveName(const std::string& name_port);
 
 }  // namespace foretoken::verifier

@@ -9,14 +9,14 @@ std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, c
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
   for (const auto& [name, value] : rpc::kNoCompression) arguments.SetInt(name, value);
-  // The backoff is ours: the channel tries again whenever we do.
+  // The pool has its own backoff, so the channel retries whenever the pool does.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.describe_timeout)));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A stream without work is silent by right, so silence does not tell that its host is gone. Where pings come too
-  // often for a server, gRPC sends fewer.
+  // A stream without work is silent, so silence alone does not show that the host is down. Keepalive pings do. gRPC
+  // sends fewer pings if the server objects to their rate.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));

@@ -11,7 +11,8 @@
 
 namespace foretoken::verifier {
 
-// Connects when it is used. Every channel has a connection of its own, so that each address is one replica.
+// Makes a channel that connects on first use. Every channel has its own connection, so that each address is one
+// replica.
 std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, const ProposerPoolOptions& options);
 
 }  // namespace foretoken::verifier

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine needs of proposers. It says what happened to its sequences and takes what trees there are; it never
-// waits for a peer unless it asks to, and no fault of a proposer reaches it.
+// The engine's interface to proposers. The engine reports the progress of its sequences and takes the trees that have
+// arrived. It waits for a peer only if it asks to, and no fault of a proposer reaches it.
 //
 // Threads: Open, Advance, Close, Flush and TakeProposals are called by one thread, the engine's, and never block on the
 // network. GetStatus may be called from any thread.
@@ -20,22 +20,23 @@ namespace foretoken::verifier {
 
 using SequenceId = uint64_t;
 
-// Which proposers are told of a sequence's news now, and what is wanted of them. The others learn of it when they are
-// told next, or when the sequence ends: one that is not asked has nothing to do for it meanwhile.
+// The proposers that receive a sequence's new tokens now, and the size of the trees that the engine wants. A proposer
+// that is not asked has no work for the sequence. It receives the tokens when it is asked next, or when the sequence
+// ends.
 struct Ask {
-  int32_t node_budget = 0;  // of the trees that are wanted; 0: read along, no tree
+  int32_t node_budget = 0;  // the largest tree wanted, in nodes; 0: only tokens, no tree
   uint32_t proposers = 0;   // bit per Names() entry
 };
 
-// What is known of the coming step when the news of the last one goes out.
+// The engine's forecast of the coming step, when it sends the tokens of the last one.
 struct ComingStep {
-  absl::Duration patience;  // how long answers are waited for before it starts
-  absl::Duration step;      // how long it is going to take
+  absl::Duration patience;  // how long the engine waits for answers before the step
+  absl::Duration step;      // the expected duration of the step
 };
-// What a request's own prediction is called among proposers. No method is called so.
+// The name of a request's own prediction among the proposers. No method has this name.
 inline constexpr absl::string_view kPredictionName = "prediction";
 
-// What a proposer is told when a sequence begins.
+// The first message about a sequence to a proposer.
 struct SequenceIntroduction {
   SequenceId sequence_id = 0;
   std::span<const int32_t> token_ids;  // prompt, or all committed tokens
@@ -48,12 +49,12 @@ struct SequenceIntroduction {
   float min_p = 0;
   std::string tenant;
   std::string traceparent;
-  uint32_t proposers = ~0u;       // who may serve it: bit per Names() entry, others are ignored
-  uint32_t told_proposers = ~0u;  // of these, who is told at once; as Ask::proposers
+  uint32_t proposers = ~0u;       // may serve the sequence: bit per Names() entry; other bits are ignored
+  uint32_t told_proposers = ~0u;  // among them, receive the tokens now; as Ask::proposers
 };
 
-// A tree that arrived and passed Validate. Its nodes have this proposer's bit; tree.sampled is empty under the
-// keyed draw.
+// A tree that arrived and passed Validate. Its nodes have this proposer's bit. Under the keyed draw, tree.sampled is
+// empty.
 struct Proposal {
   SequenceId sequence_id = 0;
   uint32_t proposer_idx = 0;  // of ProposerClient::Names()
@@ -65,12 +66,13 @@ struct ProposerStatus {
   int32_t num_connected = 0;
 };
 
-// What the engine needs of proposers; the pool and the tests' scripted proposers stand behind it.
+// Implemented by the pool and by the scripted proposers of the tests.
 class ProposerClient {
  public:
   virtual ~ProposerClient() = default;
 
-  // Method names, fixed for life; at most 31. A proposal's bit is its index here; the bit behind them is the engine's.
+  // The method names, at most 31; they never change. A proposer's bit is its index here. The next bit belongs to the
+  // engine.
   virtual const std::vector<std::string>& Names() const = 0;
 
   virtual void Open(const SequenceIntroduction& introduction) = 0;
@@ -78,11 +80,11 @@ class ProposerClient {
   virtual void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask) = 0;
   virtual void Close(SequenceId sequence_id) = 0;
 
-  // Sends what Open, Advance and Close have said since the last Flush, one message per stream.
+  // Sends the events of Open, Advance and Close since the last Flush, one message per stream.
   virtual void Flush(const ComingStep& forecast) = 0;
 
-  // Every tree that arrived since the last call. Waits at most max_wait for the answers that are still due from healthy
-  // replicas; returns at once when none are.
+  // Returns the trees that arrived since the last call. Waits at most max_wait for the answers that are still due from
+  // healthy replicas. Returns at once if no answer is due.
   virtual std::vector<Proposal> TakeProposals(absl::Duration max_wait) = 0;
 
   virtual std::vector<ProposerStatus> GetStatus() const = 0;

@@ -10,7 +10,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxProposers = 31;  // a node's proposers are the bits of a uint32_t, a request's prediction one more
+constexpr size_t kMaxProposers = 31;  // one bit each in a node's uint32_t; one more for predictions
 
 absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   if (specs.size() > kMaxProposers) {

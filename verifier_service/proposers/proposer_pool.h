@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's side of the proposal protocol: which proposers exist, which replica mirrors which sequence, and the
-// newest tree of each. A broken stream, a full, silent or lying replica just means no trees, until that replica or
-// another is there again: its sequences are opened anew by the pool, from its own copy of their tokens.
+// The verifier's side of the proposal protocol: the proposers, the replica that mirrors each sequence, and the newest
+// tree of each sequence. A broken stream, or a full, silent or lying replica, only means that no trees arrive. As soon
+// as a healthy replica exists, the pool opens the sequences there from its own copy of their tokens.
 //
 // Example:
 //   FT_ASSIGN_OR_RETURN(ProposerSpec spec, ParseProposerSpec("ngram=dns:///proposer:50052"));
@@ -12,11 +12,11 @@
 //   pool->Flush({.patience = absl::Milliseconds(5), .step = absl::Milliseconds(20)});
 //   for (Proposal& proposal : pool->TakeProposals(absl::Milliseconds(5))) ...
 //
-// How it is built: SessionBook decides what is said to whom, ReplicaStream speaks, and the pool owns the lock, the
-// connections and the clock. A name is resolved again every few seconds; each address has its own channel and stream.
-// Before a stream opens, DescribeProposer must agree: the method is the spec's, the vocabulary ours.
+// Parts: SessionBook chooses the messages for each replica, ReplicaStream sends them, and the pool owns the lock, the
+// connections and the clock. The pool resolves names again every few seconds; each address has its own channel and
+// stream. Before a stream opens, the answer of DescribeProposer must match the spec's method and our vocabulary.
 //
-// Threads: as ProposerClient; GetCounters from any thread. One thread of the pool's own keeps connections, another
+// Threads: as ProposerClient; GetCounters from any thread. The pool has one thread that keeps connections and one that
 // resolves names.
 #pragma once
 
@@ -41,47 +41,47 @@ namespace foretoken::verifier {
 
 struct ProposerPoolOptions {
   int32_t num_tokens = 0;                               // size of the vocabulary; required
-  std::string vocabulary_fingerprint;                   // hex; empty: not told, any proposer serves
+  std::string vocabulary_fingerprint;                   // hex; empty: not sent, any vocabulary matches
   std::vector<uint64_t> token_digests;                  // tokenizer::TokenDigests, so that a refusal can name an id
   int32_t max_tree_nodes = speculation::kMaxTreeNodes;  // larger trees are bad trees
   absl::Duration resolve_period = absl::Seconds(5);
   Backoff backoff;  // between attempts to reach a replica, and to place a refused sequence
   absl::Duration describe_timeout = absl::Seconds(5);
-  absl::Duration silence_timeout = absl::Seconds(5);     // answers due and none came: the stream is given up
-  absl::Duration keepalive_time = absl::Seconds(30);     // a silent connection is pinged so often, and given up where a
-  absl::Duration keepalive_timeout = absl::Seconds(10);  // ping is not answered: a host that is gone says nothing
-  int32_t max_bad_trees_in_a_row = 8;                    // the stream is given up
+  absl::Duration silence_timeout = absl::Seconds(5);          // answers are due and none came: the pool ends the stream
+  absl::Duration keepalive_time = absl::Seconds(30);          // between pings on a silent connection
+  absl::Duration keepalive_timeout = absl::Seconds(10);       // for a ping's answer; then the connection is closed
+  int32_t max_bad_trees_in_a_row = 8;                         // then the pool ends the stream
   int32_t max_message_bytes = rpc::kMaxProposeResponseBytes;  // of one ProposeResponse
-  int32_t max_message_sessions = 16'384;                      // named by one ProposeResponse, or the stream is given up
-  AnswerPace::Limits pace;                                    // of what a replica says; beyond it is read later
+  int32_t max_message_sessions = 16'384;                      // in one ProposeResponse; more end the stream
+  AnswerPace::Limits pace;                                    // for a replica's messages; beyond it reads are delayed
   NameResolver resolve = ResolveName;
   Clock now = SteadyNow;     // of all timers
   uint64_t jitter_seed = 0;  // 0: drawn
 };
 
-// Since the start, per method. Only ever grow.
+// Counters since the start, per method. They never decrease.
 struct ProposerCounters {
   uint64_t num_sent_bytes = 0;
   uint64_t num_received_bytes = 0;
   uint64_t num_trees = 0;
-  uint64_t num_stale_trees = 0;  // of sessions that ended, or older than one we had
-  uint64_t num_bad_trees = 0;    // broke a rule, and were dropped
-  uint64_t num_refused = 0;      // sessions that the proposer did not take
+  uint64_t num_stale_trees = 0;  // the session had ended, or a newer tree was here
+  uint64_t num_bad_trees = 0;    // broke a rule; the pool dropped them
+  uint64_t num_refused = 0;      // sessions that the proposer refused
   rpc::RefusalCounts num_refused_by_reason = {};
-  uint64_t num_unknown = 0;         // sessions that it had lost
-  uint64_t num_connects = 0;        // streams opened; the first of each replica included
-  uint64_t num_breaks = 0;          // streams that ended, by the peer or given up
-  uint64_t num_moved_sessions = 0;  // opened anew at another stream
-  DurationHistogram round_trips;    // from news of a sequence to the tree that answers it
+  uint64_t num_unknown = 0;         // sessions that the proposer had lost
+  uint64_t num_connects = 0;        // streams opened, including the first of each replica
+  uint64_t num_breaks = 0;          // streams that the peer or the pool ended
+  uint64_t num_moved_sessions = 0;  // sessions opened anew on another stream
+  DurationHistogram round_trips;    // from sending new tokens to the tree that answers
 };
 
 class ProposerPool final : public ProposerClient {
  public:
-  // INVALID_ARGUMENT: more than 31 methods, a method twice or called "prediction", an embedded one without a channel,
-  // num_tokens not positive.
+  // Returns INVALID_ARGUMENT for more than 31 methods, a repeated method, a method named "prediction", an embedded
+  // proposer without a channel, or num_tokens below 1.
   static absl::StatusOr<std::unique_ptr<ProposerPool>> Create(std::vector<ProposerSpec> specs,
                                                               ProposerPoolOptions options);
-  // Ends all streams; returns when gRPC has let go of them.
+  // Ends all streams. Returns after gRPC has released them.
   ~ProposerPool() override;
 
   const std::vector<std::string>& Names() const override;
@@ -92,7 +92,7 @@ class ProposerPool final : public ProposerClient {
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
   std::vector<ProposerStatus> GetStatus() const override;
 
-  // As Names().
+  // One entry per name, in the order of Names().
   std::vector<ProposerCounters> GetCounters() const;
 
  private:

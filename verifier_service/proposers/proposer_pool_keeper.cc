@@ -16,8 +16,8 @@
 namespace foretoken::verifier {
 namespace {
 
-// A proposer that answers, but does not fit, is asked as seldom as one that has failed so often: only its replacement
-// will fit.
+// A proposer that answers but does not match counts as having failed this many times. Only another proposer at its
+// address can match, so the pool asks rarely.
 constexpr int kSeldom = 30;
 
 std::string ErrorOf(const grpc::Status& status) { return base::Quoted(status.error_message(), rpc::kMaxErrorBytes); }
@@ -79,8 +79,8 @@ void ProposerPool::Keeper::Keep() {
 }
 
 bool ProposerPool::Keeper::KeepOnce() {
-  std::vector<std::shared_ptr<void>> ended;  // freed after the lock
-  std::vector<Line> lines;                   // written after it
+  std::vector<std::shared_ptr<void>> ended;  // freed after the lock is released
+  std::vector<Line> lines;                   // written after the lock is released
   {
     std::unique_lock lock(mutex);
     if (is_stopping_) return false;
@@ -137,7 +137,7 @@ void ProposerPool::Keeper::Resolve() {
 
 void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string& dns_name,
                                         const std::vector<std::string>& addresses) {
-  std::vector<std::unique_ptr<Link>> removed;  // freed after the lock, as `ended_`
+  std::vector<std::unique_ptr<Link>> removed;  // freed after the lock is released, as `ended_`
   const std::lock_guard lock(mutex);
   if (is_stopping_) return;
   std::vector<std::string> known;
@@ -190,11 +190,11 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, con
   const auto it = links.find(link_id);
   if (it == links.end()) return;
   Link& link = *it->second;
-  link.describing = nullptr;  // at the end, too: what is described then is cancelled, and this call may be freed before
+  link.describing = nullptr;  // also while stopping: the destructor must not cancel a call that is freed
   if (is_stopping_) return;
   const absl::Time now = options.now();
   const bool is_refusal = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
-  // Asked again at once, this time with what it takes to say which token differs.
+  // Asks again at once with the digests of all tokens, so that the proposer can name the token that differs.
   if (is_refusal && !std::exchange(link.was_refused, true) && !options.token_digests.empty()) return Describe(link);
   if (is_refusal) link.num_failures = std::max(link.num_failures, kSeldom);
   if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", ErrorOf(status)), now);
@@ -283,9 +283,9 @@ void ProposerPool::Keeper::TakeAnswer(Link& link, CheckedAnswer answer, absl::Ti
   if (verdict.num_bad_in_a_row >= options.max_bad_trees_in_a_row) {
     Drop(link, absl::StrCat(verdict.num_bad_in_a_row, " bad trees in a row"), now);
   }
-  if (verdict.num_refused + verdict.num_unknown > 0) {  // those sessions have other places
+  if (verdict.num_refused + verdict.num_unknown > 0) {  // sessions may have moved to other replicas
     WriteAll(now);
-    wake_.notify_all();  // there may be a new retry to wait for
+    wake_.notify_all();  // there may be a new retry time
   }
 }
 
@@ -299,7 +299,7 @@ void ProposerPool::Keeper::OnWritten(uint64_t link_id, ReplicaId replica_id) {
 
 void ProposerPool::Keeper::OnClosing(uint64_t link_id, ReplicaId replica_id) {
   const std::lock_guard lock(mutex);
-  // Whoever waits for this replica's answers stops; the reason follows in OnEnd.
+  // Drop ends waits for this replica's answers. OnEnd logs the reason later.
   if (Link* link = FindStream(link_id, replica_id); link != nullptr) Drop(*link, "the stream ended", options.now());
 }
 
@@ -333,7 +333,7 @@ void ProposerPool::Keeper::Drop(Link& link, const std::string& why, absl::Time n
   book.RemoveReplica(link.replica_id, now);
   answered.notify_all();
   Fail(link, why, now);
-  WriteAll(now);  // its sessions, at other replicas
+  WriteAll(now);  // opens its sessions at other replicas
 }
 
 void ProposerPool::Keeper::Fail(Link& link, const std::string& why, absl::Time now) {

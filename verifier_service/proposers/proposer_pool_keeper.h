@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a ProposerPool owns: one lock, the session book under it, and a link per known address, kept alive by a thread.
+// The state of a ProposerPool: one lock, the session book under the lock, and one link per known address. A thread
+// keeps the links connected.
 //
 // A link's life: waiting -> describing (DescribeProposer) -> streaming -> waiting, with backoff after every failure.
-// The backoff starts afresh only when a stream has brought a good tree and lasted for the backoff's longest time: a
-// peer that accepts streams and breaks them is a failing peer, for each of them costs all its sessions' contexts.
+// The backoff resets only if a stream delivered a good tree and lasted for the backoff's longest delay. A peer that
+// accepts streams and breaks them counts as failing, because each stream costs the contexts of all its sessions.
 //
-// Log lines: of each link only a few in a while, and what the peer wrote in them is escaped. They are collected under
-// the lock and written by the thread that keeps connections, without it.
+// Log lines: the rate per link is limited, and the peer's words are escaped. Threads collect the lines under the lock.
+// The thread that keeps connections writes them without the lock.
 //
-// Threads: gRPC's events, the engine's calls and the two threads here meet under `mutex`. Nothing waits under it. Waits
-// follow the steady clock.
+// Threads: gRPC's events, the engine's calls and the two threads here share `mutex`. No thread waits while it holds the
+// lock. Timeouts follow the steady clock.
 #pragma once
 
 #include <condition_variable>
@@ -48,23 +49,23 @@ class ProposerPool::Keeper {
     uint64_t id = 0;
     uint32_t proposer_idx = 0;
     std::string address;
-    std::optional<std::string> dns_name;  // the name it was found under; unset: it was given, and stays
+    std::optional<std::string> dns_name;  // the name that resolved to it; unset: a static address
     std::shared_ptr<grpc::Channel> channel;
-    std::unique_ptr<v1::ProposalService::Stub> stub;  // of that channel
-    absl::Time next_attempt = absl::InfinitePast();   // while neither describing nor streaming
+    std::unique_ptr<v1::ProposalService::Stub> stub;  // on `channel`
+    absl::Time next_attempt = absl::InfinitePast();   // used while neither describing nor streaming
     int num_failures = 0;                             // in a row
-    bool was_refused = false;                         // by the last DescribeProposer, because of the vocabulary
-    std::string last_complaint;                       // what was logged last, so that it is logged once
-    telemetry::LineLimit lines;                       // all that are logged about it
-    AnswerPace pace;                                  // of all its streams together
-    absl::Time streaming_since;                       // of `stream`
+    bool was_refused = false;                         // the last DescribeProposer refused our vocabulary
+    std::string last_complaint;                       // the last logged reason; it is not logged again
+    telemetry::LineLimit lines;                       // limits the log lines about this link
+    AnswerPace pace;                                  // over all its streams
+    absl::Time streaming_since;                       // start of `stream`
     DescribeCall* describing = nullptr;               // in `describe_calls_`
-    std::shared_ptr<ReplicaStream> stream;            // shared with itself until gRPC lets go of it
+    std::shared_ptr<ReplicaStream> stream;            // shares itself until gRPC releases it
     ReplicaId replica_id = 0;                         // of `stream`
     std::optional<absl::Time> writing_since;
   };
 
-  // Hands a link's stream its next message, if there is one and no write is in flight.
+  // Writes the next message of a link's stream, if there is one and no write is in flight.
   void Write(Link& link, absl::Time now);
   void WriteAll(absl::Time now);
 
@@ -74,13 +75,13 @@ class ProposerPool::Keeper {
 
   mutable std::mutex mutex;
   SessionBook book;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Link>> links;  // by id: an event may come for one that is gone
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Link>> links;  // by id, because events may come for a removed link
   std::vector<ProposerCounters> counters;                      // [proposers]
-  std::condition_variable answered;                            // a replica owes nothing more
+  std::condition_variable answered;                            // signalled when a replica has no due answer left
 
  private:
   void Keep();
-  bool KeepOnce();  // false: the pool ends
+  bool KeepOnce();  // false: the pool is being destroyed
   void Resolve();
   void KeepLink(Link& link, absl::Time now);
   absl::Time NextWake(absl::Time now) const;
@@ -90,7 +91,7 @@ class ProposerPool::Keeper {
   void Describe(Link& link);
   void OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status);
   void StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now);
-  // Returns how long the next message is not read.
+  // Returns the delay before the next read.
   absl::Duration OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,
                           const v1::ProposeResponse& response);
   void TakeAnswer(Link& link, CheckedAnswer answer, absl::Time now);
@@ -99,8 +100,8 @@ class ProposerPool::Keeper {
   void OnEnd(uint64_t link_id, const grpc::Status& status, std::shared_ptr<ReplicaStream> stream);
   Link* FindStream(uint64_t link_id, ReplicaId replica_id);
 
-  // `why` has a peer's words quoted only (common/base/error_text.h): it goes into the log.
-  // Lets go of the stream, moves its sessions, and stays away for a while.
+  // `why` goes into the log, so it holds a peer's words only in quoted form (common/base/error_text.h).
+  // Drop releases the stream, moves its sessions, and starts the backoff.
   void Drop(Link& link, const std::string& why, absl::Time now);
   void Fail(Link& link, const std::string& why, absl::Time now);
   void Complain(Link& link, const std::string& why, absl::Time now);
@@ -113,15 +114,16 @@ class ProposerPool::Keeper {
   static void Write(const std::vector<Line>& lines);
 
   std::mt19937_64 random_;
-  uint64_t next_id_ = 1;                                                              // of links and replicas
-  int num_calls_ = 0;                                                                 // in gRPC's hands
+  uint64_t next_id_ = 1;  // of links and replicas
+  int num_calls_ = 0;     // calls and streams that gRPC holds
   absl::flat_hash_map<DescribeCall*, std::unique_ptr<DescribeCall>> describe_calls_;  // in flight
-  // What gRPC has let go of and may hold the last share of a channel. Freed without the lock and by a thread of ours:
-  // the end of a process's last channel waits for gRPC's threads, which may wait for the lock.
+  // Objects that gRPC has released and that may own the last share of a channel. A thread of the pool frees them
+  // without the lock: the destruction of a process's last channel waits for gRPC's threads, and those may wait for the
+  // lock.
   std::vector<std::shared_ptr<void>> ended_;
-  std::vector<Line> lines_;  // to be logged
+  std::vector<Line> lines_;  // waiting to be logged
   bool is_stopping_ = false;
-  std::condition_variable wake_;  // of Keep and Resolve, and at the end of the destructor
+  std::condition_variable wake_;  // wakes Keep, Resolve and the destructor
   std::thread keep_thread_;
   std::thread resolve_thread_;
 };

@@ -14,8 +14,8 @@ namespace {
 
 constexpr char kMethod[] = "/foretoken.v1.ProposalService/Propose";
 
-// Whether a tree keeps its own rules is its sequence's matter; these bounds keep an answer of a few MiB from becoming a
-// hundred times as large.
+// These bounds keep an answer of a few MiB from growing a hundredfold when it is parsed. The rules of a tree are
+// checked later, per sequence.
 rpc::MessageBounds AnswerBounds() {
   constexpr size_t kMaxElements = rpc::MessageBounds::kMaxElements;
   constexpr size_t kMaxNumbers = size_t{4} << 20;  // as many as a message of 4 MiB can hold
@@ -45,7 +45,7 @@ std::shared_ptr<ReplicaStream> ReplicaStream::Start(const std::shared_ptr<grpc::
   stream->self_ = stream;
   grpc::TemplatedGenericStub<v1::ProposeRequest, grpc::ByteBuffer>(channel).PrepareBidiStreamingCall(
       &stream->context_, kMethod, grpc::StubOptions(), stream.get());
-  // Writes start outside of events: the hold keeps the call from ending under them until on_closing has been heard.
+  // Writes start outside of gRPC's events. The hold keeps the call alive for them until on_closing has returned.
   stream->AddHold();
   stream->StartRead(&stream->response_);
   stream->StartCall();
@@ -70,23 +70,23 @@ void ReplicaStream::OnReadDone(bool ok) {
   if (fault_.ok()) {
     pause = events_.on_answer(response);
   } else {
-    context_.TryCancel();  // a failed read follows
+    context_.TryCancel();  // gRPC then fails the next read
   }
   if (pause <= absl::ZeroDuration()) return StartRead(&response_);
-  // Another alarm each time: the last one may not have returned from its StartRead. It reads also after Cancel, for a
-  // failed read is how the stream ends.
+  // Every delay uses a new alarm, because the function of the last alarm may still be inside StartRead. The alarm also
+  // reads after Cancel, because the stream ends with a failed read.
   next_read_ = grpc::Alarm();
   next_read_.Set(gpr_time_from_micros(absl::ToInt64Microseconds(pause), GPR_TIMESPAN),
                  [this](bool) { StartRead(&response_); });
 }
 
 void ReplicaStream::OnWriteDone(bool ok) {
-  // A failed write is followed by a failed read, which ends the stream.
+  // After a failed write gRPC fails the read too, and the failed read ends the stream.
   if (ok) events_.on_written();
 }
 
 void ReplicaStream::OnDone(const grpc::Status& status) {
-  // Whoever takes the stream may end it at once, and its events with it.
+  // The receiver may destroy the stream at once, together with its events. So on_end moves out first.
   const auto on_end = std::move(events_.on_end);
   on_end(fault_.ok() ? status : rpc::ToGrpc(fault_), std::move(self_));
 }

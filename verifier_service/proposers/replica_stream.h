@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Propose stream to one replica, on gRPC's callback API: nothing here ever waits for the peer. It reads as
-// fast as its owner allows and writes one message at a time; what is written when is its owner's business.
+// One Propose stream to one replica, on gRPC's callback API: no method waits for the peer. The stream reads as fast as
+// its owner allows and writes one message at a time. The owner chooses the messages.
 //
-// An answer is checked before it is parsed (common/rpc/message_bounds.h). One that is out of bounds ends the stream
-// with INVALID_ARGUMENT.
+// The stream checks an answer before it parses it (common/rpc/message_bounds.h). An answer beyond the bounds ends the
+// stream with INVALID_ARGUMENT.
 //
-// Life: Start; then Write while IsWriting is false; Cancel at any time. `on_end` comes exactly once, last, also after
-// Cancel.
+// Life: Start; then Write, one at a time, each after the `on_written` of the last; Cancel at any time. `on_end` comes
+// exactly once and last, also after Cancel.
 //
-// Threads: the events come on gRPC's threads, one answer at a time. Write and Cancel may be called under the same lock
-// that the events take: gRPC runs no event inside a call of ours. The owner serialises Write, Cancel and the end of
-// `on_end`.
+// Threads: gRPC's threads call the events, one answer at a time. The owner may call Write and Cancel under the lock
+// that its events take, because gRPC runs no event inside these calls. The owner serialises Write, Cancel and the end
+// of `on_end`.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -29,17 +29,17 @@ namespace foretoken::verifier {
 class ReplicaStream final : public grpc::ClientBidiReactor<v1::ProposeRequest, grpc::ByteBuffer> {
  public:
   struct Events {
-    // Returns how long the next message is not read; the peer waits when its window is full.
+    // Returns the delay before the next read. The peer waits when its flow-control window is full.
     std::function<absl::Duration(const v1::ProposeResponse& response)> on_answer;
     std::function<void()> on_written;
-    std::function<void()> on_closing;  // the peer is gone: Write no more. Always before on_end.
-    // Hands over the stream's own share of itself. The last share must not be given up on a gRPC thread: with the
-    // stream may go its channel, and the last channel of a process waits for gRPC's threads.
+    std::function<void()> on_closing;  // the stream is ending: no Write from here on. Always before on_end.
+    // Passes the stream's own share of itself to the owner. A gRPC thread must not destroy the last share: the stream
+    // may own the last share of its channel, and the destruction of a process's last channel waits for gRPC's threads.
     std::function<void(const grpc::Status& status, std::shared_ptr<ReplicaStream> self)> on_end;
   };
 
-  // The stream keeps itself alive until on_end; the owner's share is for Write and Cancel.
-  // The vocabulary is told with the first message.
+  // The stream keeps itself alive until on_end. The owner uses its share for Write and Cancel.
+  // The first message carries the vocabulary's fingerprint.
   static std::shared_ptr<ReplicaStream> Start(const std::shared_ptr<grpc::Channel>& channel,
                                               std::string vocabulary_fingerprint, Events events);
 
@@ -59,7 +59,7 @@ class ReplicaStream final : public grpc::ClientBidiReactor<v1::ProposeRequest, g
   std::string untold_vocabulary_;
   v1::ProposeRequest request_;  // of the write in flight
   grpc::ByteBuffer response_;   // of the read in flight
-  absl::Status fault_;          // of an answer
+  absl::Status fault_;          // set when an answer is out of bounds
   Events events_;
   grpc::Alarm next_read_;
   std::shared_ptr<ReplicaStream> self_;  // until OnDone: gRPC holds a bare pointer

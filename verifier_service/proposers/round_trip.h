@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A running estimate of the time within which nine answers of ten come. Each sample moves it by a fixed ratio, up or
-// down, in the proportion that balances at the 90th percentile; no samples are kept.
+// A running estimate of the 90th percentile of answer times. Each sample moves the estimate up or down by a fixed
+// ratio. The two ratios balance at the 90th percentile. No samples are stored.
 #pragma once
 
 #include <algorithm>

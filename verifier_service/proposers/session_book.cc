@@ -15,14 +15,14 @@
 namespace foretoken::verifier {
 namespace {
 
-// A replica that does not know a session it has just been given is as good as one that refuses it.
+// A replica that reports a new session as unknown this often in a row has refused it.
 constexpr int kMaxUnknownsInARow = 3;
-// A wait that this many steps in a row were in vain is tried again every 16th step only.
+// After this many failed waits in a row the engine waits only in every 16th step.
 constexpr int32_t kMaxMissedWaits = 4;
 constexpr int32_t kTryWaitEvery = 16;
-// Of a replica that never answers no more is remembered.
+// The most ended sessions with a due answer that the book remembers of a replica that never answers.
 constexpr size_t kMaxEndedUnanswered = 1024;
-// Answers later than this multiple of the 90th percentile are not waited for.
+// The engine waits for an answer until this multiple of the 90th percentile.
 constexpr double kPatience = 1.5;
 
 v1::VerificationRule ToProto(kernels::VerificationRule rule) {
@@ -112,9 +112,9 @@ std::vector<Proposal> SessionBook::TakeProposals() {
   proposals.reserve(fresh_.size());
   for (const auto& [sequence_id, proposer_idx] : fresh_) {
     const auto it = sequences_.find(sequence_id);
-    if (it == sequences_.end()) continue;  // closed meanwhile
+    if (it == sequences_.end()) continue;  // the sequence was closed meanwhile
     std::optional<speculation::TokenTree>& newest = it->second.placements[proposer_idx].newest;
-    if (!newest.has_value()) continue;  // its id was closed and opened again
+    if (!newest.has_value()) continue;  // the id was closed and opened again
     proposals.push_back({.sequence_id = sequence_id, .proposer_idx = proposer_idx, .tree = *std::move(newest)});
     newest.reset();
   }
@@ -168,7 +168,7 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
 
 std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const {
   const Placement& placement = sequence.placements[proposer_idx];
-  std::optional<std::pair<size_t, ReplicaId>> best;  // fewest sessions, then the oldest stream
+  std::optional<std::pair<size_t, ReplicaId>> best;  // with the fewest sessions, then the oldest stream
   for (const auto& [replica_id, replica] : replicas_) {
     if (replica.proposer_idx != proposer_idx) continue;
     if (replica.limits.max_sessions != 0 && replica.sessions.size() >= replica.limits.max_sessions) continue;
@@ -184,7 +184,7 @@ std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, ui
 
 void SessionBook::Forget(Replica& replica, uint64_t session_id) {
   ClearDue(replica, replica.sessions.at(session_id));
-  replica.sessions.erase(session_id);  // `dirty` may still name it; NextRequest passes over it
+  replica.sessions.erase(session_id);  // `dirty` may still list it; NextRequest skips it
 }
 
 void SessionBook::Refuse(Replica& replica, ReplicaId replica_id, uint64_t session_id, absl::Time now) {
@@ -222,7 +222,7 @@ std::optional<absl::Time> SessionBook::NextRetry() const {
 AnswerVerdict SessionBook::TakeAnswer(ReplicaId replica_id, CheckedAnswer answer, absl::Time now) {
   AnswerVerdict verdict;
   const auto it = replicas_.find(replica_id);
-  if (it == replicas_.end()) return verdict;  // given up while this was on its way
+  if (it == replicas_.end()) return verdict;  // the pool removed the replica before this answer arrived
   Replica& replica = it->second;
   const bool was_due = replica.num_due > 0;
   for (CheckedAnswer::Tree& tree : answer.trees) TakeTree(replica, tree, verdict, now);
@@ -261,7 +261,7 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
   };
   std::optional<uint64_t> position;
   if (answer.tree.ok()) position = answer.tree->position;
-  EndSilence(replica, answer.session_id, position, now);  // a bad tree does too; of bad trees there is another count
+  EndSilence(replica, answer.session_id, position, now);  // bad trees end it too and are counted below
   const auto it = replica.sessions.find(answer.session_id);
   if (it == replica.sessions.end()) {
     const bool existed = answer.session_id > 0 && answer.session_id < replica.next_session_id;
@@ -278,7 +278,7 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
   absl::Status status = answer.tree.status();
   if (is_tested) status.Update(answer.fits_rejection_sampling);
   if (!status.ok()) {
-    ClearDue(replica, session);  // it is an answer, if a useless one: nobody waits for more
+    ClearDue(replica, session);  // a bad tree also answers: the engine stops waiting
     return blame(status.message());
   }
   speculation::TokenTree& tree = *answer.tree;
@@ -319,14 +319,14 @@ void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position,
   if (!session.due_position.has_value()) {
     if (replica.num_due++ == 0) replica.silent_since = now - replica.past_silence;
   } else if (const absl::Duration late = now - session.due_since; late > replica.round_trip.p90()) {
-    replica.round_trip.Add(late);  // overtaken before it was answered: it would have taken at least so long
+    replica.round_trip.Add(late);  // the unanswered question would have taken at least this long
   }
   session.due_position = position;
   session.due_since = now;
 }
 
-// A session that was asked answers, if late: also one that has ended meanwhile, as long as its trees get on. `position`
-// is unset where the answer is no good tree.
+// Ends the replica's silence if the session was asked, even if the answer is late. An ended session's answers count
+// too, as long as their positions increase. `position` is unset if the answer is not a good tree.
 void SessionBook::EndSilence(Replica& replica, uint64_t session_id, std::optional<uint64_t> position, absl::Time now) {
   const auto running = replica.sessions.find(session_id);
   const auto ended = replica.ended_unanswered.find(session_id);
@@ -337,7 +337,7 @@ void SessionBook::EndSilence(Replica& replica, uint64_t session_id, std::optiona
   if (!session.due_position.has_value() || !is_news) return;
   replica.silent_since = now;
   replica.past_silence = absl::ZeroDuration();
-  if (!has_ended) return;  // what this answer says is yet to be checked
+  if (!has_ended) return;  // the caller checks the answer of a running session
   session.answered_position = position.value_or(*session.due_position);
   if (session.answered_position >= *session.due_position) replica.ended_unanswered.erase(ended);
 }
@@ -345,7 +345,7 @@ void SessionBook::EndSilence(Replica& replica, uint64_t session_id, std::optiona
 void SessionBook::ClearDue(Replica& replica, Session& session) {
   if (!session.due_position.has_value()) return;
   session.due_position.reset();
-  // Sessions that end do not end a silence, or a replica that never answers would be kept by whoever asks briefly.
+  // The end of a session does not end a silence. Otherwise short sequences would keep a replica that never answers.
   if (--replica.num_due == 0) {
     replica.past_silence = std::max(replica.flushed_at - replica.silent_since, absl::ZeroDuration());
   }

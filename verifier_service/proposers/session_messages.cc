@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of SessionBook that speaks: what a replica has not been told yet becomes its next message.
+// The half of SessionBook that makes messages: unsent tokens of a replica's sessions become its next message.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -9,10 +9,10 @@
 namespace foretoken::verifier {
 namespace {
 
-// A token id is a varint of at most five bytes: this many fit into the protocol's 64 KiB.
+// A token id is a varint of at most five bytes, so this many ids fit into the protocol's 64 KiB.
 constexpr size_t kMaxPieceTokens = 64 * 1024 / 5;
-// What a session that is up to date has to say goes with every message, beside whatever piece of a long context is on
-// its way.
+// A session with at most this many unsent tokens is up to date. Its tokens go out in every message, beside a piece of a
+// long context.
 constexpr size_t kShortTokens = 64;
 
 uint32_t Microseconds(absl::Duration duration) {
@@ -34,7 +34,7 @@ void SessionBook::MarkFlushed(ReplicaId replica_id, const ComingStep& forecast, 
     Session& session = found->second;
     const size_t num_tokens = sequences_.at(session.sequence_id).token_ids.size();
     if (!session.wants_tree) {
-      ClearDue(replica, session);  // the older question is overtaken by one that asks for nothing
+      ClearDue(replica, session);  // the newer event asks for no tree, so none is due
     } else if (session.is_told && num_tokens - session.num_told <= kShortTokens) {
       MarkDue(replica, session, num_tokens, now);
     }
@@ -48,11 +48,11 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   if (replica.dirty.empty() && replica.closes.empty()) return std::nullopt;
   v1::ProposeRequest request = std::exchange(replica.farewell, {});
   replica.num_farewell_tokens = 0;
-  size_t num_piece_tokens = kMaxPieceTokens;  // left for long news in this message
+  size_t num_piece_tokens = kMaxPieceTokens;  // the room for long contexts in this message
   std::vector<uint64_t> unfinished;
   for (const uint64_t session_id : replica.dirty) {
     const auto found = replica.sessions.find(session_id);
-    if (found == replica.sessions.end()) continue;  // closed before it was written
+    if (found == replica.sessions.end()) continue;  // the session was closed before it was written
     Session& session = found->second;
     const size_t num_tokens = sequences_.at(session.sequence_id).token_ids.size();
     const size_t num_left = num_tokens - session.num_told;
@@ -63,7 +63,7 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
         unfinished.push_back(session_id);
         continue;
       }
-      // An introduction has a size of its own, whatever it says.
+      // An introduction takes space even without tokens.
       num_piece_tokens -= std::min(num_piece_tokens, std::max(num_now, kShortTokens));
     }
     WriteSession(replica, session_id, num_now, request);
@@ -83,7 +83,7 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
 
 void SessionBook::WriteFarewell(Replica& replica, uint64_t session_id, const Session& session) {
   const Sequence& sequence = sequences_.at(session.sequence_id);
-  if (session.is_told && session.num_told < sequence.num_opening) return;  // its prompt was still on its way
+  if (session.is_told && session.num_told < sequence.num_opening) return;  // the prompt was not fully sent
   const size_t num_left = sequence.token_ids.size() - session.num_told;
   if (num_left == 0 || replica.num_farewell_tokens + num_left > kMaxPieceTokens) return;
   replica.num_farewell_tokens += num_left;
@@ -101,7 +101,7 @@ void SessionBook::WriteSession(Replica& replica, uint64_t session_id, size_t num
     message.set_session_id(session_id);
     message.mutable_token_ids()->Add(tokens.begin(), tokens.end());
     message.set_awaiting_more(awaits_more);
-    // Between the opening and what follows in the same breath no tree is wanted.
+    // The opening asks for no tree if an advance follows in the same message.
     if (awaits_more || session.num_told == num_all) message.set_node_budget(node_budget);
   };
   const size_t goal = session.num_told + num_tokens;
@@ -111,7 +111,7 @@ void SessionBook::WriteSession(Replica& replica, uint64_t session_id, size_t num
     write(open, std::min(goal, sequence.num_opening), goal < sequence.num_opening);
     if (session.num_told == num_all) return;
   }
-  // What was generated stands apart from the opening: proposers treat the two differently.
+  // Generated tokens go into an event apart from the opening, because proposers treat the two differently.
   while (session.num_told < goal || num_tokens == 0) {
     const size_t end = session.num_told < sequence.num_opening ? std::min(goal, sequence.num_opening) : goal;
     v1::AdvanceSession& advance = *request.add_advances();
