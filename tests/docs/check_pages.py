@@ -5,6 +5,7 @@
     tests/docs/check_pages.py REPOSITORY
 
 - A source file that a page names between backticks exists. A page may leave out leading folders.
+- A folder of the sources that a page names between backticks, with a slash at its end, exists.
 - A relative link leads to a file or a folder.
 - A block of code below the line `<!-- quotes FILE -->` equals that file, byte for byte.
 - The proposer of docs/writing-a-proposer.md has at most 60 lines.
@@ -20,6 +21,7 @@ EXAMPLE = "docs/examples/python_proposer.py"
 FOLDERS = ("cmake", "client", "common", "deploy", "docs", "kernels", "proposer_service", "proto", "tests",
            "verifier_service")
 SOURCE = re.compile(r"`([\w./-]+\.(?:cc|cuh?|h|inc|md|proto|py|sh))`")
+FOLDER = re.compile(rf"`((?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*)`")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 QUOTE = re.compile(r"^<!-- quotes (\S+) -->\n+```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -45,6 +47,9 @@ def faults_of_page(root, page, names):
     for source in SOURCE.findall(text):
         if source.removeprefix("./") not in names:
             yield f"{name}: there is no file {source}"
+    for folder in FOLDER.findall(text):
+        if not (root / folder).is_dir():
+            yield f"{name}: there is no folder {folder}"
     for target in LINK.findall(text):
         if "://" not in target and not (page.parent / target).exists():
             yield f"{name}: the link to {target} leads nowhere"

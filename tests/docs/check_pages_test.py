@@ -35,6 +35,10 @@ class CheckPages(unittest.TestCase):
         self.write("README.md", "see `kernels/matmul.h`\n")
         self.expect_fault("README.md: there is no file kernels/matmul.h")
 
+    def test_a_named_folder_has_to_exist(self):
+        self.write("README.md", "see `kernels/cpu/` and `kernels/gpu/`\n")
+        self.expect_fault("README.md: there is no folder kernels/gpu/")
+
     def test_a_link_has_to_lead_somewhere(self):
         self.write("docs/bad.md", "see [the page](missing.md#part)\n")
         self.expect_fault("docs/bad.md: the link to missing.md leads nowhere")
