@@ -10,8 +10,8 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr float kPriorTrials = 4;  // how many observations the stated chance itself counts for
-constexpr float kMaxTrials = 256;  // beyond it a cell forgets
+constexpr float kPriorTrials = 4;  // the stated chance counts as this many observations
+constexpr float kMaxTrials = 256;  // above it a cell forgets old observations
 
 }  // namespace
 
@@ -42,8 +42,8 @@ std::vector<float> Calibration::PathChances(const speculation::TokenTree& tree) 
 }
 
 int32_t Calibration::Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted) {
-  // Children of the emitted path only: below a wrong node nothing was ever tried. The path's nodes ascend, and a node
-  // stands behind its parent, so one sweep sees each child when its parent is known to be on the path.
+  // Scores only children of the emitted path, because nodes below a wrong node were never tried. A node's index is
+  // larger than its parent's, so one pass knows whether the parent is on the path when it reaches the child.
   int32_t num_guessed = 0;
   absl::InlinedVector<int32_t, 64> path;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a proposer's stated chances are worth: how often a node was emitted, given that its parent was, by proposer,
-// depth and stated chance. Every tree that arrived is scored against the tokens emitted later, whether it was verified
-// or not; under the keyed draw the score does not depend on that, so it is unbiased.
+// Calibrates the chances that proposers state. It learns how often a node was emitted, given that its parent was
+// emitted, by proposer, depth and stated chance. It scores every tree that arrived against the tokens emitted later,
+// verified or not. Under the keyed draw verification does not change the tokens, so the score is unbiased.
 //
 // Threads: one.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace foretoken::verifier {
 
-// How often a node of a proposer was tried, because its parent was emitted, and how often it was emitted itself.
+// Counts by depth: trials (nodes whose parent was emitted) and hits (nodes that were emitted themselves).
 struct ChanceCounts {
   static constexpr int32_t kNumDepths = 5;
   static constexpr std::array<const char*, kNumDepths> kDepths = {"1", "2", "3-4", "5-8", "9+"};
@@ -28,14 +28,14 @@ class Calibration {
  public:
   explicit Calibration(size_t num_proposers) : cells_(num_proposers), counts_(num_proposers) {}
 
-  // How likely each node is reached and emitted: the product of its path's chances, each replaced by what experience
-  // says of it. A node of several proposers has its best one's chance. [N]
+  // Returns the chance that each node is reached and emitted: the product of the calibrated chances on its path. A node
+  // of several proposers takes the best calibrated chance. [N]
   std::vector<float> PathChances(const speculation::TokenTree& tree) const;
 
-  // Scores a tree against the tokens emitted at its position. Returns how many of them it had guessed.
+  // Scores a tree against the tokens emitted at its position. Returns the number of tokens that the tree had guessed.
   int32_t Observe(const speculation::TokenTree& tree, std::span<const int32_t> emitted);
 
-  // Since the start. [proposers]
+  // The counts since the start. [proposers]
   const std::vector<ChanceCounts>& counts() const { return counts_; }
 
  private:

@@ -16,9 +16,9 @@ struct Candidate {
   int32_t node_idx;
 };
 
-// All nodes, best first; ties to the lower offer, then to the lower node. A parent's path chance is never below its
-// child's and its index never above, so it comes first. Most nodes are never taken, so only what is asked for gets
-// sorted: nodes are scattered into buckets of about equal chances, and a bucket is sorted when its turn comes.
+// Yields all nodes, best first. Ties go to the lower offer, then to the lower node. A parent's path chance is at least
+// its child's and its index is lower, so the parent comes first. Most nodes are never taken, so nodes go into buckets
+// of similar chances, and a bucket is sorted only when its turn comes.
 class BestFirst {
  public:
   explicit BestFirst(std::span<const TreeOffer> offers) {
@@ -32,9 +32,9 @@ class BestFirst {
     for (size_t i = 0; i < kNumBuckets; ++i) ends_[i] = std::exchange(end, end + sizes[i]);
     keys_.resize(num_nodes);
     for (size_t i = 0; i < offers.size(); ++i) {
-      uint64_t place = uint64_t{i} << kNodeBits;  // of the node: by offer, then by node
+      uint64_t place = uint64_t{i} << kNodeBits;  // of the node among all: by offer, then by node
       for (const float path_chance : offers[i].path_chances) {
-        // The bits of a positive number order as it does, and integers are sorted fast.
+        // The bits of positive floats have the order of their values, and integers sort fast.
         keys_[ends_[Bucket(path_chance)]++] = uint64_t{~std::bit_cast<uint32_t>(path_chance)} << 32 | place++;
       }
     }
@@ -55,7 +55,7 @@ class BestFirst {
 
  private:
   static constexpr uint32_t kBitsOfOne = 0x3F800000;
-  static constexpr int kBucketBits = 20;  // eight buckets from one power of two to the next
+  static constexpr int kBucketBits = 20;  // eight buckets per factor of two
   static constexpr int kNodeBits = 16;    // merged trees have at most 32 times 1,024 nodes
   static constexpr size_t kNumBuckets = (kBitsOfOne >> kBucketBits) + 1;
 
@@ -63,42 +63,42 @@ class BestFirst {
     return (kBitsOfOne - std::min(kBitsOfOne, std::bit_cast<uint32_t>(path_chance))) >> kBucketBits;
   }
 
-  std::vector<uint64_t> keys_;  // bucket by bucket, ascending: the best chance first
+  std::vector<uint64_t> keys_;  // by bucket, ascending: the best chance first
   std::array<uint32_t, kNumBuckets> ends_;
   uint32_t next_ = 0, sorted_end_ = 0;
   size_t next_bucket_ = 0;
 };
 
-// The candidates in the order in which they may be taken, at most so many; first those that are taken in any case.
-struct Ranking {
+// The candidates in the order in which they may be taken. The first num_certain nodes are taken at any cost.
+struct CandidateOrder {
   std::vector<Candidate> candidates;
   int32_t num_certain = 0;
 };
 
-Ranking Rank(std::span<const TreeOffer> offers, int32_t room) {
-  Ranking ranking;
-  ranking.candidates.reserve(static_cast<size_t>(room));
+CandidateOrder OrderCandidates(std::span<const TreeOffer> offers, int32_t room) {
+  CandidateOrder order;
+  order.candidates.reserve(static_cast<size_t>(room));
   std::vector<int32_t> num_taken(offers.size(), 0);
   const auto take = [&](bool takes_all) {
     BestFirst nodes(offers);
-    while (static_cast<int32_t>(ranking.candidates.size()) < room) {
+    while (static_cast<int32_t>(order.candidates.size()) < room) {
       const std::optional<Candidate> node = nodes.Next();
       if (!node.has_value()) return;
       const TreeOffer& offer = offers[node->offer_idx];
       if (offer.takes_all != takes_all || num_taken[node->offer_idx] >= offer.max_nodes) continue;
       ++num_taken[node->offer_idx];
-      ranking.candidates.push_back(*node);
+      order.candidates.push_back(*node);
     }
   };
   const auto takes_all = [](const TreeOffer& offer) { return offer.takes_all; };
   if (std::any_of(offers.begin(), offers.end(), takes_all)) take(/*takes_all=*/true);
-  ranking.num_certain = static_cast<int32_t>(ranking.candidates.size());
+  order.num_certain = static_cast<int32_t>(order.candidates.size());
   take(/*takes_all=*/false);
-  return ranking;
+  return order;
 }
 
-// How many of the candidates are taken: the prefix of the best rate, of those that hold what is certain.
-int32_t BestPrefix(const Ranking& ranking, std::span<const TreeOffer> offers, const StepBudget& budget,
+// Returns the length of the prefix with the best rate, among the prefixes that hold all certain nodes.
+int32_t BestPrefix(const CandidateOrder& order, std::span<const TreeOffer> offers, const StepBudget& budget,
                    const StepCost& cost) {
   StepLoad load = budget.fixed;
   double expected = budget.num_emitting;
@@ -106,14 +106,14 @@ int32_t BestPrefix(const Ranking& ranking, std::span<const TreeOffer> offers, co
   int32_t num_best = 0;
   for (int32_t num_nodes = 0;; ++num_nodes) {
     const double rate = expected / (cost.Predict(load) + budget.between_ms);
-    if (num_nodes == ranking.num_certain || (num_nodes > ranking.num_certain && rate > best_rate)) {
+    if (num_nodes == order.num_certain || (num_nodes > order.num_certain && rate > best_rate)) {
       best_rate = rate;
       num_best = num_nodes;
     }
-    if (num_nodes == static_cast<int32_t>(ranking.candidates.size())) return num_best;
-    expected += ranking.candidates[num_nodes].path_chance;
+    if (num_nodes == static_cast<int32_t>(order.candidates.size())) return num_best;
+    expected += order.candidates[num_nodes].path_chance;
     ++load.num_rows;
-    load.num_positions += offers[ranking.candidates[num_nodes].offer_idx].num_positions;
+    load.num_positions += offers[order.candidates[num_nodes].offer_idx].num_positions;
   }
 }
 
@@ -121,13 +121,13 @@ int32_t BestPrefix(const Ranking& ranking, std::span<const TreeOffer> offers, co
 
 std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget,
                                               const StepCost& cost) {
-  const Ranking ranking = Rank(offers, std::max(0, budget.max_rows - budget.fixed.num_rows));
-  int32_t num_chosen = BestPrefix(ranking, offers, budget, cost);
+  const CandidateOrder order = OrderCandidates(offers, std::max(0, budget.max_rows - budget.fixed.num_rows));
+  int32_t num_chosen = BestPrefix(order, offers, budget, cost);
   if (budget.is_curious) {
     const int32_t next_rows = cost.NextBucket(budget.fixed.num_rows + num_chosen);
-    num_chosen = std::min(next_rows - budget.fixed.num_rows, static_cast<int32_t>(ranking.candidates.size()));
+    num_chosen = std::min(next_rows - budget.fixed.num_rows, static_cast<int32_t>(order.candidates.size()));
   }
-  const auto nodes_taken = std::span(ranking.candidates).first(num_chosen);
+  const auto nodes_taken = std::span(order.candidates).first(num_chosen);
   std::vector<std::vector<int32_t>> chosen(offers.size());
   std::vector<size_t> num_nodes(offers.size(), 0);
   for (const Candidate& node : nodes_taken) ++num_nodes[node.offer_idx];

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tree nodes a step verifies: the idea of the planner, as a pure function.
+// Chooses the tree nodes that a step verifies. A pure function.
 //
-// All sequences' nodes compete. Sorted by path chance, every prefix is a possible step; the one that emits the most
-// expected tokens per millisecond wins:  (sequences + sum of path chances) / (step_ms(rows) + what passes between
-// steps). When rows are dear or guesses poor the best prefix is empty, and the step is plain decoding.
+// The nodes of all sequences compete. The planner sorts them by path chance. Every prefix of the sorted nodes is a
+// possible step, and the planner takes the prefix with the most expected tokens per millisecond:
+//   (sequences + sum of path chances) / (step_ms(rows) + time between steps)
+// If rows are expensive or guesses are poor, the best prefix is empty, and the step is plain decoding.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +15,24 @@
 
 namespace foretoken::verifier {
 
-// One decoding sequence's tree, as far as the choice goes.
+// The parts of one decoding sequence's tree that the choice depends on.
 struct TreeOffer {
-  std::vector<float> path_chances;  // [N] calibrated, in (0, 1]; at most the parent's, which stands before its children
-  int32_t max_nodes = 0;            // how many may be taken
-  int32_t num_positions = 0;        // of context, that each node's row reads
-  bool takes_all = false;           // as many as may be are taken, whatever they cost
+  std::vector<float> path_chances;  // [N] calibrated, in (0, 1], at most the parent's; parents come first
+  int32_t max_nodes = 0;            // the most nodes that the step may verify
+  int32_t num_positions = 0;        // context positions that each node's row reads
+  bool takes_all = false;           // take as many nodes as allowed, at any cost
 };
 
 struct StepBudget {
-  StepLoad fixed;            // roots and prompt tokens: they are computed anyway
+  StepLoad fixed;            // roots and prompt tokens, which the step computes anyway
   int32_t max_rows = 0;      // of the step
-  int32_t num_emitting = 0;  // sequences that draw a token in any case
-  float between_ms = 0;      // what passes between two steps' forward passes, whatever is computed
-  // Take nodes up to the next row count of which the cost is not known, so that a bad memory of it does not last.
+  int32_t num_emitting = 0;  // sequences that draw a token with or without a tree
+  float between_ms = 0;      // time between two forward passes, independent of their rows
+  // Take nodes up to the next cost bucket, so that a wrong cost there is measured again.
   bool is_curious = false;
 };
 
-// The chosen nodes' indices, of every offer, ascending: a parent is always chosen with its child.
+// Returns the chosen nodes' indices of every offer, ascending. A chosen node's parent is always chosen.
 std::vector<std::vector<int32_t>> ChooseNodes(std::span<const TreeOffer> offers, const StepBudget& budget,
                                               const StepCost& cost);
 

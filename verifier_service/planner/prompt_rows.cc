@@ -8,13 +8,13 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr int32_t kOldestPart = 4;  // one row of so many
+constexpr int32_t kOldestPart = 4;  // the oldest prompt gets one row of four
 
 bool IsProtected(absl::Time first_token, const WaitingPrompt& prompt, const PromptLimits& limits) {
   return prompt.num_left > limits.max_burst_prompt_tokens || prompt.began > first_token + limits.burst_window;
 }
 
-// The most rows with which the step lasts at most `max_growth` times as long as without them.
+// Returns the most prompt rows for which the step lasts at most `max_growth` times as long as without them.
 int32_t RowsWithin(float max_growth, const StepLoad& decoding, int32_t room, const StepCost& cost) {
   const float limit_ms = max_growth * cost.Predict(decoding);
   int32_t num_rows = 1;
@@ -35,7 +35,7 @@ int32_t NumPromptRows(std::span<const WaitingPrompt> prompts, const PromptStep& 
     return std::ranges::any_of(prompts, [&](const auto& prompt) { return IsProtected(first_token, prompt, limits); });
   });
   if (num_protected == 0) return room;
-  int64_t num_unbounded = 0;  // rows of prompts that every stream is a peer of
+  int64_t num_unbounded = 0;  // rows of prompts that are peers of every stream
   for (const WaitingPrompt& prompt : prompts) {
     const auto is_protected = [&](absl::Time first_token) { return IsProtected(first_token, prompt, limits); };
     if (std::ranges::none_of(step.first_tokens, is_protected)) num_unbounded += prompt.num_left;

@@ -6,13 +6,13 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr int32_t kPriorTrials = 4;  // how many observations the guess before the first one counts for
-constexpr int32_t kMaxTrials = 64;   // of so many a moving mean is made
+constexpr int32_t kPriorTrials = 4;  // the initial guess counts as this many observations
+constexpr int32_t kMaxTrials = 64;   // length of a moving mean, in observations
 
 }  // namespace
 
 RankChances::RankChances(int32_t max_nodes) : num_trials_(max_nodes, kPriorTrials) {
-  // Before anything is known: a tree in which some path of a few nodes is right.
+  // The initial guess fits a tree in which one path of a few nodes is right.
   for (int32_t rank = 0; rank < max_nodes; ++rank) hit_rates_.push_back(1.0f / static_cast<float>(rank + 2));
   chances_ = hit_rates_;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rows of a rejection-sampled sequence's tree are worth, without a look at the tree: how often the node of
-// rank r, in the order of speculation::BestNodeIdx, was emitted in past steps.
+// Estimates the value of the rows of a rejection-sampled tree without reading the tree: how often past steps emitted
+// the node of rank r. A node's rank is its place in the order of speculation::BestNodeIdx.
 //
-// Rejection sampling is exact only where nothing that decides whether a node has a row depends on what was drawn below
-// it: else the walk would stop, or go on, because of children it is yet to test. So a step's number of rows is chosen
-// by this, before the tree is read. Past steps may be learned from, although what they left below the walk's last node
-// is the next tree: the rank of an emitted node depends on nodes that are not its descendants only, and all that is
-// left are descendants of the last one. The rank alone is learned. Whether a tree had a node of some rank, or how many
-// it had, depends on those descendants, so a rank counts as missed whether or not there was such a node.
+// Rejection sampling is exact only if the choice of rows does not depend on the tokens drawn below a row. Otherwise the
+// walk would stop or continue because of children that it has not tested yet. So these chances alone fix a step's
+// number of rows, before the planner reads the tree.
+//
+// Learning from past steps keeps this exact, although the next tree consists of the descendants of the last walk's last
+// node. The rank of an emitted node depends only on nodes that are not its descendants. The class learns from ranks
+// alone. The existence of a node of some rank, and the size of a tree, depend on the descendants. So a rank without an
+// emitted node counts as missed, with or without such a node in the tree.
 //
 // Threads: one.
 #pragma once
@@ -22,13 +24,12 @@ class RankChances {
  public:
   explicit RankChances(int32_t max_nodes);
 
-  // How likely the node of each rank is emitted; never rising, so that every prefix is worth more than what follows.
-  // [max_nodes]
+  // The chance that the node of each rank is emitted. The chances never increase with the rank. [max_nodes]
   std::span<const float> chances() const { return chances_; }
 
-  // A step gave the best `num_rows` nodes rows, as far as there were so many, and emitted the nodes of these ranks. It
-  // tells of the ranks up to num_rows: the parent of each such node had a row, so that the node was tested if the walk
-  // came by. Of others, which might have had none, nothing is learned.
+  // Learns from a step that gave rows to the best `num_rows` nodes, or to all if there were fewer, and that emitted the
+  // nodes of these ranks. It learns about the ranks up to num_rows: the parent of such a node had a row, so a walk that
+  // reached the parent tested the node. It learns nothing about other ranks, because their parents may have had no row.
   void Observe(int32_t num_rows, std::span<const int32_t> emitted_ranks);
 
  private:

@@ -7,13 +7,13 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr float kMaxWeight = 16;          // a bucket forgets with this many observations
+constexpr float kMaxWeight = 16;          // length of a bucket's moving mean, in observations
 constexpr float kMaxOutlier = 3;          // one observation counts at most this many times its bucket's mean
 constexpr float kUnknownRowCost = 0.02f;  // of a one-row step
-// The slope counts for nothing before positions have moved by about so much, four times.
+// Keeps the slope near 0 until positions have deviated by about 256, four times.
 constexpr double kPriorVariance = 4.0 * 256 * 256;
 constexpr double kKeep = 1 - 1.0 / 256;  // of the regression, per observation
-constexpr float kLeastCurve = 0.1f;      // of a bucket's mean time: what positions can never explain
+constexpr float kLeastCurve = 0.1f;      // part of a bucket's mean time that positions never explain
 
 }  // namespace
 
@@ -43,7 +43,7 @@ int32_t StepCost::NextBucket(int32_t num_rows) const {
 }
 
 void StepCost::Observe(const StepLoad& load, float step_ms) {
-  // A clock that was set back, or failed, would stay in the means.
+  // Without this check the error of one bad clock reading would stay in the means.
   if (!(std::isfinite(step_ms) && step_ms >= 0)) return;
   Bucket& bucket = buckets_[bucket_of_rows_[std::min(load.num_rows, max_rows_)]];
   if (bucket.weight > 0) {
@@ -82,7 +82,8 @@ void StepCost::Refit() {
       low.weight = weight;
     }
   }
-  // Straight lines between the points: flat before the first, and after the last as steep as before it, but never flat.
+  // Straight lines between the points. The curve is flat before the first point. After the last point it keeps the last
+  // slope, or the slope of unknown rows if that is steeper.
   int32_t rows = 0;
   const auto fill_until = [&](float end_rows, const Bucket& from, float slope) {
     for (; rows <= max_rows_ && static_cast<float>(rows) <= end_rows; ++rows) {

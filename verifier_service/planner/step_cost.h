@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a step takes as a function of its rows and of the context they read, learned from the steps themselves.
+// The duration of a step as a function of its rows and of the context positions that they read. Learned from steps.
 //
 //   step_ms = curve(rows) + slope * (positions read)
 //
-// Rows are gathered in buckets, each with moving means; between buckets the curve is a straight line, and it never
-// falls with more rows (pool adjacent violators). The slope is a moving regression on what moves within the buckets.
-// Before anything is known a row beyond the first is taken to cost 2 % of a step, and a position nothing.
+// Row counts fall into buckets, each with moving means. The curve is linear between buckets and never decreases with
+// more rows (pool adjacent violators). The slope is a moving regression on the deviations within the buckets. Before
+// the first observation each row beyond the first costs 2 % of a one-row step, and a position costs nothing.
 // Threads: one.
 #pragma once
 
@@ -14,24 +14,24 @@
 
 namespace foretoken::verifier {
 
-// What a step computes, as far as its duration goes.
+// The parts of a step that its duration depends on.
 struct StepLoad {
   int32_t num_rows = 0;
-  int64_t num_positions = 0;  // of the context, that attention reads: summed over rows
+  int64_t num_positions = 0;  // context positions that attention reads, summed over rows
 };
 
 class StepCost {
  public:
   explicit StepCost(int32_t max_rows);
 
-  // A time that is no number, or negative, teaches nothing.
+  // Ignores a time that is negative or not finite.
   void Observe(const StepLoad& load, float step_ms);
-  // In milliseconds; before the first observation in units of a one-row step.
+  // Returns milliseconds; before the first observation, units of a one-row step.
   float Predict(const StepLoad& load) const {
     return predicted_[load.num_rows < max_rows_ ? load.num_rows : max_rows_] +
            ms_per_position_ * static_cast<float>(load.num_positions);
   }
-  // The smallest row count of the next bucket: where a curious planner looks.
+  // Returns the smallest row count of the next bucket.
   int32_t NextBucket(int32_t num_rows) const;
 
  private:

@@ -12,8 +12,8 @@
 // with the fewest sessions when the session begins, and again when its replica leaves or refuses it. A session that all
 // replicas refused waits with backoff.
 //
-// A replica that reports a session as unknown makes the pool send the context again. The book accepts three such
-// reports in a row; the next one counts as a refusal. Only a session that lasts for the backoff's longest delay resets
+// A replica that reports a session as unknown makes the pool send the context again. The book accepts two such
+// reports in a row; the third one counts as a refusal. Only a session that lasts for the backoff's longest delay resets
 // this count and the backoff, so a replica cannot reset them with a few trees.
 #pragma once
 
