@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that can be set about a verifier, checked once.
+// The configuration of a verifier, checked once.
 #pragma once
 
 #include <cstddef>
@@ -24,26 +24,26 @@ struct Config {
   std::string device = "cpu";
   std::string cpu_isa = "auto";
   std::string weight_quantization = "none";   // or fp8
-  std::string numerics_fingerprint;           // what the server's must be; empty: any
+  std::string numerics_fingerprint;           // expected fingerprint; empty: any
   int32_t num_threads = 0;                    // 0: one per core
-  int32_t tensor_parallel = 1;                // ranks that share the model, and the threads
+  int32_t tensor_parallel = 1;                // ranks that share the model and the threads
   std::optional<int64_t> kv_cache_mb;         // MiB of K/V; unset: 8 full contexts, at most 4 GiB
   std::optional<int32_t> max_context_tokens;  // unset: the model's
   EngineConfig engine;
   std::vector<std::string> proposers;  // specs, as in proposer_pool.h
-  // A step report shows guesses, and with them parts of other requests' outputs that a proposer remembers.
+  // A step report shows guesses. A guess may be part of another request's output that a proposer remembers.
   bool allow_step_reports = false;
-  // A request in this mode takes rows whatever they cost the requests beside it.
+  // A request in this mode takes rows at any cost to other requests.
   bool allow_always_speculation = true;
   int32_t max_lookups = 16;  // Tokenize and Detokenize calls that wait or run
   int64_t max_prompt_bytes = int64_t{4} << 20;
   int64_t max_receive_bytes = int64_t{16} << 20;  // of one message
   UnreadLimits unread;
-  absl::Duration engine_stall_timeout = absl::Seconds(30);  // a step that takes longer makes the server unhealthy
+  absl::Duration engine_stall_timeout = absl::Seconds(30);  // a longer step makes the server unhealthy
   absl::Duration drain_grace = absl::Seconds(30);           // for running requests, after SIGTERM
 };
 
-// INVALID_ARGUMENT naming the flag, expected and got.
+// Returns INVALID_ARGUMENT with the flag, the expected value and the given one.
 absl::Status Validate(const Config& config);
 
 // The last part of a path: "models/llama/" -> "llama".

@@ -10,7 +10,7 @@
 namespace foretoken::verifier {
 namespace {
 
-// For calls that only have to hear of it; less than the process is given.
+// The time for calls to receive the error. It is shorter than the time until the process ends.
 constexpr absl::Duration kLastWords = absl::Seconds(3);
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// While it lives, a device that fails does not take the calls in flight with it unsaid: they end with UNAVAILABLE, new
-// ones are refused, and then the process ends, for its supervisor to restart (kernels/device_failure.h). The engine is
-// not asked for anything: it may be what failed, or wait for who did.
+// Handles the failure of a device, as long as the guard exists. Calls in flight end with UNAVAILABLE, new calls are
+// refused, and then the process ends, so that its supervisor restarts it (kernels/device_failure.h). The guard does not
+// call the engine, because the engine may have failed itself or may wait for the device.
 //
 //   DeviceFailureGuard guard(*service, [&] { engine->Drain(); });
 #pragma once
@@ -14,7 +14,7 @@ namespace foretoken::verifier {
 
 class DeviceFailureGuard {
  public:
-  // The service outlives it. `refuse_calls` is called on any thread.
+  // The service outlives the guard. Any thread may call `refuse_calls`.
   DeviceFailureGuard(GenerationService& service, std::function<void()> refuse_calls);
   ~DeviceFailureGuard();
   DeviceFailureGuard(const DeviceFailureGuard&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model that a verifier serves: ready to compute with, and what its files recommend.
+// The model that a verifier serves: weights ready to compute with, and the defaults from the model's files.
 //
-// Errors: what, which file, expected and got. Whatever is cheap to find wrong is found before the weights are read.
+// Errors: the file, the expected value and the given one. Cheap checks come before the weights are read.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ struct LoadedModel : model::RunnableModel {
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, const model::LoadProgress& progress);
 
-// As config.json's "architectures" spells it.
+// The name in the "architectures" field of config.json.
 std::string ArchitectureName(model::Architecture architecture);
 
 }  // namespace foretoken::verifier

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken_verifier: serves a model's text, decoded speculatively, until SIGTERM or SIGINT. Once ready it prints one
-// line, "listening on HOST:PORT", to standard output. The only file of this service that includes a proposer's: to run
-// one in this process.
+// foretoken_verifier: serves a model's text, decoded speculatively, until SIGTERM or SIGINT. When it is ready it prints
+// one line, "listening on HOST:PORT", to standard output. Only this file of the service includes files of a proposer,
+// because it runs embedded proposers.
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,27 +27,27 @@
 #include "verifier_service/verifier.h"
 
 ABSL_FLAG(std::string, model, "", "directory of a Hugging Face checkpoint");
-ABSL_FLAG(std::string, model_name, "", "what requests call the model; empty: the directory's name");
+ABSL_FLAG(std::string, model_name, "", "the model's name in requests; empty: the directory's name");
 ABSL_FLAG(std::string, listen, foretoken::verifier::Config().listen_address,
           "HOST:PORT to serve on; port 0 takes a free one");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, foretoken::verifier::Config().log_level, "trace, debug, info, warning, error or off");
 ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
-          "what computes: cpu, or cuda where the build has it");
+          "the device that computes: cpu, or cuda if the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
           "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
 ABSL_FLAG(std::string, weight_quantization, foretoken::verifier::Config().weight_quantization,
-          "of the layers' products: none, which is bf16, or fp8, on cuda: half the bytes, and other logits");
+          "of the layers' weights: none (bf16), or on cuda fp8, which halves the bytes and changes the logits");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
-          "start only where the numerics fingerprint, as `foretoken info` shows it, is this; empty: with any");
+          "start only if the numerics fingerprint, as `foretoken info` shows it, is this one; empty: any");
 ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
-ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model, and the threads or the GPUs");
+ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model, and the threads or GPUs");
 ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
           "MiB for the K/V cache; unset: 8 full contexts, at most 4096");
 ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,
-          "tokens of prompt and output together; unset: what the model was made for");
+          "tokens of prompt and output together; unset: the model's own limit");
 ABSL_FLAG(std::string, proposer, "",
-          "where proposers are, separated by ';', each METHOD=TARGET[,TARGET...] with targets dns:///NAME:PORT or "
+          "proposers, separated by ';', each METHOD=TARGET[,TARGET...] with targets dns:///NAME:PORT or "
           "static:HOST:PORT, or METHOD,embedded[,KEY=VALUE...] with foretoken_proposer's options");
 ABSL_FLAG(int32_t, max_queued_requests, foretoken::verifier::EngineConfig().max_queued_requests,
           "requests that may wait; further ones are refused");
@@ -64,13 +64,14 @@ ABSL_FLAG(int32_t, max_step_rows, foretoken::verifier::EngineConfig().max_step_r
 ABSL_FLAG(int32_t, max_tree_nodes, foretoken::verifier::EngineConfig().max_tree_nodes,
           "nodes of a token tree per sample and step");
 ABSL_FLAG(float, max_inter_token_growth, foretoken::verifier::PromptLimits().max_inter_token_growth,
-          "how many times longer a step may take because of a prompt while others stream; where more prompts wait than "
-          "others stream, what they add is multiplied by their number per stream");
-ABSL_FLAG(absl::Duration, burst_window, foretoken::verifier::PromptLimits().burst_window,
-          "prompts that begin to run up to this long after a stream's first token are of one burst with it: they may "
-          "make its steps longer without a bound, so that the whole burst soon streams");
+          "how many times longer a step may take because of prompts while other requests stream; if more prompts wait "
+          "than requests stream, the added time is multiplied by the number of prompts per stream");
+ABSL_FLAG(
+    absl::Duration, burst_window, foretoken::verifier::PromptLimits().burst_window,
+    "prompts that begin to run up to this long after a stream's first token belong to one burst with it: they may "
+    "make its steps longer without a bound, so that the whole burst soon streams");
 ABSL_FLAG(int32_t, max_burst_prompt_tokens, foretoken::verifier::PromptLimits().max_burst_prompt_tokens,
-          "a prompt with more tokens than this to be computed is of no burst");
+          "a prompt with more tokens than this to compute belongs to no burst");
 ABSL_FLAG(bool, prefix_cache, foretoken::verifier::EngineConfig().enable_prefix_cache,
           "whether prompts with a common beginning share its K/V");
 ABSL_FLAG(int32_t, max_lookups, foretoken::verifier::Config().max_lookups,
@@ -85,11 +86,12 @@ ABSL_FLAG(bool, allow_always_speculation, foretoken::verifier::Config().allow_al
           "whether requests may ask for SPECULATION_MODE_ALWAYS, which slows the requests beside them");
 ABSL_FLAG(
     int64_t, max_unread_bytes, foretoken::verifier::Config().unread.max_bytes,
-    "bytes of output that clients have not read yet, over all calls; beyond, the call with the most of them ends");
+    "bytes of output that clients have not read yet, over all calls; beyond it the call with the most bytes ends");
 ABSL_FLAG(absl::Duration, max_write_time, foretoken::verifier::Config().unread.max_write_time,
           "how long a client may take to read a message before its call ends");
 ABSL_FLAG(absl::Duration, engine_stall_timeout, foretoken::verifier::Config().engine_stall_timeout,
-          "health says NOT_SERVING while one step of the engine takes longer; more than the longest step to expect");
+          "health says NOT_SERVING while one step of the engine takes longer than this; choose more than the longest "
+          "step");
 ABSL_FLAG(absl::Duration, drain_grace, foretoken::verifier::Config().drain_grace,
           "how long running requests may take to end after SIGTERM");
 
@@ -133,7 +135,7 @@ Config ConfigFromFlags() {
           .drain_grace = absl::GetFlag(FLAGS_drain_grace)};
 }
 
-// Proposers inside this process, each behind a server that only its channel reaches.
+// Proposers inside this process. Each has a server that only its own channel can reach.
 class EmbeddedProposers {
  public:
   explicit EmbeddedProposers(telemetry::Metrics& metrics) : metrics_(metrics) {}
@@ -159,7 +161,8 @@ class EmbeddedProposers {
   std::vector<std::unique_ptr<rpc::Server>> servers_;  // end before the services
 };
 
-// SIGTERM and SIGINT wait for the server; whoever sends one while a large model loads means now.
+// Exits at once if SIGTERM or SIGINT is pending. The signals are blocked until the server handles them, but a signal
+// during the loading of a model must not wait.
 void ExitIfTerminated() {
   sigset_t pending;
   if (sigpending(&pending) != 0) return;
@@ -168,7 +171,7 @@ void ExitIfTerminated() {
   }
 }
 
-// On a terminal one line that grows, otherwise a line per tenth; nothing for what loads at once.
+// Shows the progress of loading: on a terminal one growing line, otherwise a line per tenth. A fast load shows nothing.
 class ProgressLine {
  public:
   void Show(size_t num_bytes_done, size_t num_bytes) {
@@ -190,7 +193,7 @@ class ProgressLine {
   int last_shown_ = -1;
 };
 
-// The model may be named by the only argument, too.
+// The model's directory may also be the only positional argument.
 absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arguments) {
   Config config = ConfigFromFlags();
   if (arguments.empty()) return config;
@@ -235,7 +238,8 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
-  // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
+  // Some distributions ship Abseil with its deadlock detector on. It updates a global graph for every lock, also
+  // gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments = foretoken::flags::ParseCommandLine(
       {argv + 1, argv + argc},

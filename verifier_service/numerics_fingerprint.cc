@@ -18,7 +18,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kDigestBytes = 16;  // shown of it
+constexpr size_t kDigestBytes = 16;  // the shown part of the digest
 constexpr size_t kIdsDigestBytes = 4;
 
 void UpdateText(absl::string_view text, base::Sha256& hash) {
@@ -39,8 +39,8 @@ std::string DigestOfIds(std::span<const int32_t> ids) {
   return Shown(hash.Finish(), kIdsDigestBytes);
 }
 
-// sin, cos, exp and log round differently from release to release, and with or without fused multiplication, which the
-// library looks for at run time.
+// Names the C library. Its sin, cos, exp and log round differently between releases. They also differ with and without
+// fused multiplication, which the library detects at run time.
 std::string DescribeMathLibrary() {
 #ifdef __GLIBC__
   std::string text = absl::StrCat("glibc-", gnu_get_libc_version());

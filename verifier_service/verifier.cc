@@ -10,12 +10,12 @@
 namespace foretoken::verifier {
 namespace {
 
-// After the grace: for clients to read the last messages, and then for all that still is under way. A drain lasts no
-// longer than both and the grace together, whatever clients do.
+// After the grace clients get kLastWrites to read the last messages, and remaining calls get kLastCalls. A drain lasts
+// no longer than the grace and both times together.
 constexpr absl::Duration kLastWrites = absl::Seconds(3);
 constexpr absl::Duration kLastCalls = absl::Seconds(1);
 
-// How often it is looked whether the engine stalls.
+// The bounds of the period of the check for a stalled engine.
 constexpr absl::Duration kMinStallPeriod = absl::Milliseconds(1);
 constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
 }
 
 Verifier::~Verifier() {
-  metrics_server_.reset();  // a scrape reads the engine's counters
+  metrics_server_.reset();  // first, because a scrape reads the engine's counters
   stall_watch_.reset();
   failure_guard_.reset();
   if (service_ != nullptr) service_->ShutDownAll();
@@ -46,7 +46,7 @@ absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
                                            {.num_tokens = model_->num_tokens(),
                                             .vocabulary_fingerprint = model_->vocabulary_fingerprint,
                                             .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary()),
-                                            // More than any request may ask for is a bad tree.
+                                            // A tree larger than any request's limit is a bad tree.
                                             .max_tree_nodes = config_.engine.max_tree_nodes}));
   engine_ = std::make_unique<Engine>(
       config_.engine,
@@ -141,7 +141,7 @@ void Verifier::FinishCalls() {
   if (service_->WaitUntilIdle(config_.drain_grace)) return;
   spdlog::warn("requests are still running after {}: ending them", absl::FormatDuration(config_.drain_grace));
   service_->ShutDownAll();
-  service_->WaitUntilIdle(kLastWrites);  // the last words leave before the connections do
+  service_->WaitUntilIdle(kLastWrites);  // clients read the last messages before the connections close
 }
 
 void Verifier::ServeUntilSignal() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole verifier: model, proposer pool, engine, service and server, put together and taken apart in the right order.
+// A whole verifier: model, proposer pool, engine, service and server, started and stopped in the right order.
 //
 //   FT_ASSIGN_OR_RETURN(const std::unique_ptr<Verifier> verifier,
 //                       Verifier::Start(config, {.proposers = specs, .metrics = &metrics, .draw_bits = ...}));
 //   verifier->ServeUntilSignal();
 //
-// Health says SERVING as long as the engine steps or has nothing to do: see Config::engine_stall_timeout.
-// Draining: health says NOT_SERVING, what is new is refused with UNAVAILABLE, what runs gets Config::drain_grace to
-// end, and then ends with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE where nothing was generated yet. Four seconds
-// after the grace everything has ended, also calls whose clients do not read.
+// Health says SERVING while the engine steps or has no work (Config::engine_stall_timeout).
+// Draining: health says NOT_SERVING, and new calls are refused with UNAVAILABLE. Running calls get Config::drain_grace
+// to end. After that the verifier ends them with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE if they have generated
+// nothing yet. Four seconds after the grace every call has ended, even if its client does not read.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@
 namespace foretoken::verifier {
 
 struct VerifierEnvironment {
-  std::vector<ProposerSpec> proposers;  // embedded ones with their channel
+  std::vector<ProposerSpec> proposers;  // embedded proposers have their channel set
   telemetry::Metrics* metrics = nullptr;
   DrawBits draw_bits;
   model::LoadProgress progress;
@@ -36,14 +36,14 @@ struct VerifierEnvironment {
 
 class Verifier {
  public:
-  // Serves when it returns. Errors: whatever is wrong with the configuration, the model or the addresses.
+  // The verifier serves when Start returns. Errors: a bad configuration, model or address.
   static absl::StatusOr<std::unique_ptr<Verifier>> Start(const Config& config, VerifierEnvironment environment);
   ~Verifier();
 
   int port() const { return server_->port(); }
   EngineStats GetStats() const { return engine_->GetStats(); }
 
-  // Until SIGTERM or SIGINT, and then drains.
+  // Serves until SIGTERM or SIGINT, and then drains.
   void ServeUntilSignal();
   void Drain();
 
@@ -56,13 +56,13 @@ class Verifier {
   void LookAfterEngine();
 
   const Config config_;
-  // In this order: each uses those above it.
+  // The order matters: each member uses the members above it.
   std::unique_ptr<LoadedModel> model_;
   Publisher publisher_;
   std::unique_ptr<ProposerPool> pool_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CallMetrics> call_metrics_;
-  std::shared_ptr<EngineCollector> collector_;  // shared with the metrics server, as its library wants it
+  std::shared_ptr<EngineCollector> collector_;  // the metrics library needs a shared pointer
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<DeviceFailureGuard> failure_guard_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request that the engine has accepted: what its samples share. All that follows from the request alone is computed
-// by PrepareRequest, on the thread that submits it; on its own thread the engine only counts and looks up. A request
-// that waits has its prompt once, however many samples it asks for.
+// A request that the engine has accepted, with the data that its samples share. PrepareRequest computes everything that
+// depends on the request alone, on the submitting thread. The engine's own thread only counts and looks up. A waiting
+// request stores its prompt once for any number of samples.
 //
 // Threads: PrepareRequest from any; then the engine's.
 #pragma once
@@ -26,29 +26,29 @@ struct Sequence;
 
 // A place in the WaitingLine.
 struct LinePlace {
-  absl::Time time;      // since when it waits, moved by its priority
-  uint64_t number = 0;  // the earlier of equal times first
+  absl::Time time;      // the start of its wait, shifted by its priority
+  uint64_t number = 0;  // breaks ties: the lower number goes first
 
   friend std::strong_ordering operator<=>(const LinePlace&, const LinePlace&) = default;
 };
 
 struct ActiveRequest {
-  // Of the request alone.
-  std::shared_ptr<const GenerationRequest> request;  // shared with outputs that give the prompt back
-  std::vector<int32_t> ending_ids;                   // ascending: the model's (unless ignored) and the request's own
-  DrawMaskBits mask_bits;                            // until `masks` are made
-  bool counts_tokens = false;                        // a penalty is on
-  TokenCounts prompt_counts;                         // where one is
+  // Depends on the request alone
+  std::shared_ptr<const GenerationRequest> request;  // shared with outputs that echo the prompt
+  std::vector<int32_t> ending_ids;                   // ascending: the model's (unless ignored) and the request's
+  DrawMaskBits mask_bits;                            // until `masks` is made
+  bool counts_tokens = false;                        // true if the request has a penalty
+  TokenCounts prompt_counts;                         // empty without a penalty
   uint32_t allowed_proposers = 0;  // bit per ProposerClient::Names() entry, and one for its prediction
   int32_t max_tree_nodes = 0;      // 0: no speculation
 
-  // Of its samples.
+  // State of its samples
   QueuePlace place;
-  std::optional<LinePlace> line_place;  // of the samples that have not begun to run
-  int32_t num_begun = 0;                // samples, in their order
-  int32_t num_unfinished = 0;           // samples, those that have not begun included
-  std::vector<Sequence*> sequences;     // of the samples that have begun and are not removed
-  DrawMasks masks;                      // once a sample has begun
+  std::optional<LinePlace> line_place;  // of the samples that have not begun
+  int32_t num_begun = 0;                // samples that have begun, in their order
+  int32_t num_unfinished = 0;           // samples, including those that have not begun
+  std::vector<Sequence*> sequences;     // of begun samples, until they are removed
+  DrawMasks masks;                      // set when the first sample begins
 };
 
 struct PrepareArgs {
@@ -59,7 +59,7 @@ struct PrepareArgs {
 };
 std::shared_ptr<ActiveRequest> PrepareRequest(GenerationRequest request, const PrepareArgs& args);
 
-// All that a request holds while it waits, in tokens: its prompt, its prediction and its lists of ids.
+// Returns the tokens that a waiting request holds: its prompt, its prediction and its lists of ids.
 int64_t NumHeldTokens(const GenerationRequest& request);
 
 }  // namespace foretoken::verifier

@@ -20,7 +20,7 @@ void Ban(std::span<const int32_t> ids, int32_t num_tokens, std::vector<uint32_t>
   }
 }
 
-// Every drawable id where no list of allowed ids says otherwise.
+// Returns the mask of the allowed ids, or of every drawable id if the list is empty.
 std::vector<uint32_t> AllowedMask(std::span<const int32_t> allowed_ids, const DrawableIds& drawable) {
   const std::span<const uint32_t> all = drawable.words();
   if (allowed_ids.empty()) return {all.begin(), all.end()};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ids that a sample may end up with: the tokenizer knows a token by the id, and the model has a row for it.
+// The ids that a sample may draw: the tokenizer has a token for the id, and the model has a row for it.
 //
-// A model's row may be wider than the vocabulary, because padding rows fill it up. A vocabulary may also have holes,
-// and it may hold added tokens that a model without a row for them never learned. An id of these kinds can be neither
-// drawn nor given, so that every output can be the next input.
+// A model may have more rows than the vocabulary has ids, because of padding. A vocabulary may have holes, and it may
+// hold added tokens for which the model has no row. Requests can neither draw nor send such ids, so every output can be
+// the next input.
 // Threads: made by the backend's caller, then immutable.
 #pragma once
 
@@ -18,16 +18,15 @@ namespace foretoken::verifier {
 
 class DrawableIds {
  public:
-  // `num_rows`: the width of the model's row.
+  // `num_rows`: the number of logits of the model.
   DrawableIds(const tokenizer::Vocabulary& vocabulary, int64_t num_rows, kernels::Backend& backend);
 
-  // V of a draw: no id at or beyond it is drawable.
+  // The V of a draw. Every drawable id is below it.
   int32_t num_tokens() const { return num_tokens_; }
   bool Contains(int32_t id) const;
-  // [ceil(V / 32)] bit id % 32 of word id / 32: whether the id is drawable.
+  // [ceil(V / 32)] bit id % 32 of word id / 32 is set if the id is drawable.
   std::span<const uint32_t> words() const { return words_; }
-  // The same in the backend's memory. Null where every id below V is drawable, so that a usual vocabulary costs
-  // nothing.
+  // The same words in the backend's memory. Null if every id below V is drawable, so a usual vocabulary needs no mask.
   const uint32_t* mask() const { return static_cast<const uint32_t*>(mask_.get()); }
 
  private:
@@ -36,7 +35,7 @@ class DrawableIds {
   kernels::Buffer mask_;
 };
 
-// A copy of the words in the backend's memory.
+// Copies the words to the backend's memory.
 kernels::Buffer UploadMask(std::span<const uint32_t> words, kernels::Backend& backend);
 
 }  // namespace foretoken::verifier

@@ -13,18 +13,18 @@ namespace {
 using speculation::kRootParent;
 using speculation::TokenTree;
 
-// How far from where the output left the prediction a single token is looked for, either way.
+// The window of the search for single tokens, on either side of the place of the deviation.
 constexpr int32_t kWindow = 64;
-// Of far places with the same anchor, the nearest ones on either side of home.
+// The most places with the same anchor that are considered on either side of home, the nearest first.
 constexpr int32_t kMaxAnchorsPerSide = 8;
 constexpr size_t kMaxFound = 2;
 constexpr int32_t kMaxAgreeing = speculation::MatchConfidence::kMaxLength;
-// A client's word that its prediction begins the output counts as so many tokens that agree.
+// A prediction begins the output by contract. That counts as this many agreeing tokens.
 constexpr int32_t kAgreeingAtStart = 8;
-// Up to so many tokens away from the prediction it is guessed that they replaced as many of its own, or none.
+// The follower keeps guessed alignments until the output is this many tokens away from the prediction.
 constexpr int32_t kMaxStrayedToGuess = 8;
 constexpr float kChanceOfGuess = 0.2f;
-// Guesses that are reached more rarely than this cost more than they bring.
+// Less likely guesses cost more than they gain.
 constexpr float kMinPathChance = 0.01f;
 constexpr float kMaxChance = 0.999f;
 
@@ -83,7 +83,7 @@ void PredictionFollower::Append(std::span<const int32_t> output) {
   alignments_ = std::move(moved);
 }
 
-// The alignments that foretold the token, behind it. Learns from the best one, whether it did.
+// Returns the alignments that predicted the token, moved behind it. Records whether the best alignment was right.
 PredictionFollower::Alignments PredictionFollower::MovedOn(int32_t token_id) {
   const std::span<const int32_t> predicted = prediction_.token_ids();
   Alignments moved;
@@ -108,7 +108,7 @@ PredictionFollower::Alignments PredictionFollower::MovedOn(int32_t token_id) {
   return moved;
 }
 
-// Where the longest ends of the output stand in the prediction, and more behind them.
+// Returns the places of the longest suffixes of the output in the prediction, except at its end.
 PredictionFollower::Alignments PredictionFollower::Found(std::span<const int32_t> output) const {
   const int32_t first = std::max(1, home_ - kWindow);
   const int32_t last = std::min(size() - 1, home_ + kWindow);
@@ -126,7 +126,7 @@ PredictionFollower::Alignments PredictionFollower::Found(std::span<const int32_t
   return best;
 }
 
-// Puts the place among the best, if the output's end agrees with what stands before it.
+// Adds the place to the best ones if the output's last token stands before it.
 void PredictionFollower::Consider(int32_t next, std::span<const int32_t> output, Alignments* best) const {
   const std::span<const int32_t> predicted = prediction_.token_ids();
   const int32_t limit = std::min({next, static_cast<int32_t>(output.size()), kMaxAgreeing});
@@ -137,7 +137,7 @@ void PredictionFollower::Consider(int32_t next, std::span<const int32_t> output,
   if (num_agreeing == 0) return;
   const auto is_better = [this](const Alignment& a, const Alignment& b) {
     if (a.num_agreeing != b.num_agreeing) return a.num_agreeing > b.num_agreeing;
-    const int32_t distance_a = std::abs(a.next - 1 - home_);  // tokens left out, or said again
+    const int32_t distance_a = std::abs(a.next - 1 - home_);  // tokens skipped or repeated
     const int32_t distance_b = std::abs(b.next - 1 - home_);
     return distance_a != distance_b ? distance_a < distance_b : a.next > b.next;
   };
@@ -164,7 +164,7 @@ TokenTree PredictionFollower::Guess(int32_t max_nodes, uint32_t proposers) const
   return tree.num_nodes() > max_nodes ? speculation::BestNodes(tree, max_nodes) : tree;
 }
 
-// What stands behind an alignment, along the nodes that are there already as far as they agree.
+// Adds the tokens behind an alignment to the tree. Reuses existing nodes as far as they agree.
 void PredictionFollower::AddChain(const Alignment& alignment, int32_t max_nodes, TokenTree* tree) const {
   const std::span<const int32_t> predicted = prediction_.token_ids().subspan(alignment.next);
   const int32_t num_old_nodes = tree->num_nodes();

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a client predicts its output to be, as in editing a file: one more proposer of that request's sequences, inside
-// the engine.
+// A client's prediction of its output, for example the old text when it edits a file. The engine uses it as one more
+// proposer for the request's sequences.
 //
-//   const Prediction prediction(token_ids, max_tokens);  // of a request, once
-//   PredictionFollower follower(prediction);             // of each sample
+//   const Prediction prediction(token_ids, max_tokens);  // once per request
+//   PredictionFollower follower(prediction);             // once per sample
 //   follower.Append(output);                             // after every token
 //   TokenTree tree = follower.Guess(max_nodes, bit);
 //
-// An *alignment* is a place in the prediction at which the output may stand. The output begins at the prediction's
-// beginning. As long as it says what stands next there, it moves on; when it deviates, the alignments are those places
-// behind which the longest end of the output stands, the nearest first: within a window around the place where it left,
-// and anywhere for ends of at least kAnchorLength tokens, so that text that was moved is found, too. What was said
-// may also have replaced as many predicted tokens, or stand before them: both are followed for a few tokens, and
-// believed rather than a longer end elsewhere when the same number has agreed. So a text that was cut into other tokens
-// than the model would say costs no more than its first ones.
+// An *alignment* is a possible place of the output's end in the prediction. The first alignment is the prediction's
+// beginning. An alignment moves on while the output repeats the predicted tokens. When the output deviates, the
+// follower searches for the longest suffix of the output in the prediction, and prefers the nearest place. It searches
+// a window around the place of the deviation. It also searches the whole prediction for suffixes of at least
+// kAnchorLength tokens, so that it finds text that was moved.
 //
-// Chances grow with the number of tokens that agree, and are learned from the sequence itself (MatchConfidence). What a
-// follower says depends on the output alone, not on how many tokens came at once.
+// A deviating token may also replace a predicted token, or be inserted before it. The follower keeps both as guessed
+// alignments for a few tokens. A guessed alignment wins over a longer suffix elsewhere as soon as kAnchorLength tokens
+// agree with it. So a prediction that is tokenized differently from the output loses only its first tokens.
+//
+// Chances grow with the number of agreeing tokens, and the follower learns them from the sequence (MatchConfidence).
+// The guesses depend on the output alone, not on the number of tokens per step.
 //
 // Cost: Append O(1) along the prediction, elsewhere O(kWindow + log tokens); Guess O(max_nodes). Memory: 12 bytes per
-// token of the prediction, and a bit of each follower.
+// token of the prediction, and one bit per token in each follower.
 // Threads: a Prediction from any, a follower one at a time.
 #pragma once
 
@@ -36,17 +38,17 @@ namespace foretoken::verifier {
 class Prediction {
  public:
   Prediction() = default;  // none
-  // Only the first `max_tokens` are followed: no more can be said.
+  // Follows only the first `max_tokens`, because the output is no longer than that.
   Prediction(std::vector<int32_t> token_ids, int32_t max_tokens);
 
   bool empty() const { return token_ids_.empty(); }
-  int64_t num_tokens() const { return num_tokens_; }  // those that are not followed included
+  int64_t num_tokens() const { return num_tokens_; }  // including tokens that are not followed
   std::span<const int32_t> token_ids() const { return token_ids_; }
 
-  // An end of the output that is found anywhere in the prediction has so many tokens.
+  // The length of the output suffixes that Anchors finds anywhere in the prediction.
   static constexpr int32_t kAnchorLength = 4;
-  // Where the output's last kAnchorLength tokens may stand: in the lower 32 bits the index of the token behind them,
-  // ascending. Hashes are compared, not tokens.
+  // The places at which the output's last kAnchorLength tokens may stand. The lower 32 bits hold the index of the token
+  // behind them, ascending. Compares hashes, not tokens.
   std::span<const uint64_t> Anchors(std::span<const int32_t> output) const;
 
  private:
@@ -60,21 +62,21 @@ class PredictionFollower {
   // The prediction must outlive it.
   explicit PredictionFollower(const Prediction& prediction);
 
-  // `output` is all that was generated so far; its last token is new.
+  // `output` is the whole output so far. Its last token is new.
   void Append(std::span<const int32_t> output);
 
-  // At most max_nodes guesses, each with these proposer bits. The caller knows the position.
+  // Returns a tree of at most max_nodes guesses, each with these proposer bits. The caller sets the position.
   speculation::TokenTree Guess(int32_t max_nodes, uint32_t proposers) const;
 
-  // How many tokens of the prediction stood next and were said; each counts once.
+  // Predicted tokens that were next in the best alignment and appeared in the output. Each counts once.
   int64_t num_accepted() const { return num_accepted_; }
   int64_t num_rejected() const { return prediction_.num_tokens() - num_accepted_; }
 
  private:
   struct Alignment {
-    int32_t next = 0;          // index of the token that the output may say next
-    int32_t num_agreeing = 0;  // tokens before it that the output ends with
-    bool is_guess = false;     // it was taken for what would stand next in order, before anything agreed
+    int32_t next = 0;          // index of the predicted next token
+    int32_t num_agreeing = 0;  // tokens before it that match the output's end
+    bool is_guess = false;     // a guess without an agreeing token, from the order alone
   };
   using Alignments = absl::InlinedVector<Alignment, 4>;
 
@@ -89,10 +91,10 @@ class PredictionFollower {
 
   const Prediction& prediction_;
   Alignments alignments_;    // best first
-  int32_t home_ = 0;         // where the best alignment stood when kAnchorLength tokens last agreed with it
-  int32_t num_strayed_ = 0;  // tokens said since then
+  int32_t home_ = 0;         // the best alignment's place when kAnchorLength tokens last agreed
+  int32_t num_strayed_ = 0;  // tokens of the output since then
   speculation::MatchConfidence confidence_;
-  std::vector<bool> is_accepted_;  // of the prediction's tokens
+  std::vector<bool> is_accepted_;  // per predicted token
   int64_t num_accepted_ = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace foretoken::verifier {
 namespace {
 
-// What text of natural and of programming languages has on average, and what an id takes in a message.
+// The average of text in natural and programming languages, and the size of an id in a message.
 constexpr int64_t kBytesPerToken = 4;
 
 struct Addition {

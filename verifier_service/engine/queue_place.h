@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bounded queue of requests, and a request's place in it. A request takes its place before it is parsed, and fills
-// it with its samples and tokens once they are known. The place is given back when it is destroyed, and while none of
-// the samples waits.
+// The bounded queue of requests, and a request's place in it. A request takes its place before it is parsed, and adds
+// its samples and tokens when they are known. Destroying the place frees it. The place also does not count while none
+// of the request's samples waits.
 //
 //   QueueSpace queue({.num_requests = 256, .num_samples = 1024, .num_tokens = 1 << 20});
 //   FT_ASSIGN_OR_RETURN(QueuePlace place, queue.Reserve());
 //   FT_RETURN_IF_ERROR(place.Fill(num_samples, num_tokens));
 //   place.BeginSample();  // for each sample that begins to run
 //
-// Errors: RESOURCE_EXHAUSTED naming the bound. A request that is larger than a bound fits while no other one waits, so
-// that none is refused for ever.
+// Errors: RESOURCE_EXHAUSTED with the bound. A request that is larger than a bound fits while no other request waits,
+// so that no request is refused forever.
 // Threads: a QueueSpace from any; a QueuePlace one at a time. The space outlives its places.
 #pragma once
 
@@ -54,11 +54,11 @@ class QueuePlace {
   QueuePlace& operator=(QueuePlace&& other) noexcept;
   ~QueuePlace();
 
-  // At most once. What does not fit is not added.
+  // Adds the request's samples and tokens. A part that does not fit is not added. Called at most once.
   absl::Status Fill(int64_t num_samples, int64_t num_tokens);
-  // One of the samples waits no longer.
+  // One of the samples begins to run.
   void BeginSample();
-  // A preempted sample waits again. It counts even where more wait then than may.
+  // A preempted sample waits again. It counts even if the queue then exceeds its bounds.
   void ReturnSample();
 
  private:
@@ -69,9 +69,9 @@ class QueuePlace {
   void Uncount();
 
   QueueSpace* space_ = nullptr;
-  bool is_counted_ = false;  // the request and its tokens
+  bool is_counted_ = false;  // the request and its tokens count
   int64_t num_samples_ = 0;  // that wait
-  int64_t num_tokens_ = 0;   // as guessed from the bytes until it is filled
+  int64_t num_tokens_ = 0;   // estimated from the bytes until Fill
 };
 
 }  // namespace foretoken::verifier

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A generation request as the engine takes it, and what the engine says about it: plain data, already validated against
-// the model. Between the rpc adapter (which makes and reads them) and the engine (which owns sequences).
+// A generation request and its outputs, as the client API and the engine exchange them. Plain data, already validated
+// against the model.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,14 @@
 
 namespace foretoken::verifier {
 
-// Names one accepted request inside this process; never reused.
+// Names one accepted request inside this process. Never reused.
 using Ticket = uint64_t;
 
-// A request may be put so many levels before, or behind, those that say nothing. Bounded, so that waiting can make up
-// for it.
+// A request's priority lies between -kMaxPriority and kMaxPriority. The bound ensures that waiting can outweigh it.
 inline constexpr int32_t kMaxPriority = 100;
 
 struct StopConditions {
-  int32_t max_tokens = 1;  // prompt + max_tokens fit the context
+  int32_t max_tokens = 1;  // prompt and max_tokens fit the context together
   int32_t min_tokens = 0;
   std::vector<std::string> stop_strings;
   std::vector<int32_t> stop_token_ids;
@@ -34,23 +33,23 @@ struct StopConditions {
 };
 
 struct OutputRequest {
-  std::optional<int32_t> num_logprobs;         // unset: none; 0: the token's own only
+  std::optional<int32_t> num_logprobs;         // unset: none; 0: only the token's own
   std::optional<int32_t> num_prompt_logprobs;  // the same for the prompt
   bool echo = false;
   bool skip_special_tokens = true;
 };
 
 enum class SpeculationMode {
-  kAuto,  // the planner decides, step by step
+  kAuto,  // the planner decides in every step
   kOff,
-  kAlways,  // every node that there is and that is allowed
+  kAlways,  // every step verifies as many nodes as allowed
 };
 
 struct SpeculationRequest {
   SpeculationMode mode = SpeculationMode::kAuto;
   std::vector<std::string> proposers;  // method names; empty: all
   std::optional<int32_t> max_tree_nodes;
-  Prediction prediction;  // allowed whatever `proposers` says
+  Prediction prediction;  // used with any `proposers`
   bool reports_steps = false;
 };
 
@@ -61,10 +60,10 @@ struct GenerationRequest {
   int32_t priority = 0;  // higher goes first, -kMaxPriority to kMaxPriority
   std::vector<int32_t> prompt;
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
-  kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is the effective one.
+  kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is always set.
   std::vector<kernels::LogitBias> logit_bias;
   std::vector<int32_t> allowed_token_ids;  // ascending, distinct; empty: all
-  std::vector<int32_t> banned_token_ids;   // likewise; empty: none
+  std::vector<int32_t> banned_token_ids;   // ascending, distinct; empty: none
   int32_t num_samples = 1;
   StopConditions stop;
   OutputRequest output;
@@ -76,7 +75,7 @@ enum class FinishReason {
   kStop,
   kLength,
   kAbort,
-  kShutdown,  // the server ended it while draining
+  kShutdown,  // the server ended the sample while draining
 };
 absl::string_view FinishReasonName(FinishReason reason);  // "stop", for metrics and logs
 
@@ -86,12 +85,12 @@ struct ProposerCount {
   uint64_t num_accepted = 0;
 };
 
-// What speculation did, of a sample or of many.
+// Counts of speculation, for one sample or for many.
 struct SpeculationCounts {
-  // [k] steps in which k guesses were accepted, and k + 1 tokens committed
+  // [k] steps that accepted k guesses and committed k + 1 tokens
   std::vector<uint64_t> accepted_lengths;
   uint64_t num_proposed_nodes = 0;  // of merged trees
-  uint64_t num_verified_nodes = 0;  // of those
+  uint64_t num_verified_nodes = 0;  // proposed nodes that got a row
   uint64_t num_accepted_prediction_tokens = 0;
   uint64_t num_rejected_prediction_tokens = 0;
 
@@ -107,31 +106,31 @@ struct SampleCompletion {
   int32_t num_cached_tokens = 0;
   int32_t num_completion_tokens = 0;
   int32_t num_steps = 0;
-  SpeculationMode mode = SpeculationMode::kOff;  // kOff also where nobody could guess
+  SpeculationMode mode = SpeculationMode::kOff;  // kOff also if no proposer was allowed
   SpeculationCounts speculation;
   std::vector<ProposerCount> proposers;
 };
 
-// The prompt given back, where echo or prompt log-probabilities asked for it.
+// The prompt as output, for requests with echo or prompt log-probabilities.
 struct PromptEcho {
-  std::shared_ptr<const std::vector<int32_t>> token_ids;  // the request's own, shared with the engine
-  std::vector<kernels::RowLogprobs> logprobs;             // of the tokens from the second on; empty where not asked for
+  std::shared_ptr<const std::vector<int32_t>> token_ids;  // shared with the request
+  std::vector<kernels::RowLogprobs> logprobs;             // from the second token on; empty if not requested
 };
 
-// News of one sample. Text and tokens are deltas.
+// The new output of one sample. Text and tokens are deltas.
 struct SampleOutput {
   Ticket ticket = 0;
   int32_t sample_index = 0;
   bool begins = false;  // the request has left the queue
   std::string text;
   std::vector<int32_t> token_ids;
-  std::vector<uint32_t> text_ends;             // as token_ids: bytes of the sample's whole text released by then
+  std::vector<uint32_t> text_ends;             // as token_ids: bytes of the sample's text up to this token
   std::vector<bool> speculated;                // as token_ids
-  std::vector<kernels::RowLogprobs> logprobs;  // as token_ids, where asked for
+  std::vector<kernels::RowLogprobs> logprobs;  // as token_ids, if requested
   std::optional<PromptEcho> prompt;
-  std::vector<StepReport> steps;               // where asked for: of this step
+  std::vector<StepReport> steps;               // of this step, if requested
   std::optional<SampleCompletion> completion;  // the sample's last output
-  absl::Status error;                          // not OK: the request's last output, of any sample
+  absl::Status error;                          // not OK: the last output of the whole request
 };
 
 }  // namespace foretoken::verifier

@@ -21,7 +21,7 @@ std::span<const int32_t> ContextOf(const WaitingLine::Entry& entry) {
 }  // namespace
 
 bool Scheduler::MustWaitForSibling(const WaitingLine::Entry& entry) const {
-  // A later sample of a prompt waits until the first has computed it, and then shares its blocks.
+  // A later sample waits until the first sample has computed the prompt, and then shares its blocks.
   if (!options_.enable_prefix_cache) return false;
   const auto num_prompt = static_cast<int32_t>(entry.active->request->prompt.size());
   return std::ranges::any_of(entry.active->sequences, [num_prompt](const Sequence* other) {
@@ -40,7 +40,7 @@ std::vector<Sequence*> Scheduler::Admit(absl::Time now, const MakeNext& make) {
       continue;
     }
     std::optional<Context> context = ReserveContext(entry);
-    if (!context.has_value()) break;  // nobody overtakes: a long prompt would wait for ever
+    if (!context.has_value()) break;  // no overtaking, or a long prompt would wait forever
     std::unique_ptr<Sequence> sequence =
         entry.preempted != nullptr ? TakePreempted(entry.preempted) : make(entry.active);
     sequence->line_place = place;
@@ -51,7 +51,7 @@ std::vector<Sequence*> Scheduler::Admit(absl::Time now, const MakeNext& make) {
     sequence->num_computed = context->num_cached_blocks * kKvBlockSize;
     admitted.push_back(sequence.get());
     running_.push_back(std::move(sequence));
-    next = line_.entries().begin();  // its siblings have moved
+    next = line_.entries().begin();  // the request's other samples have moved
   }
   std::sort(running_.begin(), running_.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
   return admitted;
@@ -62,7 +62,7 @@ std::optional<Scheduler::Context> Scheduler::ReserveContext(const WaitingLine::E
   const std::span<const int32_t> token_ids = ContextOf(entry);
   const bool is_prompt_reported =
       entry.preempted != nullptr ? entry.preempted->prompt_reported : entry.active->num_begun > 0;
-  // The last token is computed in any case: it draws the next one. Prompt log-probabilities need every row.
+  // The last token is always computed, because its row draws the next token. Prompt log-probabilities need every row.
   const bool may_share =
       options_.enable_prefix_cache && !(request.output.num_prompt_logprobs.has_value() && !is_prompt_reported);
   Context context;
@@ -76,7 +76,7 @@ std::optional<Scheduler::Context> Scheduler::ReserveContext(const WaitingLine::E
   return std::nullopt;
 }
 
-// All that is missing, or nothing: what does not suffice is not evicted for.
+// Adds all missing blocks or none. Evicts nothing if the blocks would not suffice.
 bool Scheduler::Extend(std::vector<int32_t>& blocks, int32_t num_positions, Evict evict) {
   const auto num_missing = NumBlocks(num_positions) - static_cast<int32_t>(blocks.size());
   if (num_missing > pool_.num_free() + (evict == Evict::kYes ? pool_.num_cached() : 0)) return false;
@@ -175,7 +175,7 @@ void Scheduler::Settle(Sequence& sequence) {
 void Scheduler::RemoveFinished(const std::function<void(Sequence&)>& on_removed) {
   const auto remove = [&](const std::unique_ptr<Sequence>& sequence) {
     if (!sequence->is_finished) return false;
-    line_.Leave(*sequence);  // where it was preempted
+    line_.Leave(*sequence);  // if it was preempted
     ReleaseBlocks(*sequence);
     on_removed(*sequence);
     return true;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sequences run, and which K/V blocks they hold. Samples begin in the order of the WaitingLine, and a sequence is
-// made when its sample begins, so that a sample that waits costs nothing. When blocks run out, the sequence of the
-// lowest effective priority is preempted, of equal ones the youngest: its blocks go back (cached, where they are full),
-// its tokens stay, and it is computed again later, to the same bits (E1).
+// Chooses the running sequences and gives them K/V blocks. Samples begin in the order of the WaitingLine. The scheduler
+// makes a sequence when its sample begins, so a waiting sample costs nothing. When blocks run out, the scheduler
+// preempts the sequence with the lowest effective priority, and among equals the youngest. The sequence's blocks return
+// to the pool (full blocks stay cached), its tokens stay, and it is computed again later to the same bits (E1).
 //
-// No block is evicted for a sample that does not fit even then. Blocks for trees come from the free list alone:
-// speculation never evicts and never preempts. So that there are free blocks at all, KeepFree evicts cached ones ahead
-// of need, between steps.
+// The scheduler evicts no block for a sample that would not fit after the eviction. Blocks for trees come only from the
+// free list: speculation never evicts and never preempts. KeepFree evicts cached blocks between steps, so that free
+// blocks exist.
 //
 // Threads: the engine's.
 #pragma once
@@ -30,7 +30,7 @@ namespace foretoken::verifier {
 struct SchedulerOptions {
   int32_t max_running = 64;  // sequences
   bool enable_prefix_cache = true;
-  int32_t max_tree_nodes = 32;  // per sequence: what KeepFree provides for
+  int32_t max_tree_nodes = 32;  // per sequence; KeepFree provides blocks for them
   absl::Duration priority_aging = absl::Seconds(10);
 };
 
@@ -39,27 +39,27 @@ class Scheduler {
   Scheduler(const SchedulerOptions& options, int32_t num_blocks)
       : options_(options), pool_(num_blocks), line_(options.priority_aging) {}
 
-  // All samples of a request, into the line.
+  // Adds all samples of a request to the line.
   void Enqueue(std::shared_ptr<ActiveRequest> active, absl::Time now) { line_.Join(std::move(active), now); }
-  // Its samples that have not begun never will.
+  // Removes the request's samples that have not begun.
   void DropUnbegun(ActiveRequest& active) { line_.Leave(active); }
-  // Moves what fits from the line to the running ones. `make` makes the next sample of a request. Returns the sequences
-  // that begin to run, again or for the first time.
+  // Starts waiting samples as long as the next one fits. `make` makes the next sample of a request. Returns the
+  // sequences that begin to run, again or for the first time.
   using MakeNext = std::function<std::unique_ptr<Sequence>(const std::shared_ptr<ActiveRequest>&)>;
   std::vector<Sequence*> Admit(absl::Time now, const MakeNext& make);
-  // Makes room for the root of every running sequence, by preemption where there is none.
+  // Reserves room for the root of every running sequence. Preempts sequences if there is no room.
   void ReserveRoots(absl::Time now);
-  // Up to num_nodes slots for tree nodes, in blocks that GiveBack takes, and room in the block table for a path of up
-  // to `depth` tokens. Fewer slots, or none, when the free blocks do not suffice.
+  // Reserves up to num_nodes slots for tree nodes, in blocks that GiveBack frees, and room in the block table for a
+  // path of up to `depth` tokens. Returns fewer slots or none if there are not enough free blocks.
   struct TreeSlots {
     std::vector<int32_t> blocks;
     std::vector<int32_t> slots;
   };
   TreeSlots ReserveTree(Sequence& sequence, int32_t num_nodes, int32_t depth);
   void GiveBack(TreeSlots& tree_slots);
-  // After a commit: the prefix cache learns of the full blocks, spare blocks go back.
+  // Call after a commit. Adds full blocks to the prefix cache and frees spare blocks.
   void Settle(Sequence& sequence);
-  // Ends sequences that are finished, wherever they are.
+  // Removes finished sequences, running or preempted.
   void RemoveFinished(const std::function<void(Sequence&)>& on_removed);
   void KeepFree();
 
@@ -67,11 +67,11 @@ class Scheduler {
   bool has_waiting() const { return !line_.entries().empty(); }
   const model::BlockPool& pool() const { return pool_; }
   uint64_t num_preemptions() const { return num_preemptions_; }
-  // Sequences that wait to be computed again.
+  // The number of preempted sequences, which wait to be computed again.
   int32_t num_preempted() const { return static_cast<int32_t>(preempted_.size()); }
 
  private:
-  // K/V blocks for a context: what the prefix cache has of it, and then new ones.
+  // K/V blocks for a context: blocks from the prefix cache first, then new blocks.
   struct Context {
     std::vector<int32_t> blocks;
     int32_t num_cached_blocks = 0;
@@ -91,7 +91,7 @@ class Scheduler {
   model::BlockPool pool_;
   WaitingLine line_;
   std::vector<std::unique_ptr<Sequence>> running_;
-  std::vector<std::unique_ptr<Sequence>> preempted_;  // in the line
+  std::vector<std::unique_ptr<Sequence>> preempted_;  // waiting in the line
   uint64_t num_preemptions_ = 0;
 };
 

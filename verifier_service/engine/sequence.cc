@@ -14,7 +14,7 @@ std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequ
   auto sequence = std::make_unique<Sequence>(id, std::move(active), sample_index, std::move(text));
   sequence->sampling = request.sampling;
   sequence->sampling.sample_index += static_cast<uint32_t>(sample_index);
-  sequence->prompt_reported = sample_index > 0;  // the prompt is the same for all samples: the first one tells it
+  sequence->prompt_reported = sample_index > 0;  // only sample 0 reports the prompt, which is the same for all
   sequence->token_ids = request.prompt;
   sequence->counts = sequence->active->prompt_counts;
   sequence->usual_nodes = static_cast<float>(sequence->active->max_tree_nodes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence: a sample of a request that has begun to run, with everything the engine knows of it. Plain data, owned
-// by the scheduler; only the stages of a step touch it, and only commit changes its tokens.
+// One sequence: a sample that has begun to run, with all its state in the engine. Plain data, owned by the scheduler.
+// Only the stages of a step change it, and only commit changes its tokens.
 #pragma once
 
 #include <cstdint>
@@ -30,42 +30,42 @@ struct Sequence {
   const GenerationRequest& request() const { return *active->request; }
   int32_t size() const { return static_cast<int32_t>(token_ids.size()); }
   int32_t num_generated() const { return size() - static_cast<int32_t>(request().prompt.size()); }
-  // Only the root's K/V is missing: the next row draws a token, and a tree may hang below it.
+  // True if only the root's K/V is missing. Then the next row draws a token, and may have a tree below it.
   bool decodes() const { return num_computed + 1 == size(); }
 
   SequenceId id;
-  std::shared_ptr<ActiveRequest> active;  // shared by the samples of a request; the last one to finish ends it
+  std::shared_ptr<ActiveRequest> active;  // shared by the request's samples; the last finished sample frees it
   int32_t sample_index;
   kernels::SamplingParams sampling;
   std::vector<int32_t> token_ids;  // prompt and generated: the context
-  TokenCounts counts;              // where a penalty is on
+  TokenCounts counts;              // only with a penalty
   TextStream text;
 
-  // Its turns to run
-  LinePlace line_place;   // where it waits, or waited last
-  absl::Duration waited;  // in all
+  // Waiting
+  LinePlace line_place;   // its current or last place in the line
+  absl::Duration waited;  // in total
 
   // K/V
   int32_t num_computed = 0;     // positions below it are in the cache
   std::vector<int32_t> blocks;  // the block table
   model::PrefixId prefix = model::kEmptyPrefix;
-  int32_t num_registered_blocks = 0;  // full blocks that the prefix cache knows
+  int32_t num_registered_blocks = 0;  // full blocks in the prefix cache
 
-  // When, on the engine's clock
-  absl::Time began;                                    // to run, for the last time
-  absl::Time first_token_at = absl::InfiniteFuture();  // was known
+  // Times, on the engine's clock
+  absl::Time began;                                    // the last time it began to run
+  absl::Time first_token_at = absl::InfiniteFuture();  // when the first token was known
 
   // Speculation
-  bool is_open = false;  // the proposers know of it
-  // How many nodes the planner takes lately: follows at once when they become more, slowly when they become fewer.
+  bool is_open = false;  // proposers have a session for it
+  // The number of nodes that the planner takes lately. It rises at once and falls slowly.
   float usual_nodes = 0;
   std::vector<std::optional<speculation::TokenTree>>
       guesses;                                           // the newest tree of each proposer, the prediction's last
-  std::vector<std::optional<uint64_t>> guess_positions;  // where each of these stood when it arrived
-  speculation::TokenTree merged_guess;                   // of this step, where it is not simply one of them
+  std::vector<std::optional<uint64_t>> guess_positions;  // each guess's position when it arrived
+  speculation::TokenTree merged_guess;                   // of this step, if several guesses were merged
   std::optional<PredictionFollower> follower;            // of the request's prediction
 
-  // What its client is told
+  // Output to the client
   uint32_t num_text_bytes = 0;  // published
   bool prompt_reported = false;
   std::vector<kernels::RowLogprobs> prompt_logprobs;
@@ -76,12 +76,12 @@ struct Sequence {
   bool is_finished = false;
 };
 
-// The sample of the request that begins next.
+// Makes the sequence of the request's next sample.
 std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequest> active,
                                        const std::vector<std::string>& proposers,
                                        const tokenizer::Tokenizer& tokenizer);
 
-// As ProposerClient::Names(), then the clients' predictions.
+// One entry per ProposerClient::Names(), then one for predictions.
 std::vector<ProposerCount> NoCounts(const std::vector<std::string>& proposers);
 
 }  // namespace foretoken::verifier

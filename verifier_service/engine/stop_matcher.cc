@@ -31,7 +31,7 @@ std::optional<size_t> StopMatcher::Advance(char byte) {
   for (size_t i = 0; i < patterns_.size(); ++i) {
     Pattern& pattern = patterns_[i];
     size_t& n = pattern.num_matched;
-    if (n == pattern.text.size()) n = pattern.borders[n];  // a completion that did not count
+    if (n == pattern.text.size()) n = pattern.borders[n];  // after a completion that did not count
     while (n > 0 && pattern.text[n] != byte) n = pattern.borders[n];
     if (pattern.text[n] == byte) ++n;
     if (n == pattern.text.size() && !complete) complete = i;
@@ -49,7 +49,7 @@ StopMatcher::Released StopMatcher::Append(absl::string_view piece, bool counts) 
     if (!include_match_) text.resize(text.size() - patterns_[*complete].text.size());
     return {.text = std::move(text), .matched = complete};
   }
-  size_t num_open = 0;  // bytes at the end that may still become a stop string
+  size_t num_open = 0;  // bytes at the end that may be part of a stop string
   for (const Pattern& pattern : patterns_) {
     const bool complete = pattern.num_matched == pattern.text.size();
     num_open = std::max<size_t>(num_open, complete ? pattern.borders[pattern.num_matched] : pattern.num_matched);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of one sample: tokens in, released text out. Whole characters only, and nothing that may still become a stop
-// string.
+// The text of one sample: turns tokens into released text. Released text has whole characters only, and no part that
+// may still become a stop string.
 //
 //   TextStream stream(tokenizer, {.stop_strings = {"\n\n"}});
 //   TextStream::Appended appended = stream.Append(token_id, /*counts_for_stop=*/num_tokens > min_tokens);
@@ -38,11 +38,12 @@ class TextStream {
         std::nullopt;  // index of the stop string; nothing may be appended after it
   };
 
-  // The next token of the sample. With counts_for_stop false (fewer than min_tokens so far) a stop string that
-  // completes in this token's text is text like any other.
+  // Appends the next token of the sample. With counts_for_stop false (fewer than min_tokens so far) a stop string that
+  // completes in this token's text does not stop the sample.
   Appended Append(int32_t token_id, bool counts_for_stop);
 
-  // The rest, when the sample has ended without a stop string: what was held back, and U+FFFD for half a character.
+  // Returns the rest of a sample that ended without a stop string: the held-back text, and U+FFFD for an incomplete
+  // character.
   std::string Flush();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tokens stand in a context and how often each was generated, for the penalties.
+// The tokens of a context, and how often each was generated. Penalties use the counts.
 #pragma once
 
 #include <cstddef>

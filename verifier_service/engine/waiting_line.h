@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line of requests that wait to run. A request's place is the time since which it waits, and a level of priority
-// counts as `priority_aging` of waiting. So a higher priority goes first, and a request that has waited for long goes
-// before new ones of any priority: none waits for ever. When a sample of a request begins, the request's others go to
-// the line's end, as if they came now: requests take turns, however many samples they have. A preempted sample comes
-// back to the place that it began from.
+// The line of requests that wait to run. A request's place is the start of its wait. A level of priority counts as
+// `priority_aging` of waiting. So a higher priority goes first, but a request that has waited long enough goes before
+// new requests of any priority. No request waits forever. When a sample of a request begins, the request's other
+// samples move to the end of the line, as if they had just arrived. So requests take turns for any number of samples. A
+// preempted sample returns to the place that it began from.
 //
 // Cost: O(log n) for each call. Threads: the engine's.
 #pragma once
@@ -22,8 +22,8 @@ class WaitingLine {
  public:
   struct Entry {
     std::shared_ptr<ActiveRequest> active;
-    Sequence* preempted = nullptr;  // null: the samples that have not begun
-    absl::Time since;               // when it came, or its request last began a sample
+    Sequence* preempted = nullptr;  // null: the request's samples that have not begun
+    absl::Time since;               // its arrival, or the last time its request began a sample
   };
   using Entries = std::map<LinePlace, Entry>;
 
@@ -31,16 +31,16 @@ class WaitingLine {
 
   const Entries& entries() const { return entries_; }
 
-  // The samples that have not begun.
+  // Adds the request's samples that have not begun.
   void Join(std::shared_ptr<ActiveRequest> active, absl::Time now);
   void Return(Sequence& preempted, absl::Time now);
-  // A sample of this entry begins. Returns how long it has waited.
+  // Begins a sample of this entry. Returns the time that it waited.
   absl::Duration Begin(LinePlace place, absl::Time now);
-  // A request's samples that have not begun, or a preempted sequence, wait no longer. Running ones are left alone.
+  // Removes a request's samples that have not begun, or a preempted sequence. Running sequences stay.
   void Leave(ActiveRequest& active);
   void Leave(const Sequence& sequence) { entries_.erase(sequence.line_place); }
 
-  // What counts when one of two sequences must make room: the priority, and a level for each priority_aging of waiting.
+  // The priority, plus a level for each priority_aging of waiting. The scheduler preempts the lowest.
   int64_t EffectivePriority(const Sequence& sequence) const;
 
  private:
