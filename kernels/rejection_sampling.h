@@ -51,7 +51,7 @@ FT_HOST_DEVICE std::optional<int32_t> TestChildren(const Tree& tree, int32_t nod
       if (draft.is_point()) {
         target.Remove(token_id);
       } else {
-        target.Subtract(1, draft);
+        target.Subtract(draft);
         draft.Remove(token_id);
       }
       // P was Q but for rounding: to be rejected there was no chance.

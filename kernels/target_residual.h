@@ -74,13 +74,12 @@ class TargetResidual {
   bool is_empty() const { return mass_ <= 0; }
   double Prob(int32_t token_id) const { return weights_[token_id] / mass_; }
 
-  // P <- norm((scale P - Q)+). Returns the sum of (scale P - Q)+.
-  double Subtract(double scale, const DrawnDistribution& draft) {
-    const double unit = mass_ / (scale * draft.mass());
+  // P <- norm((P - Q)+).
+  void Subtract(const DrawnDistribution& draft) {
+    const double unit = mass_ / draft.mass();
     const double before = mass_;
     for (size_t i = 0; i < draft.token_ids().size(); ++i) Take(draft.token_ids()[i], draft.probs()[i] * unit);
     Settle(before);
-    return scale * mass_ / before;
   }
 
   // P <- norm(P with this token's set to 0).

@@ -2,11 +2,10 @@
 // Block verification, which the system does not have: a sampled chain is judged as a whole, which accepts at least as
 // many tokens as token by token, and as many as any exact rule can. But it asks for more than a server of many
 // proposers can see to, as tests/exact shows:
-// - A block takes x_1 back because of x_2. So whether to judge as a block must not depend on what was drawn: that a
-// tree
-//   happens to be a chain is no reason.
-// - It looks at tokens beyond the one that it rejects. A proposer that draws them anew with the same noise drafts what
-//   was looked at.
+// - A block takes x_1 back because of x_2. So the choice to judge a tree as a block must not depend on drawn tokens: it
+//   is no reason that the tree happens to be a chain.
+// - A block looks at tokens beyond the one that it rejects. A proposer that draws them anew with the same noise drafts
+//   the tokens that the block has looked at.
 // Rows, coins and distributions are those of kernels/rejection_sampling.h.
 //
 // For a chain x_1 ... x_n with distributions P_i and Q_i of x_(i + 1) after x_1 ... x_i:
@@ -20,7 +19,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -35,7 +36,6 @@ using kernels::DrawnChildren;
 using kernels::DrawnDistribution;
 using kernels::DrawStatus;
 using kernels::RowWeights;
-using kernels::TargetResidual;
 using kernels::TreeToAccept;
 
 // Whether every drawn child is the only one of its parent, sampled, and the parent of the next; at least two.
@@ -46,6 +46,23 @@ inline bool IsSampledChain(const TreeToAccept& tree) {
     node_idx = drawn.children[0];
   }
   return tree.drawn.size() >= 2;
+}
+
+// One token's weight over the sum of all weights.
+inline double ProbOf(std::span<const double> weights, int32_t token_id) {
+  return weights[token_id] / std::accumulate(weights.begin(), weights.end(), 0.0);
+}
+
+// Replaces a row's weights by (scale P - Q)+, where P is the normalised row and Q the draft, and returns their sum.
+inline double SubtractDraft(double scale, const DrawnDistribution& draft, std::span<double> weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double left = 0;
+  for (size_t id = 0; id < weights.size(); ++id) {
+    const double prob = scale * weights[id] / sum;
+    weights[id] = std::max(0.0, prob - draft.Prob(static_cast<int32_t>(id)));
+    left += weights[id];
+  }
+  return left;
 }
 
 // How much of a chain is accepted.
@@ -64,10 +81,10 @@ AcceptedBlock JudgeBlock(const TreeToAccept& tree, std::span<const int32_t> chai
     const DrawnChildren& drawn = tree.drawn[num_judged];
     const RowWeights row = rows(drawn.parent, chain.first(num_judged));
     if (row.status != DrawStatus::kOk) break;
-    TargetResidual target(row.weights);
     const DrawnDistribution draft(drawn);
-    const double next_scale = std::min(1.0, scale * target.Prob(chain[num_judged]) / draft.Prob(chain[num_judged]));
-    const double left = target.Subtract(scale, draft);
+    const int32_t token_id = chain[num_judged];
+    const double next_scale = std::min(1.0, scale * ProbOf(row.weights, token_id) / draft.Prob(token_id));
+    const double left = SubtractDraft(scale, draft, row.weights);
     if (num_judged > 0 && left > 0 && coins.Accept(left, left + 1 - scale)) accepted = {num_judged, scale};
     scale = next_scale;
     if (scale == 0) return accepted;
@@ -91,11 +108,13 @@ void WalkBlock(const TreeToAccept& tree, Rows&& rows, Coins& coins, AcceptedPath
   const RowWeights row = rows(end, path.token_ids);
   path.status = row.status;
   if (row.status != DrawStatus::kOk) return;
-  TargetResidual target(row.weights);
-  if (!is_whole) target.Subtract(accepted.scale, DrawnDistribution(tree.drawn[accepted.num_accepted]));
+  double left = 1;
+  if (!is_whole) {
+    left = SubtractDraft(accepted.scale, DrawnDistribution(tree.drawn[accepted.num_accepted]), row.weights);
+  }
   path.node_idx.push_back(end);
-  // Nothing left: P was Q but for rounding, and x_1 had no chance to be rejected.
-  path.token_ids.push_back(target.is_empty() ? chain[accepted.num_accepted] : coins.Draw(target.weights()));
+  // Nothing is left where P is Q but for rounding; then x_1 had no chance to be rejected.
+  path.token_ids.push_back(left <= 0 ? chain[accepted.num_accepted] : coins.Draw(row.weights));
 }
 
 }  // namespace foretoken::reference

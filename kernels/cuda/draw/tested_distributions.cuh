@@ -105,9 +105,9 @@ class BlockResidual {
     return left / static_cast<double>(mass_);
   }
 
-  // P <- norm((scale P - Q)+).
-  __device__ void Subtract(double scale, const BlockDraft& draft) {
-    const double unit = static_cast<double>(mass_) / (scale * draft.mass());
+  // P <- norm((P - Q)+).
+  __device__ void Subtract(const BlockDraft& draft) {
+    const double unit = static_cast<double>(mass_) / draft.mass();
     for (size_t i = threadIdx.x; i < draft.token_ids().size(); i += kTileThreads) {
       const double at_most = draft.left(i) * unit + 0.5;
       FixedWeight& left = left_[PlaceOfId(draft.token_ids()[i])];
