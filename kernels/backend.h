@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between the model and a device: every op that a forward pass, its draw and its commit need.
 //
-// Ops are enqueued in order; Synchronize waits for all of them. The CPU backend has done the work when a call returns.
-// What an op fills on the host (paths, scores, children, a copy to the host) is there after Synchronize, and stays
-// where it is until then; what it only reads there it has read when the call returns.
-// Errors: what an op is given is our own logic. Shapes and dtypes that do not fit end the process; pointers, slots and
-// positions are trusted.
+// Ops are enqueued in order, and Synchronize waits for all of them. The CPU backend has finished the work when a call
+// returns. An op fills its results on the host (paths, scores, children, a copy to the host) before Synchronize
+// returns, and they must stay in place until then. An op has read its host inputs when the call returns.
+//
+// Errors: arguments are our own logic. Shapes and dtypes that do not fit end the process. Pointers, slots and positions
+// are trusted.
 // Threads: one caller at a time.
 #pragma once
 
@@ -22,16 +23,17 @@
 
 namespace foretoken::kernels {
 
-// Device memory, freed with the pointer. It starts as zeros; pages that are never touched cost nothing on a host.
+// Device memory, freed with the pointer. The memory starts as zeros. On a host, pages that are never touched cost
+// nothing.
 using Buffer = std::unique_ptr<void, std::function<void(void*)>>;
 
 enum class CopyKind { kToDevice, kToHost, kOnDevice };
 
-// What a model asks of a rank's device before it serves.
+// The memory that a model needs on a rank's device before it serves.
 struct MemoryNeed {
   size_t weight_bytes = 0;
   size_t kv_bytes = 0;
-  size_t pass_bytes = 0;  // what a forward pass computes with
+  size_t pass_bytes = 0;  // the tensors of a forward pass
 };
 
 // A product that a model will ask for.
@@ -44,24 +46,25 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // What decides bits besides the build: for example "cpu/avx512_bf16 highway-1.0.3/AVX3". Part of the numerics
-  // fingerprint.
+  // Names everything that decides bits besides the build: for example "cpu/avx512_bf16 highway-1.0.3/AVX3". Part of the
+  // numerics fingerprint.
   virtual std::string Describe() const = 0;
 
-  // Whether ops are still being computed when their calls return: then the host has time for other work.
+  // Whether calls return before their ops are computed. If so, the host has time for other work.
   virtual bool is_asynchronous() const { return false; }
-  // How much memory is missing and which flag to turn, in one line; none: it fits, or it is not known.
+  // One line that says how much memory is missing and which flag to turn. Unset: the memory suffices, or its size is
+  // not known.
   virtual std::optional<std::string> MemoryRefusal(const MemoryNeed&) const { return std::nullopt; }
   virtual Buffer Allocate(size_t num_bytes) = 0;
   virtual void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) = 0;
   virtual void Synchronize() = 0;
-  // How the matrices of a model's layers are to be kept; its vocabulary's stay bf16. Part of Describe.
+  // How the backend keeps the matrices of a model's layers. The vocabulary's matrices stay bf16. Part of Describe.
   virtual WeightQuantization weight_quantization() const { return WeightQuantization::kNone; }
-  // Copies the parts exactly once, into the device's own layout.
+  // Copies each part exactly once, into the device's own layout.
   virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
-  // Finds the fastest of those ways to these products that give the same bits. Before the first of them, and before the
-  // memory for what they read and write is taken: it is tried on. What was found, in a line for the log; empty: there
-  // was nothing to choose.
+  // Tries the ways to compute these products that give the same bits, and keeps the fastest for each. The caller tunes
+  // before the first product, and before it allocates the products' inputs and outputs: the trials need memory. Returns
+  // a line about the result for the log; empty: there was nothing to choose.
   virtual std::string TuneProducts(std::span<const ProductUse>) { return ""; }
 
   virtual void Embed(const EmbedArgs& args) = 0;
@@ -77,7 +80,7 @@ class Backend {
   virtual void BranchRows(const BranchRowsArgs& args) = 0;
   virtual void ScoreTokens(const ScoreTokensArgs& args) = 0;
 
-  // Of the ops of a forward pass, from Embed to JoinColumns. Null: launches cost nothing here.
+  // Records the ops of a forward pass, from Embed to JoinColumns. Null: recording saves nothing on this device.
   virtual Recorder* recorder() { return nullptr; }
 };
 

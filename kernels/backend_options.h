@@ -12,24 +12,24 @@
 namespace foretoken::kernels {
 
 struct BackendOptions {
-  std::string device = "cpu";  // or "cuda", where the build has it
-  int num_threads = 0;         // cpu: the caller's thread included; 0: one per core this process may run on
-  std::string isa = "auto";    // cpu: "auto" takes the best of SupportedCpuIsas()
+  std::string device = "cpu";                // or "cuda", where the build has it
+  int num_threads = 0;                       // cpu: counts the caller's thread; 0: one per core this process may run on
+  std::string isa = "auto";                  // cpu: "auto" takes the best of SupportedCpuIsas()
   std::string weight_quantization = "none";  // or "fp8", on cuda
-  // For which of how many tensor-parallel ranks of this process: they share the threads, and have one each at least, or
-  // the GPUs.
+  // This backend's tensor-parallel rank among the ranks of this process. On a CPU the ranks share the threads, at least
+  // one each; on GPUs they share the GPUs.
   int rank = 0;
   int num_ranks = 1;
 };
 
 struct MadeBackend {
   std::unique_ptr<Backend> backend;  // null on an error
-  std::string error;                 // what, expected and got
+  std::string error;                 // says the fault, the expected value and the given one
 };
 
 struct MadeCommunicators {
-  std::vector<std::unique_ptr<Communicator>> communicators;  // by rank; none on an error
-  std::string error;                                         // what, and whose words
+  std::vector<std::unique_ptr<Communicator>> communicators;  // by rank; empty on an error
+  std::string error;                                         // says the fault and the library that reported it
 };
 
 }  // namespace foretoken::kernels

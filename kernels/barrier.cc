@@ -11,7 +11,7 @@ constexpr int kNumSpins = 500;
 }  // namespace
 
 void Barrier::Wait() {
-  const uint32_t meeting = meeting_.load();  // cannot end before this thread has come
+  const uint32_t meeting = meeting_.load();  // cannot end before this thread arrives
   if (num_present_.fetch_add(1) + 1 == num_threads_) {
     num_present_.store(0);
     meeting_.fetch_add(1);

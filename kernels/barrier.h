@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A barrier for a fixed number of threads that meet many times per step. What a thread wrote before it came is seen by
-// all of them after it.
+// A barrier for a fixed number of threads that meet many times per step. After the barrier every thread sees all that
+// any thread wrote before it.
 //
-// Who waits spins for a moment, because the others come within microseconds, then sleeps: where threads are more than
-// cores, the others cannot come before.
+// A waiting thread spins for a moment, because the others arrive within microseconds, and then sleeps. It must sleep:
+// with more threads than cores, the others cannot arrive before.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ class Barrier {
   Barrier(const Barrier&) = delete;
   Barrier& operator=(const Barrier&) = delete;
 
-  // Returns when all threads have come.
+  // Returns when all threads have arrived.
   void Wait();
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FT_CHECK(condition): our own logic may not fail. Prints the place and the condition and ends the process.
-// Never for what a client, a peer or a file sent: that is a status. Lives on the ground floor so that kernels have it
-// too.
+// FT_CHECK(condition) states a fact about our own logic. If the condition is false it prints the place and the
+// condition and ends the process. It never judges input of a client, a peer or a file: for these we return a status. It
+// stands in the lowest layer so that kernels can use it too.
 #pragma once
 
 #include <cstdio>

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kGrace{5};
 
-// Never destroyed: a device may fail while the process takes itself apart.
+// Never destroyed: a device may fail while the process shuts down.
 struct Handling {
   std::mutex mutex;  // held from the first failure on
   DeviceFailureHandler handler;
@@ -37,7 +37,7 @@ void EndOnDeviceFailure(const std::string& what) {
   std::fprintf(stderr, "%s\n", what.c_str());
   std::fflush(stderr);
   Handling& handling = GetHandling();
-  const std::lock_guard lock(handling.mutex);  // whoever fails second waits here for the end
+  const std::lock_guard lock(handling.mutex);  // a second failing thread waits here for the end of the process
   if (handling.handler) {
     std::promise<void> told;
     std::thread([&] {

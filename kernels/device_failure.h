@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process ends whose device fails after start: a call of the CUDA runtime that may not fail, or a transport
-// between ranks. There is nothing to go on with, and a restart is cheap; but whoever waits for an answer is told first.
+// Ends the process after its device has failed: a call of the CUDA runtime, or a transport between ranks. The process
+// cannot continue, and a restart is cheap. But it first tells the clients that wait for an answer.
 //
 //   SetDeviceFailureHandler([&](const std::string& what) { FailTheCallsInFlight(); });
 //   ...
 //   EndOnDeviceFailure("matmul.cu:80: Launch(...): an illegal memory access was encountered, rank 1 on GPU 1");
 //
-// One for the process, as std::set_terminate's: who finds the failure is deep below those who know of calls.
-// Threads: any. The handler runs on a thread of its own and may not count on the failing one, nor on any that waits for
-// it: ranks do.
+// The process has one handler, like std::set_terminate. The code that finds the failure is too deep to know of calls.
+// Threads: any. The handler runs on a thread of its own. It must not wait for the failing thread, nor for a thread that
+// waits for that one, as other ranks do.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,11 @@ namespace foretoken::kernels {
 
 using DeviceFailureHandler = std::function<void(const std::string& what)>;
 
-// From now on; null: nobody is told. Once a failure is being handled this does not return.
+// Sets the handler from now on; null: none. Does not return once a failure is being handled.
 void SetDeviceFailureHandler(DeviceFailureHandler handler);
 
-// Prints `what`, gives the handler a few seconds, and ends the process. Of several failures the first is told of.
+// Prints `what`, gives the handler a few seconds, and ends the process. If several threads fail, only the first failure
+// is reported.
 [[noreturn]] void EndOnDeviceFailure(const std::string& what);
 
 }  // namespace foretoken::kernels

@@ -50,12 +50,12 @@ constexpr float FloatFromF16(uint16_t bits) {
 // FP8 e4m3: four bits of exponent, three of mantissa, no infinities. Source: "OCP 8-bit Floating Point Specification".
 inline constexpr float kMaxE4m3 = 448;
 
-// To nearest, ties to even; what lies beyond kMaxE4m3 becomes it. Not for a NaN.
+// Rounds to nearest, ties to even; values beyond kMaxE4m3 become kMaxE4m3. The value must not be a NaN.
 constexpr uint8_t E4m3FromFloat(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
   uint32_t code = 0;
-  if (std::bit_cast<float>(magnitude) < 0x1p-6f) {  // subnormal: units of 2^-9, which is what a float at 2^14 counts in
+  if (std::bit_cast<float>(magnitude) < 0x1p-6f) {  // subnormal: in units of 2^-9, the spacing of floats at 2^14
     code = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) - std::bit_cast<uint32_t>(0x1p14f);
   } else {
     code = ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20) - (120u << 3);
@@ -63,13 +63,14 @@ constexpr uint8_t E4m3FromFloat(float value) {
   return static_cast<uint8_t>(sign | (code < 0x7eu ? code : 0x7eu));
 }
 
-// Exact. Not for the codes of NaN.
+// Exact. The code must not be a NaN.
 constexpr float FloatFromE4m3(uint8_t code) {
   const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
   return std::bit_cast<float>(sign | static_cast<uint32_t>(code & 0x7fu) << 20) * 0x1p120f;
 }
 
-// Two codes, the first in the low byte, at f16's places in the halves of 32 bits: each reads as 2^-8 of its value.
+// Puts two codes, the first in the low byte, into the two f16 halves of 32 bits. Each half then reads as 2^-8 of the
+// code's value.
 constexpr uint32_t ShiftedE4m3Pair(uint32_t codes) {
   const uint32_t halves = (codes & 0xffu) << 8 | (codes & 0xff00u) << 16;
   return (halves & 0x80008000u) | (halves >> 1 & 0x3f803f80u);

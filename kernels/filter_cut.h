@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where filters end a row: the last token kept, in the order of cuts (value descending, id ascending).
+// The place where the filters cut a row: the last kept token in the order of cuts (value descending, id ascending).
 #pragma once
 
 #include <cstdint>

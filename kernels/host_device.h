@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FT_HOST_DEVICE marks what code on a GPU calls too; for a compiler that knows no GPU it is nothing. Constexpr
+// FT_HOST_DEVICE marks functions that GPU code calls too. For a compiler without GPU support it is empty. Constexpr
 // functions need no mark: nvcc compiles them for both sides (--expt-relaxed-constexpr).
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coins of rejection sampling: pure functions of (seed, sample index, index of the token, number of the coin).
-// Coin n of the token at index t is the first 53 bits of the Philox block with key = seed and
-// counter = (n, t, sample index, kRejectionCoin), as a fraction in [0, 1).
+// The coins of rejection sampling: pure functions of (seed, sample index, index of the token, number of the coin). Coin
+// n of the token at index t is the first 53 bits of the Philox block with key = seed and counter = (n, t, sample index,
+// kRejectionCoin), as a fraction in [0, 1).
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@
 
 namespace foretoken::kernels {
 
-// An index, with probability weight / sum of weights: where u times the sum falls. Weights are at least 0, with a
-// positive sum; u lies in [0, 1).
+// Returns an index with probability weight / sum of weights: the entry where u times the sum falls. Weights are at
+// least 0 and have a positive sum; u lies in [0, 1).
 inline int32_t IndexAt(std::span<const double> weights, double u) {
-  // First the block, then the entry: a sum over large vocabularies in a few long chains.
+  // It finds the block first and then the entry, so that a large vocabulary is summed in a few long chains.
   constexpr size_t kBlock = 512;
   double left = u * SumOf(weights);
   size_t begin = 0;
@@ -36,7 +36,7 @@ inline int32_t IndexAt(std::span<const double> weights, double u) {
     if (left < weights[i]) break;
     left -= weights[i];
   }
-  // Rounding may leave something behind the last entry of all, or point to a place behind it.
+  // Rounding may leave a remainder behind the last entry, or point behind it.
   for (size_t i = begin; !last.has_value() && i-- > 0;) {
     if (weights[i] > 0) last = i;
   }

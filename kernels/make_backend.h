@@ -10,13 +10,13 @@
 
 namespace foretoken::kernels {
 
-// The CPU paths that this machine can run, best first, of "amx", "avx512_bf16", "avx512", "avx2", "baseline".
+// The CPU paths that this machine can run, best first: a subset of "amx", "avx512_bf16", "avx512", "avx2", "baseline".
 std::vector<std::string> SupportedCpuIsas();
 
 MadeBackend MakeBackend(const BackendOptions& options);
 
-// How tensor-parallel ranks reach each other, whose backends were made for this device: over NCCL where each has a GPU
-// of its own, else as threads of one process (thread_communicator.h). Backends outlive them.
+// Connects tensor-parallel ranks whose backends were made for this device: over NCCL if each rank has a GPU of its own,
+// else as threads of one process (thread_communicator.h). The backends must outlive the communicators.
 MadeCommunicators MakeCommunicators(const std::string& device, std::span<Backend* const> backends);
 
 }  // namespace foretoken::kernels

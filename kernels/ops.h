@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments of every op: plain structs, shared by all backends. Shape letters are the legend's in
-// common/tensor/shape.h. Pointers, those inside of views too, are the backend's memory; spans are the host's, and so
-// are the parts of a WeightSource. A span that an op reads is free when the call returns; one that it fills (paths,
-// children, scores) is the op's, and filled, until Backend::Synchronize returns.
+// common/tensor/shape.h. Pointers, also those inside of views, point to the backend's memory. Spans are the host's
+// memory, and so are the parts of a WeightSource. The caller may free a span that an op reads when the call returns. A
+// span that an op fills (paths, children, scores) must stay until Backend::Synchronize returns, which has filled it.
 //
-// Row invariance (E1): whatever an op writes for a row is a pure function of that row's inputs, bit for bit. It depends
-// on no other row, on no row count, on no thread count and on no slot or block number.
+// Row invariance (E1): every value that an op writes for a row is a pure function of that row's inputs, bit for bit. It
+// depends on no other row, row count, thread count, slot or block number.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,14 @@
 
 namespace foretoken::kernels {
 
-// Tokens in a K/V block. A slot is block * kKvBlockSize + offset; a slot holds one token's K and V of every layer.
+// The number of tokens in a K/V block. A slot is block * kKvBlockSize + offset; it holds one token's K and V of every
+// layer.
 inline constexpr int kKvBlockSize = 16;
 
-// One forward pass, flat. A *segment* is one sequence's rows, consecutive, parents before children.
-// A row sees positions [0, chain_len) through its segment's block table, then its ancestor slots (its own slot last),
-// which stand at logical positions chain_len, chain_len + 1, ... A row of a chain has no ancestors and its own position
-// inside chain_len: positions[row] + 1 == chain_len + number of ancestors, always.
+// One forward pass, flat. A *segment* is the rows of one sequence: consecutive, parents before children.
+// A row sees positions [0, chain_len) through its segment's block table. Then it sees its ancestor slots (its own slot
+// last), which stand at logical positions chain_len, chain_len + 1, ... A row of a chain has no ancestors, and
+// chain_len covers its own position. Always: positions[row] + 1 == chain_len + number of ancestors.
 struct BatchView {
   int32_t num_rows = 0;                         // T
   int32_t num_segments = 0;                     // S
@@ -44,7 +45,7 @@ struct BatchView {
   friend bool operator==(const BatchView&, const BatchView&) = default;
 };
 
-// The paged K/V cache: [L, 2, num_blocks, K, kKvBlockSize, D] bf16, K before V. One allocation.
+// The paged K/V cache, one allocation: [L, 2, num_blocks, K, kKvBlockSize, D] bf16, K before V.
 struct KvCacheView {
   void* data = nullptr;
   int32_t num_layers = 0;
@@ -52,14 +53,15 @@ struct KvCacheView {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
 
-  // Of K or of V, in one layer.
+  // The bytes of a block's K, or of its V, in one layer.
   FT_HOST_DEVICE size_t bytes_per_block_layer() const { return size_t{2} * num_kv_heads * kKvBlockSize * head_dim; }
   size_t num_bytes() const { return size_t{2} * num_layers * num_blocks * bytes_per_block_layer(); }
-  // The first element of K (part 0) or V (part 1) of a layer, [num_blocks, K, kKvBlockSize, D].
+  // The first element of K (part 0) or V (part 1) of a layer: [num_blocks, K, kKvBlockSize, D].
   FT_HOST_DEVICE uint16_t* part(int32_t layer, int32_t part) const {
     return static_cast<uint16_t*>(data) + (size_t{2} * layer + part) * num_blocks * (bytes_per_block_layer() / 2);
   }
-  // Where a slot's elements of a head begin within a part. Its next head lies kKvBlockSize * head_dim further.
+  // The offset within a part at which a slot's elements of a head begin. The elements of its next head lie
+  // kKvBlockSize * head_dim further.
   FT_HOST_DEVICE size_t slot_offset(int32_t slot, int32_t head) const {
     const size_t block_head = size_t{1} * (slot / kKvBlockSize) * num_kv_heads + head;
     return (block_head * kKvBlockSize + slot % kKvBlockSize) * head_dim;
@@ -67,7 +69,7 @@ struct KvCacheView {
   friend bool operator==(const KvCacheView&, const KvCacheView&) = default;
 };
 
-// A matrix in the backend's own layout. Row n of the matrix makes output n.
+// A matrix in the backend's own layout. Row n of the matrix computes output n.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -96,21 +98,22 @@ struct IndexRange {
 
 enum class WeightQuantization {
   kNone,
-  // e4m3, with a scale for each output; what such a weight multiplies becomes e4m3, too, with a scale for each row. On
-  // the CUDA backend only.
+  // e4m3, with a scale for each output. The rows that such a weight multiplies become e4m3 too, with a scale for each
+  // row. Only the CUDA backend has it.
   kFp8,
 };
 
 struct WeightSource {
-  // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v are one weight. F32 and F16 are
+  // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v make one weight. F32 and F16 are
   // rounded to bf16, to nearest, ties to even.
   std::span<const ConstTensorView> parts;
-  // Of each part's inputs those that make the weight's; unset: all.
+  // The range of each part's inputs that the weight takes; unset: all of them.
   std::optional<IndexRange> inputs;
   WeightQuantization quantization = WeightQuantization::kNone;
-  // Called with whole rows of a part: `fetch` before they are read, so that they can be brought in at once, and
-  // `release` when they will not be read again, so that their pages can be given back. Every row is told of once to
-  // each, in the same ranges, on the thread that reads it. Threads: several at once.
+  // Called with whole rows of a part: `fetch` before the rows are read, so that the system can load them in time, and
+  // `release` when they will not be read again, so that the system can reclaim their pages. Each is called once for
+  // every row, in the same ranges, on the thread that reads the rows.
+  // Threads: several call at the same time.
   std::function<void(const void* begin, size_t num_bytes)> fetch;
   std::function<void(const void* begin, size_t num_bytes)> release;
 };
@@ -120,13 +123,13 @@ enum class OutputMode { kStore, kAdd };
 struct EmbedArgs {
   const Weight* weight = nullptr;      // [V, E]
   const int32_t* token_ids = nullptr;  // [T]
-  // Of a rank that holds a part of the vocabulary: the id of the weight's first row. Ids without a row give zeros.
+  // The id of the weight's first row, for a rank that holds a part of the vocabulary. Ids without a row give zeros.
   // Unset: the weight has all ids.
   std::optional<int64_t> first_token_id;
   TensorView out;  // [T, E] f32
 };
 
-// out = x weight^T (+ bias), or out += the same. Every output element is one sum over K in an order that the weight's
+// out = x weight^T (+ bias), or out += the same. Every output element is one sum over K, in an order that the weight's
 // shape and the backend fix.
 struct MatMulArgs {
   ConstTensorView x;  // [T, K] bf16
@@ -145,8 +148,8 @@ struct RmsNormArgs {
   TensorView out;  // [T, E] bf16
 };
 
-// Splits qkv into heads, normalises q and k per head where gains are given (Qwen3), turns q and k by the row's position
-// (pairs (i, i + D/2), as Hugging Face does), and stores k and v, rounded to bf16, in the row's slot.
+// Splits qkv into heads. Normalises q and k per head where gains are given (Qwen3). Rotates q and k by the row's
+// position (pairs (i, i + D/2), as Hugging Face does). Stores k and v, rounded to bf16, in the row's slot.
 struct RopeStoreKvArgs {
   ConstTensorView qkv;            // [T, (H + 2 K) D] f32
   const float* q_gain = nullptr;  // [D], or null
@@ -160,8 +163,8 @@ struct RopeStoreKvArgs {
   TensorView q;  // [T, H D] f32
 };
 
-// Softmax attention of every row over what BatchView says it sees, reading K and V only from the cache, in tiles cut at
-// multiples of a constant in logical position. With a window w a row at position p sees (p - w, p].
+// Softmax attention of every row over the positions that BatchView gives it. It reads K and V only from the cache, in
+// tiles cut at multiples of a constant in logical position. With a window w, a row at position p sees (p - w, p].
 struct AttentionArgs {
   ConstTensorView q;  // [T, H D] f32
   BatchView batch;
@@ -178,8 +181,8 @@ struct SiluMulArgs {
   TensorView out;           // [T, F] bf16
 };
 
-// out = p_0 + p_1 + ..., or out += the same: the ranks' parts of one product, each element added in the order of the
-// ranks.
+// out = p_0 + p_1 + ..., or out += the same. The pieces are the ranks' parts of one product; each element is added in
+// the order of the ranks.
 struct SumRanksArgs {
   ConstTensorView pieces;  // [R, T, E] f32
   OutputMode mode = OutputMode::kStore;
@@ -200,13 +203,13 @@ struct KvMove {
   int32_t to_slot = 0;
 };
 
-// Moves K and V of whole slots, in all layers. Reads all before it writes any. Targets are distinct.
+// Moves K and V of whole slots, in all layers. It reads all slots before it writes any. Targets are distinct.
 struct MoveKvArgs {
   KvCacheView kv;
   std::span<const KvMove> moves;
 };
 
-// How a token is drawn from a row of logits. Values are validated before they come here.
+// The parameters of a draw from a row of logits. The caller has validated the values.
 struct SamplingParams {
   float temperature = 1;         // below 1e-5: plain argmax
   int32_t top_k = 0;             // 0: off
@@ -224,7 +227,7 @@ struct SamplingParams {
 // A token of the context.
 struct TokenCount {
   int32_t token_id = 0;
-  int32_t num_generated = 0;  // 0: it stands in the prompt alone
+  int32_t num_generated = 0;  // 0: only the prompt has it
 };
 
 struct LogitBias {
@@ -232,37 +235,37 @@ struct LogitBias {
   float bias = 0;
 };
 
-// How the target's rows and a tree make tokens; see AcceptTreesArgs.
+// How the target's rows and a tree decide tokens; see AcceptTreesArgs.
 enum class VerificationRule { kKeyedDraw, kRejectionSampling };
 
-// The children that one proposer drew at one node. Without draft probabilities each is a guess: a point mass.
+// The children that one proposer drew at one node. Without draft probabilities each child is a guess: a point mass.
 struct DrawnChildren {
   int32_t parent = 0;                        // node index
   std::span<const int32_t> children;         // node indices, in the order of sampling
-  std::span<const int32_t> draft_token_ids;  // [k] what they were sampled from, without replacement; distinct
-  std::span<const float> draft_probs;        // [k] at least 0; the distribution is these divided by their sum
+  std::span<const int32_t> draft_token_ids;  // [k] the ids that they were sampled from, without replacement; distinct
+  std::span<const float> draft_probs;        // [k] at least 0; the distribution divides them by their sum
 };
 
 // One sequence of a verification. Node 0 is the root; its row is first_logit_row, node i's is first_logit_row + i.
 struct TreeToAccept {
   int32_t first_logit_row = 0;
-  std::span<const int32_t> token_ids;  // [N] of the nodes; the root's is its own token
+  std::span<const int32_t> token_ids;  // [N] of the nodes; the root's is the root token
   std::span<const int32_t> parents;    // [N] parents[0] == -1; parents[i] < i
-  uint32_t context_len = 0;            // t of the token drawn at the root: tokens before it, root included
+  uint32_t context_len = 0;            // t of the token drawn at the root: the tokens before it, root included
   SamplingParams sampling;
   std::span<const TokenCount> counts;  // of the context, root included; ids distinct
   std::span<const LogitBias> bias;     // ids distinct
-  // [N] of each node: the ids that may be drawn at its row, bit id % 32 of word id / 32 of ceil(V / 32) words; null:
-  // all. Empty: no node has a mask.
+  // [N] for each node: a mask of the ids that may be drawn at its row, bit id % 32 of word id / 32 of ceil(V / 32)
+  // words; null: all ids. Empty: no node has a mask.
   std::span<const uint32_t* const> masks;
-  // How many of the most likely ids to report, with the drawn one, from the unmodified row at temperature 1: the whole
-  // row, ids at or beyond V too. Unset: no log-probabilities at all.
+  // The number of most likely ids to report beside the drawn one. They come from the unmodified row at temperature 1:
+  // the whole row, ids at or beyond V too. Unset: no log-probabilities at all.
   std::optional<int32_t> num_top_logprobs;
 
   VerificationRule rule = VerificationRule::kKeyedDraw;
-  // Rejection sampling: nodes [0, num_rows) have rows. The others are tested like any drawn child, and an accepted one
-  // ends the walk. `drawn` holds the children of every node that has a row, by parent, and at one node one proposer's
-  // after another's; a child may stand with several.
+  // Rejection sampling: nodes [0, num_rows) have rows. The other nodes are tested like any drawn child, and an accepted
+  // one ends the walk. `drawn` holds the children of every node that has a row, ordered by parent, and at one node by
+  // proposer. A child may stand in several groups.
   int32_t num_rows = 0;
   std::span<const DrawnChildren> drawn;
 };
@@ -279,22 +282,22 @@ struct RowLogprobs {
 
 enum class DrawStatus { kOk, kNonFiniteLogits, kEmptySupport };
 
-// What the target says: the accepted nodes' tokens and one more. node_idx[i] is the node whose row emitted
-// token_ids[i]: node_idx[0] == 0, and node_idx[i + 1] is the child that carried token_ids[i].
+// The tokens that the target confirms: those of the accepted nodes and one more. node_idx[i] is the node whose row
+// emitted token_ids[i]: node_idx[0] == 0, and node_idx[i + 1] is the child that carried token_ids[i].
 struct AcceptedPath {
   DrawStatus status = DrawStatus::kOk;  // not kOk: token_ids ends before the row that failed
   std::vector<int32_t> token_ids;
   std::vector<int32_t> node_idx;
-  std::vector<RowLogprobs> logprobs;  // as token_ids, where asked for
+  std::vector<RowLogprobs> logprobs;  // as token_ids, where requested
 };
 
-// Walks every tree from its root. Filters, in this order, make target_prob of a node's row: bias, penalties (which
-// count the tokens on the node's own path too), mask, temperature, top_k, top_p, min_p; each cut orders by (value
+// Walks every tree from its root. Filters, in this order, turn a node's row into target_prob: bias, penalties (which
+// also count the tokens on the node's own path), mask, temperature, top_k, top_p, min_p. Each cut orders by (value
 // descending, id ascending). Rows off the walk are not drawn.
 // Keyed draw: the token at a node is
 //   argmax_v (log target_prob(v) + g(v)),  ties to the lowest id,
-// and the walk descends while a child carries it. g = -log(-log1p(-u)), u in (0, 1) from the token's Philox word,
-// purpose kTargetDraw.
+// and the walk descends while a child carries the token. g = -log(-log1p(-u)), with u in (0, 1) from the token's Philox
+// word, purpose kTargetDraw.
 // Rejection sampling: kernels/rejection_sampling.h, with coins of purpose kRejectionCoin.
 struct AcceptTreesArgs {
   ConstTensorView logits;  // [rows, >= V] f32
@@ -303,13 +306,13 @@ struct AcceptTreesArgs {
   std::span<AcceptedPath> paths;  // one per tree, filled when the backend is synchronised
 };
 
-// What makes a continuation of a draft's row promising.
+// How the continuations of a draft's row are ordered.
 enum class BranchRanking {
-  kKeyedDraw,  // that the target, whose noise is known, may draw it
-  kDraftProb,  // the draft's own distribution: no noise
+  kKeyedDraw,  // by the chance that the target, whose noise is known, draws them
+  kDraftProb,  // by the draft's own distribution, without noise
 };
 
-// A row of a draft model, whose most promising continuations are wanted.
+// A row of a draft model, and the request for its best continuations.
 struct RowToBranch {
   int32_t logit_row = 0;
   SamplingParams sampling;   // the target's; penalties are not applied
@@ -328,12 +331,12 @@ struct RowChildren {
   std::vector<ScoredToken> children;    // by (score descending, id ascending)
 };
 
-// The tokens that the target would draw most likely if this model were the target: the first num_children by
+// Finds the tokens that the target would most likely draw if this model were the target: the first num_children by
 //   score(v) = log draft_prob(v) + g(v)
-// with the filters and the noise, purpose kTargetDraw, of the target's own draw at t; so the first one is what
-// AcceptTrees would draw from the row, but for scores that rounding cannot tell apart. Ranked by draft_prob, g is 0.
-// Below the greedy temperature g is 0 and the distribution that of temperature 1, without cuts. draft_prob sums to 1
-// over what the cuts keep.
+// with the filters and the noise (purpose kTargetDraw) of the target's own draw at t. So the first child is the token
+// that AcceptTrees would draw from the row, except where rounding cannot tell scores apart. When children are ordered
+// by draft_prob, g is 0. Below the greedy temperature g is 0 and the distribution is that of temperature 1, without
+// cuts. draft_prob sums to 1 over the tokens that the cuts keep.
 struct BranchRowsArgs {
   ConstTensorView logits;  // [rows, >= V] f32
   int32_t num_tokens = 0;  // V: ids at or beyond it are no children and carry no probability
@@ -341,7 +344,7 @@ struct BranchRowsArgs {
   std::span<RowChildren> children;  // one per row, filled when the backend is synchronised
 };
 
-// Log-probabilities, from the unmodified rows at temperature 1, of given tokens.
+// Scores given tokens: log-probabilities from the unmodified rows at temperature 1.
 struct ScoreTokensArgs {
   ConstTensorView logits;  // [rows, width] f32
   int32_t first_row = 0;

@@ -12,7 +12,7 @@ inline void Pause() {
 #if defined(__x86_64__)
   _mm_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb");  // waits about as long; its yield does nothing on most cores
+  asm volatile("isb");  // waits about as long as x86's pause; `yield` does nothing on most cores
 #endif
 }
 

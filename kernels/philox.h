@@ -2,7 +2,8 @@
 // Philox4x32-10, the counter-based generator behind every random choice: a pure function of (key, counter).
 // Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 //
-// The token noise of design: key = seed, counter = (v / 4, t, sample index, purpose); word v % 4 belongs to token v.
+// The token noise of the design: key = seed, counter = (v / 4, t, sample index, purpose); word v % 4 belongs to token
+// v.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 
 namespace foretoken::kernels {
 
-// Streams are never shared between purposes.
+// Two purposes never share a stream.
 enum class NoisePurpose : uint32_t { kTargetDraw = 0, kDraftDraw = 1, kRejectionCoin = 2 };
 
 using PhiloxBlock = std::array<uint32_t, 4>;

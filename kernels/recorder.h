@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is enqueued once and then, as a whole, again and again: on a GPU that spares the host a launch per op.
+// Records enqueued work once and enqueues it again as a whole. On a GPU this spares the host one launch per op.
 //
 //   std::unique_ptr<Recording> pass = backend.recorder()->Record([&] { ... backend.MatMul(...) ... });
 //   pass->Enqueue();
@@ -17,8 +17,8 @@ namespace foretoken::kernels {
 class Recording {
  public:
   virtual ~Recording() = default;
-  // Behind all that has been enqueued. Counts and addresses are those of when it was recorded; what they point to may
-  // be new.
+  // Enqueues the recorded work behind everything enqueued so far. Counts and addresses stay as recorded; the memory at
+  // those addresses may have new contents.
   virtual void Enqueue() = 0;
 };
 
@@ -27,8 +27,8 @@ class Recorder {
   virtual ~Recorder() = default;
   // The row counts, ascending, for which a recorded pass is worth having. A pass of fewer rows is padded to the next.
   virtual std::span<const int32_t> row_counts() const = 0;
-  // Calls `enqueue`, which does nothing but call ops of the backend that are recordable, and runs none of them. What
-  // they do for the first time they do unrecorded.
+  // Records the ops that `enqueue` calls, without running them. `enqueue` may only call recordable ops of the backend.
+  // An op does its first-time work (such as loading code) outside of the recording.
   virtual std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) = 0;
 };
 

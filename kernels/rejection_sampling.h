@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rejection sampling, the second rule: drawn children are tested against target_prob / draft_prob, so that whatever was
-// drafted, the emitted tokens follow the target's distribution exactly. Pure: rows and coins are passed in, and an
-// enumeration of all coins is as good a caller as a server.
+// Rejection sampling, the second rule. Drawn children are tested against target_prob / draft_prob, so the emitted
+// tokens follow the target's distribution exactly, whatever was drafted. The functions are pure: the caller passes in
+// rows and coins. A server calls them, and so does a test that enumerates all coins.
 //
-// At a node, children in the order of sampling, one proposer's after another's:
+// At a node the children come in the order of sampling, one proposer's after another's:
 //   accept x with probability min(1, P(x) / Q(x)); when it is rejected
 //     P <- norm((P - Q)+),  Q <- norm(Q with x set to 0)
 //   a guess is a point mass, Q(x) = 1; when it is rejected  P <- norm(P with x set to 0)
-// When no child is left the token is drawn from P. With one child a node this is the token-wise rule.
+// When no child is left, the token is drawn from P. With one child per node this is the token-wise rule.
 //
-// Drawn children without a row are tested, too. To leave one out for want of a row would be a choice among drawn
-// values, and the test is exact only for children that nobody has chosen among.
+// Drawn children without a row are tested too. To leave out a child without a row would select among drawn values, and
+// the test is exact only for children that nobody has selected.
 //
 // Coins are a class with
-//   void Begin(uint32_t t);                                   what follows belongs to the token at index t
+//   void Begin(uint32_t t);                                   the next coins belong to the token at index t
 //   bool Accept(double target_prob, double draft_prob);       with probability min(1, target_prob / draft_prob)
 //   int32_t Draw(std::span<const double> weights);            an index, with probability weight / sum of weights
 // Rows are a callable
@@ -32,14 +32,14 @@
 
 namespace foretoken::kernels {
 
-// target_prob at a node's row, unnormalised; its reader may write to it, until the next row is asked for.
+// target_prob at a node's row, unnormalised. The reader may overwrite it before it asks for the next row.
 struct RowWeights {
   DrawStatus status = DrawStatus::kOk;
   std::span<double> weights;  // [V] with a positive sum, when kOk
 };
 
-// The child that is accepted at a node. Nothing: then `target` is what the token is drawn from. A device has trees and
-// distributions of its own that look like TreeToAccept, TargetResidual and DrawnDistribution.
+// Returns the accepted child of a node. Unset: the token is to be drawn from `target`. A device has its own types of
+// trees and distributions, with the interfaces of TreeToAccept, TargetResidual and DrawnDistribution.
 template <typename Draft = DrawnDistribution, typename Tree, typename Target, typename Coins>
 FT_HOST_DEVICE std::optional<int32_t> TestChildren(const Tree& tree, int32_t node_idx, Target& target, Coins& coins) {
   for (const auto& drawn : tree.drawn) {
@@ -54,7 +54,7 @@ FT_HOST_DEVICE std::optional<int32_t> TestChildren(const Tree& tree, int32_t nod
         target.Subtract(draft);
         draft.Remove(token_id);
       }
-      // P was Q but for rounding: to be rejected there was no chance.
+      // Here P equals Q but for rounding, so the child could not have been rejected.
       if (target.is_empty()) return child;
     }
   }

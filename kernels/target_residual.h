@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two distributions that a ratio test compares while the children of a node are tested: what is left of
-// target_prob, and what is left of draft_prob. Both are kept unnormalised, so that a rejection touches only the tokens
-// that were drafted.
+// The two distributions that a ratio test compares while it tests the children of a node: the rest of target_prob and
+// the rest of draft_prob. Both are kept unnormalised, so that a rejection changes only the drafted tokens.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,7 @@
 
 namespace foretoken::kernels {
 
-// Adds up in eight chains, which a processor can do side by side; the order is fixed.
+// Adds in eight chains, which a processor computes side by side, in a fixed order.
 inline double SumOf(std::span<const double> values) {
   double sums[8] = {};
   const size_t num_whole = values.size() / 8;
@@ -25,7 +24,7 @@ inline double SumOf(std::span<const double> values) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// Q: what one proposer sampled a node's children from, without replacement. A guess is a point mass.
+// Q: the distribution from which one proposer sampled a node's children, without replacement. A guess is a point mass.
 class DrawnDistribution {
  public:
   explicit DrawnDistribution(const DrawnChildren& drawn)
@@ -35,7 +34,7 @@ class DrawnDistribution {
         mass_(SumOf(probs_)) {}
 
   bool is_point() const { return is_point_; }
-  std::span<const int32_t> token_ids() const { return token_ids_; }  // [k] nothing for a point
+  std::span<const int32_t> token_ids() const { return token_ids_; }  // [k] empty for a point
   std::span<const double> probs() const { return probs_; }           // [k] unnormalised
   double mass() const { return mass_; }
 
@@ -45,7 +44,7 @@ class DrawnDistribution {
     return i < probs_.size() ? probs_[i] / mass_ : 0;
   }
 
-  // Q <- norm(Q with this token's set to 0).
+  // Q <- norm(Q with this token's probability set to 0).
   void Remove(int32_t token_id) {
     const size_t i = Find(token_id);
     if (i == probs_.size()) return;
@@ -64,10 +63,10 @@ class DrawnDistribution {
   double mass_;
 };
 
-// P: what is left of target_prob.
+// P: the rest of target_prob.
 class TargetResidual {
  public:
-  // [V] at least 0, with a positive sum; written to while this lives.
+  // [V] at least 0, with a positive sum. This object writes to them.
   explicit TargetResidual(std::span<double> weights) : weights_(weights), mass_(SumOf(weights)) {}
 
   std::span<const double> weights() const { return weights_; }
@@ -82,7 +81,7 @@ class TargetResidual {
     Settle(before);
   }
 
-  // P <- norm(P with this token's set to 0).
+  // P <- norm(P with this token's probability set to 0).
   void Remove(int32_t token_id) {
     const double before = mass_;
     Take(token_id, weights_[token_id]);
@@ -98,7 +97,7 @@ class TargetResidual {
     mass_ -= taken;
   }
 
-  // What cancellation leaves of a mass that is nearly gone may be noise; the sum of what is there is not.
+  // When little mass is left, cancellation may have made it noise; then the sum is computed anew.
   void Settle(double before) {
     if (mass_ < kSmallPart * before) mass_ = SumOf(weights_);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A look at a dense row-major tensor that somebody else owns. The memory may be a device's: only a Backend may follow
-// `data`, except where a comment says host.
+// A view of a dense row-major tensor that another object owns. The memory may be a device's: only a Backend may follow
+// `data`, unless a comment says that it is host memory.
 #pragma once
 
 #include <array>

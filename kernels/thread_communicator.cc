@@ -6,23 +6,23 @@
 namespace foretoken::kernels {
 namespace {
 
-// Where the ranks meet.
+// The state that all ranks share.
 struct Meeting {
   explicit Meeting(size_t num_ranks) : barrier(static_cast<int>(num_ranks)), pieces(num_ranks) {}
 
   Barrier barrier;
-  std::vector<const std::byte*> pieces;  // of each rank: written by it before a meeting, read by all after it
+  std::vector<const std::byte*> pieces;  // one per rank: the rank writes it before a meeting, all ranks read it after
 };
 
 class ThreadCommunicator final : public Communicator {
  public:
-  // The meeting is shared: it ends with the last of its ranks.
+  // Shared: the last rank frees it.
   ThreadCommunicator(int rank, Backend& backend, std::shared_ptr<Meeting> meeting)
       : rank_(rank), backend_(backend), meeting_(std::move(meeting)) {}
 
   int rank() const override { return rank_; }
   int num_ranks() const override { return static_cast<int>(meeting_->pieces.size()); }
-  bool is_recordable() const override { return false; }  // ranks meet on the host
+  bool is_recordable() const override { return false; }  // ranks wait for each other on the host
 
   void AllGather(void* pieces, size_t num_bytes) override {
     auto* own = static_cast<std::byte*>(pieces);
@@ -38,7 +38,7 @@ class ThreadCommunicator final : public Communicator {
   // `all` is null on a rank that receives nothing.
   void Exchange(const std::byte* own, std::byte* all, size_t num_bytes) {
     meeting_->pieces[rank_] = own;
-    backend_.Synchronize();  // what writes the piece has run
+    backend_.Synchronize();  // the piece has been written
     meeting_->barrier.Wait();
     for (int rank = 0; rank < num_ranks() && all != nullptr; ++rank) {
       if (rank != rank_) backend_.Copy(all + rank * num_bytes, meeting_->pieces[rank], num_bytes, CopyKind::kOnDevice);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Communicator of ranks that are threads of one process and can read each other's device memory: those of a CPU,
-// or several on one GPU. A rank tells where its piece lies, all meet, every receiver copies, all meet again.
+// A Communicator for ranks that are threads of one process and can read each other's device memory: ranks on a CPU, or
+// several on one GPU. A rank publishes the address of its piece, all meet, every receiver copies, and all meet again.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace foretoken::kernels {
 
-// One per backend, which is that of the rank. Backends outlive them.
+// Makes one per backend, which is the backend of that rank. The backends must outlive the communicators.
 std::vector<std::unique_ptr<Communicator>> MakeThreadCommunicators(std::span<Backend* const> backends);
 
 }  // namespace foretoken::kernels

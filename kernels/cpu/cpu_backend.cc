@@ -25,7 +25,7 @@ CpuBackend::CpuBackend(IsaPin pin, int num_threads)
 std::string CpuBackend::Describe() const { return std::string("cpu/") + Name(pin_.isa()) + " " + DescribeHighway(); }
 
 Buffer CpuBackend::Allocate(size_t num_bytes) {
-  auto pages = std::make_shared<Pages>(num_bytes);  // shared: std::function wants to be copied
+  auto pages = std::make_shared<Pages>(num_bytes);  // shared, because std::function must be copyable
   void* data = pages->data();
   return Buffer(data, [pages = std::move(pages)](void*) mutable { pages.reset(); });
 }

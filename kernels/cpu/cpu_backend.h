@@ -16,7 +16,7 @@ namespace foretoken::kernels::cpu {
 
 class CpuBackend final : public Backend {
  public:
-  // The pin holds for the backend's life. `num_threads` counts the caller's.
+  // The backend holds the pin as long as it lives. `num_threads` counts the caller's thread.
   CpuBackend(IsaPin pin, int num_threads);
 
   std::string Describe() const override;

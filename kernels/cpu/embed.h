@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the embedding table, read out of the panels that the tied head multiplies with. Exact.
+// Reads rows of the embedding table from the panels that the tied output head multiplies with. Exact.
 #pragma once
 
 #include "kernels/cpu/base/thread_pool.h"

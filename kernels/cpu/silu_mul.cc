@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// gate / (1 + exp(-gate)) * up. Beyond 88 the exponential would overflow and the quotient is below 1e-36 anyway.
+// gate / (1 + exp(-gate)) * up. Above 88 the exponential would overflow, and the quotient is below 1e-36.
 HWY_ATTR FloatVec SiluTimes(FloatVec gate, FloatVec up) {
   const FloatVec exponential = hn::Exp(kFloat, hn::Min(hn::Neg(gate), hn::Set(kFloat, 88.0f)));
   return hn::Mul(hn::Div(gate, hn::Add(exponential, hn::Set(kFloat, 1.0f))), up);

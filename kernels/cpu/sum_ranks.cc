@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes moved: every piece once, the output once or twice. Columns of a row are independent, so the compiler's vectors
-// add what single numbers would.
+// Bytes moved: every piece once, the output once or twice. Columns of a row are independent, so the compiler may
+// vectorise over them without a change of any sum.
 #include "kernels/cpu/sum_ranks.h"
 
 #include <algorithm>

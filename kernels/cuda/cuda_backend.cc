@@ -29,15 +29,15 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB.
+// The page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB.
 constexpr size_t kStagingBytes = size_t{4} << 20;
 
-// What a rank takes beside weights, K/V and the tensors of a pass, by counting: partial results of attention, 136 MB
-// for heads of 128 dimensions and 270 MB for 256, a copy of the logits of rows with penalties, what graphs keep of such
-// memory, code, and what kernels spill, a few hundred bytes for each thread that a GPU can have.
+// A rank's memory beside weights, K/V and the tensors of a pass, by counting: partial results of attention (136 MB for
+// heads of 128 dimensions, 270 MB for 256), a copy of the logits of rows with penalties, the memory that graphs keep,
+// code, and registers that kernels spill, a few hundred bytes for each thread that a GPU can have.
 constexpr size_t kScratchBytes = size_t{512} << 20;
 
-// More rows keep the GPU busy for longer than their launches take.
+// With more rows the GPU is busy for longer than the launches take.
 constexpr int32_t kRecordedRowCounts[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
 static_assert(kRecordedRowCounts[std::size(kRecordedRowCounts) - 1] < kMinLibraryRows);
 
@@ -78,7 +78,7 @@ class CudaBackend final : public Backend {
     DeviceFacts facts = device_->facts();
     const int num_devices = std::min(facts.num_devices, num_ranks_);
     const auto ranks_here = static_cast<size_t>((num_ranks_ + num_devices - 1) / num_devices);
-    device_->MakeCurrent();  // since it was opened, other ranks and NCCL have taken some
+    device_->MakeCurrent();  // since Open, other ranks and NCCL have taken some memory
     FT_CUDA_CHECK(cudaMemGetInfo(&facts.free_bytes, &facts.total_bytes));
     return cuda::MemoryRefusal({.weight_bytes = need.weight_bytes * ranks_here,
                                 .kv_bytes = need.kv_bytes * ranks_here,
@@ -125,7 +125,7 @@ class CudaBackend final : public Backend {
   bool SharesDevice() const { return num_ranks_ > device_->facts().num_devices; }
   size_t LibraryBytes() const { return SharesDevice() ? 0 : LibraryServing::kMaxBytes; }
 
-  // Ready for the calling thread.
+  // Makes the device current on the calling thread.
   Device& device() {
     device_->MakeCurrent();
     return *device_;
@@ -144,7 +144,7 @@ void CudaBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind ki
   if (kind != CopyKind::kToDevice) return device().Copy(to, from, num_bytes, kind);
   if (num_bytes > kStagingBytes) {
     device().Copy(to, from, num_bytes, kind);
-    return Synchronize();  // what was read is free to change or go
+    return Synchronize();  // the caller may now change or free the source
   }
   if (num_staged_bytes_ + num_bytes > kStagingBytes) Synchronize();
   num_staged_bytes_ += num_bytes;

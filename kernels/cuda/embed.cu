@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per row, its threads side by side along the columns. Bytes moved: the row once in, which lies in pieces of 64
-// bytes with another row's (weight_layout.h), so twice; and twice its size out.
+// One block per row, with its threads side by side along the columns. Bytes moved: the row in, twice its size, because
+// it lies in pieces of 64 bytes beside another row's pieces (weight_layout.h); and twice its size out.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The weight has the rows of ids first_token_id and on: of `is_part`, others give zeros.
+// The weight has the rows of ids from first_token_id on. If `is_part`, other ids give zeros.
 struct HeldRows {
   PackedWeight weight;
   int64_t first_token_id;

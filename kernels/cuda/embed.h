@@ -7,7 +7,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// See EmbedArgs. An id that the weight does not have stops the device.
+// See EmbedArgs. An id outside of the weight stops the device.
 void Embed(const EmbedArgs& args, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -6,7 +6,7 @@
 namespace foretoken::kernels::cuda {
 
 Graph::Graph(Device& device, const std::function<void()>& enqueue) : device_(device) {
-  // Other threads have GPUs, and captures, of their own.
+  // Other threads have GPUs and captures of their own.
   FT_CUDA_CHECK(cudaStreamBeginCapture(device.stream(), cudaStreamCaptureModeThreadLocal));
   enqueue();
   cudaGraph_t graph = nullptr;

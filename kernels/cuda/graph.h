@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream was given, as one CUDA graph: launched by one call, with no gaps between its kernels.
+// The work enqueued on a stream, as one CUDA graph: one call launches it, without gaps between its kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,8 @@ namespace foretoken::kernels::cuda {
 
 class Graph final : public Recording {
  public:
-  // Captures what `enqueue` enqueues on the device's stream. CUDA refuses to wait or to allocate meanwhile.
+  // Captures the work that `enqueue` enqueues on the device's stream. During the capture CUDA refuses to wait or to
+  // allocate.
   Graph(Device& device, const std::function<void()>& enqueue);
   ~Graph() override;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One copy of rows with a pitch per rank: the copy engine's work, no kernel's.
+// One copy of rows with a pitch per rank: the copy engine does it, and no kernel.
 #include "kernels/cuda/join_columns.h"
 
 #include <algorithm>

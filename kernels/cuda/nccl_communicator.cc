@@ -6,7 +6,7 @@
 
 #include "kernels/device_failure.h"
 
-// NCCL's call, or the end of the process.
+// Calls NCCL; an error ends the process.
 #define FT_NCCL_CHECK(call) Check((call), #call, __LINE__)
 
 namespace foretoken::kernels::cuda {
@@ -24,7 +24,8 @@ class NcclCommunicator final : public Communicator {
 
   void AllGather(void* pieces, size_t num_bytes) override {
     CheckPeers();
-    const void* own = static_cast<std::byte*>(pieces) + rank_ * num_bytes;  // in its place: nothing is copied to itself
+    const void* own = static_cast<std::byte*>(pieces) + rank_ * num_bytes;  // in its place, so nothing is copied to
+                                                                            // itself
     FT_NCCL_CHECK(nccl_.all_gather(own, pieces, num_bytes, ncclUint8, comm_, stream_));
   }
 
@@ -43,7 +44,7 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  // What a call set off is over long after it returned.
+  // Finds errors of earlier calls: NCCL finishes a call's work long after the call returned.
   void CheckPeers() {
     ncclResult_t result = ncclSuccess;
     FT_NCCL_CHECK(nccl_.comm_get_async_error(comm_, &result));

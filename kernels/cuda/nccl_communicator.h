@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Communicator of ranks with a GPU each. NCCL moves bytes, in the order of each rank's stream, and nobody on the
-// host waits; it never adds.
+// The Communicator of ranks that have a GPU each. NCCL moves bytes in the order of each rank's stream, and no host
+// thread waits. It never adds.
 //
-// Errors: those of NCCL when the group is made come back as one line; a later one ends the process with the call, the
-// rank and the place, and so does a call whose peers fail it while it runs, which the next call finds.
+// Errors: an error of NCCL while the group is made gives one line. A later error ends the process with the call, the
+// rank and the place. If peers fail a running call, the next call finds the error.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// Where a rank computes.
+// The place where a rank computes.
 struct NcclPlace {
   int device = 0;  // CUDA's number; no two ranks have the same
   cudaStream_t stream = nullptr;

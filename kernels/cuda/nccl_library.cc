@@ -6,7 +6,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Names the symbol where it is missing.
+// Writes the symbol's name to `missing` if the library lacks it.
 template <typename Function>
 bool Find(void* library, const char* name, Function* function, std::string* missing) {
   *function = reinterpret_cast<Function>(dlsym(library, name));

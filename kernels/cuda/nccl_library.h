@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's functions, found in the library that the machine has when several GPUs are to share a model: a machine with
-// one GPU needs no NCCL. nccl.h says what each of them does.
+// NCCL's functions, found in the machine's library when several GPUs are to share a model: a machine with one GPU needs
+// no NCCL. nccl.h describes each function.
 #pragma once
 
 #include <nccl.h>
@@ -24,10 +24,10 @@ struct NcclLibrary {
 
 struct LoadedNccl {
   std::optional<NcclLibrary> library;
-  std::string error;  // where there is none: what was looked for, and what the loader said
+  std::string error;  // if there is no library: its name, and the loader's words
 };
 
-// `file_name` as dlopen takes it. The library stays loaded until the process ends.
+// `file_name` in dlopen's form. The library stays loaded until the process ends.
 LoadedNccl LoadNccl(const std::string& file_name = "libnccl.so.2");
 
 }  // namespace foretoken::kernels::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per output row. Bytes moved: the row twice in (the second time from a cache), half its size out.
+// One block per output row. Bytes moved: the row twice in (the second time from a cache), half its size out.
 #include <cmath>
 
 #include "kernels/check.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread per output, neighbours side by side; a block covers kThreads columns of one row. Bytes moved: each once.
+// One thread per output, neighbours side by side; a block covers kThreads columns of one row. Bytes moved: each once.
 #include <cmath>
 
 #include "kernels/check.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Beyond 88 the exponential would overflow and the quotient is below 1e-36 anyway.
+// Above 88 the exponential would overflow, and the quotient is below 1e-36.
 __global__ void SiluTimes(SiluMulArgs args) {
   const int64_t num_columns = args.out.shape[1];
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kThreads + threadIdx.x;

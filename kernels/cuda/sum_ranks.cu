@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread per element, neighbours side by side. Bytes moved: every piece once, the output once or twice.
+// One thread per element, neighbours side by side. Bytes moved: every piece once, the output once or twice.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task is a tile of a segment's rows and one kv head: up to kMaxQueries (row, head) pairs, called queries, that read
-// the same keys. Bytes moved: each K/V tile once per task, widened and transposed in about the time that four queries
-// take to use it. A tile of 64 positions and D = 64 is 32 KiB with its values: it lives in the first-level caches.
+// A task is a tile of a segment's rows and one kv head. Its queries are up to kMaxQueries (row, head) pairs that read
+// the same keys. Bytes moved: each K/V tile once per task. To widen and transpose a tile takes about as long as four
+// queries take to use it. A tile of 64 positions and D = 64 is 32 KiB with its values, so it stays in the first-level
+// caches.
 #include "kernels/cpu/attention/attention.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ namespace HWY_NAMESPACE {
 
 inline constexpr size_t kTile = kAttentionTile;
 
-// The running softmax of a task's queries. Arrays over queries have room for whole vectors.
+// The running softmax of a task's queries. Arrays over queries have space for whole vectors.
 struct Queries {
   size_t head_dim = 0;       // D
   size_t value_stride = 0;   // D rounded up to whole vectors
@@ -51,7 +52,7 @@ struct Queries {
   float* decay = nullptr;    // [Q] exp(old max - new max)
 };
 
-// Scores of kRows queries against every column: one chain of additions per score, over d.
+// Scores of kRows queries against every column. Each score is one chain of additions over d.
 template <int kRows>
 HWY_ATTR void ScoreQueries(const Queries& queries, size_t first, const float* keys) {
   const size_t lanes = NumLanes();
@@ -87,8 +88,8 @@ HWY_ATTR void ScoreQueries(const Queries& queries, size_t first, const float* ke
   }
 }
 
-// out = out * decay + weights . values, for kRows queries and kVecs vectors of dimensions: one chain of additions per
-// element, over positions.
+// out = out * decay + weights . values, for kRows queries and kVecs vectors of dimensions. Each element is one chain of
+// additions over positions.
 template <int kRows, int kVecs>
 HWY_ATTR void AddValues(const Queries& queries, size_t first, const float* values, size_t begin, size_t end) {
   const size_t lanes = NumLanes();
@@ -167,7 +168,7 @@ HWY_ATTR void WeighScores(const Queries& queries, size_t query, size_t begin, si
   hn::Store(sum, kFloat, sums);
 }
 
-// One tile for queries [first, last), all of which see its columns [begin, end).
+// One tile for queries [first, last). All of them see its columns [begin, end).
 HWY_ATTR void AttendTile(const Queries& queries, size_t first, size_t last, const KvTile& tile, size_t begin,
                          size_t end) {
   size_t query = first;
@@ -204,8 +205,8 @@ inline RowKeys KeysOfRow(const BatchView& batch, int32_t segment, int32_t row) {
           .chain_len = batch.chain_lens[row]};
 }
 
-// Walks the tiles. A tile that lies in the chain of all rows, and that all see whole, is loaded and used once for all;
-// the others row after row.
+// Visits the tiles in order. A tile that lies in the chain of all rows, and that all rows see whole, is loaded once and
+// used for all. Other tiles are loaded row after row.
 HWY_ATTR void AttendRows(const AttentionArgs& args, const AttentionTask& task, const Queries& queries, KvTile& tile) {
   const size_t group = args.q.shape[1] / (args.kv.num_kv_heads * args.kv.head_dim);
   Range all = VisibleRange(args, task.row_begin);
@@ -237,7 +238,7 @@ HWY_ATTR void AttendRows(const AttentionArgs& args, const AttentionTask& task, c
 
 inline size_t RoundUpTo16(size_t count) { return (count + 15) / 16 * 16; }
 
-// Cuts the thread's workspace up. Padding and running values start as zeros.
+// Divides the thread's workspace among the arrays. Padding and running values start as zeros.
 HWY_ATTR void CarveScratch(size_t num_queries, Queries& queries, KvTile& tile) {
   const size_t head_dim = queries.head_dim, stride = queries.value_stride, padded = RoundUpTo16(num_queries) + 16;
   const size_t staging = RoundUpTo16(head_dim / 2 * kKvBlockSize);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax attention over the paged K/V cache, for chains and trees alike: see AttentionArgs.
 //
-// A row's keys stand at logical positions 0, 1, ...: first through the block table, then its ancestors. They are
-// visited in that order in tiles of kAttentionTile positions, cut at multiples of it, with an online softmax
-// (2205.14135) across tiles. What a row computes depends on its keys' positions and values alone; rows and heads that
+// A row's keys stand at logical positions 0, 1, ...: the keys in the block table first, then the ancestors. The rows
+// visit them in that order, in tiles of kAttentionTile positions, cut at multiples of it, with an online softmax
+// (2205.14135) across tiles. A row's result depends on the positions and values of its keys alone. Rows and heads that
 // read the same tile share the loaded tile, never arithmetic (E1).
 //
 // Threads: parallel over (row tile of a segment, kv head).

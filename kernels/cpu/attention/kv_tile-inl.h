@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attention tile of one kv head, widened to f32: keys transposed, so that a vector spans positions, values as they
-// are, so that a vector spans dimensions. Highway compiles this file once per instruction set.
+// One attention tile of one kv head, widened to f32. Keys are transposed, so that a vector spans positions; values are
+// not, so that a vector spans dimensions. Highway compiles this file once per instruction set.
 #if defined(FORETOKEN_KERNELS_CPU_KV_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FORETOKEN_KERNELS_CPU_KV_TILE_INL_H_
 #undef FORETOKEN_KERNELS_CPU_KV_TILE_INL_H_
@@ -24,8 +24,8 @@ HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// The tile remembers which slot each column holds, so that a row loads only what its predecessor did not: siblings in
-// a tree share all but their own columns.
+// The tile remembers the slot that each column holds, so that a row loads only the columns that its predecessor did
+// not. Siblings in a tree share all columns but their own.
 struct KvTile {
   const uint16_t* cache_keys = nullptr;  // [num_blocks, K, kKvBlockSize, D] of this layer
   const uint16_t* cache_values = nullptr;
@@ -38,7 +38,8 @@ struct KvTile {
   float* values = nullptr;      // [kAttentionTile, value_stride]
   uint32_t* staging = nullptr;  // [D / 2, kKvBlockSize]
 
-  // The block to ask for while loading another: blocks lie anywhere, so the hardware cannot foresee the next one.
+  // The block to prefetch while another one is loaded. Blocks lie anywhere, so the hardware cannot foresee the next
+  // one.
   size_t next_block_offset = 0;
 
   uint64_t loaded = 0;  // bit i: column i holds slots[i]
@@ -50,7 +51,7 @@ inline size_t HeadOffset(const KvTile& tile, size_t block) {
   return (block * tile.num_kv_heads + tile.kv_head) * kKvBlockSize * tile.head_dim;
 }
 
-// Asks for one token's elements ahead of their use.
+// Prefetches one token's elements.
 inline void PrefetchToken(const KvTile& tile, const uint16_t* elements) {
   for (size_t d = 0; d < tile.head_dim; d += 64 / sizeof(uint16_t)) hwy::Prefetch(elements + d);
 }
@@ -80,8 +81,8 @@ HWY_ATTR void StoreKeyPair(V pairs, float* even_row) {
   hn::Store(hn::BitCast(kFloat, hn::And(pairs, hn::Set(word_tag, 0xffff0000u))), kFloat, even_row + kAttentionTile);
 }
 
-// Transposes a block of keys, [kKvBlockSize, D] with D a multiple of 8. First 16-byte pieces of four positions 4 b + i
-// are put where a vector i has them as its 128-bit blocks b, then each block is transposed as a 4 x 4 matrix of pairs.
+// Transposes a block of keys, [kKvBlockSize, D] with D a multiple of 8. It first puts the 16-byte pieces of four
+// positions 4 b + i into a vector i, as its 128-bit blocks b. Then it transposes each block as a 4 x 4 matrix of pairs.
 inline HWY_ATTR void LoadKeyBlock(const KvTile& tile, const uint16_t* from, size_t column) {
   constexpr size_t kPiece = 8;  // dimensions in 16 bytes
   const size_t num_pieces = tile.head_dim / kPiece;
@@ -124,7 +125,7 @@ inline HWY_ATTR void LoadColumn(KvTile& tile, int32_t slot, size_t column) {
   tile.loaded |= uint64_t{1} << column;
 }
 
-// Fills the columns of a whole block. Columns that the row does not see are loaded too: it masks them.
+// Fills the columns of a whole block. It loads columns that the row does not see too; the row masks them.
 inline HWY_ATTR void LoadBlock(KvTile& tile, int32_t block, size_t column) {
   constexpr uint64_t kMask = (uint64_t{1} << kKvBlockSize) - 1;
   const int32_t first_slot = block * kKvBlockSize;
@@ -145,7 +146,7 @@ inline HWY_ATTR void LoadBlock(KvTile& tile, int32_t block, size_t column) {
   tile.loaded |= kMask << column;
 }
 
-// Makes the tile that starts at position `tile_begin` hold what the row sees of it: positions [begin, end).
+// Loads the row's positions [begin, end) into the tile that starts at position `tile_begin`.
 struct RowKeys {
   const int32_t* block_table = nullptr;
   const int32_t* ancestor_slots = nullptr;

@@ -12,7 +12,7 @@ void MoveKv(const MoveKvArgs& args, ThreadPool& pool) {
   if (args.moves.empty()) return;
   const size_t head_stride = size_t{kKvBlockSize} * kv.head_dim;
   const size_t head_bytes = size_t{2} * kv.head_dim;
-  // Layers, and K and V, do not touch each other: a task stages one of them whole.
+  // Layers, and K and V, are independent, so a task stages the K or the V of a layer whole.
   pool.ParallelFor(int64_t{2} * kv.num_layers, [&](int64_t task, int) {
     uint16_t* part = kv.part(static_cast<int32_t>(task / 2), static_cast<int32_t>(task % 2));
     uint16_t* const staging = ThreadWorkspace<uint16_t>(args.moves.size() * kv.num_kv_heads * kv.head_dim);

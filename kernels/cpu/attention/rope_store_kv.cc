@@ -31,7 +31,7 @@ HWY_ATTR void NormHead(float* head, size_t head_dim, const float* gain, float ep
   }
 }
 
-// Turns the pairs (first[i], second[i]) by the angles given as cos and sin.
+// Rotates the pairs (first[i], second[i]) by the angles given as cos and sin.
 HWY_ATTR void Rotate(float* first, float* second, size_t half_dim, const float* cos, const float* sin) {
   const size_t lanes = NumLanes();
   for (size_t i = 0; i < half_dim; i += lanes) {

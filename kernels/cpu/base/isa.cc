@@ -25,7 +25,7 @@ bool HasAvx512Bf16() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
 }
 
-// The processor's word is not enough: the kernel hands out the 8 KiB of tile state to who asks (Linux 5.16).
+// The processor's flags are not enough: a process must ask the kernel (Linux 5.16) for the 8 KiB of tile state.
 bool HasAmx() {
   uint32_t eax, ebx, ecx, edx;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
@@ -56,7 +56,7 @@ std::vector<Isa> Detect() {
   return isas;
 }
 
-// Highway's targets of an x86 are ordered by their bits: a better one has a lower one.
+// Highway orders its x86 targets by their bits: a better target has a lower bit.
 int64_t HighwayTargets(Isa isa) {
   switch (isa) {
     case Isa::kAmx:
@@ -71,7 +71,7 @@ int64_t HighwayTargets(Isa isa) {
   return 0;
 }
 
-// Of Highway's own process-wide state.
+// Guards the pins, which set Highway's process-wide state.
 std::mutex pin_mutex;
 int num_pins = 0;
 Isa pinned_isa = Isa::kBaseline;
@@ -113,7 +113,7 @@ std::string DescribeHighway() {
 }
 
 std::optional<IsaPin> IsaPin::Make(Isa isa) {
-  SupportedIsas();  // before a pin hides the better targets from it
+  SupportedIsas();  // before a pin hides the better targets
   const std::lock_guard lock(pin_mutex);
   if (num_pins != 0 && pinned_isa != isa) return std::nullopt;
   if (num_pins++ == 0) {

@@ -30,14 +30,14 @@ Pages::Pages(size_t num_bytes) {
     data_ = Map(num_bytes_);
     return;
   }
-  // One huge page too many, then cut to where a huge page begins.
+  // Maps one huge page too many, then cuts the range to a huge page's boundary.
   char* mapped = Map(num_bytes_ + kHugePageBytes);
   const auto address = reinterpret_cast<uintptr_t>(mapped);
   const size_t head_bytes = RoundUp(address, kHugePageBytes) - address;
   if (head_bytes != 0) munmap(mapped, head_bytes);
   data_ = mapped + head_bytes;
   munmap(mapped + head_bytes + num_bytes_, kHugePageBytes - head_bytes);
-  madvise(data_, num_bytes_, MADV_HUGEPAGE);  // a wish: without huge pages all is the same, only slower
+  madvise(data_, num_bytes_, MADV_HUGEPAGE);  // only a hint: without huge pages all is the same, but slower
 }
 
 Pages::~Pages() {

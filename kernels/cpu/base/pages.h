@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anonymous memory straight from the system: zeroed, in huge pages where it is large, given back whole.
+// Anonymous memory straight from the system: zeroed, in huge pages where it is large, and returned whole.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace foretoken::kernels::cpu {
 class Pages {
  public:
   Pages() = default;
-  // Aligned to a page, and to 2 MiB from 2 MiB on. Ends the process when there is no memory left.
+  // Aligned to a page, and to 2 MiB from 2 MiB on. Ends the process if no memory is left.
   explicit Pages(size_t num_bytes);
   ~Pages();
   Pages(Pages&& other) noexcept

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop over rows on all threads, for ops that treat each row by itself.
+// A loop over rows on all threads, for ops that compute each row by itself.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace foretoken::kernels::cpu {
 
-// Calls fn(row) for every row in [0, num_rows). `row_elements` is what fn reads of a row: short rows share a task, so
-// that each is worth waking a thread for.
+// Calls fn(row) for every row in [0, num_rows). `row_elements` is the number of elements that fn reads of a row. Short
+// rows share a task, so that each task is worth waking a thread.
 template <typename Fn>
 void ParallelForRows(int64_t num_rows, int64_t row_elements, ThreadPool& pool, Fn&& fn) {
   constexpr int64_t kTaskElements = 8192;

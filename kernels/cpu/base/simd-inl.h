@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vector helpers that several ops share. Highway compiles this file once per instruction set, hence no #pragma once.
+// Vector helpers that several ops share. Highway compiles this file once per instruction set, so it has no #pragma
+// once.
 #if defined(FORETOKEN_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FORETOKEN_KERNELS_CPU_SIMD_INL_H_
 #undef FORETOKEN_KERNELS_CPU_SIMD_INL_H_
@@ -20,13 +21,13 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most one cache line, so that a vector divides every tile and block size in use.
+// A vector is at most one cache line, so that it divides every tile and block size in use.
 using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
 inline constexpr FloatTag kFloat;
 inline HWY_ATTR size_t NumLanes() { return hn::Lanes(kFloat); }
 
-// The first `count` lanes from memory, zeros behind them. Reads nothing beyond.
+// The first `count` lanes from memory, and zeros behind them. Reads nothing beyond them.
 inline HWY_ATTR FloatVec LoadPrefix(const float* from, size_t count) {
   HWY_ALIGN float lanes[16] = {};
   for (size_t i = 0; i < count; ++i) lanes[i] = from[i];
@@ -45,7 +46,7 @@ inline HWY_ATTR FloatVec LoadBf16(const uint16_t* from) {
   return hn::BitCast(kFloat, hn::ShiftLeft<16>(hn::PromoteTo(word_tag, hn::LoadU(half_tag, from))));
 }
 
-// To nearest, ties to even; a NaN stays a quiet NaN: as Bf16FromFloat.
+// Rounds to nearest, ties to even; a NaN stays a quiet NaN: as Bf16FromFloat.
 inline HWY_ATTR void StoreBf16(FloatVec value, uint16_t* to) {
   const hn::Rebind<uint16_t, FloatTag> half_tag;
   const hn::Rebind<uint32_t, FloatTag> word_tag;

@@ -6,7 +6,7 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-// 20 to 80 us of pauses: longer than the gap between two ops of a step, shorter than anyone would notice.
+// 20 to 80 us of pauses: longer than the gap between two ops of a step, too short to matter elsewhere.
 constexpr int kNumSpins = 2000;
 
 bool IsOpen(uint32_t generation) { return generation % 2 != 0; }
@@ -33,10 +33,10 @@ void ThreadPool::Run(int64_t num_tasks, void* callable, Trampoline call) {
   callable_ = callable;
   call_ = call;
   next_task_.store(0, std::memory_order_relaxed);
-  generation_.fetch_add(1);  // opens
+  generation_.fetch_add(1);  // opens the loop
   generation_.notify_all();
   RunTasks(0);
-  generation_.fetch_add(1);  // closes
+  generation_.fetch_add(1);  // closes the loop
   for (int spin = 0; num_inside_.load() != 0; ++spin) {
     if (spin < kNumSpins) {
       Pause();

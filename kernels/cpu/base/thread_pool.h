@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fixed set of threads that run short parallel loops back to back.
 //
-// Workers spin for a moment after a loop, because the next op follows within microseconds, then sleep. Tasks are
-// claimed one by one, so which thread ran a task is chance: a task's result may depend on its number only (E1). A
-// worker that wakes too late finds the loop closed, and nobody has waited for it. Threads: one caller at a time; the
-// caller works too.
+// Workers spin for a moment after a loop, because the next op follows within microseconds, then sleep. Threads claim
+// tasks one by one, so chance decides which thread runs a task. A task's result may depend on its number only (E1). A
+// worker that wakes too late finds the loop closed; nobody waits for it.
+// Threads: one caller at a time; the caller works too.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace foretoken::kernels::cpu {
 
 class ThreadPool {
  public:
-  // `num_threads` counts the caller's.
+  // `num_threads` counts the caller's thread.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -25,7 +25,7 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls fn(task, thread_idx) for every task in [0, num_tasks), returns when all are done.
+  // Calls fn(task, thread_idx) for every task in [0, num_tasks) and returns when all are done.
   template <typename Fn>
   void ParallelFor(int64_t num_tasks, Fn&& fn) {
     using Callable = std::remove_reference_t<Fn>;
@@ -38,17 +38,17 @@ class ThreadPool {
   void Run(int64_t num_tasks, void* callable, Trampoline call);
   void Work(int thread_idx);
   void RunTasks(int thread_idx);
-  uint32_t AwaitChange(uint32_t seen) const;  // of generation_
+  uint32_t AwaitChange(uint32_t seen) const;  // waits until generation_ differs from `seen`
 
   std::vector<std::thread> workers_;
-  // The loop being run: written by the caller while the loop is closed and no worker is inside, read by those inside.
+  // The current loop. The caller writes it while the loop is closed and no worker is inside; workers inside read it.
   int64_t num_tasks_ = 0;
   void* callable_ = nullptr;
   Trampoline call_ = nullptr;
   alignas(64) std::atomic<int64_t> next_task_{0};
-  // Odd: a loop is open. A worker first counts itself in, then looks whether the loop is open; the caller first closes
-  // it, then looks whether anybody is inside. All four are sequentially consistent, so that one of the two sees the
-  // other.
+  // Odd: a loop is open. A worker first counts itself in, then checks that the loop is open. The caller first closes
+  // the loop, then checks that no worker is inside. All four steps are sequentially consistent, so at least one side
+  // sees the other.
   alignas(64) std::atomic<uint32_t> generation_{0};
   alignas(64) std::atomic<int> num_inside_{0};
   std::atomic<bool> stopping_{false};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch memory of the calling thread: it grows to the largest request and is reused, so that ops do not allocate.
-// One user at a time: the next call on the same thread may move the memory. Aligned for the widest vectors; contents
-// are whatever the last user left.
+// Scratch memory of the calling thread. It grows to the largest request and is reused, so that ops do not allocate. One
+// user at a time: the next call on the same thread may move the memory. It is aligned for the widest vectors; the last
+// user's contents remain.
 #pragma once
 
 #include <cstddef>

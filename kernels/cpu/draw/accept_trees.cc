@@ -14,7 +14,7 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-// Of equal siblings, which a merged tree does not have, the first.
+// Returns the first of equal siblings. A merged tree has none.
 std::optional<int32_t> FindChild(const TreeToAccept& tree, int32_t node_idx, int32_t token_id) {
   for (size_t child = node_idx + 1; child < tree.parents.size(); ++child) {
     if (tree.parents[child] == node_idx && tree.token_ids[child] == token_id) return static_cast<int32_t>(child);
@@ -22,7 +22,7 @@ std::optional<int32_t> FindChild(const TreeToAccept& tree, int32_t node_idx, int
   return std::nullopt;
 }
 
-// Padding and all, as the model has it.
+// The whole row, padding included, as the model wrote it.
 std::span<const float> WholeRow(const AcceptTreesArgs& args, const TreeToAccept& tree, int32_t node_idx) {
   const int64_t width = args.logits.shape[1];
   return {args.logits.as<float>() + (tree.first_logit_row + node_idx) * width, static_cast<size_t>(width)};
@@ -38,8 +38,8 @@ AdjustRowArgs RowOf(const AcceptTreesArgs& args, const TreeToAccept& tree, int32
           .mask = tree.masks.empty() ? nullptr : tree.masks[node_idx]};
 }
 
-// The idea of speculative decoding, whole: what the target draws decides, the tree only says which rows are there to
-// draw from. Any tree gives the same tokens; a good one gives more of them at once.
+// The idea of speculative decoding, whole: the target's draws decide the tokens, and the tree only decides which rows
+// are there to draw from. Any tree gives the same tokens; a good tree gives more of them per step.
 AcceptedPath WalkByKeyedDraw(const AcceptTreesArgs& args, const TreeToAccept& tree) {
   AcceptedPath path;
   std::optional<int32_t> node_idx = 0;

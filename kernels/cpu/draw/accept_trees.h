@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification: walks token trees along what the target draws: see AcceptTreesArgs. Parallel over trees.
+// Verification: walks token trees along the tokens that the target draws. See AcceptTreesArgs. Parallel over trees.
 #pragma once
 
 #include "kernels/cpu/base/thread_pool.h"

@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kWordBits = 32;
 
-// row = the logits where the mask's bit is set, kImpossible elsewhere. What fails x < inf stays.
+// row = the logits where the mask's bit is set, kImpossible elsewhere. Values that fail x < inf stay.
 void CopyMaskedRow(std::span<const float> logits, const uint32_t* mask, float* row) {
   HWY_ALIGN std::array<uint32_t, kWordBits> bits;
   for (size_t i = 0; i < kWordBits; ++i) bits[i] = uint32_t{1} << i;
@@ -85,7 +85,8 @@ void PenalizeContext(const AdjustRowArgs& args, std::span<float> row) {
 
 HWY_EXPORT(CopyMaskedRow);
 
-// The mask goes in with the copy, in one pass: neither bias nor penalty lifts -inf, so it is as if it came last.
+// One pass copies the row and applies the mask. Neither bias nor penalty lifts -inf, so the result is the same as with
+// the mask last.
 std::span<const float> AdjustRow(const AdjustRowArgs& args) {
   const bool has_penalty = HasPenalty(args.sampling);
   if (args.bias.empty() && !has_penalty && args.mask == nullptr) return args.logits;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Most tokens cannot win, and that is cheap to see: a chunk whose best logit would lose even with the largest noise is
-// skipped before its noise is made, and a bound on the noise spares nearly all of the rest their logarithms. The same
-// scan finds the first token and the first few: only the score that a token must beat differs.
+// Most tokens cannot win, and cheap tests show it. The scan skips a chunk whose best logit would lose even with the
+// largest noise, before it makes the chunk's noise. A bound on the noise spares nearly all other tokens their
+// logarithms. The same scan finds the first token and the first few tokens; only the score to beat differs.
 #include "kernels/cpu/draw/draw_row.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Leader {
   }
 };
 
-// The best `count`, by (score descending, id ascending). Tokens come with ascending ids.
+// The best `count` tokens, by (score descending, id ascending). Tokens arrive with ascending ids.
 class TopLeaders {
  public:
   explicit TopLeaders(size_t count) : count_(count) { tokens_.reserve(count + 1); }
@@ -62,7 +62,8 @@ HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// The exact scores of one vector of tokens, in ascending order, so that a tie stays with the lowest id.
+// Computes the exact scores of one vector of tokens and offers them in ascending order of ids, so that a tie goes to
+// the lowest id.
 template <typename Leaders>
 HWY_ATTR void Challenge(FloatVec x, FloatVec scaled, WordVec words, int32_t first_id, const FilterCut& cut,
                         Leaders& leaders) {
@@ -130,7 +131,8 @@ void DrawTopKeyed(std::span<const float> row, float max, const FilterCut& cut, c
   ScanKeyed(row, max, cut, StreamOf(sampling, t), sampling.temperature, leaders);
 }
 
-// Sum of exp((x - max) / temperature) over what the cut keeps. By block in f32, over blocks in double.
+// Sum of exp((x - max) / temperature) over the tokens that the cut keeps. The sum is f32 within a block and double over
+// blocks.
 double SumKept(std::span<const float> row, float max, float inverse_temperature, const FilterCut& cut) {
   HWY_ALIGN float buffer[kLogitsBlock];
   const hn::Rebind<int32_t, FloatTag> int_tag;

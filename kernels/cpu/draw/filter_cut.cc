@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small top_k takes the top tokens in order and walks them; everything else searches by rank.
+// For a small top_k it walks the top tokens in order. For everything else it searches (rank_search.h).
 #include "kernels/cpu/draw/filter_cut.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-// The last of the tokens, which are in order, that has less than top_p of their weight before it.
+// The last of the ordered tokens that has less than top_p of their weight before it.
 RankedToken EndOfNucleus(std::span<const RankedToken> tokens, float max, const SamplingParams& sampling) {
   const float inverse_temperature = 1.0f / sampling.temperature;
   const auto weight = [&](const RankedToken& token) {
@@ -30,7 +30,7 @@ RankedToken EndOfNucleus(std::span<const RankedToken> tokens, float max, const S
   return tokens[last];
 }
 
-// More, and a search costs less than putting them in order.
+// Above this number a search costs less than sorting.
 bool AreFew(size_t top_k, size_t num_tokens) { return top_k <= num_tokens / 512; }
 
 RankedToken EndOfCut(std::span<const float> row, float max, const SamplingParams& sampling) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where top_k, top_p and min_p cut a row. All three keep a prefix of the tokens ordered by (logit descending, id
-// ascending), so together they are one cut: the last token kept.
+// Finds the place where top_k, top_p and min_p cut a row. All three keep a prefix of the tokens ordered by (logit
+// descending, id ascending). So together they are one cut, given by the last kept token.
 //
 // - top_k keeps the first k;
-// - top_p keeps a token while the probability before it, within what top_k kept, is below top_p;
+// - top_p keeps a token while the probability before it, within the tokens that top_k kept, is below top_p;
 // - min_p keeps a token whose probability is at least min_p times the largest.
-// The order is that of the adjusted logits before temperature, which does not change it and must not round it into
-// ties. The first token is always kept.
+// The order is that of the adjusted logits before temperature. Temperature does not change the order and must not round
+// logits into ties. The first token is always kept.
 #pragma once
 
 #include <span>

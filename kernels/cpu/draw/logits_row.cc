@@ -21,9 +21,9 @@ HWY_ATTR bool IsFinite(const float* block) {
   return hn::AllTrue(kFloat, finite);
 }
 
-// One pass of two additions and maxima, no more than memory can feed. A NaN or +inf makes its block's sum one, too; a
-// sum that overflows, or adds +inf and -inf on the way, only makes the block be looked at again. Every block has its
-// maximum; the first block that has the row's is searched.
+// One pass of two additions and maxima, as fast as memory delivers the row. A NaN or +inf makes its block's sum NaN or
+// infinite. A sum that overflows, or adds +inf and -inf on the way, only causes another look at the block. Every block
+// has its maximum. The first block that has the row's maximum is searched for the id.
 RowMax FindRowMax(std::span<const float> row) {
   HWY_ALIGN float buffer[kLogitsBlock];
   const size_t lanes = NumLanes();
@@ -54,7 +54,7 @@ RowMax FindRowMax(std::span<const float> row) {
   return best;
 }
 
-// By block in f32, over blocks in double.
+// The sum is f32 within a block and double over blocks.
 double SumRowExps(std::span<const float> row, float max, float inverse_temperature) {
   HWY_ALIGN float buffer[kLogitsBlock];
   const size_t lanes = NumLanes();

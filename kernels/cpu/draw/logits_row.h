@@ -12,11 +12,11 @@ namespace foretoken::kernels::cpu {
 
 inline constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
-// Rows are read in blocks of this many entries; a vector divides it.
+// Rows are read in blocks of this many entries. A vector's length divides it.
 inline constexpr size_t kLogitsBlock = 1024;
 
-// Entries [begin, begin + kLogitsBlock) of the row: in place, or, where the row ends before, in `buffer`, filled up
-// with kImpossible.
+// Entries [begin, begin + kLogitsBlock) of the row: in place, or, if the row ends before, in `buffer`, padded with
+// kImpossible.
 inline const float* BlockOf(std::span<const float> row, size_t begin, float* buffer) {
   if (begin + kLogitsBlock <= row.size()) return row.data() + begin;
   std::fill(std::copy(row.begin() + begin, row.end(), buffer), buffer + kLogitsBlock, kImpossible);
@@ -25,8 +25,8 @@ inline const float* BlockOf(std::span<const float> row, size_t begin, float* buf
 
 struct RowMax {
   float max = kImpossible;
-  int32_t id = 0;         // the lowest that has it
-  bool is_finite = true;  // neither NaN nor +inf; -inf only says impossible. If not, max and id mean nothing
+  int32_t id = 0;         // the lowest id with this value
+  bool is_finite = true;  // false: the row has a NaN or +inf, and max and id mean nothing. -inf is allowed
 };
 
 RowMax FindMax(std::span<const float> row);

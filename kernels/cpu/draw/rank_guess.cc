@@ -18,15 +18,15 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr double kMargin = 2.5;  // in deviations
 
-// Where a sum over the sample, taken from one of its ends, passes a target: the places, counted from that end, at
-// which it surely has not yet, and surely has.
+// A sum over the sample, taken from one of its ends, passes a target somewhere. These are two places, counted from that
+// end: at the first the sum is surely below the target, at the second surely above.
 struct Crossing {
   std::optional<size_t> before;
   std::optional<size_t> after;
-  double deviation = 0;  // of the sum at the target, as far as the sample shows it
+  double deviation = 0;  // the standard deviation of the sum at the target, as far as the sample shows it
 };
 
-// `weight_at(i)` is the weight that the i-th of the sample, counted from that end, stands for.
+// `weight_of(i)` is the weight that the i-th sampled value, counted from that end, stands for.
 template <typename WeightOf>
 Crossing FindCrossing(size_t sample_size, double target, const WeightOf& weight_of) {
   double sum = 0, squares = 0;
@@ -48,7 +48,7 @@ Crossing FindCrossing(size_t sample_size, double target, const WeightOf& weight_
   return crossing;
 }
 
-// The weight of each bin, as if its tokens stood in the middle.
+// The weight of each bin, computed as if its tokens stood in the middle.
 using BinWeights = std::array<double, kNumBins>;
 
 BinWeights WeighBins(const ValueHistogram& histogram, double step) {
@@ -57,12 +57,12 @@ BinWeights WeighBins(const ValueHistogram& histogram, double step) {
     const double weight = std::exp(-step * static_cast<double>(kNumBins - 1 - bin));
     weights[bin] = histogram.counts[bin] == 0 ? 0 : histogram.counts[bin] * weight;
   }
-  weights[0] /= 2;  // anything from nothing to that
+  weights[0] /= 2;  // the true weight is between 0 and twice this
   return weights;
 }
 
-// How far above - share * total may be off at the upper edge of `bin`, by a few deviations: tokens are somewhere in
-// their bins, `step` wide in logarithms of weight.
+// The error of (weight above - share * total) at the upper edge of `bin`, as a few standard deviations. Tokens are
+// somewhere in their bins, and a bin is `step` wide in logarithms of weight.
 double MarginAt(const BinWeights& weights, size_t bin, double share, double step) {
   double squares = 0;
   for (size_t i = 0; i < kNumBins; ++i) {
@@ -72,7 +72,7 @@ double MarginAt(const BinWeights& weights, size_t bin, double share, double step
   return kMargin * step * std::sqrt(squares / 12) + share * weights[0];
 }
 
-// Some bins, from first to last; the weight above them and their own.
+// A range of bins, first to last; the weight above them, and their own.
 struct BinRange {
   size_t first = 0;
   size_t last = 0;
@@ -87,7 +87,8 @@ BinRange FindBin(const BinWeights& weights, double target) {
   return {.first = bin, .last = bin, .above = above, .inside = weights[bin]};
 }
 
-// Takes neighbours in as far as the margin reaches, but no more than `few` tokens: that costs more than a wrong guess.
+// Adds neighbours as far as the margin reaches, but no more than `few` tokens, because more would cost more than a
+// wrong guess.
 void Widen(const ValueHistogram& histogram, const BinWeights& weights, double target, double margin, size_t few,
            BinRange& range) {
   size_t count = histogram.counts[range.first];
@@ -117,8 +118,8 @@ size_t CountTokens(const ValueHistogram& histogram, const BinRange& bins) {
   return count;
 }
 
-// The values of the bins; where many tokens are in them, of nearly one weight, what a sample of these says: most of all
-// where they are equal.
+// Returns the range of values of the bins. If many tokens of nearly one weight are in them, it narrows the range by a
+// sample of these tokens. This helps most where values are equal.
 ValueRange Refine(std::span<const float> row, const ValueHistogram& histogram, const BinRange& bins,
                   const RankSearch& search) {
   const ValueRange range = ValuesOf(histogram, bins);
@@ -147,7 +148,7 @@ std::span<const float> SampleValues(std::span<const float> values, size_t stride
   return sample;
 }
 
-// Sums from the heaviest token down and from the lightest up both tell; the one that varies less decides.
+// Both the sums from the heaviest token down and from the lightest up give a range; the sum that varies less decides.
 ValueRange GuessBySample(const RankSearch& search, double stride, std::span<const float> sample) {
   const size_t last = sample.size() - 1;
   if (sample[0] == sample[last]) return {sample[0], sample[0]};
@@ -164,10 +165,11 @@ ValueRange GuessBySample(const RankSearch& search, double stride, std::span<cons
 }
 
 ValueHistogram HistogramForShare(std::span<const float> row, const Softmax& softmax, double share) {
-  // The largest token weighs 1, so all tokens below this weigh a twentieth of what lies behind the end, together.
+  // The largest token weighs 1. So all tokens below this value together weigh at most a twentieth of the weight behind
+  // the end.
   const double least_log_weight = std::log((1 - share) / (20 * static_cast<double>(row.size())));
   const double low = std::max(softmax.max + least_log_weight * softmax.temperature, double{kLowest});
-  // A flat row ends long before. That all of it has one value must not make bins of no width.
+  // A flat row ends long before. If all its values are equal, bins must still have a width.
   float least = static_cast<float>(softmax.max - 1e-3 * softmax.temperature);
   for (size_t id = 0; id < row.size(); id += row.size() / 512 + 1) least = std::min(least, row[id]);
   return CountValues(row, std::max(least, static_cast<float>(low)), softmax.max);

@@ -16,7 +16,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
-// What a round writes, and the next one reads.
+// A round writes one of these, and the next round reads it.
 using Buffers = std::array<TokenBuffer, 2>;
 
 Buffers& ThreadBuffers() {
@@ -50,7 +50,7 @@ RankedToken FindAmongEqual(const RankSearch& search) {
   return {tokens.values[place], IdAt(tokens, place)};
 }
 
-// Where rounding, or too few tokens above -inf, leave the target out of reach.
+// The result if rounding, or too few tokens above -inf, put the target out of reach.
 RankedToken LastOf(const TokenView& tokens) {
   RankedToken last = {kInfinity, 0};
   for (size_t place = 0; place < tokens.values.size(); ++place) {
@@ -60,8 +60,8 @@ RankedToken LastOf(const TokenView& tokens) {
   return last;
 }
 
-// Goes on with the part that holds the end, given how `split` came out; `buffer` has what was inside. False: no part
-// does.
+// Continues with the part that holds the end, given the sums of `split`. `buffer` has the tokens inside the range.
+// Returns false if no part holds the end.
 bool Follow(const SplitArgs& split, const SplitSums& sums, TokenBuffer& buffer, RankSearch& search) {
   SplitArgs side = split;
   if (search.above + sums.above >= search.target) {
@@ -86,7 +86,7 @@ bool IsOneValue(const RankSearch& search, const ValueRange& range) {
   return range.low == range.high && search.tokens.values[0] == range.low;
 }
 
-// Rounds until the end is found; `next` is the buffer that does not hold the search's tokens.
+// Runs rounds until it finds the end. `next` is the buffer that does not hold the search's tokens.
 RankedToken Finish(RankSearch search, size_t next, bool is_guess_good) {
   constexpr size_t kFewTokens = 128;
   Buffers& buffers = ThreadBuffers();
@@ -97,7 +97,7 @@ RankedToken Finish(RankSearch search, size_t next, bool is_guess_good) {
     const std::span<const float> sample = SampleValues(search.tokens.values, stride, {});
     ValueRange range;
     if (!sample.empty()) {
-      // Split at one value, fewer tokens are left, or equal ones.
+      // A split at one value leaves fewer tokens, or only equal ones.
       const float pivot = sample[sample.size() / 2];
       range = is_guess_good ? GuessBySample(search, static_cast<double>(stride), sample) : ValueRange{pivot, pivot};
     }
@@ -109,13 +109,14 @@ RankedToken Finish(RankSearch search, size_t next, bool is_guess_good) {
   }
 }
 
-// The first round, whose guess is given, and the others. A share of the row's weight becomes the target once that is
+// Runs the first round, whose guess is given, and then the others. A share becomes a target once the row's weight is
 // summed.
 RankedToken SplitAndFinish(const SplitArgs& split, RankSearch search, std::optional<double> share) {
   TokenBuffer& inside = ThreadBuffers()[0];
   const SplitSums sums = Split(split, inside);
   if (share.has_value()) {
-    constexpr double kAnything = std::numeric_limits<double>::min();  // the first token is kept, whatever the share
+    constexpr double kAnything = std::numeric_limits<double>::min();  // above 0, because the first token is kept
+                                                                      // whatever the share
     search.target = std::max(*share * (sums.above + sums.inside + sums.below), kAnything);
   }
   if (!Follow(split, sums, inside, search)) return LastOf(split.tokens);

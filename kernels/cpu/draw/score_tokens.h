@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log-probabilities of given tokens, as for the logprobs of a prompt: see ScoreTokensArgs and score_row.h. Parallel
-// over rows.
+// Log-probabilities of given tokens, for example of a prompt: see ScoreTokensArgs and score_row.h. Parallel over rows.
 #pragma once
 
 #include "kernels/cpu/base/thread_pool.h"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// target_prob of one row as weights: what rejection sampling compares with draft_prob. The same filters as the keyed
-// draw's, so that both rules speak of one distribution.
+// target_prob of one row as weights, for rejection sampling to compare with draft_prob. The filters are those of the
+// keyed draw, so both rules have one distribution.
 //
-// weight(v) = exp((adjusted - largest adjusted) / temperature) for tokens that the cuts keep, in f32, and 0 for the
-// others; below the greedy temperature 1 for the lowest id that has the largest value. Errors as in draw_row.h.
+// weight(v) = exp((adjusted - largest adjusted) / temperature) in f32 for tokens that the cuts keep, and 0 for the
+// others. Below the greedy temperature the weight is 1 for the lowest id that has the largest value. Errors as in
+// draw_row.h.
 //
 // Threads: the calling thread does the work.
 #pragma once

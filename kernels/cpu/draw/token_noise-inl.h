@@ -42,8 +42,8 @@ inline void FillNoiseWords(const NoiseStream& stream, uint32_t first_token, uint
   }
 }
 #else
-// A 64-bit lane is a counter: its four words live in the low halves of four vectors, and whatever the high halves hold
-// never reaches a product. So a round is two multiplications, two shifts and two exclusive ors.
+// A 64-bit lane is a counter: its four words are the low halves of four vectors, and the high halves never reach a
+// product. So a round is two multiplications, two shifts and two exclusive ors.
 inline HWY_ATTR void FillNoiseWords(const NoiseStream& stream, uint32_t first_token, uint32_t* words) {
   const hn::Repartition<uint64_t, FloatTag> d64;
   const hn::Repartition<uint32_t, FloatTag> d32;
@@ -86,8 +86,8 @@ inline HWY_ATTR FloatVec GumbelOf(WordVec words) {
   return hn::Neg(hn::Log(kFloat, exponential));
 }
 
-// At least GumbelOf(words), for a few instructions: g <= -log(u), and log2 of a float is at least its bits read as a
-// fixed-point number with the mantissa for a fraction. The 2^-12 covers every rounding on both sides.
+// A bound of at least GumbelOf(words), for a few instructions: g <= -log(u), and log2 of a float is at least its bits
+// read as a fixed-point number whose fraction is the mantissa. The 2^-12 covers every rounding on both sides.
 inline HWY_ATTR FloatVec GumbelBound(WordVec words) {
   constexpr float kLn2 = 0.693147181f;
   const hn::Rebind<int32_t, FloatTag> int_tag;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums are f32 within a block and double over blocks, lane by lane: their order depends on nothing but the tokens.
+// Sums are f32 within a block and double over blocks, lane by lane, so their order depends on the tokens alone.
 #include "kernels/cpu/draw/token_split.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Exp {
 
 HWY_ATTR double SumOf(FloatVec lanes) { return hn::GetLane(hn::SumOfLanes(kFloat, lanes)); }
 
-// Tokens of the row up to the last one that counts.
+// The row's tokens up to `last`; tokens behind it weigh nothing.
 struct UpTo {
   RankedToken last;
   HWY_ATTR FloatVec operator()(FloatVec x, IntVec ids) const {
@@ -52,7 +52,7 @@ struct All {
   HWY_ATTR FloatVec operator()(FloatVec x, IntVec) const { return x; }
 };
 
-// `mask` gives the values, -inf for tokens that are as good as not there.
+// `mask` returns the values, with -inf for tokens that count as absent.
 template <typename Mask, typename WeightOf>
 HWY_ATTR SplitSums SplitTokens(const SplitArgs& args, const Mask& mask, const WeightOf& weight_of, TokenBuffer& to) {
   const std::span<const float> values = args.tokens.values;
@@ -102,7 +102,7 @@ namespace foretoken::kernels::cpu {
 HWY_EXPORT(SplitInto);
 
 void TokenBuffer::Reserve(size_t num_tokens) {
-  constexpr size_t kLargestVector = 16;  // stored whole behind the last token
+  constexpr size_t kLargestVector = 16;  // a vector is stored whole behind the last token
   if (values.size() >= num_tokens + kLargestVector) return;
   values.resize(num_tokens + kLargestVector);
   ids.resize(values.size());

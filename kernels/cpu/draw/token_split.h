@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pass over many tokens that a search for a cut makes: it weighs them and splits them by value. Values have no NaN
+// One pass over many tokens, for a search for a cut: it weighs the tokens and splits them by value. Values have no NaN
 // or +inf.
 #pragma once
 
@@ -14,13 +14,13 @@
 
 namespace foretoken::kernels::cpu {
 
-// Some tokens of a row, ids ascending.
+// A subset of a row's tokens, ids ascending.
 struct TokenView {
   std::span<const float> values;
-  std::span<const int32_t> ids;  // empty: places in `values`, which is the row
+  std::span<const int32_t> ids;  // empty: `values` is the row, and an id is its place
 };
 
-// What makes weights of values: exp((x - max) / temperature). `max` is the largest, so no weight exceeds 1.
+// Turns values into weights: exp((x - max) / temperature). `max` is the largest value, so no weight exceeds 1.
 struct Softmax {
   float max = 0;
   float temperature = 1;
@@ -32,7 +32,7 @@ struct ValueRange {
   float high = std::numeric_limits<float>::infinity();
 };
 
-// Tokens in memory that grows and never shrinks, so that nothing is filled which is then overwritten.
+// Memory for tokens. It grows and never shrinks, and it is not zeroed before it is written.
 class TokenBuffer {
  public:
   void Reserve(size_t num_tokens);
@@ -43,7 +43,7 @@ class TokenBuffer {
   size_t count = 0;
 };
 
-// Sums of weights, by where a token's value is.
+// Sums of weights above, inside and below the range of values.
 struct SplitSums {
   double above = 0;
   double inside = 0;
@@ -53,11 +53,11 @@ struct SplitSums {
 struct SplitArgs {
   TokenView tokens;
   std::optional<Softmax> weighing;  // unset: every token above -inf weighs 1
-  RankedToken last = kNoneBehind;   // weighed tokens of a row behind this one are as good as not there
+  RankedToken last = kNoneBehind;   // weighed tokens of a row behind this one count as absent
   ValueRange range;
 };
 
-// Leaves the tokens inside the range in `inside`, which is another buffer than the one the tokens are in. Those at -inf
+// Writes the tokens inside the range to `inside`, which must not be the buffer that holds the tokens. Tokens at -inf
 // are never inside, and weigh nothing.
 SplitSums Split(const SplitArgs& args, TokenBuffer& inside);
 

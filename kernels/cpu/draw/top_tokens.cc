@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row is dealt into classes of 64 entries. At least k tokens are as large as the k-th largest class maximum, and
-// all that are lie in the classes that reach it: these few are read again, and only their tokens are sorted.
+// The row is divided into classes of 64 entries. At least k tokens are as large as the k-th largest class maximum, and
+// all tokens that large lie in the classes that reach it. Only these few classes are read again, and only their tokens
+// are sorted.
 #include "kernels/cpu/draw/top_tokens.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 #define FORETOKEN_KERNELS_CPU_TOP_TOKENS_CC_
 namespace foretoken::kernels::cpu {
 
-// Class c of a block holds its entries c, c + 16, c + 32, ...: what a vector of 16 lanes collects without shuffling.
+// Class c of a block holds its entries c, c + 16, c + 32, ...: a vector of 16 lanes collects them without shuffling.
 inline constexpr size_t kClassesPerBlock = 16;
 
 }  // namespace foretoken::kernels::cpu
@@ -63,7 +64,7 @@ constexpr float kLowest = std::numeric_limits<float>::lowest();
 struct Scratch {
   std::vector<RankedToken> tokens;
   std::vector<float> maxima;   // of classes, in order
-  std::vector<float> ordered;  // the same, partly sorted
+  std::vector<float> ordered;  // the same maxima, partly sorted
 };
 
 Scratch& ThreadScratch() {
@@ -73,8 +74,8 @@ Scratch& ThreadScratch() {
 
 size_t NumClasses(size_t num_tokens) { return (num_tokens + kLogitsBlock - 1) / kLogitsBlock * kClassesPerBlock; }
 
-// Appends at least the first `count` tokens of the order; count is at most the number of classes. Of those that are
-// just as large as the bound it takes whole blocks until there are enough: a row of equal values has too many.
+// Appends at least the first `count` tokens of the order. `count` is at most the number of classes. Tokens
+// equal to the bound are taken in whole blocks until there are enough: a row of equal values has too many.
 void CollectTopClasses(std::span<const float> row, size_t count, Scratch& scratch) {
   scratch.maxima.resize(NumClasses(row.size()));
   HWY_DYNAMIC_DISPATCH(FindClassMaxima)(row, scratch.maxima.data());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which every cut sees tokens, and the first few tokens in it.
+// The order in which every cut sees tokens, and a function for the first tokens in it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct RankedToken {
   }
 };
 
-// Behind every token.
+// Comes after every token.
 inline constexpr RankedToken kNoneBehind = {-std::numeric_limits<float>::infinity(),
                                             std::numeric_limits<int32_t>::max()};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors find the bins, scalars count, 64 tokens at a time. Neighbours count in different copies of a bin, side by
-// side: equal values, of which rows have many, would wait for each other's addition.
+// Vectors find the bins and scalars count, 64 tokens at a time. Neighbours count in different copies of a bin. Rows
+// have many equal values, and in one copy each would wait for the previous addition.
 #include "kernels/cpu/draw/value_histogram.h"
 
 #include <algorithm>

@@ -13,15 +13,15 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-// A task's share of the weight: long enough a stream for the prefetchers, short enough for an even end.
+// A task's share of the weight: long enough for the prefetchers, short enough that threads end at about the same time.
 constexpr int64_t kTaskBytes = 256 << 10;
 
-// With more than one block of rows: so many inputs of so many panels are 256 KiB, which stay in the L2 cache, and a
-// block's rows of the range, 24 KiB of bf16, are read from afar once for all of these panels.
+// For more than one block of rows. This many inputs of this many panels are 256 KiB, which stay in the L2 cache. A
+// block's rows of the range, 24 KiB of bf16, are read from outside the L2 cache once for all of these panels.
 constexpr int64_t kRangeInputs = 1024;
 constexpr int64_t kGroupPanels = 8;
 
-// A weight of this size at most is a small model's, whose weights stay in the caches from step to step.
+// A weight of at most this size belongs to a small model, whose weights stay in the caches from step to step.
 constexpr size_t kCachedBytes = 2 << 20;
 
 constexpr int64_t kMinTasksPerThread = 4;
@@ -91,8 +91,8 @@ void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRo
   }
 }
 
-// Asks for the lines of `out` that Store will write. Of a wide matrix every row has its own page, and some rows' misses
-// at the end of each panel would interrupt the stream of weights.
+// Prefetches the lines of `out` that Store will write. In a wide matrix every row has its own page, and some rows'
+// misses at the end of each panel would interrupt the stream of weights.
 void PrefetchOut(const MatMulArgs& args, const PanelGroup& panels) {
   const int64_t num_outputs = args.out.shape[1];
   for (int64_t row = 0; row < args.out.shape[0]; ++row) {
@@ -101,7 +101,7 @@ void PrefetchOut(const MatMulArgs& args, const PanelGroup& panels) {
   }
 }
 
-// Finished sums go out: bias, and the addition to what `out` holds.
+// Writes finished sums: adds the bias, and the present values of `out` if the mode says so.
 void Store(const MatMulArgs& args, const PanelGroup& panels) {
   const int64_t num_outputs = args.out.shape[1];
   const int64_t begin = panels.first * kPanelWidth;

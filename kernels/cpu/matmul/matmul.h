@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product out = x weight^T, whole: packs x, cuts the product into tiles, runs them on all threads.
+// The whole matrix product out = x weight^T: packs x, cuts the product into tiles, and runs them on all threads.
 //
-// Few rows are bound by reading the weight once; so each thread streams whole panels, and all rows ride on that stream.
-// Many rows are bound by arithmetic: a range of inputs of a few panels stays in the L2 cache while all blocks of rows
-// pass by.
+// Few rows are bound by reading the weight once. So each thread streams whole panels, and multiplies each with all
+// rows. Many rows are bound by arithmetic. A range of inputs of a few panels stays in the L2 cache while all blocks of
+// rows use it.
 #pragma once
 
 #include "kernels/cpu/base/isa.h"
@@ -14,10 +14,10 @@
 
 namespace foretoken::kernels::cpu {
 
-// The arithmetic of an isa. Highway's depends on the pin that lives while this is called.
+// Returns the arithmetic of an isa. Highway's arithmetic depends on the pin that lives during the call.
 const MatMulKernel& KernelOf(Isa isa);
 
-// `scratch` holds x as packed; it grows as needed and is kept by the caller for the next call.
+// `scratch` holds the packed x. It grows as needed, and the caller keeps it for the next call.
 void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, ThreadPool& pool);
 
 }  // namespace foretoken::kernels::cpu

@@ -9,8 +9,7 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-// Written as assembly because a compiler's intrinsics take a tile's number as a literal only, never a template
-// argument.
+// In assembly, because a compiler's intrinsics take the tile number only as a literal, never as a template argument.
 struct TileRegisters {
   static void Configure(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
   static void Release() { asm volatile("tilerelease"); }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The AMX kernel's tile logic, over a policy for the eight tile registers, so that tests can run it on an emulation.
 //
-// A panel is already a row of B tiles: 16 pairs x 16 outputs are 1 KiB, consecutive. x is packed as A tiles, of up to
-// 16 rows x 32 inputs each. An accumulator tile holds 16 rows x 16 outputs; up to four are under way, to hide the 52
-// cycles of one multiplication behind the 16 that the next can follow after.
+// A panel already is a row of B tiles: 16 pairs x 16 outputs are 1 KiB, consecutive. x is packed as A tiles of up to 16
+// rows x 32 inputs each. An accumulator tile holds 16 rows x 16 outputs. Up to four are in use at a time: a
+// multiplication takes 52 cycles, but the next one to another accumulator can start after 16.
 //   up to 16 rows: accumulators 0..3 are panels, A is 4, B is 5
 //   up to 32 rows: accumulators 0..3 are (rows 0..15, 16..31) x 2 panels, A is 4 and 6, B is 5
 //
@@ -59,7 +59,7 @@ struct AmxTile {
     }
   }
 
-  // Where accumulator kAcc belongs in `sums`; null where the tile has no such rows or panel.
+  // The place of accumulator kAcc in `sums`; null if the tile has no such rows or panel.
   template <int kAcc>
   static float* SumsOf(const MatMulTile& tile) {
     const bool two_row_tiles = tile.num_rows > kTileRows;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile keeps rows x panels accumulators of 16 outputs in registers. A step takes one pair of inputs: a 64-byte load
-// of each panel, and for every row its pair, broadcast from x (PackBf16). vdpbf16ps has a latency of
-// about 6 cycles at one a cycle, so 8 and more accumulators keep it busy.
+// of each panel and, for every row, its pair broadcast from x (PackBf16). vdpbf16ps has a latency of about 6 cycles at
+// one per cycle, so 8 and more accumulators keep it busy.
 //
-// Up to 5 rows leave it idle most of the time: memory is what counts, and one plain stream, which the processor's own
-// prefetchers follow best, beats anything cleverer. From 6 rows on the reorder buffer fills with arithmetic before it
-// reaches the next lines, so they are asked for by hand, some 50 ahead.
+// With up to 5 rows the unit is idle most of the time, and memory sets the speed. One plain stream is then fastest,
+// because the processor's prefetchers follow it best. From 6 rows on, arithmetic fills the reorder buffer before it
+// reaches the next lines. So the code prefetches them itself, some 50 lines ahead.
 //
-// A weight that the caches hold comes faster than one or two accumulators can take it: few rows then take several
-// panels at a time.
+// A weight in the caches arrives faster than one or two accumulators can take it, so few rows take several panels at a
+// time.
 #include "kernels/cpu/matmul/matmul_avx512_bf16.h"
 
 #if defined(__x86_64__)
@@ -50,7 +50,7 @@ void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
   for (int64_t input = tile.first_input; input < tile.end_input; input += kInputsPadding) {
     const uint32_t* x = static_cast<const uint32_t*>(tile.x) + input / 2 * kRows;  // [rows][16 pairs]
     const char* lines = panels + input / 2 * kPairBytes;
-    // The last steps look into the panel that will take this one's place.
+    // The last steps prefetch from the panel that comes next.
     const bool near_end = input + kInputsAhead >= tile.padded_num_inputs;
     const char* ahead = lines + kInputsAhead / 2 * kPairBytes + (near_end ? (kPanels - 1) * panel_bytes : 0);
     for (int k = 0; k < kInputsPadding / 2; ++k) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile keeps rows x panels x (16 / lanes) accumulators in registers. A line of a panel holds 16 pairs; in each vector
-// of pairs the first inputs are the low halves and the second the high halves of 32-bit lanes, which a shift and a mask
-// widen to f32. x is packed widened, as [K / 32][rows][32]. As in the AVX-512-BF16 kernel, more than a few rows need
-// the next lines of the weight asked for by hand.
+// A tile keeps rows x panels x (16 / lanes) accumulators in registers. A line of a panel holds 16 pairs. In each vector
+// of pairs the first inputs are the low halves and the second inputs the high halves of 32-bit lanes; a shift and a
+// mask widen them to f32. x is packed widened, as [K / 32][rows][32]. As in the AVX-512-BF16 kernel, from a few rows on
+// the code prefetches the next lines of the weight itself.
 #include "kernels/cpu/matmul/matmul_highway.h"
 
 #include <algorithm>
@@ -25,11 +25,11 @@ using FloatTag = hn::CappedTag<float, kPanelWidth>;
 using BitsTag = hn::RebindToUnsigned<FloatTag>;
 inline constexpr int kLanes = HWY_MIN(HWY_LANES(float), kPanelWidth);
 inline constexpr int kVectors = kPanelWidth / kLanes;  // of a panel
-// Accumulators that leave room for two vectors of weights, widened twice, and one of x.
+// This many accumulators leave registers for two vectors of weights, widened twice, and one of x.
 inline constexpr int kMaxAccumulators = HWY_TARGET <= HWY_AVX3 ? 24 : 10;
 inline constexpr int kMaxRows = HWY_MAX(kMaxAccumulators / HWY_MAX(kVectors, 2), 1);
 
-// With 16 registers only a lone row leaves room for a second panel.
+// With 16 registers only a single row leaves room for a second panel.
 constexpr int NumPanels(int64_t num_rows) { return HWY_TARGET <= HWY_AVX3 || num_rows == 1 ? 2 : 1; }
 
 constexpr int NumInputsAhead(int num_rows) { return num_rows >= 3 ? 96 : 0; }
@@ -58,7 +58,7 @@ void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
   for (int64_t input = tile.first_input; input < tile.end_input; input += kInputsPadding) {
     const float* HWY_RESTRICT x = static_cast<const float*>(tile.x) + input * kRows;
     const uint16_t* HWY_RESTRICT lines = panels + input * kPanelWidth;
-    // The last steps look into the panel that will take this one's place.
+    // The last steps prefetch from the panel that comes next.
     const bool near_end = input + kInputsAhead >= tile.padded_num_inputs;
     const uint16_t* ahead = lines + kInputsAhead * kPanelWidth + (near_end ? (kPanels - 1) * panel_elements : 0);
     for (int k = 0; k < kInputsPadding / 2; ++k) {

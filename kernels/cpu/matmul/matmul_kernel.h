@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kind of arithmetic for the matrix product. MatMul cuts the product into tiles and runs one of these on each.
+// One kind of arithmetic for the matrix product. MatMul cuts the product into tiles and runs one of these kernels on
+// each.
 //
-// E1: a kernel makes every sum by one chain of additions over K, in an order that K alone fixes. Tiles only decide
-// which sums are under way at a time.
+// E1: a kernel computes every sum by one chain of additions over K, in an order that K alone fixes. Tiles only decide
+// which sums are computed side by side.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +11,21 @@
 
 namespace foretoken::kernels::cpu {
 
-// Rows of x for one tile, to be laid out as the kernel reads them.
+// Rows of x for one tile, and the memory for them in the kernel's layout.
 struct PackArgs {
   const uint16_t* x = nullptr;  // [num_rows, num_inputs] bf16
   int64_t num_rows = 0;
-  int64_t num_inputs = 0;         // K
+  int64_t num_inputs = 0;         // of the weight; inputs from K on become zero
   int64_t padded_num_inputs = 0;  // of the weight; inputs from K on become zero
   void* packed = nullptr;         // aligned to 64 bytes
 };
 
-// The layout of kernels that multiply bf16 itself: [groups of 16 rows][K / 32][rows of the group][32], 64-byte lines of
-// x one below the other. A copy, and no two rows' lines compete for one set of the cache.
+// The layout for kernels that multiply bf16 directly: [groups of 16 rows][K / 32][rows of the group][32], so 64-byte
+// lines of x lie one below the other. It is a copy, so that no two rows' lines compete for one set of the cache.
 void PackBf16(const PackArgs& args);
 
-// Rows x panels x a range of inputs. Sums of the range from 0 start at zero; those of a later range go on from what
-// `sums` holds, so that a sum done in ranges is the same chain as one done at once.
+// Rows x panels x a range of inputs. Sums of a range that begins at 0 start at zero. Sums of a later range continue
+// from the values in `sums`, so a sum in ranges is the same chain as a sum at once.
 struct MatMulTile {
   const void* x = nullptr;  // as packed
   int64_t num_rows = 0;
@@ -37,7 +38,7 @@ struct MatMulTile {
   int64_t sums_stride = 0;
 };
 
-// Upper bounds of what a tile holds.
+// Upper bounds of a tile's rows and panels.
 struct MatMulTileShape {
   int64_t num_rows = 0;
   int64_t num_panels = 0;
@@ -46,7 +47,7 @@ struct MatMulTileShape {
 
 struct MatMulKernel {
   size_t packed_bytes_per_input = 0;
-  // What is fastest for a product of so many rows.
+  // The fastest shape for a product of that many rows.
   MatMulTileShape (*tile_shape)(int64_t num_rows) = nullptr;
   void (*pack)(const PackArgs& args) = nullptr;
   void (*multiply)(const MatMulTile& tile) = nullptr;

@@ -11,18 +11,19 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-// Of source, that a thread packs between two releases: a core's cache holds it until its release has read it again.
+// The bytes of source that a thread packs between two releases. A core's cache holds them until the release has read
+// them again.
 constexpr size_t kTaskBytes = size_t{1} << 20;
 
 constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
 // Row `row` of the stacked parts.
 struct SourceRow {
-  const std::byte* data = nullptr;  // null: beyond the last
+  const std::byte* data = nullptr;  // null: beyond the last row
   DType dtype = DType::kBF16;
 };
 
-// From its input `first_input` on.
+// Begins at the row's input `first_input`.
 SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row, int64_t first_input) {
   for (const ConstTensorView& part : parts) {
     if (row < part.shape[0]) {
@@ -34,12 +35,12 @@ SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row, int64_t f
   return {};
 }
 
-// Inputs [begin, begin + count) of a row as bf16.
+// Converts inputs [begin, begin + count) of a row to bf16.
 void ReadRow(const SourceRow& row, int64_t begin, int64_t count, uint16_t* out) {
   switch (row.dtype) {
     case DType::kBF16: {
       const uint16_t* from = reinterpret_cast<const uint16_t*>(row.data) + begin;
-      // A copy of a size that the compiler knows is a move of registers.
+      // With a size that the compiler knows, the copy becomes moves of registers.
       if (count == kInputsPadding) {
         std::memcpy(out, from, kInputsPadding * sizeof(uint16_t));
       } else {
@@ -80,7 +81,7 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
         inputs[lane] = {};
       }
     }
-    // Two inputs at a time, which stay side by side.
+    // Moves two inputs at a time, because they stay side by side.
     uint16_t* tile = panel + begin * kPanelWidth;  // [16 pairs][16 lanes][2]
     for (int pair = 0; pair < kPairs; ++pair) {
       for (int lane = 0; lane < kPanelWidth; ++lane) {
@@ -90,7 +91,7 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
   }
 }
 
-// Tells of the stacked rows [begin, end), part by part.
+// Calls `told` for the stacked rows [begin, end), part by part.
 void Tell(const std::function<void(const void* begin, size_t num_bytes)>& told, std::span<const ConstTensorView> parts,
           int64_t begin, int64_t end) {
   if (!told) return;
@@ -129,7 +130,7 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
   for (const ConstTensorView& part : source.parts) {
     FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
     out_features += part.shape[0];
-    source_bytes += part.num_bytes();  // those of other inputs lie between and are given back, too
+    source_bytes += part.num_bytes();  // all inputs: those that the weight does not take are released too
   }
   FT_CHECK(out_features > 0);
   auto weight = std::make_unique<CpuWeight>(out_features, inputs.size());

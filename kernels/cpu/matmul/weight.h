@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix as the CPU's kernels read it: bf16 in panels of 16 outputs,
+// A matrix in the layout of the CPU's kernels: bf16 in panels of 16 outputs,
 //   [ceil(N / 16)][ceil(K / 32) * 16][16][2]: panel, pair of inputs, output of the panel, input of the pair,
 // so that a kernel streams memory in one direction, a vector of 16 outputs takes one 64-byte load per pair, and 16
 // pairs are a tile for AMX. Outputs beyond N and inputs beyond K are zero.
@@ -34,12 +34,12 @@ class CpuWeight final : public Weight {
   Pages pages_;
 };
 
-// Every Weight that this backend is given is one that it made.
+// Every Weight that this backend gets is a CpuWeight.
 inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<const CpuWeight*>(weight); }
 
-// Packs the parts on all threads, each about a MiB of source at a time, which it fetches and releases by itself: the
-// memory in use never exceeds the packed weight and a MiB per thread, and whatever reads the rows once more on their
-// release is spread over the threads, too.
+// Packs the parts on all threads. Each thread fetches, packs and releases about a MiB of source at a time. So the
+// memory in use never exceeds the packed weight and a MiB per thread. If a release reads the rows once more, that work
+// is spread over the threads too.
 std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool);
 
 }  // namespace foretoken::kernels::cpu

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per piece of queries (attention_queries.cuh), K/V head and, with few rows, split. A piece is 16 queries per
-// warp: with 4 heads to a K/V head 64 queries are 16 rows, a tree's or a chunk's. The block's threads copy tiles into a
-// ring of shared memory, one barrier a tile, while its warps attend, each for its 16 queries, to the tile that has
-// come; then each warp by itself visits the tiles that hold its rows' ancestors.
+// One block per piece of queries (attention_queries.cuh), K/V head and, with few rows, split. A piece is 16 queries per
+// warp. With 4 heads to a K/V head, 64 queries are 16 rows of a tree or a chunk. The block's threads copy tiles into a
+// ring of shared memory, with one barrier per tile. Meanwhile its warps, each for its 16 queries, attend to the newest
+// complete tile. Then each warp by itself visits the tiles that hold its rows' ancestors.
 //
-// Bytes moved: K and V once per piece, so once per segment of at most 64 queries, and as many partial results as there
-// are splits, queries and dimensions: with 64 queries 6 % of K and V at 32k positions, half at 4k. Tiles of 32 keys:
-// two K/V blocks, whose products of a step are four independent chains, and little that a row has to itself at its end.
-// A head of more than 128 dimensions takes twice the registers and shared memory, so its blocks have half the queries.
+// Bytes moved: K and V once per piece, so once per segment of at most 64 queries, and one partial result per split,
+// query and dimension. With 64 queries the partial results are 6 % of K and V at 32k positions, and half at 4k. Tiles
+// of 32 keys are two K/V blocks. A step then has four independent chains of products, and the tiles that a row does not
+// share are short. A head of more than 128 dimensions takes twice the registers and shared memory, so its blocks have
+// half the queries.
 #include "kernels/check.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_queries.cuh"
@@ -20,15 +21,15 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Splits' results on their way to the kernel that merges them. Of those that a row sees nothing of there are none.
+// The splits' results, which the merging kernel reads. A split has no result for a row that sees nothing of it.
 struct Partials {
   float* out = nullptr;  // [T, H, kAttentionSplits, D]
   float* max = nullptr;  // [T, H, kAttentionSplits]
   float* sum = nullptr;  // [T, H, kAttentionSplits]
 };
 
-// Calls function(dim, i) for the lane's dimensions dim and dim + 1 of a query, which are elements i and i + 1 of
-// its kOutElements.
+// Calls function(dim, i) for the lane's dimensions dim and dim + 1 of a query. They are elements i and i + 1 of its
+// kOutElements.
 template <int kSteps, typename Function>
 __device__ void ForEachPair(int query, int32_t head_dim, const Function& function) {
 #pragma unroll
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kStep
   }
 }
 
-// A block per row and head, a thread per dimension.
+// One block per row and head, one thread per dimension.
 constexpr int kMergeThreads = 128;
 
 __global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args, Partials partials) {
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args,
   }
 }
 
-// The merged sums wait in shared memory, each lane's at places of its own: they are read and written once a split, and
+// The merged sums lie in shared memory, each lane's in places of its own. They are read and written once per split, and
 // registers are scarce.
 template <int kSteps>
 struct MergingMemory {
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
         out_of(element + 1) = factors.Merge(out_of(element + 1), sums[1]);
       });
     }
-    __syncthreads();  // the next split's copies come into the same ring
+    __syncthreads();  // the next split's copies use the same ring
   }
 #pragma unroll
   for (int i = 0; i < kLaneQueries; ++i) {
@@ -175,8 +176,8 @@ void LaunchForHeadDim(const PieceLaunch& launch) {
 }  // namespace
 
 SplitWork ChooseSplitWork(int64_t num_rows, int64_t num_heads) {
-  // With 64 queries a block these fill a GPU of up to 256 places; the partial results of as many take 128 MiB of 128
-  // dimensions each.
+  // With 64 queries per block this many fill a GPU of up to 256 places. Their partial results take 128 MiB for each 128
+  // dimensions.
   constexpr int64_t kQueriesThatFillAGpu = 256 * 64;
   return num_rows * num_heads < kQueriesThatFillAGpu ? SplitWork::kBlockPerSplit : SplitWork::kOneBlock;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of K and V on its way from the paged cache through shared memory to the operands of products. A copy is under
-// way while other tiles are computed; where each key lies is its caller's to say.
+// Copies a tile of K and V from the paged cache to shared memory, and loads it from there as operands of products. A
+// copy runs while other tiles are computed. The caller gives the place of each key.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,7 +30,7 @@ struct HeadCache {
   __device__ size_t Offset(int32_t slot) const { return kv.slot_offset(slot, kv_head); }
 };
 
-// A tile in shared memory, its dimensions filled up with zeros to whole steps. Chunks are eight elements, 16 bytes.
+// A tile in shared memory. Zeros fill its dimensions up to whole steps. A chunk is eight elements, 16 bytes.
 template <int kSteps>
 struct SharedTile {
   static constexpr int kChunkElements = 8;
@@ -40,8 +40,8 @@ struct SharedTile {
   uint16_t k[kAttentionTile * kStrideChunks * kChunkElements];
   uint16_t v[kAttentionTile * kStrideChunks * kChunkElements];
 
-  // Eight consecutive keys have a chunk in eight different places of their 128 bytes: no two in the same banks. A step
-  // has two chunks, and four steps 128 bytes.
+  // Eight consecutive keys have a chunk in eight different places of their 128 bytes, so no two are in the same banks.
+  // A step has two chunks, and four steps are 128 bytes.
   static __device__ int Offset(int key, int step, int chunk_of_step) {
     const int place = step % 4 * 2 ^ (key % 8 ^ chunk_of_step);
     return (key * kStrideChunks + step / 4 * 8 + place) * kChunkElements;
@@ -66,7 +66,7 @@ struct SharedTile {
   }
 };
 
-// The blocks that the table has for a tile of those up to a position.
+// The blocks of the table that hold a tile, as far as a given end position.
 struct TileBlocks {
   int32_t blocks[kBlocksPerTile] = {};
 
@@ -80,7 +80,7 @@ struct TileBlocks {
   __device__ int32_t SlotOf(int key) const { return blocks[key / kKvBlockSize] * kKvBlockSize + key % kKvBlockSize; }
 };
 
-// Element by element and at once, for heads whose keys do not all lie on 16-byte boundaries.
+// Copies element by element and waits, for heads whose keys do not all lie on 16-byte boundaries.
 template <int kThreads, int kSteps, typename OffsetOf>
 __device__ void CopyElements(const HeadCache& cache, const Positions& there, const OffsetOf& offset_of,
                              SharedTile<kSteps>& to) {
@@ -97,8 +97,8 @@ __device__ void CopyElements(const HeadCache& cache, const Positions& there, con
   }
 }
 
-// Starts copying the tile's keys `there`, counted from its first, and fills the rest with zeros. The block's groups of
-// kThreads consecutive threads copy a tile each. offset_of(key): where a key lies, for those that are there.
+// Starts to copy the tile's keys `there`, counted from its first, and fills the rest with zeros. Each group of kThreads
+// consecutive threads of the block copies a tile. offset_of(key) is the place of a key in `there`.
 template <int kThreads, int kSteps, typename OffsetOf>
 __device__ void StartCopy(const HeadCache& cache, const Positions& there, const OffsetOf& offset_of,
                           SharedTile<kSteps>& to) {

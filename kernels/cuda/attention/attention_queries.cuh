@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which queries a block has, and which positions they see.
+// The queries of a block, and the positions that they see.
 //
-// The queries of a segment at one K/V head are counted row by row, a row's heads side by side, and cut into pieces of
-// as many as a block takes. Where the pieces lie follows from the segments' rows, which the host does not know; it
-// launches as many blocks as there can be pieces, and those that find none leave.
+// The queries of a segment at one K/V head are numbered row by row, a row's heads side by side, and cut into pieces of
+// the size that a block takes. The segments' rows, which the host does not know, decide where pieces begin. The host
+// launches as many blocks as there can be pieces, and a block without a piece returns.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,7 +19,7 @@ namespace foretoken::kernels::cuda {
 
 // Logical positions [begin, end).
 struct Positions {
-  int32_t begin = INT_MAX;  // of none: what changes no union
+  int32_t begin = INT_MAX;  // this pair is the empty range, which changes no union
   int32_t end = 0;
 
   __device__ bool Has(int32_t position) const { return begin <= position && position < end; }
@@ -30,7 +30,7 @@ __device__ inline Positions MakePositions(int32_t begin, int32_t end) {
   return begin < end ? Positions{begin, end} : Positions{};
 }
 
-// The least that has both.
+// The smallest range that contains both.
 __device__ inline Positions Union(const Positions& a, const Positions& b) {
   return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
@@ -42,7 +42,7 @@ __device__ inline int32_t EndTile(const Positions& positions) {
   return (positions.end + kAttentionTile - 1) / kAttentionTile;
 }
 
-// The first of a split's tiles that is not before the one that `begin` is in.
+// The first of a split's tiles that is not before the tile of `begin`.
 __device__ inline int32_t FirstTileOfSplit(int32_t begin, int32_t split) {
   static_assert((kAttentionSplits & (kAttentionSplits - 1)) == 0);
   const int32_t tile = begin / kAttentionTile;
@@ -53,13 +53,13 @@ __device__ inline bool HasTilesInSplit(const Positions& positions, int32_t split
   return FirstTileOfSplit(positions.begin, split) < EndTile(positions);
 }
 
-// What a row sees, and where its ancestors' K/V lies.
+// The positions that a row sees, and the slots of its ancestors' K/V.
 struct RowKeys {
   Positions visible;
   int32_t chain_len = 0;
   const int32_t* ancestor_slots = nullptr;
 
-  // Tiles that the block table holds whole, or as far as the row sees: all rows of the segment read the same there.
+  // Tiles that the block table holds whole, or as far as the row sees. All rows of the segment read the same there.
   __device__ Positions shared() const {
     return MakePositions(visible.begin, has_ancestors() ? own_begin() : visible.end);
   }
@@ -86,25 +86,25 @@ __device__ inline RowKeys KeysOfRow(const AttentionArgs& args, int32_t row) {
           .ancestor_slots = args.batch.ancestor_slots + args.batch.ancestor_begins[row]};
 }
 
-// A piece of a segment's queries.
+// A range of a segment's queries.
 struct QueryPiece {
   int32_t segment = 0;
-  int32_t begin = 0;  // query i is of row segment_begins[segment] + i / group
+  int32_t begin = 0;  // query i belongs to row segment_begins[segment] + i / group
   int32_t end = 0;
 };
 
-// Pieces that segments with these rows can have at most.
+// The most pieces that segments with this many rows can have.
 inline int64_t MaxPieces(int64_t num_queries, int64_t num_segments, int64_t piece_queries) {
   return (num_queries + num_segments * (piece_queries - 1)) / piece_queries;
 }
 
-// Pieces before segment i are at most MaxPieces of the queries and segments before it, so that many numbers are kept
-// for them: since floor(a) + ceil(b) <= floor(a + b + 1 - 1 / size), no two pieces meet in a number.
+// The pieces before segment i are at most MaxPieces of the queries and segments before it, so that many numbers are
+// reserved for them. Since floor(a) + ceil(b) <= floor(a + b + 1 - 1 / size), no two pieces get the same number.
 __device__ inline QueryPiece PieceOf(const BatchView& batch, int32_t group, int32_t piece_queries, int32_t number) {
   const auto first_number = [&](int32_t segment) {
     return (batch.segment_begins[segment] * group + segment * (piece_queries - 1)) / piece_queries;
   };
-  int32_t segment = 0, beyond = batch.num_segments;  // the last segment whose first number is not above the number
+  int32_t segment = 0, beyond = batch.num_segments;  // finds the last segment whose first number is not above `number`
   while (beyond - segment > 1) {
     const int32_t middle = segment + (beyond - segment) / 2;
     (first_number(middle) <= number ? segment : beyond) = middle;
@@ -114,33 +114,33 @@ __device__ inline QueryPiece PieceOf(const BatchView& batch, int32_t group, int3
   return {segment, begin, begin + piece_queries < num_queries ? begin + piece_queries : num_queries};
 }
 
-// Heads that share a K/V head.
+// The number of heads that share a K/V head.
 __device__ inline int32_t GroupOf(const AttentionArgs& args) {
   return static_cast<int32_t>(args.q.shape[1] / args.kv.head_dim) / args.kv.num_kv_heads;
 }
 
-// Of a warp's 16 queries lane l has those in rows l / 4 and l / 4 + 8 of its products: index 0 and 1 wherever a lane's
-// queries are meant.
+// A lane has two of a warp's 16 queries: the queries in rows l / 4 and l / 4 + 8 of the products. They have index 0 and
+// 1 in every array over a lane's queries.
 inline constexpr int kLaneQueries = 2;
-inline constexpr int kQuadLanes = 4;  // that have the same queries
+inline constexpr int kQuadLanes = 4;  // lanes with the same queries
 
 struct LaneQuery {
-  int32_t row_idx = 0;  // of the warp's rows
+  int32_t row_idx = 0;  // among the warp's rows
   int32_t index = 0;    // in [T, H]
-  Positions visible;    // none: there is no such query
+  Positions visible;    // empty: there is no such query
   Positions shared;
 };
 
-// What a warp works on.
+// The queries of a warp.
 struct WarpQueries {
   LaneQuery queries[kLaneQueries];
-  const RowKeys* rows = nullptr;  // [num_rows] of the queries, in shared memory
+  const RowKeys* rows = nullptr;  // [num_rows] of the queries; in shared memory
   int32_t num_rows = 0;
   Positions visible;  // by any of the queries
   Positions shared;
 };
 
-// A row's keys are looked up once, each by a lane, and left in `rows`, which has a place for every query.
+// One lane looks up each row's keys and writes them to `rows`, which has a place for every query.
 __device__ inline WarpQueries QueriesOfWarp(const AttentionArgs& args, const QueryPiece& piece, int32_t kv_head,
                                             RowKeys* rows) {
   const auto warp = static_cast<int32_t>(threadIdx.x) / kWarpThreads;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block's way through the tiles of one split.
+// A block's visit to the tiles of one split.
 //
-// First the tiles that its rows share: its threads copy them into a ring of shared memory, while its warps attend, each
-// for its 16 queries, to the tile that has come. Then each warp by itself visits the tiles that hold its rows'
-// ancestors. A query's own tiles come after the shared ones, so all come in the order of their positions.
+// First come the tiles that the block's rows share. Its threads copy them into a ring of shared memory, while its
+// warps, each for its 16 queries, attend to the newest complete tile. Then each warp by itself visits the tiles that
+// hold its rows' ancestors. A query's own tiles come after the shared ones, so it sees all tiles in the order of their
+// positions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,19 +22,19 @@
 
 namespace foretoken::kernels::cuda {
 
-// Of heads of at most kSteps * kMmaDepth dimensions.
+// For heads of at most kSteps * kMmaDepth dimensions.
 template <int kSteps>
 struct BlockShape {
   static constexpr int kWarps = kSteps <= 8 ? 4 : 2;
   static constexpr int kThreads = kWarps * kWarpThreads;
   static constexpr int kQueries = kWarps * kMmaRows;
   static constexpr int kOutElements = 2 * kSteps * 4;  // of a lane
-  // Beside each other, where a block does one split: what keeps 48 KiB and more of copies under way on 228 KiB of
-  // shared memory. Registers are to be had for as many.
+  // Blocks per multiprocessor when a block does one split. They keep 48 KiB and more of copies in flight, in 228 KiB of
+  // shared memory. The registers suffice for as many.
   static constexpr int kBlocksPerProcessor = 3;
 };
 
-// The block's shared memory. Whoever needs more puts it behind.
+// The block's shared memory. A kernel that needs more puts it behind.
 template <int kSteps>
 struct BlockMemory {
   SharedTile<kSteps> tiles[BlockShape<kSteps>::kWarps];  // the block's ring, or one for each warp
@@ -50,7 +51,7 @@ struct alignas(8) FloatPair {
   float second = 0;
 };
 
-// What a block works on.
+// The work of a block.
 struct BlockTask {
   const AttentionArgs& args;
   HeadCache cache;
@@ -92,15 +93,16 @@ __device__ TileQueries<kSteps> LoadQueries(const BlockTask& task) {
   return queries;
 }
 
-// The block's way through the split's tiles that its queries share. A thread waits for its own copies, then for the
-// others; behind that barrier nobody computes on the tile before any more, whose place takes the next copy.
+// Visits the split's tiles that the block's queries share. A thread waits for its own copies and then, at a barrier,
+// for the other threads' copies. Behind that barrier no thread computes on the previous tile any more, so the next copy
+// may overwrite it.
 template <int kSteps>
 __device__ void AttendSharedTiles(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split,
                                   TileSoftmax<kSteps>& softmax) {
   using Shape = BlockShape<kSteps>;
   auto& ring = BlockMemory<kSteps>::Get().tiles;
   constexpr int kStages = Shape::kWarps;
-  // Places without a query see all, so that for their sake no tile counts as seen in part.
+  // A place without a query sees everything, so that it never makes a tile count as seen in part.
   const auto visible_to = [](const LaneQuery& query) {
     return query.visible.end > 0 ? query.shared : Positions{0, INT_MAX};
   };
@@ -115,7 +117,7 @@ __device__ void AttendSharedTiles(const BlockTask& task, const TileQueries<kStep
     }
     ptx::CommitCopies();
     next += kAttentionSplits;
-    next_blocks = TileBlocks(task.block_table, next, task.shared.end);  // read long before it is needed
+    next_blocks = TileBlocks(task.block_table, next, task.shared.end);  // read long before they are needed
   };
   for (int stage = 0; stage < kStages - 1; ++stage) start_next_copy(stage);
   int stage = 0;
@@ -131,11 +133,11 @@ __device__ void AttendSharedTiles(const BlockTask& task, const TileQueries<kStep
   }
 }
 
-// A warp's tiles that hold ancestors, of one split: row by row, in order.
+// A warp's tiles of one split that hold ancestors: row by row, in order.
 struct OwnTile {
   int32_t row_idx = -1;
   Positions own;     // the row's positions in such tiles
-  int32_t tile = 0;  // of those
+  int32_t tile = 0;  // a tile of `own`
 
   __device__ void Next(const WarpQueries& warp, int32_t split) {
     tile += kAttentionSplits;
@@ -144,7 +146,7 @@ struct OwnTile {
       tile = FirstTileOfSplit(own.begin, split);
     }
   }
-  // Where the key of this lane lies, if it is there.
+  // The place of this lane's key, if the tile has that key.
   __device__ size_t KeyOffset(const BlockTask& task) const {
     const int32_t position = tile * kAttentionTile + static_cast<int32_t>(threadIdx.x) % kWarpThreads;
     if (row_idx >= task.warp.num_rows || !own.Has(position)) return 0;
@@ -152,7 +154,7 @@ struct OwnTile {
   }
 };
 
-// The warp's way through its own tiles. Where the next one's keys lie is looked up while this one's are on their way.
+// Visits the warp's own tiles. While one tile's keys are copied, the places of the next tile's keys are looked up.
 template <int kSteps>
 __device__ void AttendOwnTiles(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split,
                                TileSoftmax<kSteps>& softmax) {
@@ -179,7 +181,7 @@ __device__ void AttendOwnTiles(const BlockTask& task, const TileQueries<kSteps>&
     ptx::WaitForCopies<0>();
     __syncwarp();
     AttendTile(queries, keys, now.tile * kAttentionTile, visible, softmax);
-    __syncwarp();  // the next tile comes to the same place
+    __syncwarp();  // the next tile uses the same memory
   }
 }
 
@@ -187,7 +189,7 @@ template <int kSteps>
 __device__ TileSoftmax<kSteps> AttendSplit(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split) {
   TileSoftmax<kSteps> softmax;
   AttendSharedTiles(task, queries, split, softmax);
-  __syncthreads();  // the ring becomes the warps' own
+  __syncthreads();  // from here on the ring's memory belongs to the single warps
   AttendOwnTiles(task, queries, split, softmax);
   for (float& sum : softmax.sum) sum = QuadSum(sum);
   return softmax;

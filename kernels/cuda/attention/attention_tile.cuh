@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention computes: a warp's 16 queries, the rows of its products, and a tile of keys. Whoever visits tiles, the
-// arithmetic is this.
+// The arithmetic of attention: a warp's 16 queries, which are the rows of its products, and a tile of keys. Every visit
+// to a tile uses this arithmetic.
 //
-// A query's sums stand in rows of fragments that belong to it alone, and a tile of which it sees nothing leaves them
-// as they are, bit for bit: its weights are 0, its maximum stays, and its sums are multiplied by 1. So queries may meet
-// in a warp by any rule, and a warp may visit a tile for one of them.
+// A query's sums are in rows of fragments that belong to it alone. A tile that the query does not see leaves them as
+// they are, bit for bit: its weights are 0, its maximum stays, and its sums are multiplied by 1. So any queries may
+// share a warp, and a warp may visit a tile for one of them only.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,7 +24,7 @@ namespace foretoken::kernels::cuda {
 inline constexpr int kTileHalves = kAttentionTile / kMmaDepth;
 static_assert(kAttentionTile % kMmaDepth == 0 && kMmaDepth == 2 * kMmaColumns);
 
-// Over the lanes that have the same query; each gets the same bits, since a + b is b + a.
+// Folds over the lanes that have the same query. Each lane gets the same bits, since a + b is b + a.
 __device__ inline float QuadMax(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
@@ -38,17 +38,17 @@ __device__ inline float QuadSum(float value) {
 template <int kSteps>
 struct TileSoftmax {
   float max[kLaneQueries] = {-FLT_MAX, -FLT_MAX};
-  float sum[kLaneQueries] = {};  // of the lane's own columns
+  float sum[kLaneQueries] = {};  // over the lane's own columns
   FragmentC out[2 * kSteps] = {};
 };
 
 template <int kSteps>
 struct TileQueries {
   FragmentA q[kSteps];
-  float scale = 0;  // of scores, to units of log2
+  float scale = 0;  // turns scores into units of log2
 };
 
-// q . k, scaled; minus infinity for keys that a query does not see. A chain over the dimensions for each.
+// q . k, scaled; minus infinity for keys that the query does not see. Each score is a chain over the dimensions.
 template <int kSteps>
 __device__ void ScoreTile(const TileQueries<kSteps>& queries, const SharedTile<kSteps>& keys, int32_t tile_begin,
                           const Positions (&visible)[kLaneQueries], FragmentC (&scores)[2 * kTileHalves]) {
@@ -73,8 +73,8 @@ __device__ void ScoreTile(const TileQueries<kSteps>& queries, const SharedTile<k
   }
 }
 
-// Raises the maxima to the scores', and says by what factor what is there has to shrink. A tile that a query does not
-// see has no score above its maximum, so that stays.
+// Raises the maxima to the scores' maxima, and returns the factors by which the present sums shrink. A tile that a
+// query does not see has no score above the query's maximum, so that maximum stays.
 template <int kSteps>
 __device__ void RaiseMaxima(const FragmentC (&scores)[2 * kTileHalves], TileSoftmax<kSteps>& softmax,
                             float (&decay)[kLaneQueries]) {
@@ -89,7 +89,7 @@ __device__ void RaiseMaxima(const FragmentC (&scores)[2 * kTileHalves], TileSoft
   }
 }
 
-// Turns scores into weights, rounded to bf16, and adds what is rounded to the sums.
+// Turns scores into weights, rounds them to bf16, and adds the rounded weights to the sums.
 template <int kSteps>
 __device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], const float (&decay)[kLaneQueries],
                           FragmentA (&weights)[kTileHalves], TileSoftmax<kSteps>& softmax) {
@@ -114,7 +114,7 @@ __device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], const float (&de
   }
 }
 
-// Mostly maxima stay, and nothing has to be done.
+// Mostly the maxima stay, and there is nothing to do.
 template <int kSteps>
 __device__ void ShrinkOutputs(const float (&decay)[kLaneQueries], TileSoftmax<kSteps>& softmax) {
   if (!__any_sync(0xffffffffu, decay[0] != 1 || decay[1] != 1)) return;
@@ -125,11 +125,11 @@ __device__ void ShrinkOutputs(const float (&decay)[kLaneQueries], TileSoftmax<kS
   }
 }
 
-// Whether one of a pair of bf16 is an infinity or a NaN: all bits of its exponent are ones.
+// True if one of a pair of bf16 is an infinity or a NaN: all bits of its exponent are ones.
 __device__ inline bool HasNonFinite(uint32_t pair) { return (((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u) != 0; }
 
-// Whether a product with the tile's V may have a row for every query: a weight of 0 takes out what a query does not
-// see unless it is not finite.
+// True if one product with the tile's V may serve all queries. A weight of 0 hides a key that a query does not see,
+// unless the key's V is not finite.
 template <int kSteps>
 __device__ bool MayShareV(const SharedTile<kSteps>& keys, int32_t tile_begin,
                           const Positions (&visible)[kLaneQueries]) {
@@ -151,7 +151,7 @@ __device__ bool MayShareV(const SharedTile<kSteps>& keys, int32_t tile_begin,
   return !__any_sync(0xffffffffu, has_non_finite);
 }
 
-// Makes zeros of the keys of half a tile that are not `seen`, counted from the tile's first.
+// Sets the keys of half a tile to zero that are not in `seen`, which counts from the tile's first key.
 __device__ inline void HideKeys(const Positions& seen, int half, FragmentB& v) {
 #pragma unroll
   for (int pair = 0; pair < 2; ++pair) {
@@ -161,8 +161,8 @@ __device__ inline void HideKeys(const Positions& seen, int half, FragmentB& v) {
   }
 }
 
-// Adds V where it may not be shared: in a product of its own for every query, of which the other rows are left alone.
-// Step by step, so that no more than a step's sums stand twice in registers.
+// Adds V where queries may not share a product: with one product per query, and only that query's row of it. It goes
+// step by step, so that registers hold no more than one step's sums twice.
 template <int kSteps>
 __device__ void AddVOneByOne(const SharedTile<kSteps>& keys, int32_t tile_begin,
                              const Positions (&visible)[kLaneQueries], const FragmentA (&weights)[kTileHalves],
@@ -208,7 +208,7 @@ __device__ void AddV(const SharedTile<kSteps>& keys, const FragmentA (&weights)[
   }
 }
 
-// Adds the tile that begins at position `tile_begin`, of which query i sees `visible[i]`.
+// Adds the tile that begins at position `tile_begin`. Query i sees the part `visible[i]`.
 template <int kSteps>
 __device__ void AttendTile(const TileQueries<kSteps>& queries, const SharedTile<kSteps>& keys, int32_t tile_begin,
                            const Positions (&visible)[kLaneQueries], TileSoftmax<kSteps>& softmax) {
@@ -232,8 +232,8 @@ struct MergedSoftmax {
   float sum = 0;
 
   struct Factors {
-    float kept = 0;   // of what is there
-    float added = 0;  // of what the split brings
+    float kept = 0;   // factor of the present sums
+    float added = 0;  // factor of the split's sums
     __device__ float Merge(float out, float split_out) const { return fmaf(split_out, added, out * kept); }
   };
   __device__ Factors Add(float split_max, float split_sum) {
@@ -243,7 +243,7 @@ struct MergedSoftmax {
     sum = factors.Merge(sum, split_sum);
     return factors;
   }
-  // Never a negative zero: which of the two an empty sum is may hang on keys that the query does not see.
+  // Never a negative zero: the sign of an empty sum may depend on keys that the query does not see.
   __device__ float Output(float out) const { return out / sum + 0.0f; }
 };
 

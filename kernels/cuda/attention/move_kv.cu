@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two kernels, so that all is read before anything is written: one copies the slots aside, the next to their places. A
-// block per (move, part of a layer), its threads side by side along a head's dimensions. Bytes moved: each twice. The
-// moves travel as an argument of the launch, so that no copy of the host's memory is pending when the op returns.
+// Two kernels, so that all slots are read before any is written: the first copies the slots aside, the second copies
+// them to their places. One block per (move, part of a layer), with its threads side by side along a head's dimensions.
+// Bytes moved: each twice. The moves are an argument of the launch, so that no copy of the host's memory is pending
+// when the op returns.
 #include <algorithm>
 #include <span>
 
@@ -15,9 +16,9 @@ namespace {
 
 constexpr int kThreads = 128;
 
-constexpr size_t kMovesPerLaunch = 256;  // 2 KiB of the 4 that a launch's arguments may take
+constexpr size_t kMovesPerLaunch = 256;  // 2 KiB of the 4 KiB that a launch's arguments may take
 
-// Some of the moves, and where their slots' elements lie between the kernels: [moves, L, 2, K, D].
+// Some of the moves, and the memory that holds their slots' elements between the kernels: [moves, L, 2, K, D].
 struct StagedMoves {
   KvCacheView kv;
   uint16_t* staged = nullptr;

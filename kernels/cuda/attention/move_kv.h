@@ -7,7 +7,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// See MoveKvArgs. Device memory for what is moved is taken for the time that it takes.
+// See MoveKvArgs. Takes device memory for the moved elements while it runs.
 void MoveKv(const MoveKvArgs& args, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

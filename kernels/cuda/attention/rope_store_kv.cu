@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (row, head of q, k or v). Bytes moved: each element of qkv once in, q once out, k and v once out as bf16.
+// One block per (row, head of q, k or v). Bytes moved: each element of qkv in once, q out once, k and v out once as
+// bf16.
 #include <cmath>
 
 #include "kernels/check.h"
@@ -22,7 +23,7 @@ __device__ void NormHead(float* head, int32_t head_dim, const float* gain, float
   for (int32_t d = threadIdx.x; d < head_dim; d += kThreads) head[d] = head[d] * inverse * gain[d];
 }
 
-// Turns the pairs (head[i], head[i + D / 2]) by the angles of the row's position.
+// Rotates the pairs (head[i], head[i + D / 2]) by the angles of the row's position.
 __device__ void Rotate(float* head, const RopeStoreKvArgs& args, int32_t position) {
   const int32_t half_dim = args.kv.head_dim / 2;
   for (int32_t i = threadIdx.x; i < half_dim; i += kThreads) {

@@ -7,7 +7,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// See RopeStoreKvArgs. Heads of at most kMaxRopeHeadDim dimensions.
+// See RopeStoreKvArgs. Heads have at most kMaxRopeHeadDim dimensions.
 inline constexpr int kMaxRopeHeadDim = 512;
 void RopeStoreKv(const RopeStoreKvArgs& args, cudaStream_t stream);
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value of one per thread of a block, folded in an order that depends on the block's size alone (E1): lane i of the
-// first warp folds threads i, i + 32, ..., then its lanes are folded in a tree. The other warps wait and issue nothing,
-// which leaves the machine to other blocks.
+// Folds one value per thread of a block, in an order that depends on the block's size alone (E1). Lane i of the first
+// warp folds threads i, i + 32, ...; then its lanes are folded in a tree. The other warps wait and issue nothing, so
+// the GPU can run other blocks.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace foretoken::kernels::cuda {
 
-// Every thread of the block calls it and gets the result. `scratch` is shared memory for kThreads values, which must
-// not be in use, and is free again when this returns.
+// Every thread of the block calls it and gets the result. `scratch` is shared memory for kThreads values. It must not
+// be in use, and it is free again when this returns.
 template <int kThreads, typename T, typename Fold>
 __device__ T BlockFold(const T& value, const Fold& fold, T* scratch) {
   constexpr int kLanes = 32;

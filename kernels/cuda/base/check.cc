@@ -12,7 +12,7 @@ struct Place {
   int rank = 0;
   int gpu = 0;
 };
-// As CUDA's own current device is: ops are given a stream and nothing else.
+// Per thread, as CUDA's current device is: ops get a stream and nothing else.
 thread_local Place place;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FT_CUDA_CHECK(call): what the CUDA runtime is asked for after start may not fail. Says the place, the call, CUDA's
-// words for the error, rank and GPU, and ends the process (kernels/device_failure.h). An error of a kernel shows in a
-// later call, as CUDA's do.
+// FT_CUDA_CHECK(call): a call of the CUDA runtime after start may not fail. If it fails, this prints the place, the
+// call, CUDA's error text, the rank and the GPU, and ends the process (kernels/device_failure.h). As with all CUDA
+// calls, an error of a kernel shows in a later call.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// Whom failures of the calling thread name from now on.
+// Failures on the calling thread name this rank and GPU from now on.
 void SetFailingRank(int rank, int gpu);
 
 struct FailedCall {
@@ -19,7 +19,7 @@ struct FailedCall {
   const char* call = nullptr;
 };
 [[noreturn]] void EndOnFailedCall(const FailedCall& failed, cudaError_t error);
-// Of a library that has words of its own.
+// For a library with error texts of its own.
 [[noreturn]] void EndOnFailedCall(const FailedCall& failed, const std::string& words);
 
 }  // namespace foretoken::kernels::cuda

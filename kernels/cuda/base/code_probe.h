@@ -3,7 +3,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// Whether this build's kernels run on the current device: as machine code, or as PTX that its driver translates.
+// True if this build's kernels run on the current device: as machine code, or as PTX that the driver translates.
 bool HasCodeForDevice();
 
 }  // namespace foretoken::kernels::cuda

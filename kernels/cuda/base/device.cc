@@ -20,7 +20,7 @@ cudaMemcpyKind DirectionOf(CopyKind kind) {
     case CopyKind::kOnDevice:
       break;
   }
-  // Between the memories of two GPUs, too: their addresses are one space.
+  // Also between the memories of two GPUs: their addresses are one space.
   return cudaMemcpyDeviceToDevice;
 }
 
@@ -37,7 +37,7 @@ DeviceFacts QueryDevice(int rank) {
   const auto failed = [&facts](cudaError_t error) {
     if (error == cudaSuccess) return false;
     if (error != cudaErrorNoDevice) facts.error = cudaGetErrorString(error);
-    cudaGetLastError();  // or the next launch would report it
+    cudaGetLastError();  // clears the error, or the next launch would report it
     return true;
   };
   cudaDeviceProp properties{};
@@ -63,7 +63,8 @@ Device::Opened Device::Open(int rank) {
 Device::Device(DeviceFacts facts, int rank) : facts_(std::move(facts)), rank_(rank) {
   MakeCurrent();
   FT_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  // What StreamScratch gives back is there for the next step: every synchronisation would return it to the driver.
+  // Keep the memory that StreamScratch returns for the next step; by default every synchronisation gives it back to the
+  // driver.
   cudaMemPool_t pool = nullptr;
   uint64_t kept_bytes = std::numeric_limits<uint64_t>::max();
   FT_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, facts_.index));
@@ -72,7 +73,7 @@ Device::Device(DeviceFacts facts, int rank) : facts_(std::move(facts)), rank_(ra
 
 Device::~Device() {
   MakeCurrent();
-  FT_CUDA_CHECK(cudaStreamSynchronize(stream_));  // whose results are waited for by nobody any more
+  FT_CUDA_CHECK(cudaStreamSynchronize(stream_));  // nobody waits for these results any more
   FT_CUDA_CHECK(cudaStreamDestroy(stream_));
 }
 

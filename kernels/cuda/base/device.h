@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that this process computes on: its memory and the one stream on which ops are enqueued in order.
+// A GPU that this process computes on: its memory, and the one stream on which ops are enqueued in order.
 //
-// Errors: what a machine may lack is found when the device is opened and comes back as one line. Whatever CUDA refuses
-// later ends the process with call and place.
-// Threads: one caller at a time, for whom the device is the current one: from Open on, elsewhere after MakeCurrent.
+// Errors: Open checks the machine and returns one line about the fault. Any error of CUDA after that ends the process
+// with call and place.
+// Threads: one caller at a time. The device must be the calling thread's current one: it is after Open, and on other
+// threads after MakeCurrent.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,15 +23,15 @@
 
 namespace foretoken::kernels::cuda {
 
-// Asks the driver about the GPU of a rank: ranks take turns over those that this process may see. Never fails: what
-// cannot be had is missing from the answer.
+// Asks the driver about the GPU of a rank. Ranks take turns over the GPUs that this process may see. Never fails: facts
+// that the driver does not give are missing from the answer.
 DeviceFacts QueryDevice(int rank = 0);
 
 class Device {
  public:
   struct Opened {
     std::unique_ptr<Device> device;  // null on an error
-    std::string error;               // what, expected and got
+    std::string error;               // says the fault, the expected value and the given one
   };
   static Opened Open(int rank = 0);
 
@@ -38,22 +39,22 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Before anything else on a thread that did not open the device.
+  // Call it first on a thread that did not open the device.
   void MakeCurrent() const;
 
   const DeviceFacts& facts() const { return facts_; }
   cudaStream_t stream() const { return stream_; }
 
-  // Zeroed in the stream's order. No bytes are a null pointer.
+  // Zeroed in the stream's order. For 0 bytes it returns a null pointer.
   Buffer Allocate(size_t num_bytes);
-  // Enqueued: the host's memory is the copy's until Synchronize.
+  // Enqueues the copy. The host's memory must stay unchanged until Synchronize.
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind);
-  // Page-locked memory of the host until the end of the next Synchronize: what copies read and write.
+  // Page-locked host memory for copies, valid until the end of the next Synchronize.
   void* Pinned(size_t num_bytes) { return pinned_.Take(num_bytes); }
-  // Enqueues a copy into such memory: where the bytes are, for callbacks of AtSynchronize.
+  // Enqueues a copy into such memory. Returns its address, for callbacks of AtSynchronize.
   const void* Download(const void* from, size_t num_bytes);
-  // Called at the next Synchronize, when all that is enqueued now is done: an op's last part on the host, which
-  // enqueues nothing. In the order in which they came here.
+  // Registers a callback for the next Synchronize, which calls it when all work enqueued so far is done. It is an op's
+  // last part on the host, and it enqueues nothing. Callbacks run in the order of registration.
   void AtSynchronize(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
   void Synchronize();
 

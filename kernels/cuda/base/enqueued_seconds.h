@@ -8,10 +8,10 @@
 
 namespace foretoken::kernels::cuda {
 
-// What `enqueue` enqueues takes so many seconds, by the wall's clock, of several enqueued before one wait: the GPU is
-// measured and not the host.
+// Returns the seconds of wall time that the work enqueued by `enqueue` takes. Several repetitions are enqueued before
+// one wait, so that this measures the GPU and not the host.
 inline double EnqueuedSeconds(int num_repetitions, const std::function<void()>& enqueue, Device& device) {
-  enqueue();  // the first brings memory and code in
+  enqueue();  // loads memory and code first
   device.Synchronize();
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < num_repetitions; ++i) enqueue();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Enqueues a kernel: FT_CUDA_CHECK(Launch(Kernel, {.grid = dim3(8), .block = dim3(256), .stream = stream}, args...)).
-// A plain call in place of <<<>>>, so that its error is returned and any C++ compiler can read it. An empty grid is no
-// launch.
+// It is a plain call in place of <<<>>>, so that it returns the launch's error and any C++ compiler can read it. For an
+// empty grid it does nothing.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,14 +13,14 @@ namespace foretoken::kernels::cuda {
 struct LaunchShape {
   dim3 grid;
   dim3 block;
-  size_t shared_bytes = 0;  // that the kernel finds with ptx::DynamicSharedMemory
+  size_t shared_bytes = 0;  // the kernel gets it from ptx::DynamicSharedMemory
   cudaStream_t stream = nullptr;
 };
 
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchShape& shape, Args... args) {
   if (shape.grid.x == 0 || shape.grid.y == 0) return cudaSuccess;
-  // More than 48 KiB has to be asked for, which counts what the kernel has beside: so whatever it is, it is asked for.
+  // A kernel must ask for more than 48 KiB, which count its static memory too. So we ask whatever the size.
   if (shape.shared_bytes > 0) {
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));

@@ -4,8 +4,8 @@
 //   Fragment sums{}, a = ..., b = ...;
 //   MultiplyAdd(sums, a, b);
 //
-// Of each matrix a lane l has some elements, with g = l / 4 and t = l % 4; a pair is two bf16 in 32 bits, the first in
-// the low half:
+// A lane l holds some elements of each matrix, with g = l / 4 and t = l % 4. A pair is two bf16 in 32 bits, the first
+// in the low half:
 //
 //   FragmentA  16 rows of 16 k        pairs[0]  row g      k 2 t, 2 t + 1
 //                                     pairs[1]  row g + 8  k 2 t, 2 t + 1
@@ -16,12 +16,12 @@
 //   FragmentC  16 rows of 8 columns   sums[0], sums[1]  row g      columns 2 t, 2 t + 1
 //                                     sums[2], sums[3]  row g + 8  columns 2 t, 2 t + 1
 //
-// So where k runs along memory (a row of A, a column of B), a pair is a plain 32-bit load, and ptx::LoadMatrices loads
-// four such 8 x 8 corners at a time; where rows or columns do, ptx::LoadTransposedMatrices does. The sums of two
-// neighbouring FragmentC, rounded, are a FragmentA whose k are their columns (FragmentFromSums).
+// Where k runs along memory (a row of A, a column of B), a pair is a plain 32-bit load, and ptx::LoadMatrices loads
+// four such 8 x 8 corners at a time. Where rows or columns run along memory, ptx::LoadTransposedMatrices does. The sums
+// of two neighbouring FragmentC, rounded, are a FragmentA: their columns are its k (FragmentFromSums).
 //
-// E1: every product is exact. The order in which a step adds its 16 products and the sum so far is the GPU's own, fixed
-// for the instruction and the same for every row and column, and no element sees another row or column.
+// E1: every product is exact. A step adds its 16 products and the sum so far in an order of the GPU's own. The order is
+// fixed for the instruction and is the same for every row and column, and no element depends on another row or column.
 // Source: NVIDIA, "Parallel Thread Execution ISA", mma.m16n8k16.
 #pragma once
 
@@ -50,12 +50,12 @@ struct FragmentC {
   float sums[4];
 };
 
-// All lanes of a warp call it. One step of 16 onto every sum.
+// All lanes of a warp call it. Adds one step of 16 to every sum.
 __device__ inline void MultiplyAdd(FragmentC& c, const FragmentA& a, const FragmentB& b) {
   ptx::MmaM16N8K16(c.sums, a.pairs, b.pairs);
 }
 
-// Sums of columns [0, 8) and [8, 16) as the left side of another product.
+// Turns the sums of columns [0, 8) and [8, 16) into the left side of another product.
 __device__ inline FragmentA FragmentFromSums(const FragmentC& low, const FragmentC& high) {
   return {{ptx::Bf16Pair(low.sums[0], low.sums[1]), ptx::Bf16Pair(low.sums[2], low.sums[3]),
            ptx::Bf16Pair(high.sums[0], high.sums[1]), ptx::Bf16Pair(high.sums[2], high.sums[3])}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that a stream's copies may read and write while the host goes on: page-locked, so that no copy waits for
-// the host. Bytes are handed out one after another and all taken back at once, when the stream has done its work; the
-// memory itself is kept for the next time.
+// Page-locked host memory, which a stream's copies may read and write while the host goes on. Take hands out bytes one
+// after another, and Reset takes all of them back when the stream has done its work. The memory itself is kept for the
+// next step.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace foretoken::kernels::cuda {
 
 class PinnedMemory {
  public:
-  // Aligned for any type; whatever was there before. Valid until Reset.
+  // Aligned for any type; not zeroed. Valid until Reset.
   void* Take(size_t num_bytes);
   void Reset();
 
@@ -24,8 +24,8 @@ class PinnedMemory {
   };
 
   std::vector<Chunk> chunks_;
-  size_t current_ = 0;  // chunks before it are full
-  size_t used_ = 0;     // of the current one
+  size_t current_ = 0;  // the chunks before it are full
+  size_t used_ = 0;     // bytes of the current chunk
 };
 
 }  // namespace foretoken::kernels::cuda

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions that CUDA C++ has no name for, a function each. All inline PTX is here: the tests' emulated GPU has
-// a file of the same name, tests/testing/emulated_cuda/kernels/cuda/base/ptx.cuh, in front of this one.
+// The instructions without a name in CUDA C++, one function each. All inline PTX is here. The tests' emulated GPU has a
+// file of the same name, tests/testing/emulated_cuda/kernels/cuda/base/ptx.cuh, which it includes in place of this one.
 //
-// Source: NVIDIA, "Parallel Thread Execution ISA", the instruction that each comment names. Where a warp is said to
-// call, all its 32 lanes do.
+// Source: NVIDIA, "Parallel Thread Execution ISA"; each comment names the instruction. "Of a warp" means that all 32
+// lanes of the warp call it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,7 +27,7 @@ __device__ inline void MmaM16N8K16(float (&sums)[4], const uint32_t (&a)[4], con
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The same of f16.
+// The same for f16.
 __device__ inline void MmaF16M16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
@@ -53,15 +53,15 @@ __device__ inline void LoadTransposedMatrices(uint32_t (&matrices)[4], const voi
                : "memory");
 }
 
-// cp.async: copies num_bytes, at most 16, to 16 aligned bytes of shared memory and makes the rest of them zeros. Not
-// before a wait are they there, and for other threads not before a barrier behind it. `global` is 16-byte aligned, and
-// is not read where num_bytes is 0.
+// cp.async: copies num_bytes, at most 16, to 16 aligned bytes of shared memory and fills the rest of them with zeros.
+// The bytes are there after a wait; other threads see them after a barrier behind that wait. `global` is 16-byte
+// aligned. It is not read if num_bytes is 0.
 __device__ inline void CopyAsync16(void* shared, const void* global, uint32_t num_bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(num_bytes)
                : "memory");
 }
 
-// cp.async.commit_group: the thread's copies since the last commit, which may be none, become a group.
+// cp.async.commit_group: makes a group of the thread's copies since the last commit, which may be none.
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // cp.async.wait_group: waits for all of the thread's groups but the last kPending.
@@ -70,8 +70,8 @@ __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// cvt.rn.f16x2.e4m3x2: two e4m3 codes, the first in the low byte, as f16, exactly. Code for compute capability 8.0 has
-// no such instruction: a code shifted into place reads as 2^-8 of its value.
+// cvt.rn.f16x2.e4m3x2: converts two e4m3 codes, the first in the low byte, to f16, exactly. Compute capability 8.0 has
+// no such instruction; there a code is shifted into place and reads as 2^-8 of its value.
 __device__ inline uint32_t F16PairFromE4m3(uint32_t codes) {
   uint32_t pair;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -90,7 +90,7 @@ __device__ inline uint32_t Bf16Pair(float low, float high) {
   return pair;
 }
 
-// The block's shared memory whose size its launch says, aligned to 128 bytes.
+// The block's shared memory of the size that its launch gives, aligned to 128 bytes.
 __device__ inline void* DynamicSharedMemory() {
   extern __shared__ __align__(128) unsigned char memory[];
   return memory;

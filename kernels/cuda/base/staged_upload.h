@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an op is given on the host, on its way to the device in one copy: arrays are added, with the place that gets the
-// device's pointer, and sent together.
+// Sends an op's host arrays to the device in one copy. The caller adds each array with the place for its device
+// pointer, and sends all together.
 //
 //   StagedUpload upload;
 //   upload.Add(std::span(rows), &args.rows);
-//   upload.Send(device);               // args.rows points to the device's copy from here on
+//   upload.Send(device);               // from here on args.rows points to the device's copy
 //
-// The arrays are free again after Send. The device's memory is there for work enqueued before this ends.
+// The arrays may change after Send. The device's memory stays valid for work enqueued before this object ends.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace foretoken::kernels::cuda {
 
 class StagedUpload {
  public:
-  // `place` is written by Send, and lives as long.
+  // Send writes `place`, which must live until then.
   template <typename T>
   void Add(std::span<const T> array, const T** place) {
     parts_.push_back({array.data(), array.size_bytes(), num_bytes_,

@@ -21,7 +21,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// How many steps each node is below the root.
+// The depth of each node below the root.
 std::vector<uint32_t> DepthsOf(const TreeToAccept& tree) {
   std::vector<uint32_t> depths(tree.parents.size());
   for (size_t i = 1; i < depths.size(); ++i) depths[i] = depths[tree.parents[i]] + 1;
@@ -45,7 +45,7 @@ std::vector<RowTask> TasksOf(const AcceptTreesArgs& args, const TreeBatch& batch
   return tasks;
 }
 
-// What the walks write, to be copied to the host in one piece: rows' outcomes, then trees' statuses.
+// The results of the walks, to be copied to the host in one piece: rows' outcomes, then trees' statuses.
 class WalkResults {
  public:
   WalkResults(const TreeBatch& batch, cudaStream_t stream)
@@ -70,7 +70,7 @@ class WalkResults {
   StreamScratch scratch_;
 };
 
-// Everything between the upload and the walks' results.
+// Enqueues everything between the upload and the copy of the walks' results.
 void DrawAndWalk(const AcceptTreesArgs& args, const RowBatch& rows, const WalkTreesArgs& walks) {
   const auto any = [&](VerificationRule rule) {
     return std::ranges::any_of(args.trees, [rule](const TreeToAccept& tree) { return tree.rule == rule; });
@@ -90,7 +90,7 @@ void DrawAndWalk(const AcceptTreesArgs& args, const RowBatch& rows, const WalkTr
   }
 }
 
-// Of the rows on the walks of trees that want log-probabilities; `begins` gets where each tree's rows begin.
+// Returns the rows on the walks of trees that ask for log-probabilities. `begins` gets the first of each tree's rows.
 std::vector<RowToScore> RowsToScore(std::span<const TreeToAccept> trees, const TreeBatch& batch,
                                     std::span<const float* const> given, const RowOutcome* outcomes,
                                     std::vector<size_t>& begins) {
@@ -110,7 +110,7 @@ std::vector<RowToScore> RowsToScore(std::span<const TreeToAccept> trees, const T
   return rows;
 }
 
-// What the host makes paths of; pointers are to what it got from the device.
+// The host's input for making paths. Pointers are to its copy of the device's results.
 struct Results {
   std::vector<FlatTree> trees;
   const RowOutcome* outcomes;
@@ -118,7 +118,7 @@ struct Results {
   RowScores scores;
   std::vector<size_t> score_begins;  // [trees + 1]
 
-  // A path is the visited rows of its tree: a node comes after its parent.
+  // A path is the visited rows of its tree in order, because a node comes after its parent.
   AcceptedPath PathOf(size_t i) const {
     const FlatTree& tree = trees[i];
     AcceptedPath path{.status = statuses[i], .token_ids = {}, .node_idx = {}, .logprobs = {}};

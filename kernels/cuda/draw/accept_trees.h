@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification: walks token trees along what the target draws: see AcceptTreesArgs.
+// Verification: walks token trees along the tokens that the target draws. See AcceptTreesArgs.
 //
-// Rows are drawn, or weighed, side by side, whether the walk will come to them or not; then trees are walked, and rows
-// on the walk are scored where log-probabilities are wanted. All of it is enqueued, and the tokens stay on the device
-// until the host asks for the paths.
+// Rows are drawn, or weighed, side by side, whether the walk will reach them or not. Then trees are walked, and the
+// rows on the walk are scored where log-probabilities are requested. All of this is enqueued, and the tokens stay on
+// the device until the host asks for the paths.
 #pragma once
 
 #include "kernels/cuda/base/device.h"
@@ -11,7 +11,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// Enqueued: the paths are there when the device is synchronised, the other arguments are free at once.
+// Enqueues the work. The paths are filled when the device is synchronised; the other arguments may change at once.
 void AcceptTrees(const AcceptTreesArgs& args, Device& device);
 
 }  // namespace foretoken::kernels::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two kernels: a block per (tile, row) copies the row and hides what the mask leaves out, then a block per row changes
-// the few entries that bias and penalties name, a thread each. The mask may come first because neither lifts -inf.
+// Two kernels. First a block per (tile, row) copies the row and applies the mask. Then a block per row changes the few
+// entries of bias and penalties, one thread each. The mask may come first, because neither bias nor penalty lifts -inf.
 // Bytes moved: the logits in and out.
 #include <limits>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bias, penalties and mask of rows that have any: a copy of such a row with what kernels/cpu/draw/adjust_row.h says, in
-// the same f32 arithmetic and so with the same bits. Rows of a tree differ by the path to their node, whose tokens
-// count as generated.
+// Bias, penalties and mask for the rows that have any: makes a copy of such a row by the rules of
+// kernels/cpu/draw/adjust_row.h, in the same f32 arithmetic and so with the same bits. Rows of a tree differ by the
+// path to their node; the path's tokens count as generated.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,20 +12,20 @@
 
 namespace foretoken::kernels::cuda {
 
-// One row's adjustment. Ranges are of the arrays in AdjustRowsArgs; ids outside the vocabulary have been left out.
+// One row's adjustment. Ranges are of the arrays in AdjustRowsArgs. Ids outside the vocabulary are left out.
 struct RowAdjustment {
   const float* from = nullptr;     // [V]
   float* to = nullptr;             // [V]
-  const uint32_t* mask = nullptr;  // as one of TreeToAccept::masks
+  const uint32_t* mask = nullptr;  // as an entry of TreeToAccept::masks
   int32_t bias_begin = 0;
   int32_t bias_end = 0;
-  // Tokens that may be penalised. Those from path_begin on are not in the context: they are where the row's path has
-  // them.
+  // Tokens that may be penalised. Tokens from path_begin on are not in the context; they are penalised where the row's
+  // path has them.
   int32_t counts_begin = 0;
   int32_t path_begin = 0;
   int32_t counts_end = 0;
   int32_t root = 0;  // the tree's first node
-  int32_t node = 0;  // the row's, both in token_ids and parents
+  int32_t node = 0;  // the row's node; both index token_ids and parents
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;

@@ -12,7 +12,7 @@ bool HasPenalty(const SamplingParams& sampling) {
   return sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
 }
 
-// Of the nodes below the root that have rows, distinct and ascending.
+// The tokens of the nodes below the root that have rows, distinct and ascending.
 std::vector<int32_t> TokensOnPaths(const TreeToAccept& tree, const FlatTree& flat) {
   const auto nodes = tree.token_ids.subspan(1, flat.num_rows - 1);
   std::vector<int32_t> ids(nodes.begin(), nodes.end());
@@ -28,7 +28,7 @@ AdjustedTrees::AdjustedTrees(const AcceptTreesArgs& args, const TreeBatch& batch
   for (size_t i = 0; i < args.trees.size(); ++i) AddTree(args, args.trees[i], batch.trees()[i]);
   adjusted_ = given_;
   if (rows_.empty()) return;
-  // Rows begin where groups of logits can be read whole.
+  // Each row begins at a multiple of four entries, so that groups of logits can be loaded whole.
   const size_t width = (static_cast<size_t>(args.num_tokens) + 3) / 4 * 4;
   copies_.emplace(rows_.size() * width * sizeof(float), stream);
   for (size_t i = 0; i < rows_.size(); ++i) {

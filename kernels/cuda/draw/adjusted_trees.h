@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of a batch of trees with what requests do to them: which of them bias, penalties and masks change, and where
-// each row's logits are then.
+// The rows of a batch of trees after requests' adjustments: finds the rows that bias, penalties and masks change, and
+// gives the place of each row's logits.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@ namespace foretoken::kernels::cuda {
 
 class AdjustedTrees {
  public:
-  // Takes memory for the rows that change; what the device must know travels with `upload`.
+  // Allocates memory for the changed rows. Data for the device goes with `upload`.
   AdjustedTrees(const AcceptTreesArgs& args, const TreeBatch& batch, StagedUpload& upload, cudaStream_t stream);
   AdjustedTrees(const AdjustedTrees&) = delete;
   AdjustedTrees& operator=(const AdjustedTrees&) = delete;
 
-  // The logits of a row of the batch, on the device: as they are, and as they will be.
+  // Device pointers to the logits of the batch's rows: as given, and after adjustment.
   std::span<const float* const> given() const { return given_; }
   std::span<const float* const> adjusted() const { return adjusted_; }
 
-  // Makes the adjusted rows, once the upload has been sent.
+  // Computes the adjusted rows, once the upload is sent.
   void Enqueue(const TreeArrays& trees, cudaStream_t stream);
 
  private:
@@ -36,7 +36,7 @@ class AdjustedTrees {
 
   std::vector<const float*> given_, adjusted_;
   std::vector<RowAdjustment> rows_;
-  std::vector<size_t> row_idx_;  // of rows_, in the batch
+  std::vector<size_t> row_idx_;  // indices of rows_ in the batch
   std::vector<LogitBias> bias_;
   std::vector<TokenCount> counts_;
   std::optional<StreamScratch> copies_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The distribution of each row is found as for a draw. Then a block per (tile, row) writes what the row's tokens are
-// ranked by, their scores or plain logits, as another row of logits, whose top tokens are the children. Bytes moved:
-// the logits for the largest, the cuts and the weights, once out as ranks, and six times in to find the top.
+// The distribution of each row is found as for a draw. Then a block per (tile, row) writes the values by which the
+// row's tokens are ordered (their scores, or plain logits) as another row of logits. The top tokens of that row are the
+// children. Bytes moved: the logits in for the largest, for the cuts and for the weights; the values out once and in
+// six times to find the top.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -20,7 +21,8 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// [rows, V] ranks; -inf for what is cut, or all of a row from which nothing can be drawn.
+// Writes [rows, V] values to order by; -inf for tokens that are cut, and for all tokens of a row from which nothing can
+// be drawn.
 __global__ void __launch_bounds__(kTileThreads) RankTile(RowWork work, float* ranks) {
   const auto row = static_cast<int32_t>(blockIdx.y);
   const RowTask& task = work.tasks[row];
@@ -62,7 +64,7 @@ std::vector<RowTask> DistributionsOf(const BranchRowsArgs& args) {
   return distributions;
 }
 
-// Among the ranks of the same rows.
+// The searches for the top values of the same rows.
 std::vector<RowTask> SearchesOf(const BranchRowsArgs& args, const float* ranks) {
   std::vector<RowTask> searches;
   for (size_t i = 0; i < args.rows.size(); ++i) {
@@ -112,7 +114,7 @@ void BranchSome(const BranchRowsArgs& args, Device& device) {
 void BranchRows(const BranchRowsArgs& args, Device& device) {
   FT_CHECK(args.logits.dtype == DType::kF32 && args.num_tokens > 0 && args.num_tokens <= args.logits.shape[1]);
   FT_CHECK(args.children.size() == args.rows.size());
-  constexpr size_t kRowsAtOnce = 64;  // enough for a GPU; their ranks are memory
+  constexpr size_t kRowsAtOnce = 64;  // enough for a GPU, while the memory for their values stays bounded
   for (size_t first = 0; first < args.rows.size(); first += kRowsAtOnce) {
     const size_t count = std::min(kRowsAtOnce, args.rows.size() - first);
     BranchRowsArgs some = args;

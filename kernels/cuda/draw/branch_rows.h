@@ -7,9 +7,9 @@
 
 namespace foretoken::kernels::cuda {
 
-// Enqueued: the children are there when the device is synchronised, the other arguments are free at once. Scores are
-// f32 here, and in AcceptTrees double: the first child is what that draws unless two scores differ by less than f32 can
-// show.
+// Enqueues the work. The children are filled when the device is synchronised; the other arguments may change at once.
+// Scores are f32 here and double in AcceptTrees. So the first child is the token that AcceptTrees draws, unless two
+// scores differ by less than f32 can show.
 void BranchRows(const BranchRowsArgs& args, Device& device);
 
 }  // namespace foretoken::kernels::cuda

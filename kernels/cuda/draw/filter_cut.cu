@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pass is a kernel, a block per (tile, row): it counts in shared bins and adds these to the row's. The next pass's
-// blocks each read the row's bins and see for themselves where the end is, which costs less than a kernel between.
-// Bytes moved: the logits once a pass, 5 passes for top_k and 5 for top_p; a batch's rows mostly come from the
-// second-level cache. Then a block per row finds the end among equal values.
+// A pass is one kernel, with a block per (tile, row). A block counts in shared bins and adds these to the row's bins.
+// Each block of the next pass reads the row's bins and finds the bin of the end by itself, which costs less than a
+// kernel between. Bytes moved: the logits once per pass, with 5 passes for top_k and 5 for top_p. A batch's rows mostly
+// come from the second-level cache. After the passes a block per row finds the end among equal values.
 #include <algorithm>
 #include <cmath>
 
@@ -20,12 +20,12 @@ namespace {
 
 enum class SearchKind { kTopK, kTopP };
 
-// Where a row's search stands before a pass: the end is the last token inside with less than `target` before it.
+// The state of a row's search before a pass. The end is the last token inside with less than `target` before it.
 struct SearchState {
   BinPath path;
-  FixedWeight target;  // known when the first pass has added up everything
-  FixedWeight above;   // before all that are inside
-  FixedWeight inside;  // their own, from the second pass on
+  FixedWeight target;  // known once the first pass has added everything
+  FixedWeight above;   // the measure before all tokens inside
+  FixedWeight inside;  // the measure of the tokens inside, from the second pass on
 };
 
 struct RankSearch {
@@ -41,7 +41,7 @@ struct RankSearch {
   }
 };
 
-// At least 1, so that the first token is kept, whatever the share.
+// At least 1, so that the first token is kept whatever the share.
 __device__ FixedWeight TargetOf(const RankSearch& search, const RowTask& task, FixedWeight total) {
   if (search.kind == SearchKind::kTopK) {
     const auto top_k = static_cast<FixedWeight>(task.top_k);
@@ -51,7 +51,8 @@ __device__ FixedWeight TargetOf(const RankSearch& search, const RowTask& task, F
   return share < 1 ? 1 : share < total ? share : total;
 }
 
-// The state after `pass`, given the one before and the bins it filled. Every thread of a block calls it.
+// Returns the state after `pass`, from the state before it and the bins that it filled. Every thread of a block calls
+// it.
 __device__ SearchState Narrow(const RankSearch& search, const RowWork& work, int32_t row, int pass) {
   constexpr int kNumGroups = 16, kGroupBins = kNumBins / kNumGroups;
   __shared__ FixedWeight bins[kNumBins];
@@ -74,7 +75,7 @@ __device__ SearchState Narrow(const RankSearch& search, const RowWork& work, int
       for (const FixedWeight sum : groups) total += sum;
       state.target = TargetOf(search, work.tasks[row], total);
     }
-    const FixedWeight needed = state.target - state.above - 1;  // the end is where the sum exceeds it
+    const FixedWeight needed = state.target - state.above - 1;  // the end is in the bin where the sum exceeds this
     FixedWeight rest = needed;
     const int group = PlaceOf(groups, kNumGroups, rest);
     const int bin = group * kGroupBins + PlaceOf(bins + group * kGroupBins, kGroupBins, rest);
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kTileThreads) DealTile(RowWork work, RankSearc
   }
 }
 
-// The id of the token, among those of one value, with exactly `num_before` of them before it.
+// The id of the token that has exactly `num_before` tokens of the same value before it.
 __device__ int32_t FindTie(const RowWork& work, const RowTask& task, float value, FixedWeight num_before) {
   __shared__ FixedWeight scratch[kTileThreads];
   const auto is_tie = [&](int32_t id) -> FixedWeight { return task.logits[id] == value ? 1 : 0; };
@@ -123,7 +124,7 @@ __device__ int32_t FindTie(const RowWork& work, const RowTask& task, float value
   }
 }
 
-// A block per row. What is inside has one value now, and all of it, or the first by id, is kept.
+// One block per row. All tokens inside now have one value; all of them are kept, or the first by id.
 __global__ void __launch_bounds__(kTileThreads) FinishSearch(RowWork work, RankSearch search) {
   const auto row = static_cast<int32_t>(blockIdx.x);
   const RowTask& task = work.tasks[row];
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kTileThreads) FinishSearch(RowWork work, RankS
   if (threadIdx.x == 0) work.states[row].cut = cut;
 }
 
-// A thread per row. The bound is the least f32 that is large enough.
+// One thread per row. The bound is the least f32 that min_p keeps.
 __global__ void ApplyMinP(RowWork work) {
   const auto row = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= work.num_rows || !work.tasks[row].has_min_p() || !IsDrawable(work, row)) return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The weight of a token, exp((x - max) / temperature), as an integer: a multiple of 2^-44 of the largest weight in a
-// row, rounded down. Integers have no order of addition: tiles, atomics and sums that are corrected later all give the
-// same total, bit for bit. A weight loses less than 2^-44, a vocabulary of 128k tokens together less than 2^-27 of the
-// largest weight: less than what exp itself is off by. A sum has room for 2^19 tokens.
+// row, rounded down. For sums of integers the order does not matter: tiles, atomics and sums that are corrected later
+// all give the same total, bit for bit. A weight loses less than 2^-44, and a vocabulary of 128k tokens together less
+// than 2^-27 of the largest weight. This is less than the error of exp itself. A sum has room for 2^19 tokens.
 //
-// exp is made of additions, multiplications and fused multiply-adds, which round alike on every machine: the kernels
+// exp consists of additions, multiplications and fused multiply-adds, which round alike on every machine. So kernels
 // have the same bits on emulated blocks and on a GPU. Its relative error is at most 2^-22.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace foretoken::kernels::cuda {
 
 inline constexpr float kWeightOne = 0x1p44f;
 
-// e^x for x in [-64, 0]: 2^n e^r with |r| <= log(2) / 2, and Taylor's polynomial, which ends at r^7 / 7!.
+// e^x for x in [-64, 0]: 2^n e^r with |r| <= log(2) / 2, by Taylor's polynomial up to r^7 / 7!.
 __device__ inline float ExpOfNegative(float x) {
   const float n = rintf(x * 0x1.715476p+0f);
   const float r = fmaf(n, 0x1.05c610p-29f, fmaf(n, -0x1.62e430p-1f, x));
@@ -35,7 +35,7 @@ __device__ inline float ExpOfNegative(float x) {
   return sum * std::bit_cast<float>(static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23);
 }
 
-// `x` is at most `max`; -inf weighs nothing.
+// `x` is at most `max`; -inf has weight 0.
 __device__ inline FixedWeight WeightOf(float x, float max, float inverse_temperature) {
   const float scaled = (x - max) * inverse_temperature;
   if (!(scaled > -31.0f)) return 0;  // below 2^-44

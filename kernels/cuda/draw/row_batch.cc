@@ -9,8 +9,8 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int32_t kMostTokens = 1 << 19;  // whose weights a sum has room for
-constexpr size_t kMostRows = 65535;       // of a grid's second dimension
+constexpr int32_t kMostTokens = 1 << 19;  // a sum of weights has room for so many
+constexpr size_t kMostRows = 65535;       // the limit of a grid's second dimension
 
 size_t NumTiles(int32_t num_tokens) { return (static_cast<size_t>(num_tokens) + kTileTokens - 1) / kTileTokens; }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits that an op looks through in several passes, and what the passes leave for each other on the device.
+// Rows of logits that an op reads in several passes, and the results that the passes leave for each other on the
+// device.
 //
-// A row is cut into tiles of kTileTokens by vocabulary position, a block each, so that few rows fill a GPU, too. What
-// tiles find is merged in the tiles' order, or is a sum of integers, which has no order (fixed_weight.cuh): so whatever
-// is found in a row depends on that row alone (E1). Passes, each of which is one op's enqueueing:
+// A row is cut by vocabulary position into tiles of kTileTokens, one block each, so that also few rows fill a GPU.
+// Results of tiles are merged in the tiles' order, or they are sums of integers, for which order does not matter
+// (fixed_weight.cuh). So every result for a row depends on that row alone (E1). The passes:
 //
 //   adjust_rows   bias, penalties and mask, for rows that have any
 //   scan_rows     the largest logit and, where no cut is in the way, the draw: one pass over the logits
-//   filter_cut    where top_k, top_p and min_p cut
-//   weigh_rows    the weight of what the cut keeps, by tile
+//   filter_cut    finds where top_k, top_p and min_p cut
+//   weigh_rows    the weight of the tokens that the cut keeps, by tile
 //   top_tokens    the tokens that the cut keeps, where they are few
 #pragma once
 
@@ -35,10 +36,10 @@ inline constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 // A sum of weights, in units of 2^-44 of the largest weight of the row: see fixed_weight.cuh.
 using FixedWeight = unsigned long long;  // NOLINT(google-runtime-int): what atomics take
 
-// What is looked for in a row.
+// A pass's task for one row.
 struct RowTask {
   const float* logits = nullptr;       // [V] on the device, adjusted
-  const int32_t* is_wanted = nullptr;  // on the device, written by an earlier kernel: 0 leaves the row out; null: it is
+  const int32_t* is_wanted = nullptr;  // on the device, from an earlier kernel: 0 leaves the row out; null: wanted
   bool has_noise = false;              // scores are scaled logits plus the keyed noise; otherwise plain logits
   bool is_greedy = false;              // the cut keeps the largest logit alone
   float inverse_temperature = 1;
@@ -53,25 +54,25 @@ struct RowTask {
   FT_HOST_DEVICE bool has_cut() const { return top_k > 0 || top_p < 1 || has_min_p(); }
 };
 
-// The distribution that a request asks for: its temperature and filters. Without noise, at t = 0.
+// The task for a request's distribution: its temperature and filters. Without noise, at t = 0.
 RowTask TaskOf(const SamplingParams& sampling, int32_t num_tokens);
 
-// What a pass found in a tile. Like all that lies in shared memory it has no initial values.
+// A pass's result for a tile. As all types in shared memory it has no initial values.
 struct TileScan {
-  double score;    // the best; -inf where nothing is kept
+  double score;    // the best score; -inf where nothing is kept
   float max;       // the largest logit
-  int32_t id;      // the lowest that has the score
-  bool is_finite;  // neither NaN nor +inf is in the tile
+  int32_t id;      // the lowest id with that score
+  bool is_finite;  // false: the tile has a NaN or +inf
 };
 
-// What is known of a row.
+// The facts about a row so far.
 struct RowState {
   DrawStatus status = DrawStatus::kOk;
   float max = 0;
   FilterCut cut;
 };
 
-// The batch as kernels see it.
+// The batch in the form that kernels take.
 struct RowWork {
   const RowTask* tasks = nullptr;       // [rows]
   TileScan* scans = nullptr;            // [rows, tiles]
@@ -81,14 +82,14 @@ struct RowWork {
   int32_t num_tiles = 0;
   int32_t num_tokens = 0;
 
-  // A block of kTileThreads per tile, rows behind each other in y.
+  // One block of kTileThreads per tile; y is the row.
   dim3 tile_grid() const { return dim3(static_cast<unsigned>(num_tiles), static_cast<unsigned>(num_rows)); }
   dim3 row_grid() const { return dim3(static_cast<unsigned>(num_rows)); }
 };
 
 class RowBatch {
  public:
-  // The tasks travel with `upload`, which the caller sends.
+  // The tasks go with `upload`, which the caller sends.
   RowBatch(std::vector<RowTask> tasks, int32_t num_tokens, StagedUpload& upload, cudaStream_t stream);
   RowBatch(const RowBatch&) = delete;
   RowBatch& operator=(const RowBatch&) = delete;

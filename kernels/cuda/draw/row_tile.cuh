@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of a row in the registers of a block: thread i holds the groups of four neighbours i, i + kTileThreads, ...,
+// A tile of a row in the registers of a block. Thread i holds the groups of four neighbours i, i + kTileThreads, ...,
 // so that a warp reads side by side and a group is one Philox block.
 #pragma once
 
@@ -24,7 +24,7 @@ struct RowTile {
 
 __device__ inline int32_t FirstIdOfTile() { return static_cast<int32_t>(blockIdx.x) * kTileTokens; }
 
-// Of this thread's group.
+// The first id of this thread's group.
 __device__ inline int32_t FirstIdOfGroup(int group) {
   return FirstIdOfTile() + (group * kTileThreads + static_cast<int32_t>(threadIdx.x)) * kGroupTokens;
 }
@@ -58,7 +58,7 @@ __device__ void ForEachToken(const RowTile& tile, const Use& use) {
 
 __device__ inline bool IsWanted(const RowTask& task) { return task.is_wanted == nullptr || *task.is_wanted != 0; }
 
-// Of the row that blockIdx.y names, in passes that come after its scan.
+// For passes after a row's scan.
 __device__ inline bool IsDrawable(const RowWork& work, int32_t row) {
   return IsWanted(work.tasks[row]) && work.states[row].status == DrawStatus::kOk;
 }

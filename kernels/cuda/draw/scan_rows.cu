@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (tile, row), sixteen tokens a thread. Bytes moved: every logit once. A tile is small, so that one row
-// makes 63 blocks of a 128k vocabulary; it stays in registers while its largest logit is found and then while scores
-// are, so noise costs no second read.
+// A block per (tile, row), with sixteen tokens per thread. Bytes moved: every logit once. A tile is small, so that one
+// row of a 128k vocabulary makes 63 blocks. It stays in registers while its largest logit is found and then its scores,
+// so noise costs no second read.
 //
-// Most tokens cannot win, and that is cheap to see, as on the CPU: the tile's largest logit has a score already, and
-// whoever would lose to it even with the largest noise, or with a bound on its noise, is spared Philox or the
-// logarithms. Only true losers are passed over, so what is found does not depend on it.
+// Most tokens cannot win, and cheap tests show it, as on the CPU. The tile's largest logit already has a score. A token
+// that would lose to it even with the largest noise skips Philox, and a token that would lose with a bound on its own
+// noise skips the logarithms. Only certain losers are skipped, so the result does not change.
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/draw/rank_key.cuh"
@@ -17,7 +17,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// By plain logits. A token that is not finite makes a key before all others.
+// Orders by plain logits. A token that is not finite has a key before all others.
 __device__ TileScan LargestOfTile(const RowTile& tile) {
   __shared__ uint64_t scratch[kTileThreads];
   constexpr uint64_t kNotFinite = 0;
@@ -35,7 +35,7 @@ __device__ TileScan LargestOfTile(const RowTile& tile) {
   return {.score = value, .max = value, .id = IdOfToken(first), .is_finite = first != kNotFinite};
 }
 
-// Which of the thread's tokens may have a better score than the tile's largest logit, whose noise is given: bit i is
+// Finds the thread's tokens that may have a better score than the tile's largest logit, whose noise is given. Bit i is
 // entry i of the thread's groups.
 __device__ uint32_t FindContenders(const RowTask& task, const RowTile& tile, float max, float noise_of_max) {
   const auto gap_of = [&](float x) { return (x - max) * task.inverse_temperature; };
@@ -59,7 +59,7 @@ __device__ double ScoreOf(const RowTask& task, float x, float noise) {
   return double{x} * task.inverse_temperature + noise;
 }
 
-// By score. `largest` is what LargestOfTile found; without it in the cut nothing of the tile is.
+// Orders by score. `largest` is the result of LargestOfTile. If the cut does not keep it, it keeps nothing of the tile.
 __device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const RowTile& tile,
                                const TileScan& largest) {
   __shared__ TileScan scratch[kTileThreads];
@@ -73,7 +73,7 @@ __device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const 
   const uint32_t contenders = FindContenders(task, tile, largest.max, noise_of_largest);
   for (int entry = 0; contenders >> entry != 0; ++entry) {
     if ((contenders >> entry & 1) == 0) continue;
-    // Few come here: they are read again, so that the others' logits and words can stay in registers.
+    // Few tokens come here. They are read again, so that the other tokens' logits and words can stay in registers.
     const int32_t id = FirstIdOfGroup(entry / kGroupTokens) + entry % kGroupTokens;
     const float x = task.logits[id];
     if (!cut.Keeps(x, id)) continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes moved: the logits twice, for the largest and for the weights, and six times more where top tokens are wanted.
+// Bytes moved: the logits twice, for the largest and for the weights, and six more times where top tokens are
+// requested.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr unsigned kThreads = 128;
 
-// A thread per row.
+// One thread per row.
 __global__ void __launch_bounds__(kThreads) TakeGiven(const RowToScore* rows, int32_t num_rows, RankedToken* given) {
   const auto row = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (row >= num_rows || (rows[row].is_wanted != nullptr && *rows[row].is_wanted == 0)) return;

@@ -28,13 +28,13 @@ class RowScores {
   // Enqueues the work.
   RowScores(const std::vector<RowToScore>& rows, int32_t width, Device& device);
 
-  // Of a wanted row. For a callback of AtSynchronize.
+  // The scores of a wanted row. Only in a callback of AtSynchronize.
   RowLogprobs OfRow(size_t row) const;
 
  private:
   const RowTotal* totals_ = nullptr;
   const RankedToken* given_ = nullptr;  // the given tokens with their logits
-  std::optional<TopTokens> top_;        // unless no row wants any
+  std::optional<TopTokens> top_;        // unset: no row wants any
 };
 
 }  // namespace foretoken::kernels::cuda

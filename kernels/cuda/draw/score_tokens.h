@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log-probabilities of given tokens, as for the logprobs of a prompt: see ScoreTokensArgs and score_rows.h.
+// Log-probabilities of given tokens, for example of a prompt: see ScoreTokensArgs and score_rows.h.
 #pragma once
 
 #include "kernels/cuda/base/device.h"
@@ -7,7 +7,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// Enqueued: the scores are there when the device is synchronised, the other arguments are free at once.
+// Enqueues the work. The scores are filled when the device is synchronised; the other arguments may change at once.
 void ScoreTokens(const ScoreTokensArgs& args, Device& device);
 
 }  // namespace foretoken::kernels::cuda

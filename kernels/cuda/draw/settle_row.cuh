@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scans of a row's tiles say of the whole row, found by one warp.
+// Combines the scans of a row's tiles into the facts about the whole row. One warp does this.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,7 +31,7 @@ __device__ inline DrawStatus StatusOf(const TileScan& row) {
   return row.max == kImpossible ? DrawStatus::kEmptySupport : DrawStatus::kOk;
 }
 
-// For blocks of kThreads, all of which call it; `scratch` is shared memory for as many scans.
+// All threads of a block of kThreads call it; `scratch` is shared memory for as many scans.
 template <int kThreads>
 __device__ TileScan MergeTiles(const RowWork& work, int32_t row, TileScan* scratch) {
   TileScan best = NothingScanned();

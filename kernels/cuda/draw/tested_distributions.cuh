@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two distributions of kernels/target_residual.h on a GPU: what is left of target_prob and of draft_prob while the
-// children of a node are tested. A block follows the test together: every thread calls every function and gets the same
-// result, and loops over tokens are shared out.
+// The two distributions of kernels/target_residual.h on a GPU: the rest of target_prob and the rest of draft_prob while
+// the children of a node are tested. A block follows the test together: every thread calls every function and gets the
+// same result, and the threads share loops over tokens.
 //
-// The target's weights are integers (fixed_weight.cuh), so what a rejection takes can be taken from a tile's sum as
-// well: the mass is always the sum of the tiles', and a token is drawn from the tile where its part of the mass falls.
-// Only tokens that the test may change have weights of their own; the others' are made from their logits again.
+// The target's weights are integers (fixed_weight.cuh), so a rejection can subtract the same amount from a token and
+// from its tile's sum. The mass is always the sum of the tiles' sums, and a draw first finds the tile and then the
+// token. Only tokens that the test may change have stored weights; the other weights are computed from their logits
+// again.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +22,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// As DrawnChildren, with memory for what is left of the probabilities.
+// As DrawnChildren, with memory for the rest of the probabilities.
 struct DrawnAtNode {
   int32_t parent;
   std::span<const int32_t> children;
@@ -58,7 +59,7 @@ class BlockDraft {
     return result;
   }
 
-  // Q <- norm(Q with this token's set to 0).
+  // Q <- norm(Q with this token's probability set to 0).
   __device__ void Remove(int32_t token_id) {
     for (size_t i = threadIdx.x; i < token_ids_.size(); i += kTileThreads) {
       if (token_ids_[i] == token_id) left_[i] = 0;
@@ -83,8 +84,8 @@ class BlockDraft {
 // P: see TargetResidual.
 class BlockResidual {
  public:
-  // The row is drawable and weighed. `test_ids` holds every token that is tested or in a draft, ascending; `left` is
-  // memory for as many weights.
+  // The row is drawable and weighed. `test_ids` holds every tested token and every token of a draft, ascending; `left`
+  // is memory for as many weights.
   __device__ BlockResidual(const RowWork& work, int32_t row, std::span<const int32_t> test_ids, FixedWeight* left)
       : task_(work.tasks[row]),
         state_(work.states[row]),
@@ -101,7 +102,7 @@ class BlockResidual {
   __device__ bool is_empty() const { return mass_ == 0; }
   __device__ double Prob(int32_t token_id) const {
     const auto left = static_cast<double>(left_[PlaceOfId(token_id)]);
-    __syncthreads();  // or another thread, which has seen that the token is rejected, changes it
+    __syncthreads();  // or another thread, which already sees the rejection, changes it
     return left / static_cast<double>(mass_);
   }
 
@@ -117,7 +118,7 @@ class BlockResidual {
     AddUp();
   }
 
-  // P <- norm(P with this token's set to 0).
+  // P <- norm(P with this token's probability set to 0).
   __device__ void Remove(int32_t token_id) {
     FixedWeight& left = left_[PlaceOfId(token_id)];
     if (threadIdx.x == 0) Take(token_id, left, left);
@@ -125,13 +126,14 @@ class BlockResidual {
     AddUp();
   }
 
-  // The token where `u` of the mass falls, by ascending id; u is in [0, 1) and the mass is not empty.
+  // Returns the token where `u` times the mass falls, by ascending id. u is in [0, 1), and the mass is not empty.
   __device__ int32_t Draw(double u) const {
     __shared__ FixedWeight sums[kTileThreads];
     auto rest = static_cast<FixedWeight>(u * static_cast<double>(mass_));
     if (rest >= mass_) rest = mass_ - 1;
     int32_t tile = 0;
-    for (int32_t first = 0; first < num_tiles_; first += kTileThreads) {  // some tiles, until the right one is there
+    for (int32_t first = 0; first < num_tiles_; first += kTileThreads) {  // a group of tiles at a time, until the right
+                                                                          // one is found
       const int32_t count = num_tiles_ - first < kTileThreads ? num_tiles_ - first : kTileThreads;
       const auto i = static_cast<int32_t>(threadIdx.x);
       sums[i] = i < count ? tile_weights_[first + i] : 0;
@@ -155,7 +157,7 @@ class BlockResidual {
     return state_.cut.Keeps(x, id) ? WeightOf(x, state_.max, task_.inverse_temperature) : 0;
   }
 
-  // The first that is not below the id.
+  // The first place whose id is not below the given one.
   __device__ size_t PlaceOfId(int32_t token_id) const {
     size_t begin = 0, end = test_ids_.size();
     while (begin < end) {
@@ -171,7 +173,7 @@ class BlockResidual {
 
   __device__ void Take(int32_t token_id, FixedWeight taken, FixedWeight& left) {
     left -= taken;
-    atomicAdd(&tile_weights_[token_id / kTileTokens], ~taken + 1);  // modulo 2^64: less `taken`
+    atomicAdd(&tile_weights_[token_id / kTileTokens], ~taken + 1);  // modulo 2^64: subtracts `taken`
   }
 
   __device__ void AddUp() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which token of a tile a sum over the tokens' measures, by ascending id, first exceeds a bound at.
+// Finds the token of a tile at which a sum over the tokens' measures, by ascending id, first exceeds a bound.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace foretoken::kernels::cuda {
 
-// The entry of `sums` in which the running total passes `rest`, which is made relative to it. Every thread may call it,
-// for the same result.
+// Returns the entry of `sums` in which the running total passes `rest`, and makes `rest` relative to that entry. Every
+// thread may call it and gets the same result.
 __device__ inline int PlaceOf(const FixedWeight* sums, int count, FixedWeight& rest) {
   int place = 0;
   for (; place + 1 < count && sums[place] <= rest; ++place) rest -= sums[place];

@@ -4,7 +4,7 @@
 //   u = (word + 1/2) 2^-32, rounded once to f32, at most 1 - 2^-24
 //   E = -log1p(-u), an exponential variable; g = -log(E), |error of g| <= 2^-21 + 4 units in the last place of g
 //
-// The logarithm is made of operations that round alike on every machine, as exp in fixed_weight.cuh is.
+// The logarithm consists of operations that round alike on every machine, as exp in fixed_weight.cuh does.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,8 +20,8 @@ namespace foretoken::kernels::cuda {
 
 inline constexpr float kLargestNoise = 22.9f;  // above g at u = 2^-33
 
-// log(x) of a normal x > 0: x = 2^n m with m in [sqrt(1/2), sqrt(2)), log(m) = 2 artanh(s), s = (m - 1) / (m + 1),
-// whose series ends at s^9 / 9 because |s| <= 0.172.
+// log(x) of a normal x > 0: x = 2^n m with m in [sqrt(1/2), sqrt(2)), log(m) = 2 artanh(s), s = (m - 1) / (m + 1). The
+// series ends at s^9 / 9, because |s| <= 0.172.
 __device__ inline float Log(float x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3;
   const uint32_t above = std::bit_cast<uint32_t>(x) - kSqrtHalf;
@@ -41,14 +41,14 @@ __device__ inline float GumbelOf(uint32_t word) {
   // high * 2^16 and low + 1/2 are exact, so their sum is rounded once.
   const float high = static_cast<float>(word >> 16) * 0x1p16f, low = static_cast<float>(word & 0xffffu) + 0.5f;
   const float u = fminf((high + low) * 0x1p-32f, 1.0f - 0x1p-24f);
-  // log1p(-u) = log(w) u / (1 - w) for w = 1 - u rounded: what rounding does to w, both factors have.
+  // log1p(-u) = log(w) u / (1 - w) for w = 1 - u rounded. The rounding of w is in both factors, so it cancels.
   const float w = 1.0f - u;
   const float exponential = w == 1.0f ? u : -Log(w) * (u / (1.0f - w));
   return -Log(exponential);
 }
 
-// At least GumbelOf(word), for a few instructions: g <= -log(u), and log2 of a float is at least its bits read as a
-// fixed-point number with the mantissa for a fraction. The 2^-12 covers every rounding on both sides.
+// A bound of at least GumbelOf(word), for a few instructions: g <= -log(u), and log2 of a float is at least its bits
+// read as a fixed-point number whose fraction is the mantissa. The 2^-12 covers every rounding on both sides.
 __device__ inline float GumbelBound(uint32_t word) {
   constexpr float kLn2 = 0.693147181f;
   const auto half = static_cast<float>(word >> 1);  // u 2^31, nearly
@@ -62,7 +62,7 @@ __device__ inline PhiloxBlock NoiseWords(const RowTask& task, int32_t first_id) 
                                 static_cast<uint32_t>(NoisePurpose::kTargetDraw)});
 }
 
-// Of one token.
+// The noise of one token.
 __device__ inline float NoiseOf(const RowTask& task, int32_t id) {
   return GumbelOf(NoiseWords(task, id / 4 * 4)[id % 4]);
 }

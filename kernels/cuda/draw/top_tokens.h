@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first tokens of rows by (value descending, id ascending): what a cut at the last of them keeps. The device
-// collects them; the host, which gets few, puts them in order.
+// The first tokens of rows by (value descending, id ascending), found as the tokens that a cut keeps. The device
+// collects them; the host, which gets few, sorts them.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ struct RankedToken {
 
 class TopTokens {
  public:
-  // Enqueues the search for the first top_k tokens of every settled row whose task has a top_k and no other cut. The
-  // row's cut is at the last of them from here on.
+  // Enqueues the search for the first top_k tokens of every settled row whose task has a top_k and no other cut. From
+  // then on the row's cut is at the last of them.
   TopTokens(const RowBatch& batch, Device& device);
 
-  // Of one row, in order; tokens at -inf are left out. For a callback of AtSynchronize.
+  // The tokens of one row, in order; tokens at -inf are left out. Only in a callback of AtSynchronize.
   std::vector<RankedToken> OfRow(size_t row) const;
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trees to accept as kernels see them: flat arrays, in which a tree's nodes, rows and drawn children stand together.
+// The trees to accept in the form that kernels take: flat arrays, in which a tree's nodes, rows and drawn children
+// stand together.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// One tree. Node i's entry is first_node + i, its row, where it has one, first_row + i.
+// One tree. Node i's entry is first_node + i. Its row, if it has one, is first_row + i.
 struct FlatTree {
   VerificationRule rule = VerificationRule::kKeyedDraw;
   int32_t first_node = 0;
@@ -26,8 +27,8 @@ struct FlatTree {
   uint32_t sample_index = 0;
 };
 
-// The children that one proposer drew at a node, by node index, and what it drew them from; without probabilities a
-// point mass each.
+// The children that one proposer drew at a node, by node index, and the distribution that it drew them from. Without
+// probabilities each child is a point mass.
 struct DrawnGroup {
   int32_t parent = 0;
   int32_t children_begin = 0;
@@ -46,14 +47,14 @@ struct TreeArrays {
   const int32_t* draft_ids = nullptr;    // of groups
   const float* draft_probs = nullptr;    // of groups
   const int32_t* test_begins = nullptr;  // [rows + 1] into test_ids
-  const int32_t* test_ids = nullptr;     // of each row: what its children's test may change, ascending, distinct
+  const int32_t* test_ids = nullptr;     // by row: the tokens that its children's test may change, ascending, distinct
   int32_t num_trees = 0;
 };
 
-// The same on the host, filled tree by tree.
+// The same arrays on the host, filled tree by tree.
 class TreeBatch {
  public:
-  // What the args say must hold is checked here.
+  // Checks the conditions that the args name.
   TreeBatch(std::span<const TreeToAccept> trees, int32_t num_tokens);
 
   std::span<const FlatTree> trees() const { return trees_; }
@@ -61,7 +62,7 @@ class TreeBatch {
   size_t num_draft_tokens() const { return draft_ids_.size(); }
   size_t num_test_tokens() const { return test_ids_.size(); }
 
-  // The arrays travel with `upload`; both stay in place until it is sent.
+  // The arrays go with `upload`; both stay in place until it is sent.
   void AddTo(StagedUpload& upload, TreeArrays& arrays) const;
 
  private:

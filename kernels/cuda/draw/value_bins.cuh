@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bins into which a search deals values, pass by pass; a bin holds larger values than the next one, and equal
-// values are always together.
+// The bins into which a search divides values, pass by pass. A bin holds larger values than the next one, and equal
+// values are always in one bin.
 //
-// The first pass cuts at multiples of 1/8 below the largest value: logits lie evenly enough there, so that threads
-// seldom meet in a bin and few tokens are left in the right one. Where they do not, as in a row of one value, the
+// The first pass cuts at multiples of 1/8 below the largest value. Logits mostly lie evenly enough there: threads
+// seldom meet in a bin, and few tokens are left in the right bin. Where they do not, as in a row of one value, the
 // search takes longer and finds the same. The other four passes take the 32 bits of a value byte by byte, so the last
-// leaves one value a bin.
+// pass leaves one value per bin.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,19 +19,19 @@ namespace foretoken::kernels::cuda {
 inline constexpr int kNumBins = 256;
 inline constexpr int kNumSearchPasses = 5;
 
-// Of a value that is at most `max`.
+// The first pass's bin of a value that is at most `max`.
 __device__ inline int FirstBinOf(float x, float max) {
   const float place = (max - x) * 8;
   return place < kNumBins - 1 ? static_cast<int>(place) : kNumBins - 1;
 }
 
-// The bins that a search has gone into so far.
+// The bins that a search has entered so far.
 struct BinPath {
   int first_bin;
   uint32_t prefix;  // the first bytes of the keys inside
 };
 
-// Whether a value is in the bin that pass `pass` deals.
+// True if a value is in the bin that pass `pass` divides.
 __device__ inline bool IsInside(const BinPath& path, int pass, float x, float max) {
   if (pass == 0) return true;
   if (FirstBinOf(x, max) != path.first_bin) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keyed draw: a warp per tree. Every row's draw is known by tiles, and only the rows on the walk have their tiles
-// merged. Rejection sampling: a block per tree, which tests drafted tokens together and reads one tile of logits when
-// it draws the last token. Bytes moved: next to none.
+// Keyed draw: one warp per tree. The scan has left every row's best token by tile; only for the rows on the walk are
+// the tiles merged. Rejection sampling: one block per tree, which tests drafted tokens together and reads one tile of
+// logits when it draws the last token. Bytes moved: next to none.
 #include <optional>
 
 #include "kernels/cuda/base/check.h"
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kWarpThreads) WalkKeyedTree(WalkTreesArgs args
   if (threadIdx.x == 0) args.statuses[blockIdx.x] = status;
 }
 
-// As TreeToAccept, for TestChildren: the drawn children are made as they are asked for.
+// Has the interface of TreeToAccept for TestChildren. It makes the drawn children when they are read.
 class TreeToTest {
  public:
   class Iterator {

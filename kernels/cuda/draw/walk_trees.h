@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walks of AcceptTreesArgs over rows whose draws or weights are there already.
+// The walks of AcceptTreesArgs over rows that are drawn or weighed already.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace foretoken::kernels::cuda {
 
-// What became of a row.
+// The result of a row.
 struct RowOutcome {
-  int32_t is_visited = 0;  // 1: it emitted the token
+  int32_t is_visited = 0;  // 1: the row emitted the token
   int32_t token_id = 0;
 };
 
 struct WalkTreesArgs {
   RowWork rows;  // of all trees, in their order
   TreeArrays trees;
-  RowOutcome* outcomes = nullptr;      // [rows] zeros at first
+  RowOutcome* outcomes = nullptr;      // [rows] zeros before the walk
   DrawStatus* statuses = nullptr;      // [trees]
-  double* draft_left = nullptr;        // as draft_ids: memory of the tests
-  FixedWeight* target_left = nullptr;  // as test_ids: the same
+  double* draft_left = nullptr;        // one per entry of draft_ids: memory of the tests
+  FixedWeight* target_left = nullptr;  // one per entry of test_ids: the same
 };
 
-// Trees of the keyed draw: rows have been scanned.
+// For trees of the keyed draw: rows have been scanned.
 void WalkByKeyedDraw(const WalkTreesArgs& args, cudaStream_t stream);
 
-// Trees of rejection sampling: rows have been settled, cut and weighed. Weights of visited rows are changed.
+// For trees of rejection sampling: rows have been settled, cut and weighed. It changes the weights of visited rows.
 void WalkByRejection(const WalkTreesArgs& args, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

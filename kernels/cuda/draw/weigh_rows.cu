@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (tile, row); a warp per row adds the tiles up. Bytes moved: every logit once.
+// A block per (tile, row); then a warp per row adds the tiles. Bytes moved: every logit once.
 #include <cmath>
 
 #include "kernels/cuda/base/block_fold.cuh"

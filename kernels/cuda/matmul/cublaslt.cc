@@ -6,7 +6,7 @@
 namespace foretoken::kernels::cuda::cublaslt {
 namespace {
 
-// Looks functions up; remembers the first that is missing.
+// Looks functions up by name, and remembers the first that is missing.
 class Functions {
  public:
   explicit Functions(void* library) : library_(library) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of cuBLASLt's interface as products need: its functions, found in the machine's library by their names.
-// They are declared here because NVIDIA's package with the header also has the libraries, hundreds of megabytes.
-// Source: NVIDIA, "cuBLAS", chapter "Using the cuBLASLt API"; the numbers, part of its binary interface, are those of
-// version 13's cublasLt.h.
+// The part of cuBLASLt's interface that products need: its functions, found in the machine's library by their names.
+// They are declared here, because NVIDIA's package with the header also has the libraries, hundreds of megabytes.
+// Source: NVIDIA, "cuBLAS", chapter "Using the cuBLASLt API". The numbers are part of its binary interface and come
+// from version 13's cublasLt.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,17 +14,18 @@
 
 namespace foretoken::kernels::cuda::cublaslt {
 
-inline constexpr int kSuccess = 0;              // CUBLAS_STATUS_SUCCESS
-inline constexpr int kComputeF32 = 68;          // CUBLAS_COMPUTE_32F
-inline constexpr int kTypeF32 = 0;              // CUDA_R_32F
-inline constexpr int kTypeBf16 = 14;            // CUDA_R_16BF
-inline constexpr int kTransposed = 1;           // CUBLAS_OP_T
-inline constexpr int kTransposeA = 3;           // CUBLASLT_MATMUL_DESC_TRANSA, int32
-inline constexpr int kMaxWorkspaceBytes = 1;    // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64
-inline constexpr int kReductionSchemeMask = 3;  // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32
-inline constexpr uint32_t kNoReduction = 0;    // CUBLASLT_REDUCTION_SCHEME_NONE, the only one that has no bit in a mask
-inline constexpr int kAlgorithmNumSplits = 2;  // CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32
-inline constexpr size_t kPointerAlignment = 256;  // what CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*_BYTES have by default
+inline constexpr int kSuccess = 0;                // CUBLAS_STATUS_SUCCESS
+inline constexpr int kComputeF32 = 68;            // CUBLAS_COMPUTE_32F
+inline constexpr int kTypeF32 = 0;                // CUDA_R_32F
+inline constexpr int kTypeBf16 = 14;              // CUDA_R_16BF
+inline constexpr int kTransposed = 1;             // CUBLAS_OP_T
+inline constexpr int kTransposeA = 3;             // CUBLASLT_MATMUL_DESC_TRANSA, int32
+inline constexpr int kMaxWorkspaceBytes = 1;      // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64
+inline constexpr int kReductionSchemeMask = 3;    // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32
+inline constexpr uint32_t kNoReduction = 0;       // CUBLASLT_REDUCTION_SCHEME_NONE, the only scheme without a bit in a
+                                                  // mask
+inline constexpr int kAlgorithmNumSplits = 2;     // CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32
+inline constexpr size_t kPointerAlignment = 256;  // the default of CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*_BYTES
 
 // cublasLtMatmulAlgo_t
 struct Algorithm {
@@ -64,10 +65,10 @@ struct Library {
 
 struct Loaded {
   std::optional<Library> library;
-  std::string error;  // where there is none: what was looked for, and what the loader said
+  std::string error;  // if there is no library: its name, and the loader's words
 };
 
-// `file_name` as dlopen takes it. The library stays loaded until the process ends.
+// `file_name` in dlopen's form. The library stays loaded until the process ends.
 Loaded Load(const std::string& file_name);
 
 }  // namespace foretoken::kernels::cuda::cublaslt

@@ -22,7 +22,7 @@ LibraryCheck::LibraryCheck(int64_t num_outputs, int64_t num_inputs, Device& devi
               {.num_slices = static_cast<int32_t>(num_inputs / kSliceInputs), .num_splits = 1}, device),
       ours_(device.Allocate(kOurRows * num_outputs * sizeof(float))),
       differs_(device.Allocate(sizeof(uint32_t))) {
-  const PackedWeight& packed = weight_.packed();  // which random numbers may fill in any order
+  const PackedWeight& packed = weight_.packed();  // random numbers may fill it in any order
   FillNormal({.data = reinterpret_cast<uint16_t*>(packed.data),
               .num_rows = packed.num_panels() * kPanelOutputs,
               .num_columns = num_inputs,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a product by cuBLASLt is ours, bit for bit: both are computed for random rows, all of them, and a random
-// weight of one split, once to be stored and once to be added to random numbers. What is tried is what would serve: the
-// same algorithm at the same row count, the weight's rows where they would be unpacked, the output's rows as far apart.
-// Only numbers differ, on which no kernel's order of sums depends.
+// Checks if a product by cuBLASLt has the same bits as ours. Both are computed for random rows, all of them, and a
+// random weight of one split, once with stored results and once with results added to random numbers. The trial has the
+// conditions of service: the same algorithm at the same row count, the weight's rows in the memory where they would be
+// unpacked, the output's rows as far apart. Only numbers differ, and no kernel's order of sums depends on numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// What a trial overwrites, large enough for the products that are tried.
+// Memory that a trial overwrites, large enough for the products that are tried.
 struct TrialMemory {
   uint16_t* x = nullptr;
   uint16_t* weight_rows = nullptr;
@@ -22,12 +22,12 @@ struct TrialMemory {
 
 class LibraryCheck {
  public:
-  // Of products with so many outputs and inputs.
+  // For products with this many outputs and inputs.
   LibraryCheck(int64_t num_outputs, int64_t num_inputs, Device& device);
 
   int64_t num_outputs() const { return weight_.out_features(); }
 
-  // Waits for the answer. A product that the library does not take is not ours.
+  // Waits for the answer. False if the library refuses the product.
   bool HasOurBits(const LibraryMatMul& matmul, const cublaslt::Algorithm& algorithm, const TrialMemory& memory);
 
  private:
@@ -35,7 +35,7 @@ class LibraryCheck {
 
   Device& device_;
   CudaWeight weight_;
-  Buffer ours_;     // some rows of out
+  Buffer ours_;     // a few rows of out
   Buffer differs_;  // uint32
 };
 

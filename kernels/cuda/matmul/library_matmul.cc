@@ -6,7 +6,8 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Whether the library's own description says so: 0 is no split, as 1 is. One that does not answer is not believed.
+// True if the library itself describes the algorithm so: 0 means no split, and so does 1. An algorithm without an
+// answer counts as split.
 bool IsOneChain(const cublaslt::Library& functions, const cublaslt::Algorithm& algorithm) {
   int32_t num_splits = 0;
   size_t num_written = 0;
@@ -28,7 +29,7 @@ OpenedLibrary OpenLibrary(const std::string& file_name, Device& device) {
           .error = ""};
 }
 
-// Column-major, where the rows of all three are columns: out [N, T] = weight^T x.
+// The library is column-major, so the rows of all three matrices are its columns: out [N, T] = weight^T x.
 LibraryMatMul::LibraryMatMul(const Library& library, const LibraryShape& shape)
     : library_(&library),
       shape_(shape),

@@ -7,8 +7,8 @@
 //                                                .out_stride = 28672});
 //   for (const cublaslt::Algorithm& algorithm : matmul.Rank(SumOrder::kOneChain, 4)) ...
 //
-// The library is the machine's own, looked for when it is asked for, so nothing has to be there to build or to serve.
-// Errors: what fails, beginning with the making of an object, is told by the status of each Multiply after it.
+// The library is the machine's own, loaded when it is needed, so neither build nor service requires it.
+// Errors: each Multiply returns the status of the first failure, also of one in the constructor.
 // Threads: the device's caller.
 #pragma once
 
@@ -25,10 +25,11 @@
 
 namespace foretoken::kernels::cuda {
 
-// One of the library's objects, which ends with this.
+// One of the library's objects, freed with this.
 using LibraryObject = std::unique_ptr<void, int (*)(void*)>;
 
-// The library on a device, with a workspace that one product at a time uses: those of the device's stream do.
+// The library on a device, with a workspace that one product at a time uses: products of the device's stream do not
+// overlap.
 class Library {
  public:
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
@@ -53,7 +54,7 @@ class Library {
 
 struct OpenedLibrary {
   std::unique_ptr<Library> library;  // null on an error
-  std::string error;                 // what failed, and what the library or the loader said
+  std::string error;                 // says the failed call, and the words of the library or the loader
 };
 
 OpenedLibrary OpenLibrary(const std::string& file_name, Device& device);
@@ -72,10 +73,10 @@ struct LibraryOperands {
   OutputMode mode = OutputMode::kStore;
 };
 
-// Of an algorithm's sums.
+// The order of an algorithm's sums.
 enum class SumOrder {
   kAny,
-  kOneChain,  // each is made by one block, not of parts of the inputs that are added later
+  kOneChain,  // one block computes each sum; no parts over the inputs are added later
 };
 
 class LibraryMatMul {
@@ -85,17 +86,17 @@ class LibraryMatMul {
 
   const LibraryShape& shape() const { return shape_; }
 
-  // Those that the library knows, the one that it expects to be fastest first.
+  // The algorithms that the library knows, by the speed that it expects, fastest first.
   std::vector<cublaslt::Algorithm> Rank(SumOrder order, int max_algorithms) const;
 
-  // Enqueues it. Pointers are aligned to cublaslt::kPointerAlignment. Returns the library's status; what is not
-  // cublaslt::kSuccess has enqueued nothing.
+  // Enqueues the product. Pointers are aligned to cublaslt::kPointerAlignment. Returns the library's status; unless it
+  // is cublaslt::kSuccess, nothing is enqueued.
   int Multiply(const LibraryOperands& operands, const cublaslt::Algorithm& algorithm) const;
 
  private:
   const Library* library_;
   LibraryShape shape_;
-  int status_ = cublaslt::kSuccess;  // of what the constructor made
+  int status_ = cublaslt::kSuccess;  // of the constructor's calls
   LibraryObject product_, a_, b_, out_;
 };
 

@@ -14,12 +14,12 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int kMaxAlgorithms = 4;  // that are tried
+constexpr int kMaxAlgorithms = 4;  // algorithms to try
 constexpr int kTimedProducts = 4;
 
 bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % cublaslt::kPointerAlignment == 0; }
 
-// Rows from `first` on.
+// The arguments for the rows from `first` on.
 MatMulArgs RowsFrom(MatMulArgs args, int64_t first) {
   args.x.data = args.x.as<uint16_t>() + first * args.x.shape[1];
   args.out.data = args.out.as<float>() + first * args.out.shape[1];
@@ -40,19 +40,19 @@ LibraryServing::LibraryServing(Device& device, LibraryOptions options) : device_
   };
 }
 
-// The most panels that are unpacked at a time, or all outputs.
+// The most whole panels that are unpacked at a time, or all outputs.
 int64_t LibraryServing::RunOutputs(const Weight& weight) const {
   const int64_t panel_bytes = kPanelOutputs * weight.in_features() * static_cast<int64_t>(sizeof(uint16_t));
   return std::min(static_cast<int64_t>(options_.run_bytes) / panel_bytes * kPanelOutputs, weight.out_features());
 }
 
-// Where operands are aligned so are all parts of them, as rows come 16 at a time, and outputs a panel at a time.
+// If the operands are aligned, so are all parts of them, because rows come 16 at a time and outputs a panel at a time.
 bool LibraryServing::IsServable(const CudaWeight& weight) const {
   return weight.packed().format == WeightFormat::kBf16 && weight.numeric_class().num_splits == 1 &&
          weight.in_features() % kSliceInputs == 0 && weight.out_features() % 4 == 0 && RunOutputs(weight) > 0;
 }
 
-// One weight of each shape that is not tuned, with the most rows that any of it has.
+// One weight of each shape that is not tuned yet, with the largest row count among that shape's uses.
 std::vector<ProductUse> LibraryServing::ServableShapes(std::span<const ProductUse> uses) const {
   std::vector<ProductUse> shapes;
   for (const ProductUse& use : uses) {
@@ -110,12 +110,12 @@ std::string LibraryServing::TuneShape(const ProductUse& use) {
     if (num_rows > options_.min_rows) found += ",";
     found += RowsText(num_rows) + " " + TryBucket(weight, memory, checks, shape, num_rows);
   }
-  device_.Synchronize();  // or memory would go that is still in use
+  device_.Synchronize();  // or memory would be freed that is still in use
   if (!shape.buckets.empty()) shapes_.push_back(std::move(shape));
   return found;
 }
 
-// The bucket joins the shape's where it serves; says what became of it.
+// Adds the bucket to the shape if the library serves it. Returns the result in words.
 std::string LibraryServing::TryBucket(const CudaWeight& weight, const TrialMemory& memory,
                                       std::span<LibraryCheck> checks, TunedShape& shape, int64_t num_rows) {
   Bucket bucket{.num_rows = num_rows, .runs = {}};
@@ -163,7 +163,7 @@ const LibraryServing::TunedShape* LibraryServing::FindShape(const Weight& weight
   return found == shapes_.end() || !IsServable(AsCudaWeight(&weight)) ? nullptr : &*found;
 }
 
-// Of the rows from the first on, as many as buckets can have; the rest is ours.
+// Cuts the rows, from the first on, into as many buckets as fit; our kernels compute the rest.
 std::vector<LibraryServing::RowBlock> LibraryServing::CutIntoBlocks(const MatMulArgs& args) const {
   const TunedShape* shape = args.bias == nullptr ? FindShape(*args.weight) : nullptr;
   if (shape == nullptr || !IsAligned(args.x.data) || !IsAligned(args.out.data)) return {};

@@ -11,7 +11,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Fewer tiles than about a GPU's multiprocessors leave the rest idle; the skinny kernel spreads splits over them.
+// With fewer tiles, part of a GPU's multiprocessors would be idle; the skinny kernel spreads splits over them.
 constexpr int64_t kMinTiles = 128;
 
 int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }

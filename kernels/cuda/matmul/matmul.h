@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// out = x weight^T: see MatMulArgs. The order of every sum is the weight's numeric class (numeric_class.h), for every
-// row count. Which kernel computes it follows from the weight's outputs and the row count, and moves no bit.
+// out = x weight^T: see MatMulArgs. The weight's numeric class (numeric_class.h) fixes the order of every sum, for
+// every row count. The weight's outputs and the row count decide the kernel, and this choice moves no bit.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (128 outputs, at most 64 rows, split): four warps, each 32 of the outputs by all rows, so that a row's
-// inputs in shared memory serve four warps and each load of them two matrix steps. Bytes moved: the weight once, in
-// order, three slices of 16 KiB (bf16) or five of 8 KiB (e4m3) on their way per block; the rows once per 128 outputs,
-// from the second-level cache, half as many bytes as the weight's at 64 rows. The rows are padded to 8, 16, 32 or 64:
-// with 8 a step costs little beside the weight's bytes.
+// One block per (128 outputs, at most 64 rows, split). It has four warps, each for 32 of the outputs and all rows, so
+// that a row's inputs in shared memory serve four warps and each load of them serves two matrix steps. Bytes moved: the
+// weight once, in order, with three slices of 16 KiB (bf16) or five of 8 KiB (e4m3) in flight per block; the rows once
+// per 128 outputs, from the second-level cache, at 64 rows half as many bytes as the weight's. The rows are padded to
+// 8, 16, 32 or 64. With 8 a step costs little beside the weight's bytes.
 //
-// A split's sums go to memory as each thread holds them, 16 bytes per fragment and thread side by side. The block that
-// counts itself last in its tile reads those of all splits and adds them in order, whichever block it is: its own sums
-// too are read back.
+// A split's sums go to memory in the layout of the threads' registers, 16 bytes per fragment and thread side by side.
+// The block that arrives last at its tile reads the sums of all splits and adds them in order. It reads back its own
+// sums too, so it does not matter which block is last.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
@@ -22,23 +22,23 @@ namespace {
 template <WeightFormat kFormat, int kRowFragments>
 using SkinnyShape = TileShape<kFormat, 4, 1, 2, kRowFragments, kFormat == WeightFormat::kBf16 ? 4 : 6>;
 
-// Where blocks leave the sums of splits, and count themselves, per tile. Null where the weight has one split.
+// The memory for the sums of splits, and a count of arrived blocks per tile. Null if the weight has one split.
 struct SplitSums {
   float4* sums = nullptr;        // [tiles, splits, fragments, threads]
   uint32_t* arrivals = nullptr;  // [tiles]
 };
 
-// Of the block's tile.
+// The sums of the block's tile.
 template <typename Shape>
 __device__ float4* SumsOfSplit(const SplitSums& splits, int64_t tile, int64_t num_splits, int64_t split) {
   constexpr int kFragments = Shape::kOutputFragments * Shape::kRowFragments;
   return splits.sums + (tile * num_splits + split) * kFragments * Shape::kThreads + threadIdx.x;
 }
 
-// Whether the block is the last of its tile, for all of its threads.
+// True, for all threads of the block, if the block is the last of its tile.
 __device__ bool ArrivesLast(uint32_t* arrivals, uint32_t num_splits) {
   __shared__ bool is_last;
-  __threadfence();  // what this thread wrote is seen before the count
+  __threadfence();  // other blocks see this thread's sums before the count
   __syncthreads();
   if (threadIdx.x == 0) {
     is_last = atomicAdd(arrivals, 1u) == num_splits - 1;

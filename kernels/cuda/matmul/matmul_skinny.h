@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The product for few rows: see matmul.h. Blocks compute one split each, and for each of the weight's tiles the block
-// that comes last adds them in order.
+// The product for few rows: see matmul.h. Each block computes one split. For each tile of the weight, the block that
+// arrives last adds the splits in order.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,9 +11,9 @@
 
 namespace foretoken::kernels::cuda {
 
-inline constexpr int kSkinnyRows = 64;  // more are computed as so many at a time, each reading the weight
+inline constexpr int kSkinnyRows = 64;  // more rows are computed this many at a time, and each pass reads the weight
 
-// Its tiles, (N / 128) (T / 64), both rounded up, may be kMaxArrivals at most where the weight has more than one split.
+// If the weight has more than one split, its tiles, (N / 128) (T / 64), both rounded up, must be at most kMaxArrivals.
 void MatMulSkinny(const MatMulArgs& args, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of a matrix product have in common: a block's tile of outputs by rows, and the one loop that makes
-// its sums in the order of numeric_class.h. Kernels differ in the tile's size and in who adds splits, so their bits
-// cannot.
+// The common part of the kernels of a matrix product: a block's tile of outputs by rows, and the one loop that computes
+// its sums in the order of numeric_class.h. Kernels differ only in the tile's size and in the block that adds splits,
+// so their bits are equal.
 //
-// The weight is the left side of each matrix step, so that its 16 outputs fill the instruction whatever the rows; 8
-// rows are its columns. A slice, 64 inputs of the weight's tiles and of the rows, is copied asynchronously into one of
-// `kStages` buffers while earlier ones are multiplied. A weight's chunks come and are read as they lie
-// (weight_layout.h). A row's 128 bytes (bf16) or 64 (e4m3) lie in pieces of 16, exchanged from row to row so that eight
-// rows' same piece, which one matrix load reads, lies in eight different groups of banks.
+// The weight is the left side of each matrix step, so that its 16 outputs fill the instruction for any number of rows.
+// The columns are 8 rows. A slice is 64 inputs of the weight's tiles and of the rows. It is copied asynchronously into
+// one of `kStages` buffers while earlier slices are multiplied. A weight's chunks are copied and read in their own
+// layout (weight_layout.h). A row's 128 bytes (bf16) or 64 (e4m3) are pieces of 16 bytes. Pieces are swapped from row
+// to row, so that the same piece of eight rows, which one matrix load reads, lies in eight different groups of banks.
 //
-// With an e4m3 weight the rows are e4m3 too (quantize_rows.h), and both are widened on their way from shared memory to
-// the matrix unit (mma_e4m3.cuh).
+// With an e4m3 weight the rows are e4m3 too (quantize_rows.h). Both are widened between shared memory and the matrix
+// unit (mma_e4m3.cuh).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,15 +29,15 @@
 
 namespace foretoken::kernels::cuda {
 
-// In the weight's format.
+// The rows, in the weight's format.
 struct ProductRows {
   const uint8_t* data = nullptr;  // [T, row_bytes]
   int64_t row_bytes = 0;
-  bool is_aligned = false;        // every row begins at a multiple of 16 bytes, and so it ends
+  bool is_aligned = false;        // every row begins and ends at a multiple of 16 bytes
   const float* scales = nullptr;  // [T] of e4m3
 };
 
-// A product as kernels get it.
+// A product in the form that kernels take.
 struct Product {
   PackedWeight weight;
   NumericClass numeric_class;
@@ -48,11 +48,11 @@ struct Product {
   float* out = nullptr;  // [T, N]
 };
 
-// Of a product's arguments, which it checks; with an e4m3 weight, of its rows quantised.
+// Checks the arguments and makes a product of them; for an e4m3 weight, with its quantised rows.
 Product ProductOf(const MatMulArgs& args);
 Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows);
 
-// A block's tile: warps side by side along outputs and rows, and of each warp fragments of 16 outputs and of 8 rows.
+// A block's tile: warps side by side along outputs and rows. Each warp has fragments of 16 outputs and of 8 rows.
 template <WeightFormat kFormat_, int kOutputWarps_, int kRowWarps, int kOutputFragments_, int kRowFragments_,
           int kStages_>
 struct TileShape {
@@ -84,10 +84,10 @@ class ProductTile {
         first_row_(first_row),
         thread_(static_cast<int>(threadIdx.x)) {}
 
-  // sums[i][j]: of the warp's output fragment i and row fragment j.
+  // sums[i][j] belongs to the warp's output fragment i and row fragment j.
   using Sums = FragmentC[Shape::kOutputFragments][Shape::kRowFragments];
 
-  // Makes the sums of splits [begin, end), and calls take(split, sums) for each when they are made.
+  // Computes the sums of splits [begin, end), and calls take(split, sums) for each of them.
   template <typename Take>
   __device__ void MultiplySplits(int32_t begin, int32_t end, const Take& take) {
     const NumericClass& order = product_.numeric_class;
@@ -99,7 +99,7 @@ class ProductTile {
       Sums sums{};
       for (; slice < order.split_begin(split + 1); ++slice) {
         ptx::WaitForCopies<Shape::kStages - 2>();
-        __syncthreads();  // the slice is there for all, and all have read what is overwritten next
+        __syncthreads();  // now every thread sees the slice, and no thread reads the buffer that is overwritten next
         CopySlice(next_slice++, last_slice, write_stage);
         MultiplySlice(shared_ + read_stage * Shape::kStageBytes, sums);
         write_stage = read_stage;
@@ -109,7 +109,7 @@ class ProductTile {
     }
   }
 
-  // Writes what the sums of all splits come to.
+  // Writes the final sums over all splits.
   __device__ void Store(const Sums& sums) const {
     const int64_t output = first_output_ + OutputFragment(0) * kTileOutputs + lane() / 4;
 #pragma unroll
@@ -142,7 +142,7 @@ class ProductTile {
     return thread_ / kWarpThreads / Shape::kOutputWarps * Shape::kRowFragments + j;
   }
 
-  // A group of copies, an empty one beyond the last slice, so that a wait counts slices.
+  // Starts a group of copies, an empty one beyond the last slice, so that a wait can count slices.
   __device__ void CopySlice(int32_t slice, int32_t last_slice, int stage) const {
     if (slice < last_slice) {
       CopyWeightSlice(slice, shared_ + stage * Shape::kStageBytes);
@@ -161,7 +161,7 @@ class ProductTile {
     }
   }
 
-  // A thread copies the same piece of every so many rows, which all have it in the same place.
+  // A thread copies the same piece of every kCopyRows-th row; these rows have the piece in the same place.
   __device__ void CopyRowSlice(int32_t slice, uint8_t* to) const {
     constexpr int kCopyRows = Shape::kThreads / kRowPieces;
     static_assert(kCopyRows % 8 == 0);
@@ -185,7 +185,7 @@ class ProductTile {
     }
   }
 
-  // A piece of a row of bf16, element by element; zeros beyond its end and beyond the last row.
+  // Copies a piece of a bf16 row element by element, with zeros beyond its end and beyond the last row.
   __device__ void CopyElements(int64_t row, int64_t offset, uint8_t* to) const {
     const uint8_t* from = product_.rows.data + row * product_.rows.row_bytes;
     for (int i = 0; i < kLaneBytes; i += static_cast<int>(sizeof(uint16_t))) {
@@ -195,12 +195,12 @@ class ProductTile {
     }
   }
 
-  // Of a row's piece within the rows of a stage.
+  // The place of a row's piece within the rows of a stage.
   static __device__ int PlaceOf(int row, int piece) {
     return row * kRowBytes + (piece ^ (row * kRowBytes / kBankBytes % kRowPieces)) * kLaneBytes;
   }
 
-  // Two steps, 32 inputs, at a time.
+  // Multiplies two steps, 32 inputs, at a time.
   __device__ void MultiplySlice(const uint8_t* stage, Sums& sums) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -220,7 +220,7 @@ class ProductTile {
     }
   }
 
-  // Of the warp's output fragment i.
+  // Loads the warp's output fragment i.
   __device__ void LoadWeights(const uint8_t* stage, int i, int half, StepWeights (&steps)[2]) const {
     const uint8_t* slice = stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat);
     const auto* chunks = reinterpret_cast<const uint4*>(slice) + lane();
@@ -236,7 +236,8 @@ class ProductTile {
     }
   }
 
-  // Of the warp's row fragment j. Matrix m of the four: of eight rows, piece m of the half (bf16) or slice (e4m3).
+  // Loads the warp's row fragment j. Matrix m of the four is piece m of the half (bf16) or slice (e4m3), for eight
+  // rows.
   __device__ void LoadRows(const uint8_t* stage, int j, int half, StepRows (&steps)[2]) const {
     const int piece = (kIsBf16 ? half * 4 : 0) + lane() / 8;
     uint32_t matrices[4];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per tile of 128 outputs by 128 rows, or by 256 where the weight has one split: eight warps, two along the
-// outputs, four along the rows. A warp's 64 by 64 sums take 128 registers of each thread, and a byte read from shared
-// memory serves 32 multiplications; where splits are to be added a thread also holds their sum so far, so a warp has
-// half the rows. Slices of 32 or 48 KiB, three at a time, leave room for one block per multiprocessor; in e4m3 they are
+// One block per tile of 128 outputs by 128 rows, or by 256 if the weight has one split. It has eight warps, two along
+// the outputs and four along the rows. A warp's 64 by 64 sums take 128 registers of each thread, and a byte read from
+// shared memory serves 32 multiplications. If splits must be added, a thread also holds their sum so far, so a warp has
+// half the rows. Slices of 32 or 48 KiB, three at a time, leave room for one block per multiprocessor. In e4m3 they are
 // half as large, six at a time.
 //
 // Bytes moved: the weight once per tile of rows, the rows once per tile of outputs. Blocks that run together form
-// patches of the output, eight tiles of rows high, so that most of this comes from the second-level cache.
+// patches of the output, eight tiles of rows high, so that most of these bytes come from the second-level cache.
 #include <algorithm>
 #include <type_traits>
 
@@ -21,14 +21,14 @@ namespace {
 
 constexpr int64_t kPatchRowTiles = 8;
 
-// Fits the shared memory of every GPU that we serve, which the tall one does not.
+// It fits the shared memory of every GPU that we serve; the tall shape does not.
 template <WeightFormat kFormat>
 using ShortShape = TileShape<kFormat, 2, 4, 4, 4, kFormat == WeightFormat::kBf16 ? 3 : 6>;
 template <WeightFormat kFormat>
 using TallShape = TileShape<kFormat, 2, 4, 4, 8, kFormat == WeightFormat::kBf16 ? 3 : 6>;
 static_assert(ShortShape<WeightFormat::kBf16>::kRows == kTiledRows);
 
-// Adds a split's sums to those of the splits before it.
+// Adds a split's sums to the sum of the splits before it.
 template <typename Sums>
 __device__ void AddSplit(int32_t split, const Sums& sums, Sums& total) {
 #pragma unroll

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits are there for weights with so few outputs that blocks of 128 of them leave most of a GPU without work: the
-// table makes about 100 to 200 blocks, where GPUs of compute capability 8.0 to 10.0 have 108 to 148 multiprocessors.
-// More splits would fill them better and cost more: a split's sums of 64 rows travel through memory once in each
-// direction.
+// Splits serve weights with so few outputs that blocks of 128 outputs leave most of a GPU idle. The table makes about
+// 100 to 200 blocks; GPUs of compute capability 8.0 to 10.0 have 108 to 148 multiprocessors. More splits would fill a
+// GPU better but cost more: a split's sums of 64 rows are written to memory and read again.
 #include "kernels/cuda/matmul/numeric_class.h"
 
 namespace foretoken::kernels::cuda {
@@ -13,10 +12,10 @@ struct SplitCount {
   int32_t num_splits;
 };
 
-// Weights with more outputs than the last have one split.
+// Weights with more outputs than the last entry have one split.
 constexpr SplitCount kSplitCounts[] = {{1024, 16}, {2048, 8}, {6144, 4}, {12288, 2}};
 
-// Shorter splits do not pay: a pipeline's first copies are most of them.
+// Shorter splits do not pay, because a pipeline's first copies would be most of their time.
 constexpr int64_t kMinSplitInputs = 256;
 
 }  // namespace

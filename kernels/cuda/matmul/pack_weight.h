@@ -10,7 +10,8 @@
 
 namespace foretoken::kernels::cuda {
 
-// Puts dense rows, bf16 in device memory, in their place as the weight's `outputs`. For e4m3: e4m3_row.cuh.
+// Writes dense rows, bf16 in device memory, to their place as the weight's `outputs`. For e4m3 it quantises them
+// (e4m3_row.cuh).
 void PackRows(const uint16_t* rows, IndexRange outputs, const PackedWeight& weight, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

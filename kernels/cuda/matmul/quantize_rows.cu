@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per row; a thread takes 8 inputs at a time, neighbours side by side: 16 bytes in, 8 out. Bytes moved: the row
-// twice in (the second time from a cache), half its size out.
+// One block per row. A thread takes 8 inputs at a time, neighbours side by side: 16 bytes in, 8 out. Bytes moved: the
+// row twice in (the second time from a cache), half its size out.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
@@ -17,7 +17,7 @@ constexpr int64_t kPieceBytes = kPieceInputs * sizeof(uint16_t);
 
 struct Quantization {
   const uint16_t* x = nullptr;  // [T, K] bf16
-  bool x_is_aligned = false;    // every row begins at a multiple of a piece's bytes, and so it ends
+  bool x_is_aligned = false;    // every row begins and ends at a multiple of a piece's bytes
   int64_t num_inputs = 0;       // K
   uint8_t* codes = nullptr;     // [T, row_bytes]
   int64_t row_bytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of activations as FP8 products read them: each its own e4m3 codes and its own scale (e4m3_row.cuh), so that no
-// row sees another (E1).
+// Rows of activations in the form that FP8 products read: each row has its own e4m3 codes and its own scale
+// (e4m3_row.cuh), so that no row depends on another (E1).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// In memory of the stream's, for work enqueued while this lives.
+// The rows are in the stream's memory, for work enqueued while this lives.
 class QuantizedRows {
  public:
   // [T, K] bf16, T > 0.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per row; to fill, a thread makes four columns of one Philox block at a time. Bytes moved: what is written or
-// compared, once. It runs when a service starts.
+// One block per row. To fill a row, a thread makes four columns at a time from one Philox block. Bytes moved: the
+// written or compared elements, once. It runs when a service starts.
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/matmul/trial_data.h"
@@ -14,7 +14,7 @@ constexpr int kThreads = 256;
 
 enum class Magnitudes { kOne, kByRow };
 
-// Of the sum of a word's bytes, whose variance is 4 (2^16 - 1) / 12.
+// A nearly normal number: the sum of a word's bytes, whose variance is 4 (2^16 - 1) / 12.
 __device__ float NormalOf(uint32_t word) {
   const auto sum = static_cast<int>((word & 255u) + (word >> 8 & 255u) + (word >> 16 & 255u) + (word >> 24));
   return static_cast<float>(sum - 510) * 0x1p-7f;

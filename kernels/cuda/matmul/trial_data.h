@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it takes to try on a GPU whether two ways to a product give the same bits: random matrices, made where they are
-// needed, and a comparison. An element is a function of its row, its column and the seed.
+// Data for the trials that compare the bits of two ways to a product: random matrices, made on the GPU, and a
+// comparison. An element is a function of its row, its column and the seed.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,17 +18,18 @@ struct MatrixRows {
   int64_t stride = 0;
 };
 
-// About normal, of mean 0 and deviation 1.16, in steps of 2^-7 or, above 2, what bf16 has: sums of their products
-// cancel, and keep rounding.
+// Nearly normal numbers, of mean 0 and deviation 1.16, in steps of 2^-7 or, above 2, in bf16's steps. Sums of their
+// products cancel, so roundings stay visible.
 void FillNormal(const MatrixRows<uint16_t>& to, uint32_t seed, cudaStream_t stream);
-// `first_row`: which row of the random matrix the first one is.
+// `first_row` is the number of the first row within the random matrix.
 void FillNormal(const MatrixRows<float>& to, int64_t first_row, uint32_t seed, cudaStream_t stream);
 
-// The same for the inputs of products, but that of every 16 rows seven have elements of eight magnitudes, so that
-// sums also lose what is small, and one is so small that its sums are below what f32 holds with all digits.
+// The same for the inputs of products, with two exceptions in every 16 rows. Seven rows have elements of eight
+// magnitudes, so that sums also lose small parts. One row is so small that its sums are below the range in which f32
+// has all its digits.
 void FillInputs(const MatrixRows<uint16_t>& to, uint32_t seed, cudaStream_t stream);
 
-// Sets *differs to 1 where an element of one has not the bits of the other's.
+// Sets *differs to 1 if any element of `a` and `b` differs in its bits.
 void CompareBits(const MatrixRows<const float>& a, const MatrixRows<const float>& b, uint32_t* differs,
                  cudaStream_t stream);
 

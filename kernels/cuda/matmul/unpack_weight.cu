@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per slice of a panel, 128 outputs by 64 inputs: its 256 threads read the slice's 16 KiB as they lie, put each
-// pair in its row in shared memory, and write rows of 128 bytes. A row there is 36 words long, so that a warp's pairs,
-// of 8 rows by 4 words, fall into 32 banks, and so do the 8 pieces of a row that a quarter of a warp reads.
+// One block per slice of a panel, 128 outputs by 64 inputs. Its 256 threads read the slice's 16 KiB in order, put each
+// pair into its row in shared memory, and write rows of 128 bytes. A row there is 36 words long. So a warp's pairs, of
+// 8 rows by 4 words, fall into 32 banks, and so do the 8 pieces of a row that a quarter of a warp reads.
 //
-// Bytes moved: the weight's once in each direction. Whoever unpacks few MiB at a time finds them in the second-level
-// cache.
+// Bytes moved: the weight's once in each direction. If few MiB are unpacked at a time, their reader finds them in the
+// second-level cache.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) UnpackSlice(PackedWeight weight, Ind
                                                      int64_t{blockIdx.x} * PanelSliceBytes(WeightFormat::kBf16));
 #pragma unroll
   for (int i = 0; i < kSlicePieces; i += kThreads) {
-    // A lane's four pairs: see weight_layout.h.
+    // The lane's four pairs: see weight_layout.h.
     const int piece = i + thread, lane = piece % 32, chunk = piece / 32 % 4, tile = piece / 128;
     const int row = tile * kTileOutputs + lane / 4, word = chunk * 8 + lane % 4;
     const uint4 pairs = slice[piece];

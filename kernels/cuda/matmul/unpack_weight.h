@@ -10,8 +10,8 @@
 
 namespace foretoken::kernels::cuda {
 
-// Writes some of a bf16 weight's outputs, from the first of a panel on, as dense rows of its inputs, which are whole
-// slices. `rows` begins at a multiple of 16 bytes.
+// Writes a range of a bf16 weight's outputs as dense rows of its inputs. The range begins with a panel, and the inputs
+// are whole slices. `rows` begins at a multiple of 16 bytes.
 void UnpackRows(const PackedWeight& weight, IndexRange outputs, uint16_t* rows, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -10,9 +10,9 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int64_t kSlabElements = int64_t{4} << 20;  // of a part, between two releases
+constexpr int64_t kSlabElements = int64_t{4} << 20;  // elements of a part between two releases
 
-// Some rows of a part, of which the weight takes some inputs.
+// Some rows of a part, and the inputs of them that the weight takes.
 struct Slab {
   const ConstTensorView& part;
   IndexRange rows;
@@ -33,7 +33,7 @@ uint16_t Bf16At(const ConstTensorView& part, int64_t element) {
   }
 }
 
-// The slab as bf16, dense: in place where it is that already, else in `dense`.
+// The slab as dense bf16: in place if it is that already, else in `dense`.
 const uint16_t* AsDenseBf16(const Slab& slab, std::vector<uint16_t>& dense) {
   const int64_t num_inputs = slab.part.shape[1];
   if (slab.part.dtype == DType::kBF16 && slab.is_contiguous()) {
@@ -47,7 +47,7 @@ const uint16_t* AsDenseBf16(const Slab& slab, std::vector<uint16_t>& dense) {
   return dense.data();
 }
 
-// Where slabs stand on their way: dense rows on the device, which a kernel then packs.
+// Copies slabs to dense rows on the device, from which a kernel packs them.
 struct SlabCopier {
   const WeightSource& source;
   const PackedWeight& weight;
@@ -55,7 +55,7 @@ struct SlabCopier {
   Buffer staged;
   std::vector<uint16_t> dense;
 
-  // `outputs`: of the weight, which the slab's rows are.
+  // `outputs` is the slab's place in the weight.
   void Copy(const Slab& slab, const IndexRange& outputs) {
     const int64_t row_bytes = slab.part.shape[1] * static_cast<int64_t>(SizeOf(slab.part.dtype));
     const std::byte* rows = slab.part.as<std::byte>() + slab.rows.begin * row_bytes;
@@ -63,7 +63,7 @@ struct SlabCopier {
     const uint16_t* from = AsDenseBf16(slab, dense);
     device.Copy(staged.get(), from, slab.num_elements() * sizeof(uint16_t), CopyKind::kToDevice);
     PackRows(static_cast<const uint16_t*>(staged.get()), outputs, weight, device.stream());
-    device.Synchronize();  // what was read is free to change or go
+    device.Synchronize();  // the caller may now change or free the source
     if (source.release) source.release(rows, slab.rows.size() * row_bytes);
   }
 };
@@ -107,7 +107,7 @@ std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& de
                     .device = device,
                     .staged = device.Allocate(slab_rows * inputs.size() * sizeof(uint16_t)),
                     .dense = {}};
-  int64_t first_output = 0;  // of the part
+  int64_t first_output = 0;  // within the part
   for (const ConstTensorView& part : source.parts) {
     for (int64_t begin = 0; begin < part.shape[0]; begin += slab_rows) {
       const IndexRange rows = {begin, std::min(begin + slab_rows, part.shape[0])};

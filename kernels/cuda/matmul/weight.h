@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix as the GPU's kernels read it: see weight_layout.h.
+// A matrix in the layout of the GPU's kernels: see weight_layout.h.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace foretoken::kernels::cuda {
 
 class CudaWeight final : public Weight {
  public:
-  // `layout` without its pointers. Its products' sums have the order of its shape, or that of a weight of which it is a
-  // part.
+  // `layout` comes without its pointers. The sums of its products have the order of its own shape, or of the larger
+  // weight that it is a part of.
   CudaWeight(const PackedWeight& layout, Device& device);
   CudaWeight(const PackedWeight& layout, const NumericClass& numeric_class, Device& device);
 
   const PackedWeight& packed() const { return packed_; }
   const NumericClass& numeric_class() const { return numeric_class_; }
-  // A counter for each of the tiles of one product whose splits different blocks compute (matmul_skinny.h). They are
-  // zero between products, of which a weight is in one at a time.
+  // Counters for the tiles of one product whose splits different blocks compute (matmul_skinny.h). They are zero
+  // between products. A weight is in one product at a time.
   uint32_t* arrivals() const { return static_cast<uint32_t*>(arrivals_.get()); }
 
  private:
@@ -36,10 +36,10 @@ class CudaWeight final : public Weight {
 
 inline constexpr int kMaxArrivals = 256;
 
-// Every Weight that this backend is given is one that it made.
+// Every Weight that this backend gets is a CudaWeight.
 inline const CudaWeight& AsCudaWeight(const Weight* weight) { return *static_cast<const CudaWeight*>(weight); }
 
-// Copies the parts one after another, a few MiB at a time, and releases each of these before it fetches the next.
+// Copies the parts one after another, a few MiB at a time, and releases each piece before it fetches the next.
 std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device);
 
 }  // namespace foretoken::kernels::cuda

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a weight lies in device memory: panels of 128 outputs; in a panel one slice of 64 inputs after another; in a
-// slice eight tiles of 16 outputs; in a tile chunk after chunk along the inputs. A chunk is what a warp's lanes hold of
-// the left side of matrix steps (FragmentA in mma.cuh), 16 bytes each, lane by lane. So a block that computes a panel
-// reads each slice as one run of 16 KiB (bf16) or 8, whose bytes go straight to registers. Zeros pad the weight to
-// whole panels and slices.
+// The layout of a weight in device memory. The weight is panels of 128 outputs. A panel is slices of 64 inputs, one
+// after another. A slice is eight tiles of 16 outputs. A tile is chunks along the inputs. A chunk is the part of a
+// matrix step's left side that a warp's lanes hold (FragmentA in mma.cuh): 16 bytes each, lane by lane. So a block that
+// computes a panel reads each slice as one run of 16 KiB (bf16) or 8 KiB (e4m3), whose bytes go straight to registers.
+// Zeros pad the weight to whole panels and slices.
 //
 //   bf16  a chunk is 16 inputs: a lane's four pairs.
 //   e4m3  a chunk is 32 inputs: a lane's four quads (CodesA in mma_e4m3.cuh). The weight is code times the output's
@@ -28,7 +28,7 @@ inline constexpr int kLaneBytes = 16;
 inline constexpr int kChunkBytes = 32 * kLaneBytes;
 
 FT_HOST_DEVICE constexpr int ChunkInputs(WeightFormat format) { return format == WeightFormat::kBf16 ? 16 : 32; }
-// Of a tile's slice, and of a panel's.
+// The bytes of a tile's slice, and of a panel's.
 FT_HOST_DEVICE constexpr int TileSliceBytes(WeightFormat format) {
   return kSliceInputs / ChunkInputs(format) * kChunkBytes;
 }
@@ -46,12 +46,12 @@ struct PackedWeight {
   FT_HOST_DEVICE int64_t num_bytes() const { return num_panels() * num_slices() * PanelSliceBytes(format); }
   FT_HOST_DEVICE const uint8_t* panel(int64_t i) const { return data + i * num_slices() * PanelSliceBytes(format); }
 
-  // Where an element begins in data.
+  // The byte at which an element begins in data.
   FT_HOST_DEVICE int64_t OffsetOf(int64_t output, int64_t input) const {
     const int64_t slice_begin =
         (output / kPanelOutputs * num_slices() + input / kSliceInputs) * PanelSliceBytes(format);
     const auto n = static_cast<int>(output % kPanelOutputs), k = static_cast<int>(input % kSliceInputs);
-    // Of a chunk's inputs each lane has some neighbours in the first half, and as many in the second.
+    // Each lane has some neighbours in the first half of a chunk's inputs, and as many in the second half.
     const int element_bytes = format == WeightFormat::kBf16 ? 2 : 1, half_inputs = ChunkInputs(format) / 2;
     const int neighbours = half_inputs / 4, lane = n % 8 * 4 + k % half_inputs / neighbours;
     const int word = n % kTileOutputs / 8 + k / half_inputs % 2 * 2;
