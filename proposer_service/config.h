@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that can be set about a proposer service, checked once.
+// The configuration of a proposer service. Validate checks it once.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +14,19 @@
 
 namespace foretoken::proposer {
 
-// How much of a proposer the verifiers may use. The proposer refuses a session beyond a limit; its sequence loses
-// speed.
+// How much of a proposer the verifiers may use. The proposer refuses a session beyond a limit. The sequence then goes
+// on without that proposer's guesses.
 struct SessionLimits {
-  int32_t max_streams = 64;     // open at once; further ones are ended
+  int32_t max_streams = 64;     // open at once; the service ends further streams
   int32_t max_sessions = 2048;  // over all streams
-  // Tokens in the contexts of all sessions, also of contexts that are still arriving. A token of a session takes up to
-  // 136 bytes of the n-gram proposer and some 50 of the suffix proposer: 1.1 GiB and 0.4 GiB.
+  // Tokens in the contexts of all sessions, including contexts that are still arriving. A token of a session takes up
+  // to 136 bytes in the n-gram proposer and some 50 bytes in the suffix proposer: 1.1 GiB and 0.4 GiB.
   int64_t max_total_tokens = 1 << 23;
-  float max_stream_share = 0.5f;         // of both, that one stream may have; above 0, at most 1
+  float max_stream_share = 0.5f;         // of max_sessions and max_total_tokens, per stream; above 0, at most 1
   int64_t max_context_tokens = 1 << 17;  // per session, prompt included
-  int32_t max_tree_nodes = 256;          // per tree; larger budgets are cut. At most speculation::kMaxTreeNodes
+  int32_t max_tree_nodes = 256;  // per tree; the service cuts larger budgets. At most speculation::kMaxTreeNodes
 
-  // A stream may always have one session.
+  // At least 1.
   int32_t max_stream_sessions() const { return std::max(static_cast<int32_t>(ShareOf(max_sessions)), 1); }
   int64_t max_stream_tokens() const { return ShareOf(max_total_tokens); }
   int64_t max_session_tokens() const { return std::min(max_context_tokens, max_stream_tokens()); }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a proposer tells of itself, and whether a verifier's vocabulary is its own. Both follow from the description
-// alone: to ask changes nothing.
+// A proposer's description of itself for a verifier, and the comparison of two vocabularies. Neither changes any state.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +15,9 @@ namespace foretoken::proposer {
 
 v1::DescribeProposerResponse ToProto(const ProposerDescription& description, const SessionLimits& limits);
 
-// FAILED_PRECONDITION: the proposer is bound to another vocabulary than the one with this fingerprint; empty: not told,
-// which fits. Where the verifier's digests are there, too, the first id that differs is named. INVALID_ARGUMENT: it is
-// no fingerprint.
+// Compares the verifier's vocabulary fingerprint with the proposer's. An empty fingerprint means "not told" and fits
+// any proposer. FAILED_PRECONDITION: the proposer has another vocabulary; where the verifier sent digests, the error
+// names the first id that differs. INVALID_ARGUMENT: the text is no fingerprint.
 absl::Status CheckVocabulary(const ProposerDescription& description, absl::string_view fingerprint,
                              std::span<const uint64_t> digests = {});
 

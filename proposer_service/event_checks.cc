@@ -16,8 +16,8 @@ Refusal Invalid(absl::string_view field, absl::string_view expected, T got) {
   return {.reason = v1::REFUSAL_REASON_INVALID, .detail = absl::StrCat(field, ": expected ", expected, ", got ", got)};
 }
 
-// A rule that is unset, or newer than this build, is taken for the keyed draw: a proposer then sends guesses, and
-// guesses are exact under any rule.
+// An unset rule, or a rule that is newer than this build, counts as the keyed draw: the proposer then sends guesses,
+// and guesses are exact under any rule.
 kernels::VerificationRule Rule(v1::VerificationRule rule) {
   return rule == v1::VERIFICATION_RULE_REJECTION_SAMPLING ? kernels::VerificationRule::kRejectionSampling
                                                           : kernels::VerificationRule::kKeyedDraw;
@@ -27,7 +27,7 @@ kernels::VerificationRule Rule(v1::VerificationRule rule) {
 
 std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open) {
   const v1::SamplingFilters& filters = open.filters();
-  // Written so that NaN fails each.
+  // Each condition is written so that NaN fails it.
   if (!(std::isfinite(filters.temperature()) && filters.temperature() >= 0)) {
     return Invalid("filters.temperature", "a number, at least 0", filters.temperature());
   }
@@ -46,7 +46,7 @@ std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open) {
 
 std::optional<Refusal> CheckTokens(const google::protobuf::RepeatedField<uint32_t>& token_ids,
                                    const ProposerDescription& proposer) {
-  constexpr uint32_t kNumIds = uint32_t{1} << 31;  // ids are int32 inside
+  constexpr uint32_t kNumIds = uint32_t{1} << 31;  // ids are int32 in the proposers
   const uint32_t num_tokens = proposer.num_tokens.has_value() ? static_cast<uint32_t>(*proposer.num_tokens) : kNumIds;
   for (int i = 0; i < token_ids.size(); ++i) {
     if (token_ids[i] >= num_tokens) {

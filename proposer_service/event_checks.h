@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules for a verifier's events. A proposer checks them before it uses an event. Its sessions share what they
-// learn, so a NaN from one session would reach all others and stay.
+// The rules for a verifier's events. A proposer checks an event before it uses it. Sessions share what they learn, so
+// a NaN from one session would reach all others and stay.
 #pragma once
 
 #include <optional>
@@ -11,15 +11,16 @@
 
 namespace foretoken::proposer {
 
-// All of an `open` but its tokens: filters that are numbers in their ranges, a tenant of at most 256 bytes. Any rule,
-// seed and sample index is good, and node budgets are cut to the limit. Unset: it keeps to all.
+// Checks all of an `open` but its tokens: the filters must be numbers in their ranges, and a tenant has at most 256
+// bytes. Every rule, seed and sample index is allowed. A node budget may be any number; the service cuts it to the
+// limit. Unset: the `open` keeps all rules.
 std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open);
 
-// Ids that the proposer knows.
+// Checks that the proposer knows all ids.
 std::optional<Refusal> CheckTokens(const google::protobuf::RepeatedField<uint32_t>& token_ids,
                                    const ProposerDescription& proposer);
 
-// What the proposer is told of a session. The `open` has passed CheckIntroduction.
+// Makes the introduction of a session from an `open` that has passed CheckIntroduction.
 SessionIntroduction FromProto(const v1::OpenSession& open);
 
 }  // namespace foretoken::proposer

@@ -20,8 +20,8 @@
 ABSL_FLAG(std::string, listen, "0.0.0.0:50052", "HOST:PORT to serve on; port 0 takes a free one");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning, error or off");
-ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "how long streams may take to end after SIGTERM");
-ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "how to guess: ngram, suffix or draft");
+ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "time that streams may take to end after SIGTERM");
+ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "method of guessing: ngram, suffix or draft");
 
 #define FT_PROPOSER_OPTION(method, type, name, field, help) \
   ABSL_FLAG(type, name, foretoken::proposer::Config().field, help);
@@ -39,7 +39,7 @@ Config ConfigFromFlags() {
   return config;
 }
 
-// A checkpoint may be named by the only argument, too.
+// The only argument may name the checkpoint of a draft model.
 absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arguments) {
   Config config = ConfigFromFlags();
   if (arguments.empty()) return config;
@@ -84,12 +84,13 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
-  // Distributions ship Abseil with its deadlock detector on: a global graph behind every lock, gRPC's included.
+  // Linux distributions build Abseil with its deadlock detector on. It takes a global lock around every lock, gRPC's
+  // included.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments = foretoken::flags::ParseCommandLine(
       {argv + 1, argv + argc},
       {.program = "foretoken_proposer",
-       .summary = "serves token trees, guessed from what sequences repeat or by a draft model, to verifiers",
+       .summary = "serves token trees to verifiers; it guesses them from repeating text or with a draft model",
        .arguments = "[DIRECTORY OF A DRAFT MODEL]",
        .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc"}});
   const absl::Status status = foretoken::proposer::Run(arguments);

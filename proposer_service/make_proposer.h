@@ -11,7 +11,7 @@
 
 namespace foretoken::proposer {
 
-// The configuration is valid. The metrics outlive the proposer. Errors: those of SuffixProposer::Create and
+// The configuration must be valid. The metrics outlive the proposer. Errors: those of SuffixProposer::Create and
 // DraftProposer::Load.
 absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, telemetry::Metrics& metrics);
 

@@ -28,13 +28,13 @@ constexpr absl::string_view TypeInWords() {
 
 template <typename T>
 absl::Status Set(absl::string_view name, absl::string_view text, T& value) {
-  std::string ignored;  // the library's own words, of which there are none for most types
+  std::string ignored;  // the library's error text, which most types leave empty
   if (absl::ParseFlag(text, &value, &ignored)) return absl::OkStatus();
   return rpc::InvalidField(name, absl::StrCat("expected ", TypeInWords<T>(), ", got '", text, "'"));
 }
 
 struct Option {
-  absl::string_view method;  // empty: of all
+  absl::string_view method;  // empty: all methods
   absl::string_view name;
   absl::Status (*set)(absl::string_view name, absl::string_view text, Config& config);
 
@@ -69,7 +69,7 @@ absl::StatusOr<const Option*> Find(absl::string_view method, absl::string_view k
 
 absl::StatusOr<Config> ConfigFromOptions(absl::string_view method,
                                          std::span<const std::pair<std::string, std::string>> options) {
-  // The verifier's is the only stream.
+  // An embedded proposer has one stream, the verifier's.
   Config config = {.method = std::string(method), .limits = {.max_stream_share = 1}};
   FT_RETURN_IF_ERROR(ValidateMethod(config.method));
   std::vector<const Option*> given;

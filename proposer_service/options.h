@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer's configuration from named texts, as a verifier is told about a proposer inside its own process:
+// A proposer's configuration from pairs of names and texts. A verifier configures an embedded proposer in this way:
 //
 //   ConfigFromOptions("draft", {{"model", "/models/small"}, {"children", "8"}})
 //
-// The names are those of foretoken_proposer's flags (option_list.inc is both), and may leave out the method and the
-// underscore that they begin with.
+// The names are the flags of foretoken_proposer; option_list.inc defines both. A name may leave out its method's
+// prefix, as in "children" for "draft_children".
 #pragma once
 
 #include <span>
@@ -17,9 +17,9 @@
 
 namespace foretoken::proposer {
 
-// An option that is not named has its default, but a single stream may use all of the proposer. INVALID_ARGUMENT: an
-// unknown method; a name that the method does not have (what it has is listed) or that is given twice; a text that is
-// no value of its type. Ranges are Validate's business.
+// Options without a text keep their defaults, except that one stream may use the whole proposer. INVALID_ARGUMENT: an
+// unknown method; a name that the method does not have (the error lists the names); a name that is given twice; a text
+// that does not fit the option's type. The function does not check ranges; Validate does.
 absl::StatusOr<Config> ConfigFromOptions(absl::string_view method,
                                          std::span<const std::pair<std::string, std::string>> options);
 

@@ -19,15 +19,15 @@ grpc::Status Draining() {
   return {grpc::StatusCode::UNAVAILABLE, "the proposer is draining; open the stream elsewhere"};
 }
 
-// The proposer's own limits where they are lower.
+// Returns the configuration with the proposer's own limits where those are lower.
 Config FittedTo(const ProposerDescription& proposer, Config config) {
   int64_t& limit = config.limits.max_context_tokens;
   limit = std::min(limit, proposer.max_context_tokens.value_or(limit));
   return config;
 }
 
-// The bounds of a ProposeRequest. They keep a message of 4 MiB from becoming a hundred times as large when it is
-// parsed. A context that is too long for its session is refused later, with that session.
+// The bounds of a ProposeRequest. They keep a message of 4 MiB from becoming a hundred times as large in parsing. The
+// session table refuses a context that is too long for its session.
 rpc::MessageBounds RequestBounds() {
   constexpr size_t kMaxEvents = rpc::MessageBounds::kMaxElements;  // of all kinds together
   constexpr size_t kMaxTokens = size_t{4} << 20;                   // as many as a message of 4 MiB can hold
@@ -74,7 +74,7 @@ ProposalService::~ProposalService() = default;
 void ProposalService::StopAdmitting() {
   absl::MutexLock lock(&mutex_);
   admitting_ = false;
-  // A stream leaves the set in a callback of gRPC's, so none is gone before this lock is.
+  // A stream leaves the set in a gRPC callback that takes this lock, so all streams of the set are alive here.
   for (ProposalStream* stream : streams_) stream->End(Draining());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken.v1.ProposalService over a proposer, by gRPC's callback API. Served by the foretoken_proposer binary, or
-// inside a verifier over an in-process channel:
+// foretoken.v1.ProposalService over a proposer, with gRPC's callback API. The foretoken_proposer binary serves it. A
+// verifier can also serve it inside its own process:
 //
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<ProposalService> service, ProposalService::Create(config, metrics));
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Server> server, rpc::Server::Start({}, {service.get()}));
@@ -25,7 +25,7 @@ namespace foretoken::proposer {
 
 class ProposalStream;
 
-// A stream gives and takes bytes, so that a request is checked before it is parsed.
+// Requests and responses of a stream are raw bytes, so that the service checks a request before it parses it.
 using RawProposalService = v1::ProposalService::WithRawCallbackMethod_Propose<
     v1::ProposalService::WithCallbackMethod_DescribeProposer<v1::ProposalService::Service>>;
 
@@ -33,13 +33,13 @@ class ProposalService : public RawProposalService {
  public:
   // Errors: those of Validate and of MakeProposer.
   static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config, telemetry::Metrics& metrics);
-  // The same for a proposer of the caller's own.
+  // The same with the caller's own proposer.
   static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config,
                                                                  std::unique_ptr<Proposer> proposer,
                                                                  telemetry::Metrics& metrics);
   ~ProposalService() override;
 
-  // Ends every stream with UNAVAILABLE once what it is sending is sent, and new ones at once.
+  // Ends every open stream with UNAVAILABLE after its current write, and every new stream at once.
   void StopAdmitting();
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Propose(grpc::CallbackServerContext* context) override;

@@ -23,13 +23,13 @@ SessionTable::Environment ProposalStream::WithNotifier(SessionTable::Environment
   return environment;
 }
 
-// The notifier's lock is held while the stream's is taken, and never the other way round.
+// Lock order: the notifier's lock, then the stream's lock.
 void ProposalStream::Notifier::Notify(uint64_t session_id) {
   absl::MutexLock lock(&mutex);
-  if (stream != nullptr) stream->OnNews(session_id);
+  if (stream != nullptr) stream->OnAnnouncement(session_id);
 }
 
-void ProposalStream::OnNews(uint64_t session_id) {
+void ProposalStream::OnAnnouncement(uint64_t session_id) {
   absl::MutexLock lock(&mutex_);
   table_.Announce(session_id);
   WriteOrFinish();
@@ -51,7 +51,7 @@ void ProposalStream::OnReadDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   reading_ = false;
   if (!ok) {
-    // The verifier will say nothing more, or is gone. It gets what is owed, and then the end.
+    // The verifier sends nothing more, or is gone. It gets the owed answers, and then the end.
     if (!end_.has_value()) end_ = grpc::Status::OK;
     WriteOrFinish();
     return;
@@ -87,11 +87,11 @@ void ProposalStream::OnDone() {
 void ProposalStream::WriteOrFinish() {
   if (writing_ || finished_) return;
   const bool may_write = !end_.has_value() || end_->ok();
-  if (v1::ProposeResponse news; may_write && table_.HasNews() && table_.TakeNews(news)) {
-    response_.Clear();  // a message is serialised into an empty buffer only
+  if (v1::ProposeResponse response; may_write && table_.HasResponse() && table_.TakeResponse(response)) {
+    response_.Clear();  // gRPC serialises a message into an empty buffer only
     bool owns_buffer;
     const grpc::Status written =
-        grpc::SerializationTraits<v1::ProposeResponse>::Serialize(news, &response_, &owns_buffer);
+        grpc::SerializationTraits<v1::ProposeResponse>::Serialize(response, &response_, &owns_buffer);
     FT_CHECK(written.ok());
     writing_ = true;
     StartWrite(&response_);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One stream of a verifier. A request is applied, and answered where possible, in the callback that delivers it. While
-// a response is on its way further requests are applied but not answered; the next response is made of what is owed
-// when the way is free. What a session announces later is answered likewise. Where a verifier does not read and what
-// must be told it grows, reading pauses, which is felt over there. A request that is out of bounds ends the stream with
-// INVALID_ARGUMENT.
+// One stream of a verifier. The stream applies a request, and answers it where possible, in the callback that delivers
+// it. While gRPC writes a response, the stream applies further requests and does not answer them. It answers all of
+// them together when the write is done. It answers announcements of sessions in the same way. If a verifier does not
+// read and its notices pile up, the stream stops reading, and gRPC's flow control stops the verifier. A request that is
+// out of bounds ends the stream with INVALID_ARGUMENT.
 //
-// Threads: gRPC calls back on any of its threads, reading and writing at once; the mutex makes them one. The stream
-// deletes itself when gRPC is done with it.
+// Threads: gRPC calls back on any of its threads, reading and writing at once; a mutex serialises the callbacks. The
+// stream deletes itself when gRPC is done with it.
 #pragma once
 
 #include <memory>
@@ -23,19 +23,19 @@ class ProposalService;
 
 class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // The service outlives the stream. The environment's `announce` is the stream's own business.
+  // The service outlives the stream. The stream sets the environment's `announce` itself.
   ProposalStream(ProposalService& service, const SessionTable::Environment& environment);
   // Begins to read.
   void Start();
-  // Ends the stream when nothing is being sent. Only the first call counts.
+  // Ends the stream with this status after the current write. Only the first call counts.
   void End(const grpc::Status& status);
 
  private:
   static constexpr size_t kMaxNotices = 4096;
-  // Of a message, on the wire: messages of a larger one are freed.
+  // The stream frees a message buffer that is larger than this on the wire.
   static constexpr size_t kMaxKeptBytes = size_t{64} << 10;
 
-  // Leads from sessions, which may announce at any time, to the stream, as long as it lives. Shared with them.
+  // Carries the announcements of sessions to the stream. Sessions share it, and it may outlive the stream.
   struct Notifier {
     void Notify(uint64_t session_id);
 
@@ -45,7 +45,7 @@ class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   ~ProposalStream() override;
   SessionTable::Environment WithNotifier(SessionTable::Environment environment) const;
-  void OnNews(uint64_t session_id);
+  void OnAnnouncement(uint64_t session_id);
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -57,12 +57,12 @@ class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   const std::shared_ptr<Notifier> notifier_;
   absl::Mutex mutex_;
   SessionTable table_ ABSL_GUARDED_BY(mutex_);
-  grpc::ByteBuffer request_;   // gRPC's while reading_
-  grpc::ByteBuffer response_;  // gRPC's while writing_
+  grpc::ByteBuffer request_;   // gRPC owns it while reading_
+  grpc::ByteBuffer response_;  // gRPC owns it while writing_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);  // how the stream shall end
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);  // the status that ends the stream
 };
 
 }  // namespace foretoken::proposer

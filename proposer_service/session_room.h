@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a proposer's memory sessions take, over all streams, and what one stream takes of it.
+// Counts the sessions and tokens of a proposer, over all streams and per stream, and keeps both within their limits.
 //
 //   SessionRoom room(limits, gauges);          // one per service
-//   StreamRoom of_stream(room);                // one per stream; at its end it gives its room back
-//   if (std::optional<Refusal> refusal = of_stream.TakeSession()) ...
-//   if (std::optional<Refusal> refusal = of_stream.TakeTokens(num_tokens)) ...
-//   of_stream.GiveBackSession(num_tokens_of_it);
+//   StreamRoom of_stream(room);                // one per stream; its destructor returns what the stream has taken
+//   tokens if (std::optional<Refusal> refusal = of_stream.TakeSession()) ... if (std::optional<Refusal> refusal =
+//   of_stream.TakeTokens(num_tokens)) ... of_stream.GiveBackSession(num_tokens_of_it);
 //
-// Tokens count when they arrive, so a context that never becomes whole counts, too.
+// Tokens count when they arrive, so a context that stays incomplete counts, too.
 //
 // Threads: SessionRoom any; a StreamRoom one at a time.
 #pragma once
@@ -23,7 +22,7 @@
 
 namespace foretoken::proposer {
 
-// Why a session is not taken, or not kept; as RefusedSession in the protocol.
+// Why the proposer refuses a session. As RefusedSession in the protocol.
 struct Refusal {
   v1::RefusalReason reason = v1::REFUSAL_REASON_UNSPECIFIED;
   std::string detail;
@@ -39,7 +38,7 @@ class SessionRoom {
   SessionRoom(const SessionLimits& limits, const Gauges& gauges) : limits_(limits), gauges_(gauges) {}
 
   const SessionLimits& limits() const { return limits_; }
-  // False: all are taken.
+  // False: the limit is reached.
   bool TryTakeSession();
   bool TryTakeTokens(int64_t num_tokens);
   void GiveBack(int64_t num_sessions, int64_t num_tokens);
@@ -59,10 +58,10 @@ class StreamRoom {
   ~StreamRoom() { room_.GiveBack(num_sessions_, num_tokens_); }
 
   const SessionLimits& limits() const { return room_.limits(); }
-  // Unset: it is taken.
+  // Unset: there was room.
   std::optional<Refusal> TakeSession();
   std::optional<Refusal> TakeTokens(int64_t num_tokens);
-  // A session that has so many tokens ends.
+  // Returns the room of a session with this many tokens.
   void GiveBackSession(int64_t num_tokens);
 
  private:

@@ -15,16 +15,16 @@
 namespace foretoken::proposer {
 namespace {
 
-// A tree's tag and length in a message.
+// The tag and the length of a tree in a message.
 constexpr size_t kTreeFieldOverhead = 8;
 constexpr size_t kMaxTreeFieldBytes = rpc::kMaxTokenTreeBytes + kTreeFieldOverhead;
-// Of each kind in one message, and the bytes that they take there at most: a refusal has its detail, and some 40 beside
-// it.
+// The most refusals, and the most unknown sessions, of one message. A refusal takes its detail and some 40 bytes more;
+// kMaxNoticeBytes bounds all notices of a message.
 constexpr size_t kMaxMessageNotices = 2048;
-// A verifier takes what one message says of 16,384 sessions.
+// A verifier takes at most 16,384 sessions from one message.
 constexpr size_t kMaxMessageTrees = 8192;
 constexpr size_t kMaxNoticeBytes = kMaxMessageNotices * (rpc::kMaxRefusalDetailBytes + 64);
-// While so many refusals wait to be told, further ones come without a detail.
+// While this many refusals wait to be sent, further refusals get no detail.
 constexpr size_t kMaxDetails = 4096;
 static_assert(kMaxNoticeBytes + kMaxTreeFieldBytes <= size_t{rpc::kMaxProposeResponseBytes},
               "every message has room for a tree");
@@ -49,7 +49,7 @@ void EraseFirst(size_t num, std::vector<T>& values) {
 
 }  // namespace
 
-// No name is also one of the verifier's: with an embedded proposer both are on one page.
+// A verifier with an embedded proposer shows both sets of metrics on one page, so no name is also a verifier's name.
 ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels)
     : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", labels)),
       sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.", labels)),
@@ -64,7 +64,7 @@ absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
   for (const v1::OpenSession& open : request.opens()) Open(open);
   for (const v1::AdvanceSession& advance : request.advances()) Advance(advance);
   for (const v1::CloseSession& close : request.closes()) {
-    // A session that is gone already needs no closing.
+    // The session may have been dropped before.
     if (const auto entry = entries_.find(close.session_id()); entry != entries_.end()) Drop(entry);
   }
   return absl::OkStatus();
@@ -97,7 +97,7 @@ void SessionTable::Open(const v1::OpenSession& open) {
   };
   entry->second.session = environment_.proposer.Open(introduction);
   if (!Append(entry, open.token_ids())) return;
-  if (!open.awaiting_more()) Settle(open.session_id(), entry->second, {}, open.node_budget());
+  if (!open.awaiting_more()) RequestTree(open.session_id(), entry->second, {}, open.node_budget());
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -111,7 +111,7 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
   if (advance.awaiting_more()) return;
   const TreeRequest tree_request = {.until_next_step = absl::Microseconds(advance.next_step_us()),
                                     .step = absl::Microseconds(advance.step_us())};
-  Settle(advance.session_id(), entry->second, tree_request, advance.node_budget());
+  RequestTree(advance.session_id(), entry->second, tree_request, advance.node_budget());
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
@@ -130,12 +130,13 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
     return false;
   }
   static_assert(sizeof(int32_t) == sizeof(uint32_t));
-  entry->second.session->Append({reinterpret_cast<const int32_t*>(token_ids.data()),  // the signed twin may alias
-                                 static_cast<size_t>(token_ids.size())});
+  entry->second.session->Append(
+      {reinterpret_cast<const int32_t*>(token_ids.data()),  // the signed type of the same size may alias
+       static_cast<size_t>(token_ids.size())});
   return true;
 }
 
-void SessionTable::Settle(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget) {
+void SessionTable::RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget) {
   entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
   tree_request.node_budget = entry.node_budget;
   entry.session->Want(tree_request);
@@ -189,7 +190,7 @@ size_t SessionTable::AddTrees(std::span<const uint64_t> session_ids, v1::Propose
   for (const uint64_t session_id : session_ids) {
     Entry& entry = entries_.find(session_id)->second;
     entry.is_listed = false;
-    if (entry.node_budget == 0) continue;  // no longer wanted
+    if (entry.node_budget == 0) continue;  // the verifier no longer wants a tree
     const Readiness readiness = entry.session->readiness();
     if (readiness == Readiness::kRefused) refused.push_back(session_id);
     if (readiness != Readiness::kReady) continue;
@@ -228,7 +229,7 @@ void SessionTable::AddNotices(v1::ProposeResponse& response) {
   EraseFirst(num_unknown, unknown_);
 }
 
-bool SessionTable::TakeNews(v1::ProposeResponse& response) {
+bool SessionTable::TakeResponse(v1::ProposeResponse& response) {
   response.Clear();
   AddTrees(response);
   AddNotices(response);

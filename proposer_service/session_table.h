@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of one stream without its transport: applies a verifier's events to sessions, and says what there is to
-// answer.
+// The protocol of one stream without its transport. The table applies a verifier's events to sessions and makes the
+// responses.
 //
 //   FT_RETURN_IF_ERROR(table.Apply(request));
-//   if (table.HasNews()) table.TakeNews(response);
+//   if (table.HasResponse()) table.TakeResponse(response);
 //
-// Trees are made when they are taken, not when they are asked for: a session owes at most one, at its newest position,
-// and all that are owed and fit into a message are proposed together. So a stream that is read slowly costs no work and
-// no queue. A session that is not ready owes its tree until it announces news; news of a session that owes nothing
-// makes it owe a better tree. A session owes no tree while the verifier wants none.
+// The table makes trees when a response is taken, not when the verifier asks for them. A session owes at most one tree,
+// at its newest position, and the proposer makes all owed trees of a response together. So a slow reader costs no work
+// and no queue. A session that is not ready owes its tree until it announces that it is. A session that owes no tree
+// owes a better one after an announcement. A session owes no tree while the verifier wants none.
 //
-// What a verifier gets wrong costs it the session concerned: one whose position leaves a gap, or whose id is opened
-// twice, is dropped and reported unknown; one that is too many, too long or breaks a rule (event_checks.h) is dropped
-// and refused, with the reason. Budgets are cut to the limit. Only what concerns the whole stream ends it.
+// A verifier's mistake costs it one session. The table drops a session and reports it as unknown if a position leaves a
+// gap or an id is opened twice. It drops a session and reports it as refused, with the reason, if there are too many
+// sessions or tokens or the session breaks a rule (event_checks.h). The table cuts node budgets to the limit. Only a
+// mistake about the stream itself ends the stream.
 //
 // Threads: one at a time.
 #pragma once
@@ -35,7 +36,7 @@
 namespace foretoken::proposer {
 
 struct ProposerMetrics {
-  // The labels tell the proposers apart that one verifier embeds.
+  // The labels distinguish the proposers that one verifier embeds.
   ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels);
 
   SessionRoom::Gauges room() const { return {.sessions = sessions, .tokens = tokens}; }
@@ -51,12 +52,12 @@ struct ProposerMetrics {
 
 class SessionTable {
  public:
-  // What a table needs and does not own; it all outlives the table.
+  // The objects that a table needs and does not own. They outlive the table.
   struct Environment {
     Proposer& proposer;
     SessionRoom& room;
     ProposerMetrics& metrics;
-    // Brings a session's news, from any thread, to Announce under the table's own lock.
+    // Carries a session's announcement, from any thread, to Announce under the table's own lock.
     std::function<void(uint64_t session_id)> announce;
   };
 
@@ -64,25 +65,25 @@ class SessionTable {
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
 
-  // An error ends the stream: FAILED_PRECONDITION its vocabulary is not the proposer's, INVALID_ARGUMENT it is no
-  // fingerprint, or not the one that the stream began with. Nothing of the request is applied then.
+  // Applies a request whole or, on an error, not at all. An error ends the stream. FAILED_PRECONDITION: the proposer
+  // has another vocabulary. INVALID_ARGUMENT: the vocabulary is no fingerprint, or not the stream's first one.
   absl::Status Apply(const v1::ProposeRequest& request);
 
-  // The session has news. One that is gone has none.
+  // The session has become ready, is refused, or has a better tree. The table ignores sessions that it does not have.
   void Announce(uint64_t session_id);
 
-  // Whether there may be something to take.
-  bool HasNews() const { return !owed_.empty() || num_notices() > 0; }
-  // Refusals and unknown sessions that wait to be told. They alone can grow with what a verifier sends.
+  // Whether TakeResponse may have something to send.
+  bool HasResponse() const { return !owed_.empty() || num_notices() > 0; }
+  // Refusals and unknown sessions that wait to be sent. Only these can grow with the requests of a verifier.
   size_t num_notices() const { return refused_.size() + unknown_.size(); }
-  // Overwrites the response, with what fits into one; the rest is news still. False: it is empty, because no session
-  // that owes a tree is ready.
-  bool TakeNews(v1::ProposeResponse& response);
+  // Overwrites the response with as much as fits into one message. HasResponse stays true if something is left. False:
+  // the response is empty, because no session that owes a tree is ready.
+  bool TakeResponse(v1::ProposeResponse& response);
 
  private:
   struct Entry {
     std::unique_ptr<Session> session;
-    int32_t node_budget = 0;  // of the tree that was asked for last, and of better ones after it; 0: none is wanted
+    int32_t node_budget = 0;  // of the last tree request; 0: the verifier wants no tree
     bool is_listed = false;   // in owed_
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
@@ -94,15 +95,15 @@ class SessionTable {
   absl::Status SetVocabulary(const std::string& fingerprint);
   void Open(const v1::OpenSession& open);
   void Advance(const v1::AdvanceSession& advance);
-  // False: the tokens were not acceptable, the session is refused and the entry gone.
+  // False: the table has refused and dropped the session because of these tokens.
   bool Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids);
-  // The tokens that a message announced are all there.
-  void Settle(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget);
+  // Passes the verifier's request to the session, whose tokens have all arrived.
+  void RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget);
   void List(uint64_t session_id, Entry& entry);
-  // The trees of the listed sessions that are ready, as many as fit; the others are off the list until they announce
-  // news.
+  // Adds the trees of the listed sessions that are ready, as many as fit. The other listed sessions leave the list
+  // until they announce.
   void AddTrees(v1::ProposeResponse& response);
-  // Returns their bytes.
+  // Adds the trees of these sessions and returns their bytes.
   size_t AddTrees(std::span<const uint64_t> session_ids, v1::ProposeResponse& response);
   void AddNotices(v1::ProposeResponse& response);
   void Drop(Entries::iterator entry);
@@ -111,9 +112,9 @@ class SessionTable {
 
   Environment environment_;
   StreamRoom room_;
-  std::string vocabulary_;  // of the stream; empty: not told yet
+  std::string vocabulary_;  // the stream's fingerprint; empty: not told yet
   Entries entries_;
-  std::vector<uint64_t> owed_;  // sessions that may have a tree to give
+  std::vector<uint64_t> owed_;  // sessions that may have a tree to send
   std::vector<RefusedId> refused_;
   std::vector<uint64_t> unknown_;
 };

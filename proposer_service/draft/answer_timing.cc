@@ -10,22 +10,22 @@
 namespace foretoken::proposer {
 namespace {
 
-// Children that count; the others of a node seldom make it into a tree.
-constexpr size_t kRanks = 4;
-using ChancesByRank = std::array<double, kRanks>;
+// The number of children of a node that count. Later children are seldom among a tree's best nodes.
+constexpr size_t kPlaces = 4;
+using ChancesByPlace = std::array<double, kPlaces>;
 
-// What the children of a node take of its chance, the likeliest first: the mean over the nodes that have children, the
-// root included, by how likely each node is.
-ChancesByRank MeanChances(const speculation::TokenTree& tree, const std::vector<float>& path_chances) {
-  ChancesByRank sums{};
+// The mean share that the first, second, ... child takes of its parent's chance. The mean is over the nodes that have
+// children, the root included, weighted by their path chances.
+ChancesByPlace MeanChances(const speculation::TokenTree& tree, const std::vector<float>& path_chances) {
+  ChancesByPlace sums{};
   double total = 0;
   std::vector<size_t> num_children(tree.nodes.size() + 1);  // by parent, the root first
   for (size_t i = 0; i < tree.nodes.size(); ++i) {
     const size_t parent = tree.nodes[i].parent + 1;
     const double parent_chance = parent == 0 ? 1 : path_chances[parent - 1];
-    const size_t rank = num_children[parent]++;  // siblings stand in the order of their chances
-    if (rank == 0) total += parent_chance;
-    if (rank < kRanks) sums[rank] += path_chances[i];
+    const size_t place = num_children[parent]++;  // siblings stand in the order of their chances
+    if (place == 0) total += parent_chance;
+    if (place < kPlaces) sums[place] += path_chances[i];
   }
   for (double& sum : sums) sum /= total;
   return sums;
@@ -60,16 +60,16 @@ ExpectedGrowth ExpectGrowth(const speculation::TokenTree& tree, int32_t node_bud
   if (tree.num_nodes() == 0) return {};
   std::vector<float> chances = speculation::PathChances(tree);
   const double sum = SumOfBest(chances, node_budget);
-  const ChancesByRank by_rank = MeanChances(tree, chances);
+  const ChancesByPlace by_place = MeanChances(tree, chances);
   for (const float leaf : BestLeaves(tree, chances, num_rows)) {
-    for (const double chance : by_rank) chances.push_back(static_cast<float>(leaf * chance));
+    for (const double chance : by_place) chances.push_back(static_cast<float>(leaf * chance));
   }
   return {.value = 1 + sum, .gain = SumOfBest(std::move(chances), node_budget) - sum};
 }
 
 bool IsWorthAnotherPass(const speculation::TokenTree& tree, int32_t node_budget, const ExpectedPass& pass,
                         const Patience& patience) {
-  // As much again in reserve: passes do not all take the same time, and one may just have begun.
+  // The wait must have room for two passes: passes differ in time, and one may have begun already.
   if (2 * pass.duration > patience.left || patience.step <= absl::ZeroDuration()) return false;
   const ExpectedGrowth growth = ExpectGrowth(tree, node_budget, pass.num_rows);
   return growth.gain / growth.value > absl::FDivDuration(pass.duration, patience.step);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a tree that a verifier waits for is worth another pass of growing before it goes out.
+// Decides whether a tree that a verifier waits for goes out now or after one more pass of growing.
 //
-// With a tree of value V = 1 + (the path chances of the nodes that go), a verifier emits V tokens a step on average. A
-// pass that adds G to it and takes t, where a step takes S, is worth its time while
+// The nodes that go out have a sum of path chances, and V = 1 + this sum is the mean number of tokens that the verifier
+// emits in a step. The next pass adds G to V and takes the time t. A step takes the time S. The pass is worth its time
+// while
 //
 //   (V + G) / (S + t) > V / S,   that is   G / V > t / S
 //
-// so a verifier of long steps gets a well-grown tree after a little wait, and one of short steps gets what there is. G
-// is what the tree itself leads to expect: the pass expands the likeliest leaves, and their children take such parts of
-// their chances as children do elsewhere in the tree.
+// So a verifier with long steps waits a little and gets a larger tree. A verifier with short steps gets the tree as it
+// is. G is an estimate from the tree itself: the pass expands the likeliest leaves, and their children take the same
+// shares of their parents' chances as the other children of the tree.
 //
-// Only for guesses: the time at which sampled children go must not depend on what was sampled.
+// The decision is for guesses only. The time at which sampled children go out must not depend on the sample.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +21,26 @@
 
 namespace foretoken::proposer {
 
-// A pass that may come.
+// The pass that would come next.
 struct ExpectedPass {
   int32_t num_rows = 0;                                // leaves that it expands
   absl::Duration duration = absl::InfiniteDuration();  // not known
 };
 
-// What the verifier lets an answer cost.
+// The time that an answer may take.
 struct Patience {
-  absl::Duration step;  // how long its step takes; zero: not known, and nothing is worth a wait
-  absl::Duration left;  // until it starts without the answer
+  absl::Duration step;  // the time of a verifier's step; zero: not known, and no pass is worth a wait
+  absl::Duration left;  // until the verifier starts its step without the answer
 };
 
-// The best `node_budget` nodes of the tree go, now or after the pass.
+// Whether the best `node_budget` nodes of the tree go out after the pass. False: they go out now.
 bool IsWorthAnotherPass(const speculation::TokenTree& tree, int32_t node_budget, const ExpectedPass& pass,
                         const Patience& patience);
 
-// The parts of that decision.
+// The two sides of the decision.
 struct ExpectedGrowth {
-  double value = 1;  // tokens a step, with the tree as it is
-  double gain = 0;   // what the pass adds
+  double value = 1;  // tokens per step, with the tree as it is
+  double gain = 0;   // tokens per step that the pass adds
 };
 ExpectedGrowth ExpectGrowth(const speculation::TokenTree& tree, int32_t node_budget, int32_t num_rows);
 

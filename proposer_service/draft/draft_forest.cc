@@ -32,7 +32,7 @@ uint64_t ContextHash(const DraftForest::Session& session, int32_t node_idx) {
 
 }  // namespace
 
-// A row whose children are wanted.
+// The forward batch of one pass, and the rows whose children the pass needs.
 struct DraftForest::Pass {
   struct Branching {
     Session* session;
@@ -91,32 +91,33 @@ void DraftForest::Refuse(Session& session) {
   session.is_refused = true;
 }
 
-// Blocks for so many positions. A sleeper takes from no other.
+// Takes blocks until the session has enough for num_positions. An idle session takes no blocks from other sessions.
 bool DraftForest::Extend(Session& session, int32_t num_positions) {
   while (static_cast<int32_t>(session.blocks.size()) < NumBlocks(num_positions)) {
     const std::optional<int32_t> block = pool_.Allocate(model::Evict::kNo);
     if (block.has_value()) {
       session.blocks.push_back(*block);
-    } else if (session.sleeps() || !ClearSleeper()) {
+    } else if (session.is_idle() || !ClearIdleSession()) {
       return false;
     }
   }
   return true;
 }
 
-void DraftForest::PutIdleToSleep() {
-  constexpr uint64_t kRounds = 8;  // in which a session on average was asked as often
+void DraftForest::IdleUnaskedSessions() {
+  constexpr uint64_t kRounds = 8;  // mean number of requests per session since the idle session's last one
   for (const auto& [id, session] : sessions_) {
-    const bool is_idle = num_requests_ - session->last_request > kRounds * sessions_.size();
-    if (is_idle && !WantsContextRows(*session)) session->tree_request = {};
+    const bool is_unasked = num_requests_ - session->last_request > kRounds * sessions_.size();
+    if (is_unasked && !WantsContextRows(*session)) session->tree_request = {};
   }
 }
 
-// Of the sleepers that hold blocks, the one that was asked longest ago. False: there is none.
-bool DraftForest::ClearSleeper() {
+// Clears the idle session, of those with blocks, that the verifier asked longest ago. False: no idle session has
+// blocks.
+bool DraftForest::ClearIdleSession() {
   Session* oldest = nullptr;
   for (const auto& [id, session] : sessions_) {
-    const bool may_clear = session->sleeps() && !session->blocks.empty();
+    const bool may_clear = session->is_idle() && !session->blocks.empty();
     if (may_clear && (oldest == nullptr || session->last_request < oldest->last_request)) oldest = session.get();
   }
   if (oldest == nullptr) return false;
@@ -139,7 +140,8 @@ void DraftForest::Append(SessionId id, std::span<const int32_t> token_ids) {
   free_slots_.insert(free_slots_.end(), advanced.path_slots.begin(), advanced.path_slots.end());
 }
 
-// From slots to the blocks behind what is computed. Where no blocks are left the tree goes: it would hang in the air.
+// Moves the K/V of a committed path from its slots to the blocks after the computed positions. If no block is free, the
+// session loses its tree, because the tree's K/V would follow a gap.
 void DraftForest::MovePath(Session& session, std::span<const int32_t> slots) {
   if (slots.empty()) return;
   const int32_t num_computed = session.num_computed + static_cast<int32_t>(slots.size());
@@ -160,10 +162,10 @@ void DraftForest::MovePath(Session& session, std::span<const int32_t> slots) {
 void DraftForest::Want(SessionId id, const TreeRequest& tree_request) {
   Session& session = *sessions_.at(id);
   session.tree_request = tree_request;
-  if (session.sleeps()) return;
+  if (session.is_idle()) return;
   session.last_request = ++num_requests_;
-  PutIdleToSleep();
-  session.tree.Aim(session.num_sent());
+  IdleUnaskedSessions();
+  session.tree.SetNumSent(session.num_sent());
   if (!session.is_refused && !Extend(session, session.size())) Refuse(session);
 }
 
@@ -185,12 +187,12 @@ void DraftForest::Learn(const Session& session, std::span<const int32_t> committ
 }
 
 bool DraftForest::WantsContextRows(const Session& session) const {
-  return !session.sleeps() && !session.is_refused && session.num_computed < session.size();
+  return !session.is_idle() && !session.is_refused && session.num_computed < session.size();
 }
 
 bool DraftForest::WantsTreeRows(const Session& session) const {
-  const std::optional<float> best = session.tree.BestPromise();
-  return !session.sleeps() && best.has_value() && *best >= LeastPromise() &&
+  const std::optional<float> best = session.tree.BestWorth();
+  return !session.is_idle() && best.has_value() && *best >= MinWorth() &&
          session.tree.num_expanded() < options_.max_grown_nodes;
 }
 
@@ -235,7 +237,7 @@ void DraftForest::AddTreeRows(Pass& pass) {
   };
   std::priority_queue<Offer, std::vector<Offer>, decltype(is_worse)> offers(is_worse);
   for (const auto& [id, session] : sessions_) {
-    if (WantsTreeRows(*session)) offers.emplace(*session->tree.BestPromise(), session.get());
+    if (WantsTreeRows(*session)) offers.emplace(*session->tree.BestWorth(), session.get());
   }
   const int32_t max_positions = parts_.transformer->options().max_positions;
   ChosenNodes chosen;
@@ -254,7 +256,7 @@ void DraftForest::AddTreeRows(Pass& pass) {
     }
     const auto num_pending = static_cast<int32_t>(chosen[session.id].size());
     if (WantsTreeRows(session) && session.tree.num_expanded() + num_pending < options_.max_grown_nodes) {
-      offers.emplace(*session.tree.BestPromise(), &session);
+      offers.emplace(*session.tree.BestWorth(), &session);
     }
   }
   for (const auto& [id, nodes] : chosen) {
@@ -278,16 +280,16 @@ void DraftForest::AddSegment(Session& session, std::span<const int32_t> nodes, P
   counters_.num_tree_rows += nodes.size();
 }
 
-// Sleepers' trees go first, and for any tree.
+// The forest evicts an idle session's tree first, for any session.
 bool DraftForest::EvictTreeFor(const Session& session, const ChosenNodes& chosen) {
   const auto is_older = [](const Session& a, const Session& b) {
-    return a.sleeps() != b.sleeps() ? a.sleeps() : a.last_request < b.last_request;
+    return a.is_idle() != b.is_idle() ? a.is_idle() : a.last_request < b.last_request;
   };
-  const auto num_awake = std::ranges::count_if(sessions_, [](const auto& entry) { return !entry.second->sleeps(); });
-  const bool has_less_than_its_share = session.tree.num_expanded() * num_awake < num_tree_slots_;
+  const auto num_active = std::ranges::count_if(sessions_, [](const auto& entry) { return !entry.second->is_idle(); });
+  const bool has_less_than_its_share = session.tree.num_expanded() * num_active < num_tree_slots_;
   Session* oldest = nullptr;
   for (const auto& [id, other] : sessions_) {
-    const bool has_claim = other->sleeps() || has_less_than_its_share;
+    const bool has_claim = other->is_idle() || has_less_than_its_share;
     const bool may_evict =
         has_claim && other->tree.num_expanded() > 0 && !chosen.contains(id) && is_older(*other, session);
     if (may_evict && (oldest == nullptr || is_older(*other, *oldest))) oldest = other.get();
@@ -313,7 +315,8 @@ void DraftForest::Run(Pass& pass) {
     parts_.transformer->backend().BranchRows(
         {.logits = logits, .num_tokens = parts_.num_tokens, .rows = pass.rows, .children = children});
   }
-  parts_.transformer->Synchronize();  // without rows, too: passes are measured, and none may pile up on another
+  // Also without rows: the caller times each pass, and passes must not queue up on the device.
+  parts_.transformer->Synchronize();
   for (size_t i = 0; i < children.size(); ++i) {
     Expand(*pass.branching[i].session, pass.branching[i].node_idx, children[i].children);
   }
@@ -348,8 +351,8 @@ ChanceModel& DraftForest::ChancesOf(const Session& session) {
 }
 
 kernels::RowToBranch DraftForest::Branching(const Session& session, int32_t node_idx) const {
-  // Their chances sum to at most one, so more children than this cannot all be worth expanding.
-  const float num_worth = session.tree.node(node_idx).path_chance / std::max(LeastPromise(), 1e-6f);
+  // The children's chances sum to at most one, so no more children than this can all be worth expanding.
+  const float num_worth = session.tree.node(node_idx).path_chance / std::max(MinWorth(), 1e-6f);
   const auto max_children = static_cast<float>(std::max(options_.max_children, options_.num_children));
   const auto num_children = std::max(options_.num_children, static_cast<int32_t>(std::min(num_worth, max_children)));
   return {.sampling = session.sampling,
@@ -368,7 +371,7 @@ void DraftForest::CheckIntegrity() const {
     for (int32_t i = 0; i < session->tree.num_nodes(); ++i) num_slots += session->tree.node(i).slot.has_value() ? 1 : 0;
     const auto num_own_blocks = static_cast<int32_t>(session->blocks.size());
     FT_CHECK(num_own_blocks >= NumBlocks(session->num_computed));
-    FT_CHECK(session->is_refused || session->sleeps() || num_own_blocks == NumBlocks(session->size()));
+    FT_CHECK(session->is_refused || session->is_idle() || num_own_blocks == NumBlocks(session->size()));
     FT_CHECK(session->is_refused || session->size() == 0 ||
              session->tree.is_root_expanded() == (session->num_computed == session->size()));
   }

@@ -15,23 +15,23 @@
 namespace foretoken::proposer {
 namespace {
 
-// Nodes of a snapshot: what is grown beyond them is too unlikely to be the next root.
+// The nodes of a snapshot. Nodes beyond them are too unlikely to be the next root.
 constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
 speculation::TokenTree SnapshotOf(const DraftForest::Session& session) {
   return session.tree.Snapshot(session.size(), kSnapshotNodes);
 }
 
-// Replicas differ, too: a verifier may have one of them twice.
+// Each process has its own salt, because one verifier may use two replicas of a proposer.
 uint64_t DrawSalt() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
 }
 
-// A core that is ours alone is taken from us hardly ever; one that a verifier computes on, in every second pass.
+// Preemptions per pass. On a core of its own the thread has hardly any; on a verifier's core, one in every second pass.
 constexpr double kMaxPreemptions = 0.15;
 
-// How often the kernel has taken the core from this thread, which could have gone on.
+// How often the kernel has preempted this thread while it could have gone on.
 int64_t NumPreemptions() {
   rusage usage;
   return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
@@ -74,9 +74,9 @@ DraftMetrics::DraftMetrics(telemetry::Metrics& metrics)
     : passes(metrics.AddCounter("foretoken_draft_passes_total", "Forward passes of the draft model.")),
       context_rows(metrics.AddCounter("foretoken_draft_context_rows_total", "Context tokens computed.")),
       tree_rows(metrics.AddCounter("foretoken_draft_tree_rows_total", "Tree nodes expanded.")),
-      answers(metrics.AddCounter("foretoken_draft_answers_total", "First trees given after an advance.")),
-      hits(metrics.AddCounter("foretoken_draft_hits_total", "Of these, trees that had been grown before the advance.")),
-      answer_seconds(metrics.AddHistogram("foretoken_draft_answer_seconds", "From an advance to its first tree.",
+      answers(metrics.AddCounter("foretoken_draft_answers_total", "First trees sent after an advance.")),
+      hits(metrics.AddCounter("foretoken_draft_hits_total", "First trees that existed before the advance.")),
+      answer_seconds(metrics.AddHistogram("foretoken_draft_answer_seconds", "Time from an advance to its first tree.",
                                           {1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1})) {}
 
 absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOptions& options,
@@ -151,7 +151,7 @@ void DraftProposer::Run() {
 }
 
 bool DraftProposer::Step() {
-  const bool had_mail = TakeMail();
+  const bool had_updates = TakeUpdates();
   const DraftForest::Counters before = forest_.counters();
   const absl::Time begin = now_();
   const std::vector<DraftForest::SessionId> touched = forest_.Grow();
@@ -159,91 +159,92 @@ bool DraftProposer::Step() {
   CountWork(before);
   PublishGrown(touched);
   ShareNextPass();
-  return had_mail || !touched.empty();
+  return had_updates || !touched.empty();
 }
 
-bool DraftProposer::TakeMail() {
+bool DraftProposer::TakeUpdates() {
   std::vector<std::shared_ptr<DraftMailbox>> inbox;
   {
     absl::MutexLock lock(&mutex_);
     inbox.swap(inbox_);
   }
   for (std::shared_ptr<DraftMailbox>& mailbox : inbox) {
-    const DraftMailbox::Mail mail = mailbox->Collect();
+    const DraftMailbox::Update update = mailbox->Collect();
     const auto [place, is_new] = session_ids_.try_emplace(mailbox.get());
     if (is_new) {
       place->second = forest_.Open(mailbox->introduction());
-      drafting_[place->second] = {.mailbox = mailbox, .session_id = place->second};
+      session_states_[place->second] = {.mailbox = mailbox, .session_id = place->second};
     }
     const DraftForest::SessionId id = place->second;
-    if (mail.is_closed) {
+    if (update.is_closed) {
       forest_.Close(id);
       owed_.erase(id);
-      drafting_.erase(id);
+      session_states_.erase(id);
       session_ids_.erase(place);
       continue;
     }
-    forest_.Append(id, mail.token_ids);
-    forest_.Want(id, mail.tree_request);
-    Note(mail, drafting_.at(id));
+    forest_.Append(id, update.token_ids);
+    forest_.Want(id, update.tree_request);
+    ApplyUpdate(update, session_states_.at(id));
   }
   return !inbox.empty();
 }
 
-void DraftProposer::Note(const DraftMailbox::Mail& mail, Drafting& drafting) {
-  const DraftForest::Session& session = forest_.Find(drafting.session_id);
-  drafting.tree_request = mail.tree_request;
-  drafting.asked_at = mail.asked_at;
-  drafting.had_grown = session.tree.is_root_expanded();
-  drafting.num_published = session.tree.num_expanded();
-  owed_.erase(drafting.session_id);
+void DraftProposer::ApplyUpdate(const DraftMailbox::Update& update, SessionState& state) {
+  const DraftForest::Session& session = forest_.Find(state.session_id);
+  state.tree_request = update.tree_request;
+  state.asked_at = update.asked_at;
+  state.had_grown = session.tree.is_root_expanded();
+  state.num_published = session.tree.num_expanded();
+  owed_.erase(state.session_id);
   if (session.is_refused) {
-    drafting.mailbox->Refuse();
-    drafting.mailbox->Announce();
-  } else if (mail.is_owed) {
-    owed_.insert(drafting.session_id);
-    // The tree may have grown beyond the snapshot, to where the tokens lead.
-    if (drafting.had_grown && IsDue(drafting)) Publish(drafting);
+    state.mailbox->Refuse();
+    state.mailbox->Announce();
+  } else if (update.is_owed) {
+    owed_.insert(state.session_id);
+    // The forest's tree may be deeper than the snapshot and hold the new root.
+    if (state.had_grown && IsDue(state)) Publish(state);
   }
 }
 
-// Whether an owed answer, for which there is a tree, goes out as it is.
-bool DraftProposer::IsDue(const Drafting& drafting) const {
-  const DraftForest::Session& session = forest_.Find(drafting.session_id);
+// Whether an owed answer goes out with the tree as it is.
+bool DraftProposer::IsDue(const SessionState& state) const {
+  const DraftForest::Session& session = forest_.Find(state.session_id);
   if (session.samples || !forest_.WantsTreeRows(session)) return true;
-  const Patience patience = {.step = drafting.tree_request.step,
-                             .left = drafting.asked_at + drafting.tree_request.until_next_step - now_()};
-  return !IsWorthAnotherPass(SnapshotOf(session), drafting.tree_request.node_budget, NextPass(), patience);
+  const Patience patience = {.step = state.tree_request.step,
+                             .left = state.asked_at + state.tree_request.until_next_step - now_()};
+  return !IsWorthAnotherPass(SnapshotOf(session), state.tree_request.node_budget, NextPass(), patience);
 }
 
-bool DraftProposer::IsWorthPublishing(const Drafting& drafting) const {
-  const DraftForest::Session& session = forest_.Find(drafting.session_id);
-  if (owed_.contains(drafting.session_id)) return IsDue(drafting);
-  const bool has_doubled = session.tree.num_expanded() > 2 * drafting.num_published;
+bool DraftProposer::IsWorthPublishing(const SessionState& state) const {
+  const DraftForest::Session& session = forest_.Find(state.session_id);
+  if (owed_.contains(state.session_id)) return IsDue(state);
+  const bool has_doubled = session.tree.num_expanded() > 2 * state.num_published;
   return session.samples || has_doubled || !forest_.WantsTreeRows(session);
 }
 
 void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched) {
-  // An answer that no pass helps goes as it is.
+  // A session that the pass did not touch gains nothing by waiting, so its owed answer goes out.
   std::vector<DraftForest::SessionId> stuck(owed_.begin(), owed_.end());
   std::erase_if(stuck, [&](DraftForest::SessionId id) { return std::ranges::count(touched, id) > 0; });
   for (const DraftForest::SessionId id : touched) {
-    if (forest_.Find(id).tree.is_root_expanded() && IsWorthPublishing(drafting_.at(id))) Publish(drafting_.at(id));
+    if (forest_.Find(id).tree.is_root_expanded() && IsWorthPublishing(session_states_.at(id)))
+      Publish(session_states_.at(id));
   }
   for (const DraftForest::SessionId id : stuck) {
-    if (forest_.Find(id).tree.is_root_expanded()) Publish(drafting_.at(id));
+    if (forest_.Find(id).tree.is_root_expanded()) Publish(session_states_.at(id));
   }
 }
 
-void DraftProposer::Publish(Drafting& drafting) {
-  const DraftForest::Session& session = forest_.Find(drafting.session_id);
-  owed_.erase(drafting.session_id);
-  drafting.num_published = session.tree.num_expanded();
-  drafting.mailbox->Publish({.tree = SnapshotOf(session), .needed_no_pass = drafting.had_grown});
-  drafting.mailbox->Announce();
+void DraftProposer::Publish(SessionState& state) {
+  const DraftForest::Session& session = forest_.Find(state.session_id);
+  owed_.erase(state.session_id);
+  state.num_published = session.tree.num_expanded();
+  state.mailbox->Publish({.tree = SnapshotOf(session), .needed_no_pass = state.had_grown});
+  state.mailbox->Announce();
 }
 
-// Trees of which answers are owed are young, and take the rows of a pass between them.
+// The next pass divides its rows among the sessions with owed answers, because their trees are the youngest.
 ExpectedPass DraftProposer::NextPass() const {
   const auto num_owed = std::max(static_cast<int32_t>(owed_.size()), 1);
   return {.num_rows = std::max(forest_.options().max_tree_rows / num_owed, 1), .duration = mean_pass_};

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draft-model proposer: a small language model reads along with the sequences and grows a tree below each, also
-// while the verifier is busy.
+// The draft-model proposer. A small language model follows the sequences and grows a token tree below each, also while
+// the verifier computes.
 //
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<DraftProposer> proposer, DraftProposer::Load(options, metrics));
 //   proposer->Start();
 //
-// A thread that is preempted often shares its cores, with the verifier perhaps; it then grows only what is likely.
+// One growth thread owns the model and its K/V (DraftForest). Streams send it tokens and take snapshots of trees
+// through mailboxes (draft_session.h). An advance re-roots the newest snapshot at once, so the proposer answers without
+// a forward pass if the tree has grown below the committed path. Otherwise the proposer owes the answer until the new
+// root is expanded. An owed answer waits for further passes while they are worth the verifier's time (answer_timing.h).
+// The tree grows on after the answer, and the proposer announces it when it has doubled or is complete. An idle session
+// costs nothing. When the verifier wants trees of it again, the forest first computes the missing context.
 //
-// One growth thread owns the model and its K/V (DraftForest); streams reach it through mailboxes and take snapshots. An
-// advance re-roots the newest snapshot at once, so it is answered without a forward pass wherever the tree had grown
-// below what was committed. Otherwise the answer is owed until the new root is expanded. An answer waits for further
-// passes while they are worth the verifier's time (answer_timing.h). Growing goes on after an answer, and whenever a
-// tree has doubled, or is done, it is announced. A session of which no tree is wanted costs nothing; when one is wanted
-// again it catches up.
+// When the kernel often preempts the growth thread, another process wants its cores, perhaps the verifier. The thread
+// then expands likely nodes only.
 //
-// A tree of sampled children goes out after every pass: to hold it back for what was sampled would be to choose.
+// The proposer sends a tree of sampled children after every pass. If the time depended on the sample, the children
+// would no longer be a fair sample.
 //
-// The children of a node are what the target would most likely draw there, by its own noise (kernels::BranchRowsArgs);
-// their chances are learned (ChanceModel). The vocabulary must be the target's.
+// The children of a node are the tokens that the target would most likely draw there with its own noise
+// (kernels::BranchRowsArgs). The proposer learns their chances (ChanceModel). The vocabulary must be the target's.
 //
 // Errors: Load fails with what, which file or flag, expected and got. Threads: any for Open and Propose; Step only
-// where Start was not called. Source: best-first trees by draft confidence as in EAGLE-2 (2406.16858); keyed drafting
-// as in 2408.07978.
+// without Start. Source: best-first trees by draft confidence as in EAGLE-2 (2406.16858); keyed drafting as in
+// 2408.07978.
 #pragma once
 
 #include <functional>
@@ -67,7 +69,7 @@ struct DraftMetrics {
   prometheus::Counter& passes;
   prometheus::Counter& context_rows;
   prometheus::Counter& tree_rows;
-  prometheus::Counter& answers;  // first ones to a question; rate of hits = hits / answers
+  prometheus::Counter& answers;  // first answers to requests; the hit rate is hits / answers
   prometheus::Counter& hits;
   prometheus::Histogram& answer_seconds;
 };
@@ -78,38 +80,39 @@ class DraftProposer : public Proposer {
   static absl::StatusOr<std::unique_ptr<DraftProposer>> Load(const DraftOptions& options, telemetry::Metrics& metrics);
   DraftProposer(model::RunnableModel model, const DraftForestOptions& options, telemetry::Metrics& metrics,
                 Clock now = SteadyNow);
-  // All sessions are gone by then.
+  // No session may be left.
   ~DraftProposer() override;
 
-  // Grows on a thread of its own from now on.
+  // Starts the growth thread.
   void Start();
-  // Takes what streams have left and runs one pass. False: there was neither.
+  // Applies the updates of the mailboxes and runs one pass. False: there was no update and nothing to compute.
   bool Step();
 
   const ProposerDescription& Describe() const override { return description_; }
   std::unique_ptr<Session> Open(const SessionIntroduction& introduction) override;
   std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override;
 
-  // For whoever calls Step.
+  // For a caller of Step.
   const DraftForest& forest() const { return forest_; }
 
  private:
-  struct Drafting {
+  // The growth thread's view of a session.
+  struct SessionState {
     std::shared_ptr<DraftMailbox> mailbox;
     DraftForest::SessionId session_id = 0;
     TreeRequest tree_request;
     absl::Time asked_at;
-    bool had_grown = false;     // the root was expanded when the tree_request came
-    int32_t num_published = 0;  // nodes expanded when the tree at this root was published last
+    bool had_grown = false;     // the root was expanded when the tree request came
+    int32_t num_published = 0;  // expanded nodes of the last published tree at this root
   };
 
   void Run();
-  bool TakeMail();
-  void Note(const DraftMailbox::Mail& mail, Drafting& drafting);
+  bool TakeUpdates();
+  void ApplyUpdate(const DraftMailbox::Update& update, SessionState& state);
   void PublishGrown(std::span<const DraftForest::SessionId> touched);
-  bool IsWorthPublishing(const Drafting& drafting) const;
-  bool IsDue(const Drafting& drafting) const;
-  void Publish(Drafting& drafting);
+  bool IsWorthPublishing(const SessionState& state) const;
+  bool IsDue(const SessionState& state) const;
+  void Publish(SessionState& state);
   ExpectedPass NextPass() const;
   void MeasurePass(absl::Duration duration);
   void ShareNextPass();
@@ -122,10 +125,10 @@ class DraftProposer : public Proposer {
   DraftMetrics metrics_;
   DraftForest forest_;
   absl::flat_hash_map<const DraftMailbox*, DraftForest::SessionId> session_ids_;
-  absl::flat_hash_map<DraftForest::SessionId, Drafting> drafting_;
-  absl::btree_set<DraftForest::SessionId> owed_;  // sessions with answers owed
+  absl::flat_hash_map<DraftForest::SessionId, SessionState> session_states_;
+  absl::btree_set<DraftForest::SessionId> owed_;  // sessions with an owed answer
 
-  absl::Duration mean_pass_ = absl::InfiniteDuration();  // none yet
+  absl::Duration mean_pass_ = absl::InfiniteDuration();  // infinite: no pass yet
 
   absl::Mutex mutex_;
   std::vector<std::shared_ptr<DraftMailbox>> inbox_ ABSL_GUARDED_BY(mutex_);

@@ -6,7 +6,8 @@
 namespace foretoken::proposer {
 namespace {
 
-// Of sampled children all or none, as GrowingTree::Snapshot: groups stand in the order of their parents' chances.
+// The best nodes of a tree. Groups of sampled children stand in the order of their parents' chances, and a group comes
+// whole or not at all, as in GrowingTree::Snapshot.
 speculation::TokenTree BestOf(const speculation::TokenTree& tree, int32_t max_nodes) {
   if (tree.sampled.empty()) return speculation::BestNodes(tree, max_nodes);
   size_t num_groups = 0;
@@ -45,7 +46,7 @@ void DraftMailbox::Want(const TreeRequest& tree_request, const Situation& situat
     is_answered_ = false;
     asked_at_ = situation.now;
   }
-  Wake(self);
+  EnterInbox(self);
 }
 
 void DraftMailbox::Close(const std::shared_ptr<DraftMailbox>& self) {
@@ -53,15 +54,15 @@ void DraftMailbox::Close(const std::shared_ptr<DraftMailbox>& self) {
     absl::MutexLock lock(&mutex_);
     is_closed_ = true;
   }
-  Wake(self);
+  EnterInbox(self);
 }
 
-void DraftMailbox::Wake(const std::shared_ptr<DraftMailbox>& self) {
+void DraftMailbox::EnterInbox(const std::shared_ptr<DraftMailbox>& self) {
   {
     absl::MutexLock lock(&mutex_);
-    if (std::exchange(is_awake_, true)) return;
+    if (std::exchange(is_in_inbox_, true)) return;
   }
-  wake_(self);
+  enter_inbox_(self);
 }
 
 uint64_t DraftMailbox::position() const {
@@ -84,9 +85,9 @@ DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
           .asked_at = asked_at_};
 }
 
-DraftMailbox::Mail DraftMailbox::Collect() {
+DraftMailbox::Update DraftMailbox::Collect() {
   absl::MutexLock lock(&mutex_);
-  is_awake_ = false;
+  is_in_inbox_ = false;
   return {.token_ids = std::exchange(pending_, {}),
           .tree_request = tree_request_,
           .asked_at = asked_at_,
@@ -96,12 +97,13 @@ DraftMailbox::Mail DraftMailbox::Collect() {
 
 void DraftMailbox::Publish(Snapshot snapshot) {
   absl::MutexLock lock(&mutex_);
-  if (!is_awake_) is_held_ = false;  // else the growth thread does not know yet what this tree is held for
+  // While the mailbox is in the inbox, the growth thread has not seen the request that this tree is held for.
+  if (!is_in_inbox_) is_held_ = false;
   if (!pending_.empty()) {
     snapshot.tree = speculation::ReRoot(snapshot.tree, pending_);
     if (snapshot.tree.num_nodes() == 0) return;  // the tokens left the tree
   }
-  // A tree that was felled and grows again.
+  // The forest evicted the session's tree, and the new tree is still smaller than the published one.
   if (tree_.has_value() && tree_->num_nodes() > snapshot.tree.num_nodes()) return;
   if (!tree_.has_value()) needed_no_pass_ = snapshot.needed_no_pass;
   tree_ = std::move(snapshot.tree);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence at the draft proposer, seen from its stream, and the mailbox in which stream and growth thread leave
-// things for each other. A mailbox outlives its session until the growth thread has cleared up behind it.
+// One sequence at the draft proposer, as its stream sees it, and its mailbox. The stream and the growth thread exchange
+// tokens, requests and trees through the mailbox. A mailbox outlives its session until the growth thread has taken the
+// session out of the forest.
 //
-// The newest snapshot is kept at the session's own position: what is appended re-roots it here and now. So an advance
-// onto a path that the tree has grown already is answered without asking anyone, unless the tree is so thin there that
-// it is held until it has grown (answer_timing.h). The growth thread hears of appended tokens together with the
-// tree_request that follows them, so it does nothing for a session that sleeps.
+// The mailbox keeps the newest snapshot of the tree at the session's own position: Append re-roots it in the stream's
+// thread. So an advance along a path of the snapshot gets its answer without the growth thread. The mailbox holds such
+// an answer back while a small tree is worth another pass (answer_timing.h). The growth thread gets appended tokens
+// together with the tree request that follows them, so it does no work for an idle session.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +25,15 @@ namespace foretoken::proposer {
 
 class DraftMailbox {
  public:
-  // What a tree_request meets.
+  // The state of the growth thread when a tree request comes.
   struct Situation {
     absl::Time now;
     ExpectedPass next_pass;
   };
 
-  // `wake` tells the growth thread of a mailbox with something inside.
-  DraftMailbox(SessionIntroduction introduction, std::function<void(std::shared_ptr<DraftMailbox>)> wake)
-      : introduction_(std::move(introduction)), wake_(std::move(wake)) {}
+  // `enter_inbox` puts a changed mailbox into the growth thread's inbox.
+  DraftMailbox(SessionIntroduction introduction, std::function<void(std::shared_ptr<DraftMailbox>)> enter_inbox)
+      : introduction_(std::move(introduction)), enter_inbox_(std::move(enter_inbox)) {}
 
   const SessionIntroduction& introduction() const { return introduction_; }
 
@@ -45,24 +46,25 @@ class DraftMailbox {
 
   struct Answer {
     speculation::TokenTree tree;
-    bool is_first = false;        // since it was asked for
-    bool needed_no_pass = false;  // it had been grown by then
+    bool is_first = false;        // the first answer to the tree request
+    bool needed_no_pass = false;  // the tree existed when the tree request came
     absl::Time asked_at;
   };
   Answer Take(int32_t node_budget);
 
   // The growth thread's side.
-  struct Mail {
+  // The changes since the last Collect.
+  struct Update {
     std::vector<int32_t> token_ids;
     TreeRequest tree_request;
     absl::Time asked_at;
-    bool is_owed = false;  // the tree_request waits for a snapshot
+    bool is_owed = false;  // the session has no tree to send, or holds it back, until the next snapshot
     bool is_closed = false;
   };
-  Mail Collect();
+  Update Collect();
   struct Snapshot {
-    speculation::TokenTree tree;  // at the position that was collected last; tokens appended since re-root it
-    bool needed_no_pass = false;  // since that position was reached
+    speculation::TokenTree tree;  // at the position of the last Collect; Publish re-roots it onto later tokens
+    bool needed_no_pass = false;  // the root was expanded when its position was reached
   };
   void Publish(Snapshot snapshot);
   void Refuse();
@@ -71,13 +73,13 @@ class DraftMailbox {
   }
 
  private:
-  void Wake(const std::shared_ptr<DraftMailbox>& self);
+  void EnterInbox(const std::shared_ptr<DraftMailbox>& self);
 
   const SessionIntroduction introduction_;
-  const std::function<void(std::shared_ptr<DraftMailbox>)> wake_;
+  const std::function<void(std::shared_ptr<DraftMailbox>)> enter_inbox_;
 
   mutable absl::Mutex mutex_;
-  std::vector<int32_t> pending_ ABSL_GUARDED_BY(mutex_);  // appended, not collected
+  std::vector<int32_t> pending_ ABSL_GUARDED_BY(mutex_);  // appended and not collected
   uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<speculation::TokenTree> tree_ ABSL_GUARDED_BY(mutex_);  // at position_
   bool is_held_ ABSL_GUARDED_BY(mutex_) = false;                        // the tree waits for the next snapshot
@@ -85,7 +87,7 @@ class DraftMailbox {
   TreeRequest tree_request_ ABSL_GUARDED_BY(mutex_);
   bool is_answered_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time asked_at_ ABSL_GUARDED_BY(mutex_);
-  bool is_awake_ ABSL_GUARDED_BY(mutex_) = false;  // the growth thread has been told
+  bool is_in_inbox_ ABSL_GUARDED_BY(mutex_) = false;  // the growth thread will collect
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_refused_ ABSL_GUARDED_BY(mutex_) = false;
 };

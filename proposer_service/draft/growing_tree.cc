@@ -15,16 +15,16 @@ std::span<const GrowingTree::Node> GrowingTree::Children(int32_t node_idx) const
   return std::span(nodes_).subspan(node.first_child, node.num_children);
 }
 
-void GrowingTree::Aim(int32_t num_sent) {
-  if (std::exchange(num_sent_, num_sent) != num_sent) Reckon();
+void GrowingTree::SetNumSent(int32_t num_sent) {
+  if (std::exchange(num_sent_, num_sent) != num_sent) RecomputeFrontier();
 }
 
-std::optional<float> GrowingTree::BestPromise() const {
+std::optional<float> GrowingTree::BestWorth() const {
   if (frontier_.empty()) return std::nullopt;
   return frontier_.front().worth;
 }
 
-float GrowingTree::Promise(int32_t node_idx) const {
+float GrowingTree::Worth(int32_t node_idx) const {
   constexpr float kDeeperWorth = 0.1f;
   const Node& node = nodes_[node_idx];
   const bool all_are_sent = static_cast<int32_t>(best_chances_.size()) < num_sent_ || num_sent_ == 0;
@@ -33,9 +33,9 @@ float GrowingTree::Promise(int32_t node_idx) const {
 }
 
 void GrowingTree::RefreshTop() {
-  while (!frontier_.empty() && Promise(frontier_.front().node_idx) < frontier_.front().worth) {
+  while (!frontier_.empty() && Worth(frontier_.front().node_idx) < frontier_.front().worth) {
     std::pop_heap(frontier_.begin(), frontier_.end());
-    frontier_.back().worth = Promise(frontier_.back().node_idx);
+    frontier_.back().worth = Worth(frontier_.back().node_idx);
     std::push_heap(frontier_.begin(), frontier_.end());
   }
 }
@@ -52,7 +52,7 @@ void GrowingTree::AddToBest(float path_chance) {
   std::push_heap(best_chances_.begin(), best_chances_.end(), std::greater());
 }
 
-void GrowingTree::Reckon() {
+void GrowingTree::RecomputeFrontier() {
   best_chances_.clear();
   frontier_.clear();
   num_expanded_ = 0;
@@ -61,7 +61,7 @@ void GrowingTree::Reckon() {
     if (nodes_[i].is_expanded) ++num_expanded_;
   }
   for (int32_t i = 1; i < num_nodes(); ++i) {
-    if (!nodes_[i].is_expanded) frontier_.push_back({Promise(i), i});
+    if (!nodes_[i].is_expanded) frontier_.push_back({Worth(i), i});
   }
   std::make_heap(frontier_.begin(), frontier_.end());
 }
@@ -97,7 +97,7 @@ void GrowingTree::Expand(int32_t node_idx, std::span<const Child> children,
     node.path_chance = parent.path_chance * child.chance;
     nodes_.push_back(std::move(node));
     AddToBest(nodes_.back().path_chance);
-    frontier_.push_back({Promise(num_nodes() - 1), num_nodes() - 1});
+    frontier_.push_back({Worth(num_nodes() - 1), num_nodes() - 1});
     std::push_heap(frontier_.begin(), frontier_.end());
   }
   RefreshTop();
@@ -120,7 +120,7 @@ GrowingTree::Advanced GrowingTree::Advance(std::span<const int32_t> committed) {
     if (nodes_[*at].slot.has_value()) advanced.path_slots.push_back(*std::exchange(nodes_[*at].slot, std::nullopt));
   }
   std::vector<Node> kept = at.has_value() ? SubTree(*at) : std::vector<Node>(1);
-  // What neither the path nor the new tree holds is free.
+  // Slots that neither the path nor the new tree holds are free.
   std::vector<int32_t> held;
   for (const Node& node : kept) {
     if (node.slot.has_value()) held.push_back(*node.slot);
@@ -138,7 +138,7 @@ GrowingTree::Advanced GrowingTree::Advance(std::span<const int32_t> committed) {
 std::vector<GrowingTree::Node> GrowingTree::SubTree(int32_t root) const {
   std::vector<Node> kept = {nodes_[root]};
   kept[0].parent = -1;
-  for (size_t i = 0; i < kept.size(); ++i) {  // grows while it is walked: breadth first
+  for (size_t i = 0; i < kept.size(); ++i) {  // breadth first; the vector grows in the loop
     const int32_t old_first = kept[i].first_child;
     kept[i].first_child = static_cast<int32_t>(kept.size());
     for (int32_t child = old_first; child < old_first + kept[i].num_children; ++child) {
@@ -161,7 +161,7 @@ std::vector<GrowingTree::Node> GrowingTree::SubTree(int32_t root) const {
 
 void GrowingTree::Replace(std::vector<Node> nodes) {
   nodes_ = std::move(nodes);
-  Reckon();
+  RecomputeFrontier();
 }
 
 std::vector<int32_t> GrowingTree::Clear() {
@@ -259,8 +259,8 @@ void GrowingTree::CheckIntegrity() const {
   FT_CHECK(num_expanded == num_expanded_);
   FT_CHECK(static_cast<int32_t>(frontier_.size()) + num_taken + num_expanded + 1 == num_nodes());
   FT_CHECK(std::is_heap(frontier_.begin(), frontier_.end()));
-  for (const Candidate& candidate : frontier_) FT_CHECK(candidate.worth >= Promise(candidate.node_idx));
-  FT_CHECK(frontier_.empty() || frontier_.front().worth == Promise(frontier_.front().node_idx));
+  for (const Candidate& candidate : frontier_) FT_CHECK(candidate.worth >= Worth(candidate.node_idx));
+  FT_CHECK(frontier_.empty() || frontier_.front().worth == Worth(frontier_.front().node_idx));
   FT_CHECK(num_sent_ == 0 || static_cast<int32_t>(best_chances_.size()) == std::min(num_sent_, num_nodes() - 1));
   std::sort(slots.begin(), slots.end());
   FT_CHECK(std::adjacent_find(slots.begin(), slots.end()) == slots.end());

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree that a draft model grows below one sequence: pure data, no model.
+// The tree that a draft model grows below one sequence: plain data without the model.
 //
-// A node is *expanded* once the model has been asked what follows it: then it has its children, and its K/V is stored.
-// The *frontier* is what is not expanded. Growing takes the frontier node of the largest promise.
+// A node is *expanded* once the model has computed its row. It then has its children, and its K/V is stored. The
+// *frontier* holds the nodes that are not expanded. The tree grows at the frontier node of the largest worth.
 //
-// A promise is what expanding the node is worth. The best N nodes go to the verifier; the next root is then a node that
-// did not go, below one that did: the token that the verifier emits after the path it accepted. So nodes whose parents
-// are among the best N promise their path chance: they are the next root with that chance, or lead there. What lies
-// deeper is of use only after that, when it can still be grown, and promises a tenth of its path chance. A path chance
-// never exceeds its parent's, so the best N nodes of the whole, endless tree are found first.
+// The worth of a node is the use of expanding it. The best N nodes go to the verifier. The next root is usually a node
+// that was not sent, below a node that was: the token that the verifier emits after the accepted path. So a node whose
+// parent is among the best N is worth its path chance: with that chance the node, or one below it, is the next root. A
+// deeper node is of use only in a later step and can grow until then, so it is worth a tenth of its path chance. A path
+// chance never exceeds the parent's path chance, so the growth finds the best N nodes of the whole, endless tree first.
 //
 //   GrowingTree tree(32);
 //   tree.Expand(GrowingTree::kRoot, children);
-//   while (tree.BestPromise() > 0.01f) tree.Expand(tree.TakeBest(), ...);
-//   GrowingTree::Advanced advanced = tree.Advance(committed);   // what was grown below the committed path stays
+//   while (tree.BestWorth() > 0.01f) tree.Expand(tree.TakeBest(), ...);
+//   GrowingTree::Advanced advanced = tree.Advance(committed);   // keeps the nodes below the committed path
 //
-// Node 0 is the root, the last committed token; its K/V stands in the context and needs no slot. A slot is a place in
-// the K/V cache that the owner gives and takes back.
-//
+// Node 0 is the root, the last committed token. The root needs no slot, because its K/V is in the context's blocks. A
+// slot is a place in the K/V cache. The owner of the tree gives slots to nodes and takes them back.
 // Threads: one at a time.
 #pragma once
 
@@ -37,27 +36,27 @@ class GrowingTree {
 
   struct Child {
     int32_t token_id = 0;
-    float score = 0;   // as the model gave it
+    float score = 0;   // the model's score
     float chance = 1;  // in (0, 1], given the parent
   };
 
   struct Node {
     Child child;
-    int32_t parent = -1;  // the root has none
-    int32_t depth = 0;    // of the root: 0
+    int32_t parent = -1;  // -1 for the root
+    int32_t depth = 0;    // 0 for the root
     float path_chance = 1;
     std::optional<int32_t> slot;
     bool is_expanded = false;
-    int32_t first_child = 0;  // children stand together, in the order in which they were given
+    int32_t first_child = 0;  // children stand together, in the order that Expand got them
     int32_t num_children = 0;
-    // What the children were sampled from; null where they are guesses.
+    // The distribution that the children were sampled from; null for guesses.
     std::shared_ptr<const speculation::DraftDistribution> draft;
   };
 
-  // `num_sent`: how many of the best nodes are sent; 0: all, so that a node promises its path chance.
+  // `num_sent`: how many of the best nodes go to the verifier; 0: all, so that a node is worth its path chance.
   explicit GrowingTree(int32_t num_sent = 0) : nodes_(1), num_sent_(num_sent) {}
 
-  void Aim(int32_t num_sent);
+  void SetNumSent(int32_t num_sent);
 
   const Node& node(int32_t node_idx) const { return nodes_[node_idx]; }
   int32_t num_nodes() const { return static_cast<int32_t>(nodes_.size()); }
@@ -66,31 +65,31 @@ class GrowingTree {
   bool is_root_expanded() const { return nodes_[kRoot].is_expanded; }
   std::span<const Node> Children(int32_t node_idx) const;
 
-  // The largest promise in the frontier below the root; nothing where there is none.
-  std::optional<float> BestPromise() const;
-  // Takes that node out of the frontier: it is to be expanded, or never will be.
+  // The largest worth in the frontier, without the root; unset: the frontier is empty.
+  std::optional<float> BestWorth() const;
+  // Takes the best node out of the frontier for good. The caller expands it or gives it up.
   int32_t TakeBest();
   void SetSlot(int32_t node_idx, int32_t slot) { nodes_[node_idx].slot = slot; }
-  // Of the node's path below the root, its own last.
+  // The slots of the node's path below the root. The node's own slot is last.
   std::vector<int32_t> PathSlots(int32_t node_idx) const;
 
   void Expand(int32_t node_idx, std::span<const Child> children,
               std::shared_ptr<const speculation::DraftDistribution> draft = nullptr);
 
-  // What became of the old tree's slots.
+  // The slots that the new tree no longer holds.
   struct Advanced {
-    std::vector<int32_t> path_slots;   // of the committed path, the token after the old root first
-    std::vector<int32_t> freed_slots;  // of what fell off
+    std::vector<int32_t> path_slots;   // of the committed path; the token after the old root is first
+    std::vector<int32_t> freed_slots;  // of all other dropped nodes
   };
-  // The tree below the committed tokens becomes the tree. Where they leave it, a lone root is left. The root is
-  // expanded if its node was; path_slots then has one slot per token.
+  // Re-roots the tree at the last committed token. If the committed tokens leave the tree, only a root is left. If the
+  // new root was expanded as a node, it stays expanded, and path_slots has one slot per token.
   Advanced Advance(std::span<const int32_t> committed);
 
-  // Cuts everything below the root's children away, and returns the slots that are free now.
+  // Drops all nodes below the root's children and returns the slots of the tree.
   std::vector<int32_t> Clear();
 
-  // The best nodes, in the order of their path chances. Sampled children come all or not at all, in the order of their
-  // parents' path chances: the first that do not fit end the tree.
+  // The best nodes, in the order of their path chances. Sampled siblings come together, in the order of their parents'
+  // path chances. The first group that does not fit ends the tree.
   speculation::TokenTree Snapshot(uint64_t position, int32_t max_nodes) const;
 
   // Dies unless parents, children, depths, chances, slots and the frontier agree.
@@ -98,9 +97,9 @@ class GrowingTree {
 
  private:
   struct Candidate {
-    float worth;  // a path chance or a promise
+    float worth;  // or a path chance
     int32_t node_idx;
-    // A heap's top is its largest: the best one, then the older node.
+    // The top of a heap is the best candidate, and the older one of equals.
     friend bool operator<(const Candidate& a, const Candidate& b) {
       return a.worth != b.worth ? a.worth < b.worth : a.node_idx > b.node_idx;
     }
@@ -109,19 +108,19 @@ class GrowingTree {
   speculation::TokenTree SnapshotOfGuesses(uint64_t position, int32_t max_nodes) const;
   speculation::TokenTree SnapshotOfSamples(uint64_t position, int32_t max_nodes) const;
   std::optional<int32_t> FindChild(int32_t node_idx, int32_t token_id) const;
-  // The tree below `root` alone, with new indices.
+  // The nodes of the tree below `root`, with new indices.
   std::vector<Node> SubTree(int32_t root) const;
   void Replace(std::vector<Node> nodes);
-  void Reckon();
+  void RecomputeFrontier();
   void AddToBest(float path_chance);
-  float Promise(int32_t node_idx) const;
+  float Worth(int32_t node_idx) const;
   void RefreshTop();
 
   std::vector<Node> nodes_;
   int32_t num_sent_;
-  std::vector<float> best_chances_;  // of the num_sent_ best nodes, a heap with the smallest on top
-  // A heap by promise; the root is never in it. A promise falls when better nodes push its parent out of what is sent:
-  // entries may be too high, but the top never is.
+  std::vector<float> best_chances_;  // path chances of the num_sent_ best nodes; a heap with the smallest on top
+  // A heap by worth, without the root. The worth of a node falls when better nodes push its parent out of the best
+  // num_sent_ nodes. RefreshTop lowers the top to its true worth; lower entries may still be too high.
   std::vector<Candidate> frontier_;
   int32_t num_expanded_ = 0;
 };

@@ -10,7 +10,7 @@
 namespace foretoken::proposer {
 namespace {
 
-// Sets this method's noise apart from that of others that hash contexts likewise.
+// Separates this method's noise from the noise of other methods with the same context hash.
 constexpr uint64_t kMethodSalt = 0x6472616674;  // "draft"
 
 // SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014).
@@ -20,7 +20,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// In [0, 1), at 53 bits.
+// Uniform in [0, 1), with 53 bits.
 double Uniform(const SampleArgs& args, uint32_t child) {
   const uint64_t place = Mix(args.context_hash ^ Mix(args.salt ^ kMethodSalt)) + child;
   const kernels::PhiloxBlock block =
@@ -61,7 +61,7 @@ SampledNode SampleChildren(const SampleArgs& args) {
     size_t choice = 0;
     for (size_t i = 0; i < left.size(); ++i) {
       if (left[i] <= 0) continue;
-      choice = i;  // the last one, should rounding leave a rest
+      choice = i;  // after the loop: the last token left, if rounding leaves a rest
       if (rest < left[i]) break;
       rest -= left[i];
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's children for rejection sampling: drawn without replacement from the truncated distribution of the draft's
-// row, rounded to f32 as it will be sent. Everything that DRAW_METHOD_SAMPLED asks of a proposer and that concerns one
-// node is here.
+// A node's children for rejection sampling. They are drawn without replacement from the truncated distribution of the
+// draft's row, rounded to f32 as on the wire. This file meets all rules of DRAW_METHOD_SAMPLED that concern one node.
 //
-// How many children there are depends on the distribution only. The noise is Philox, purpose kDraftDraw, keyed by the
-// seed and by a hash of the node's whole context and of the proposer's salt: no two nodes share noise, no other
-// proposer has the same, be it one of the same model, and a node that is grown again gets the same children.
+// The number of children depends on the distribution only. The noise is Philox with purpose kDraftDraw. Its key is the
+// seed, a hash of the node's whole context and the proposer's salt. So no two nodes share noise, no two proposers share
+// noise, even with the same model, and a node that is grown again gets the same children.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +28,12 @@ struct SampleArgs {
   uint64_t seed = 0;
   uint32_t sample_index = 0;
   uint64_t context_hash = 0;
-  uint64_t salt = 0;  // a proposer's own
+  uint64_t salt = 0;  // the proposer's own
 };
 
 SampledNode SampleChildren(const SampleArgs& args);
 
-// Of a context one token longer. The hash of the empty context is 0.
+// The hash of a context after one more token. The hash of the empty context is 0.
 uint64_t ExtendContextHash(uint64_t hash, int32_t token_id);
 
 }  // namespace foretoken::proposer

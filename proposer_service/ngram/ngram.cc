@@ -19,7 +19,7 @@ absl::Status Validate(const NgramOptions& options) {
 
 NgramProposer::NgramProposer(const NgramOptions& options) : options_(options), description_{.method = "ngram"} {}
 
-// What a sequence repeats does not depend on how it is sampled.
+// The tokens that a sequence repeats do not depend on how it is sampled.
 std::unique_ptr<Session> NgramProposer::Open(const SessionIntroduction& /*introduction*/) {
   return std::make_unique<NgramSession>(options_.min_length, options_.max_length);
 }

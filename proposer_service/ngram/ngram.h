@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The n-gram proposer: a sequence goes on as it did where its last tokens occurred before.
+// The n-gram proposer. It finds earlier occurrences of a sequence's last tokens and proposes the tokens that followed.
 //
-// Per session an index of the sequence's own n-grams (NgramIndex). The longest match predicts; the tokens that followed
-// its latest occurrences are the children, and what chance they leave goes to shorter matches. A tree is grown best
-// path chance first, every proposed token extending the match it came from, so a long match becomes a deep chain, and
-// text that repeats itself is predicted beyond the end of the context.
+// Each session has an index of the sequence's own n-grams (NgramIndex). The longest match predicts first: the tokens
+// that followed its latest occurrences become children. The chance that is left goes to shorter matches. The tree grows
+// best path chance first, and every proposed token extends its match. So a long match becomes a deep chain, and a tree
+// can follow repeating text beyond the end of the context.
 //
-// Chances. chance(x) = confidence(length) * weight(x) / sum of weights, where an occurrence weighs kRecency per later
-// one. confidence(length), that the next token is among the continuations of a match of that length, is learned from
-// the sequence itself: every appended token is a trial of the match before it. Until trials come in, a prior says that
-// long matches are right and short ones are not.
+// Chances. chance(x) = confidence(length) * weight(x) / sum of weights. The weight of an occurrence is kRecency to the
+// power of the number of later occurrences. confidence(length) is the chance that the next token is among the
+// continuations of a match of that length. The session learns it from its sequence: every appended token is a trial of
+// the match before it. At the start a prior says that long matches are right and short matches are not.
 //
-// Cost: appending a token O(max_length); a proposal O(nodes). Memory: see NgramIndex, times the context.
-// Source: prompt lookup decoding; the blending is that of PPM (Cleary and Witten, 1984).
+// Cost: appending a token O(max_length); a proposal O(nodes). Memory: the context's tokens times the bytes in
+// NgramIndex. Source: prompt lookup decoding; the chances are blended as in PPM (Cleary and Witten, 1984).
 #pragma once
 
 #include "absl/status/status.h"

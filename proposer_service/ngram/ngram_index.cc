@@ -9,16 +9,17 @@ namespace foretoken::proposer {
 namespace {
 
 constexpr uint32_t kInitialSlotBits = 8;
-// Links that one Find follows at most per occurrence it may return: a bound on slots shared by chance or by malice.
+// The links that one Find follows at most, per occurrence that it may return. The bound holds when n-grams share a
+// slot, by chance or by an attacker's choice.
 constexpr int32_t kLinksPerOccurrence = 2;
 
-// The hash of an n-gram, built from its last token backwards so that all lengths share the work.
+// Extends the hash of an n-gram by the token before it. Hashing backwards lets all lengths share the work.
 uint64_t Extend(uint64_t hash, int32_t token_id) {
   hash = (hash ^ static_cast<uint32_t>(token_id)) * 0x9E3779B97F4A7C15ull;
   return hash ^ (hash >> 29);
 }
 
-// Most n-grams are too short for a call of memcmp to pay.
+// A loop, because a call of memcmp costs more for short n-grams.
 bool SameTokens(const int32_t* a, const int32_t* b, int32_t length) {
   for (int32_t i = 0; i < length; ++i) {
     if (a[i] != b[i]) return false;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where in a sequence its last n tokens occurred before, for every n in [min_length, max_length].
+// An index of the earlier occurrences of a sequence's last n tokens, for every n in [min_length, max_length].
 //
-// Per length a table maps the hash of an n-gram to its latest occurrence, and every occurrence links to the one before.
-// Two n-grams may share a table slot; occurrences are compared with the tokens before they count.
+// For each length a table maps the hash of an n-gram to its latest occurrence, and every occurrence links to the one
+// before. Two n-grams may share a table slot, so Find compares an occurrence's tokens before it counts.
 //
-// Cost: appending is O(max_length), amortised over the growth of the tables. Tables and arrays double, so memory is at
-// most 8 + 16 * num_lengths bytes per token.
+// Cost: appending is O(max_length), amortised over the growth of the tables. Tables and arrays double, so the index
+// takes at most 8 + 16 * num_lengths bytes per token.
 // Threads: one at a time.
 #pragma once
 
@@ -26,7 +26,7 @@ class NgramIndex {
 
   static constexpr int32_t kMaxLength = 32;
 
-  // Tokens whose last n are looked for, with the hashes of their n-grams. It views the tokens.
+  // The tokens whose end Find looks for, with the hashes of the n-grams at the end. It views the tokens.
   struct Tail {
     std::span<const int32_t> tokens;
     std::array<uint64_t, kMaxLength> hashes;  // of the last 1, 2, ... tokens
@@ -35,9 +35,9 @@ class NgramIndex {
 
   void Append(int32_t token_id);
 
-  // Fills `found` with the latest occurrences of the n-gram that ends the tail, latest first, and returns how many
-  // there are. An occurrence is the index of the n-gram's *following* token, so the sequence's own end never counts.
-  // The tail need not be in the sequence. min_length <= length <= max_length, length <= tail.tokens.size().
+  // Fills `found` with the latest occurrences of the tail's last `length` tokens, latest first, and returns their
+  // number. An occurrence is the index of the token *after* the n-gram, so the sequence's own end never counts. The
+  // tail need not be in the sequence. min_length <= length <= max_length, length <= tail.tokens.size().
   int32_t Find(const Tail& tail, int32_t length, std::span<TokenIndex> found) const;
 
   std::span<const int32_t> tokens() const { return tokens_; }
@@ -47,7 +47,7 @@ class NgramIndex {
  private:
   void Grow();
   void Link(TokenIndex end);
-  // Where in latest_ an n-gram of this length and hash has its slot.
+  // The index in latest_ for an n-gram of this length and hash.
   size_t Slot(int32_t length, uint64_t hash) const;
 
   int32_t min_length_;
@@ -55,7 +55,7 @@ class NgramIndex {
   int32_t num_lengths_;
   uint32_t slot_bits_;
   std::vector<int32_t> tokens_;
-  // Both hold the index behind an n-gram, 0 for none: no n-gram ends before index 1.
+  // Both hold the index of the token after an n-gram. 0 means none, because no n-gram ends before index 1.
   std::vector<uint32_t> latest_;    // [num_lengths, 2^slot_bits]
   std::vector<uint32_t> previous_;  // [tokens, num_lengths] the occurrence before the one that ends with this token
 };

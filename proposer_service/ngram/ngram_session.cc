@@ -13,16 +13,17 @@ namespace {
 using speculation::kRootParent;
 using speculation::TokenTree;
 
-// The weight of an occurrence, per occurrence that is later.
+// The factor on an occurrence's weight for each later occurrence.
 constexpr float kRecency = 0.8f;
-// What a continuation's first occurrence counts, beside one seen again: most that were seen once never come back.
+// The weight of a continuation's first occurrence. Further occurrences weigh 1. Most continuations that occur once
+// never occur again.
 constexpr float kFirstOccurrence = 0.15f;
-// Guesses that are reached more rarely than this cost their receiver more than they bring.
+// The tree has no nodes of lower path chance, because they cost the verifier more than they gain.
 constexpr float kMinPathChance = 0.01f;
 constexpr float kMaxChance = 0.999f;
 constexpr int32_t kMaxChildren = 4;
 
-// How many tokens agree before an occurrence and at the end of the tail.
+// The number of equal tokens before an occurrence and at the end of the tail.
 int32_t AgreeingTokens(std::span<const int32_t> tokens, TokenIndex next, std::span<const int32_t> tail) {
   const int32_t limit = std::min({next, static_cast<int32_t>(tail.size()), NgramMatch::kMaxLength});
   int32_t length = 0;
@@ -30,8 +31,8 @@ int32_t AgreeingTokens(std::span<const int32_t> tokens, TokenIndex next, std::sp
   return length;
 }
 
-// The longest indexed match of the tail's end. Occurrences that agree for less than half of the best one's length are
-// another, shorter match's.
+// The longest indexed match of the tail's end. It leaves out occurrences with less than half as many equal tokens as
+// the best occurrence; a shorter match has them.
 NgramMatch LongestMatch(const NgramIndex& index, const NgramIndex::Tail& tail) {
   NgramMatch match;
   int32_t length = std::min<int32_t>(index.max_length(), static_cast<int32_t>(tail.tokens.size()));
@@ -52,7 +53,8 @@ NgramMatch LongestMatch(const NgramIndex& index, const NgramIndex::Tail& tail) {
   return match;
 }
 
-// The match after one more token: the occurrences that go on with it, and have not reached the sequence's end.
+// The match after one more token. It keeps the occurrences that continue with the token and have not reached the
+// sequence's end.
 NgramMatch Advance(const NgramMatch& match, std::span<const int32_t> tokens, int32_t token_id) {
   NgramMatch advanced;
   advanced.length = std::min(match.length + 1, NgramMatch::kMaxLength);
@@ -98,19 +100,19 @@ class TreeGrower {
     float chance = 0;
     int32_t parent = kRootParent;
     int32_t token_id = 0;
-    int32_t match_idx = 0;  // of matches_, the one that suggested it
+    int32_t match_idx = 0;  // the index in matches_ of the match that proposed it
   };
 
-  // A node whose children are being looked for.
+  // A node while its children are collected.
   struct Expansion {
     int32_t node_idx = kRootParent;
     float path_chance = 1;
-    float chance_left = 1;  // that no child found so far is the next token
+    float chance_left = 1;  // that the next token is no child found so far
     int32_t num_children = 0;
     std::array<int32_t, kMaxChildren> children = {};
   };
 
-  // Makes a node's children candidates: what follows its match, then what follows shorter ones.
+  // Offers a node's children to the frontier: the continuations of its match, then those of shorter matches.
   void Expand(Expansion node, const NgramMatch& match) {
     std::array<int32_t, NgramMatch::kMaxLength> tail_buffer;
     std::optional<NgramIndex::Tail> tail;
@@ -122,7 +124,7 @@ class TreeGrower {
       if (matches_.back().num_occurrences == 0) return;
     }
     AddChildren(node);
-    // Half as long at a time: most matches in between have the same continuations.
+    // Each match is half as long as the last, because most matches in between have the same continuations.
     while (matches_.back().length > index_.min_length()) {
       const int32_t length = std::clamp((matches_.back().length + 1) / 2, index_.min_length(), index_.max_length());
       if (node.path_chance * node.chance_left * confidence_.Estimate(length) <= frontier_.WorthAdding()) break;
@@ -135,7 +137,7 @@ class TreeGrower {
     }
   }
 
-  // Makes candidates of the last match's continuations that are not among the node's children yet.
+  // Offers the continuations of the last match that are not yet among the node's children.
   void AddChildren(Expansion& node) {
     const NgramMatch& match = matches_.back();
     const int32_t first_new = node.num_children;
@@ -170,7 +172,7 @@ class TreeGrower {
     node.chance_left *= 1 - confidence;
   }
 
-  // The last tokens of the sequence followed by the path to a node, as many as the buffer holds.
+  // The end of the sequence and the path to a node, as many tokens as the buffer holds.
   NgramIndex::Tail TailOf(int32_t node_idx, std::span<int32_t> buffer) const {
     size_t begin = buffer.size();
     for (; node_idx != kRootParent && begin > 0; node_idx = tree_.nodes[node_idx].parent) {
@@ -196,7 +198,7 @@ void NgramSession::Append(std::span<const int32_t> token_ids) {
       confidence_.Record(match_.length, IsContinuation(match_, index_.tokens(), token_id));
     }
     index_.Append(token_id);
-    // A match longer than the index tells apart is known only by having been followed.
+    // The index finds matches of max_length at most. A longer match is found only by following it.
     match_ = Advance(match_, index_.tokens(), token_id);
     if (match_.num_occurrences == 0 || match_.length <= index_.max_length()) {
       match_ = LongestMatch(index_, index_.MakeTail(index_.tokens()));

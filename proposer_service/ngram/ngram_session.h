@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence's mirror at the n-gram proposer: the index, the match of its end, and what matches have proved worth.
-// The ideas are in ngram.h.
+// A sequence's session at the n-gram proposer: the index, the match of the sequence's end, and the confidence in
+// matches. ngram.h explains the method.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace foretoken::proposer {
 
-// Earlier occurrences of the tokens before a point of the sequence or of a tree below it.
+// The earlier occurrences of the tokens before a point of the sequence or of its tree.
 struct NgramMatch {
   static constexpr int32_t kMaxOccurrences = 8;
   static constexpr int32_t kMaxLength = speculation::MatchConfidence::kMaxLength;
 
-  int32_t length = 0;  // tokens that agree at the best occurrence
+  int32_t length = 0;  // equal tokens at the best occurrence
   int32_t num_occurrences = 0;
   std::array<TokenIndex, kMaxOccurrences> next;  // the token after each occurrence, latest first
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes that may join a growing token tree next, the one of the largest path chance first.
+// The candidate nodes of a growing token tree, ordered by path chance. The tree takes the likeliest candidate first.
 //
-// Only as many are kept as can still join, so candidates that come late and small cost nothing.
+// The frontier keeps only as many candidates as can still join the tree, so late and unlikely candidates cost nothing.
+// Threads: one at a time.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +15,16 @@ namespace foretoken::proposer {
 template <typename Candidate>
 class Frontier {
  public:
-  // Candidates must be above min_path_chance. The tree will have at most node_budget nodes.
+  // Candidates must be above min_path_chance. The tree has at most node_budget nodes.
   Frontier(int32_t node_budget, float min_path_chance) : nodes_left_(node_budget), min_path_chance_(min_path_chance) {
     candidates_.reserve(node_budget + 1);
   }
 
   bool empty() const { return candidates_.empty(); }
-  // How many more nodes Take will give at most.
+  // How many more nodes the tree may take.
   int32_t nodes_left() const { return nodes_left_; }
 
-  // Only candidates of a larger path chance can still join the tree.
+  // The bound on path chances: a candidate must be above it to join the tree.
   float WorthAdding() const {
     return candidates_.size() < nodes_left_ ? min_path_chance_
                                             : candidates_[candidates_.size() - nodes_left_].path_chance;
@@ -31,14 +32,14 @@ class Frontier {
 
   void Offer(const Candidate& candidate) {
     if (nodes_left_ == 0 || candidate.path_chance <= WorthAdding()) return;
-    // Behind larger ones in taking order, and behind equal ones that came first.
+    // The candidate is taken after larger ones, and after equal ones that were offered earlier.
     const auto place =
         std::lower_bound(candidates_.begin(), candidates_.end(), candidate.path_chance,
                          [](const Candidate& c, float path_chance) { return c.path_chance < path_chance; });
     candidates_.insert(place, candidate);
   }
 
-  // There is one.
+  // Takes the likeliest candidate. The frontier must not be empty.
   Candidate Take() {
     const Candidate best = candidates_.back();
     candidates_.pop_back();

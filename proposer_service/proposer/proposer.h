@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the proposal protocol: something that reads along with sequences and guesses how they go on.
+// The interface behind the proposal protocol: a proposer follows sequences and guesses their next tokens.
 //
 // Example:
 //   std::unique_ptr<Session> session = proposer.Open({.seed = 7});
@@ -7,11 +7,11 @@
 //   session->Want({.node_budget = 32});
 //   std::vector<TokenTree> trees = proposer.Propose({{session.get(), 32}});
 //
-// A session is a handle that its stream owns, so two streams may use the same session ids and everything of a stream
-// dies with it. Proposing takes a batch, so that a draft model runs one forward pass for many sessions.
+// A stream owns its sessions. So two streams may use the same session ids, and all sessions of a stream end with it.
+// Propose takes a batch of sessions, so a draft model runs one forward pass for many sessions.
 //
-// A proposer may need time: a session that is not ready yet is asked again when it announces news, and one that is
-// ready may announce that its tree has become better. So a tree can be grown while nobody waits for it.
+// A proposer may need time. A session that is not ready announces its tree later, and a ready session may announce a
+// better tree. So a proposer can grow trees while no verifier waits for them.
 //
 // Threads: a proposer serves many streams at once, so Open and Propose may run concurrently. One session is used by one
 // thread at a time.
@@ -32,14 +32,15 @@
 namespace foretoken::proposer {
 
 struct ProposerDescription {
-  std::string method;                                // the name that requests and metrics use
-  std::string vocabulary_fingerprint = {};           // hex; empty: works with any vocabulary
-  std::vector<uint64_t> token_digests = {};          // tokenizer::TokenDigests, where it is bound to a vocabulary
-  std::optional<int32_t> num_tokens = std::nullopt;  // it knows ids below this; unset: any
+  std::string method;                        // the name that requests and metrics use
+  std::string vocabulary_fingerprint = {};   // hex; empty: works with any vocabulary
+  std::vector<uint64_t> token_digests = {};  // tokenizer::TokenDigests of the proposer's vocabulary, if it has one
+  std::optional<int32_t> num_tokens = std::nullopt;          // the proposer knows the ids below this; unset: all ids
   std::optional<int64_t> max_context_tokens = std::nullopt;  // of a session; unset: no limit of its own
 };
 
-// How the target's tokens are chosen, for proposers that draw alike. As OpenSession in the protocol.
+// How the verifier chooses the target's tokens, for proposers that draw in the same way. As OpenSession in the
+// protocol.
 struct SessionIntroduction {
   kernels::VerificationRule rule = kernels::VerificationRule::kKeyedDraw;
   uint64_t seed = 0;
@@ -49,58 +50,59 @@ struct SessionIntroduction {
   float top_p = 1;
   float min_p = 0;
   std::string tenant;
-  std::string vocabulary = {};  // fingerprint in hex, of the stream; empty: not told
-  // Called when the session becomes ready or refused, or has a better tree than Propose last gave. From any thread and
-  // perhaps after the session is gone, but never from within a call of the session or the proposer. May be null.
+  std::string vocabulary = {};  // the stream's vocabulary fingerprint in hex; empty: not told
+  // The proposer calls this when the session becomes ready, is refused, or has a better tree than Propose gave last.
+  // The call may come from any thread, and after the session has ended. It never comes from inside a call of the
+  // session or the proposer. May be null.
   std::function<void()> announce = {};
 };
 
 enum class Readiness {
   kReady,    // Propose has a tree, which may be empty
-  kNotYet,   // it has none for this position; an announcement follows
-  kRefused,  // there is no room for the session; it is of no use any more
+  kNotYet,   // the session has no tree for this position; an announcement follows
+  kRefused,  // the proposer has no room for the session and will not propose for it
 };
 
-// What the verifier wants of a session from now on.
+// The tree that the verifier asks of a session, from now on.
 struct TreeRequest {
-  // How many nodes its trees may have, at least 0. 0: none are wanted, and none need be prepared: the session sleeps
-  // until it is asked again.
+  // The most nodes of a tree, at least 0. 0: the verifier wants no trees. The session is idle until a later request,
+  // and the proposer need not prepare trees.
   int32_t node_budget = 0;
-  // How long the verifier waits for the tree before it starts its next step, and how long it expects that step to take;
-  // zero: not known. So a proposer may say kNotYet while a better tree is worth the wait.
+  // How long the verifier waits for the tree before it starts its next step, and how long it expects that step to take.
+  // Zero: not known. A proposer may answer kNotYet while a better tree is worth the wait.
   absl::Duration until_next_step;
   absl::Duration step;
 };
 
-// The mirror of one sequence.
+// A proposer's mirror of one sequence.
 class Session {
  public:
   virtual ~Session() = default;
-  // Takes over committed tokens, all >= 0.
+  // Appends committed tokens. All ids are at least 0.
   virtual void Append(std::span<const int32_t> token_ids) = 0;
-  // Called whenever the tokens that belong together were appended. The first call says that the opening context is
-  // whole: what is appended from then on was generated.
+  // Sets the request for trees. The service calls this when all tokens of a verifier's event have been appended. The
+  // first call marks the end of the opening context: later tokens were generated.
   virtual void Want(const TreeRequest& /*tree_request*/) {}
-  // How many tokens were appended.
+  // The number of appended tokens.
   virtual uint64_t position() const = 0;
   virtual Readiness readiness() const { return Readiness::kReady; }
 };
 
 struct ProposalRequest {
-  Session* session = nullptr;  // opened by the proposer that is asked
+  Session* session = nullptr;  // opened by this proposer
   int32_t node_budget = 0;     // at least 0
 };
 
 class Proposer {
  public:
   virtual ~Proposer() = default;
-  // The same at all times.
+  // Returns the same description at all times.
   virtual const ProposerDescription& Describe() const = 0;
   virtual std::unique_ptr<Session> Open(const SessionIntroduction& introduction) = 0;
-  // One tree per request, in their order, each of at most node_budget nodes and at the session's position. Empty where
-  // there is no guess. TokenTree::proposers stays empty: who proposed is the verifier's business. Either all children
-  // are guesses, or all are sampled (TokenTree::sampled), siblings in the order of sampling; what sampled children must
-  // keep to stands with DRAW_METHOD_SAMPLED in the protocol.
+  // Returns one tree per request, in the order of the requests. A tree stands at its session's position and has at most
+  // node_budget nodes. A tree is empty where the proposer has no guess. TokenTree::proposers stays empty, because the
+  // verifier fills it. Either all children of a tree are guesses, or all are sampled (TokenTree::sampled) and siblings
+  // stand in the order of sampling. DRAW_METHOD_SAMPLED in the protocol gives the rules for sampled children.
   virtual std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array that grows at its end without ever moving an element: it is cut into parts, each twice as long as the one
-// before. So growing costs no copy, no pause and no second half of the memory, and an index is resolved by a shift.
+// An array that grows at its end and never moves an element. It is a list of parts, and each part is twice as long as
+// the part before it. So growing needs no copy, no pause and no second block of memory, and a shift resolves an index.
 //
-// Parts of 2 MiB and more ask the system for huge pages, since what is kept here is read at random. Memory that was
+// Parts of 2 MiB and more ask the system for huge pages, since the tree reads the array at random. Memory that was
 // never written is not resident.
 //
 // Threads: as std::vector.
@@ -31,8 +31,8 @@ class GrowingArray {
   T& operator[](uint32_t i) { return parts_[PartOf(i)].get()[i + kFirst - PartLength(PartOf(i))]; }
   const T& operator[](uint32_t i) const { return parts_[PartOf(i)].get()[i + kFirst - PartLength(PartOf(i))]; }
 
-  // Adds `length` elements, at most kLongestRun, that lie side by side, and returns the index of the first. Their
-  // values are whatever is there.
+  // Adds `length` adjacent elements, at most kLongestRun, and returns the index of the first. Their values are
+  // uninitialised.
   uint32_t AppendRun(uint32_t length) {
     const uint32_t part_end = PartLength(PartOf(size_) + 1) - kFirst;
     if (length > part_end - size_) size_ = part_end;
@@ -64,7 +64,7 @@ class GrowingArray {
     const size_t alignment = num_bytes >= kHugePageBytes ? kHugePageBytes : 64;
     auto* part = static_cast<T*>(std::aligned_alloc(alignment, (num_bytes + alignment - 1) / alignment * alignment));
     FT_CHECK(part != nullptr);
-    if (num_bytes >= kHugePageBytes) madvise(part, num_bytes, MADV_HUGEPAGE);  // a tree_request
+    if (num_bytes >= kHugePageBytes) madvise(part, num_bytes, MADV_HUGEPAGE);  // a hint to the system
     return std::unique_ptr<T, Free>(part);
   }
 

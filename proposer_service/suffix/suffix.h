@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The suffix proposer: a sequence goes on as it did, or as finished outputs did, where its last tokens occurred before.
+// The suffix proposer. It finds the longest end of a sequence that occurred before, in the sequence itself or in a
+// finished output, and proposes the tokens that followed it there.
 //
-// Every session has a suffix tree of its prompt and output, and all finished outputs are in one tree with counts
-// (SuffixMemory), apart by tenant. The longest end of the sequence that occurs in either is followed; trees are grown
-// best path chance first, as deep as the match is long times depth_per_match (GrowSuffixTree). Why a suffix tree, and
-// what it costs, is said in suffix_tree.h.
+// Each session has a suffix tree of its prompt and output. One more tree with counts holds the finished outputs,
+// separated by tenant (SuffixMemory). The proposer matches the sequence's end in both trees. It grows a token tree best
+// path chance first, down to depth_per_match times the length of the match (GrowSuffixTree). suffix_tree.h says why it
+// uses suffix trees, and their cost.
 //
-// What is learned. When a session ends, whatever the reason, the tokens that came after its opening context: its
-// output, with the last few tokens before it, so that an output's beginning can be found. A session that is opened
-// again with what was generated meanwhile (the sequence was preempted, or its stream broke) has that in its opening
-// context, so nothing is learned twice. A thread of its own learns, so ending a session costs nothing.
+// Learning. When a session ends, for any reason, the proposer learns the tokens that came after its opening context,
+// and the last few tokens before them, so that the beginning of an output can be matched. A sequence may open a second
+// session after a preemption or a broken stream. Its earlier output is then part of the opening context, so the
+// proposer learns no token twice. A background thread learns, so ending a session costs nothing.
 //
-// Vocabularies. Ids mean nothing elsewhere, so texts are apart by vocabulary as they are by tenant: verifiers of
-// several vocabularies may share a proposer, and one whose stream does not say which it is shares with others of that
-// kind.
+// Vocabularies. Token ids have a meaning in one vocabulary only, so outputs are separated by vocabulary as they are by
+// tenant. Verifiers with different vocabularies may share a proposer. Verifiers that do not tell their vocabulary share
+// one set of outputs.
 //
-// Restarts. With a snapshot_path the outputs are written there from time to time and at the end, and read at the start
-// (suffix_snapshot.h). One proposer has the file.
+// Restarts. With a snapshot_path the proposer writes the outputs to that file from time to time and at the end, and
+// reads them at the start (suffix_snapshot.h). Only one proposer may use a file.
 //
-// Memory: of shared_tokens outputs' tokens some 20 to 50 bytes each; as much for each token of an open session's
-// context. Source: SuffixDecoding (2411.04975).
+// Memory: some 20 to 50 bytes for each of the shared_tokens, and as much for each token of an open session's context.
+// Source: SuffixDecoding (2411.04975).
 #pragma once
 
 #include <memory>
@@ -35,9 +36,9 @@ namespace foretoken::proposer {
 struct SuffixOptions {
   int32_t max_depth = 64;           // tokens of the longest match; 2 to SuffixTree::kMaxDepth
   float depth_per_match = 4;        // tokens of depth per token of match; above 0
-  float min_path_chance = 0.01f;    // guesses that are reached more rarely are not made; in [0, 1)
-  int64_t shared_tokens = 1 << 24;  // finished outputs remembered, over all tenants; 1,024 to 2^30
-  std::string snapshot_path = {};   // where they survive a restart; empty: nowhere
+  float min_path_chance = 0.01f;    // the proposer makes no guesses of lower path chance; in [0, 1)
+  int64_t shared_tokens = 1 << 24;  // tokens of finished outputs to remember, over all tenants; 1,024 to 2^30
+  std::string snapshot_path = {};   // the file where outputs survive a restart; empty: none
   absl::Duration snapshot_interval = absl::Minutes(5);
 };
 
@@ -54,20 +55,20 @@ class SuffixProposer : public Proposer {
   // The options must be valid. The metrics outlive the proposer. Errors: those of SuffixSnapshotFile::Open.
   static absl::StatusOr<std::unique_ptr<SuffixProposer>> Create(const SuffixOptions& options,
                                                                 telemetry::Metrics* metrics = nullptr);
-  // Of valid options, and a memory that survives nowhere, whatever they say. Null metrics: nobody reads any.
+  // The same without a snapshot file, whatever the options say. The options must be valid. Null metrics: no metrics.
   explicit SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics = nullptr);
-  // The same with a memory that survives in the file.
+  // The same with this snapshot file.
   SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics, std::unique_ptr<SuffixSnapshotFile> file);
-  // Writes the last snapshot. No session is left.
+  // Writes the last snapshot. No session may be left.
   ~SuffixProposer() override;
 
   const ProposerDescription& Describe() const override { return description_; }
   std::unique_ptr<Session> Open(const SessionIntroduction& introduction) override;
   std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override;
 
-  // Returns when all sessions that have ended are learned.
+  // Returns when the proposer has learned the outputs of all ended sessions.
   void WaitUntilLearned();
-  // Of the memory of finished outputs.
+  // Bytes of the memory of finished outputs.
   size_t num_bytes() const;
 
  private:

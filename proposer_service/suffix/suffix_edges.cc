@@ -5,7 +5,7 @@
 
 namespace foretoken::proposer {
 
-// Edges with a table of where each token's stands: linear probing over at most two thirds full slots.
+// Edges with a hash table from tokens to edges: linear probing, at most two thirds full.
 class SuffixEdges::LongList {
  public:
   explicit LongList(std::span<const SuffixEdge> edges) : edges_(edges.begin(), edges.end()) { Rehash(); }
@@ -35,12 +35,12 @@ class SuffixEdges::LongList {
     std::swap(*a, *b);
   }
 
-  // The edge stands last.
+  // Removes the last edge.
   void PopBack() {
     size_t hole = SlotOf(edges_.back().token_id);
     edges_.pop_back();
     const size_t mask = slots_.size() - 1;
-    // Entries behind the hole move up unless that would put them before their own first slot.
+    // Later entries move into the hole unless that would put them before their own first slot.
     for (size_t slot = (hole + 1) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
       const size_t first = FirstSlot(edges_[slots_[slot] - 1].token_id);
       if (((slot - first) & mask) < ((slot - hole) & mask)) continue;
@@ -56,7 +56,7 @@ class SuffixEdges::LongList {
   size_t FirstSlot(int32_t token_id) const {
     return (static_cast<uint32_t>(token_id) * 0x9E3779B1u) >> (32 - slot_bits_);
   }
-  // The token's slot, or the free one where it would go.
+  // The token's slot, or the free slot for it.
   size_t SlotOf(int32_t token_id) const {
     size_t slot = FirstSlot(token_id);
     while (slots_[slot] != 0 && edges_[slots_[slot] - 1].token_id != token_id) slot = (slot + 1) & (slots_.size() - 1);
@@ -69,7 +69,7 @@ class SuffixEdges::LongList {
   }
 
   std::vector<SuffixEdge> edges_;
-  std::vector<uint32_t> slots_;  // 1 + the edge's index, 0: free
+  std::vector<uint32_t> slots_;  // 1 + the edge's index; 0: free
   uint32_t slot_bits_ = 0;
 };
 
@@ -166,7 +166,7 @@ void SuffixEdges::Swap(const SuffixNode& node, SuffixEdge* a, SuffixEdge* b) {
 }
 
 SuffixEdge* SuffixEdges::Increment(SuffixNode& node, SuffixEdge* edge) {
-  // The first of those that count as much moves ahead of them.
+  // The edge changes places with the first edge of the same count, so the order stays descending.
   const std::span<SuffixEdge> edges = Mutable(node);
   SuffixEdge* first =
       std::partition_point(edges.data(), edge, [&](const SuffixEdge& e) { return e.count > edge->count; });
@@ -186,7 +186,7 @@ SuffixEdge* SuffixEdges::Decrement(SuffixNode& node, SuffixEdge* edge) {
 
 void SuffixEdges::Remove(SuffixNode& node, SuffixEdge* edge) {
   const std::span<SuffixEdge> edges = Mutable(node);
-  // Edges behind it count no more, so each may take its place in turn; those of one count need one swap together.
+  // The edge moves to the end and the order stays descending. Edges of one count need one swap together.
   while (edge != &edges.back()) {
     const uint32_t count = edge[1].count;
     SuffixEdge* end = edges.data() + edges.size();

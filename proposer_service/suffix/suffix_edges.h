@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The edges below the nodes of a suffix tree, each node's in descending order of counts, so that the likeliest
-// continuations of a string are the first ones read.
+// The edges below the nodes of a suffix tree. The edges of a node stand in descending order of counts, so a reader
+// finds the likeliest continuations of a string first.
 //
-// Nearly all nodes have a few edges: those lie side by side in one pool, in runs of a few fixed lengths that are used
-// again when they are free, and are searched from the front. A node of more than kMaxRun edges gets a list of its own
-// with a hash table.
+// Nearly all nodes have a few edges. Such edges lie side by side in one pool, in runs of a few fixed lengths, and a
+// search begins at the front. Free runs are used again. A node of more than kMaxRun edges gets a list of its own with a
+// hash table.
 //
-// Cost: Find is one or two cache misses. Memory: 12 bytes per edge and about a fifth that waits to be used; in long
-// lists up to 20 more. Threads: as std::vector. Pointers to edges hold until the next change of the same node's edges.
+// Cost: Find is one or two cache misses. Memory: 12 bytes per edge and about a fifth more in free runs; in long lists
+// up to 20 bytes more. Threads: as std::vector. Pointers to edges hold until the next change of the same node's edges.
 #pragma once
 
 #include <array>
@@ -24,32 +24,31 @@ class SuffixEdges {
  public:
   static constexpr int32_t kMaxRun = 24;
 
-  // Makes the edges of a new node: none.
+  // Gives a new node its empty set of edges.
   static void Init(SuffixNode& node);
-  // Takes the memory of a node's edges back.
+  // Frees the memory of a node's edges.
   void Release(SuffixNode& node);
 
-  // Descending counts.
+  // In descending order of counts.
   std::span<const SuffixEdge> Get(const SuffixNode& node) const;
-  // Null where there is none.
+  // Null: the node has no such edge.
   SuffixEdge* Find(const SuffixNode& node, int32_t token_id);
   const SuffixEdge* Find(const SuffixNode& node, int32_t token_id) const;
-  // Where Find will look first.
+  // The address that Find reads first.
   const void* Place(const SuffixNode& node) const;
 
-  // The edge's token must be new to the node.
+  // Adds an edge. The node must have no edge with this token.
   void Add(SuffixNode& node, const SuffixEdge& edge);
-  // Counts one occurrence more or less; what they return is the edge, which may have moved. Decrement takes counts of 2
-  // and more.
+  // Count one occurrence more or less, and return the edge, which may have moved. Decrement takes counts of at least 2.
   SuffixEdge* Increment(SuffixNode& node, SuffixEdge* edge);
   SuffixEdge* Decrement(SuffixNode& node, SuffixEdge* edge);
   void Remove(SuffixNode& node, SuffixEdge* edge);
 
-  // Of everything that was ever used at once.
+  // Bytes of all edges and runs, free runs included.
   size_t num_bytes() const;
 
  private:
-  // More edges than a run holds.
+  // The edges of a node that has more than a run holds.
   class LongList;
   static constexpr uint8_t kIsLong = 0xFF;
   static constexpr std::array<uint8_t, 9> kRunLengths = {1, 2, 3, 4, 6, 8, 12, 16, kMaxRun};
@@ -66,7 +65,7 @@ class SuffixEdges {
   void MakeLong(SuffixNode& node);
 
   GrowingArray<SuffixEdge> runs_;
-  // Free runs are chained by the count of their first edge.
+  // The count of a free run's first edge is the place of the next free run.
   std::array<uint32_t, kRunLengths.size()> free_runs_ = {kNoRun, kNoRun, kNoRun, kNoRun, kNoRun,
                                                          kNoRun, kNoRun, kNoRun, kNoRun};
   std::vector<std::unique_ptr<LongList, Deleter>> long_lists_;

@@ -13,10 +13,10 @@ using speculation::kRootParent;
 using speculation::TokenTree;
 
 constexpr float kMaxChance = 0.999f;
-// Children per node and source. The rest are too rare to be worth a row.
+// The most children of a node from one source. Further children are too rare to be worth a row.
 constexpr int32_t kMaxChildren = 4;
 
-// A node's place in each source's tree; absent where the path has left it.
+// The position of a node in each source's suffix tree; unset: the source does not have the path.
 using Places = std::array<std::optional<SuffixCursor>, kNumSuffixSources>;
 
 class Growth {
@@ -47,7 +47,7 @@ class Growth {
   }
 
  private:
-  // How a source goes from a node to its child: along an edge, or further on the edge that the node is inside of.
+  // How a source's cursor moves from a node to its child: it enters an edge, or takes one step inside its current edge.
   struct Way {
     enum class Kind : uint8_t { kNone, kEdge, kStep } kind = Kind::kNone;
     SuffixEdge edge = {};
@@ -88,7 +88,7 @@ class Growth {
     }
   }
 
-  // Makes a node's children candidates.
+  // Offers a node's children to the frontier.
   void Expand(const Expansion& node) {
     children_.clear();
     float chance_left = 1;
@@ -107,7 +107,7 @@ class Growth {
     }
   }
 
-  // Adds what follows a node in a source, and returns the source's confidence that it is among that.
+  // Adds a node's continuations in a source. Returns the source's confidence that the next token is among them.
   float AddChildren(const Expansion& node, int32_t s, float chance_left) {
     const SuffixSource& source = sources_[s];
     SuffixCursor& place = *places_[node.node_idx + 1][s];
@@ -142,7 +142,7 @@ class Growth {
   const std::array<SuffixSource, kNumSuffixSources>& sources_;
   std::array<int32_t, kNumSuffixSources> max_depths_;
   TokenTree tree_;
-  std::vector<Places> places_;  // of the root and the nodes
+  std::vector<Places> places_;  // of the root, then of the nodes
   std::vector<Child> children_;
   Frontier<Candidate> frontier_;
 };

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grows a token tree from where a sequence's end stands in two suffix trees: its own and that of finished outputs.
+// Grows a token tree from the match of a sequence's end in two suffix trees: the sequence's own tree and the tree of
+// finished outputs.
 //
-// Best path chance first. A node's children are what follows it in either tree: the longer match speaks first, and what
-// chance it leaves goes to the other. In a source, chance(x) = confidence * count(node, x) / count(node), where
-// confidence is what matches of this length and count have proved worth, and the match is as long as the source's match
-// of the sequence's end and the path together. A source is followed at most depth_per_match times as deep as its match
-// of the sequence's end is long.
+// The tree grows best path chance first. The children of a node are its continuations in either suffix tree. The source
+// with the longer match gets its chance first, and the other source gets the rest. In a source, chance(x) = confidence
+// * count(node, x) / count(node). The confidence is the learned hit rate of matches of this length and count. The
+// length of a node's match is the length of the sequence's match plus the node's depth. A source is followed down to
+// depth_per_match times the length of its match of the sequence's end.
 //
-// A path that reaches the end of the sequence's own text goes on where that end was matched: so loops are predicted
-// beyond it.
+// A path that reaches the end of the sequence's own text continues at the match of that end, so the tree predicts loops
+// beyond the end of the text.
 #pragma once
 
 #include <array>
@@ -21,15 +22,15 @@ namespace foretoken::proposer {
 
 struct SuffixSource {
   const SuffixTree* tree = nullptr;
-  SuffixCursor match;  // of depth 0: the source has nothing to say
+  SuffixCursor match;  // of the sequence's end; depth 0: there is none
   const SuffixConfidence* confidence = nullptr;
-  // The match is of the tree's own growing text, so a path that reaches its end goes on at the match.
+  // The tree holds the sequence's own, growing text. A path that reaches its end continues at the match.
   bool is_own_text = false;
 };
 
 inline constexpr int32_t kNumSuffixSources = 2;
 
-// The tree's position stays 0.
+// Returns the tree. Its position stays 0; the caller sets it.
 speculation::TokenTree GrowSuffixTree(const std::array<SuffixSource, kNumSuffixSources>& sources, int32_t node_budget,
                                       const SuffixOptions& options);
 

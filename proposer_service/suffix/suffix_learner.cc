@@ -11,7 +11,7 @@ namespace foretoken::proposer {
 
 namespace {
 
-// What an output costs while it waits, in tokens: its owner's names, and the places it stands in.
+// The cost of a waiting output, in tokens. The 128 stand for its owner's names and the queue's own memory.
 int64_t CostOf(const SuffixText& output) { return 128 + static_cast<int64_t>(output.tokens.size()); }
 
 }  // namespace
@@ -99,7 +99,7 @@ void SuffixLearner::Save() {
     later.assign(restoring_.begin(), restoring_.end());
     later.insert(later.end(), waiting_.begin(), waiting_.end());
   }
-  // This thread alone changes the memory, so what waits goes behind what is in it.
+  // Only this thread changes the memory, so the waiting outputs follow the outputs of the memory in order.
   std::vector<SuffixText> texts = memory_.Texts();
   texts.insert(texts.end(), std::make_move_iterator(later.begin()), std::make_move_iterator(later.end()));
   if (const absl::Status status = file_->Write(texts); !status.ok()) {

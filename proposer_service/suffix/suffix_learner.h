@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one thread that writes a suffix memory: it learns finished outputs in the order in which they come, and writes
-// snapshots. Outputs beyond what may wait are not learned, so that it cannot fall behind without end. What the snapshot
-// file held is learned before all of them, while the service serves.
+// The only thread that writes a suffix memory. It learns finished outputs in the order of their arrival and writes
+// snapshots. The queue of outputs is bounded: the learner drops an output that does not fit, so it cannot fall behind
+// without limit. It learns the outputs of the snapshot file first, while the service serves.
 //
 // Threads: any.
 #pragma once
@@ -22,19 +22,19 @@ namespace foretoken::proposer {
 
 struct SuffixLearnerOptions {
   absl::Duration snapshot_interval = absl::Minutes(5);
-  int64_t max_waiting_tokens = 1 << 22;  // outputs beyond them are not learned; every output counts for 128 more
+  int64_t max_waiting_tokens = 1 << 22;  // the learner drops outputs beyond them; every output counts for 128 more
 };
 
 class SuffixLearner {
  public:
-  // The memory outlives the learner, and so do the metrics; null: nobody reads any. Without a file nothing is written.
+  // The memory and the metrics outlive the learner. Null metrics: no metrics. Null file: no snapshots.
   SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& options, std::unique_ptr<SuffixSnapshotFile> file,
                 SuffixMetrics* metrics);
-  // Writes a snapshot, which includes what waits to be learned.
+  // Writes a last snapshot. It includes the outputs that still wait.
   ~SuffixLearner();
 
   void Learn(SuffixText output);
-  // Everything that was given to Learn, and what the file held.
+  // Returns when all outputs given to Learn, and all outputs of the file, are learned.
   void WaitUntilLearned();
 
  private:
@@ -44,15 +44,15 @@ class SuffixLearner {
 
   SuffixMemory& memory_;
   const SuffixLearnerOptions options_;
-  const std::unique_ptr<SuffixSnapshotFile> file_;  // null: nothing survives
+  const std::unique_ptr<SuffixSnapshotFile> file_;  // null: no snapshots
   SuffixMetrics* const metrics_;
   absl::Mutex mutex_;
-  std::deque<SuffixText> restoring_ ABSL_GUARDED_BY(mutex_);  // of the file; goes first
+  std::deque<SuffixText> restoring_ ABSL_GUARDED_BY(mutex_);  // the file's outputs; they go first
   std::deque<SuffixText> waiting_ ABSL_GUARDED_BY(mutex_);
   int64_t num_waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_learning_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_unsaved_ ABSL_GUARDED_BY(mutex_) = false;  // something came that no snapshot has
+  bool has_unsaved_ ABSL_GUARDED_BY(mutex_) = false;  // no snapshot has the latest outputs
   std::thread thread_;
 };
 

@@ -13,7 +13,7 @@ bool SharedSuffixMatch::Follow(const SuffixTree& tree, std::span<const int32_t> 
     tree.Shorten(cursor_, *root_, path.last(cursor_.depth + 1).first(cursor_.depth));
     follows = tree.Extend(cursor_, token_id);
   }
-  // Beyond max_depth the tree tells nothing apart.
+  // The tree does not distinguish longer strings than max_depth.
   if (cursor_.depth > tree.max_depth()) tree.Shorten(cursor_, *root_, path.last(cursor_.depth));
   return found;
 }

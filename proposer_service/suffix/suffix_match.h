@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a sequence's end, as much of it as occurs there, stands in a suffix tree, and what such matches have proved
-// worth.
+// The match of a sequence's end in a suffix tree, and the confidence in such matches.
 #pragma once
 
 #include <optional>
@@ -12,7 +11,8 @@
 
 namespace foretoken::proposer {
 
-// A string that occurs once is worth less than one that is seen again and again, so they are told apart.
+// The confidence in matches. Strings that occur once have a confidence of their own, because they are worth less than
+// strings that occur again and again.
 class SuffixConfidence {
  public:
   void Record(int32_t length, uint32_t count, bool found) { Of(count).Record(length, found); }
@@ -24,25 +24,25 @@ class SuffixConfidence {
   std::array<speculation::MatchConfidence, 2> by_count_;
 };
 
-// The match in the memory of finished outputs. It follows the sequence token by token. When the memory has changed it
-// is found again from the root, by as many tokens as it had, and once kAppendsPerSearch tokens have come by as many as
-// are told apart: what was learned meanwhile may agree for longer.
+// The match of a sequence's end in the memory of finished outputs. It follows the sequence token by token. When the
+// memory has changed, the match is searched again from the root with as many tokens as it had. After every
+// kAppendsPerSearch tokens it is searched with max_depth tokens, because a new output may have a longer match.
 class SharedSuffixMatch {
  public:
   SharedSuffixMatch(const SuffixMemory& memory, SuffixOwner owner) : memory_(memory), owner_(std::move(owner)) {}
 
-  // The sequence has gone on by num_new tokens, with which `window` ends. It holds more than max_depth tokens, if there
-  // are so many.
+  // The sequence has grown by num_new tokens, the last tokens of `window`. The window holds more than max_depth tokens
+  // if the sequence has that many.
   void Advance(const TokenWindow& window, size_t num_new);
 
-  // Brings the match up to the memory as it is, which the reader keeps so.
+  // Updates the match to the reader's state of the memory and returns it.
   const SuffixCursor& Get(const SuffixMemory::Reader& reader, const TokenWindow& window);
   const SuffixConfidence& confidence() const { return confidence_; }
 
  private:
   static constexpr int32_t kAppendsPerSearch = 16;
 
-  // The match after one more token, the last of `path`. False: the token was not among its continuations.
+  // Appends the last token of `path` to the match. False: the token was not among the match's continuations.
   bool Follow(const SuffixTree& tree, std::span<const int32_t> path);
   void Search(const SuffixMemory::Reader& reader, const TokenWindow& window, size_t num_tokens);
 
@@ -50,9 +50,9 @@ class SharedSuffixMatch {
   const SuffixOwner owner_;
   std::optional<NodeIdx> root_;
   SuffixCursor cursor_;
-  uint64_t version_ = 0;              // of the memory when the cursor was good
-  bool is_searched_in_part_ = false;  // the last search went only as far as the match before it
-  int32_t appends_since_search_ = 0;  // since the last whole one
+  uint64_t version_ = 0;              // of the memory, when the cursor was valid
+  bool is_searched_in_part_ = false;  // the last search used only as many tokens as the match before it
+  int32_t appends_since_search_ = 0;  // since the last search with max_depth tokens
   SuffixConfidence confidence_;
 };
 

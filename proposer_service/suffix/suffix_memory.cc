@@ -31,13 +31,13 @@ void SuffixMemory::Remember(const SuffixOwner& owner, std::span<const int32_t> t
   while (!has_room()) ForgetOldest();
   const NodeIdx root = AddOwner(owner);
   size_t num_pushed = 0;
-  bool settled = true;
+  bool is_appended = true;
   InTurns([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    if (!settled) {
-      settled = tree_.Settle();
+    if (!is_appended) {
+      is_appended = tree_.AppendStep();
     } else if (num_pushed < tokens.size()) {
       tree_.Push(root, tokens[num_pushed++]);
-      settled = tree_.Settle();
+      is_appended = tree_.AppendStep();
     } else {
       return tree_.EndStep();
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What finished outputs taught, over all sessions: one suffix tree with a root per owner, so that one tenant's text is
-// never found, and never shows in the time that finding takes, under another's key, and so that ids of one vocabulary
-// are never taken for ids of another. Bounded: the oldest outputs, of whatever owner, make room for new ones, and for
-// new owners. An owner without outputs left costs nothing.
+// The memory of finished outputs, over all sessions: one suffix tree with a root per owner. A search under one owner's
+// key finds no other tenant's text, and its duration shows nothing of it. Ids of one vocabulary never match ids of
+// another. The memory is bounded: the oldest outputs, of any owner, make room for new outputs and new owners. An owner
+// without outputs costs nothing.
 //
 // Example:
 //   SuffixMemory memory({.max_tokens = 1 << 24});
@@ -11,8 +11,8 @@
 //   SuffixMemory::Reader reader(memory);
 //   if (std::optional<NodeIdx> root = reader.RootOf(owner)) ... reader.tree().AtRoot(*root) ...
 //
-// Threads: many readers and one writer. The writer holds readers up for kStepsPerTurn steps of the tree at a time, some
-// tens of microseconds. Cursors are good as long as version() is the same.
+// Threads: many readers and one writer. The writer blocks readers for kStepsPerTurn steps of the tree at a time, some
+// tens of microseconds. Cursors are valid while version() stays the same.
 #pragma once
 
 #include <optional>
@@ -27,9 +27,9 @@
 
 namespace foretoken::proposer {
 
-// Whose text something is.
+// The owner of a text.
 struct SuffixOwner {
-  std::string vocabulary;  // fingerprint in hex; empty: not told, which is a vocabulary of its own
+  std::string vocabulary;  // fingerprint in hex; empty: not told, which counts as a vocabulary of its own
   std::string tenant;
 
   friend bool operator==(const SuffixOwner&, const SuffixOwner&) = default;
@@ -46,18 +46,18 @@ struct SuffixText {
 
 class SuffixMemory {
  public:
-  // Shorter outputs teach too little for what an owner costs. Of outputs longer than half the memory the last half
-  // memory is remembered.
+  // The memory ignores shorter outputs, because they teach too little for the cost of an owner. Of an output longer
+  // than half the memory it keeps the end, half the memory long.
   static constexpr size_t kMinTokens = 8;
-  // There is at most one owner per so many tokens of the memory's size. An owner's names take up to a kilobyte, so that
-  // all of them together take no more than the tokens do.
+  // The memory has at most one owner per this many tokens of its size. An owner's names take up to a kilobyte, so all
+  // owners together take no more memory than the tokens.
   static constexpr uint32_t kTokensPerOwner = 64;
 
   explicit SuffixMemory(const SuffixTreeOptions& options) : max_tokens_(options.max_tokens), tree_(options) {}
 
-  // One at a time.
+  // Learns an output. One thread at a time.
   void Remember(const SuffixOwner& owner, std::span<const int32_t> tokens);
-  // Oldest first. Not beside Remember.
+  // The outputs, oldest first. Not concurrently with Remember.
   std::vector<SuffixText> Texts() const;
   size_t num_texts() const;
   size_t num_bytes() const;
@@ -67,11 +67,11 @@ class SuffixMemory {
     size_t num_tokens = 0;
     size_t num_bytes = 0;
     size_t num_owners = 0;
-    uint64_t num_forgotten_tokens = 0;  // ever
+    uint64_t num_forgotten_tokens = 0;  // since the start
   };
   Stats GetStats() const;
 
-  // Keeps the memory as it is while it lives. Short, please.
+  // Keeps the memory unchanged while it lives. Readers must be short, because they block the writer.
   class ABSL_SCOPED_LOCKABLE Reader {
    public:
     explicit Reader(const SuffixMemory& memory) ABSL_SHARED_LOCK_FUNCTION(memory.mutex_) : memory_(memory) {
@@ -83,7 +83,7 @@ class SuffixMemory {
 
     const SuffixTree& tree() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return memory_.tree_; }
     uint64_t version() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return memory_.version_; }
-    // None: nothing is remembered of the owner.
+    // Unset: the memory has no output of the owner.
     std::optional<NodeIdx> RootOf(const SuffixOwner& owner) const ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
    private:
@@ -93,7 +93,7 @@ class SuffixMemory {
  private:
   static constexpr int32_t kStepsPerTurn = 8;
 
-  // Repeats a step until it returns true, with turns for readers.
+  // Repeats `step` until it returns true. Readers may read after every kStepsPerTurn steps.
   template <typename Step>
   void InTurns(Step step);
   NodeIdx AddOwner(const SuffixOwner& owner);

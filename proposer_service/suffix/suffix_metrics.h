@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a suffix proposer's memory of finished outputs holds, as metrics.
+// The metrics of a suffix proposer's memory of finished outputs.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ class SuffixMetrics {
   explicit SuffixMetrics(telemetry::Metrics& metrics);
 
   void ShowMemory(const SuffixMemory::Stats& stats);
-  // The file was written or read just now.
+  // The caller has just written or read the file.
   void ShowSnapshot(const std::string& path);
   void CountSkippedOutput() { skipped_outputs_.Increment(); }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a suffix tree is made of (suffix_tree.h). Everything is named by 31-bit numbers, so that a token costs few
-// bytes.
+// The nodes and edges of a suffix tree (suffix_tree.h). They refer to each other by 31-bit numbers, so that a token
+// costs few bytes.
 #pragma once
 
 #include <cstdint>
 
 namespace foretoken::proposer {
 
-// A place in the tree's text.
+// A position in the tree's text.
 using TextPos = uint32_t;
 using NodeIdx = uint32_t;
 
 inline constexpr NodeIdx kNoNode = 0xFFFFFFFF;
 
-// What an edge leads to: a node, or a leaf, which is nothing but the place where its string begins in the text.
+// The target of an edge: a node, or a leaf. A leaf is only the text position where its string begins.
 class SuffixTarget {
  public:
   static SuffixTarget Node(NodeIdx node) { return SuffixTarget(node); }
@@ -31,7 +31,7 @@ class SuffixTarget {
   uint32_t bits_ = 0;
 };
 
-// An edge, known by its first token. The rest of its label is read from the text.
+// An edge. Its first token identifies it, and the text holds the rest of its label.
 struct SuffixEdge {
   int32_t token_id;
   uint32_t count;  // occurrences of the string that ends with token_id
@@ -43,7 +43,7 @@ struct SuffixNode {
   TextPos begin;         // of the latest occurrence of the node's string
   NodeIdx link;          // the node of the string without its first token; kNoNode: not known
   uint32_t count;        // occurrences of the string
-  uint32_t edges_place;  // these three belong to SuffixEdges
+  uint32_t edges_place;  // SuffixEdges owns this field and the next two
   uint8_t num_edges;
   uint8_t edges_class;
   uint16_t depth;  // tokens of the string

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence's mirror at the suffix proposer: a suffix tree of its own tokens, its match in the memory of finished
-// outputs, and what it has generated, which the memory learns when the session ends. The ideas are in suffix.h.
+// A sequence's session at the suffix proposer: a suffix tree of the sequence's tokens, its match in the memory of
+// finished outputs, and its output. The memory learns the output when the session ends. suffix.h explains the method.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class SuffixSession : public Session {
  public:
   using Learn = std::function<void(SuffixText)>;
 
-  // The options and the memory outlive the session. `learn` is called once, with the output, when it ends.
+  // The options and the memory outlive the session. The session calls `learn` once, with the output, when it ends.
   SuffixSession(const SuffixOptions& options, const SuffixMemory& memory, SuffixOwner owner, Learn learn);
   ~SuffixSession() override;
 
@@ -25,7 +25,7 @@ class SuffixSession : public Session {
   speculation::TokenTree Propose(int32_t node_budget);
 
  private:
-  // Tokens of the opening that are learned with the output.
+  // The last tokens of the opening context that are learned with the output.
   static constexpr size_t kLeadTokens = 8;
 
   const SuffixOptions& options_;
@@ -34,11 +34,11 @@ class SuffixSession : public Session {
   const Learn learn_;
   uint64_t position_ = 0;
   bool in_opening_ = true;
-  std::vector<int32_t> output_;  // with its lead
+  std::vector<int32_t> output_;  // with its lead tokens in front
   TokenWindow window_;
   SuffixTree tree_;
   NodeIdx root_;
-  SuffixConfidence confidence_;  // of the own tree's matches
+  SuffixConfidence confidence_;  // in the matches of tree_
   SharedSuffixMatch shared_match_;
 };
 

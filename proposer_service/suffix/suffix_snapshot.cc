@@ -24,12 +24,12 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr absl::string_view kMagic = "FTSUFFIX";
 constexpr uint32_t kVersion = 2;
-constexpr uint32_t kOneVocabularyVersion = 1;  // the vocabulary of all texts stood before their number
-constexpr int kMaxUnused = 1000;  // files set aside beside one path; their number says that an operator should look
+constexpr uint32_t kOneVocabularyVersion = 1;  // one vocabulary for all texts, before their number
+constexpr int kMaxUnused = 1000;  // files set aside beside one path; the error tells the operator to remove some
 
 template <typename T>
 void PutInteger(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof(value));  // bytes as they lie
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));  // in the machine's byte order
 }
 
 void PutString(std::string& out, absl::string_view text) {
@@ -44,10 +44,10 @@ base::Sha256Digest DigestOf(absl::string_view bytes) {
 }
 
 absl::string_view AsBytes(const base::Sha256Digest& digest) {
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};  // bytes as they lie
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};  // a digest is plain bytes
 }
 
-// Reads from the front; an error of one read is an error of all.
+// Reads from the front of the bytes.
 class Cursor {
  public:
   explicit Cursor(absl::string_view bytes) : bytes_(bytes) {}
@@ -77,7 +77,7 @@ class Cursor {
   absl::string_view bytes_;
 };
 
-// A text of this vocabulary, or of one that stands before it.
+// Parses one text. Unset vocabulary: the text's own vocabulary comes first.
 absl::StatusOr<SuffixText> ParseText(Cursor& cursor, std::optional<absl::string_view> vocabulary) {
   if (!vocabulary.has_value()) {
     FT_ASSIGN_OR_RETURN(vocabulary, cursor.String());
@@ -135,7 +135,7 @@ absl::Status WriteAll(int file, absl::string_view bytes, const std::string& path
   return absl::OkStatus();
 }
 
-// A rename is on the disk when its folder is.
+// Syncs the folder of a file. A rename is on the disk only then.
 absl::Status SyncFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -146,8 +146,8 @@ absl::Status SyncFolderOf(const std::string& path) {
   return status;
 }
 
-// Renames the file to the first PATH.unused-N that is free, and returns that name. The caller holds the lock of the
-// path, so nobody takes the name meanwhile.
+// Renames the file to the first free name PATH.unused-N and returns that name. The caller holds the lock of the path,
+// so no other proposer takes the name meanwhile.
 absl::StatusOr<std::string> SetAside(const std::string& path) {
   for (int i = 1; i <= kMaxUnused; ++i) {
     std::string unused = absl::StrCat(path, ".unused-", i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outputs that a suffix proposer remembers, as a file. Texts only: the tree is built from them again, at about a
-// million tokens per second.
+// The file of a suffix proposer's remembered outputs. The file holds texts only. The proposer builds its tree from them
+// again, at about a million tokens per second.
 //
 //   FT_ASSIGN_OR_RETURN(const std::unique_ptr<SuffixSnapshotFile> file, SuffixSnapshotFile::Open("/var/lib/outputs"));
 //   for (SuffixText& text : file->TakeTexts()) ...
@@ -8,13 +8,13 @@
 //
 // Format, integers little-endian: "FTSUFFIX", version u32, u64 number of texts, each (u32 length, bytes) of the
 // vocabulary, (u32 length, bytes) of the tenant and (u32 number, i32 each) of the tokens; at the end the SHA-256 of all
-// before it. Version 1, which is read too, has one vocabulary, before the number of texts, for all of them.
+// bytes before it. ReadSnapshot also reads version 1, in which one vocabulary for all texts stands before their number.
 //
-// A file has one proposer. Open takes the lock PATH.lock for as long as the object lives, so two replicas that are
-// given one path by mistake do not write over each other: the second one does not start.
+// A file belongs to one proposer. Open takes the lock PATH.lock for the lifetime of the object. So a second replica
+// with the same path does not start, and cannot overwrite the file.
 //
-// Errors of ReadSnapshot: NOT_FOUND without a file; DATA_LOSS, naming the file and what is wrong, where it is truncated
-// or damaged; FAILED_PRECONDITION for another version, expected and got.
+// Errors of ReadSnapshot: NOT_FOUND without a file; DATA_LOSS for a truncated or damaged file, with the file and the
+// defect; FAILED_PRECONDITION for another version, expected and got.
 #pragma once
 
 #include <memory>
@@ -30,20 +30,20 @@
 
 namespace foretoken::proposer {
 
-// Oldest first.
+// The texts, oldest first.
 absl::StatusOr<std::vector<SuffixText>> ReadSnapshot(const std::string& path);
 
-// The file is there whole or as it was before: it is written beside its place, brought to the disk, and then renamed.
+// Replaces the file as a whole: it writes a file beside the path, syncs it to the disk and renames it.
 absl::Status WriteSnapshot(const std::string& path, std::span<const SuffixText> texts);
 
 class SuffixSnapshotFile {
  public:
-  // Reads what is there. A file that is damaged, or no snapshot, is kept as PATH.unused-1, or the next free number, and
-  // named in the log. FAILED_PRECONDITION: another proposer has the file. Other errors: the file cannot be read, locked
-  // or renamed.
+  // Locks and reads the file. Open renames a damaged file, or a file that is no snapshot, to PATH.unused-1 or the next
+  // free number and logs that name. FAILED_PRECONDITION: another proposer uses the file. Other errors: the file cannot
+  // be read, locked or renamed.
   static absl::StatusOr<std::unique_ptr<SuffixSnapshotFile>> Open(const std::string& path);
 
-  // What the file held; empty from then on.
+  // The texts of the file. Later calls return nothing.
   std::vector<SuffixText> TakeTexts() { return std::exchange(texts_, {}); }
   absl::Status Write(std::span<const SuffixText> texts) { return WriteSnapshot(path_, texts); }
   const std::string& path() const { return path_; }

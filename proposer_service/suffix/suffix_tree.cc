@@ -64,7 +64,7 @@ size_t SuffixTree::num_bytes() const {
 
 void SuffixTree::Append(NodeIdx root, int32_t token_id) {
   Push(root, token_id);
-  while (!Settle()) {
+  while (!AppendStep()) {
   }
 }
 
@@ -85,7 +85,7 @@ void SuffixTree::Push(NodeIdx root, int32_t token_id) {
   window_.Push(token_id);
 }
 
-bool SuffixTree::Settle() {
+bool SuffixTree::AppendStep() {
   const int32_t depth = active_.depth;
   const std::span<const int32_t> path = window_.Last(depth + 1);
   if (depth < max_depth_ && Extend(active_, path.back())) return true;
@@ -116,7 +116,7 @@ bool SuffixTree::EndStep() {
   return true;
 }
 
-// The node above the active match is as it was, whatever counting has changed below it.
+// Counting changes the tree below the active match only, so the node above it is still valid.
 void SuffixTree::ShortenActive(std::span<const int32_t> path) {
   FT_CHECK(Shorten(active_, root_, path));
   if (active_.at_node()) LinkLastNode(active_.node);
@@ -156,11 +156,11 @@ void SuffixTree::CountSuffix(std::span<const int32_t> path, int32_t depth, std::
   }
 }
 
-// The edge has been counted already.
+// The caller has counted the edge already.
 void SuffixTree::Split(SuffixEdge& edge, int32_t depth, TextPos begin, std::optional<int32_t> next_token) {
   const NodeIdx node_idx = NewNode(begin, depth, edge.count);
   SuffixNode& node = nodes_[node_idx];
-  // A leaf that ended here lives on as the occurrences of the node that nothing follows.
+  // Occurrences at the end of a text count in the node and have no edge.
   const int32_t old_token = text_[Wrap(BeginOf(edge.target) + depth)];
   if (old_token != kEndOfText) edges_.Add(node, {old_token, edge.count - 1, edge.target});
   if (next_token.has_value()) edges_.Add(node, {*next_token, 1, SuffixTarget::Leaf(begin)});
@@ -217,7 +217,7 @@ void SuffixTree::Tidy(NodeIdx parent_idx, NodeIdx node_idx, std::span<const int3
   const std::span<const SuffixEdge> edges = edges_.Get(node);
   SuffixTarget rest;
   if (edges.empty()) {
-    rest = SuffixTarget::Leaf(node.begin);  // its occurrences all end their texts
+    rest = SuffixTarget::Leaf(node.begin);  // all its occurrences end their texts
   } else if (edges.size() == 1 && edges[0].count == node.count) {
     rest = edges[0].target;
   } else {
@@ -228,7 +228,7 @@ void SuffixTree::Tidy(NodeIdx parent_idx, NodeIdx node_idx, std::span<const int3
   FreeNode(node_idx);
 }
 
-// What occurs once is a chain.
+// The nodes below a string that occurs once form a chain.
 void SuffixTree::FreeBelow(SuffixTarget target) {
   while (!target.is_leaf()) {
     const NodeIdx node = target.node();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What always holds in a suffix tree, for tests.
+// The invariants of a suffix tree, for tests.
 #include <algorithm>
 
 #include "proposer_service/suffix/suffix_tree.h"
@@ -46,7 +46,7 @@ bool SuffixTree::CheckNode(NodeIdx node_idx, NodeIdx root, std::vector<int32_t>&
     if (!CheckNode(edge.target.node(), root, path)) return false;
     path.resize(node.depth);
   }
-  // Another node than a root is there because its string goes on in more than one way, or ends somewhere.
+  // A node below the root has a string that continues in more than one way, or ends a text somewhere.
   const std::span<const SuffixEdge> edges = edges_.Get(node);
   if (node_idx != root && (edges.empty() || edges[0].count == node.count)) return false;
   return sum <= node.count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cursors move through a suffix tree.
+// The movements of cursors through a suffix tree.
 #include <algorithm>
 
 #include "proposer_service/suffix/suffix_tree.h"
@@ -50,7 +50,7 @@ bool SuffixTree::Descend(SuffixCursor& cursor, std::span<const int32_t> path) co
     const SuffixEdge* edge = edges_.Find(nodes_[cursor.node], path[depth]);
     if (edge == nullptr) return false;
     Enter(cursor, *edge);
-    // The rest of the edge is taken on trust.
+    // The rest of the edge is not compared, because the string is known to be in the tree.
     cursor.depth = static_cast<uint16_t>(std::min<size_t>(path.size(), cursor.target_depth));
     if (cursor.depth == cursor.target_depth) {
       cursor.node = cursor.target.node();
@@ -58,7 +58,7 @@ bool SuffixTree::Descend(SuffixCursor& cursor, std::span<const int32_t> path) co
     }
     last_is_read = cursor.depth == depth + 1;
   }
-  // While a text grows, a string that is not quite there yet differs in its last token.
+  // While a text grows, a string may lack its last token in the tree. So the last token is compared.
   return last_is_read || text_[Wrap(cursor.begin + cursor.depth - 1)] == path.back();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last tokens of a text, side by side.
+// The last tokens of a text, in adjacent memory.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ class TokenWindow {
   void Clear() { tokens_.clear(); }
 
   size_t size() const { return std::min(tokens_.size(), length_); }
-  // At most size() of them.
+  // The last num_tokens tokens, at most size().
   std::span<const int32_t> Last(size_t num_tokens) const { return std::span(tokens_).last(num_tokens); }
 
  private:
-  static constexpr size_t kSlack = 4;  // tokens move once in (kSlack - 1) lengths
+  static constexpr size_t kSlack = 4;  // the tokens move once in (kSlack - 1) lengths
 
   size_t length_;
   std::vector<int32_t> tokens_;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a verifier ignores or misreads the options of an embedded proposer.
 #include "proposer_service/options.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,7 @@ Config Read(absl::string_view method, const Options& options) {
   return config.value_or(Config());
 }
 
-TEST(ProposerOptions, WhatIsNotNamedHasItsDefault) {
+TEST(ProposerOptions, AnOptionThatIsNotNamedHasItsDefault) {
   const Config config = Read("suffix", {});
   EXPECT_EQ(config.method, "suffix");
   EXPECT_EQ(config.suffix.max_depth, SuffixOptions().max_depth);
@@ -37,11 +38,11 @@ TEST(ProposerOptions, EveryTypeIsRead) {
   EXPECT_EQ(draft.draft.kv_cache_mb, 64);
 }
 
-TEST(ProposerOptions, TheMethodInFrontOfANameMayBeLeftOut) {
+TEST(ProposerOptions, ANameMayLeaveOutItsMethodsPrefix) {
   EXPECT_EQ(Read("draft", {{"children", "8"}}).draft.forest.num_children, 8);
   EXPECT_EQ(Read("draft", {{"draft_children", "8"}}).draft.forest.num_children, 8);
   EXPECT_EQ(Read("ngram", {{"max_length", "5"}}).ngram.max_length, 5);
-  // Of two options that are called alike without their methods, the method's own is meant.
+  // Two options have this name without their methods. The name stands for the option of the given method.
   EXPECT_EQ(Read("draft", {{"min_path_chance", "0.25"}}).draft.forest.min_path_chance, .25f);
 }
 
@@ -51,7 +52,7 @@ struct BadOptions {
   const char* want;
 };
 
-TEST(ProposerOptions, NamesWhatIsWrong) {
+TEST(ProposerOptions, NamesTheWrongOption) {
   const BadOptions kBad[] = {
       {"drft", {{"model", "/m"}}, "method: expected ngram, suffix or draft, got 'drft'"},
       {"draft", {{"modle", "/m"}}, "option 'modle': expected, for draft, one of max_streams"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service over real gRPC, on loopback and in process.
+// The proposal service over real gRPC, on loopback and in process. If these tests fail, verifiers get no trees, or one
+// verifier harms the others.
 #include "proposer_service/proposal_service.h"
 
 #include <random>
@@ -133,13 +134,13 @@ TEST_F(ProposalServiceTest, AnswersAreBatched) {
   EXPECT_THAT(response.refused_session_ids(), ElementsAre(4, 5));
 }
 
-TEST_F(ProposalServiceTest, AVerifierThatNeverReadsMeetsBackpressureAndHarmsNobody) {
+TEST_F(ProposalServiceTest, AVerifierThatNeverReadsIsStoppedAndHarmsNoOther) {
   grpc::ClientContext context;
-  const std::unique_ptr<Stream> deaf = stub_->Propose(&context);
+  const std::unique_ptr<Stream> unread = stub_->Propose(&context);
   v1::ProposeRequest flood;
   for (uint64_t id = 0; id < 20000; ++id) flood.add_advances()->set_session_id(id);
   std::thread writer([&] {
-    for (int32_t i = 0; i < 100 && deaf->Write(flood); ++i) {
+    for (int32_t i = 0; i < 100 && unread->Write(flood); ++i) {
     }
   });
   grpc::ClientContext other_context;
@@ -149,7 +150,7 @@ TEST_F(ProposalServiceTest, AVerifierThatNeverReadsMeetsBackpressureAndHarmsNobo
   EXPECT_TRUE(other->Read(&response));
   context.TryCancel();
   writer.join();
-  EXPECT_EQ(deaf->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(unread->Finish().error_code(), grpc::StatusCode::CANCELLED);
   other->WritesDone();
   EXPECT_TRUE(other->Finish().ok());
 }
@@ -170,7 +171,7 @@ TEST_F(ProposalServiceTest, DrainingEndsOpenStreamsAndRefusesNewOnes) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10)) << "no stream is left to wait for";
 }
 
-TEST_F(ProposalServiceTest, NonsenseEventsAreAnsweredAndHarmNobody) {
+TEST_F(ProposalServiceTest, NonsenseEventsAreAnsweredAndHarmNoStream) {
   std::mt19937 random(9);
   for (int32_t round = 0; round < 50; ++round) {
     grpc::ClientContext context;
@@ -210,8 +211,8 @@ TEST(EmbeddedProposalService, IsServedInProcess) {
   EXPECT_EQ(response.method(), "ngram");
 }
 
-// To ask is to change nothing, whatever is asked.
-TEST(EmbeddedProposalService, ASuffixProposerServesEveryVocabularyAndKeepsThemApart) {
+// DescribeProposer changes no state, whatever its request says.
+TEST(EmbeddedProposalService, ASuffixProposerServesEveryVocabularyAndSeparatesThem) {
   telemetry::Metrics metrics;
   const std::unique_ptr<ProposalService> service = *ProposalService::Create({.method = "suffix"}, metrics);
   const std::unique_ptr<rpc::Server> server = *rpc::Server::Start({}, {service.get()});
@@ -223,7 +224,7 @@ TEST(EmbeddedProposalService, ASuffixProposerServesEveryVocabularyAndKeepsThemAp
     v1::DescribeProposerResponse response;
     return stub->DescribeProposer(&context, request, &response);
   };
-  // What is proposed on a stream of the vocabulary for the end 3, 4, 5; then an output is finished there.
+  // Opens a stream of the vocabulary, returns the proposed tokens after 3, 4, 5, and finishes an output there.
   const auto propose_and_teach = [&](const std::string& fingerprint) {
     grpc::ClientContext context;
     const std::unique_ptr<Stream> stream = stub->Propose(&context);
@@ -257,7 +258,7 @@ TEST(EmbeddedProposalService, ASuffixProposerServesEveryVocabularyAndKeepsThemAp
   EXPECT_THAT(propose_and_teach("aa"), IsEmpty());
   await_outputs(1);
   for (const char* fingerprint : {"cc", "aa", "", "bb"}) EXPECT_TRUE(describe(fingerprint).ok()) << fingerprint;
-  EXPECT_THAT(propose_and_teach("bb"), IsEmpty()) << "learned of another vocabulary";
+  EXPECT_THAT(propose_and_teach("bb"), IsEmpty()) << "learned from another vocabulary";
   await_outputs(2);
   EXPECT_THAT(propose_and_teach(""), IsEmpty());
   EXPECT_THAT(propose_and_teach("aa"), ElementsAre(6));
@@ -296,7 +297,7 @@ TEST_F(ProposalServiceTest, StreamsAreBounded) {
   EXPECT_EQ(status.error_message(), "max_streams: expected at most 8, got one more");
   streams[0]->WritesDone();
   EXPECT_TRUE(streams[0]->Finish().ok());
-  // The call has ended over here before its stream has over there.
+  // The client's call ends before the service has ended its stream.
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   for (bool is_served = false; !is_served && absl::Now() < deadline;) {
     grpc::ClientContext context;
@@ -305,10 +306,10 @@ TEST_F(ProposalServiceTest, StreamsAreBounded) {
     is_served = stream->Read(&response);
     if (is_served) return;
   }
-  ADD_FAILURE() << "the place of a stream that ended stays taken";
+  ADD_FAILURE() << "an ended stream still takes a place";
 }
 
-// Guesses sampled trees as large as a draft model's: 256 nodes, each of a distribution of 32 tokens of its own.
+// Makes sampled trees as large as a draft model's: 256 nodes, each with its own distribution of 32 tokens.
 class SampledTreesProposer : public NgramProposer {
  public:
   SampledTreesProposer() : NgramProposer({}) {}
@@ -365,7 +366,7 @@ TEST(ProposalServiceAnswers, AreSplitSoThatEachIsBelowTheBound) {
     for (const v1::TokenTree& tree : response.trees()) EXPECT_TRUE(session_ids.insert(tree.session_id()).second);
   }
   EXPECT_EQ(session_ids.size(), kNumSessions);
-  EXPECT_GT(num_bytes, 2 * rpc::kMaxProposeResponseBytes) << "void: one message would do";
+  EXPECT_GT(num_bytes, 2 * rpc::kMaxProposeResponseBytes) << "the test proves nothing: one message is enough";
   EXPECT_LT(num_messages, 10);
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The protocol of a stream without gRPC. If these tests fail, sessions lose their guesses, or a verifier's mistake
+// harms more than its own session.
 #include "proposer_service/session_table.h"
 
 #include <functional>
@@ -49,7 +51,7 @@ class SessionTableTest : public ::testing::Test {
     }
     const v1::ProposeResponse& Exchange() {
       Apply();
-      table.TakeNews(response);
+      table.TakeResponse(response);
       return response;
     }
 
@@ -78,13 +80,13 @@ TEST_F(SessionTableTest, AnOpenIsAnsweredByATree) {
   EXPECT_EQ(response.trees(0).position(), 4);
   EXPECT_THAT(response.trees(0).token_ids(), ElementsAre(2, 3));
   EXPECT_THAT(response.trees(0).parents(), ElementsAre(-1, 0));
-  EXPECT_FALSE(stream.table.HasNews());
+  EXPECT_FALSE(stream.table.HasResponse());
 }
 
-// Writes down under which rule its sessions are opened.
-class RecordingProposer : public NgramProposer {
+// Records the rules of its sessions.
+class RuleRecordingProposer : public NgramProposer {
  public:
-  RecordingProposer() : NgramProposer({}) {}
+  RuleRecordingProposer() : NgramProposer({}) {}
   std::unique_ptr<Session> Open(const SessionIntroduction& introduction) override {
     rules.push_back(introduction.rule);
     return NgramProposer::Open(introduction);
@@ -92,8 +94,8 @@ class RecordingProposer : public NgramProposer {
   std::vector<kernels::VerificationRule> rules;
 };
 
-TEST_F(SessionTableTest, TellsTheRuleAndTakesAnUnknownOneForTheKeyedDraw) {
-  RecordingProposer proposer;
+TEST_F(SessionTableTest, TellsTheRuleAndTakesAnUnknownRuleForTheKeyedDraw) {
+  RuleRecordingProposer proposer;
   SessionRoom room({.max_sessions = 8}, metrics_.room());
   SessionTable table({.proposer = proposer, .room = room, .metrics = metrics_});
   v1::ProposeRequest request;
@@ -123,13 +125,13 @@ TEST_F(SessionTableTest, NoBudgetMeansNoTree) {
   stream.Open(1, {1, 1}, 0);
   stream.Advance(1, 2, {1}, 0);
   stream.Apply();
-  EXPECT_FALSE(stream.table.HasNews());
+  EXPECT_FALSE(stream.table.HasResponse());
 }
 
-// Writes down what is wanted of its sessions.
-class RecordingProposer : public NgramProposer {
+// Records the tree requests of its sessions.
+class RequestRecordingProposer : public NgramProposer {
  public:
-  RecordingProposer() : NgramProposer({}) {}
+  RequestRecordingProposer() : NgramProposer({}) {}
   std::unique_ptr<Session> Open(const SessionIntroduction& /*introduction*/) override {
     return std::make_unique<Mirror>(*this);
   }
@@ -137,17 +139,17 @@ class RecordingProposer : public NgramProposer {
 
  private:
   struct Mirror : Session {
-    explicit Mirror(RecordingProposer& owner) : proposer(owner) {}
+    explicit Mirror(RequestRecordingProposer& owner) : proposer(owner) {}
     void Append(std::span<const int32_t> token_ids) override { num_tokens += token_ids.size(); }
     void Want(const TreeRequest& tree_request) override { proposer.requests.push_back(tree_request); }
     uint64_t position() const override { return num_tokens; }
-    RecordingProposer& proposer;
+    RequestRecordingProposer& proposer;
     uint64_t num_tokens = 0;
   };
 };
 
-TEST_F(SessionTableTest, TellsWhatIsWantedOnceTheTokensAreWhole) {
-  RecordingProposer proposer;
+TEST_F(SessionTableTest, PassesTheRequestOnceTheTokensAreWhole) {
+  RequestRecordingProposer proposer;
   Stream stream({.proposer = proposer, .room = room_, .metrics = metrics_});
   stream.Open(1, {1, 2}, 4).set_awaiting_more(true);
   stream.Advance(1, 2, {3}, 5);
@@ -171,9 +173,9 @@ TEST_F(SessionTableTest, ATreeThatIsNoLongerWantedIsNotSent) {
   stream.Apply();
   stream.Advance(1, 3, {1}, 0);
   stream.Apply();
-  EXPECT_FALSE(stream.table.TakeNews(stream.response));
+  EXPECT_FALSE(stream.table.TakeResponse(stream.response));
   stream.table.Announce(1);
-  EXPECT_FALSE(stream.table.HasNews());
+  EXPECT_FALSE(stream.table.HasResponse());
   stream.Advance(1, 4, {}, 2);
   EXPECT_EQ(stream.Exchange().trees(0).token_ids_size(), 2);
 }
@@ -183,15 +185,15 @@ TEST_F(SessionTableTest, PiecesOfAContextAreAnsweredOnceItIsWhole) {
   stream.Open(1, {1, 2}, 4).set_awaiting_more(true);
   stream.Advance(1, 2, {3, 4}, 4).set_awaiting_more(true);
   stream.Apply();
-  EXPECT_FALSE(stream.table.HasNews());
+  EXPECT_FALSE(stream.table.HasResponse());
   stream.Advance(1, 4, {1}, 4);
   EXPECT_EQ(stream.Exchange().trees(0).position(), 5);
 }
 
-TEST_F(SessionTableTest, ASessionHearsWhereItsOpeningContextEnds) {
+TEST_F(SessionTableTest, ASessionIsToldWhereItsOpeningContextEnds) {
   SuffixProposer suffix({});
   Stream stream({.proposer = suffix, .room = room_, .metrics = metrics_});
-  // An opening in pieces, asked for nothing, and then an output.
+  // An opening context in pieces, without a request for a tree, and then an output.
   stream.Open(1, {10, 11, 12, 13, 14, 15}, 0).set_awaiting_more(true);
   stream.Advance(1, 6, {16, 17, 18, 19, 20, 21, 22}, 0);
   for (uint32_t position = 13; position < 20; ++position) stream.Advance(1, position, {30 + position}, 0);
@@ -224,7 +226,7 @@ TEST_F(SessionTableTest, AGapInPositionsMakesTheSessionUnknown) {
   EXPECT_THAT(stream.Exchange().unknown_session_ids(), ElementsAre(1));
   EXPECT_EQ(stream.response.trees_size(), 0);
   stream.Advance(1, 2, {1}, 4);
-  EXPECT_THAT(stream.Exchange().unknown_session_ids(), ElementsAre(1)) << "it stays gone";
+  EXPECT_THAT(stream.Exchange().unknown_session_ids(), ElementsAre(1)) << "a dropped session stays unknown";
 }
 
 TEST_F(SessionTableTest, AnIdOpenedTwiceIsDropped) {
@@ -284,18 +286,18 @@ TEST_F(SessionTableTest, ARefusalSaysWhy) {
   EXPECT_EQ(response.refusals(0).session_id(), 7);
   EXPECT_EQ(response.refusals(0).reason(), v1::REFUSAL_REASON_FULL);
   EXPECT_EQ(response.refusals(0).detail(), "max_sessions: expected at most 3");
-  EXPECT_THAT(response.refused_session_ids(), ElementsAre(7)) << "for verifiers that read no more";
+  EXPECT_THAT(response.refused_session_ids(), ElementsAre(7)) << "for verifiers that read this field only";
   EXPECT_EQ(metrics_.refused.at(v1::REFUSAL_REASON_FULL)->Value(), 1);
 }
 
-// The reasons of the refusals that this exchange brings.
+// The reasons of a response's refusals.
 std::vector<v1::RefusalReason> Reasons(const v1::ProposeResponse& response) {
   std::vector<v1::RefusalReason> reasons;
   for (const v1::RefusedSession& refused : response.refusals()) reasons.push_back(refused.reason());
   return reasons;
 }
 
-TEST_F(SessionTableTest, TokensOfAllSessionsAreBoundedThoseOfUnfinishedOnesToo) {
+TEST_F(SessionTableTest, TokensOfAllSessionsAreBoundedAlsoOfUnfinishedContexts) {
   Stream stream(*this);
   Stream other(*this);
   stream.Open(1, std::vector<uint32_t>(100, 1), 0).set_awaiting_more(true);
@@ -308,14 +310,14 @@ TEST_F(SessionTableTest, TokensOfAllSessionsAreBoundedThoseOfUnfinishedOnesToo) 
   other.Advance(1, 50, {1}, 0);
   EXPECT_THAT(Reasons(other.Exchange()), ElementsAre(v1::REFUSAL_REASON_FULL));
   EXPECT_EQ(other.response.refusals(0).detail(), "max_total_tokens: expected at most 250");
-  EXPECT_EQ(metrics_.tokens.Value(), 200) << "what was refused is gone";
+  EXPECT_EQ(metrics_.tokens.Value(), 200) << "the tokens of the refused session are returned";
   stream.Close(1);
   stream.Apply();
   other.Open(2, std::vector<uint32_t>(100, 1), 0);
   EXPECT_THAT(Reasons(other.Exchange()), IsEmpty());
 }
 
-TEST_F(SessionTableTest, OneStreamHasItsShareOnly) {
+TEST_F(SessionTableTest, AStreamHasItsShareOnly) {
   SessionRoom room({.max_sessions = 6, .max_total_tokens = 200, .max_stream_share = .5f}, metrics_.room());
   Stream stream({.proposer = proposer_, .room = room, .metrics = metrics_});
   Stream other({.proposer = proposer_, .room = room, .metrics = metrics_});
@@ -326,7 +328,7 @@ TEST_F(SessionTableTest, OneStreamHasItsShareOnly) {
   EXPECT_THAT(Reasons(stream.Exchange()), ElementsAre(v1::REFUSAL_REASON_STREAM_FULL));
   EXPECT_EQ(stream.response.refusals(0).detail(), "tokens of a stream: expected at most 100");
   for (uint64_t id = 1; id <= 3; ++id) other.Open(id, std::vector<uint32_t>(33, 1), 0);
-  EXPECT_THAT(Reasons(other.Exchange()), IsEmpty()) << "the other stream's share is there";
+  EXPECT_THAT(Reasons(other.Exchange()), IsEmpty()) << "the other stream has its own share";
   other.Open(4, std::vector<uint32_t>(101, 1), 0);
   other.Close(1);
   other.Apply();
@@ -344,9 +346,9 @@ struct BadOpen {
 
 class BadOpens : public SessionTableTest, public ::testing::WithParamInterface<BadOpen> {};
 
-// Written off before the proposer hears of it.
+// The table refuses the session before the proposer gets it.
 TEST_P(BadOpens, AreRefusedByName) {
-  RecordingProposer proposer;
+  RuleRecordingProposer proposer;
   Stream stream({.proposer = proposer, .room = room_, .metrics = metrics_});
   GetParam().spoil(stream.Open(1, {1, 1}, 4));
   EXPECT_THAT(Reasons(stream.Exchange()), ElementsAre(v1::REFUSAL_REASON_INVALID));
@@ -382,7 +384,7 @@ INSTANTIATE_TEST_SUITE_P(
                               "tenant: expected at most 256 bytes, got 257"}),
     [](const auto& info) { return info.param.name; });
 
-// Knows few tokens, as a draft model does.
+// A proposer with few tokens, as a draft model has them.
 class SmallProposer : public NgramProposer {
  public:
   SmallProposer() : NgramProposer({}) {}
@@ -411,22 +413,22 @@ TEST_F(SessionTableTest, AStreamOfAnotherVocabularyEnds) {
   const absl::Status status = stream.table.Apply(stream.request);
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_EQ(status.message(), "vocabulary_fingerprint: expected aa, got bb");
-  EXPECT_FALSE(stream.table.HasNews()) << "nothing of the message was applied";
+  EXPECT_FALSE(stream.table.HasResponse()) << "nothing of the message was applied";
   stream.request.set_vocabulary_fingerprint(std::string(129, 'a'));
   EXPECT_TRUE(absl::IsInvalidArgument(stream.table.Apply(stream.request)));
   stream.request.set_vocabulary_fingerprint("aa");
   EXPECT_TRUE(stream.table.Apply(stream.request).ok());
 }
 
-// One message of a verifier can refuse itself a hundred thousand sessions.
-TEST_F(SessionTableTest, RefusalsAreToldInMessagesBelowTheBound) {
+// One message of a verifier can open a hundred thousand sessions that the table refuses.
+TEST_F(SessionTableTest, RefusalsAreSentInMessagesBelowTheBound) {
   Stream stream(*this);
   constexpr uint64_t kNumOpens = 100'000;
   for (uint64_t id = 1; id <= kNumOpens; ++id) stream.Open(id, {1}, 0).set_tenant(std::string(257, 't'));
   stream.Apply();
   std::set<uint64_t> refused;
-  while (stream.table.HasNews()) {
-    ASSERT_TRUE(stream.table.TakeNews(stream.response));
+  while (stream.table.HasResponse()) {
+    ASSERT_TRUE(stream.table.TakeResponse(stream.response));
     ASSERT_LE(stream.response.ByteSizeLong(), rpc::kMaxProposeResponseBytes);
     ASSERT_EQ(stream.response.refused_session_ids_size(), stream.response.refusals_size());
     for (const v1::RefusedSession& refusal : stream.response.refusals()) refused.insert(refusal.session_id());
@@ -448,13 +450,13 @@ TEST_F(SessionTableTest, BudgetsAreCutToTheLimit) {
   EXPECT_EQ(stream.Exchange().trees(0).token_ids_size(), limits_.max_tree_nodes);
 }
 
-TEST_F(SessionTableTest, AClosedSessionIsOwedNothing) {
+TEST_F(SessionTableTest, AClosedSessionGetsNoTree) {
   Stream stream(*this);
   stream.Open(1, {1, 1, 1}, 4);
   stream.Close(1);
   stream.Close(99);
   stream.Apply();
-  EXPECT_FALSE(stream.table.HasNews());
+  EXPECT_FALSE(stream.table.HasResponse());
 }
 
 TEST_F(SessionTableTest, HostileEventsNeverBreakTheRules) {

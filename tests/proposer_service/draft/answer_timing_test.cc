@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a draft proposer answers too early with a poor tree, or too late for the verifier's step.
 #include "proposer_service/draft/answer_timing.h"
 
 #include "gtest/gtest.h"
@@ -8,10 +9,10 @@ namespace {
 
 using speculation::TokenTree;
 
-// A root's children alone: .6, .2, .1.
+// A root with its children only: .6, .2, .1.
 TokenTree Bare() { return {.nodes = {{1, -1, .6f, 1}, {2, -1, .2f, 1}, {3, -1, .1f, 1}}}; }
 
-// Below 1 are 4 (.6) and 5 (.2).
+// The same tree with two nodes below node 1: 4 (.6) and 5 (.2).
 TokenTree Grown() {
   TokenTree tree = Bare();
   tree.Append({4, 0, .6f, 1});
@@ -19,33 +20,33 @@ TokenTree Grown() {
   return tree;
 }
 
-TEST(ExpectGrowth, ChildrenAreExpectedToTakeThePartsThatOthersTake) {
+TEST(ExpectGrowth, NewChildrenTakeTheSameSharesAsOtherChildren) {
   const ExpectedGrowth growth = ExpectGrowth(Bare(), 10, 1);
   EXPECT_NEAR(growth.value, 1.9, 1e-6);
   EXPECT_NEAR(growth.gain, .6 * (.6 + .2 + .1), 1e-6);
   EXPECT_NEAR(ExpectGrowth(Bare(), 10, 2).gain, .8 * .9, 1e-6) << "of two leaves";
 }
 
-TEST(ExpectGrowth, OnlyWhatIsSentCounts) {
+TEST(ExpectGrowth, OnlySentNodesCount) {
   EXPECT_NEAR(ExpectGrowth(Bare(), 2, 9).value, 1.8, 1e-6);
   EXPECT_NEAR(ExpectGrowth(Bare(), 2, 9).gain, .36 - .2, 1e-6) << "the best expected child instead of 2";
   EXPECT_NEAR(ExpectGrowth(Bare(), 1, 9).gain, 0, 1e-6);
 }
 
-TEST(ExpectGrowth, LeavesAloneGrow) {
+TEST(ExpectGrowth, OnlyLeavesGrow) {
   const ExpectedGrowth growth = ExpectGrowth(Grown(), 4, 1);
   EXPECT_NEAR(growth.value, 1 + .6 + .36 + .2 + .12, 1e-6);
-  // The best leaf is 4; its best child, at .36 x .6, takes the place of 5.
+  // The best leaf is 4. Its best child has the path chance .36 x .6 and takes the place of 5.
   EXPECT_NEAR(growth.gain, .36 * .6 - .12, 1e-6);
 }
 
-TEST(ExpectGrowth, OfNothingNothingGrows) {
+TEST(ExpectGrowth, AnEmptyTreeDoesNotGrow) {
   EXPECT_EQ(ExpectGrowth({}, 8, 8).value, 1);
   EXPECT_EQ(ExpectGrowth({}, 8, 8).gain, 0);
 }
 
-// A gain of .54 over 1.9 is worth 28 % of a step.
-TEST(IsWorthAnotherPass, WhereThePassTakesLessOfAStepThanItAdds) {
+// A gain of .54 over a value of 1.9 is worth 28 % of a step.
+TEST(IsWorthAnotherPass, IfTheGainIsLargerThanThePassesShareOfAStep) {
   const ExpectedPass pass = {.num_rows = 1, .duration = absl::Milliseconds(1)};
   const auto is_worth = [&](int step_us) {
     return IsWorthAnotherPass(Bare(), 10, pass,
@@ -57,7 +58,7 @@ TEST(IsWorthAnotherPass, WhereThePassTakesLessOfAStepThanItAdds) {
   EXPECT_FALSE(is_worth(0)) << "not known";
 }
 
-TEST(IsWorthAnotherPass, NeverBeyondWhatTheVerifierWaits) {
+TEST(IsWorthAnotherPass, NeverBeyondTheVerifiersWait) {
   const ExpectedPass pass = {.num_rows = 1, .duration = absl::Milliseconds(1)};
   EXPECT_TRUE(IsWorthAnotherPass(Bare(), 10, pass, {.step = absl::Seconds(1), .left = absl::Milliseconds(2)}));
   EXPECT_FALSE(IsWorthAnotherPass(Bare(), 10, pass, {.step = absl::Seconds(1), .left = absl::Microseconds(1999)}));

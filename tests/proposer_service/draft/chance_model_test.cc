@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a draft model's guesses have wrong chances, and the planner verifies the wrong nodes.
 #include "proposer_service/draft/chance_model.h"
 
 #include <cmath>
@@ -20,7 +21,7 @@ TEST(ChanceModel, ChancesDescendWithTheScoresAndLeaveRoomForTheRest) {
   EXPECT_TRUE(model.Chances({}).empty());
 }
 
-// One bad score, and every later chance would be wrong.
+// If the model learned from such a score, every later chance would be wrong.
 TEST(ChanceModel, ScoresThatAreNoNumbersTeachNothing) {
   const std::vector<float> good = {0, -1, -5};
   ChanceModel model;
@@ -37,8 +38,8 @@ TEST(ChanceModel, ScoresThatAreNoNumbersTeachNothing) {
   EXPECT_EQ(model.Chances(good), before);
 }
 
-// Tokens committed by a distribution of the model's own form: it is found, wherever learning begins.
-TEST(ChanceModel, FindsTheDistributionThatTokensWereCommittedBy) {
+// Tokens are committed by a distribution of the model's own form. The model must find it.
+TEST(ChanceModel, FindsTheDistributionOfTheCommittedTokens) {
   testing::RandomValues random(5);
   constexpr double kTau = 0.5, kRest = -1;
   ChanceModel model;

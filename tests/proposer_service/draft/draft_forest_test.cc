@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growing trees of the demo draft model: they are what a fresh computation says, whatever grew beside and before them.
+// Growing trees of the demo draft model. A tree must equal a fresh computation, whatever grew beside it and before it.
+// If these tests fail, a draft model proposes tokens that it would not draw, or runs out of K/V room.
 #include "proposer_service/draft/draft_forest.h"
 
 #include <optional>
@@ -35,7 +36,7 @@ class DraftForestTest : public ::testing::Test {
   static TokenTree Snapshot(const DraftForest& forest, DraftForest::SessionId id, int32_t max_nodes = 24) {
     return forest.Find(id).tree.Snapshot(forest.Find(id).size(), max_nodes);
   }
-  // In a forest of its own.
+  // The tree that grows in a forest of its own.
   TokenTree GrownAlone(const SessionIntroduction& introduction, std::span<const int32_t> context) {
     DraftForest forest = MakeDraftForest();
     const DraftForest::SessionId id = forest.Open(introduction);
@@ -54,14 +55,14 @@ class DraftForestTest : public ::testing::Test {
 const SessionIntroduction kGreedy = {.seed = 1, .temperature = 0};
 const SessionIntroduction kDrawn = {.seed = 2, .sample_index = 3, .temperature = 0.8f, .top_p = 0.95f};
 
-TEST_F(DraftForestTest, TheLikeliestPathIsWhatTheDraftWouldSay) {
+TEST_F(DraftForestTest, TheLikeliestPathIsTheDraftsOwnOutput) {
   for (const SessionIntroduction& introduction : {kGreedy, kDrawn}) {
     DraftForest forest = MakeDraftForest();
     const std::vector<int32_t> prompt = Tokens("def add(a, b):\n    ");
     const DraftForest::SessionId id = forest.Open(introduction);
     Append(forest, id, prompt);
     GrowAll(forest);
-    // Token by token: the whole context in one chunk, drawn by the reference.
+    // Token by token, the model computes the whole context in one chunk, and the reference draws from its row.
     std::vector<int32_t> context = prompt;
     int32_t node_idx = GrowingTree::kRoot;
     for (int i = 0; i < 3; ++i) {
@@ -83,13 +84,13 @@ TEST_F(DraftForestTest, TheLikeliestPathIsWhatTheDraftWouldSay) {
   }
 }
 
-TEST_F(DraftForestTest, WhatIsKeptAcrossAnAdvanceIsWhatAFreshComputationSays) {
+TEST_F(DraftForestTest, ATreeKeptAcrossAnAdvanceEqualsAFreshOne) {
   for (const SessionIntroduction& introduction : {kGreedy, kDrawn}) {
     DraftForest forest = MakeDraftForest();
     const DraftForest::SessionId id = forest.Open(introduction);
     std::vector<int32_t> context = Tokens("import os\nimport sys\n\n\nclass Reader:\n");
     Append(forest, id, context);
-    // Paths that stay in the tree, that end at its edge, and that leave it.
+    // Committed paths inside the tree, and paths that leave it after their first tokens.
     for (const size_t num_off_path : {0, 0, 1, 0, 2}) {
       GrowAll(forest);
       std::vector<int32_t> committed;
@@ -108,7 +109,7 @@ TEST_F(DraftForestTest, WhatIsKeptAcrossAnAdvanceIsWhatAFreshComputationSays) {
   }
 }
 
-TEST_F(DraftForestTest, ATreeDoesNotDependOnWhatGrowsBesideIt) {
+TEST_F(DraftForestTest, ATreeDoesNotDependOnOtherTrees) {
   DraftForest forest = MakeDraftForest(
       {.num_children = 6, .max_tree_rows = 5, .max_context_rows = 7, .max_grown_nodes = 60, .learns_chances = false});
   std::vector<SessionIntroduction> introductions = {kGreedy, kDrawn, kGreedy, kDrawn};
@@ -150,7 +151,7 @@ TEST_F(DraftForestTest, GrowingEnds) {
   EXPECT_THAT(forest.Grow(), ::testing::IsEmpty());
 }
 
-TEST_F(DraftForestTest, OthersGrowWhileALongPromptIsRead) {
+TEST_F(DraftForestTest, OtherTreesGrowWhileALongPromptIsComputed) {
   DraftForest forest = MakeDraftForest({.max_tree_rows = 16, .max_context_rows = 16, .min_path_chance = 0});
   const DraftForest::SessionId quick = forest.Open(kGreedy);
   Append(forest, quick, Tokens("a = b"));
@@ -163,7 +164,7 @@ TEST_F(DraftForestTest, OthersGrowWhileALongPromptIsRead) {
     EXPECT_GT(forest.Find(quick).tree.num_expanded(), before);
     EXPECT_EQ(forest.Find(slow).num_computed, 16 * (pass + 1));
   }
-  // And an advance overtakes it.
+  // A short advance overtakes the long prompt.
   Append(forest, quick, std::vector<int32_t>{3999});
   forest.Grow();
   EXPECT_TRUE(forest.Find(quick).tree.is_root_expanded());
@@ -190,20 +191,20 @@ TEST_F(DraftForestTest, ATokenThatTheModelDoesNotHaveIsRefused) {
   EXPECT_THAT(forest.Grow(), ::testing::IsEmpty());
 }
 
-TEST_F(DraftForestTest, ASleeperTakesPartInNoPassAndCatchesUpWhenItWakes) {
+TEST_F(DraftForestTest, AnIdleSessionTakesPartInNoPassAndCatchesUpLater) {
   DraftForest forest =
       MakeDraftForest({.num_children = 6, .max_context_rows = 16, .max_grown_nodes = 60, .learns_chances = false});
   const DraftForest::SessionId id = forest.Open(kDrawn);
   std::vector<int32_t> context = Tokens("import os\nimport sys\n\n\nclass Reader:\n    def __init__(self):\n");
   ASSERT_GT(context.size(), 16);
   forest.Append(id, context);
-  EXPECT_THAT(forest.Grow(), ::testing::IsEmpty()) << "nothing is wanted yet";
+  EXPECT_THAT(forest.Grow(), ::testing::IsEmpty()) << "the verifier wants no tree yet";
   forest.Want(id, {.node_budget = 32});
   forest.Grow();
   forest.Grow();
   EXPECT_GT(forest.Find(id).num_computed, 16);
   const int32_t guess = forest.Find(id).tree.Children(GrowingTree::kRoot)[0].child.token_id;
-  // In the tree, and then out of it, asleep.
+  // While the session is idle, one committed path stays in its tree and one leaves it.
   for (const std::vector<int32_t>& committed : {std::vector<int32_t>{guess}, std::vector<int32_t>(20, 3000)}) {
     forest.Append(id, committed);
     forest.Want(id, {.node_budget = 0});
@@ -221,7 +222,7 @@ TEST_F(DraftForestTest, ASleeperTakesPartInNoPassAndCatchesUpWhenItWakes) {
   ExpectSame(Snapshot(forest, id), GrownAlone(kDrawn, context));
 }
 
-// 16 blocks: 12 for contexts, 4 for 64 nodes.
+// 16 blocks: 12 for contexts and 4 for the 64 slots of trees.
 class SmallDraftForestTest : public DraftForestTest {
  protected:
   SmallDraftForestTest() : DraftForestTest(16) {}
@@ -245,38 +246,38 @@ TEST_F(SmallDraftForestTest, AContextWithoutRoomIsRefusedAndOthersGoOn) {
   GrowAll(forest);
 }
 
-TEST_F(SmallDraftForestTest, TheLongestSleeperMakesRoomForContexts) {
+TEST_F(SmallDraftForestTest, TheLongestIdleSessionMakesRoomForContexts) {
   DraftForest forest = MakeDraftForest();
   const std::vector<int32_t> context =
       Tokens("def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n");
   ASSERT_GT(context.size(), 16);
-  const DraftForest::SessionId long_asleep = forest.Open(kGreedy), asleep = forest.Open(kGreedy),
-                               awake = forest.Open(kGreedy);
-  for (const DraftForest::SessionId id : {long_asleep, asleep}) {
+  const DraftForest::SessionId long_idle = forest.Open(kGreedy), idle = forest.Open(kGreedy),
+                               active = forest.Open(kGreedy);
+  for (const DraftForest::SessionId id : {long_idle, idle}) {
     Append(forest, id, context);
     GrowAll(forest);
     forest.Want(id, {.node_budget = 0});
   }
-  const int32_t num_free = 12 - 2 * static_cast<int32_t>(forest.Find(asleep).blocks.size());
-  Append(forest, awake, std::vector<int32_t>(16 * num_free + 1, 20));
-  EXPECT_FALSE(forest.Find(awake).is_refused);
-  EXPECT_THAT(forest.Find(long_asleep).blocks, ::testing::IsEmpty());
-  EXPECT_THAT(forest.Find(asleep).blocks, ::testing::Not(::testing::IsEmpty()));
+  const int32_t num_free = 12 - 2 * static_cast<int32_t>(forest.Find(idle).blocks.size());
+  Append(forest, active, std::vector<int32_t>(16 * num_free + 1, 20));
+  EXPECT_FALSE(forest.Find(active).is_refused);
+  EXPECT_THAT(forest.Find(long_idle).blocks, ::testing::IsEmpty());
+  EXPECT_THAT(forest.Find(idle).blocks, ::testing::Not(::testing::IsEmpty()));
   GrowAll(forest);
-  // Sleepers hold on to less than they need, and take it from nobody.
-  forest.Append(asleep, std::vector<int32_t>(100, 21));
-  forest.Want(asleep, {.node_budget = 0});
-  EXPECT_FALSE(forest.Find(asleep).is_refused);
-  EXPECT_FALSE(forest.Find(awake).is_refused);
+  // An idle session may have fewer blocks than its context needs, and takes none from other sessions.
+  forest.Append(idle, std::vector<int32_t>(100, 21));
+  forest.Want(idle, {.node_budget = 0});
+  EXPECT_FALSE(forest.Find(idle).is_refused);
+  EXPECT_FALSE(forest.Find(active).is_refused);
   forest.CheckIntegrity();
-  // What was taken from it is computed again.
-  forest.Close(awake);
-  forest.Want(long_asleep, {.node_budget = 32});
+  // A session computes cleared blocks again.
+  forest.Close(active);
+  forest.Want(long_idle, {.node_budget = 32});
   GrowAll(forest);
-  ExpectSame(Snapshot(forest, long_asleep), GrownAlone(kGreedy, context));
+  ExpectSame(Snapshot(forest, long_idle), GrownAlone(kGreedy, context));
 }
 
-TEST_F(SmallDraftForestTest, APlantThatIsNotAskedWhileOthersAreFallsAsleep) {
+TEST_F(SmallDraftForestTest, ASessionThatIsNotAskedWhileOthersAreBecomesIdle) {
   DraftForest forest = MakeDraftForest();
   const DraftForest::SessionId silent = forest.Open(kGreedy), busy = forest.Open(kGreedy),
                                reading = forest.Open(kGreedy);
@@ -285,15 +286,15 @@ TEST_F(SmallDraftForestTest, APlantThatIsNotAskedWhileOthersAreFallsAsleep) {
   GrowAll(forest);
   Append(forest, reading, Tokens("if z"));
   for (int i = 0; i < 20; ++i) forest.Want(busy, {.node_budget = 32});
-  EXPECT_FALSE(forest.Find(silent).sleeps());
+  EXPECT_FALSE(forest.Find(silent).is_idle());
   for (int i = 0; i < 10; ++i) forest.Want(busy, {.node_budget = 32});
-  EXPECT_TRUE(forest.Find(silent).sleeps());
-  EXPECT_FALSE(forest.Find(reading).sleeps()) << "it has yet to answer";
+  EXPECT_TRUE(forest.Find(silent).is_idle());
+  EXPECT_FALSE(forest.Find(reading).is_idle()) << "its answer is still due";
   forest.Want(silent, {.node_budget = 32});
-  EXPECT_FALSE(forest.Find(silent).sleeps());
+  EXPECT_FALSE(forest.Find(silent).is_idle());
 }
 
-TEST_F(SmallDraftForestTest, ASleepersTreeMakesRoomFirst) {
+TEST_F(SmallDraftForestTest, AnIdleSessionsTreeMakesRoomFirst) {
   DraftForest forest = MakeDraftForest({.max_grown_nodes = 30, .min_path_chance = 0, .learns_chances = false});
   const DraftForest::SessionId first = forest.Open(kGreedy), second = forest.Open(kDrawn), third = forest.Open(kDrawn);
   for (const DraftForest::SessionId id : {first, second}) {
@@ -304,7 +305,7 @@ TEST_F(SmallDraftForestTest, ASleepersTreeMakesRoomFirst) {
   Append(forest, third, Tokens("while y"));
   GrowAll(forest);
   EXPECT_EQ(forest.Find(third).tree.num_expanded(), 30);
-  EXPECT_EQ(forest.Find(first).tree.num_expanded(), 30) << "though it was asked before the sleeper";
+  EXPECT_EQ(forest.Find(first).tree.num_expanded(), 30) << "though it was asked before the idle session";
   EXPECT_EQ(forest.Find(second).tree.num_expanded(), 0);
   EXPECT_EQ(forest.counters().num_evicted_trees, 1);
   forest.CheckIntegrity();
@@ -312,16 +313,16 @@ TEST_F(SmallDraftForestTest, ASleepersTreeMakesRoomFirst) {
 
 TEST_F(SmallDraftForestTest, TheTreeAskedForLongestAgoMakesRoom) {
   DraftForest forest = MakeDraftForest({.max_grown_nodes = 60, .min_path_chance = 0, .learns_chances = false});
-  const DraftForest::SessionId old_one = forest.Open(kGreedy), new_one = forest.Open(kDrawn);
-  Append(forest, old_one, Tokens("if x"));
+  const DraftForest::SessionId older = forest.Open(kGreedy), newer = forest.Open(kDrawn);
+  Append(forest, older, Tokens("if x"));
   GrowAll(forest);
-  EXPECT_EQ(forest.Find(old_one).tree.num_expanded(), 60);
-  Append(forest, new_one, Tokens("while y"));
+  EXPECT_EQ(forest.Find(older).tree.num_expanded(), 60);
+  Append(forest, newer, Tokens("while y"));
   GrowAll(forest);
-  EXPECT_GE(forest.Find(new_one).tree.num_expanded(), 32) << "its share";
+  EXPECT_GE(forest.Find(newer).tree.num_expanded(), 32) << "its share";
   EXPECT_GE(forest.counters().num_evicted_trees, 1);
-  EXPECT_TRUE(forest.Find(old_one).tree.is_root_expanded());
-  EXPECT_LE(forest.Find(old_one).tree.num_expanded(), 32) << "what the other leaves";
+  EXPECT_TRUE(forest.Find(older).tree.is_root_expanded());
+  EXPECT_LE(forest.Find(older).tree.num_expanded(), 32) << "the slots that the other session leaves";
 }
 
 }  // namespace

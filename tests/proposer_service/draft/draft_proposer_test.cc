@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draft proposer step by step, without its thread; and once with it, over gRPC.
+// The draft proposer step by step, without its thread, and once with its thread over gRPC. If these tests fail, a draft
+// model's guesses come late, at the wrong position or not at all, and requests lose speed.
 #include "proposer_service/draft/draft_proposer.h"
 
 #include <algorithm>
@@ -107,10 +108,10 @@ TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
   EXPECT_EQ(metrics_.answers.Value(), 2);
 }
 
-TEST_F(DraftProposerTest, ASessionOfWhichNothingIsWantedCostsNothing) {
+TEST_F(DraftProposerTest, AnIdleSessionCostsNothing) {
   const auto session = Open();
   session->Append(prompt_);
-  EXPECT_FALSE(draft_.Step()) << "its tokens wait for a tree_request";
+  EXPECT_FALSE(draft_.Step()) << "the tokens wait for a tree request";
   session->Want({});
   GrowAll();
   EXPECT_EQ(metrics_.passes.Value(), 0);
@@ -123,7 +124,7 @@ TEST_F(DraftProposerTest, ASessionOfWhichNothingIsWantedCostsNothing) {
   GrowAll();
   EXPECT_EQ(metrics_.passes.Value(), num_passes);
   EXPECT_EQ(num_announced_, num_announced);
-  // Asked again it answers at its newest position, and grows.
+  // After a new request the session answers at its newest position, and its tree grows.
   session->Want({.node_budget = 16});
   EXPECT_EQ(session->readiness(), Readiness::kNotYet);
   draft_.Step();
@@ -132,18 +133,19 @@ TEST_F(DraftProposerTest, ASessionOfWhichNothingIsWantedCostsNothing) {
   EXPECT_GT(metrics_.passes.Value(), num_passes + 2);
 }
 
-TEST_F(DraftProposerTest, WhatHadGrownBeyondTheSnapshotAnswersWithoutAPass) {
+TEST_F(DraftProposerTest, NodesBeyondTheSnapshotAnswerWithoutAPass) {
   const auto session = Open();
   Append(*session, prompt_);
-  for (int pass = 0; pass < 3; ++pass) draft_.Step();  // published once more after the first: it had doubled
+  // The proposer publishes twice: after the first pass, and when the tree has doubled.
+  for (int pass = 0; pass < 3; ++pass) draft_.Step();
   std::vector<int32_t> committed;
-  const DraftForest::Session& session = draft_.forest().Find(0);
+  const GrowingTree& tree = draft_.forest().Find(0).tree;
   const TokenTree snapshot = Propose(*session, speculation::kMaxTreeNodes);
-  for (int32_t node = 1; node < session.tree.num_nodes() && committed.empty(); ++node) {
-    if (!session.tree.node(node).is_expanded) continue;
+  for (int32_t node = 1; node < tree.num_nodes() && committed.empty(); ++node) {
+    if (!tree.node(node).is_expanded) continue;
     std::vector<int32_t> path;
-    for (int32_t at = node; at != GrowingTree::kRoot; at = session.tree.node(at).parent) {
-      path.insert(path.begin(), session.tree.node(at).child.token_id);
+    for (int32_t at = node; at != GrowingTree::kRoot; at = tree.node(at).parent) {
+      path.insert(path.begin(), tree.node(at).child.token_id);
     }
     const std::vector<int32_t> matched = speculation::MatchedPath(snapshot, path);
     const bool is_whole = matched.size() == path.size();
@@ -152,24 +154,24 @@ TEST_F(DraftProposerTest, WhatHadGrownBeyondTheSnapshotAnswersWithoutAPass) {
   ASSERT_FALSE(committed.empty());
   const double num_passes = metrics_.passes.Value();
   Append(*session, committed);
-  EXPECT_EQ(session->readiness(), Readiness::kNotYet) << "the snapshot does not reach there";
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet) << "the snapshot does not have the node";
   draft_.Step();
   EXPECT_EQ(session->readiness(), Readiness::kReady);
   Propose(*session);
   EXPECT_EQ(metrics_.hits.Value(), 1);
-  EXPECT_LE(metrics_.passes.Value(), num_passes + 1) << "of growing, after the answer";
+  EXPECT_LE(metrics_.passes.Value(), num_passes + 1) << "the tree grows after the answer";
 }
 
-// A verifier whose steps take 80 ms, and that waits at most 20 for an answer.
+// A verifier that takes 80 ms for a step and waits up to 20 ms for an answer.
 class PatientDraftProposerTest : public DraftProposerTest {
  protected:
   PatientDraftProposerTest() {
     pass_time_ = absl::Milliseconds(1);
     const auto session = Open();
     Append(*session, prompt_);
-    GrowAll();  // so that passes have been measured
+    GrowAll();  // the proposer needs measured passes
   }
-  // Passes until the answer.
+  // The number of passes before the answer.
   int NumPasses(Session& session, std::span<const int32_t> token_ids, const TreeRequest& tree_request) {
     session.Append(token_ids);
     session.Want(tree_request);
@@ -201,12 +203,12 @@ TEST_F(PatientDraftProposerTest, AnAnswerWaitsForPassesThatAreWorthTheVerifiersT
   EXPECT_LE(NumPasses(*session, std::vector<int32_t>{4000, 4001}, tree_request), 3);
 }
 
-TEST_F(PatientDraftProposerTest, AThinTreeIsHeldUntilItHasGrown) {
+TEST_F(PatientDraftProposerTest, ASmallTreeIsHeldUntilItHasGrown) {
   const auto session = Open();
   Append(*session, prompt_);
   GrowAll();
   Propose(*session);
-  // To a node that is expanded and whose children are not.
+  // The path to an expanded node whose children are not expanded.
   const GrowingTree& tree = draft_.forest().sessions().begin()->second->tree;
   std::vector<int32_t> committed;
   for (int32_t node = tree.num_nodes() - 1; node > 0 && committed.empty(); --node) {
@@ -219,10 +221,10 @@ TEST_F(PatientDraftProposerTest, AThinTreeIsHeldUntilItHasGrown) {
   const double num_hits = metrics_.hits.Value();
   EXPECT_GT(NumPasses(*session, committed, patient_), 0);
   Propose(*session);
-  EXPECT_EQ(metrics_.hits.Value(), num_hits + 1) << "it might have been answered";
+  EXPECT_EQ(metrics_.hits.Value(), num_hits + 1) << "a tree was there when the request came";
 }
 
-TEST_F(PatientDraftProposerTest, WhatWasSampledGoesOutAfterThePassThatSampledIt) {
+TEST_F(PatientDraftProposerTest, SampledChildrenGoOutAfterTheirPass) {
   const auto session = draft_.Open(
       {.rule = kernels::VerificationRule::kRejectionSampling, .seed = 5, .announce = [this] { ++num_announced_; }});
   num_announced_ = 0;
@@ -234,7 +236,7 @@ TEST_F(PatientDraftProposerTest, WhatWasSampledGoesOutAfterThePassThatSampledIt)
   }
 }
 
-TEST_F(DraftProposerTest, ASessionThatIsGoneLeavesNothingBehind) {
+TEST_F(DraftProposerTest, AnEndedSessionLeavesNothingBehind) {
   for (int i = 0; i < 3; ++i) {
     const auto session = Open();
     Append(*session, prompt_);
@@ -260,7 +262,7 @@ TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
   EXPECT_EQ(num_announced, 1);
 }
 
-TEST(LoadedDraftProposer, NamesWhatIsWrong) {
+TEST(LoadedDraftProposer, NamesTheWrongOption) {
   telemetry::Metrics registry;
   EXPECT_THAT(DraftProposer::Load({}, registry).status().message(), ::testing::HasSubstr("model: "));
   EXPECT_THAT(DraftProposer::Load({.model_directory = "/nowhere"}, registry).status().message(),
@@ -271,7 +273,8 @@ TEST(LoadedDraftProposer, NamesWhatIsWrong) {
               ::testing::HasSubstr("threads: "));
 }
 
-// With its thread and over gRPC: the first answer comes, and then the tree grows to the budget while nobody asks.
+// With the thread and over gRPC: the first answer comes, and then the tree grows to the budget without further
+// requests.
 TEST(ServedDraftProposer, RefusesAnotherVocabularyAndPushesBetterTrees) {
   telemetry::Metrics metrics;
   const std::unique_ptr<ProposalService> service =
@@ -289,7 +292,7 @@ TEST(ServedDraftProposer, RefusesAnotherVocabularyAndPushesBetterTrees) {
   EXPECT_EQ(description.max_context_tokens(), 1024);
   EXPECT_EQ(description.vocabulary_fingerprint().size(), 64);
 
-  // Another vocabulary is refused; asked with digests, the first token that differs is named.
+  // The service refuses another vocabulary. With digests, the error names the first token that differs.
   v1::DescribeProposerRequest other_words;
   other_words.set_vocabulary_fingerprint("bb");
   const tokenizer::Tokenizer tokenizer = tokenizer::Tokenizer::Load(SourcePath("deploy/demo/draft")).value();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a draft proposer grows the wrong nodes, loses good guesses after an advance, or leaks K/V slots.
 #include "proposer_service/draft/growing_tree.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ int32_t ExpandBest(GrowingTree& tree, int32_t slot, const std::vector<Child>& ch
   return node_idx;
 }
 
-// Below the root 1 (.6) and 2 (.29); below 1: 3 (.5) and 4 (.4); below 3: 5 (.9). Slots 101, 102.
+// Below the root: 1 (.6) and 2 (.29). Below 1: 3 (.5) and 4 (.4). Below 3: 5 (.9). Slots 101 and 102.
 GrowingTree SmallTree() {
   GrowingTree tree;
   tree.Expand(GrowingTree::kRoot, std::vector<Child>{{1, 0, .6f}, {2, 0, .29f}});
@@ -35,38 +36,38 @@ GrowingTree SmallTree() {
 
 TEST(GrowingTree, TheLikeliestFrontierNodeIsTakenFirst) {
   GrowingTree tree = SmallTree();
-  ASSERT_TRUE(tree.BestPromise().has_value());
-  EXPECT_FLOAT_EQ(*tree.BestPromise(), .29f);
+  ASSERT_TRUE(tree.BestWorth().has_value());
+  EXPECT_FLOAT_EQ(*tree.BestWorth(), .29f);
   EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 2);
   EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 5);
   EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 4);
-  EXPECT_FALSE(tree.BestPromise().has_value());
+  EXPECT_FALSE(tree.BestWorth().has_value());
 }
 
-// Two nodes are sent: 1 and 3. The next root is 2 or 4, or a child of 3; what is below those comes last.
-TEST(GrowingTree, WhatMayBeTheNextRootIsTakenBeforeWhatIsDeeper) {
+// Two nodes are sent: 1 and 3. The next root is 2, 4 or a child of 3. The nodes below these come last.
+TEST(GrowingTree, PossibleNextRootsAreTakenBeforeDeeperNodes) {
   GrowingTree tree = SmallTree();
-  tree.Aim(2);
+  tree.SetNumSent(2);
   tree.CheckIntegrity();
-  EXPECT_FLOAT_EQ(*tree.BestPromise(), .29f);
+  EXPECT_FLOAT_EQ(*tree.BestWorth(), .29f);
   ExpandBest(tree, 103, {{6, 0, .95f}});
   ExpandBest(tree, 104, {{7, 0, .9f}});  // below 5
   std::vector<int32_t> order;
-  while (tree.BestPromise().has_value()) order.push_back(tree.node(tree.TakeBest()).child.token_id);
-  EXPECT_THAT(order, ElementsAre(4, 6, 7)) << "of path chances .24, .2755 and .243";
+  while (tree.BestWorth().has_value()) order.push_back(tree.node(tree.TakeBest()).child.token_id);
+  EXPECT_THAT(order, ElementsAre(4, 6, 7)) << "with path chances .24, .2755 and .243";
 }
 
-TEST(GrowingTree, ANodePromisesLessOnceItsParentIsPushedOutOfWhatIsSent) {
+TEST(GrowingTree, ANodeIsWorthLessOnceItsParentIsNotSent) {
   GrowingTree tree(2);
   tree.Expand(GrowingTree::kRoot, std::vector<Child>{{1, 0, .5f}, {2, 0, .4f}});
   const int32_t best = tree.TakeBest();
-  ExpandBest(tree, 101, {{3, 0, .9f}});  // below 2, which is sent
-  EXPECT_FLOAT_EQ(*tree.BestPromise(), .36f);
+  ExpandBest(tree, 101, {{3, 0, .9f}});  // below 2, which is among the best two
+  EXPECT_FLOAT_EQ(*tree.BestWorth(), .36f);
   tree.SetSlot(best, 102);
   tree.Expand(best, std::vector<Child>{{4, 0, .95f}});  // better than 2
   tree.CheckIntegrity();
   EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 4);
-  EXPECT_FLOAT_EQ(*tree.BestPromise(), .036f);
+  EXPECT_FLOAT_EQ(*tree.BestWorth(), .036f);
 }
 
 TEST(GrowingTree, ASnapshotHoldsTheBestNodesInTheirOrder) {
@@ -77,7 +78,7 @@ TEST(GrowingTree, ASnapshotHoldsTheBestNodesInTheirOrder) {
   EXPECT_TRUE(speculation::Validate(tree, 10, 4).ok());
 }
 
-TEST(GrowingTree, AnAdvanceKeepsWhatGrewBelowItsPath) {
+TEST(GrowingTree, AnAdvanceKeepsTheNodesBelowItsPath) {
   GrowingTree tree = SmallTree();
   const GrowingTree::Advanced advanced = tree.Advance(std::vector<int32_t>{1});
   tree.CheckIntegrity();
@@ -87,7 +88,7 @@ TEST(GrowingTree, AnAdvanceKeepsWhatGrewBelowItsPath) {
   EXPECT_EQ(tree.num_expanded(), 1);
   const speculation::TokenTree snapshot = tree.Snapshot(8, 10);
   EXPECT_THAT(testing::TokenIds(snapshot), ElementsAre(3, 5, 4));
-  EXPECT_FLOAT_EQ(*tree.BestPromise(), .45f) << "chances count from the new root";
+  EXPECT_FLOAT_EQ(*tree.BestWorth(), .45f) << "chances count from the new root";
 }
 
 TEST(GrowingTree, AnAdvanceOntoALeafKeepsThePathAndStartsAnew) {
@@ -109,16 +110,16 @@ TEST(GrowingTree, AnAdvanceThatLeavesTheTreeKeepsThePathUpToThere) {
   EXPECT_FALSE(tree.is_root_expanded());
 }
 
-TEST(GrowingTree, AFelledTreeKeepsTheRootsChildren) {
+TEST(GrowingTree, AClearedTreeKeepsTheRootsChildren) {
   GrowingTree tree = SmallTree();
   EXPECT_THAT(tree.Clear(), UnorderedElementsAre(101, 102));
   tree.CheckIntegrity();
   EXPECT_THAT(testing::TokenIds(tree.Snapshot(0, 10)), ElementsAre(1, 2));
-  EXPECT_FLOAT_EQ(*tree.BestPromise(), .6f);
+  EXPECT_FLOAT_EQ(*tree.BestWorth(), .6f);
 }
 
-// Random growth and random advances: slots are neither lost nor held twice, and the tree agrees with what re-rooting
-// its snapshot says.
+// Random growth and random advances: no slot is lost or held twice, and the advanced tree has the nodes of its
+// re-rooted snapshot.
 TEST(GrowingTree, StaysWholeUnderAnyGrowthAndAdvance) {
   testing::RandomValues random(3);
   for (int round = 0; round < 200; ++round) {
@@ -134,7 +135,7 @@ TEST(GrowingTree, StaysWholeUnderAnyGrowthAndAdvance) {
         return made;
       };
       if (!tree.is_root_expanded()) tree.Expand(GrowingTree::kRoot, children());
-      for (int32_t i = random.Below(10); i > 0 && tree.BestPromise().has_value() && !free_slots.empty(); --i) {
+      for (int32_t i = random.Below(10); i > 0 && tree.BestWorth().has_value() && !free_slots.empty(); --i) {
         ExpandBest(tree, free_slots.back(), children());
         free_slots.pop_back();
       }

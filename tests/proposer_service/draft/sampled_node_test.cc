@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampled children: from exactly the distribution that is sent, and without noise in common; and their trees.
+// Sampled children, and trees of them. If these tests fail, rejection sampling is no longer exact: the output has
+// another distribution than the target model.
 #include "proposer_service/draft/sampled_node.h"
 
 #include <cmath>
@@ -33,7 +34,7 @@ TEST(SampleChildren, SendsTheDistributionAscendingAndSamplesDistinctTokensOfIt) 
   EXPECT_EQ(distinct.size(), 3);
 }
 
-// Ordered pairs (a, b) have chance p(a) p(b) / (1 - p(a)) under the distribution divided by its sum.
+// The ordered pair (a, b) has the chance p(a) p(b) / (1 - p(a)), where p is the distribution divided by its sum.
 TEST(SampleChildren, FollowsTheDistributionWithoutReplacement) {
   std::map<std::pair<int32_t, int32_t>, int> counts;
   constexpr int kTrials = 60000;
@@ -49,7 +50,7 @@ TEST(SampleChildren, FollowsTheDistributionWithoutReplacement) {
     chi_square += (count - expected) * (count - expected) / expected;
   }
   EXPECT_EQ(counts.size(), 6);
-  EXPECT_LT(chi_square, 25.7) << "5 degrees of freedom leave 1e-4 above";
+  EXPECT_LT(chi_square, 25.7) << "the 1 - 1e-4 quantile with 5 degrees of freedom";
 }
 
 TEST(SampleChildren, TheSameNodeGetsTheSameChildren) {
@@ -59,7 +60,7 @@ TEST(SampleChildren, TheSameNodeGetsTheSameChildren) {
   EXPECT_NE(ExtendContextHash(ExtendContextHash(0, 1), 2), ExtendContextHash(ExtendContextHash(0, 2), 1));
 }
 
-TEST(SampleChildren, ProposersOfOtherSaltsDrawIndependently) {
+TEST(SampleChildren, ProposersWithOtherSaltsDrawIndependently) {
   constexpr int kTrials = 20000;
   int num_equal = 0;
   for (uint64_t hash = 0; hash < kTrials; ++hash) {
@@ -90,7 +91,7 @@ class SampledTreeTest : public ::testing::Test {
   testing::DrivenDraft draft_;
 };
 
-TEST_F(SampledTreeTest, CarriesAllChildrenOfANodeOrNoneAndSurvivesTheWire) {
+TEST_F(SampledTreeTest, HasAllChildrenOfANodeOrNoneAndSurvivesTheWire) {
   const auto session = draft_.Open({.rule = kernels::VerificationRule::kRejectionSampling, .seed = 3});
   session->Append(std::vector<int32_t>{17, 300, 25, 40});
   session->Want({.node_budget = 64});

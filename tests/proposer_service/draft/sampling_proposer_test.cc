@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests' own sampling proposer: what rejection sampling is exact with.
+// The tests' own sampling proposer. If these tests fail, the tests of exact rejection sampling prove nothing.
 #include "tests/testing/fakes/sampling_proposer.h"
 
 #include <cmath>
@@ -39,10 +39,10 @@ void ExpectEqual(const TokenTree& a, const TokenTree& b) {
   }
 }
 
-// Where a frequency of num_trials lies, but for one time in a billion.
+// The slack of a measured frequency. A correct frequency is outside once in a billion.
 double Slack(double prob, int num_trials) { return 6 * std::sqrt(prob * (1 - prob) / num_trials); }
 
-TEST(SamplingProposer, ItsTreesPassTheWireWithEveryBudget) {
+TEST(SamplingProposer, ItsTreesSurviveTheWireWithEveryBudget) {
   SamplingProposer proposer(HashDistribution(kNumTokens), {.top_k = 5, .children_by_depth = {3, 2, 1}});
   for (int32_t budget = 0; budget < 20; ++budget) {
     const TokenTree tree = Propose(proposer, {.rule = kRejectionSampling, .seed = 7}, {1, 2, budget}, budget);
@@ -65,7 +65,7 @@ TEST(SamplingProposer, GuessesUnderTheKeyedDraw) {
   EXPECT_TRUE(tree.sampled.empty());
 }
 
-TEST(SamplingProposer, WhatIsDrawnAgainIsWhatWasDrawn) {
+TEST(SamplingProposer, AnotherDrawGivesTheSameChildren) {
   SamplingProposer proposer(HashDistribution(kNumTokens), {.children_by_depth = {2, 2, 2, 2}});
   const SessionIntroduction introduction = {.rule = kRejectionSampling, .seed = 7};
   const TokenTree tree = Propose(proposer, introduction, {1, 2}, 64);
@@ -135,7 +135,7 @@ TEST(SamplingProposer, NodesShareNoNoise) {
   EXPECT_NEAR(double{1} * num_like_parent / kNumTrials, .25, Slack(.25, kNumTrials));
 }
 
-TEST(SamplingProposer, AModelsDistributionDoesNotDependOnWhatWasAskedBefore) {
+TEST(SamplingProposer, AModelsDistributionDoesNotDependOnEarlierCalls) {
   const LogitDistribution fresh = ModelDistribution(SourcePath("deploy/demo/draft"));
   const LogitDistribution used = ModelDistribution(SourcePath("deploy/demo/draft"));
   for (const std::vector<int32_t>& context :

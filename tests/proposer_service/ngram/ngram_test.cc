@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, the n-gram proposer misses repetitions of a text or states wrong chances, and requests lose
+// speed.
 #include "proposer_service/ngram/ngram.h"
 
 #include <cmath>
@@ -26,7 +28,7 @@ TokenTree ProposeAfter(const std::vector<int32_t>& tokens, int32_t node_budget, 
   return proposer.Propose({&request, 1}).front();
 }
 
-// The tokens of the path that starts at the root and takes the first child each time.
+// The tokens of the path from the root that takes the first child each time.
 std::vector<int32_t> FirstChain(const TokenTree& tree) {
   std::vector<int32_t> chain;
   int32_t node_idx = speculation::kRootParent;
@@ -54,7 +56,8 @@ void CheckIntegrity(const TokenTree& tree, int32_t node_budget) {
     ASSERT_LT(tree.nodes[i].parent, i);
     ASSERT_GT(tree.nodes[i].chance, 0);
     ASSERT_LT(tree.nodes[i].chance, 1);
-    ASSERT_TRUE(siblings.insert({tree.nodes[i].parent, tree.nodes[i].token_id}).second) << "twin child at node " << i;
+    ASSERT_TRUE(siblings.insert({tree.nodes[i].parent, tree.nodes[i].token_id}).second)
+        << "second child with the same token at node " << i;
   }
 }
 
@@ -77,7 +80,7 @@ TEST(Ngram, KeepsTheNodeBudget) {
 }
 
 TEST(Ngram, PrefersTheLongestMatch) {
-  // After 1 2 3 came 40; after 3 alone, and later, 50.
+  // The token 40 followed 1 2 3. The token 50 followed 3 without 1 2, and later.
   const TokenTree tree = ProposeAfter({1, 2, 3, 40, 9, 3, 50, 8, 3, 50, 7, 1, 2, 3}, 16);
   ASSERT_GT(tree.num_nodes(), 0);
   EXPECT_EQ(tree.nodes[0].token_id, 40);
@@ -97,8 +100,8 @@ TEST(Ngram, LoopsArePredictedDeepBeyondTheContext) {
   }
 }
 
-TEST(Ngram, ASegmentThatBeginsAgainIsPredictedPastTheEndOfTheContext) {
-  // 30 tokens, and 12 of them again: the guess runs through the other 18, where the context ends, and on.
+TEST(Ngram, ARepeatedSegmentIsPredictedBeyondTheContext) {
+  // 30 tokens, and 12 of them again. The guess gives the other 18, up to the end of the context, and goes on.
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 42; ++i) tokens.push_back(i % 30);
   const std::vector<int32_t> chain = FirstChain(ProposeAfter(tokens, 48));
@@ -135,7 +138,7 @@ TEST(Ngram, ChancesGrowWithEvidence) {
   EXPECT_GT(ProposeAfter(often, 4).nodes[0].chance, 0.9f);
 }
 
-// Tokens after a cue are right with a known chance; what is stated must be near.
+// A token follows a cue with a known chance. The stated chance must be near it.
 TEST(Ngram, StatedChancesAreNearTheTruth) {
   std::mt19937 random(11);
   NgramProposer proposer({});
@@ -183,7 +186,7 @@ TEST(Ngram, PiecesAndSingleTokensMakeTheSameTree) {
   EXPECT_EQ(tree.nodes, whole.nodes);
 }
 
-TEST(Ngram, MinLengthSilencesShorterMatches) {
+TEST(Ngram, MinLengthExcludesShorterMatches) {
   EXPECT_GT(ProposeAfter({1, 2, 3, 1}, 4, {.min_length = 1}).num_nodes(), 0);
   EXPECT_EQ(ProposeAfter({1, 2, 3, 1}, 4, {.min_length = 2}).num_nodes(), 0);
 }
@@ -211,7 +214,7 @@ TEST(NgramIndex, FindsWhatASearchFinds) {
     for (TokenIndex next = static_cast<TokenIndex>(tokens.size()) - 1; next >= length && expected == 0; --next) {
       if (std::equal(tokens.end() - length, tokens.end(), tokens.begin() + next - length)) expected = next;
     }
-    // A slot shared with other n-grams may hide an occurrence, but never invents one.
+    // A slot that n-grams share may hide an occurrence. It never adds one.
     if (num_found > 0) {
       EXPECT_EQ(found[0], expected);
     }

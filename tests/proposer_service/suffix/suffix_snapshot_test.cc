@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a suffix proposer forgets its outputs in a restart, starts with damaged data or destroys its
+// file.
 #include "proposer_service/suffix/suffix_snapshot.h"
 
 #include <algorithm>
@@ -52,7 +54,7 @@ class SuffixSnapshotTest : public ::testing::Test {
     session->Append(output_);
   }
 
-  // Whether a proposer knows how that output goes on.
+  // Whether a proposer knows the continuation of that output.
   static bool Remembers(SuffixProposer& proposer, const std::string& vocabulary, const std::string& tenant = "t") {
     const std::unique_ptr<Session> session = proposer.Open({.tenant = tenant, .vocabulary = vocabulary});
     proposer.WaitUntilLearned();
@@ -74,7 +76,7 @@ class SuffixSnapshotTest : public ::testing::Test {
   const std::filesystem::path path_;
 };
 
-TEST_F(SuffixSnapshotTest, WhatIsWrittenIsRead) {
+TEST_F(SuffixSnapshotTest, WrittenTextsAreRead) {
   const std::vector<SuffixText> written = {
       {{"v", "a"}, {1, 2, 3}}, {{"", ""}, {}}, {{"w", "a"}, {4}}, {{"v", "b"}, {0x7FFFFFFF, 0}}};
   ASSERT_TRUE(WriteSnapshot(path_, written).ok());
@@ -85,10 +87,10 @@ TEST_F(SuffixSnapshotTest, WhatIsWrittenIsRead) {
     EXPECT_EQ((*read)[i].owner, written[i].owner);
     EXPECT_EQ((*read)[i].tokens, written[i].tokens);
   }
-  EXPECT_THAT(FilesBeside(), ElementsAre("suffix.snapshot")) << "nothing is left beside it";
+  EXPECT_THAT(FilesBeside(), ElementsAre("suffix.snapshot")) << "no other file is left";
 }
 
-// A file of version 1: one vocabulary, before the texts.
+// A file of version 1: one vocabulary, before the number of texts.
 TEST_F(SuffixSnapshotTest, AFileOfOneVocabularyIsRead) {
   std::string bytes = "FTSUFFIX";
   const auto put = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
@@ -118,7 +120,7 @@ TEST_F(SuffixSnapshotTest, AFileOfOneVocabularyIsRead) {
 
 TEST_F(SuffixSnapshotTest, AFailedWriteLeavesTheOldFile) {
   ASSERT_TRUE(WriteSnapshot(path_, std::vector<SuffixText>{{{"old", ""}, {}}}).ok());
-  // The file that is written first cannot be made.
+  // The folder blocks the name of the unfinished file.
   std::filesystem::create_directory(path_.string() + ".unfinished");
   EXPECT_THAT(WriteSnapshot(path_, std::vector<SuffixText>{{{"new", ""}, {}}}).ToString(), HasSubstr("unfinished"));
   EXPECT_EQ(ReadSnapshot(path_)->front().owner.vocabulary, "old");
@@ -171,7 +173,7 @@ TEST_F(SuffixSnapshotTest, ASnapshotSurvivesSeveralRestarts) {
   EXPECT_EQ(ReadSnapshot(path_)->size(), 3);
   const std::string bytes = ReadBytes();
   Start()->WaitUntilLearned();
-  EXPECT_EQ(ReadBytes(), bytes) << "a proposer that nobody used changes nothing";
+  EXPECT_EQ(ReadBytes(), bytes) << "an unused proposer does not change the file";
 }
 
 TEST_F(SuffixSnapshotTest, ADamagedSnapshotIsKeptAndANewMemoryBegins) {
@@ -191,8 +193,8 @@ TEST_F(SuffixSnapshotTest, ADamagedSnapshotIsKeptAndANewMemoryBegins) {
                                          "suffix.snapshot.unused-2"));
 }
 
-// A file that cannot be read may be a good one.
-TEST_F(SuffixSnapshotTest, WhatIsNoFileIsAnErrorAndStays) {
+// The proposer must not move such a path away. An operator may have given a wrong path, or the disk may be unreadable.
+TEST_F(SuffixSnapshotTest, AFolderIsAnErrorAndStays) {
   std::filesystem::create_directory(path_);
   EXPECT_THAT(SuffixProposer::Create(Options()).status().ToString(), HasSubstr("is not a regular file"));
   EXPECT_TRUE(std::filesystem::is_directory(path_));
@@ -209,7 +211,7 @@ TEST_F(SuffixSnapshotTest, AFileHasOneProposerAtATime) {
   EXPECT_TRUE(SuffixProposer::Create(Options()).ok());
 }
 
-TEST_F(SuffixSnapshotTest, VocabulariesAreApartAndOutliveEachOther) {
+TEST_F(SuffixSnapshotTest, VocabulariesAreSeparateAndOutliveEachOther) {
   LearnAndEnd("v");
   {
     const std::unique_ptr<SuffixProposer> proposer = Start();

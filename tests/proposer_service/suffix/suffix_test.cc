@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, the suffix proposer misses repetitions, states wrong chances, or shows one tenant another's
+// text.
 #include "proposer_service/suffix/suffix.h"
 
 #include <random>
@@ -37,7 +39,7 @@ TokenTree ProposeAfter(SuffixProposer& proposer, const std::vector<int32_t>& con
   return Propose(proposer, *Open(proposer, context, tenant), node_budget);
 }
 
-// One finished output without a prompt.
+// Opens and ends a session with one output and no prompt.
 void Finish(SuffixProposer& proposer, const std::vector<int32_t>& output, const std::string& tenant = "") {
   Open(proposer, {}, tenant)->Append(output);
   proposer.WaitUntilLearned();
@@ -73,10 +75,10 @@ std::vector<int32_t> RandomText(std::mt19937& random, int32_t num_ids, size_t le
   return text;
 }
 
-// Which proposer suggested a node is for the verifier to fill in.
+// The verifier fills in TreeNode::proposers, so a proposer must leave it empty.
 absl::Status CheckRules(TokenTree tree, int32_t num_tokens, int32_t node_budget) {
   for (speculation::TreeNode& node : tree.nodes) {
-    if (node.proposers != 0) return absl::InternalError("proposers are filled in");
+    if (node.proposers != 0) return absl::InternalError("the proposer filled in TreeNode::proposers");
     node.proposers = 1;
   }
   return speculation::Validate(tree, num_tokens, node_budget);
@@ -95,7 +97,7 @@ TEST(Suffix, HasNoGuessWithoutARepetition) {
   EXPECT_THAT(ProposeAfter(proposer, {}, 8).nodes, IsEmpty());
 }
 
-TEST(Suffix, ContinuesWhatAFinishedOutputSaid) {
+TEST(Suffix, ContinuesAFinishedOutput) {
   SuffixProposer proposer({});
   Finish(proposer, Range(100, 200));
   EXPECT_THAT(FirstChain(ProposeAfter(proposer, {7, 8, 120, 121, 122}, 6)), ElementsAre(123, 124, 125, 126, 127, 128));
@@ -114,19 +116,21 @@ TEST(Suffix, PromptsAreNotLearned) {
   Open(proposer, Range(0, 100))->Append(Range(500, 520));
   proposer.WaitUntilLearned();
   EXPECT_THAT(ProposeAfter(proposer, {50, 51, 52}, 6).nodes, IsEmpty());
-  EXPECT_THAT(FirstChain(ProposeAfter(proposer, {97, 98, 99}, 2)), ElementsAre(500, 501)) << "where the output begins";
+  EXPECT_THAT(FirstChain(ProposeAfter(proposer, {97, 98, 99}, 2)), ElementsAre(500, 501))
+      << "the beginning of the output is learned";
 }
 
 TEST(Suffix, ASequenceThatIsOpenedAgainIsNotLearnedTwice) {
   SuffixProposer proposer({});
   Open(proposer, Range(0, 50))->Append(Range(50, 80));
-  // Preempted, and back with what was generated before; another sequence went another way from 60 on.
+  // The sequence was preempted, so its earlier output comes again as context. Another sequence continues otherwise from
+  // 60.
   Open(proposer, Range(0, 80))->Append(Range(80, 100));
   std::vector<int32_t> other = Range(52, 61);
   other.push_back(999);
   Finish(proposer, other);
   const TokenTree tree = ProposeAfter(proposer, {57, 58, 59, 60}, 2);
-  EXPECT_FLOAT_EQ(ChanceOfRootChild(tree, 61), ChanceOfRootChild(tree, 999)) << "each was seen once";
+  EXPECT_FLOAT_EQ(ChanceOfRootChild(tree, 61), ChanceOfRootChild(tree, 999)) << "each occurred once";
   EXPECT_THAT(FirstChain(ProposeAfter(proposer, {84, 85, 86}, 2)), ElementsAre(87, 88));
 }
 
@@ -136,12 +140,12 @@ TEST(Suffix, TenantsNeverSeeEachOthersText) {
   EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "b").nodes, IsEmpty());
   EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "").nodes, IsEmpty());
   EXPECT_EQ(ProposeAfter(proposer, {120, 121, 122}, 8, "a").num_nodes(), 8);
-  // Nor when the other tenant's text is found first.
+  // The same after the tenant has outputs of its own.
   Finish(proposer, Range(0, 20), "b");
   EXPECT_THAT(ProposeAfter(proposer, {120, 121, 122}, 8, "b").nodes, IsEmpty());
 }
 
-TEST(Suffix, TheOldestOutputsAreForgottenWhoevers) {
+TEST(Suffix, TheOldestOutputsOfAnyTenantAreForgotten) {
   SuffixProposer proposer({.shared_tokens = 2000});
   Finish(proposer, Range(100, 600), "a");
   Finish(proposer, Range(1000, 1500), "b");
@@ -152,7 +156,8 @@ TEST(Suffix, TheOldestOutputsAreForgottenWhoevers) {
   EXPECT_EQ(ProposeAfter(proposer, {3020, 3021, 3022}, 8, "b").num_nodes(), 8);
 }
 
-// The longest ends of the context in its own text and among the outputs, counted position by position.
+// The test finds the longest match of the context's end in the output, position by position, and counts its
+// continuations.
 TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
@@ -160,7 +165,7 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
     const std::vector<int32_t> output = RandomText(random, 4, 400);
     Finish(proposer, output);
     const std::vector<int32_t> context = {100, 101, output[50], output[51], output[52], output[53]};
-    // Counts in the output alone: the context repeats nothing of its own.
+    // The context repeats nothing of its own, so only the output counts.
     size_t length = 0;
     std::map<int32_t, int32_t> next;
     int32_t num_occurrences = 0;
@@ -185,12 +190,12 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
   }
 }
 
-TEST(Suffix, TheLongerMatchSpeaksFirst) {
+TEST(Suffix, TheLongerMatchGetsItsChanceFirst) {
   SuffixProposer proposer({});
   std::vector<int32_t> output = Range(100, 120);
   output.insert(output.end(), {1, 2, 3, 4, 40});
   Finish(proposer, output);
-  // After 4 alone, in the sequence itself, came 50.
+  // In the sequence itself, the token 50 followed 4.
   const TokenTree tree = ProposeAfter(proposer, {4, 50, 9, 1, 2, 3, 4}, 8);
   ASSERT_GT(tree.num_nodes(), 1);
   EXPECT_EQ(tree.nodes[0].token_id, 40);
@@ -229,7 +234,7 @@ TEST(Suffix, LoopsArePredictedBeyondTheContext) {
   }
 }
 
-TEST(Suffix, LearnsHowGoodItsMatchesAre) {
+TEST(Suffix, LearnsTheHitRateOfItsMatches) {
   std::mt19937 random(4);
   SuffixProposer proposer({});
   const std::unique_ptr<Session> good = Open(proposer, {});
@@ -279,20 +284,20 @@ TEST(Suffix, PiecesAndSingleTokensMakeTheSameTree) {
   EXPECT_EQ(tree.nodes, whole.nodes);
 }
 
-TEST(Suffix, WhatIsLearnedMeanwhileIsFoundByOpenSessions) {
+TEST(Suffix, OpenSessionsFindNewlyLearnedOutputs) {
   SuffixProposer proposer({});
   const std::unique_ptr<Session> session = Open(proposer, Range(100, 130));
   EXPECT_THAT(Propose(proposer, *session, 4).nodes, IsEmpty());
   Finish(proposer, Range(100, 200));
-  // At the latest when the whole match is searched again.
+  // After these tokens the session has searched its whole match again.
   for (int32_t token_id = 130; token_id < 150; ++token_id) session->Append({&token_id, 1});
   EXPECT_THAT(FirstChain(Propose(proposer, *session, 4)), ElementsAre(150, 151, 152, 153));
 }
 
-TEST(Suffix, AnOpenSessionsWholeEndIsSearchedInWhatIsLearnedMeanwhile) {
+TEST(Suffix, OpenSessionsSearchTheirLongestMatchInNewlyLearnedOutputs) {
   SuffixProposer proposer({});
   const std::unique_ptr<Session> session = Open(proposer, Range(100, 120));
-  // The same 20 tokens, after what the session says and after something else.
+  // Two outputs have the same 20 tokens. In the first they follow the session's own tokens, in the second other tokens.
   const auto say = [&](std::vector<int32_t> output, int32_t last) {
     const std::vector<int32_t> same = Range(200, 220);
     output.insert(output.end(), same.begin(), same.end());
@@ -329,8 +334,8 @@ TEST(Suffix, SessionsOnManyThreadsShareOneMemory) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Whoever may say what a tenant is called could fill the memory with names.
-TEST(Suffix, OwnersAreBoundedBesideTheirTokens) {
+// Without this bound, a client that chooses tenant names could fill the memory with names.
+TEST(Suffix, TheNumberOfOwnersIsBounded) {
   SuffixMemory memory({.max_depth = 8, .max_tokens = 64 * 100});
   const auto owner = [](int32_t i) { return SuffixOwner{.vocabulary = "v", .tenant = std::to_string(i)}; };
   constexpr int32_t kNumOwners = 300;  // of 8 tokens each
@@ -341,16 +346,16 @@ TEST(Suffix, OwnersAreBoundedBesideTheirTokens) {
   memory.Remember(owner(kNumOwners - 1), Range(0, 8));
   EXPECT_EQ(memory.GetStats().num_owners, 100);
   const SuffixMemory::Reader reader(memory);
-  EXPECT_FALSE(reader.RootOf(owner(0)).has_value()) << "the oldest make room";
+  EXPECT_FALSE(reader.RootOf(owner(0)).has_value()) << "the oldest owner makes room";
   EXPECT_TRUE(reader.RootOf(owner(kNumOwners - 1)).has_value());
 }
 
-TEST(Suffix, MetricsSayWhatIsRememberedAndForgotten) {
+TEST(Suffix, MetricsCountRememberedAndForgottenTokens) {
   telemetry::Metrics metrics;
   SuffixProposer proposer({.shared_tokens = 2000}, &metrics);
   const auto gauge = [&](const char* name, const char* help) { return metrics.AddGauge(name, help).Value(); };
-  const auto tokens = [&] { return gauge("foretoken_suffix_tokens", "Their tokens."); };
-  const auto tenants = [&] { return gauge("foretoken_suffix_tenants", "Tenants of which an output is remembered."); };
+  const auto tokens = [&] { return gauge("foretoken_suffix_tokens", "Tokens of the remembered outputs."); };
+  const auto tenants = [&] { return gauge("foretoken_suffix_tenants", "Tenants with a remembered output."); };
   const auto forgotten = [&] {
     return metrics
         .AddCounter("foretoken_suffix_forgotten_tokens_total", "Tokens of outputs that made room for newer ones.")
@@ -363,7 +368,8 @@ TEST(Suffix, MetricsSayWhatIsRememberedAndForgotten) {
   EXPECT_EQ(tenants(), 2);
   EXPECT_EQ(forgotten(), 0);
   EXPECT_EQ(gauge("foretoken_suffix_outputs", "Finished outputs remembered."), 2);
-  EXPECT_EQ(gauge("foretoken_suffix_bytes", "Memory of their tree."), proposer.num_bytes());
+  EXPECT_EQ(gauge("foretoken_suffix_bytes", "Bytes of the suffix tree of the remembered outputs."),
+            proposer.num_bytes());
   for (int round = 0; round < 4; ++round) Finish(proposer, Range(1000 * round, 1000 * round + 450), "c");
   proposer.WaitUntilLearned();
   EXPECT_LE(tokens(), 2000);

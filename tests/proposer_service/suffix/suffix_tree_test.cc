@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree is held against counting by looking at every position of every text.
+// The suffix tree is compared with counts that the test makes by reading every position of every text. If these tests
+// fail, the suffix proposer proposes strings that never occurred, or states wrong chances.
 #include "proposer_service/suffix/suffix_tree.h"
 
 #include <map>
@@ -13,10 +14,10 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Texts as they are, by root.
+// The plain texts, each with its root.
 using Texts = std::vector<std::pair<NodeIdx, std::vector<int32_t>>>;
 
-// How often `string` occurs, and what follows it how often.
+// The number of occurrences of `string`, and the number of each token that follows it.
 struct Occurrences {
   uint32_t count = 0;
   std::map<int32_t, uint32_t> next;
@@ -39,7 +40,7 @@ std::vector<int32_t> RandomText(std::mt19937& random, int32_t num_ids, size_t le
   std::vector<int32_t> text;
   while (text.size() < length) {
     if (text.size() > 8 && random() % 4 == 0) {
-      // Say again what was said.
+      // Repeats a part of the text.
       const size_t begin = random() % (text.size() - 4);
       const size_t end = std::min(text.size(), begin + random() % 20);
       for (size_t i = begin; i < end; ++i) text.push_back(text[i]);
@@ -55,7 +56,7 @@ void AppendAll(SuffixTree& tree, NodeIdx root, std::span<const int32_t> text) {
   for (const int32_t token_id : text) tree.Append(root, token_id);
 }
 
-// The cursor at a string, if it occurs.
+// The cursor at a string; unset: the string does not occur.
 std::optional<SuffixCursor> Find(const SuffixTree& tree, NodeIdx root, std::span<const int32_t> string) {
   SuffixCursor cursor = tree.AtRoot(root);
   for (const int32_t token_id : string) {
@@ -100,7 +101,7 @@ void ExpectSameCountsOfManyStrings(const SuffixTree& tree, const Texts& texts, N
   }
 }
 
-TEST(SuffixTree, CountsWhatASearchCounts) {
+TEST(SuffixTree, CountsEqualASearchOfTheTexts) {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     std::mt19937 random(seed);
     SuffixTree tree({.max_depth = 2 + static_cast<int32_t>(random() % 14)});
@@ -115,7 +116,7 @@ TEST(SuffixTree, CountsWhatASearchCounts) {
   }
 }
 
-TEST(SuffixTree, TellsRootsApart) {
+TEST(SuffixTree, KeepsRootsSeparate) {
   std::mt19937 random(1);
   SuffixTree tree({.max_depth = 8});
   const std::vector<NodeIdx> roots = {tree.AddRoot(), tree.AddRoot(), tree.AddRoot()};
@@ -129,7 +130,7 @@ TEST(SuffixTree, TellsRootsApart) {
   EXPECT_TRUE(tree.Edges(tree.AtRoot(roots[2])).empty());
 }
 
-TEST(SuffixTree, ForgettingLeavesWhatTheOtherTextsAloneWouldMake) {
+TEST(SuffixTree, ForgettingATextLeavesTheTreeOfTheOtherTexts) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
     const uint32_t max_tokens = 700;
@@ -224,8 +225,8 @@ TEST(SuffixTree, EdgesAreInDescendingOrderOfCounts) {
   EXPECT_THAT(tokens, ElementsAre(7, 6, 5));
 }
 
-// A node of thousands of edges, which come and go.
-TEST(SuffixTree, WideNodesCountToo) {
+// A node with thousands of edges that are added and removed.
+TEST(SuffixTree, NodesOfManyEdgesCountToo) {
   std::mt19937 random(8);
   SuffixTree tree({.max_depth = 3, .max_tokens = 8000});
   const NodeIdx root = tree.AddRoot();
@@ -244,11 +245,11 @@ TEST(SuffixTree, WideNodesCountToo) {
   }
 }
 
-TEST(SuffixTree, ReadersBetweenTheStepsOfBuildingFindWhatIsThere) {
+TEST(SuffixTree, ReadersBetweenTheStepsOfBuildingFindExistingStrings) {
   std::mt19937 random(9);
   SuffixTree tree({.max_depth = 8, .max_tokens = 3000});
   const NodeIdx root = tree.AddRoot();
-  // What was just written, and then something else: there the tree is not finished.
+  // Reads the latest tokens, where the tree may be unfinished, and then other tokens.
   const auto read = [&](std::span<const int32_t> written) {
     std::vector<int32_t> string(written.end() - static_cast<ptrdiff_t>(std::min<size_t>(written.size(), 10)),
                                 written.end());
@@ -275,7 +276,7 @@ TEST(SuffixTree, ReadersBetweenTheStepsOfBuildingFindWhatIsThere) {
       const std::span<const int32_t> written = std::span(text).first(i + 1);
       tree.Push(root, text[i]);
       read(written);
-      while (!tree.Settle()) read(written);
+      while (!tree.AppendStep()) read(written);
     }
     while (!tree.EndStep()) read(text);
   }
