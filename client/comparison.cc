@@ -13,16 +13,17 @@ namespace {
 
 using foretoken::v1::GenerateRequest;
 
-std::vector<GenerateRequest> WithSpeculation(std::span<const GenerateRequest> requests, bool on) {
-  std::vector<GenerateRequest> copies(requests.begin(), requests.end());
-  for (size_t i = 0; i < copies.size(); ++i) {
-    GenerateRequest& request = copies[i];
-    request.mutable_speculation()->set_mode(on ? foretoken::v1::SPECULATION_MODE_AUTO
-                                               : foretoken::v1::SPECULATION_MODE_OFF);
-    request.set_tenant(absl::StrCat(request.tenant(), on ? "/speculation-on" : "/speculation-off"));
-    if (!request.sampling().has_seed()) request.mutable_sampling()->set_seed(i);
-  }
+std::vector<GenerateRequest> AllOneWay(std::span<const GenerateRequest> requests, bool on) {
+  std::vector<GenerateRequest> copies;
+  for (size_t i = 0; i < requests.size(); ++i) copies.push_back(OneWay(requests[i], on, i));
   return copies;
+}
+
+// A server is slow at first. What it remembers of these requests helps none that count.
+void WarmUp(GenerationClient& client, std::span<const GenerateRequest> round, const LoadOptions& options) {
+  std::vector<GenerateRequest> requests(round.begin(), round.end());
+  for (GenerateRequest& request : requests) request.set_tenant(absl::StrCat(request.tenant(), "/first"));
+  RunLoad(client, requests, options, [](const TimedGeneration&) {});
 }
 
 std::optional<std::string> Difference(const std::string& where, const NamedOutputs& a, const NamedOutputs& b,
@@ -61,7 +62,7 @@ bool BothSucceeded(const NamedOutputs& a, const NamedOutputs& b, size_t request_
 std::string ToLine(const Speedup& speedup) {
   const std::string interval = absl::StrFormat("[%.2f, %.2f]", speedup.ratio.low, speedup.ratio.high);
   if (!speedup.is_sure()) {
-    return absl::StrFormat("speedup %.2fx, rounds %s: %d %s too few to tell it from noise, see --requests",
+    return absl::StrFormat("speedup %.2fx, rounds %s: %d %s too few to tell it from noise; send more requests",
                            speedup.ratio.median, interval, speedup.num_rounds, speedup.num_rounds == 1 ? "is" : "are");
   }
   if (speedup.is_noise()) {
@@ -85,12 +86,11 @@ std::vector<std::string> Differences(const NamedOutputs& a, const NamedOutputs& 
 
 Comparison Compare(GenerationClient& client, std::span<const GenerateRequest> requests, const LoadOptions& options,
                    absl::FunctionRef<void(const TimedGeneration&)> on_done) {
-  const std::vector<GenerateRequest> ways[] = {WithSpeculation(requests, false), WithSpeculation(requests, true)};
-  LoadResult results[2];
-  std::vector<double> ratios;
+  const std::vector<GenerateRequest> ways[] = {AllOneWay(requests, false), AllOneWay(requests, true)};
+  BothWays results;
   const size_t round_size = std::max(1, options.num_clients);
   for (const std::vector<GenerateRequest>& way : ways) {
-    RunLoad(client, std::span(way).first(std::min(round_size, way.size())), options, [](const TimedGeneration&) {});
+    WarmUp(client, std::span(way).first(std::min(round_size, way.size())), options);
   }
   for (size_t begin = 0, round = 0; begin < requests.size(); begin += round_size, ++round) {
     const size_t length = std::min(round_size, requests.size() - begin);
@@ -98,20 +98,47 @@ Comparison Compare(GenerationClient& client, std::span<const GenerateRequest> re
     for (const size_t way : {round % 2, 1 - round % 2}) {
       LoadResult part = RunLoad(client, std::span(ways[way]).subspan(begin, length), options, on_done);
       rates[way] = Summarise(part.generations, part.wall).tokens_per_s;
-      Append(std::move(part), results[way]);
+      Append(std::move(part), way == 0 ? results.off : results.on);
     }
-    if (rates[0] > 0) ratios.push_back(rates[1] / rates[0]);
+    if (rates[0] > 0) results.ratios.push_back(rates[1] / rates[0]);
   }
-  Comparison comparison = {.off = Summarise(results[0].generations, results[0].wall),
-                           .on = Summarise(results[1].generations, results[1].wall)};
-  const NamedOutputs off = {.name = "speculation off", .generations = results[0].generations};
-  const NamedOutputs on = {.name = "speculation on", .generations = results[1].generations};
-  comparison.differences = Differences(off, on);
-  for (size_t i = 0; i < requests.size(); ++i) comparison.num_compared += BothSucceeded(off, on, i) ? 1 : 0;
-  const bool is_fair = comparison.num_compared == comparison.off.num_requests && !ratios.empty();
-  if (is_fair)
-    comparison.speedup = Speedup{.ratio = MedianInterval(ratios), .num_rounds = static_cast<int>(ratios.size())};
+  return Summarise(results);
+}
+
+Comparison Summarise(const BothWays& results) {
+  const NamedOutputs off = {.name = "speculation off", .generations = results.off.generations};
+  const NamedOutputs on = {.name = "speculation on", .generations = results.on.generations};
+  Comparison comparison = {.off = Summarise(off.generations, results.off.wall),
+                           .on = Summarise(on.generations, results.on.wall),
+                           .differences = Differences(off, on)};
+  for (size_t i = 0; i < off.generations.size(); ++i) {
+    comparison.num_compared += BothSucceeded(off, on, i) ? 1 : 0;
+    comparison.first_error.Update(off.generations[i].status);
+    comparison.first_error.Update(on.generations[i].status);
+  }
+  const bool is_fair = comparison.num_compared == comparison.off.num_requests && !results.ratios.empty();
+  if (is_fair) {
+    comparison.speedup =
+        Speedup{.ratio = MedianInterval(results.ratios), .num_rounds = static_cast<int>(results.ratios.size())};
+  }
   return comparison;
+}
+
+GenerateRequest OneWay(GenerateRequest request, bool on, uint64_t default_seed) {
+  request.mutable_speculation()->set_mode(on ? foretoken::v1::SPECULATION_MODE_AUTO
+                                             : foretoken::v1::SPECULATION_MODE_OFF);
+  request.set_tenant(absl::StrCat(request.tenant(), on ? "/speculation-on" : "/speculation-off"));
+  if (!request.sampling().has_seed()) request.mutable_sampling()->set_seed(default_seed);
+  return request;
+}
+
+std::string Verdict(const Comparison& comparison) {
+  std::string verdict;
+  for (const std::string& difference : comparison.differences) absl::StrAppend(&verdict, difference, "\n");
+  if (comparison.speedup.has_value()) absl::StrAppend(&verdict, ToLine(*comparison.speedup), "\n");
+  absl::StrAppend(&verdict, "token ids ", comparison.differences.empty() ? "equal" : "NOT equal", " in ",
+                  comparison.num_compared, " of ", comparison.off.num_requests, " requests\n");
+  return verdict;
 }
 
 nlohmann::ordered_json ToJson(const Comparison& comparison) {

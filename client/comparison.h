@@ -37,16 +37,32 @@ struct Comparison {
   int num_compared = 0;  // requests that both ways completed
   // "request 3, sample 0: token 17 is 42 with speculation off and 43 with speculation on"
   std::vector<std::string> differences = {};
+  absl::Status first_error = {};  // of either way
   // Tokens per second with speculation on, relative to off. Unset: a request failed, or no token came.
   std::optional<Speedup> speedup = std::nullopt;
 
   bool AllEqual() const { return differences.empty() && num_compared == off.num_requests; }
 };
 
+// The differences and the speedup, a line each; the last line is, for example,
+// "token ids equal in 6 of 6 requests".
+std::string Verdict(const Comparison& comparison);
+
+// The same requests, in the same order, sent both ways in rounds.
+struct BothWays {
+  LoadResult off;
+  LoadResult on;
+  std::vector<double> ratios = {};  // of each round: tokens per second with speculation on, relative to off
+};
+Comparison Summarise(const BothWays& results);
+
+// The request with speculation off or on. Without a seed it gets the default one. The two ways are two tenants, so that
+// neither finds what the other left in the prefix cache and in the proposers' memory.
+foretoken::v1::GenerateRequest OneWay(foretoken::v1::GenerateRequest request, bool on, uint64_t default_seed);
+
 // Sends the requests in rounds of one per client, each round once with speculation off and once on, the order changing
-// from round to round, so that a machine that slows down slows both. A first round is sent both ways and not counted,
-// for a server is slow at first. A request without a seed gets its index. The two
-// ways are two tenants, so that neither finds the other's prompts in the prefix cache.
+// from round to round, so that a machine that slows down slows both. A first round is sent both ways by tenants
+// of its own and not counted, for a server is slow at first. A request without a seed gets its index.
 Comparison Compare(GenerationClient& client, std::span<const foretoken::v1::GenerateRequest> requests,
                    const LoadOptions& options, absl::FunctionRef<void(const TimedGeneration&)> on_done);
 

@@ -157,10 +157,7 @@ absl::Status MeasureBothWays(GenerationClient& client, std::span<const GenerateR
     return Compare(client, requests, options, on_done);
   });
   PrintTable(std::vector<Column>{{"speculation off", comparison.off}, {"speculation on", comparison.on}});
-  for (const std::string& difference : comparison.differences) std::cout << difference << "\n";
-  if (comparison.speedup.has_value()) std::cout << ToLine(*comparison.speedup) << "\n";
-  std::cout << "token ids " << (comparison.differences.empty() ? "equal" : "NOT equal") << " in "
-            << comparison.num_compared << " of " << comparison.off.num_requests << " requests" << std::endl;
+  std::cout << Verdict(comparison) << std::flush;
   FT_RETURN_IF_ERROR(WriteJson(ToJson(comparison)));
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.off, first_error));
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.on, first_error));

@@ -9,7 +9,7 @@
 #include "absl/flags/declare.h"
 #include "absl/status/status.h"
 
-// Print for machines: of all commands but bench, which has --json_out.
+// Print for machines: of all commands but compare and bench, which has --json_out.
 ABSL_DECLARE_FLAG(bool, json);
 
 namespace foretoken::client {
@@ -18,6 +18,7 @@ int RunGenerate(const std::vector<std::string>& arguments);
 int RunExplain(const std::vector<std::string>& arguments);
 int RunTokenize(const std::vector<std::string>& arguments);
 int RunInfo(const std::vector<std::string>& arguments);
+int RunCompare(const std::vector<std::string>& arguments);
 int RunBench(const std::vector<std::string>& arguments);
 
 // 0 when OK, 130 when CANCELLED, else 1; prints "foretoken: CODE: message" to standard error unless OK.

@@ -33,6 +33,7 @@ using foretoken::testing::FakeGenerationService;
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerateResponse;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Outcome {
@@ -454,7 +455,7 @@ TEST(ForetokenBench, ComparesSpeculationOffAndOn) {
   const Outcome outcome = RunAgainst(service, "bench", "--compare --requests=3 --max_tokens=8 abc 2>&1");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("token ids equal in 3 of 3 requests"));
-  EXPECT_THAT(outcome.out, HasSubstr("3 are too few to tell it from noise, see --requests"));
+  EXPECT_THAT(outcome.out, HasSubstr("3 are too few to tell it from noise; send more requests"));
 }
 
 TEST(ForetokenBench, FailsWhenSpeculationChangesATokenOrARequestFails) {
@@ -472,6 +473,47 @@ TEST(ForetokenBench, FailsWhenSpeculationChangesATokenOrARequestFails) {
   const Outcome failed = RunAgainst(service, "bench", "--requests=2 abc 2>&1");
   EXPECT_EQ(failed.exit_code, 1);
   EXPECT_THAT(failed.out, HasSubstr("2 of 2 requests failed; the first with: full"));
+}
+
+TEST(ForetokenCompare, ShowsBothTextsSideBySide) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "compare", "--max_tokens=5 --color=always abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("speculation off                                  │ speculation on\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("abcab                                            │ a\x1b[32mb\x1b[0mc\x1b[32ma"));
+  EXPECT_THAT(outcome.out, HasSubstr("5 tokens in "));
+  EXPECT_THAT(outcome.out, HasSubstr("token ids equal in 1 of 1 requests\n"));
+}
+
+TEST(ForetokenCompare, GivesTextsThatItDoesNotShowALineEach) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  std::ofstream(dir.path() + "/p") << "{\"prompt\": \"abc\"}\n{\"prompt\": \"def\"}\n";
+  const Outcome outcome =
+      RunAgainst(service, "compare", absl::StrCat("--show=1 --max_tokens=5 --prompt_file=", dir.path(), "/p 2>&1"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("\nabcab "));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("defde")));
+  EXPECT_THAT(outcome.out, HasSubstr("\ntext 2 of 2: 5 tokens, off "));
+}
+
+TEST(ForetokenCompare, FailsWhenSpeculationChangesATokenOrARequestFails) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, auto& context, auto& write) {
+    GenerateRequest changed = request;
+    if (request.speculation().mode() != foretoken::v1::SPECULATION_MODE_OFF) changed.set_text("abd");
+    return foretoken::testing::GenerateFromPrompt(changed, context, write);
+  });
+  const Outcome changed = RunAgainst(service, "compare", "abc 2>&1");
+  EXPECT_EQ(changed.exit_code, 1);
+  EXPECT_THAT(changed.out, HasSubstr("x, token ids NOT equal\n"));
+  EXPECT_THAT(changed.out, HasSubstr("speculation changed the output"));
+
+  service.set_script([](auto&, auto&, auto&) { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full"); });
+  const Outcome failed = RunAgainst(service, "compare", "abc 2>&1");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.out, HasSubstr("RESOURCE_EXHAUSTED: full"));
+  EXPECT_THAT(RunAgainst(service, "compare", "--n=2 abc 2>&1").out, HasSubstr("--n: compare shows one sample"));
 }
 
 TEST(ForetokenBench, RefusesImpossibleLoads) {

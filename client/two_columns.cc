@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/two_columns.h"
+
+#include <algorithm>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "client/terminal.h"
+
+namespace foretoken::client {
+namespace {
+
+constexpr absl::string_view kSeparator = " │ ";
+constexpr int kSeparatorWidth = 3;
+constexpr int kTabWidth = 4;
+
+struct Cell {
+  std::string character;
+  bool speculated = false;
+};
+using Line = std::vector<Cell>;
+
+// Both columns have one width, so that equal texts break alike.
+int ColumnWidth(int width) { return (std::max(width, 40) - kSeparatorWidth) / 2; }
+
+bool ContinuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+// The lines of the text, as long as they are.
+std::vector<Line> Split(std::span<const TextRun> runs) {
+  std::vector<Line> lines(1);
+  for (const TextRun& run : runs) {
+    for (const char byte : ForTerminal(run, /*color=*/false)) {
+      Line& line = lines.back();
+      if (byte == '\n') {
+        lines.emplace_back();
+      } else if (byte == '\t') {
+        line.resize(line.size() + kTabWidth, {.character = " ", .speculated = run.speculated});
+      } else if (ContinuesCharacter(byte) && !line.empty()) {
+        line.back().character.push_back(byte);
+      } else {
+        line.push_back({.character = std::string(1, byte), .speculated = run.speculated});
+      }
+    }
+  }
+  return lines;
+}
+
+// Where to break a line that is too long: behind its last space, unless that would leave half of the column empty.
+size_t BreakOf(const Line& line, size_t width) {
+  for (size_t end = width; end > width / 2; --end) {
+    if (line[end - 1].character == " ") return end;
+  }
+  return width;
+}
+
+std::vector<Line> Wrap(std::span<const TextRun> runs, size_t width) {
+  std::vector<Line> wrapped;
+  for (Line& line : Split(runs)) {
+    const auto is_space = [](const Cell& cell) { return cell.character == " "; };
+    const size_t indent = std::find_if_not(line.begin(), line.end(), is_space) - line.begin() + 2;
+    while (line.size() > width) {
+      const auto end = line.begin() + static_cast<ptrdiff_t>(BreakOf(line, width));
+      wrapped.emplace_back(line.begin(), end);
+      line.erase(line.begin(), end);
+      line.insert(line.begin(), std::min(indent, width / 2), {.character = " "});
+    }
+    wrapped.push_back(std::move(line));
+  }
+  while (!wrapped.empty() && wrapped.back().empty()) wrapped.pop_back();
+  return wrapped;
+}
+
+std::string Show(const Line& line, bool color) {
+  std::string shown;
+  for (size_t begin = 0; begin < line.size();) {
+    std::string piece;
+    size_t end = begin;
+    for (; end < line.size() && line[end].speculated == line[begin].speculated; ++end) piece += line[end].character;
+    shown += Paint(piece, color && line[begin].speculated ? Ink::kGreen : Ink::kPlain);
+    begin = end;
+  }
+  return shown;
+}
+
+}  // namespace
+
+std::vector<std::string> ToLines(const TwoColumns& columns) {
+  const size_t width = ColumnWidth(columns.width);
+  std::vector<Line> left = Wrap(columns.left, width);
+  std::vector<Line> right = Wrap(columns.right, width);
+  left.resize(std::max(left.size(), right.size()));
+  right.resize(left.size());
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < left.size(); ++i) {
+    const std::string padding(width - left[i].size(), ' ');
+    lines.push_back(absl::StrCat(Show(left[i], columns.color), padding, kSeparator, Show(right[i], columns.color)));
+  }
+  return lines;
+}
+
+std::string Rule(int width, absl::string_view joint) {
+  std::string half;
+  for (int i = 0; i < ColumnWidth(width) + 1; ++i) absl::StrAppend(&half, "─");
+  return absl::StrCat(half, joint, half);
+}
+
+}  // namespace foretoken::client
