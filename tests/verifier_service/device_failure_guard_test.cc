@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A service whose device fails in the middle of a step: clients hear it, and the process ends.
+// A service whose device fails in the middle of a step. If this test fails, clients of a failed GPU wait forever or
+// lose the connection without an error, or the process keeps running and is not restarted.
 #include "verifier_service/device_failure_guard.h"
 
 #include <grpcpp/create_channel.h>
@@ -29,7 +30,7 @@ namespace {
 constexpr uint32_t kEndlessTokens = 900;
 constexpr int kFailingStep = 12;
 
-// Fails as a GPU does: what an op did wrong shows when somebody waits for it.
+// Fails like a GPU: the error of an op shows when the host waits for the op.
 class FailingBackend final : public testing::ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
@@ -51,7 +52,7 @@ class FailingBackend final : public testing::ForwardingBackend {
 
 std::atomic<bool> client_knows{false};
 
-// The process may end before its own client has said what it heard.
+// Gives the client time to write its status to standard error before the process ends.
 void LetTheClientSpeak(int) {
   for (int i = 0; i < 2000 && !client_knows; ++i) absl::SleepFor(absl::Milliseconds(5));
 }
@@ -74,7 +75,7 @@ void SayHowTheCallEnds(int port) {
   client_knows = true;
 }
 
-// An engine on a device that fails, served, with one client.
+// A served engine on a failing device, with one client.
 class FailingService {
  public:
   FailingService()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changes a numerics fingerprint; and that nobody moves bits without raising kNumericsVersion.
+// The parts of a numerics fingerprint, and the bits behind it. If this test fails, two servers may show the same
+// fingerprint and still give different tokens, or a change has moved bits without raising kNumericsVersion.
 #include "verifier_service/numerics_fingerprint.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +66,7 @@ TEST(NumericsFingerprint, ChangesWithTheIdsThatADrawMayTake) {
   NumericsDescriptionArgs args = Arguments();
   args.num_tokens = 301;
   EXPECT_NE(DescribeNumerics(args), before);
-  // Before min_tokens none of these is drawn.
+  // A draw excludes these ids before min_tokens.
   args = Arguments();
   for (const std::vector<int32_t>& ids : {std::vector<int32_t>{2}, {2, 6}, {2, 5, 6}, {}}) {
     args.end_token_ids = ids;
@@ -99,12 +100,12 @@ TEST(NumericsFingerprint, ChangesWithABitOfAWeightAndWithTheConfigAndTheBackend)
   dir.Write("model.safetensors", weights);
   EXPECT_EQ(FingerprintOf(dir.path()), before);
 
-  // config.json counts as a whole.
+  // Every byte of config.json counts.
   dir.Write("config.json", base::ReadFile(dir.path() + "/config.json").value() + "\n");
   EXPECT_NE(FingerprintOf(dir.path()), before);
 }
 
-// Tokens of every row under parameters that take every path of a draw.
+// Adds the tokens of every row to the digest, under parameters that take every path of a draw.
 void UpdateWithDraws(kernels::Backend& backend, const kernels::ConstTensorView& logits, int32_t num_tokens,
                      base::Sha256& hash) {
   const std::vector<kernels::SamplingParams> samplings = {
@@ -138,8 +139,8 @@ void UpdateWithDraws(kernels::Backend& backend, const kernels::ConstTensorView& 
   }
 }
 
-// Logits of 200 positions, and draws from them, of every tiny model and of the demo model, which is large enough that
-// an ulp in a sum tips some bf16 over.
+// Returns a digest of the logits of 200 positions and of draws from them. The models are every tiny model and the demo
+// model. The demo model is large enough for an ulp in a sum to change some bf16 value.
 std::string DigestOfBits(const std::string& isa) {
   base::Sha256 hash;
   std::vector<std::string> directories = {"deploy/demo/target"};

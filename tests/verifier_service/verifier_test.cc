@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole verifier with the demo model, over loopback.
+// A whole verifier with the demo model, over loopback. If this test fails, a real client gets a wrong answer: wrong
+// tokens or stop conditions, calls that do not end, or a server that does not drain or reports wrong health.
 #include "verifier_service/verifier.h"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ using testing::Output;
 using testing::RunningVerifier;
 using testing::Sample;
 
-// More than can be done before a test's next words arrive.
+// A request that runs longer than any test waits.
 v1::GenerateRequest Endless() {
   v1::GenerateRequest request = Greedy("import os\n", 1000);
   request.mutable_sampling()->set_n(16);
@@ -93,7 +94,7 @@ std::string FingerprintOf(const Config& config) {
   return info.numerics_fingerprint();
 }
 
-// A draw takes no id that the tokenizer does not know, so such servers draw differently.
+// A draw excludes ids without a token, so servers with different tokenizers draw differently.
 TEST(Verifier, ServersWithTokenizersOfDifferentSizesHaveDifferentFingerprints) {
   const testing::TempDir directory;
   Config config = DemoConfig();
@@ -173,7 +174,7 @@ TEST(Verifier, StopsAtAToken) {
 
 TEST(Verifier, ThePromptIsScoredAndToldOnceWhateverNIs) {
   RunningVerifier verifier;
-  std::string text;  // of several K/V blocks
+  std::string text;  // fills several K/V blocks
   for (int i = 0; i < 60; ++i) text += "import module_" + std::to_string(i) + "\n";
   v1::GenerateRequest request = Greedy(text, 4);
   request.mutable_output()->set_prompt_logprobs(2);
@@ -279,7 +280,7 @@ TEST(Verifier, AbortEndsACallWithItsReason) {
 
 TEST(Verifier, AFullQueueRefuses) {
   Config config = DemoConfig();
-  config.engine.max_queued_requests = 2;  // one of them still has samples that wait
+  config.engine.max_queued_requests = 2;  // one of the two still has waiting samples
   config.engine.max_running_samples = 1;
   RunningVerifier verifier(config);
   grpc::ClientContext contexts[2];
@@ -358,7 +359,7 @@ TEST(Verifier, DrainingDoesNotWaitForClientsThatDoNotRead) {
   request.mutable_sampling()->set_n(64);
   request.mutable_output()->set_logprobs(20);
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // windows stay small: most of the output waits at the server
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // keeps windows small, so that most of the output waits at the server
   const auto stub = v1::GenerationService::NewStub(grpc::CreateCustomChannel(
       "127.0.0.1:" + std::to_string(verifier->port()), grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
@@ -409,7 +410,7 @@ TEST(Verifier, ARequestIdCanBeUsedAgainRightAfterItsDeadline) {
 
 TEST(Verifier, IsUnhealthyWhileAStepTakesTooLong) {
   Config config = DemoConfig();
-  config.engine_stall_timeout = absl::Milliseconds(1);  // of a step with sixteen sequences, which takes longer
+  config.engine_stall_timeout = absl::Milliseconds(1);  // shorter than a step with sixteen sequences
   RunningVerifier verifier(config);
   const auto channel =
       grpc::CreateChannel("127.0.0.1:" + std::to_string(verifier->port()), grpc::InsecureChannelCredentials());

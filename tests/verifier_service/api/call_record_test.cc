@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The log line of a call. If this test fails, operators read wrong times or counts, or a client can forge log lines
+// with a name.
 #include "verifier_service/api/call_record.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the service refuses, and what its errors say.
+// The requests that the service refuses, and its error messages. If this test fails, a client gets a wrong error code,
+// no reason or field name, or a bad request disturbs other requests.
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -35,7 +36,7 @@ TEST_F(GenerationServiceTest, RefusesBadRequestsWhileOthersGoOn) {
   EXPECT_EQ(engine_.num_queued(), 0);
 }
 
-// Calls a method with bytes, as a client would whose library does not check strings.
+// Calls a method with bytes, like a client library that does not check strings.
 grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                            const std::string& bytes) {
   grpc::GenericStub stub(channel);
@@ -98,7 +99,7 @@ TEST_F(GenerationServiceTest, ErrorsHaveDetailsForPrograms) {
   EXPECT_EQ(DetailOf<google::rpc::RetryInfo>(status).retry_delay().seconds(), 1);
 }
 
-// An error that does not fit the trailers reaches the client as RESOURCE_EXHAUSTED.
+// gRPC turns an error that does not fit the trailers into RESOURCE_EXHAUSTED.
 TEST_F(GenerationServiceTest, LongForeignNamesDoNotChangeTheErrorsCode) {
   v1::GenerateRequest request = Request();
   request.set_model(std::string(256, '\n'));
@@ -113,7 +114,7 @@ TEST_F(GenerationServiceTest, LongForeignNamesDoNotChangeTheErrorsCode) {
 }
 
 TEST_F(GenerationServiceTest, ARequestThatWouldGrowWhenParsedIsRefusedByName) {
-  std::string strings;  // two bytes each, and forty when parsed
+  std::string strings;  // two bytes each on the wire, and forty when parsed
   for (int i = 0; i < (1 << 20); ++i) strings.append("\x1a\x00", 2);
   const std::string length = {'\x80', '\x80', '\x80', '\x01'};  // 2 MiB
   const grpc::Status status = CallWithBytes(channel_, "Generate", "\x5a" + length + strings);

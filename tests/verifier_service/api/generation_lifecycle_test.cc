@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How calls end: by cancellation, deadline, Abort, shutdown, or because their client does not read; and whose ids are
-// in use until then.
+// The ends of calls: cancellation, deadline, Abort, shutdown, and clients that do not read. If this test fails, an
+// ended call keeps its place, memory or request id, or a client gets a wrong final status.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/verifier_service/api/generation_service_fixture.h"
@@ -23,7 +23,8 @@ TEST_F(GenerationServiceTest, CancellingACallAbortsItsRequest) {
 
 TEST_F(GenerationServiceTest, ADeadlineAbortsItsRequest) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));  // enough to get there
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(2));  // enough time for the call to reach the engine
   const auto reader = stub_->Generate(&context, Request());
   EXPECT_TRUE(engine_.WaitForAbort(engine_.WaitForRequest().ticket));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
@@ -178,7 +179,7 @@ TEST_F(GenerationServiceTest, ARequestIdIsFreeWhenItsCallHasEnded) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
     const auto reader = stub_->Generate(&context, Named("a", "same"));
-    engine_.WaitForRequest(num_requests++);  // and the engine never ends it
+    engine_.WaitForRequest(num_requests++);  // the engine never ends this request
     const grpc::Status status = reader->Finish();
     ASSERT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
   }

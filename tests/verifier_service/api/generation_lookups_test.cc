@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that wait for their turn on a worker: Tokenize and Detokenize beside Generate, and calls that are cancelled
-// meanwhile.
+// Calls that wait for a worker: Tokenize and Detokenize beside Generate, and calls that are cancelled while they wait.
+// If this test fails, lookups delay Generate calls, or cancelled calls keep places that others need.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/verifier_service/api/generation_service_fixture.h"
@@ -8,7 +8,7 @@
 namespace foretoken::verifier {
 namespace {
 
-// Calls Generate or Tokenize until it is cancelled.
+// Runs Generate or Tokenize in the background until it is cancelled.
 class CallInTheBackground {
  public:
   explicit CallInTheBackground(const std::function<grpc::Status(grpc::ClientContext&)>& call)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The service over loopback, with a scripted engine behind it: a test says what the engine outputs and when.
+// The service over loopback, with a scripted engine behind it. The test chooses the engine's outputs and their times.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +33,9 @@
 
 namespace foretoken::verifier {
 
-inline constexpr absl::Duration kSoon = absl::Seconds(20);  // fails the test; never waited for otherwise
+inline constexpr absl::Duration kSoon = absl::Seconds(20);  // only a failing test waits this long
 
-// Takes requests and says what the test tells it to.
+// Accepts requests and returns the outputs that the test sets.
 class ScriptedEngine {
  public:
   explicit ScriptedEngine(Publisher* publisher) : publisher_(publisher) {}
@@ -62,7 +62,7 @@ class ScriptedEngine {
     aborted_.push_back(ticket);
   }
 
-  // The n-th request that was submitted.
+  // Waits for the n-th submitted request and returns it.
   GenerationRequest WaitForRequest(size_t n = 0) {
     absl::MutexLock lock(&mutex_);
     const auto is_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return requests_.size() > n; };
@@ -114,7 +114,7 @@ class ScriptedEngine {
   std::atomic<int32_t> max_queued{8};
   std::atomic<bool> is_draining{false};
   absl::Status submit_status;
-  std::function<void()> before_submit;  // on the worker
+  std::function<void()> before_submit;  // called on the worker thread
 
  private:
   void Publish(SampleOutput output) {
@@ -128,7 +128,7 @@ class ScriptedEngine {
   absl::Mutex mutex_;
   std::vector<GenerationRequest> requests_;
   std::vector<Ticket> aborted_;
-  std::map<Ticket, uint32_t> num_text_bytes_;  // of the first sample
+  std::map<Ticket, uint32_t> num_text_bytes_;  // of sample 0
 };
 
 class GenerationServiceTest : public ::testing::Test {
@@ -163,7 +163,7 @@ class GenerationServiceTest : public ::testing::Test {
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // windows stay small: what is not read waits at the server
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // keeps windows small, so that unread output waits at the server
     channel_ =
         grpc::CreateCustomChannel("localhost:" + std::to_string(port), grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::GenerationService::NewStub(channel_);
@@ -180,7 +180,7 @@ class GenerationServiceTest : public ::testing::Test {
   void SayBlocks(Ticket ticket, int num_blocks) {
     for (int i = 0; i < num_blocks; ++i) engine_.Say(ticket, 0, std::string(kBlockBytes, 'x'));
   }
-  // Of a counter its value, of a histogram its count; labels follow the name.
+  // Returns a counter's value or a histogram's count. Labels follow the name.
   std::optional<double> ReadMetric(absl::string_view name) {
     for (const prometheus::MetricFamily& family : registry_.Collect()) {
       for (const prometheus::ClientMetric& metric : family.metric) {
@@ -193,7 +193,7 @@ class GenerationServiceTest : public ::testing::Test {
     }
     return std::nullopt;
   }
-  // Of a request that is refused.
+  // Returns the status of a request that the service refuses.
   grpc::Status Generate(const v1::GenerateRequest& request) {
     grpc::ClientContext context;
     const auto reader = stub_->Generate(&context, request);
@@ -214,7 +214,7 @@ class GenerationServiceTest : public ::testing::Test {
   std::unique_ptr<v1::GenerationService::Stub> stub_;
 };
 
-// A stream that must not notice what happens to others.
+// A stream that must not notice other calls.
 class Bystander {
  public:
   Bystander(v1::GenerationService::Stub& stub, ScriptedEngine& engine, const v1::GenerateRequest& request)

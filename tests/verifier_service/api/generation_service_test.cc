@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the service says of outputs, prompts and itself.
+// The answers of the service: outputs, prompts, tokenization, model information and metrics. If this test fails,
+// clients lose or misread output, or a slow client delays others.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/verifier_service/api/generation_service_fixture.h"
@@ -55,7 +56,7 @@ TEST_F(GenerationServiceTest, ASlowReaderStallsNobodyAndLosesNothing) {
   const auto reader = stub_->Generate(&context, Request());
   const Ticket ticket = engine_.WaitForRequest(1).ticket;
   const std::string block(10000, 'x');
-  constexpr int kNumBlocks = 2000;  // 20 MB, more than any window holds
+  constexpr int kNumBlocks = 2000;  // 20 MB, more than any flow-control window holds
   v1::GenerateResponse response;
   for (int i = 0; i < kNumBlocks; ++i) {
     engine_.Say(slow_ticket, 0, block);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The messages of one request. If this test fails, a slow client loses or reorders text, tokens or completions, or a
+// message is too large for its client.
 #include "verifier_service/api/outbox.h"
 
 #include <memory>
@@ -82,7 +84,7 @@ SampleOutput Reported(uint64_t step_idx, int32_t num_nodes) {
 TEST(Outbox, ReportsOfStepsWaitBesideTheTokens) {
   Outbox outbox({.request_id = "r"});
   outbox.Add(Reported(1, 0));
-  const v1::GenerateResponse alone = *outbox.Take();  // a chunk of the prompt says nothing else
+  const v1::GenerateResponse alone = *outbox.Take();  // a prompt message holds nothing else
   EXPECT_EQ(alone.request_id(), "r");
   EXPECT_EQ(alone.steps(0).step(), 1);
   EXPECT_FALSE(alone.steps(0).has_tree());
@@ -149,7 +151,8 @@ kernels::RowLogprobs ManyLogprobs() {
 TEST(Outbox, ALongPromptComesInPiecesThatAddUp) {
   constexpr int kNumTokens = 20'000;
   std::string text;
-  for (int i = 0; i < 1'200'000; ++i) text += "\xe2\x82\xac";  // of three bytes, so that a piece may end inside one
+  for (int i = 0; i < 1'200'000; ++i)
+    text += "\xe2\x82\xac";  // three bytes, so that a piece may end inside a character
   Outbox outbox({.num_samples = 2, .prompt_text = text});
   SampleOutput output;
   auto token_ids = std::make_shared<std::vector<int32_t>>();
@@ -179,7 +182,7 @@ TEST(Outbox, ALongPromptComesInPiecesThatAddUp) {
   EXPECT_TRUE(outbox.Take()->has_completion());
 }
 
-// The largest step there can be, together with what waits beside it.
+// The largest possible step, together with other waiting output.
 TEST(Outbox, EveryMessageIsBelowTheStatedBound) {
   constexpr size_t kStatedBound = size_t{2} << 20;
   Outbox outbox({.request_id = std::string(256, 'r'), .numerics_fingerprint = std::string(1024, 'f')});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rejection sampling from a client's request to a sampling proposer's service and back, over loopback.
+// Rejection sampling from a client's request to a sampling proposer's service and back, over loopback. If this test
+// fails, requests with this rule get no speculation: sampled trees are lost or refused on the way.
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ struct Sample {
   v1::Completion completion;
 };
 
-// A verifier of the demo model, and a service in which the demo draft model samples.
+// A verifier of the demo model, and a proposer service that samples from the demo draft model.
 class RejectionService : public ::testing::Test {
  protected:
   RejectionService() {
@@ -74,7 +75,7 @@ class RejectionService : public ::testing::Test {
 
 TEST_F(RejectionService, SampledTreesComeOverTheWireAndAreAccepted) {
   uint64_t num_accepted = 0;
-  for (int round = 0; round < 50 && num_accepted == 0; ++round) {  // until the proposer has been found
+  for (int round = 0; round < 50 && num_accepted == 0; ++round) {  // until the proposer is connected
     const Sample sample = Generate(v1::VERIFICATION_RULE_REJECTION_SAMPLING, 0.8f);
     ASSERT_TRUE(sample.status.ok()) << sample.status.error_message();
     EXPECT_EQ(sample.token_ids.size(), 60);

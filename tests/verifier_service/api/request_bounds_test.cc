@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The largest sizes of request fields. If this test fails, a small message can take a lot of memory in the server, or a
+// valid request is refused.
 #include "verifier_service/api/request_bounds.h"
 
 #include <functional>
@@ -22,7 +24,7 @@ struct Bound {
   const char* name;
   std::function<void(v1::GenerateRequest&, int n)> fill;
   int most;
-  const char* message;  // of one more
+  const char* message;  // the error for one more element
 };
 
 class GenerateBound : public ::testing::TestWithParam<Bound> {};

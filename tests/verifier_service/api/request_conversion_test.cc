@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The check of every request field. If this test fails, the server ignores or misreads an option, refuses a valid
+// request, or accepts a request that breaks the engine.
 #include "verifier_service/api/request_conversion.h"
 
 #include <limits>
@@ -47,8 +49,8 @@ absl::StatusOr<GenerationRequest> Convert(const v1::GenerateRequest& request) {
 
 struct BadRequest {
   const char* name;
-  const char* fields;   // in text format, besides a good prompt where it names none
-  const char* message;  // how it must begin
+  const char* fields;   // in text format; a valid prompt is added if there is none
+  const char* message;  // the beginning of the expected error
 };
 
 class RefusedRequest : public ::testing::TestWithParam<BadRequest> {};
@@ -147,7 +149,7 @@ TEST(ConvertRequest, RefusesUnknownEnumValues) {
   EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "speculation.mode: "));
 }
 
-// An error that repeated what was sent would not fit the trailers.
+// An error that repeats long input would not fit the trailers.
 TEST(ConvertRequest, ErrorsShowTheBeginningOfWhatWasSent) {
   v1::GenerateRequest request = Parse("tokens { ids: 1 }");
   request.set_expected_numerics_fingerprint(std::string(1024, '\n'));
@@ -169,7 +171,7 @@ TEST(ConvertRequest, RefusesAListOfAllOfTheVocabulary) {
   }
   EXPECT_TRUE(absl::StartsWith(Convert(request).status().message(), "sampling.banned_token_ids: expected to leave"));
   request.mutable_sampling()->mutable_banned_token_ids()->Set(9, 2);
-  EXPECT_TRUE(Convert(request).ok());  // 9 is left
+  EXPECT_TRUE(Convert(request).ok());  // id 9 remains
 }
 
 TEST(ConvertRequest, ListsThatLeaveSomethingMayOverlap) {
@@ -178,7 +180,7 @@ TEST(ConvertRequest, ListsThatLeaveSomethingMayOverlap) {
       "sampling { allowed_token_ids: [9, 3, 9, 4092] banned_token_ids: [5, 4092] logit_bias { key: 8 value: 1 } }"));
   EXPECT_EQ(request.allowed_token_ids, (std::vector<int32_t>{3, 9, 4092}));
   EXPECT_EQ(request.banned_token_ids, (std::vector<int32_t>{5, 4092}));
-  // Only what ends the output, but from the first token on; or the end that is ignored.
+  // Only tokens that end the output remain: valid without min_tokens, or if the end-of-text token is ignored.
   EXPECT_TRUE(Convert(Parse("tokens { ids: 1 } sampling { allowed_token_ids: 4092 }")).ok());
   EXPECT_TRUE(Convert(Parse("tokens { ids: 1 } sampling { allowed_token_ids: 4092 } "
                             "stopping { min_tokens: 3 ignore_eos: true }"))
@@ -328,7 +330,7 @@ TEST(ConvertRequest, CarriesEverythingElseOver) {
   EXPECT_EQ(request.speculation.max_tree_nodes, 4);
 }
 
-// Added tokens may have no row of the model, and then neither texts nor ids may hold them.
+// An added token may have no row in the model. Then neither texts nor ids may hold it.
 TEST(ConvertRequest, RefusesTokensWithoutARowOfTheModel) {
   ServedModel model = DemoModel();
   model.vocabulary_size = 4093;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Request ids in use, per tenant. If this test fails, a tenant can see, block or abort another tenant's request, or an
+// id stays in use after its call.
 #include "verifier_service/api/request_registry.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The metrics of the verifier. If this test fails, dashboards show wrong or missing counters, or docs/metrics.md does
+// not list a metric.
 #include "verifier_service/api/service_metrics.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +27,7 @@ namespace {
 using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
 
-// The names of a page of this repository that stand in backquotes.
+// Returns the names in backquotes on a page of this repository.
 std::set<std::string> NamesOn(const std::string& path) {
   std::ifstream file(testing::SourcePath(path));
   const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -39,7 +41,7 @@ std::set<std::string> NamesOn(const std::string& path) {
 TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
   testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
   const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/draft")).value();
-  // Nobody listens there: the proposer exists, and is never connected.
+  // No process listens at this address, so the proposer exists and is never connected.
   const auto pool =
       ProposerPool::Create({ParseProposerSpec("ngram=static:127.0.0.1:1").value()}, {.num_tokens = 4096}).value();
   Engine engine({}, {.transformer = model.transformer.get(),
@@ -94,7 +96,7 @@ TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
                             Value("foretoken_proposer_asked,proposer=ngram", 1), Value("foretoken_ask_rounds_total", 0),
                             Value("foretoken_proposer_chance_trials_total,proposer=ngram,depth=3-4", 0),
                             Value("foretoken_proposer_chance_hits_total,proposer=ngram,depth=9+", 0)}));
-  // The prediction's nodes, all wrong.
+  // The prediction's nodes, which are all wrong.
   const double num_nodes = values["foretoken_proposed_tokens_total,proposer=prediction"];
   EXPECT_GT(num_nodes, 0);
   EXPECT_EQ(values["foretoken_tree_nodes_planned_total"], num_nodes);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request can say about speculation, from the wire to proposers in services of their own, and what it is told.
+// A request's speculation options, from the message to proposers in their own services, and the usage that the client
+// gets back. If this test fails, a client's choice of proposers, nodes or predictions is ignored, or its usage is
+// wrong.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -25,7 +27,7 @@ using testing::ScriptedProposer;
 
 constexpr uint32_t kNumTokens = 60;
 
-// Two proposers that guess what the demo model says greedily.
+// Two proposers that guess the greedy output of the demo model.
 class SpeculationControl : public ::testing::Test {
  protected:
   SpeculationControl() {
@@ -61,7 +63,7 @@ class SpeculationControl : public ::testing::Test {
 
   static v1::GenerateRequest Request() { return testing::Greedy("def read_config(path):\n", kNumTokens); }
 
-  // The usage of a request with these options, whose tokens are those without speculation.
+  // Returns the usage of a request with these options. Checks that its tokens equal the tokens without speculation.
   v1::Usage UsageWith(const v1::SpeculationOptions& options) {
     v1::GenerateRequest request = Request();
     *request.mutable_speculation() = options;
@@ -161,7 +163,7 @@ TEST_F(SpeculationControl, APredictionIsAProposerAndMayBeTheOnlyOne) {
     const v1::Usage usage = UsageWith(options);
     EXPECT_GT(usage.accepted_prediction_tokens(), kNumTokens - 10) << "all but where its text was cut otherwise";
     EXPECT_LT(usage.rejected_prediction_tokens(), 10);
-    if (usage.proposers().empty()) continue;  // no guess was worth a row
+    if (usage.proposers().empty()) continue;  // no guess got a row
     EXPECT_EQ(Names(usage), std::vector<std::string>{"prediction"});
     num_accepted = usage.proposers(0).accepted_tokens();
     EXPECT_EQ(num_accepted, kNumTokens - usage.steps());
@@ -189,7 +191,7 @@ TEST(SpeculationLimits, ATreeOfMoreNodesThanAnyRequestMayAskForIsDropped) {
   v1::GenerateRequest request = testing::Greedy("import os\n", 100);
   request.mutable_speculation()->set_mode(v1::SPECULATION_MODE_ALWAYS);
   const absl::Time end = absl::Now() + testing::kPatience;
-  while (proposer.num_describes() < 2 && absl::Now() < end) {  // it was given up once
+  while (proposer.num_describes() < 2 && absl::Now() < end) {  // the pool ended its stream once
     EXPECT_EQ(verifier.Generate(request).samples.at(0).completion.usage().proposed_nodes(), 0);
   }
   EXPECT_GE(proposer.num_describes(), 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of different modes beside one another.
+// Requests with different speculation modes in one batch. If this test fails, a request in mode ALWAYS takes the
+// guesses away from the requests beside it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ class SpeculationModes : public testing::EngineFixture {
     request.stop.ignore_eos = true;
     return request;
   }
-  // Of the last steps of a request that reports them.
+  // Returns the number of planned nodes in the last steps of a request with reports.
   int NumPlannedNodes(const GenerationRequest& request, size_t num_steps) const {
     const auto reports = reports_.find({request.ticket, 0});
     if (reports == reports_.end() || reports->second.size() < num_steps) return -1;
@@ -38,10 +39,10 @@ TEST_F(SpeculationModes, ARequestThatAlwaysAsksLeavesTheOthersTheirNodes) {
   const EngineOptions even = {.now = testing::EvenClock()};
   GuessingProposers none;
   GenerationRequest request = Endless("def read_config(path):\n");
-  const std::vector<std::vector<int32_t>> truth =
-      testing::WholeTexts(Generate({request}, none, even), {request});  // its K/V serves again below
+  const std::vector<std::vector<int32_t>> truth = testing::WholeTexts(
+      Generate({request}, none, even), {request});  // leaves K/V in the prefix cache for the requests below
   GuessingProposers slow({{"slow", [&](std::span<const int32_t> context, int32_t) {
-                             // One right guess, so that the request lasts.
+                             // Only one right guess, so that the request lasts many steps.
                              speculation::TokenTree tree;
                              if (!testing::GoesOn(truth[0], context)) return tree;
                              testing::AddGuess(truth[0][context.size()], speculation::kRootParent, 0.7f, &tree);
@@ -59,7 +60,7 @@ TEST_F(SpeculationModes, ARequestThatAlwaysAsksLeavesTheOthersTheirNodes) {
   for (int step = 0; step < 300 && !is_tried(); ++step) engine->Step();
   ASSERT_TRUE(is_tried()) << "plain steps tell what asking costs";
 
-  engine->Abort(companion.ticket);  // as many sequences as before
+  engine->Abort(companion.ticket);  // keeps the number of sequences as before
   ASSERT_TRUE(engine->Submit(engine->Reserve().value(), greedy).ok());
   for (int step = 0; step < 50; ++step) engine->Step();
   EXPECT_GT(NumPlannedNodes(request, 40), 20);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step reports from a real verifier and a real proposer to the client that explains them, all in one process.
+// Step reports from a real verifier and a real proposer to the client that explains them, in one process. If this test
+// fails, `foretoken explain` shows wrong or missing steps.
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,7 +56,7 @@ TEST_F(StepReportService, TellsAndExplainsEveryStepOfEverySample) {
 
   request.mutable_speculation()->set_report_steps(true);
   bool has_guesses = false;
-  for (int round = 0; round < 50 && !has_guesses; ++round) {  // until the proposer has been found
+  for (int round = 0; round < 50 && !has_guesses; ++round) {  // until the proposer is connected
     const client::Generation generation = client.Generate(request).value();
     ASSERT_EQ(generation.samples.size(), 2);
     const client::TokenTexts texts = FetchTokenTexts(client, "", generation).value();

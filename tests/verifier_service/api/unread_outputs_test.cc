@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The bound on unread output. If this test fails, clients that do not read can fill the server's memory, or the server
+// ends the wrong call.
 #include "verifier_service/api/unread_outputs.h"
 
 #include <gtest/gtest.h>

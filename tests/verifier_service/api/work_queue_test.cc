@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The queue of slow work. If this test fails, requests are encoded out of order, or a cancelled call still runs or
+// keeps its memory.
 #include "verifier_service/api/work_queue.h"
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on the CUDA backend: what a client gets does not depend on proposers (E2), and steps of trees,
-// prompts and scores are those of the device's own ops from end to end.
+// The engine on the CUDA backend. If this test fails, a client of a GPU server gets tokens that depend on proposers
+// (E2) or that differ from the greedy tokens of the CPU.
 #include "verifier_service/engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using testing::Results;
 
 class CudaEngineTest : public testing::EngineFixture {
  protected:
-  // The draft of the demo: small, and of the same vocabulary.
+  // Uses the demo's draft model, which is small and has the same vocabulary.
   void SetUp() override {
     kernels::MadeBackend made = kernels::cuda::MakeBackend({.device = "cuda"});
     if (made.backend == nullptr) GTEST_SKIP() << made.error;
@@ -59,7 +59,7 @@ TEST_F(CudaEngineTest, TokensDoNotDependOnProposers) {
   EXPECT_LT(stats_.num_steps, num_plain_steps);
 }
 
-// The demo's own draws on the CPU: only rounding is between them, and greedy draws of a trained model bear that.
+// The CPU and the GPU differ only by rounding, and greedy draws of a trained model do not change by that.
 TEST_F(CudaEngineTest, SaysWhatTheCpuSays) {
   const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0, 6)};
   const testing::EngineOptions options = {.config = {.max_running_samples = 4, .max_step_rows = 64}, .num_blocks = 24};

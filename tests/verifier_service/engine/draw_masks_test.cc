@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The tokens that a request may draw. If this test fails, an output has banned tokens, ends before min_tokens, or has
+// ids that are not tokens.
 #include "verifier_service/engine/draw_masks.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +21,7 @@ using ::testing::ElementsAre;
 constexpr int32_t kNumTokens = 70;  // not a whole number of words
 const std::vector<int32_t> kEndingIds = {3, 69, 1000};
 
-// A token for every id below `num_ids` that is no hole.
+// Makes a vocabulary with a token for every id below `num_ids` except the holes.
 tokenizer::Vocabulary MakeVocabulary(int32_t num_ids, const std::vector<int32_t>& holes) {
   std::vector<std::optional<tokenizer::Token>> tokens(static_cast<size_t>(num_ids));
   for (int32_t id = 0; id < num_ids; ++id) tokens[id] = tokenizer::Token{.spelling = absl::StrCat("t", id)};
@@ -32,7 +34,7 @@ class DrawMasksTest : public ::testing::Test {
   DrawMasks Make(const std::vector<int32_t>& ending_ids = kEndingIds) const {
     return DrawMasks(MakeDrawMaskBits(request_, ending_ids, drawable_), drawable_, *backend_);
   }
-  // Ids without a token, and how many of the vocabulary's the model has rows for.
+  // Uses a vocabulary with these holes, and a model with this many rows.
   void Use(const std::vector<int32_t>& holes, int64_t num_rows = kNumTokens) {
     drawable_ = DrawableIds(MakeVocabulary(kNumTokens, holes), num_rows, *backend_);
   }

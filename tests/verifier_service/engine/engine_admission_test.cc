@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who runs when, and what waiting costs: bounds on what waits, fairness, preemption, and the prefix cache.
+// Admission to the engine: bounds on waiting requests, fairness, preemption and the prefix cache. If this test fails, a
+// request waits forever, a low priority overtakes a high one, or the queue grows without a bound.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ class EngineAdmissionTest : public testing::EngineFixture {
   static void StepUntilIdle(Engine& engine) {
     while (engine.Step()) continue;
   }
-  // As many tokens of this prompt as wanted, drawn by number.
+  // Makes a request whose prompt has this many tokens, counted up from first_id.
   GenerationRequest LongPrompt(int32_t first_id, size_t num_tokens, int32_t max_tokens) {
     GenerationRequest request = Request("x", 0, max_tokens);
     request.prompt.clear();
@@ -50,7 +51,7 @@ TEST_F(EngineAdmissionTest, SamplesThatWaitAreBounded) {
   const std::unique_ptr<Engine> engine =
       MakeEngine(none_, {.config = {.max_queued_samples = 8, .max_running_samples = 1}});
   GenerationRequest large = Request("import os\n", 0, 3), other = Request("import sys\n", 0, 3);
-  large.num_samples = 64;  // more than the bound, but alone
+  large.num_samples = 64;  // more than the bound, but no other request waits
   ASSERT_EQ(Submit(*engine, large), absl::OkStatus());
   const absl::Status refused = Submit(*engine, other);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
@@ -127,7 +128,7 @@ TEST_F(EngineAdmissionTest, AHigherPriorityIsNeverPreemptedForALowerOne) {
   const Results truth = Generate({low, high}, none_, roomy);
   const std::unique_ptr<Engine> engine = MakeEngine(none_, tight);
   ASSERT_EQ(Submit(*engine, low), absl::OkStatus());
-  engine->Step();  // the low one runs, and is the older
+  engine->Step();  // the low priority runs, and is older
   ASSERT_EQ(Submit(*engine, high), absl::OkStatus());
   engine->Step();
   for (size_t num_tokens = NumTokens(high); num_tokens < 90; ++num_tokens) {
@@ -148,7 +149,7 @@ TEST_F(EngineAdmissionTest, ARequestThatDoesNotFitLeavesThePrefixCacheAlone) {
   ASSERT_EQ(Submit(*engine, cached), absl::OkStatus());
   StepUntilIdle(*engine);
   ASSERT_EQ(engine->GetStats().num_cached_blocks, 24);
-  const GenerationRequest running = LongPrompt(1000, 90, 20);  // 6 blocks, then 7
+  const GenerationRequest running = LongPrompt(1000, 90, 20);  // 6 blocks, and later 7
   const GenerationRequest waiting = LongPrompt(2000, 440, 1);  // 28 blocks
   ASSERT_EQ(Submit(*engine, running), absl::OkStatus());
   engine->Step();
@@ -163,10 +164,10 @@ TEST_F(EngineAdmissionTest, ARequestThatDoesNotFitLeavesThePrefixCacheAlone) {
 TEST_F(EngineAdmissionTest, ARequestDoesNotBeginWhereARunningOneNeedsTheRoom) {
   const EngineOptions options = {.config = {.max_tree_nodes = 0}, .num_blocks = 32};
   const std::unique_ptr<Engine> engine = MakeEngine(none_, options);
-  const GenerationRequest running = LongPrompt(1000, 93, 100);  // 6 blocks, 7 at 97 tokens
+  const GenerationRequest running = LongPrompt(1000, 93, 100);  // 6 blocks, and 7 at 97 tokens
   ASSERT_EQ(Submit(*engine, running), absl::OkStatus());
   while (NumTokens(running) < 4) engine->Step();
-  // The blocks that it needs are there until the next step.
+  // The free blocks suffice for this request now, but the running one needs them in the next step.
   ASSERT_EQ(Submit(*engine, LongPrompt(2000, 416, 1)), absl::OkStatus());  // 26 blocks
   engine->Step();
   EXPECT_EQ(engine->GetStats().num_preemptions, 0);
@@ -193,7 +194,7 @@ TEST_F(EngineAdmissionTest, AnAbortedRequestLeavesTheQueueWithAllItsSamples) {
     EXPECT_EQ(completion->second.finish_reason, FinishReason::kAbort);
     EXPECT_EQ(completion->second.num_prompt_tokens, waiting.prompt.size());
   }
-  engine->Abort(waiting.ticket);  // it is not known any more
+  engine->Abort(waiting.ticket);  // a second time; the engine no longer knows it
   engine->Abort(running.ticket);
   StepUntilIdle(*engine);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step between its launch and its finish: the engine looks at no result before the device has it, and prepares what
-// comes meanwhile.
+// The time between a step's launch and its finish. If this test fails, the engine reads results before the device has
+// them, or a GPU stands still while the host works.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ using testing::Results;
 
 class EngineLaunchTest : public testing::EngineFixture {
  protected:
-  // Engines run on the late backend from now on.
+  // Later engines of this test run on the late backend.
   void UseLateBackend() {
     late_model_ = std::make_unique<testing::LoadedModel>(testing::LoadModel(
         testing::SourcePath("deploy/demo/target"), {.wrap_backend = [this](std::unique_ptr<kernels::Backend> backend) {
@@ -115,7 +115,7 @@ TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
   EXPECT_GT(stats_.proposers[0].num_accepted, 40);
 }
 
-// Its prompt is looked up, its blocks are reserved, and proposers hear of it: none of that waits for the device.
+// The engine looks up the prompt, reserves blocks and informs proposers without waiting for the device.
 TEST_F(EngineLaunchTest, ARequestThatComesWhileTheDeviceComputesIsAdmittedMeanwhile) {
   UseLateBackend();
   GuessingProposers proposers({{"random", testing::Random(1)}});
@@ -143,7 +143,7 @@ TEST_F(EngineLaunchTest, ARequestThatComesWhileTheDeviceComputesIsAdmittedMeanwh
   EXPECT_EQ(results_.size(), 2);
 }
 
-// A sequence that a step computes may not end under it.
+// A sequence must not end while a step computes it.
 TEST_F(EngineLaunchTest, AnAbortThatComesWhileTheDeviceComputesWaitsForTheStepsEnd) {
   UseLateBackend();
   GuessingProposers none;
@@ -157,7 +157,7 @@ TEST_F(EngineLaunchTest, AnAbortThatComesWhileTheDeviceComputesWaitsForTheStepsE
   EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kAbort);
 }
 
-// The device does not wait for clients to be told.
+// The device does not wait until clients receive the outputs.
 TEST_F(EngineLaunchTest, AStepsOutputsAreToldWhileTheDeviceComputesTheNext) {
   UseLateBackend();
   GuessingProposers none;
@@ -172,11 +172,11 @@ TEST_F(EngineLaunchTest, AStepsOutputsAreToldWhileTheDeviceComputesTheNext) {
   }
   EXPECT_THAT(told_at_launch, ElementsAre(0, 0, 1));
   EXPECT_THAT(told_at_wait, ElementsAre(0, 1, 2));
-  EXPECT_EQ(num_told(), 3);  // the last step has no next one
+  EXPECT_EQ(num_told(), 3);  // the last step has no successor
   EXPECT_EQ(results_.begin()->second.finish_reason, FinishReason::kLength);
 }
 
-// Also those of a sequence that loses its place before the next launch.
+// This holds also for a sequence that is preempted before the next launch.
 TEST_F(EngineLaunchTest, EveryTokenIsToldByTheNextStepHoweverFewBlocksThereAre) {
   UseLateBackend();
   GuessingProposers none;
@@ -198,7 +198,7 @@ TEST_F(EngineLaunchTest, EveryTokenIsToldByTheNextStepHoweverFewBlocksThereAre) 
   EXPECT_GT(engine->GetStats().num_preemptions, 0);
 }
 
-// Guesses, and a look at every wait for them.
+// Proposers that guess, with a callback at every wait for them.
 class AwaitedProposers final : public GuessingProposers {
  public:
   using GuessingProposers::GuessingProposers;

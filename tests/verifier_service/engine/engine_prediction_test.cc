@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's own prediction in the engine: it never changes a token, and a right one saves most steps.
+// A client's own prediction in the engine. If this test fails, a prediction changes tokens, or a right prediction does
+// not save steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +42,7 @@ class EnginePrediction : public testing::EngineFixture {
     request.speculation.prediction = Prediction(tokens, kMaxContext);
   }
 
-  // One request of which everything counts.
+  // A greedy request that ignores end-of-text tokens.
   GenerationRequest Long(int32_t max_tokens = 200) {
     GenerationRequest request = Request("def read_config(path):\n", 0, max_tokens);
     request.stop.ignore_eos = true;
@@ -102,7 +103,7 @@ TEST_F(EnginePrediction, ARightOneSavesMostSteps) {
   Predict(right, request);
   EXPECT_EQ(Generate({request}, none_, even_), truth);
   const SampleCompletion completion = CompletionOf(request);
-  EXPECT_LE(completion.num_steps, 9);  // the prompt's, and 32 guesses and a token each
+  EXPECT_LE(completion.num_steps, 9);  // one for the prompt, then 33 tokens per step
   EXPECT_EQ(completion.speculation.num_accepted_prediction_tokens, 200);
   EXPECT_EQ(completion.speculation.num_rejected_prediction_tokens, 0);
   ASSERT_EQ(completion.proposers.size(), 1);
@@ -114,7 +115,7 @@ TEST_F(EnginePrediction, ARightOneSavesMostSteps) {
 
 TEST_F(EnginePrediction, OneWithAFewErrorsSavesNearlyAsMuch) {
   GenerationRequest request = Long();
-  request.sampling.temperature = 0.8f;  // a text that does not repeat itself
+  request.sampling.temperature = 0.8f;  // makes a text without repetitions
   const Results truth = Generate({request}, none_, even_);
   Tokens edited = truth.at({request.ticket, 0}).token_ids;
   edited.insert(edited.begin() + 100, {7, 8, 9, 10, 11});
@@ -143,7 +144,7 @@ TEST_F(EnginePrediction, AWrongOneCostsOnlySpeed) {
 TEST_F(EnginePrediction, TextOfItsOwnTokensMeetsTheOutputAgain) {
   GenerationRequest request = Long();
   const Results truth = Generate({request}, none_, even_);
-  // Cut in the middle of a word, the text becomes other tokens at its beginning.
+  // The text is cut in the middle of a word, so its first tokens differ from the output's.
   std::string text = truth.at({request.ticket, 0}).text;
   text.erase(0, text.find_first_not_of(' ') + 1);
   Predict(tokenizer_->Encode(text, {.add_special_tokens = false}).value(), request);
@@ -193,7 +194,7 @@ TEST_F(EnginePrediction, ItsNodesAreLimitedAndItNeedsNoName) {
   EXPECT_EQ(Generate({request}, random, even_), truth);
   const SampleCompletion completion = CompletionOf(request);
   EXPECT_GE(completion.num_steps, 20);
-  EXPECT_LE(completion.num_steps, 50);  // the other one takes some of the four, until it is known
+  EXPECT_LE(completion.num_steps, 50);  // the other proposer takes some of the four nodes at first
   EXPECT_LE(completion.speculation.num_verified_nodes, 4 * completion.num_steps);
 }
 

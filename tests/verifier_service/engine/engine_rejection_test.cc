@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine under rejection sampling: what a client gets follows the target's distribution, whatever is proposed and
-// however few rows there are for it; and nobody else's tokens move.
+// The engine under rejection sampling. If this test fails, outputs do not follow the target's distribution, depend on
+// proposers or rows, or change the tokens of other requests.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -126,7 +126,7 @@ TEST_F(RejectionTest, WithoutProposersASeedDecides) {
 }
 
 TEST_F(RejectionTest, WithoutRowsTheRootsChildrenAreTestedAllTheSame) {
-  // One row a step: the root's.
+  // One row per step, which is the root's.
   const EngineOptions narrow = {.config = {.max_running_samples = 1, .max_step_rows = 1}, .now = testing::EvenClock()};
   const GenerationRequest request = Rejecting("import os\nimport sys\n", 0.8f, 60);
   const Results untested = Generate({request}, none_, narrow);

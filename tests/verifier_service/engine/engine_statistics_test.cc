@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a completion says about speculation adds up, wherever a sample is cut off.
+// The usage counts of a completion. If this test fails, clients are told wrong counts of steps, guesses or accepted
+// tokens, for example when a sample ends inside an accepted path.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

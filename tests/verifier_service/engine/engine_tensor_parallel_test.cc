@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on a model that two ranks share: what a client gets does not depend on speculation, batch or preemption
-// (E1, E2), and the accepted rows' K/V moves on both ranks.
+// The engine on a model that two ranks share. If this test fails, a client's tokens depend on speculation, batch or
+// preemption as soon as tensor parallelism is on (E1, E2), for example because one rank does not move accepted K/V.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -31,7 +31,7 @@ class TensorParallelEngine : public testing::EngineFixture {
     requests[1].num_samples = 2;
     requests[2].sampling.repetition_penalty = 1.3f;
     requests[2].output.num_prompt_logprobs = 2;
-    requests[2].banned_token_ids = {258};  // a mask, in the memory of the rank that draws
+    requests[2].banned_token_ids = {258};  // needs a mask in the memory of the drawing rank
     return requests;
   }
 

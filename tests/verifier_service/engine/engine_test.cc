@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on the demo model, step by step: what a client gets does not depend on proposers, batch or faults (E1,
-// E2).
+// The engine on the demo model, step by step. If this test fails, a client's tokens depend on proposers, batch or
+// faults (E1, E2), or requests do not stop, abort or fail as they should.
 #include "verifier_service/engine/engine.h"
 
 #include <gmock/gmock.h>
@@ -232,7 +232,7 @@ TEST_F(EngineTest, AnAbortFreesEverythingWithinOneStep) {
   EXPECT_EQ(engine->GetStats().num_running, 1);
   EXPECT_EQ(results_.at({running.ticket, 0}).finish_reason, FinishReason::kAbort);
   EXPECT_EQ(results_.at({running.ticket, 1}).finish_reason, FinishReason::kAbort);
-  engine->Abort(running.ticket);  // again, to no effect
+  engine->Abort(running.ticket);  // a second time, without effect
   while (engine->Step()) continue;
   EXPECT_EQ(results_.at({other.ticket, 0}).token_ids.size(), 60);
 }
@@ -251,7 +251,7 @@ TEST_F(EngineTest, NothingToDrawEndsThatRequestAlone) {
   GuessingProposers none;
   GenerationRequest empty = Request("x = 1\n", 1, 20);
   for (int32_t id = 0; id < 4096; ++id) empty.stop.stop_token_ids.push_back(id);
-  empty.stop.min_tokens = 5;  // until then none of them may be drawn: nothing is left
+  empty.stop.min_tokens = 5;  // excludes all allowed ids, so no token is left
   empty.num_samples = 2;
   const GenerationRequest other = Request("import os\n", 0, 20);
   const Results alone = Generate({other}, none);
@@ -306,7 +306,7 @@ TEST_F(EngineTest, ListsMinTokensAndPenaltiesHoldUnderSpeculation) {
   for (GenerationRequest& request : requests) request.speculation.mode = SpeculationMode::kAlways;
   EXPECT_EQ(Generate(requests, oracle), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 200);
-  // What would be said without masks and penalties is guessed and must be refused.
+  // The proposer guesses the output without masks and penalties. The engine must reject these guesses.
   GuessingProposers wrong({{"free", Oracle({{{requests[0].ticket, 0}, free}}, requests)}});
   EXPECT_EQ(Generate(requests, wrong), truth);
   GuessingProposers random({{"random", Random(1)}});
@@ -326,7 +326,7 @@ TEST_F(EngineTest, AnAllowedListWithoutTheEndGoesOnToTheLast) {
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
 }
 
-// The demo model on a backend that spoils rows of one seed.
+// The demo model on a backend that spoils the rows of one seed.
 class SpoiledModel {
  public:
   explicit SpoiledModel(const std::string& directory)

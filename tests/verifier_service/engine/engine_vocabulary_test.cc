@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vocabularies that do not fit a model's rows exactly: what is drawn is always a token that the next input may hold.
+// Vocabularies that do not match a model's rows exactly. If this test fails, an output has ids that are not tokens, and
+// the next request refuses them as input.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -31,7 +32,7 @@ tokenizer::Tokenizer LoadFile(const json& content) {
   return tokenizer::Tokenizer::Load(directory.path()).value();
 }
 
-// The file without the tokens that no merge builds on: their ids are holes of the vocabulary.
+// Removes the tokens that no merge needs. Their ids become holes of the vocabulary.
 json WithHoles(json content) {
   std::set<std::string> used;
   json merges = json::array();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the planner says of itself, after runs of the engine on the demo model.
+// The planner's statistics after runs of the engine on the demo model. If this test fails, the metrics of offered,
+// planned and accepted nodes or of learned costs are wrong.
 #include "verifier_service/engine/planner_stats.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +28,7 @@ uint64_t NumCounts(const CountHistogram& histogram) {
 
 class PlannerStatsTest : public testing::EngineFixture {
  protected:
-  // Holds whatever was guessed.
+  // Checks sums that hold for any guesses.
   void CheckTotals() const {
     const PlannerStats& planner = stats_.planner;
     EXPECT_EQ(NumCounts(planner.step_rows), stats_.num_steps);
@@ -36,7 +37,7 @@ class PlannerStatsTest : public testing::EngineFixture {
     EXPECT_LE(planner.num_accepted_nodes, planner.num_planned_nodes);
     EXPECT_LE(planner.num_planned_nodes, planner.num_offered_nodes);
     EXPECT_LE(planner.num_tree_steps, stats_.num_steps);
-    // Each sequence that draws emits a token of its own and those of its accepted nodes.
+    // Each drawing sequence emits one token plus one per accepted node.
     EXPECT_EQ(NumCounts(planner.sequence_nodes) + planner.num_accepted_nodes, stats_.num_generated_tokens);
     EXPECT_GE(planner.expected_tokens, static_cast<double>(NumCounts(planner.sequence_nodes)));
   }
@@ -68,9 +69,9 @@ TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
   EXPECT_GT(planner.num_waits, 0);
   EXPECT_GT(planner.num_accepted_nodes, 40);
   EXPECT_GT(planner.gain_tokens, 1);
-  ASSERT_EQ(planner.chances.size(), 3);  // clients' predictions come last
+  ASSERT_EQ(planner.chances.size(), 3);  // the last entry is for clients' predictions
   const ChanceCounts& oracle = planner.chances[0];
-  for (size_t depth = 0; depth < ChanceCounts::kNumDepths; ++depth) {  // of two siblings one is right
+  for (size_t depth = 0; depth < ChanceCounts::kNumDepths; ++depth) {  // one of two siblings is right
     EXPECT_GT(oracle.num_hits[depth], 0) << ChanceCounts::kDepths[depth];
     EXPECT_EQ(oracle.num_trials[depth], 2 * oracle.num_hits[depth]) << ChanceCounts::kDepths[depth];
   }
@@ -90,7 +91,7 @@ TEST_F(PlannerStatsTest, TellsWhatRowsCost) {
     EXPECT_GE(cost.step_ms, std::exchange(last_ms, cost.step_ms));
   }
   EXPECT_THAT(rows, ::testing::ElementsAre(1, 2, 4, 8, 16, 32, 64, 100));
-  // A forward pass, a draw and the wait for both are three looks at the clock: this was learned, not assumed.
+  // A forward pass, a draw and the wait for both read the clock three times. So the cost of 3 ms was learned.
   EXPECT_NEAR(stats_.planner.row_costs.front().step_ms, 3, 1e-3);
 }
 

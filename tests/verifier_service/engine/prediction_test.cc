@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prediction followed through an output: right, changed, moved, wrong.
+// A prediction followed through an output that keeps it, changes it, moves parts of it, or ignores it. If this test
+// fails, a client's prediction saves fewer steps than it could, or guesses form an invalid tree.
 #include "verifier_service/engine/prediction.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ void Say(const Tokens& output, PredictionFollower& follower) {
   for (size_t size = 1; size <= output.size(); ++size) follower.Append(std::span(output).first(size));
 }
 
-// The child of the root that is most likely.
+// Returns the most likely child of the root.
 std::optional<int32_t> BestGuess(const PredictionFollower& follower) {
   const TokenTree tree = follower.Guess(kMaxNodes, 1);
   std::optional<int32_t> best;
@@ -55,7 +56,7 @@ std::optional<int32_t> BestGuessAfter(const Prediction& prediction, const Tokens
   return BestGuess(follower);
 }
 
-// Says the output as an engine would that verifies every guess.
+// Returns the number of steps for the output if every guess is verified.
 int NumSteps(const Prediction& prediction, const Tokens& output) {
   PredictionFollower follower(prediction);
   int num_steps = 0;
@@ -78,7 +79,7 @@ TEST(Prediction, IsFollowedFromItsBeginningToItsEnd) {
     EXPECT_EQ(first.nodes[node].parent, node - 1);
     EXPECT_EQ(first.nodes[node].proposers, 4);
   }
-  EXPECT_EQ(NumSteps(prediction, Counting(0, 330)), 10);  // 33 tokens each
+  EXPECT_EQ(NumSteps(prediction, Counting(0, 330)), 10);  // 33 tokens per step
   Say(Counting(0, 330), follower);
   EXPECT_EQ(follower.Guess(kMaxNodes, 1).num_nodes(), 0);
   EXPECT_EQ(follower.num_accepted(), 330);
@@ -117,7 +118,7 @@ TEST(Prediction, FindsTextThatWasMovedFarAway) {
 }
 
 TEST(Prediction, PrefersTheLongestEndThenTheNearestPlace) {
-  // 7 stands at 3 places; before one of them stands 6, as in the output.
+  // The prediction has 7 at three places. One of them follows a 6, as in the output.
   const Tokens predicted = {1, 2, 3, 7, 30, 4, 7, 31, 5, 5, 6, 7, 32};
   const Prediction prediction(predicted, kNoLimit);
   EXPECT_EQ(BestGuessAfter(prediction, {1, 2, 7}), 30) << "nearest";
@@ -137,7 +138,7 @@ TEST(Prediction, ItsChancesGrowWithAgreementAndFallWithMisses) {
   EXPECT_GT(chance_of_first(follower), at_first);
   EXPECT_GT(chance_of_first(follower), 0.95f);
 
-  // Each token stands in the prediction, and never says what is next.
+  // Every token is in the prediction, but the token after it there is never the next output.
   Tokens output = Counting(0, 1);
   PredictionFollower missing(prediction);
   for (int32_t i = 0; i < 200; ++i) output.push_back(i % 2 == 0 ? 50 : 20);
@@ -184,7 +185,7 @@ TEST(Prediction, MayBeEmptyOrTooLong) {
 TEST(Prediction, ItsTreesAreValidWhateverIsPredictedAndSaid) {
   RandomValues random(1);
   for (int run = 0; run < 300; ++run) {
-    const int32_t num_tokens = 1 + random.Below(4);  // few tokens: much agrees, and then not
+    const int32_t num_tokens = 1 + random.Below(4);  // few distinct tokens, so that places agree for a while
     const auto random_tokens = [&](int32_t count) {
       Tokens tokens(static_cast<size_t>(count));
       for (int32_t& token : tokens) token = random.Below(num_tokens);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Places in the bounded queue. If this test fails, the server refuses requests while it has room, or accepts more
+// waiting requests than its bounds allow.
 #include "verifier_service/engine/queue_place.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request that asks is told of its steps, by the engine on the demo model.
+// Step reports from the engine on the demo model. If this test fails, a client that asks for reports gets wrong
+// guesses, tokens or times.
 #include "verifier_service/engine/report_step.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,7 @@ using ::testing::IsEmpty;
 using testing::Random;
 using testing::Results;
 
-// Holds of every report, whoever guessed.
+// Checks rules that hold for every report.
 void CheckReport(const StepReport& report) {
   const ReportedTree& tree = report.tree;
   const size_t num_nodes = tree.token_ids.size();
@@ -69,7 +70,7 @@ class ReportStepTest : public testing::EngineFixture {
     return request;
   }
 
-  // That the reports tell the whole of what each sample said, and how often whose nodes were computed.
+  // Checks that the reports add up to each sample's output, and to the number of nodes computed per proposer.
   void CheckReports(const std::vector<GenerationRequest>& requests, const Results& results) {
     for (const GenerationRequest& request : requests) {
       for (int32_t sample = 0; sample < request.num_samples; ++sample) {
@@ -97,7 +98,7 @@ class ReportStepTest : public testing::EngineFixture {
     }
   }
 
-  // A rare row is dear and most are cheap: whatever is guessed is planned.
+  // All steps seem to take equally long, so the planner takes every guess.
   const EngineOptions even_ = {.now = testing::EvenClock()};
 };
 
@@ -126,7 +127,7 @@ TEST_F(ReportStepTest, StepsAddUpToTheOutputOfEverySample) {
   CheckReports(requests, truth);
   const std::vector<StepReport>& reports = reports_[std::make_pair(requests[1].ticket, 0)];
   int32_t num_prompt_rows = 0;
-  for (const auto& [key, of_sample] : reports_) {  // two samples wait for the prefix that the first one computes
+  for (const auto& [key, of_sample] : reports_) {  // two samples wait until the first has computed the prefix
     if (of_sample[0].step.step_idx == 1) num_prompt_rows += of_sample[0].num_context_rows;
   }
   EXPECT_GT(num_prompt_rows, requests[1].prompt.size());
@@ -196,7 +197,7 @@ TEST_F(ReportStepTest, WhereSlotsRunOutTheNodesThatGotOneAreTold) {
     for (const StepReport& report : reports) {
       const size_t num_nodes = report.tree.planned.size();
       if (num_nodes <= 20 || std::count(report.tree.planned.begin(), report.tree.planned.end(), true) != 16) continue;
-      ++num_cut;  // to a block's slots
+      ++num_cut;  // cut to the slots of a block
       std::vector<size_t> order(num_nodes);
       std::iota(order.begin(), order.end(), size_t{0});
       std::stable_sort(order.begin(), order.end(),

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The detection of a stalled engine. If this test fails, health says SERVING while the engine hangs, or NOT_SERVING
+// while it is idle.
 #include "verifier_service/engine/stall_detector.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Stop strings in text that arrives in pieces. If this test fails, an output runs past its stop string, stops too
+// early, or shows a part of the stop string.
 #include "verifier_service/engine/stop_matcher.h"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Feeds the pieces and flushes unless something matched.
+// Appends the pieces, and flushes if no string matched.
 Outcome Feed(StopMatcher matcher, const std::vector<std::string>& pieces) {
   Outcome outcome;
   for (const std::string& piece : pieces) {
@@ -33,7 +35,7 @@ Outcome Feed(StopMatcher matcher, const std::vector<std::string>& pieces) {
   return outcome;
 }
 
-// The slow and obvious rule: the match with the smallest end; of those the first listed.
+// The slow and obvious rule: the match with the smallest end, then the first in the list.
 Outcome Reference(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
     for (size_t i = 0; i < stops.size(); ++i) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The text of a token stream. If this test fails, clients get broken characters, late text, or text after a stop
+// string.
 #include "verifier_service/engine/text_stream.h"
 
 #include <string>
@@ -19,7 +21,7 @@ class TextStreamTest : public ::testing::Test {
 };
 
 TEST_F(TextStreamTest, NeverSplitsACharacter) {
-  const std::string text = "x \xF0\x9F\xA6\x8A y";  // a fox: several byte tokens
+  const std::string text = "x \xF0\x9F\xA6\x8A y";  // a fox character of several byte tokens
   TextStream stream(tokenizer_, {});
   std::string all;
   for (int32_t id : Encode(text)) {

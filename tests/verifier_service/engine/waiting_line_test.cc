@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The order of waiting requests. If this test fails, priorities are ignored, a request waits forever, or a request with
+// many samples blocks others.
 #include "verifier_service/engine/waiting_line.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +32,7 @@ class WaitingLineTest : public ::testing::Test {
     line_.Join(active, now);
     return active;
   }
-  // The first in the line begins. Returns its request's id.
+  // Begins a sample of the first entry. Returns its request's id.
   std::string BeginNext(absl::Time now) {
     const auto& [place, entry] = *line_.entries().begin();
     const std::string id = entry.active->request->request_id;

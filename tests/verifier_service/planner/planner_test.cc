@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The choice of tree nodes, with the cost and the chances that it uses. If this test fails, speculation makes serving
+// slower: the verifier computes nodes that do not pay, or leaves out nodes that do.
 #include "verifier_service/planner/planner.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +31,7 @@ TokenTree Chain(const std::vector<float>& chances) {
   return tree;
 }
 
-// Steps of one, two, three ... rows cost what `cost_ms` says of them.
+// Returns costs learned from steps of 1, 2, 3, ... rows that take `cost_ms(rows)`.
 StepCost Learned(const std::function<float(int32_t)>& cost_ms, int32_t max_rows = 64) {
   StepCost cost(max_rows);
   for (int32_t rows = 1; rows <= max_rows; ++rows) cost.Observe({.num_rows = rows}, cost_ms(rows));
@@ -53,7 +55,7 @@ TEST(Planner, TakesNothingWhereARowCostsMoreThanItsChance) {
 }
 
 TEST(Planner, JumpsOverACostStepWhenWhatLiesBehindItPays) {
-  // A second row doubles the cost; from there to 16 rows are free: one node never pays, fifteen good ones do.
+  // The second row doubles the cost, and further rows up to 16 are free. One node never pays; fifteen good nodes do.
   const StepCost cost = Learned([](int32_t rows) { return rows == 1 ? 10.0f : 20.0f; });
   const TokenTree tree = Chain(std::vector<float>(15, 0.95f));
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 15};
@@ -116,7 +118,7 @@ TEST(Planner, NodesOfLongContextsAreDearer) {
   EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(IsEmpty()));
 }
 
-// What ChooseNodes does, by sorting everything.
+// A slow ChooseNodes that sorts all nodes.
 std::vector<std::vector<int32_t>> ChooseBySorting(std::span<const TreeOffer> offers, const StepBudget& budget,
                                                   const StepCost& cost) {
   struct Node {
@@ -157,7 +159,7 @@ TEST(Planner, ChoosesWhatSortingAllNodesWouldChoose) {
     std::vector<TreeOffer> offers(1 + random() % 12);
     for (TreeOffer& offer : offers) {
       std::vector<float> chances(random() % 40);
-      // Some chances are equal, some vanish.
+      // Some chances are equal, and some are near 0.
       for (float& chance : chances) chance = random() % 3 == 0 ? 0.5f : std::pow(uniform(random), 4.0f);
       offer = {.path_chances = PathChances(Chain(chances)), .max_nodes = static_cast<int32_t>(random() % 40)};
     }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The rows of prompts in a step. If this test fails, running streams stutter when prompts arrive, or prompts wait too
+// long for their first token.
 #include "verifier_service/planner/prompt_rows.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +15,7 @@ using ::testing::ElementsAre;
 
 const absl::Time kStart = absl::UnixEpoch();
 
-// Steps of so many rows cost 10 ms and one more for each row.
+// Returns costs of 10 ms per step plus 1 ms per row.
 StepCost Learned(int32_t max_rows) {
   StepCost cost(max_rows);
   for (int32_t rows = 1; rows <= max_rows; ++rows) cost.Observe({.num_rows = rows}, 10.0f + static_cast<float>(rows));
@@ -24,7 +26,7 @@ WaitingPrompt Prompt(int32_t num_tokens, absl::Time began, int32_t priority = 0)
   return {.num_left = num_tokens, .max_rows = num_tokens, .priority = priority, .began = began};
 }
 
-// The rows of prompts beside streams that had their first tokens at these times.
+// Returns the rows of prompts beside streams with these times of their first tokens.
 int32_t NumRows(const std::vector<WaitingPrompt>& prompts, const std::vector<absl::Time>& first_tokens,
                 const PromptLimits& limits, int32_t max_rows = 64) {
   const PromptStep step = {.decoding = {.num_rows = static_cast<int32_t>(first_tokens.size())},
@@ -36,7 +38,7 @@ int32_t NumRows(const std::vector<WaitingPrompt>& prompts, const std::vector<abs
 TEST(NumPromptRows, KeepsTheStepWithinTheGrowthThatStreamsMaySee) {
   const std::vector<absl::Time> streams(4, kStart);
   const std::vector<WaitingPrompt> later = {Prompt(4096, kStart + absl::Seconds(1))};
-  // 14 ms may become 21: 11 rows in all.
+  // 14 ms may grow to 21 ms, which is 11 rows in total.
   EXPECT_GE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 6);
   EXPECT_LE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 7);
   EXPECT_EQ(NumRows(later, streams, {.max_inter_token_growth = 1}), 1) << "every prompt ends";
@@ -51,11 +53,11 @@ TEST(NumPromptRows, GrowthFollowsThePromptsPerProtectedStream) {
   const auto beside_one = [&](size_t num_prompts) {
     return NumRows(std::vector(num_prompts, Prompt(200, later)), {kStart}, limits, 512);
   };
-  // 11 ms may become 16.5, 22 and 55.
+  // 11 ms may grow to 16.5, 22 and 55 ms.
   EXPECT_NEAR(beside_one(1), 5, 1);
   EXPECT_NEAR(beside_one(2), 11, 1);
   EXPECT_NEAR(beside_one(8), 44, 2);
-  // As many streams as prompts are protected as before: 18 ms may become 27.
+  // With as many streams as prompts the growth is the plain one: 18 ms may grow to 27 ms.
   EXPECT_NEAR(NumRows(std::vector(8, Prompt(200, later)), std::vector(8, kStart), limits, 512), 9, 1);
 }
 
@@ -65,11 +67,11 @@ TEST(NumPromptRows, AStreamIsNotProtectedFromThePromptsOfItsOwnBurst) {
   EXPECT_EQ(NumRows({Prompt(200, kStart - absl::Milliseconds(50))}, streams, limits), 49) << "the last of the burst";
   EXPECT_EQ(NumRows({Prompt(200, kStart + absl::Milliseconds(100))}, streams, limits), 49);
   EXPECT_LT(NumRows({Prompt(200, kStart + absl::Milliseconds(101))}, streams, limits), 20);
-  // A stream that was there before is protected from all of them: 26 ms may become 26 * (1 + 0.4 * 2).
+  // An older stream is protected from all of the burst: 26 ms may grow to 26 * (1 + 0.4 * 2) ms.
   std::vector<absl::Time> with_older = streams;
   with_older[3] = kStart - absl::Seconds(1);
   EXPECT_NEAR(NumRows({Prompt(200, kStart), Prompt(200, kStart)}, with_older, limits), 20, 2);
-  // Nothing streams yet where no token came.
+  // A sequence without a first token is not a stream yet.
   EXPECT_EQ(NumRows({Prompt(200, kStart)}, {absl::InfiniteFuture()}, limits), 63);
 }
 
@@ -80,7 +82,7 @@ TEST(NumPromptRows, ALongPromptIsNobodysPeer) {
 }
 
 TEST(NumPromptRows, WhatComesLaterWaitsBesideABurst) {
-  // The burst's last tokens may be computed at once; the later prompt adds nothing to them.
+  // The step may compute all remaining tokens of the burst. The later prompt adds no rows.
   const std::vector<WaitingPrompt> prompts = {Prompt(20, kStart), Prompt(200, kStart + absl::Seconds(9))};
   EXPECT_EQ(NumRows(prompts, std::vector(4, kStart), {}), 20);
 }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The learned values of rows under rejection sampling. If this test fails, rejection-sampled requests get too many or
+// too few rows and become slower.
 #include "verifier_service/planner/rank_chances.h"
 
 #include <algorithm>

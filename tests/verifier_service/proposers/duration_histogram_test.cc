@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The histogram of round trips. If this test fails, the metric foretoken_proposer_round_trip_seconds is wrong.
 #include "verifier_service/proposers/duration_histogram.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool, and proposers that lie: what they say is dropped and counted, and they are given up until they tell the
-// truth.
+// The pool with proposers that send invalid trees. If this test fails, a lying proposer reaches the engine, stays in
+// use, or cannot return after it sends valid trees again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,8 +70,8 @@ TEST(ProposerPool, SampledTreesThatTellTheTruthAreTaken) {
   EXPECT_EQ(pool->GetCounters()[0].num_bad_trees, 0);
 }
 
-// A proposer newer than this build: under the keyed draw any tree is safe, under rejection sampling this one says
-// nothing that could be tested.
+// A proposer newer than this build sends an unknown draw method. Under the keyed draw any tree is safe. Under rejection
+// sampling the verifier cannot test such a tree.
 TEST(ProposerPool, TreesOfAnUnknownDrawMethodAreGuessesUnderTheKeyedDrawOnly) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();

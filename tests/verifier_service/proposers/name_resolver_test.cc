@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Resolving a proposer's name. If this test fails, the verifier finds no replica, or not all replicas, behind a name.
 #include "verifier_service/proposers/name_resolver.h"
 
 #include <gmock/gmock.h>

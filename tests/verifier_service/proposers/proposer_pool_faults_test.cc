@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool, and proposers that die, come late, go silent, never read, or talk without end.
+// The pool with proposers that die, come late, go silent, never read, or send without end. If this test fails, a faulty
+// proposer delays or blocks the engine, or its sequences get no guesses although another replica is healthy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +54,7 @@ TEST(ProposerPool, AKilledProposerCostsNoWaitAndItsReturnRegainsSpeculation) {
   EXPECT_THAT(pool->TakeProposals(kLong), IsEmpty());
   EXPECT_LT(absl::Now() - start, kLong / 4);
   proposer.Start();
-  EXPECT_TRUE(speaker.GetsATree());  // the engine did nothing
+  EXPECT_TRUE(speaker.GetsATree());  // without any call of the engine
   EXPECT_EQ(speaker.newest().tree.position, speaker.num_tokens());
   EXPECT_THAT(proposer.Breaches(), IsEmpty());
   EXPECT_EQ(pool->GetCounters()[0].num_connects, 2);
@@ -94,7 +95,7 @@ TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
   ScriptedProposer other({});
   silent.SetBehaviour(Behaviour::kSilent);
   ProposerPoolOptions options = PoolOptions();
-  options.silence_timeout = absl::Seconds(1);  // the other one is never so slow
+  options.silence_timeout = absl::Seconds(1);  // the other replica is never this slow
   options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
   const auto pool = MakePool({absl::StrCat(Static(silent), ",", other.address())}, options);
   ASSERT_TRUE(IsConnected(*pool, 2));
@@ -106,7 +107,7 @@ TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
   EXPECT_EQ(pool->GetCounters()[0].num_moved_sessions, 2);
 }
 
-// What a replica may say for ever without serving anybody.
+// Messages that a replica can send forever without serving any sequence.
 struct Chatter {
   std::string name;
   std::function<void(ScriptedProposer&)> start;
@@ -166,7 +167,7 @@ TEST(ProposerPool, AReplicaThatAnswersOnceAndLeavesIsSoughtEverMoreSeldom) {
     return pool->GetCounters()[0].num_connects >= 6;
   }));
   EXPECT_GE(pool->GetCounters()[0].num_trees, 4);
-  // Between them stand delays of 50, 100, 200, 400 and 800 ms, at least half of each.
+  // The backoff delays between attempts are 50, 100, 200, 400 and 800 ms, and at least half of each.
   EXPECT_GE(SteadyNow() - start, absl::Milliseconds(775));
 }
 
@@ -186,7 +187,7 @@ TEST(ProposerPool, AFloodOfMessagesIsReadAtItsPace) {
   for (int i = 0; i < kNumMessages; ++i) proposer.Push(message);
   EXPECT_TRUE(Eventually(
       [&] { return pool->GetCounters()[0].num_received_bytes - num_before >= kNumMessages * message.ByteSizeLong(); }));
-  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(kNumMessages / 5 - 110));  // a tenth of a second's are free
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(kNumMessages / 5 - 110));  // a burst of a tenth of a second is free
   EXPECT_TRUE(speaker.Regains());
   EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
 }
@@ -255,7 +256,7 @@ TEST(ProposerPool, AHostThatIsGoneWithoutAWordIsNoticedThoughNothingIsAsked) {
   options.keepalive_time = options.keepalive_timeout = absl::Milliseconds(300);
   const auto pool = MakePool({"ngram=static:" + relay.address()}, options);
   ASSERT_TRUE(IsConnected(*pool));
-  absl::SleepFor(absl::Seconds(1));  // some pings, all answered
+  absl::SleepFor(absl::Seconds(1));  // time for some pings, which are all answered
   EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
   relay.Freeze();
   EXPECT_TRUE(IsConnected(*pool, 0));
@@ -272,9 +273,9 @@ TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
   speaker.Step();
   ASSERT_TRUE(speaker.GetsATree());
   proposer.SetBehaviour(Behaviour::kNeverRead);
-  speaker.Step();  // the peer stands in a read; this one it still gets
+  speaker.Step();  // the peer's pending read still gets this message
   absl::Duration longest;
-  for (SequenceId id = 100; id < 164; ++id) {  // about 13 MB: far more than sockets and windows hold
+  for (SequenceId id = 100; id < 164; ++id) {  // about 13 MB, far more than sockets and windows hold
     const absl::Time start = absl::Now();
     Speaker filler(*pool, id, 100'000);
     filler.Step();
@@ -284,7 +285,7 @@ TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
   }
   EXPECT_LT(longest, absl::Seconds(2));
   const auto sent_bytes = [&] { return pool->GetCounters()[0].num_sent_bytes; };
-  ASSERT_TRUE(Eventually([&] {  // all windows and buffers are full
+  ASSERT_TRUE(Eventually([&] {  // until all windows and buffers are full
     const uint64_t before = sent_bytes();
     absl::SleepFor(absl::Milliseconds(100));
     return sent_bytes() == before;
@@ -301,8 +302,8 @@ TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
     }
     return false;
   }));
-  // 200 steps against a stalled peer became one advance, and what closed unheard was never said: 4 bytes a token, and
-  // some for the closes of what was heard.
+  // 200 steps against a stalled peer become one advance, and sequences that closed unsent are never sent. So the peer
+  // gets 4 bytes per token, and a few bytes for the closes of sessions that it knows.
   EXPECT_LT(sent_bytes() - num_stalled_bytes, 264 * 4 + 64 * 8 + 100);
   EXPECT_TRUE(Eventually([&] { return proposer.Mirrors().size() == 1; }));
   EXPECT_EQ(proposer.Mirrors()[0].token_ids.size(), speaker.num_tokens());

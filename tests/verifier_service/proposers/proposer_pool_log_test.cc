@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What proposers can make the pool log: few lines, their text escaped, and never while the engine waits.
+// The log lines that proposers can cause. If this test fails, a proposer can fill the log, forge lines, or block the
+// engine through the log.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +59,8 @@ TEST(ProposerPoolLog, AFloodOfComplaintsBecomesAFewLinesAndACount) {
     const uint64_t before = pool->GetCounters()[0].num_bad_trees;
     for (uint64_t i = 0; i < num; ++i) {
       v1::ProposeResponse response;
-      response.add_trees()->set_session_id(++session_id);  // never opened: each time another complaint
+      response.add_trees()->set_session_id(
+          ++session_id);  // a session that was never opened, so each tree causes another complaint
       proposer.Push(response);
     }
     return Eventually([&] { return pool->GetCounters()[0].num_bad_trees == before + num; });

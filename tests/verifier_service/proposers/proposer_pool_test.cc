@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool against scripted proposers over real loopback gRPC.
+// The pool with scripted proposers over real loopback gRPC. If this test fails, guesses are lost, late, or taken from
+// proposers that do not match the verifier.
 #include "verifier_service/proposers/proposer_pool.h"
 
 #include <gmock/gmock.h>
@@ -139,7 +140,7 @@ TEST(ProposerPool, AProposerOfAnotherMethodVocabularyOrNeedIsNotUsed) {
   const auto pool = MakePool({absl::StrCat("ngram=static:", other_method.address(), ",", other_words.address(), ",",
                                            needy.address(), ",", same_words.address())});
   ASSERT_TRUE(IsConnected(*pool));
-  // They are asked again now and then: their replacement may fit.
+  // The pool asks them again now and then, because another proposer may run there later.
   for (const ScriptedProposer* proposer : {&other_method, &other_words, &needy}) {
     EXPECT_TRUE(Eventually([&] { return proposer->num_describes() >= 2; }));
     EXPECT_EQ(proposer->num_streams(), 0);
@@ -211,7 +212,7 @@ TEST(ProposerPool, LongContextsArriveWholeInPieces) {
   reader.Step();
   EXPECT_TRUE(reader.GetsATree());
   EXPECT_EQ(reader.newest().tree.position, 100'001);
-  EXPECT_THAT(proposer.Breaches(), IsEmpty());  // pieces above 64 KiB, gaps
+  EXPECT_THAT(proposer.Breaches(), IsEmpty());  // no pieces above 64 KiB, and no gaps
   size_t num_pieces = 0;
   for (const v1::ProposeRequest& request : proposer.Requests()) {
     for (const v1::OpenSession& open : request.opens()) num_pieces += open.awaiting_more() ? 1 : 0;
@@ -241,7 +242,7 @@ TEST(ProposerPool, ASequenceThatAllRefuseIsTakenLaterWithoutTheEngine) {
   ASSERT_TRUE(IsConnected(*pool));
   Speaker speaker(*pool, 1);
   speaker.Step();
-  ASSERT_TRUE(Eventually([&] { return proposer.Requests().size() >= 3; }));  // it keeps trying
+  ASSERT_TRUE(Eventually([&] { return proposer.Requests().size() >= 3; }));  // the pool keeps trying
   proposer.SetBehaviour(Behaviour::kAnswer);
   EXPECT_TRUE(speaker.GetsATree());
   EXPECT_GE(pool->GetCounters()[0].num_refused, 2);
@@ -257,7 +258,7 @@ TEST(ProposerPool, AnUnknownSessionIsOpenedAnewWithItsWholeContext) {
   ASSERT_TRUE(speaker.GetsATree());
   v1::ProposeResponse unknown;
   unknown.add_unknown_session_ids(proposer.Mirrors().at(0).session_id);
-  unknown.add_unknown_session_ids(4711);  // a session that never was is not counted
+  unknown.add_unknown_session_ids(4711);  // a session that never existed does not count
   proposer.Push(unknown);
   EXPECT_TRUE(speaker.GetsATree());
   EXPECT_EQ(proposer.Mirrors().back().token_ids.size(), speaker.num_tokens());
@@ -303,10 +304,10 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
   EXPECT_TRUE(speaker.Regains());
   resolve_to(std::vector<std::string>{first.address(), second.address()});
   EXPECT_TRUE(IsConnected(*pool, 2));
-  EXPECT_EQ(first.Mirrors().size(), 1);  // it stays where it is
+  EXPECT_EQ(first.Mirrors().size(), 1);  // the sequence stays at its replica
   resolve_to(absl::UnavailableError("no resolver today"));
   absl::SleepFor(absl::Milliseconds(60));
-  EXPECT_TRUE(IsConnected(*pool, 2));  // what is known stays in use
+  EXPECT_TRUE(IsConnected(*pool, 2));  // known addresses stay in use
   resolve_to(std::vector<std::string>{second.address()});
   EXPECT_TRUE(Eventually([&] { return first.num_streams() == 0 && second.Mirrors().size() == 1; }));
   EXPECT_TRUE(speaker.Regains());
@@ -328,8 +329,7 @@ TEST(ProposerPool, EndsCleanlyWithStreamsOpenAndCallsInFlight) {
   }
 }
 
-// The pool ends before, while and after the proposer says who it is; that what ends with it is still there, sanitizers
-// tell.
+// The pool ends before, during and after the DescribeProposer call. Sanitizers report any use of freed objects.
 TEST(ProposerPool, EndsCleanlyAtAnyTimeOfItsFirstCall) {
   ScriptedProposer proposer({});
   ProposerSpec spec = ParseProposerSpec("ngram,embedded").value();

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The flag --proposer. If this test fails, a valid spec is refused, or a wrong spec is accepted or reported without its
+// mistake.
 #include "verifier_service/proposers/proposer_spec.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session book for two proposers, and short words for what is said to it.
+// A session book for two proposers, with short helpers for its calls.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The book of sessions: messages to replicas, and the placement of sequences. If this test fails, a proposer guesses
+// from a wrong context, sequences lose their proposer, or a bad replica makes the verifier send contexts again and
+// again.
 #include "verifier_service/proposers/session_book.h"
 
 #include <gmock/gmock.h>
@@ -268,7 +271,7 @@ TEST_F(SessionBookTest, ARefusedSequenceTriesAnotherReplicaThenWaitsWithBackoff)
   EXPECT_EQ(book_.num_sessions(10) + book_.num_sessions(11), 0);
   book_.RetryRefused(retry_at);
   EXPECT_EQ(book_.num_sessions(10) + book_.num_sessions(11), 1);
-  EXPECT_EQ(Next(10).opens(0).session_id(), 2);  // ids are never used twice
+  EXPECT_EQ(Next(10).opens(0).session_id(), 2);  // ids are never reused
 }
 
 TEST_F(SessionBookTest, AnUnknownSessionIsOpenedAnewUnderANewIdButNotForEver) {
@@ -302,7 +305,7 @@ TEST_F(SessionBookTest, TreesBeforeEveryUnknownOrRefusalBuyNoMoreContexts) {
         refuses ? Refuse(replica, open.session_id(), now) : Unknown(replica, open.session_id(), now);
       }
     }
-    // Three at once, then after at least 50, 100, 200 and 400 ms, and then twice in a second.
+    // Three opens at once, then opens after at least 50, 100, 200 and 400 ms, and then two per second at most.
     EXPECT_LE(num_opens, 3 + 4 + 19);
     EXPECT_GE(num_opens, 8) << "it is never given up";
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long answers are waited for, and when a replica counts as silent.
+// Waits for answers, and the silence of replicas. If this test fails, steps wait for proposers in vain, or a replica
+// that never answers keeps its sequences.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -32,7 +33,7 @@ TEST_F(WaitTest, NothingIsDueUnlessATreeWasAskedFor) {
   Ask(kNow);
   EXPECT_EQ(book_.WaitUntil(kNow, kNow + absl::Seconds(1)), kNow + absl::Seconds(1));
   EXPECT_EQ(book_.SilentSince(10), kNow);
-  EXPECT_FALSE(Tree(10, 1, position_ - 1).ends_wait);  // about the position before
+  EXPECT_FALSE(Tree(10, 1, position_ - 1).ends_wait);  // a tree of the previous position
   EXPECT_TRUE(Tree(10, 1, position_).ends_wait);
   EXPECT_FALSE(book_.WaitUntil(kNow, kNow + absl::Seconds(1)).has_value());
   EXPECT_FALSE(book_.SilentSince(10).has_value());
@@ -73,12 +74,12 @@ TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsWaitedForSeldom) {
 TEST_F(WaitTest, SilenceOutlastsTheSessionsThatMetIt) {
   absl::Time now = kNow;
   Ask(now);
-  for (SequenceId id = 2; id < 12; ++id) {  // one after the other, each gone before it is answered
+  for (SequenceId id = 2; id < 12; ++id) {  // one after the other, each closed before an answer
     now += absl::Milliseconds(100);
     book_.MarkFlushed(10, {}, now);
     book_.Close(id - 1);
-    EXPECT_FALSE(book_.SilentSince(10).has_value());  // nothing is due
-    now += absl::Minutes(1);                          // no part of the silence
+    EXPECT_FALSE(book_.SilentSince(10).has_value());  // no answer is due
+    now += absl::Minutes(1);                          // does not count as silence
     book_.Open({.sequence_id = id, .token_ids = kTokens, .proposers = 1}, now);
     book_.Advance(id, kTokens, {.node_budget = 8, .proposers = ~0u});
     book_.MarkFlushed(10, {}, now);
@@ -94,14 +95,14 @@ TEST_F(WaitTest, AReplicaThatIsAlwaysLateIsNotSilent) {
   for (int i = 0; i < 10; ++i) {
     now += absl::Seconds(1);
     Ask(now);
-    Tree(10, 1, position_ - 1, now);  // the question before
+    Tree(10, 1, position_ - 1, now);  // answers the previous question
     EXPECT_EQ(book_.SilentSince(10), now);
   }
 }
 
 TEST_F(WaitTest, WhatNobodyAskedForDoesNotEndASilence) {
   const auto after = [](int seconds) { return kNow + absl::Seconds(seconds); };
-  Open(2, {5}, /*proposers=*/1, /*told_proposers=*/kEverybody);  // told, and asked nothing
+  Open(2, {5}, /*proposers=*/1, /*told_proposers=*/kEverybody);  // receives tokens, but no question
   Open(3, {5});
   Next(10);
   book_.Close(3);
