@@ -36,10 +36,10 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
   const std::string name = options.isa == "auto" ? supported.front() : options.isa;
   const std::optional<cpu::Isa> isa = cpu::IsaFromName(name);
   if (!isa || std::ranges::find(supported, name) == supported.end()) {
-    return {nullptr, "isa: this machine has auto, " + Joined(supported) + "; got \"" + name + "\""};
+    return {nullptr, "isa: expected auto or one of this machine's " + Joined(supported) + ", got \"" + name + "\""};
   }
   std::optional<cpu::IsaPin> pin = cpu::IsaPin::Make(*isa);
-  if (!pin) return {nullptr, "isa: a process runs one at a time, and a backend with another than " + name + " lives"};
+  if (!pin) return {nullptr, "isa: a process uses one at a time, and another backend does not use " + name};
   const int num_threads = options.num_threads != 0 ? options.num_threads : NumUsableCores();
   const int rank_threads = num_threads / options.num_ranks + (options.rank < num_threads % options.num_ranks ? 1 : 0);
   return {std::make_unique<cpu::CpuBackend>(std::move(*pin), std::max(rank_threads, 1)), ""};
@@ -66,7 +66,7 @@ MadeBackend MakeBackend(const BackendOptions& options) {
   if (options.device == "cuda") return cuda::MakeBackend(options);
   return {nullptr, "device: expected cpu or cuda, got \"" + options.device + "\""};
 #else
-  return {nullptr, "device: this build has cpu, and cuda only if made by ./dev cuda; got \"" + options.device + "\""};
+  return {nullptr, "device: this build has only cpu (./dev cuda makes one with cuda), got \"" + options.device + "\""};
 #endif
 }
 

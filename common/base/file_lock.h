@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock that one holder has at a time, over all processes of a machine, and over machines where the file system shares
-// locks. The kernel ends it with the process, so no crash leaves it behind.
+// A lock that one holder has at a time, among all processes of a machine, and among machines if the file system shares
+// locks. The kernel ends the lock with the process, so no crash leaves it behind.
 //
 //   FT_ASSIGN_OR_RETURN(const FileLock lock, FileLock::Take("/var/lib/outputs.lock"));
 //
-// The file is empty and stays: to remove it would let two holders lock two files of one name.
+// The file is empty and stays: if it were removed, two holders could lock two files of one name.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace foretoken::base {
 
 class FileLock {
  public:
-  // Does not wait. FAILED_PRECONDITION: another holder has it. Other errors: the file cannot be made or locked.
+  // Does not wait. FAILED_PRECONDITION: another holder has it. Other errors: the file cannot be created or locked.
   static absl::StatusOr<FileLock> Take(const std::string& path);
 
   FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}

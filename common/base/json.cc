@@ -9,8 +9,7 @@
 namespace foretoken::base {
 namespace {
 
-// Counts brackets outside of strings. The result is right for JSON. The parser refuses any other text later, so there
-// the result does not matter.
+// Counts brackets outside of strings. The result is right for JSON; the parser refuses all other text later.
 bool IsDeeperThan(absl::string_view text, int max_depth) {
   int depth = 0;
   bool is_in_string = false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON that somebody else wrote, such as the files of a checkpoint.
+// Reads JSON that others wrote, such as the files of a checkpoint.
 //
 //   FT_ASSIGN_OR_RETURN(const nlohmann::json config, base::ParseJson(text, "config.json"));
 //
-// Copying, comparing and printing a parsed value recurse, so deep nesting is refused before anything is parsed.
+// To copy, compare or print a parsed value takes recursion, so deep nesting is refused before parsing.
 // Errors: INVALID_ARGUMENT with the source.
 #pragma once
 
@@ -15,11 +15,11 @@
 
 namespace foretoken::base {
 
-// Levels of lists and objects inside each other. Checkpoints' files have about ten; a tokenizer of 16 nested sequences,
-// the most that is taken, has some forty.
+// The deepest nesting of lists and objects. Checkpoints' files have about ten levels; a tokenizer of 16 nested
+// sequences, our limit, has some forty.
 inline constexpr int kMaxJsonDepth = 64;
 
-// `source` names the text in messages. `inspect` is told of every event, as nlohmann::json::parse says; null: nothing.
+// `source` names the text in messages. `inspect` sees every event, as nlohmann::json::parse says; null: no inspection.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
                                          const nlohmann::json::parser_callback_t& inspect = nullptr);
 

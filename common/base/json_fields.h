@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of a JSON object that somebody else wrote, read by name and type. A field that is null counts as absent.
+// Reads the fields of a JSON object that others wrote, by name and type. A field that is null counts as absent.
 //
 //   FT_ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::Parse(text, "config.json"));
 //   FT_ASSIGN_OR_RETURN(const int64_t hidden_size, fields.Required<int64_t>("hidden_size"));
 //   FT_ASSIGN_OR_RETURN(const std::optional<double> eps, fields.Optional<double>("rms_norm_eps"));
 //
-// T is bool, int64_t, double (finite), std::string, or a std::vector of one of int64_t and std::string; a lone integer
-// also reads as a list of one. Errors: INVALID_ARGUMENT with source, field, expected and got.
+// T is bool, int64_t, double (finite), std::string, or a std::vector of int64_t or std::string. A single integer also
+// reads as a list of one.
+// Errors: INVALID_ARGUMENT with the source, the field, the expected and the given value.
 #pragma once
 
 #include <optional>
@@ -26,7 +27,7 @@ class JsonFields {
   static absl::StatusOr<JsonFields> Parse(absl::string_view text, absl::string_view source);
 
   bool Has(const std::string& name) const { return Get(name) != nullptr; }
-  // Written as null, where that differs from not being written.
+  // True if the field is written as null, where null differs from an absent field.
   bool IsNull(const std::string& name) const;
 
   template <typename T>
@@ -47,10 +48,10 @@ class JsonFields {
     return std::move(*value).value_or(std::move(default_value));
   }
 
-  // The object in a field, or nothing where it is absent.
+  // The object in a field; unset: the field is absent.
   absl::StatusOr<std::optional<JsonFields>> Object(const std::string& name) const;
 
-  // The field as JSON text, for messages and comparisons; "null" where it is absent.
+  // The field as JSON text, for messages and comparisons; "null" if it is absent.
   std::string Text(const std::string& name) const;
 
   // INVALID_ARGUMENT "<source>: <field> <problem>".

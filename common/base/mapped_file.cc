@@ -19,7 +19,7 @@ namespace foretoken::base {
 
 namespace {
 
-// A clone without Git LFS leaves such a text in place of each large file.
+// In a clone without Git LFS each large file is replaced by a text that begins so.
 constexpr absl::string_view kLfsPointerBegin = "version https://git-lfs.github.com/spec/";
 
 bool IsLfsPointer(std::span<const std::byte> bytes) {
@@ -30,7 +30,7 @@ bool IsLfsPointer(std::span<const std::byte> bytes) {
 }  // namespace
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  // O_NONBLOCK concerns a named pipe, which would otherwise wait for its writer instead of being refused.
+  // O_NONBLOCK is for a named pipe: without it open would wait for a writer, and the pipe could not be refused.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   struct stat info;

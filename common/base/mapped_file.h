@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file mapped read-only into memory for the life of the object.
 //
-// Errors: NOT_FOUND or PERMISSION_DENIED with the path; INVALID_ARGUMENT when it is not a regular file,
-// or stands for one that Git LFS has not fetched.
+// Errors: NOT_FOUND or PERMISSION_DENIED with the path; INVALID_ARGUMENT for a path that is not a regular file, or that
+// is a pointer to a file that Git LFS has not fetched.
 // Threads: immutable after Open.
 #pragma once
 
@@ -32,7 +32,7 @@ class MappedFile {
   std::span<const std::byte> bytes_;  // empty for an empty file
 };
 
-// The largest file that ReadFile takes: twice the largest tokenizer.json that models come with.
+// The largest file that ReadFile reads: twice the largest tokenizer.json of any known model.
 inline constexpr size_t kMaxReadBytes = size_t{64} << 20;
 
 // Reads a whole, small file. Errors as MappedFile::Open, and INVALID_ARGUMENT for a file above kMaxReadBytes.

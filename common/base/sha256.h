@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 over pieces, for fingerprints and cache keys. Threads: one object, one thread.
+// SHA-256 over several pieces, for fingerprints and cache keys.
+// Threads: one object, one thread.
 #pragma once
 
 #include <array>
@@ -22,9 +23,9 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
   ~Sha256();
   void Update(absl::string_view bytes);
-  // The number as 8 little-endian bytes, so that a digest means the same on every machine.
+  // Adds the number as 8 little-endian bytes, so that a digest is the same on every machine.
   void UpdateInteger(uint64_t value);
-  // Ends the digest; the object is not used afterwards.
+  // Ends the digest. The object must not be used afterwards.
   Sha256Digest Finish();
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that durations are measured by. Nobody sets this clock, so timeouts, rates and measured times stay right
-// while the system's clock is moved. Only differences mean something: such a time is not for people and not for the
-// wire.
+// The clock for durations. Nobody sets this clock, so timeouts, rates and measured times stay right when the system's
+// clock is changed. Only differences have a meaning: such a time must not be shown to people or sent on the wire.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +20,8 @@ inline absl::Time SteadyNow() {
   return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// Waits for a signal, at most so long, and never longer than an hour. May return early. Abseil's timed waits follow the
-// system's clock, this one does not.
+// Waits for a signal for at most this duration, and never longer than an hour. May return early. Abseil's timed waits
+// follow the system's clock; this wait does not.
 inline void WaitAtMost(absl::Duration duration, std::condition_variable& signal, std::unique_lock<std::mutex>& lock) {
   signal.wait_for(lock, absl::ToChronoNanoseconds(std::clamp(duration, absl::ZeroDuration(), absl::Hours(1))));
 }

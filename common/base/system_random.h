@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers of the operating system's own generator: nobody can tell one from others, however many they have seen.
-// For what outsiders see and must not predict: ids, seeds.
+// Random numbers of the operating system's generator. Nobody can predict one from others, however many are known. For
+// numbers that outsiders see and must not predict: ids, seeds.
 //
 // Threads: any.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace foretoken::base {
 
-// 64 random bits. No state of this process takes part.
+// 64 random bits. They depend on no state of this process.
 uint64_t SystemRandomBits();
 
 }  // namespace foretoken::base

@@ -27,11 +27,11 @@ namespace {
 
 constexpr size_t kHelpColumns = 100;
 constexpr size_t kHelpIndent = 6;
-constexpr size_t kMostEdits = 3;  // between an unknown flag and the flag that the message suggests
+constexpr size_t kMostEdits = 3;  // most edits between an unknown flag and the flag that the message suggests
 
 bool IsBool(const absl::CommandLineFlag& flag) { return flag.IsOfType<bool>() || flag.IsOfType<std::optional<bool>>(); }
 
-// A flag by a name in which dashes are underscores; with `off`, the flag that the name turns off.
+// A flag found by a name with underscores or dashes. With `off`, the name turns the flag off.
 struct Named {
   const absl::CommandLineFlag* flag = nullptr;
   bool is_off = false;
@@ -48,7 +48,7 @@ Named Find(absl::string_view typed) {
   return {.flag = flag, .is_off = true};
 }
 
-// Insertions, deletions and replacements that make one of the other.
+// The least number of insertions, deletions and replacements that turn one text into the other.
 size_t NumEdits(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -75,8 +75,9 @@ absl::Status UnknownFlag(absl::string_view typed) {
     fewest = num_edits;
     hint = absl::StrCat("; is it --", other, "?");
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown flag --", typed, hint.empty() ? "; --help shows all, and after -- nothing is a flag" : hint));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown flag --", typed,
+                   hint.empty() ? "; --help shows all flags, and arguments after -- are not flags" : hint));
 }
 
 std::vector<std::string> Words(absl::string_view text) { return absl::StrSplit(text, ' ', absl::SkipEmpty()); }
@@ -123,7 +124,7 @@ absl::StatusOr<std::vector<std::string>> AbseilArguments(const std::vector<std::
     } else if (is_off) {
       result.push_back(absl::StrCat("--", flag->Name(), "=false"));
     } else if (IsBool(*flag)) {
-      // The next word is its value where it can be nothing else.
+      // The next word is the flag's value if it is "true" or "false".
       const bool is_next = i + 1 < arguments.size() && (arguments[i + 1] == "true" || arguments[i + 1] == "false");
       result.push_back(absl::StrCat("--", flag->Name(), "=", is_next ? arguments[++i] : "true"));
     } else {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of a paged K/V cache: who holds which, and which hold a prefix that another sequence can share.
+// The blocks of a paged K/V cache: counts the references to each block, and finds blocks whose prefix another sequence
+// can share.
 //
-// A block is free, held (by one or more references), or *cached*: held by nobody, but full and still findable by its
-// content until somebody needs the room. Prefixes form a trie: a node is one full block's tokens below its parent node.
-// Lookups compare the tokens themselves, so a hit is never a hash collision, and tenants have separate tries.
+// A block is free, held (by one or more references), or *cached*. A cached block has no holder, but it is full and can
+// be found by its content until its memory is needed. Prefixes form a trie: a node is one full block's tokens below its
+// parent node. Lookups compare the tokens themselves, so a hit is never a hash collision. Tenants have separate tries.
 //
-// Eviction takes the cached block that was released longest ago; Release of a sequence's blocks goes from the last to
-// the first, so that a prefix outlives its continuations. A child whose parent was evicted cannot be found and ages
-// away.
+// Eviction takes the cached block that was released longest ago. A sequence releases its blocks from the last to the
+// first, so that a prefix outlives its continuations. If a parent is evicted, its children cannot be found any more and
+// are evicted in time.
 //
 // Threads: one. Source of the idea: paged K/V is vLLM's (2309.06180).
 #pragma once
@@ -28,7 +29,7 @@ namespace foretoken::model {
 
 using BlockTokens = std::span<const int32_t, kernels::kKvBlockSize>;
 
-// A trie node. Never reused, so a stale id finds nothing.
+// A trie node. Ids are never reused, so a stale id finds nothing.
 using PrefixId = uint64_t;
 inline constexpr PrefixId kEmptyPrefix = 0;
 
@@ -42,31 +43,31 @@ class BlockPool {
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t num_cached() const { return static_cast<int32_t>(lru_.size()); }
 
-  // A block with one reference; nothing when none is free (and, with kYes, none is cached).
+  // Returns a block with one reference; unset: no block is free (and, with kYes, none is cached).
   std::optional<int32_t> Allocate(Evict evict);
-  // Gives one reference back.
+  // Drops one reference.
   void Release(int32_t block);
-  // Evicts cached blocks until so many are free, or none is cached.
+  // Evicts cached blocks until this many are free, or none is cached.
   void EvictUntilFree(int32_t num_wanted);
 
   struct Prefix {
-    std::vector<int32_t> blocks;  // one reference each is the caller's now
+    std::vector<int32_t> blocks;  // the caller owns one reference to each
     PrefixId last = kEmptyPrefix;
   };
-  // The longest cached run of full blocks that `tokens` starts with.
+  // Finds the longest cached run of full blocks that `tokens` starts with.
   Prefix Find(absl::string_view tenant, std::span<const int32_t> tokens);
-  // Makes a held, full block findable below `parent`. Where an equal block is there already, that one stays and this is
-  // left as it was. Returns the prefix's id, the parent of the next block.
+  // Makes a held, full block findable below `parent`. If an equal block is there already, that one stays, and this
+  // block is left as it was. Returns the prefix's id, the parent of the next block.
   PrefixId Insert(absl::string_view tenant, PrefixId parent, BlockTokens tokens, int32_t block);
 
-  // Dies unless every block is in exactly one of the three states and the trie points at its blocks.
+  // Ends the process unless every block is in exactly one of the three states and the trie points to its blocks.
   void CheckIntegrity() const;
 
  private:
   struct Key {
     PrefixId parent;
     std::array<int32_t, kernels::kKvBlockSize> tokens;
-    std::string tenant;  // only below kEmptyPrefix; deeper nodes have it by their parent
+    std::string tenant;  // only below kEmptyPrefix; deeper nodes inherit it from their parent
 
     friend bool operator==(const Key&, const Key&) = default;
     template <typename H>
@@ -80,7 +81,7 @@ class BlockPool {
   };
   struct Block {
     int32_t num_references = 0;
-    std::optional<Key> key;                  // where the trie points at it
+    std::optional<Key> key;                  // set if the trie points to the block
     std::list<int32_t>::iterator lru_place;  // valid while cached
   };
 

@@ -18,9 +18,9 @@ namespace {
 
 using kernels::ConstTensorView;
 
-constexpr size_t kPieceBytes = size_t{8} << 20;  // of each tensor, between two releases
+constexpr size_t kPieceBytes = size_t{8} << 20;  // bytes of each tensor between two releases
 constexpr size_t kMaxShownNames = 3;
-constexpr size_t kMaxShownBytes = 80;  // of a name
+constexpr size_t kMaxShownBytes = 80;  // bytes of a name
 
 bool HoldSameBytes(const ConstTensorView& a, const ConstTensorView& b) {
   if (a.dtype != b.dtype || a.num_bytes() != b.num_bytes()) return false;
@@ -34,19 +34,19 @@ bool HoldSameBytes(const ConstTensorView& a, const ConstTensorView& b) {
   return is_same;
 }
 
-// The name that a head of its own would have.
+// The name of a head that is not tied.
 WeightName HeadName(ModelConfig config) {
   config.tie_word_embeddings = false;
   return NameWeights(config).head;
 }
 
-// A line for the log; nothing: the model reads all that counts.
+// A line for the log; unset: the model reads every tensor that matters.
 std::optional<std::string> DescribeUnread(const weights::Checkpoint& checkpoint, const ModelConfig& config) {
   absl::flat_hash_set<std::string> read;
   for (WeightName& weight : ListWeights(NameWeights(config))) read.insert(std::move(weight.name));
-  read.insert(HeadName(config).name);  // where it is tied, an equal copy of the embedding
+  read.insert(HeadName(config).name);  // may stand beside a tied embedding as an equal copy
   const auto is_read = [&](const std::string& name) {
-    // Old checkpoints store these frequencies, which follow from the configuration.
+    // Old checkpoints store these frequencies. They follow from the configuration.
     return read.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq");
   };
   std::vector<std::string> unread = checkpoint.Names();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differences between a checkpoint and its configuration that do not stop a server. The server then does the same as
-// transformers 5, and a line of the log names the difference.
+// Handles differences between a checkpoint and its configuration that do not stop a server. The server then does the
+// same as transformers 5, and a line of the log names the difference.
 #pragma once
 
 #include <string>
@@ -12,8 +12,9 @@
 
 namespace foretoken::model {
 
-// Unties the head in `config` where it is said to be the embedding and the checkpoint has another one. Tells of that,
-// and of tensors that the model does not read. Errors: as Checkpoint::Find.
+// Unties the head in `config` if the configuration ties it to the embedding but the checkpoint has a different head.
+// Returns lines about that, and about tensors that the model does not read.
+// Errors: as Checkpoint::Find.
 absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const weights::Checkpoint& checkpoint, ModelConfig& config);
 
 }  // namespace foretoken::model

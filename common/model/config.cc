@@ -26,7 +26,7 @@ constexpr ArchitectureNames kArchitectures[] = {
     {Architecture::kQwen3, "Qwen3ForCausalLM", "qwen3"},
 };
 
-// The largest sizes that are believed. Products of three of them fit into 64 bits.
+// The largest sizes that a configuration may have. Products of three of them fit into 64 bits.
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxHeads = int64_t{1} << 12;
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
@@ -45,7 +45,7 @@ absl::StatusOr<Architecture> ReadArchitecture(const JsonFields& fields) {
                       fields.Text("architectures"), " with model_type ", fields.Text("model_type"));
 }
 
-// Fields of relatives of these architectures, with the one value under which they change nothing.
+// Fields of related architectures, each with the one value that changes nothing.
 absl::Status RefuseWhatIsNotImplemented(const JsonFields& fields, Architecture architecture) {
   static constexpr std::pair<const char*, const char*> kNeutralValues[] = {
       {"mlp_bias", "false"},
@@ -102,7 +102,8 @@ absl::Status ReadSizes(const JsonFields& fields, ModelConfig& config) {
 
 absl::Status ReadHeads(const JsonFields& fields, ModelConfig& config) {
   FT_ASSIGN_OR_RETURN(config.num_heads, ReadSize(fields, "num_attention_heads", kMaxHeads));
-  // As many key/value heads as heads where null, and in Llama configurations from before grouped heads.
+  // Null means as many key/value heads as heads. So does an absent field in a Llama configuration from before grouped
+  // heads.
   config.num_kv_heads = config.num_heads;
   const bool may_be_absent = config.architecture == Architecture::kLlama || fields.IsNull("num_key_value_heads");
   if (fields.Has("num_key_value_heads") || !may_be_absent) {
@@ -127,7 +128,7 @@ absl::Status ReadHeads(const JsonFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
-// The window that applies to some layers, or none at all.
+// The window of some layers, or of none.
 absl::StatusOr<std::optional<int64_t>> ReadWindow(const JsonFields& fields, Architecture architecture) {
   if (architecture == Architecture::kLlama) return std::optional<int64_t>();
   if (architecture != Architecture::kMistral) {
@@ -142,7 +143,7 @@ absl::StatusOr<std::optional<int64_t>> ReadWindow(const JsonFields& fields, Arch
   return std::optional<int64_t>(window);
 }
 
-// Qwen's layer_types decide which layers have the window; elsewhere they only may not contradict it.
+// For Qwen, layer_types decide which layers have the window. For other architectures they must not contradict it.
 absl::Status ReadSlidingWindows(const JsonFields& fields, ModelConfig& config) {
   FT_ASSIGN_OR_RETURN(const std::optional<int64_t> window, ReadWindow(fields, config.architecture));
   const bool is_qwen = config.architecture == Architecture::kQwen2 || config.architecture == Architecture::kQwen3;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Hugging Face config.json says about a causal language model, as plain data.
+// A Hugging Face config.json of a causal language model, as plain data.
 //
 //   FT_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig("models/llama"));
 //
-// Llama, Mistral, Qwen2 and Qwen3 (dense), in the spelling of transformers 4 (rope_theta, rope_scaling, torch_dtype)
-// and of transformers 5 (rope_parameters, dtype, layer_types). A field that is absent has the default of that
-// architecture's configuration class in transformers, except for sizes, which must be there. Errors: INVALID_ARGUMENT
-// with file, field, expected and got. A field that would change the function and is not implemented (logit
-// soft-capping, quantisation, biases of the MLP, ...) is refused by name.
+// It reads Llama, Mistral, Qwen2 and Qwen3 (dense), in the spelling of transformers 4 (rope_theta, rope_scaling,
+// torch_dtype) and of transformers 5 (rope_parameters, dtype, layer_types). An absent field has the default of that
+// architecture's configuration class in transformers. Sizes have no default.
+// Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value. A field that would change the
+// model's function and is not implemented (logit soft-capping, quantisation, biases of the MLP, ...) is refused by
+// name.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +31,12 @@ struct ModelConfig {
   int64_t num_layers = 0;               // L
   int64_t num_heads = 0;                // H, a multiple of num_kv_heads
   int64_t num_kv_heads = 0;             // K
-  int64_t head_dim = 0;                 // D, even; H D need not be E
-  int64_t vocab_size = 0;               // V, as padded in the weights; the tokenizer may know fewer
+  int64_t head_dim = 0;                 // D, even; H * D may differ from E
+  int64_t vocab_size = 0;               // V, as padded in the weights; the tokenizer may have fewer
   int64_t max_position_embeddings = 0;  // the longest context; YaRN extends the file's value
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
-  bool tie_word_embeddings = false;    // the head is the embedding
+  bool tie_word_embeddings = false;    // the head shares the embedding's weight
   bool attention_bias = false;         // of q, k and v
   bool attention_output_bias = false;  // of o
   bool qk_norm = false;                // RMSNorm of every q and k head before the rotation
@@ -43,7 +44,7 @@ struct ModelConfig {
   std::vector<std::optional<int64_t>> sliding_windows;
   std::vector<int64_t> bos_token_ids;  // empty: none
   std::vector<int64_t> eos_token_ids;  // empty: none
-  std::optional<std::string> dtype;    // as written, "bfloat16"; the tensors say it again
+  std::optional<std::string> dtype;    // as written, "bfloat16"; the tensors have their own dtypes
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

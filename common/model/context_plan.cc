@@ -36,7 +36,7 @@ absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const Mod
     const int64_t blocks_per_context = (wanted + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize;
     num_blocks = std::min(kDefaultContexts * blocks_per_context, kMaxDefaultKvBytes / block_bytes);
   }
-  // Slots are 32-bit numbers.
+  // Slots are 32-bit numbers, which bounds the blocks.
   num_blocks = std::min<int64_t>(num_blocks, std::numeric_limits<int32_t>::max() / kernels::kKvBlockSize);
   if (num_blocks < kMinBlocks) {
     return absl::InvalidArgumentError(absl::StrCat("--kv_cache_mb: expected at least ",
@@ -44,7 +44,7 @@ absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const Mod
                                                    kMinBlocks * kernels::kKvBlockSize, " tokens of this model; got ",
                                                    options.kv_cache_mb.value_or(kMaxDefaultKvBytes / kMiB)));
   }
-  // What the cache cannot hold is never served, so no table need reach as far.
+  // A context that the cache cannot hold is never served, so tables need not reach further.
   return ContextPlan{.max_context_tokens = static_cast<int32_t>(std::min(wanted, num_blocks * kernels::kKvBlockSize)),
                      .num_blocks = static_cast<int32_t>(num_blocks)};
 }

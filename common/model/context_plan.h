@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long contexts may be, and how many K/V blocks there are to hold them: what is asked for, as far as the model
-// goes.
+// Decides how long contexts may be and how many K/V blocks there are, from the request of the flags and the limits of
+// the model.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace foretoken::model {
 
 struct ContextOptions {
   std::optional<int64_t> kv_cache_mb;         // MiB of K/V; unset: 8 full contexts, at most 4 GiB
-  std::optional<int32_t> max_context_tokens;  // unset: the model's
+  std::optional<int32_t> max_context_tokens;  // unset: the model's longest
 };
 
 struct ContextPlan {
@@ -21,8 +21,7 @@ struct ContextPlan {
   int32_t num_blocks = 0;
 };
 
-// INVALID_ARGUMENT, naming the flag, for a context longer than the model's, or a K/V cache that does not hold 64
-// tokens.
+// INVALID_ARGUMENT names the flag: a context longer than the model's, or a K/V cache that does not hold 64 tokens.
 absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const ModelConfig& model);
 
 }  // namespace foretoken::model

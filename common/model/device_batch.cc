@@ -34,8 +34,8 @@ DeviceBatch::View DeviceBatch::Upload(const ForwardBatch& batch) {
   const size_t chain_lens = append(batch.chain_lens), ancestor_begins = append(batch.ancestor_begins);
   const size_t segment_begins = append(batch.segment_begins), table_begins = append(batch.block_table_begins);
   const size_t logit_rows = append(batch.logit_rows);
-  // How many ancestors there are is no count that a recording knows, so the tables behind them are counted from where
-  // the ancestors begin.
+  // The number of ancestors is not among the counts of a recording, so the tables behind them are numbered from the
+  // place where the ancestors begin.
   const size_t ancestors = append(batch.ancestor_slots);
   append(batch.block_tables);
   const auto num_ancestors = static_cast<int32_t>(batch.ancestor_slots.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ForwardBatch on the device. Its arrays lie end to end in one allocation, those whose lengths are counts first: two
-// batches of equal counts have every array at the same place, so a pass that is recorded with one can be replayed with
-// the other.
+// A ForwardBatch on the device. Its arrays lie end to end in one allocation. Arrays whose lengths are counts come
+// first, so two batches of equal counts have every array at the same place. A pass recorded with one batch can then be
+// replayed with the other.
 //
 //   DeviceBatch device_batch(backend, min_capacity);
 //   const DeviceBatch::View view = device_batch.Upload(PadBatch(batch, padding));
@@ -20,12 +20,12 @@ namespace foretoken::model {
 
 struct BatchPadding {
   int32_t num_rows = 0;      // at least the batch's
-  int32_t num_segments = 0;  // at least the batch's, and one for rows that pad
-  int32_t spare_block = 0;   // K/V that no sequence has
+  int32_t num_segments = 0;  // at least the batch's, plus one for padding rows
+  int32_t spare_block = 0;   // K/V that no sequence uses
 };
 
-// The batch with rows behind it that mean nothing, together one sequence, empty segments behind these, and logits for
-// as many rows: all its counts are those of the padding. Rows that it had before compute what they did.
+// Adds rows, empty segments and logit rows until the batch has the padding's counts. The padding rows mean nothing, and
+// together they are one sequence. The rows that the batch had before compute the same as without padding.
 ForwardBatch PadBatch(ForwardBatch batch, const BatchPadding& padding);
 
 class DeviceBatch {
@@ -38,18 +38,19 @@ class DeviceBatch {
     friend bool operator==(const View&, const View&) = default;
   };
 
-  // Room for so many integers from the start; grown where a batch has more, and then everything lies elsewhere. What
-  // was outgrown stays until the end, together less than what is used: giving memory back would wait for the device,
-  // and on GPUs that reach into each other's memory for those of other ranks, which may be waiting for this one.
+  // Allocates space for this many integers. If a batch needs more, it allocates anew, and then every array has a new
+  // address. It keeps the old memory until it is destroyed (in sum less than the memory in use). To free memory would
+  // wait for the device. On GPUs that access each other's memory it would also wait for the GPUs of other ranks, which
+  // may be waiting for this rank.
   DeviceBatch(kernels::Backend& backend, size_t min_capacity);
 
-  // Valid until the next.
+  // The view is valid until the next call.
   View Upload(const ForwardBatch& batch);
 
  private:
   kernels::Backend& backend_;
   std::vector<int32_t> staging_;
-  std::vector<kernels::Buffer> buffers_;  // the last is used
+  std::vector<kernels::Buffer> buffers_;  // the last one is in use
   size_t capacity_;                       // integers
 };
 

@@ -42,7 +42,7 @@ int32_t AppendSegment(const Segment& segment, ForwardBatch* batch) {
   for (size_t node = 0; node < segment.tree_token_ids.size(); ++node) {
     const int32_t parent = segment.tree_parents[node];
     FT_CHECK(parent < static_cast<int32_t>(node));
-    if (parent >= 0) {  // the parent's list, then the node itself
+    if (parent >= 0) {  // the parent's list, then the node's own slot
       const int32_t parent_row = root_row + 1 + parent;
       for (int32_t i = batch->ancestor_begins[parent_row]; i < batch->ancestor_begins[parent_row + 1]; ++i) {
         batch->ancestor_slots.push_back(batch->ancestor_slots[i]);

@@ -17,7 +17,7 @@ struct Range {
   const char* expected;
 };
 
-// A number as requests have it: in single precision, where what is tiny is 0 and what is huge is infinite.
+// Reads a number in the single precision of requests, where tiny numbers become 0 and huge numbers infinite.
 absl::StatusOr<std::optional<float>> ReadNumber(const JsonFields& fields, const char* name, const Range& range) {
   FT_ASSIGN_OR_RETURN(const std::optional<double> number, fields.Optional<double>(name));
   if (!number) return std::optional<float>();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Hugging Face generation_config.json recommends for a request that says nothing itself. Most directories have
-// one; none means no recommendation.
+// The defaults of a Hugging Face generation_config.json for the parameters that a request does not set. Most
+// directories have the file; without it there are no recommendations.
 //
 //   FT_ASSIGN_OR_RETURN(const GenerationConfig defaults, LoadGenerationConfig("models/llama"));
 //
-// Errors: INVALID_ARGUMENT with file, field, expected and got.
+// Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace foretoken::model {
 
 struct GenerationConfig {
-  std::vector<int64_t> eos_token_ids;       // empty: those of config.json hold
+  std::vector<int64_t> eos_token_ids;       // empty: config.json's ids apply
   std::optional<float> temperature;         // 0 where do_sample is false
   std::optional<int32_t> top_k;             // 0: off
   std::optional<float> top_p;               // in (0, 1]
@@ -29,7 +29,7 @@ struct GenerationConfig {
 // `source` names the text in messages.
 absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view text, absl::string_view source);
 
-// Reads `directory`/generation_config.json. An absent file is an empty configuration.
+// Reads `directory`/generation_config.json. If the file is absent, the configuration is empty.
 absl::StatusOr<GenerationConfig> LoadGenerationConfig(const std::string& directory);
 
 }  // namespace foretoken::model

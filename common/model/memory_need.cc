@@ -34,8 +34,8 @@ int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, kernels::Weigh
   return num_bytes;
 }
 
-// What TransformerRank's constructor makes on rank 0, row by row; a batch's integers are too few to count. With FP8
-// also the widest of the rows that its products quantise, one after another.
+// Counts, row by row, the tensors that TransformerRank's constructor makes on rank 0. A batch's integers are too few to
+// count. With FP8 it adds the widest of the rows that its products quantise, because products run one after another.
 int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                   kernels::WeightQuantization quantization) {
   const ModelConfig narrow = RankConfig(config, num_ranks);

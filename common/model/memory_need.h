@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model takes of a rank's device, told before any of it is taken.
+// Computes the device memory that a model's ranks need, before any of it is allocated.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace foretoken::model {
 
-// No rank takes more: with matrices as bf16, or those of layers as fp8 with a scale per output, K/V for so many blocks,
-// and the tensors of a TransformerRank and of its products.
+// The need of the rank that needs most: its matrices (bf16; with fp8, those of layers are fp8 with a scale per output),
+// the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its products.
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                                     int32_t num_blocks,
                                     kernels::WeightQuantization quantization = kernels::WeightQuantization::kNone);

@@ -26,7 +26,7 @@ float ElementAsFloat(const ConstTensorView& view, int64_t i) {
   }
 }
 
-// Rows of a matrix, elements of a vector.
+// A range of rows of a matrix, or of elements of a vector.
 ConstTensorView Slice(ConstTensorView view, const IndexRange& range) {
   const int64_t elements_each = view.shape.num_elements() / view.shape[0];
   view.data = view.as<std::byte>() + range.begin * elements_each * kernels::SizeOf(view.dtype);
@@ -42,7 +42,7 @@ class Loader {
   Loader(const weights::Checkpoint& checkpoint, kernels::Backend& backend, WeightReader& reader, const Shard& shard)
       : checkpoint_(checkpoint), backend_(backend), reader_(reader), shard_(shard) {}
 
-  // One matrix of a layer, of the named ones, stacked: of each the shard's part of its outputs.
+  // Stacks the named matrices of a layer into one; of each it takes the shard's part of the outputs.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(Names names) {
     return Stacked(names, backend_.weight_quantization());
   }
@@ -51,8 +51,8 @@ class Loader {
     return Stacked({&name}, WeightQuantization::kNone);
   }
 
-  // The shard's part of the matrix's inputs. Pages that hold other ranks' parts as well are given back, too: whoever
-  // reads them later takes them from the file's cache.
+  // The shard's part of the matrix's inputs. It also releases pages that hold other ranks' parts; a rank that reads
+  // them later gets them from the page cache.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByInputs(const WeightName& name) {
     FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name.name, name.shape));
     const IndexRange inputs = ShareOf(whole.shape[1], shard_);
@@ -68,8 +68,8 @@ class Loader {
                     .release = release});
   }
 
-  // One f32 vector of the named ones, end to end; empty where the configuration has none of them. Every shard has all
-  // of a whole one, and its part of each of the others.
+  // Two ways to join the named vectors end to end as f32; empty if the configuration has none of them. Whole gives
+  // every shard all of them, and Part gives it its part of each.
   absl::StatusOr<tensor::Tensor> Whole(Names names) { return Vector(names, {}); }
   absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
 
@@ -89,7 +89,7 @@ class Loader {
   std::unique_ptr<kernels::Weight> Prepare(kernels::WeightSource source) {
     source.fetch = [this](const void* begin, size_t num_bytes) { reader_.Fetch(begin, num_bytes); };
     std::unique_ptr<kernels::Weight> weight = backend_.PrepareWeight(source);
-    // The system maps pages around one that is read, so some came back after their release.
+    // The system maps pages around a page that is read, so some came back after their release.
     for (const ConstTensorView& part : source.parts) weights::ReleasePages(part.data, part.num_bytes());
     return weight;
   }
@@ -101,7 +101,7 @@ class Loader {
       FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
       const ConstTensorView part = Slice(whole, ShareOf(whole.shape[0], shard));
       for (int64_t i = 0; i < part.shape.num_elements(); ++i) values.push_back(ElementAsFloat(part, i));
-      // What all shards have is counted once.
+      // Data that all shards have is counted once.
       if (shard.num_ranks == shard_.num_ranks || shard_.rank == 0) reader_.Count(part.num_bytes());
     }
     return tensor::Tensor::FromHost(backend_, values);
@@ -137,7 +137,7 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
   const ModelWeightNames names = NameWeights(config);
-  // All names and shapes are checked before the long copy begins.
+  // Checks all names and shapes before the long copy begins.
   for (const WeightName& name : ListWeights(names)) {
     FT_RETURN_IF_ERROR(checkpoint.Find(name.name, name.shape).status());
   }

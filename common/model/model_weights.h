@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's weights in a backend's own layout, read once from a checkpoint.
 //
-// q, k and v are one matrix, gate and up another; norms and biases are f32. A tied head is the embedding itself, which
-// Embed reads in its packed form. Pages of the mapped files are given back as they are copied, so the peak is the
-// weights and a little more. Of a model that several ranks share, each reads its part and nothing else (shard.h).
+// q, k and v are one matrix, and gate and up another; norms and biases are f32. A tied head is the embedding itself;
+// Embed reads it in its packed form. Pages of the mapped files are released as they are copied, so the peak is the
+// weights and a little more. If several ranks share a model, each reads its part and nothing else (shard.h).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace foretoken::model {
 
-// Of a rank: H, K, F and V are its share of them, and o_bias is rank 0's, so that a sum over ranks has it once.
+// For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias, so that a sum over ranks adds it once.
 struct LayerWeights {
   tensor::Tensor input_norm;                 // [E] f32
   std::unique_ptr<kernels::Weight> qkv;      // [(H + 2 K) D, E]
@@ -38,7 +38,7 @@ struct ModelWeights {
   std::unique_ptr<kernels::Weight> embed;  // [V, E]
   std::vector<LayerWeights> layers;        // [L]
   tensor::Tensor final_norm;               // [E] f32
-  std::unique_ptr<kernels::Weight> head;   // [V, E], or null where it is tied to embed
+  std::unique_ptr<kernels::Weight> head;   // [V, E], or null if it is tied to embed
 
   const kernels::Weight& head_or_embed() const { return head != nullptr ? *head : *embed; }
 };
@@ -47,7 +47,7 @@ struct ModelWeights {
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard = {});
 
-// How many numbers the model has, a tied head counted once.
+// The number of the model's parameters; a tied head counts once.
 uint64_t CountParameters(const ModelConfig& config);
 
 }  // namespace foretoken::model

@@ -10,7 +10,7 @@
 namespace foretoken::model {
 namespace {
 
-// Long wavelengths are interpolated, short ones kept, those between blended.
+// Interpolates long wavelengths, keeps short ones, and blends those between.
 void Apply(const Llama3Scaling& scaling, std::vector<double>& inverse) {
   const auto original_positions = static_cast<double>(scaling.original_max_positions);
   for (double& frequency : inverse) {
@@ -24,7 +24,7 @@ void Apply(const Llama3Scaling& scaling, std::vector<double>& inverse) {
   }
 }
 
-// The pairs between which YaRN blends: (the last one kept, the first one interpolated).
+// The range of pairs in which YaRN blends: (the last kept pair, the first interpolated pair).
 std::pair<double, double> YarnRamp(const YarnScaling& scaling, double theta, double head_dim) {
   const auto pair_with_turns = [&](double num_turns) {
     const auto original_positions = static_cast<double>(scaling.original_max_positions);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding: how fast each pair of a head turns, under the scalings that do not depend on the current
-// length.
+// Rotary position embedding: the angular speed of each pair of a head, with the scalings that do not depend on the
+// current length.
 //
 //   const RopeFrequencies frequencies = ComputeRopeFrequencies(config.rope, config.head_dim);
 //   const RopeTables tables = MakeRopeTables(frequencies, max_positions);
-//   // pair i of a head at position p: (x[i], x[i + D/2]) turned by the angle with cos tables.cos[p * D/2 + i]
+//   // pair i of a head at position p: (x[i], x[i + D/2]) rotated by the angle with cos tables.cos[p * D/2 + i]
 //
 // Source: transformers, modeling_rope_utils, ROPE_INIT_FUNCTIONS; YaRN is 2309.00071.
 #pragma once
@@ -34,9 +34,9 @@ struct YarnScaling {
   int64_t original_max_positions = 4096;
   double beta_fast = 32;
   double beta_slow = 1;
-  bool truncate = true;                    // whole bounds for the ramp between the two regimes
-  std::optional<double> attention_factor;  // unset: from factor, mscale and mscale_all_dim
-  std::optional<double> mscale;            // counts only together with mscale_all_dim
+  bool truncate = true;                    // rounds the bounds of the ramp between the two regimes to whole pairs
+  std::optional<double> attention_factor;  // unset: computed from factor, mscale and mscale_all_dim
+  std::optional<double> mscale;            // used only together with mscale_all_dim
   std::optional<double> mscale_all_dim;
   friend bool operator==(const YarnScaling&, const YarnScaling&) = default;
 };
@@ -52,7 +52,7 @@ struct RopeFrequencies {
   double attention_factor = 1;  // multiplies both cos and sin
 };
 
-// `head_dim` is even and positive, `rope` is what ReadRopeConfig accepts.
+// `head_dim` is even and positive, and ReadRopeConfig has accepted `rope`.
 RopeFrequencies ComputeRopeFrequencies(const RopeConfig& rope, int64_t head_dim);
 
 // Computed in double, rounded once.

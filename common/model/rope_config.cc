@@ -12,7 +12,7 @@
 namespace foretoken::model {
 namespace {
 
-// The object that holds the rotary settings, if any.
+// Finds the object that holds the rotary settings; unset: there is none.
 absl::StatusOr<std::optional<JsonFields>> FindRopeObject(const JsonFields& config) {
   FT_ASSIGN_OR_RETURN(std::optional<JsonFields> rope, config.Object("rope_scaling"));
   if (rope) return rope;
@@ -34,7 +34,7 @@ absl::StatusOr<double> RequirePositive(const JsonFields& fields, const std::stri
   return value;
 }
 
-// An optional number; 0 counts as absent, as it does in transformers.
+// Reads an optional number; 0 counts as absent, as in transformers.
 absl::StatusOr<std::optional<double>> PositiveOrAbsent(const JsonFields& fields, const std::string& name) {
   FT_ASSIGN_OR_RETURN(std::optional<double> value, fields.Optional<double>(name));
   if (value && *value < 0) return fields.Error(name, "expects a number of at least 0, got ", *value);
@@ -130,7 +130,7 @@ absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, int64_t 
   FT_ASSIGN_OR_RETURN(settings.rope, ReadRopeConfig(config, max_position_embeddings));
   const auto* yarn = std::get_if<YarnScaling>(&settings.rope.scaling);
   if (yarn == nullptr) return settings;
-  // A factor that was itself a quotient of lengths gives that length, not one less.
+  // If the factor is a quotient of two lengths, the product is exactly the longer length, not one less.
   constexpr double kRounding = 1 + 1e-12;
   const double extended = std::floor(static_cast<double>(yarn->original_max_positions) * yarn->factor * kRounding);
   if (!(extended >= 1 && extended <= static_cast<double>(most_positions))) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rotary settings of a config.json, in both spellings: `rope_theta` with `rope_scaling {type | rope_type, ...}`,
-// and `rope_parameters {rope_type, rope_theta, ...}` (transformers >= 5), which may be nested per layer type if all are
-// equal. Precedence and defaults are those of transformers 5.
+// Reads the rotary settings of a config.json, in both spellings: `rope_theta` with `rope_scaling {type | rope_type,
+// ...}`, and `rope_parameters {rope_type, rope_theta, ...}` (transformers >= 5). The latter may be nested per layer
+// type if all are equal. Precedence and defaults are those of transformers 5.
 //
-// Errors: INVALID_ARGUMENT with file, field, expected and got. Types that are not default, linear, llama3 or yarn are
-// refused by name: most depend on the current length, which row invariance forbids.
+// Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value. Types other than default,
+// linear, llama3 and yarn are refused by name: most depend on the current length, which row invariance forbids.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace foretoken::model {
 
 struct RopeSettings {
   RopeConfig rope;
-  // The longest context. YaRN extends the original length by its factor, so `max_position_embeddings` does not bound
-  // it: a recipe that switches YaRN on leaves that field as the model was trained. Under other scalings the field
-  // itself is the bound, as it already has the extended length. Both as in vLLM.
+  // The longest context. YaRN extends the original length by its factor, and `max_position_embeddings` does not bound
+  // it: a configuration that enables YaRN keeps the trained model's value in that field. With other scalings the field
+  // itself is the bound, because it already has the extended length. Both rules are as in vLLM.
   int64_t max_positions = 0;
 };
 
-// `max_position_embeddings` is at least 1; `most_positions` is the largest length that is believed.
+// `max_position_embeddings` is at least 1; `most_positions` is the largest length that a configuration may ask for.
 absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, int64_t max_position_embeddings,
                                               int64_t most_positions);
 

@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<parallel::RankGroup>> MakeRanks(kernels::BackendO
   return parallel::RankGroup::Make(options.device, std::move(backends));
 }
 
-// RESOURCE_EXHAUSTED where a device has too little memory, while none of it is taken yet.
+// RESOURCE_EXHAUSTED if a device has too little memory. This is checked before any of it is allocated.
 absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& options, int32_t num_blocks) {
   const int32_t num_ranks = opened.ranks->num_ranks();
   const kernels::MemoryNeed need =
@@ -65,7 +65,7 @@ absl::StatusOr<size_t> WeightBytes(const ModelConfig& config, const weights::Che
 
 class Stopwatch {
  public:
-  // Seconds since the last call, or since the beginning.
+  // Returns the seconds since the last call, or since construction.
   double Lap() {
     const auto now = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(now - std::exchange(since_, now)).count();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint directory made ready to compute with, in two steps: what is cheap to find wrong is found before the
-// weights are read.
+// Makes a checkpoint directory ready to compute with, in two steps: cheap checks come first, and then the weights are
+// read.
 //
 //   FT_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel({.directory = "/models/llama"}));
 //   FT_ASSIGN_OR_RETURN(ContextPlan context, PlanContext({}, opened.config));
 //   FT_ASSIGN_OR_RETURN(RunnableModel model,
 //                       LoadModel(std::move(opened), {.max_rows = 512, .context = context}, progress));
 //
-// Errors: what, which file or flag, expected and got.
+// Errors: the fault, the file or flag, the expected and the given value.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ namespace foretoken::model {
 
 struct OpenOptions {
   std::string directory;
-  kernels::BackendOptions backend;  // of all ranks together
-  int32_t tensor_parallel = 1;      // ranks that share the model
+  kernels::BackendOptions backend;  // shared by all ranks
+  int32_t tensor_parallel = 1;      // number of ranks that share the model
 };
 
 struct OpenedModel {
@@ -39,7 +39,7 @@ struct OpenedModel {
   tokenizer::Tokenizer tokenizer;
   weights::Checkpoint checkpoint;
   std::unique_ptr<parallel::RankGroup> ranks;
-  std::vector<std::string> notes;  // lines for the log: decisions about the checkpoint that may surprise
+  std::vector<std::string> notes;  // lines for the log about unexpected decisions for this checkpoint
   LoadTimes times;
 };
 
@@ -48,14 +48,14 @@ absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options);
 struct RunnableModel {
   ModelConfig config;
   tokenizer::Tokenizer tokenizer;
-  std::unique_ptr<parallel::RankGroup> ranks;  // outlives what is below
+  std::unique_ptr<parallel::RankGroup> ranks;  // outlives the members below
   std::unique_ptr<Transformer> transformer;
   KvCache kv;
-  std::string weight_digest;  // as WeightDigest says; empty where none was asked for
+  std::string weight_digest;  // see WeightDigest; empty if it was not requested
   LoadTimes times;
 
-  // Ids at or beyond it mean nothing: the tokenizer does not know them, however wide the model's head is, or the model
-  // has no row for them, whatever tokens were added.
+  // Ids at or beyond this have no meaning: the tokenizer does not have them, although the model's head may be wider, or
+  // the model has no row for them, although tokens were added.
   int32_t num_tokens() const {
     return static_cast<int32_t>(
         std::min<int64_t>(static_cast<int64_t>(tokenizer.vocabulary().num_ids()), config.vocab_size));
@@ -63,7 +63,7 @@ struct RunnableModel {
 };
 
 struct LoadOptions {
-  int32_t max_rows = 512;  // of one pass, all with logits
+  int32_t max_rows = 512;  // rows of one pass, all with logits
   ContextPlan context;
   bool digest_weights = false;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which part of a model a tensor-parallel rank holds. The cut is Megatron's (1909.08053): q, k, v, gate and up by their
-// outputs, o and down by their inputs, embedding and head by the vocabulary; norms are whole everywhere. So a rank has
-// whole heads, and its layer is the layer of a narrower model, whose products the ranks sum up twice.
+// The part of a model that a tensor-parallel rank holds. The cut is Megatron's (1909.08053): q, k, v, gate and up by
+// their outputs, o and down by their inputs, embedding and head by the vocabulary. Norms are whole on every rank. So a
+// rank has whole heads. Its layer is the layer of a narrower model, and the ranks sum up two of its products.
 //
 //   FT_RETURN_IF_ERROR(CheckTensorParallel(config, num_ranks));
 //   const IndexRange ids = ShareOf(config.vocab_size, {.rank = 1, .num_ranks = num_ranks});
@@ -20,14 +20,14 @@ struct Shard {
   int32_t num_ranks = 1;
 };
 
-// The shard's part of `count` things. Parts are consecutive, by rank, and differ in size by one at most.
+// The shard's range of `count` items. Ranges are consecutive, by rank, and their sizes differ by at most one.
 kernels::IndexRange ShareOf(int64_t count, const Shard& shard);
 
-// INVALID_ARGUMENT, naming --tensor_parallel, what it does not divide, and the numbers. A vocabulary need not be
-// divisible.
+// INVALID_ARGUMENT names --tensor_parallel, the size that it does not divide, and the numbers. It need not divide the
+// vocabulary.
 absl::Status CheckTensorParallel(const ModelConfig& config, int32_t num_ranks);
 
-// The narrower model whose layers a rank computes. Its vocabulary is that of the whole.
+// The narrower model whose layers a rank computes. Its vocabulary is the whole model's.
 ModelConfig RankConfig(const ModelConfig& config, int32_t num_ranks);
 
 }  // namespace foretoken::model

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that computes, however many ranks share it: what the engine and the draft proposer see. Every rank runs the
-// same pass over its part of the weights and of the K/V; blocks and slots are numbered alike on all.
+// A model that computes, on one rank or several. The engine and the draft proposer use it. Every rank runs the same
+// pass over its part of the weights and of the K/V. Block and slot numbers are the same on all ranks.
 //
 //   Transformer transformer(config, std::move(weights), ranks, {.max_rows = 512, .max_positions = 4096});
 //   KvCache kv = transformer.MakeKvCache(num_blocks);
 //   const ConstTensorView logits = transformer.Forward(batch, kv);        // [batch.logit_rows, V] f32
-//   transformer.backend().AcceptTrees({.logits = logits, ...});           // rank 0's: it has the logits, and draws
+//   transformer.backend().AcceptTrees({.logits = logits, ...});           // rank 0's backend: it has the logits
 //   transformer.MoveKv(kv, moves);                                        // on every rank
-//   transformer.Synchronize();                                            // the paths are there
+//   transformer.Synchronize();                                            // now the paths are filled
 //
-// Errors: a batch beyond the options' limits is our own bug and dies. Threads: one.
+// Errors: a batch beyond the options' limits is our own bug and ends the process.
+// Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@
 
 namespace foretoken::model {
 
-// A rank's heads of every block.
+// One rank's heads of every block.
 struct RankKvCache {
   kernels::Buffer buffer;
   kernels::KvCacheView view;
@@ -51,17 +52,18 @@ class Transformer {
 
   KvCache MakeKvCache(int32_t num_blocks) const;
 
-  // One pass: stores the rows' K/V in their slots, returns the logits of batch.logit_rows, [n, V] f32, in memory of
-  // backend(). They are valid until the next pass.
+  // Runs one pass: stores the rows' K/V in their slots, and returns the logits of batch.logit_rows, [n, V] f32, in
+  // memory of backend(). They are valid until the next pass.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const KvCache& kv);
   void MoveKv(const KvCache& kv, std::span<const kernels::KvMove> moves);
-  // Waits for every rank's device, each on the rank's thread: rank 0's alone might wait for ever for a rank whose
-  // device has failed, which only that rank's own calls find out.
+  // Waits for every rank's device, each on the rank's thread. If another rank's device has failed, only that rank's own
+  // calls find out, so a wait for rank 0 alone might never end.
   void Synchronize();
 
   const ModelConfig& config() const { return config_; }
   const TransformerOptions& options() const { return ranks_[0]->options(); }
-  // Rank 0's, in a line for the log; other ranks may have found otherwise, with the same bits. Empty: nothing to say.
+  // Rank 0's result, as a line for the log. Other ranks may have other results, with the same bits. Empty: there is
+  // nothing to report.
   const std::string& product_tuning() const { return ranks_[0]->product_tuning(); }
   kernels::Backend& backend() const { return ranks_[0]->backend(); }
 

@@ -13,7 +13,8 @@ namespace foretoken::model {
 
 namespace {
 
-// Room for the batches of recorded passes, whatever their contexts, so that growing does not make recordings useless.
+// Enough space for the batches of recorded passes with any contexts: if the memory grew, recordings would become
+// invalid.
 size_t RecordedBatchIntegers(const kernels::Recorder* recorder, const TransformerOptions& options) {
   if (recorder == nullptr) return 0;
   const size_t num_rows = recorder->row_counts().back();
@@ -21,8 +22,9 @@ size_t RecordedBatchIntegers(const kernels::Recorder* recorder, const Transforme
   return num_rows * (8 + num_rows + blocks_per_row);
 }
 
-// A recorded pass has room for as many segments as any batch of its rows could have only where there are nearly as
-// many: attention launches blocks for each. With the one that pads, whether or not there are rows that do.
+// The number of segments to record for a batch. Attention launches blocks for each segment, so a recording has space
+// for the most segments that its rows can have only if the batch has nearly as many. It includes the padding segment,
+// also if there are no padding rows.
 int32_t RecordedSegments(const ForwardBatch& batch, int32_t num_rows) {
   const auto num_segments = static_cast<uint32_t>(batch.num_segments() + 1);
   return std::min(static_cast<int32_t>(std::bit_ceil(num_segments)), num_rows);
@@ -46,7 +48,7 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
       options_(options),
       product_tuning_(TuneProducts()),
       batch_(backend_, RecordedBatchIntegers(recorder_, options)) {
-  // Rows that pad a pass stand at positions below its row count.
+  // Padding rows stand at positions below the pass's row count.
   const int32_t num_padded_rows = recorder_ == nullptr ? 0 : recorder_->row_counts().back();
   const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim),
                                            std::max(options.max_positions, num_padded_rows));
@@ -88,7 +90,7 @@ std::string TransformerRank::TuneProducts() const {
 kernels::KvCacheView TransformerRank::KvShape(int32_t num_blocks) const {
   return {.data = nullptr,
           .num_layers = static_cast<int32_t>(config_.num_layers),
-          // Rows that only pad a recorded pass have a block of their own, the last.
+          // Padding rows of recorded passes have a block of their own, the last.
           .num_blocks = num_blocks + (recorder_ != nullptr ? 1 : 0),
           .num_kv_heads = static_cast<int32_t>(config_.num_kv_heads),
           .head_dim = static_cast<int32_t>(config_.head_dim)};
@@ -109,7 +111,7 @@ kernels::ConstTensorView TransformerRank::Forward(const ForwardBatch& batch, con
   return {logits_.view().data, DType::kF32, Shape(num_logit_rows, config_.vocab_size)};
 }
 
-// How many rows a recorded pass of the batch has; unset: it is not worth recording.
+// The row count of the recorded pass for this batch; unset: a recording is not worth it.
 std::optional<int32_t> TransformerRank::RecordedRows(const ForwardBatch& batch) const {
   if (recorder_ == nullptr) return std::nullopt;
   for (const int32_t num_rows : recorder_->row_counts()) {
@@ -121,7 +123,7 @@ std::optional<int32_t> TransformerRank::RecordedRows(const ForwardBatch& batch) 
 
 void TransformerRank::EnqueueRecorded(const Pass& pass) {
   auto known = std::ranges::find(recorded_, pass, &RecordedPass::pass);
-  if (known == recorded_.end()) {  // what happens for the first time, such as the loading of kernels, is not recorded
+  if (known == recorded_.end()) {  // the first run is not recorded, because it loads kernels
     recorded_.push_back({.pass = pass, .recording = nullptr});
     return Enqueue(pass);
   }
@@ -142,7 +144,7 @@ void TransformerRank::EmbedTokens(const kernels::BatchView& batch) {
     backend_.Embed({.weight = weights_.embed.get(), .token_ids = batch.token_ids, .out = hidden_.rows(T)});
     return;
   }
-  // One rank has the token, the others add zeros.
+  // One rank has the token's row; the others add zeros.
   backend_.Embed({.weight = weights_.embed.get(),
                   .token_ids = batch.token_ids,
                   .first_token_id = ShareOf(config_.vocab_size, shard_).begin,
@@ -182,7 +184,7 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
   AddProduct(ffn_.rows(T), *layer.down, nullptr);
 }
 
-// hidden += x weight^T (+ bias), where every rank has its part of the inputs.
+// hidden += x weight^T (+ bias), where every rank has a part of the inputs.
 void TransformerRank::AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias) {
   const auto T = static_cast<int32_t>(x.shape[0]);
   if (communicator_ == nullptr) {
@@ -193,7 +195,7 @@ void TransformerRank::AddProduct(const kernels::TensorView& x, const kernels::We
   SumPieces(T, OutputMode::kAdd);
 }
 
-// Where this rank's part of a sum over ranks goes, [T, E].
+// The place of this rank's part of a sum over ranks: [T, E].
 kernels::TensorView TransformerRank::Piece(int32_t num_rows) const {
   const int64_t elements = num_rows * config_.hidden_size;
   return {hidden_pieces_.view().as<float>() + shard_.rank * elements, DType::kF32,
@@ -226,7 +228,7 @@ void TransformerRank::ComputeLogits(const DeviceBatch::View& batch) {
 void TransformerRank::GatherLogits(const kernels::ConstTensorView& normed, const kernels::TensorView& logits) {
   const int64_t num_rows = normed.shape[0];
   const int64_t piece_elements = num_rows * std::ranges::max(logit_widths_);
-  float* const pieces = logit_pieces_.view().as<float>();  // this rank's own comes first, on rank 0 too
+  float* const pieces = logit_pieces_.view().as<float>();  // this rank's piece comes first, on rank 0 too
   backend_.MatMul({.x = normed,
                    .weight = &weights_.head_or_embed(),
                    .out = {pieces, DType::kF32, Shape(num_rows, logit_widths_[shard_.rank])}});

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder-only transformer of Llama, Mistral, Qwen2 and Qwen3, written once over the backend seam: the whole of it,
-// or what one tensor-parallel rank has of it (shard.h). Token trees, prompt chunks and plain decoding are the same
-// code: a ForwardBatch.
+// The decoder-only transformer of Llama, Mistral, Qwen2 and Qwen3, written once over the backend seam: the whole model,
+// or the part of one tensor-parallel rank (shard.h). Token trees, prompt chunks and plain decoding are the same code: a
+// ForwardBatch.
 //
 // Activations: the residual stream is f32, inputs of matrix products are bf16. Every rank has the whole residual
-// stream, with the same bits: what the ranks' halves of a product make is gathered and added in rank order. Logits are
-// gathered on rank 0. What a row computes depends on its own context only (E1), because every op keeps that.
-// Where the backend has a Recorder, small passes are padded to one of its row counts and a power of two of segments and
-// recorded, once for each: what a pass enqueues is a function of these, of addresses that stay, and of device memory.
-// Errors: a batch beyond the options' limits is our own bug and dies. Threads: one per rank, all ranks at a time.
+// stream, with the same bits: the ranks' parts of a product are gathered and added in rank order. Logits are gathered
+// on rank 0. A row's result depends on its own context only (E1), because every op guarantees that. If the backend has
+// a Recorder, small passes are padded to one of its row counts and to a power of two of segments. Each such pass is
+// recorded once: the work that it enqueues depends only on these two counts, on addresses that do not change, and on
+// device memory.
+// Errors: a batch beyond the options' limits is our own bug and ends the process.
+// Threads: one per rank, all ranks at the same time.
 // Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
 #pragma once
 
@@ -31,11 +33,11 @@ namespace foretoken::model {
 
 struct TransformerOptions {
   int32_t max_rows = 512;        // T of one pass
-  int32_t max_logit_rows = 512;  // of them, with logits
-  int32_t max_positions = 4096;  // positions are below it
+  int32_t max_logit_rows = 512;  // at most this many of them with logits
+  int32_t max_positions = 4096;  // every position is below it
 };
 
-// Where a rank computes.
+// The backend and the communicator of a rank.
 struct RankPlace {
   kernels::Backend* backend = nullptr;
   kernels::Communicator* communicator = nullptr;  // null: the only rank
@@ -48,23 +50,23 @@ struct RankPlace {
 
 class TransformerRank {
  public:
-  // The config is the whole model's, the weights are the rank's.
+  // `config` is the whole model's; `weights` are the rank's.
   TransformerRank(const ModelConfig& config, ModelWeights weights, const RankPlace& place,
                   const TransformerOptions& options);
 
-  // One pass: stores the rows' K/V, of the rank's heads, in their slots. Rank 0 returns the logits of batch.logit_rows,
-  // [n, V] f32, valid until the next pass; the others return nothing of use.
+  // Runs one pass: stores the K/V of the rank's heads in the rows' slots. Rank 0 returns the logits of
+  // batch.logit_rows, [n, V] f32, valid until the next pass. The result of the other ranks has no meaning.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv);
 
   const TransformerOptions& options() const { return options_; }
-  // What the backend found about the rank's products; see Backend::TuneProducts.
+  // The backend's line about the rank's products; see Backend::TuneProducts.
   const std::string& product_tuning() const { return product_tuning_; }
   kernels::Backend& backend() const { return backend_; }
-  // The K/V of so many blocks, of the rank's heads, and of what the rank itself needs.
+  // The K/V of `num_blocks` blocks for the rank's heads, and of the block that the rank itself needs.
   kernels::KvCacheView KvShape(int32_t num_blocks) const;
 
  private:
-  // All that decides what is enqueued.
+  // Everything that decides which work is enqueued.
   struct Pass {
     DeviceBatch::View batch;
     kernels::KvCacheView kv;
@@ -73,7 +75,7 @@ class TransformerRank {
   };
   struct RecordedPass {
     Pass pass;
-    std::unique_ptr<kernels::Recording> recording;  // null: it has run once
+    std::unique_ptr<kernels::Recording> recording;  // null: the pass has run once
   };
 
   std::string TuneProducts() const;
@@ -92,14 +94,14 @@ class TransformerRank {
   ModelConfig config_;  // of the rank
   ModelWeights weights_;
   kernels::Backend& backend_;
-  kernels::Communicator* communicator_;  // null: the only rank
+  kernels::Communicator* communicator_;  // null: this is the only rank
   kernels::Recorder* recorder_;          // null: passes are not recorded
   TransformerOptions options_;
-  std::string product_tuning_;  // made before the tensors below, whose memory it needs meanwhile
+  std::string product_tuning_;  // made before the tensors below, because it needs their memory for a while
   tensor::Tensor rope_cos_;     // [max positions, D/2] f32
   tensor::Tensor rope_sin_;     // [max positions, D/2] f32
 
-  // Activations of one pass.
+  // The activations of one pass.
   tensor::Tensor hidden_;     // [T, E] f32: the residual stream
   tensor::Tensor normed_;     // [T, E] bf16
   tensor::Tensor qkv_;        // [T, (H + 2 K) D] f32
@@ -108,10 +110,11 @@ class TransformerRank {
   tensor::Tensor gate_up_;    // [T, 2 F] f32
   tensor::Tensor ffn_;        // [T, F] bf16
   tensor::Tensor logits_;     // [max_logit_rows, V] f32
-  // Of several ranks.
+  // Only if there are several ranks.
   tensor::Tensor hidden_pieces_;       // [R, T E] f32
-  tensor::Tensor logit_pieces_;        // [R, max_logit_rows ceil(V/R)] f32, on rank 0; elsewhere its own only
-  std::vector<int64_t> logit_widths_;  // [R] ids of each rank
+  tensor::Tensor logit_pieces_;        // [R, max_logit_rows ceil(V/R)] f32 on rank 0; on other ranks only their own
+                                       // piece
+  std::vector<int64_t> logit_widths_;  // [R] number of each rank's ids
 
   DeviceBatch batch_;
   std::vector<RecordedPass> recorded_;

@@ -18,7 +18,7 @@
 namespace foretoken::model {
 namespace {
 
-constexpr size_t kDigestBytes = 16;  // shown of it
+constexpr size_t kDigestBytes = 16;  // the shown part of the digest
 
 size_t RowBytes(const kernels::ConstTensorView& matrix) { return matrix.num_bytes() / matrix.shape[0]; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that a checkpoint of a configuration holds: Hugging Face's name and the shape of every role.
+// The tensors that a checkpoint of a configuration holds: Hugging Face's name and the shape for every role.
 //
 //   const ModelWeightNames names = NameWeights(config);
 //   FT_ASSIGN_OR_RETURN(const ConstTensorView q, checkpoint.Find(names.layers[0].q.name, names.layers[0].q.shape));
@@ -43,12 +43,12 @@ struct ModelWeightNames {
   WeightName embed;                      // [V, E]
   std::vector<LayerWeightNames> layers;  // [L]
   WeightName final_norm;                 // [E]
-  WeightName head;                       // [V, E]; the embedding's own name where they are tied
+  WeightName head;                       // [V, E]; the embedding's name if they are tied
 };
 
 ModelWeightNames NameWeights(const ModelConfig& config);
 
-// Every tensor once, in the order of the model.
+// Every tensor once, in the model's order.
 std::vector<WeightName> ListWeights(const ModelWeightNames& names);
 
 }  // namespace foretoken::model

@@ -31,7 +31,7 @@ void WeightReader::Release(const Packed& packed) {
   const Clock::time_point end = Clock::now();
   absl::MutexLock lock(&mutex_);
   Clock::time_point& returned = returned_[std::this_thread::get_id()];
-  FT_CHECK(returned != Clock::time_point());  // it was fetched on this thread
+  FT_CHECK(returned != Clock::time_point());  // this thread has fetched it
   times_.packing += Seconds(start - std::exchange(returned, end));
   times_.digest += Seconds(digested - start);
   times_.releasing += Seconds(end - digested);

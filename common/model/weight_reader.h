@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a checkpoint's bytes for packing: it brings pages in, feeds a digest, counts bytes, and gives the pages back.
-// One reader serves all ranks that share a model.
+// Reads a checkpoint's bytes for packing: it loads pages, feeds a digest, counts bytes, and releases the pages. One
+// reader serves all ranks that share a model.
 //
 //   WeightReader reader({.progress = progress, .digest = &digest});
 //   FT_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, checkpoint, backend, reader));
 //   reader.times()
 //
-// Threads: any, several at once. A range is fetched and released on one thread.
+// Threads: any, several at once. One thread fetches and releases a range.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,13 @@ namespace foretoken::model {
 
 class WeightDigest;
 
-// Told of bytes of the checkpoint copied so far, and of all that the model reads. On any thread, one call at a time.
+// Called with the number of bytes copied so far and the number of all bytes that the model reads.
+// Threads: any, but one call at a time.
 using LoadProgress = std::function<void(size_t num_bytes_done, size_t num_bytes)>;
 
-// Seconds, summed over the threads that worked.
+// Seconds, summed over the threads.
 struct ReadTimes {
-  double reading = 0;  // bringing pages in: from the disk, or from the page cache
+  double reading = 0;  // loading pages: from the disk, or from the page cache
   double packing = 0;
   double digest = 0;
   double releasing = 0;
@@ -38,27 +39,27 @@ struct ReadTimes {
 };
 
 struct WeightReaderOptions {
-  size_t num_bytes = 0;  // that all ranks read together
+  size_t num_bytes = 0;  // the bytes that all ranks read together
   LoadProgress progress;
-  WeightDigest* digest = nullptr;  // null: none is wanted
+  WeightDigest* digest = nullptr;  // null: no digest is requested
 };
 
 class WeightReader {
  public:
   explicit WeightReader(WeightReaderOptions options) : options_(std::move(options)) {}
 
-  // Before the bytes are read.
+  // Call it before the bytes are read.
   void Fetch(const void* begin, size_t num_bytes);
 
   struct Packed {
     const void* begin = nullptr;
     size_t num_bytes = 0;
-    size_t num_own_bytes = 0;  // of them the rank's own; the others are other ranks'
-    bool is_digested = true;   // by this call, and by no other rank's
+    size_t num_own_bytes = 0;  // the rank's own bytes among them; the rest belongs to other ranks
+    bool is_digested = true;   // this call, and no other rank's, adds them to the digest
   };
-  // After they were packed.
+  // Call it after the bytes were packed.
   void Release(const Packed& packed);
-  // Of bytes that were neither fetched nor released: vectors'.
+  // Counts a vector's bytes, which are neither fetched nor released.
   void Count(size_t num_bytes);
 
   ReadTimes times() const;
@@ -69,7 +70,7 @@ class WeightReader {
 
   const WeightReaderOptions options_;
   mutable absl::Mutex mutex_;
-  // When each thread last returned from this reader. From then to its next release the thread packs.
+  // The time at which each thread last returned from this reader. From then to its next release the thread packs.
   std::map<std::thread::id, Clock::time_point> returned_ ABSL_GUARDED_BY(mutex_);
   ReadTimes times_ ABSL_GUARDED_BY(mutex_);
 };

@@ -59,7 +59,7 @@ absl::Status CheckEntries(const v1::SparseDistribution& draft, int draft_idx, in
       return Refuse("draft_probs ", draft_idx, ": token ids expected strictly ascending and below ", num_tokens,
                     ", got ", token_id, " at entry ", i);
     }
-    if (!(prob >= 0 && prob <= kMaxDraftSum)) {  // NaN fails too
+    if (!(prob >= 0 && prob <= kMaxDraftSum)) {  // a NaN fails too
       return Refuse("draft_probs ", draft_idx, ": probability of token ", token_id, " expected in [0, 1], got ", prob);
     }
     previous = token_id;
@@ -83,9 +83,9 @@ absl::Status CheckChild(const speculation::TokenTree& tree, int32_t child, const
   return absl::OkStatus();
 }
 
-// Groups the children by parent, and says which distribution each parent names.
+// Groups the children by parent, and returns the distribution that each parent names.
 absl::StatusOr<std::vector<int32_t>> GroupChildren(const v1::TokenTree& message, speculation::TokenTree& tree) {
-  std::vector<int32_t> group_of_parent(tree.nodes.size() + 1, -1);  // the root first
+  std::vector<int32_t> group_of_parent(tree.nodes.size() + 1, -1);  // the root comes first
   std::vector<int32_t> draft_idx;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
     const int32_t parent = tree.nodes[node].parent;

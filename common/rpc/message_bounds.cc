@@ -25,7 +25,7 @@ struct MessageBounds::Fields {
     const FieldDescriptor* descriptor = nullptr;
     size_t max_count = 0;
     size_t max_bytes = 0;
-    std::unique_ptr<Fields> fields;  // of a message
+    std::unique_ptr<Fields> fields;  // of a message field
   };
   absl::flat_hash_map<int, Field> by_number;
 };
@@ -50,7 +50,7 @@ bool IsUtf8(absl::string_view text) {
   return true;
 }
 
-// Takes each bound that it uses out of `bounds`.
+// Removes each bound that it uses from `bounds`.
 std::unique_ptr<Fields> MakeFields(const Descriptor& descriptor, const std::string& prefix,
                                    absl::flat_hash_map<std::string, FieldBound>& bounds) {
   auto fields = std::make_unique<Fields>();
@@ -73,7 +73,7 @@ std::unique_ptr<Fields> MakeFields(const Descriptor& descriptor, const std::stri
   return fields;
 }
 
-// The elements of a packed field, or one element.
+// The number of elements in a packed field, or 1.
 size_t NumPacked(FieldDescriptor::Type type, absl::string_view value) {
   switch (WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(type))) {
     case WireFormatLite::WIRETYPE_FIXED32:
@@ -87,14 +87,14 @@ size_t NumPacked(FieldDescriptor::Type type, absl::string_view value) {
   }
 }
 
-// What one message has of its repeated fields. A message field that stands there several times is merged when it is
-// parsed, so its counts go on.
+// The numbers of elements of a message's repeated fields. If a message field occurs several times, the parser merges
+// the occurrences, so they share these counts.
 struct Counts {
   absl::flat_hash_map<int, size_t> num_elements;
   absl::flat_hash_map<int, std::unique_ptr<Counts>> merged;
 };
 
-// Where the walk is, for errors.
+// The current field of the walk, for errors.
 struct Place {
   const Place* parent = nullptr;
   const FieldDescriptor* field = nullptr;
@@ -109,7 +109,7 @@ struct Place {
 
 class Walk {
  public:
-  // Returns false where the bytes are not a message of this type; status() then names the broken rule.
+  // Returns false if the bytes are not a message of this type; status() then names the broken rule.
   bool Read(absl::string_view bytes, const Fields& fields, const Place* parent, Counts& counts);
   absl::Status CheckCounts(const Fields& fields, const Place* parent, const Counts& counts) const;
   absl::Status CheckTotals() const;
@@ -122,7 +122,7 @@ class Walk {
     return false;
   }
 
-  size_t num_elements_ = 0;  // that are objects of their own
+  size_t num_elements_ = 0;  // elements that are objects of their own
   size_t num_unknown_bytes_ = 0;
   absl::Status status_;
 };
@@ -215,7 +215,7 @@ MessageBounds::MessageBounds(const Descriptor& descriptor, std::initializer_list
   for (const FieldBound& bound : bounds) FT_CHECK(by_path.try_emplace(std::string(bound.path), bound).second);
   fields_ = MakeFields(descriptor, "", by_path);
   for (const auto& [path, bound] : by_path)
-    std::fprintf(stderr, "%s: has a bound and is no such field\n", path.c_str());
+    std::fprintf(stderr, "%s: has a bound, but the message has no such field\n", path.c_str());
   FT_CHECK(by_path.empty());
 }
 

@@ -6,8 +6,8 @@
 namespace foretoken::rpc {
 
 absl::Status ParseMessage(absl::string_view bytes, const MessageBounds& bounds, google::protobuf::Message& message) {
-  // Checked first: a parsed message can be many times as large as its bytes, and parsing would log a string that is not
-  // UTF-8, with which a client could fill the disk.
+  // The bounds are checked first. A parsed message can be many times as large as its bytes, and the parser logs a
+  // string that is not UTF-8, so a client could fill the disk.
   FT_RETURN_IF_ERROR(bounds.Check(bytes));
   if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
   return Malformed(*message.GetDescriptor(), bytes.size());

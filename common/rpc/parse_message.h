@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes off the wire to a message, with errors that a client can act on. gRPC's own answer to a message that does not
-// parse is INTERNAL without a word; a string that is not UTF-8 is the usual reason, and the client's to mend.
+// Parses the bytes of a message, with errors that a client can act on. gRPC's own answer to a message that does not
+// parse is INTERNAL without a reason. The usual reason is a string that is not UTF-8, and only the client can correct
+// it.
 //
 //   v1::GenerateRequest request;
 //   FT_RETURN_IF_ERROR(ParseMessage(buffer, bounds, request));
 //   // INVALID_ARGUMENT "stopping.stop_strings[1]: expected UTF-8, got another byte sequence"
 //
-// Errors: INVALID_ARGUMENT, for what the bounds (message_bounds.h) refuse and for bytes that do not parse. Messages are
-// read to the depth of 100 that Protocol Buffers allows.
+// Errors: INVALID_ARGUMENT, for a message that breaks the bounds (message_bounds.h) and for bytes that do not parse.
+// Messages are read to the depth of 100 that Protocol Buffers allows.
 #pragma once
 
 #include "absl/status/status.h"

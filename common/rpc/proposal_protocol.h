@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and names of the proposal protocol that both of its sides keep to, as proposal.proto states them.
+// Numbers and names of the proposal protocol that both sides use, as proposal.proto states them.
 #pragma once
 
 #include <array>
@@ -16,18 +16,18 @@ inline constexpr uint32_t kProposalProtocolVersion = 1;
 // Features of DescribeProposerResponse.
 inline constexpr absl::string_view kRefusalsFeature = "refusals";
 
-// Of one message on the wire.
+// The largest messages on the wire.
 inline constexpr int32_t kMaxProposeRequestBytes = 4 << 20;
 inline constexpr int32_t kMaxProposeResponseBytes = 4 << 20;
-// No tree has more that has at most speculation::kMaxTreeNodes nodes and kMaxTreeDraftEntries entries: a node takes at
-// most 15 bytes, an entry 9, a distribution 12 beside its entries.
+// No tree of at most speculation::kMaxTreeNodes nodes and kMaxTreeDraftEntries entries takes more: a node takes at most
+// 15 bytes, an entry 9, and a distribution 12 beside its entries.
 inline constexpr size_t kMaxTokenTreeBytes = size_t{640} << 10;
 
 inline constexpr size_t kMaxFingerprintBytes = 128;
 inline constexpr size_t kMaxTenantBytes = 256;
 inline constexpr size_t kMaxRefusalDetailBytes = 256;
 
-// By v1::RefusalReason; a reason that this build does not know counts as unspecified.
+// Indexed by v1::RefusalReason; a reason that this build does not know counts as unspecified.
 using RefusalCounts = std::array<uint64_t, v1::RefusalReason_ARRAYSIZE>;
 
 // "full", "stream_full" and so on, for metrics; "unspecified" for a reason that this build does not know.

@@ -34,7 +34,7 @@ void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   for (const auto& [name, value] : kNoCompression) builder.AddChannelArgument(name, value);
   builder.SetResourceQuota(grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes));
-  // Two servers on one port would each get some of the connections; a second one has to fail instead.
+  // Otherwise two servers on one port would each get some of the connections; the second server must fail instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
@@ -55,7 +55,7 @@ void BlockTerminationSignals() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
-  // Both switches are the library's, and apply to every server built afterwards.
+  // Both switches belong to the library, and apply to every server built afterwards.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                "': the address is in use, not local or not permitted"));
   }
   auto started = std::unique_ptr<Server>(new Server(std::move(server), port, options.drain_grace));
-  // A name has to be known before SetServing, which sets all that are.
+  // SetServing sets all known names, so a name must be made known before.
   for (const std::string& name : options.service_names) {
     started->server_->GetHealthCheckService()->SetServingStatus(name, false);
   }
@@ -95,7 +95,7 @@ std::shared_ptr<grpc::Channel> Server::InProcessChannel(const grpc::ChannelArgum
 void Server::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
 
 void Server::Drain(const std::function<void()>& stop_admitting) {
-  server_->GetHealthCheckService()->Shutdown();  // says NOT_SERVING, and hears no SetServing any more
+  server_->GetHealthCheckService()->Shutdown();  // reports NOT_SERVING, and ignores every later SetServing
   stop_admitting();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + drain_grace_));
 }
@@ -105,7 +105,7 @@ void Server::ServeUntilSignal(const std::function<void()>& stop_admitting) {
   int signal = 0;
   FT_CHECK(sigwait(&signals, &signal) == 0);
   spdlog::info("draining after {}", strsignal(signal));
-  // From here on the default holds: the next signal ends the process.
+  // From here on the default applies: the next signal ends the process.
   FT_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
   Drain(stop_admitting);
 }

@@ -13,9 +13,9 @@
 namespace foretoken::rpc {
 namespace {
 
-constexpr absl::string_view kFieldUrl = "foretoken/field";  // of the payload that InvalidField adds
+constexpr absl::string_view kFieldUrl = "foretoken/field";  // type of the payload that InvalidField adds
 
-// Cut between characters, and always UTF-8: the details have it in a field that must be.
+// Cuts between characters. The result is always UTF-8, because a string field of the details holds it.
 std::string Shortened(absl::string_view message) {
   constexpr absl::string_view kCut = "...";
   if (message.size() <= kMaxErrorBytes) return std::string(message);
@@ -28,7 +28,7 @@ void AddBadRequest(absl::string_view field, absl::string_view message, google::r
   google::rpc::BadRequest bad_request;
   auto& violation = *bad_request.add_field_violations();
   violation.set_field(std::string(field));
-  const size_t description = std::min(message.size(), field.size() + 2);  // after "field: "
+  const size_t description = std::min(message.size(), field.size() + 2);  // begins after "field: "
   violation.set_description(std::string(message.substr(description)));
   details.add_details()->PackFrom(bad_request);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// absl::Status inside, grpc::Status on the wire; their codes are the same canonical ones.
+// Converts between absl::Status inside and grpc::Status on the wire. Both have the same canonical codes.
 //
 // Details go with every error, as google.rpc.Status in "grpc-status-details-bin":
 // - ErrorInfo: the reason (common/base/error_text.h) and the domain "foretoken";
-// - BadRequest where the error names a field;
+// - BadRequest, if the error names a field;
 // - RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
 #pragma once
 
@@ -16,17 +16,18 @@
 
 namespace foretoken::rpc {
 
-// Of an error's message on the wire; longer ones are cut. A client takes 8 KiB of trailers by default, in which the
-// message may stand three times, once with three bytes per byte: an error that is larger would become another one.
+// The longest error message on the wire; longer ones are cut. A client accepts 8 KiB of trailers by default. The
+// message may stand in them three times, once with three bytes per byte. If the trailers were larger, the client would
+// see another error.
 inline constexpr size_t kMaxErrorBytes = 512;
-// After this time a client may try again: a full queue may have room, a server may be back.
+// A client may try again after this time: the queue may have space, or the server may be back.
 inline constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 grpc::Status ToGrpc(const absl::Status& status);
-// Without the details.
+// Drops the details.
 absl::Status FromGrpc(const grpc::Status& status);
 
-// INVALID_ARGUMENT "field: why", the form in which every request error names its field.
+// INVALID_ARGUMENT "field: why": the form in which every request error names its field.
 absl::Status InvalidField(absl::string_view field, absl::string_view why);
 
 }  // namespace foretoken::rpc

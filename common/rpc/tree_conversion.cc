@@ -10,7 +10,8 @@
 namespace foretoken::rpc {
 namespace {
 
-// The struct cannot hold arrays of different lengths or ids of more than 31 bits. Validate checks all the rest.
+// Checks the two rules that the struct cannot break: arrays of one length, and ids of at most 31 bits. Validate checks
+// all other rules.
 absl::Status CheckRepresentable(const v1::TokenTree& message, const WireTreeLimits& limits) {
   if (message.token_ids_size() > limits.max_nodes) {
     return absl::InvalidArgumentError(

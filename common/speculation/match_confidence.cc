@@ -7,7 +7,7 @@
 namespace foretoken::speculation {
 namespace {
 
-// A prior as strong as so many trials; older trials fade so that about the last kMemoryTrials count.
+// The prior counts as this many trials. Older trials fade, so that about the last kMemoryTrials count.
 constexpr float kPriorTrials = 8;
 constexpr float kMemoryTrials = 128;
 // A match of n tokens is right with prior odds of n times this.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What matches prove worth: how often the next token was among a match's continuations, by the match's length, learned
-// from the sequence itself. Until trials come in, a prior says that long matches are right and short ones are not.
+// The value of matches by their length: how often the next token was among a match's continuations, learned from the
+// sequence itself. Until there are trials, a prior says that long matches are right and short ones are not.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace foretoken::speculation {
 
 class MatchConfidence {
  public:
-  // Longer matches are not told apart.
+  // Longer matches count as this length.
   static constexpr int32_t kMaxLength = 64;
 
   MatchConfidence();
@@ -23,7 +23,7 @@ class MatchConfidence {
   struct Bucket {
     float num_trials = 0;
     float num_found = 0;
-    float prior = 0;  // of the shortest length in the bucket
+    float prior = 0;  // for the shortest length in the bucket
     float estimate = 0;
   };
   static int32_t BucketOf(int32_t length);

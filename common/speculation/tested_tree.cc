@@ -12,7 +12,7 @@ using speculation::kRootParent;
 using speculation::SampledChildren;
 using speculation::TokenTree;
 
-// Where a guess's nodes stand among the tested ones; the root stands at 0.
+// The places of a guess's nodes among the tested ones; the root's place is 0.
 class Places {
  public:
   Places(const TokenTree& guess, std::span<const int32_t> row_node_idx)
@@ -42,7 +42,7 @@ void AddGroup(std::span<const int32_t> node_idx, int32_t parent, const Places& p
       {.parent = *places.Of(parent), .children = std::span(tested.children).subspan(first, node_idx.size())});
 }
 
-// The children of nodes with rows that somebody guessed, by parent: [1 + N], the root's first.
+// The guessed children of nodes with rows, by parent: [1 + N], the root's first.
 std::vector<std::vector<int32_t>> Guesses(const TokenTree& guess, const Places& places) {
   std::vector<int32_t> num_sampled(guess.nodes.size(), 0);
   for (const SampledChildren& group : guess.sampled) {
@@ -69,7 +69,7 @@ TestedTree MakeTestedTree(int32_t root_token_id, const TokenTree* guess, std::sp
     if (places.HasRow(guess->nodes[node].parent) && !places.Of(node).has_value()) AddNode(*guess, node, places, tested);
   }
 
-  size_t num_children = guess->nodes.size();  // each may be guessed; spans are taken while the vector grows
+  size_t num_children = guess->nodes.size();  // each may be a guess; the vector must not grow while spans point into it
   for (const SampledChildren& group : guess->sampled) num_children += group.children.size();
   tested.children.reserve(num_children);
   for (const SampledChildren& group : guess->sampled) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tree as rejection sampling takes it: the nodes that have rows, every child drawn at one of them, and who drew it.
+// The tree in the form that rejection sampling takes: the nodes with rows, every child drawn at one of them, and the
+// proposer that drew it.
 //
-// A child is never left out for want of a row: that would be a choice among drawn values. Nor is how its node's
-// children are grouped a matter of their values: a child that one proposer sampled and another guessed stands in the
-// guesses too, where its test, behind the rejection, does nothing. So a node has a group of guesses exactly if somebody
-// guesses there.
+// No child is left out because it has no row: that would select among drawn values. The grouping of a node's children
+// does not depend on their values either. A child that one proposer sampled and another guessed stands among the
+// guesses too. Its test there, after its rejection as a sampled child, has no effect. So a node has a group of guesses
+// exactly if some proposer guesses there.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +17,20 @@
 
 namespace foretoken::verifier {
 
-// May be moved, not copied: groups point into it, and into the guess's draft distributions.
+// It may be moved but not copied: groups point into it, and into the guess's draft distributions.
 struct TestedTree {
   TestedTree() = default;
   TestedTree(TestedTree&&) = default;
   TestedTree& operator=(TestedTree&&) = default;
 
-  std::vector<int32_t> token_ids;              // [N] the root, the nodes with rows, then the tested ones without
+  std::vector<int32_t> token_ids;              // [N] the root, the nodes with rows, then the tested nodes without rows
   std::vector<int32_t> parents;                // [N]
-  std::vector<kernels::DrawnChildren> groups;  // by parent; at one node sampled ones first, then all guesses as one
-  std::vector<int32_t> children;               // behind groups[].children
+  std::vector<kernels::DrawnChildren> groups;  // by parent; at one node the sampled groups first, then one group of all
+                                               // guesses
+  std::vector<int32_t> children;               // the memory of groups[].children
 };
 
-// `guess` may be null: nothing was guessed. `row_node_idx`: its nodes that have rows, ascending.
+// `guess` may be null if there is none. `row_node_idx` are its nodes with rows, ascending.
 TestedTree MakeTestedTree(int32_t root_token_id, const speculation::TokenTree* guess,
                           std::span<const int32_t> row_node_idx);
 

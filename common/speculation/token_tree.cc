@@ -32,7 +32,7 @@ absl::Status ValidateNode(const TokenTree& tree, int32_t node_idx, int32_t num_t
         absl::StrCat("token tree node ", node_idx, ": token id expected in [0, ", num_tokens, "), got ", token));
   }
   const float chance = tree.nodes[node_idx].chance;
-  if (!(chance > 0 && chance <= 1)) {  // NaN fails too
+  if (!(chance > 0 && chance <= 1)) {  // a NaN fails too
     return absl::InvalidArgumentError(
         absl::StrCat("token tree node ", node_idx, ": chance expected in (0, 1], got ", chance));
   }
@@ -64,10 +64,10 @@ TreeNode Below(TreeNode node, int32_t parent) {
   return node;
 }
 
-// Where the nodes of one tree stand in another. Nothing: they do not.
+// The places of one tree's nodes in another tree. Unset: the node is not in the other tree.
 using NodeMap = absl::FixedArray<std::optional<int32_t>, 64>;
 
-// A group with its nodes' new indices, which all of its children have.
+// The group with its nodes' new indices; all of its children have one.
 SampledChildren Moved(const SampledChildren& group, int32_t parent, const NodeMap& moved) {
   SampledChildren result{.parent = parent, .draft = group.draft};
   result.children.reserve(group.children.size());
@@ -93,7 +93,7 @@ bool HasParentsFirst(const TokenTree& tree) {
 }
 
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens) {
-  // A child stands behind its parent, so one sweep finds the whole path.
+  // A child comes after its parent, so one sweep finds the whole path.
   std::vector<int32_t> path;
   path.reserve(tokens.size());
   int32_t parent = kRootParent;
@@ -201,7 +201,8 @@ TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx) {
 }
 
 std::vector<int32_t> BestNodeIdx(const TokenTree& tree, int32_t max_nodes) {
-  // A child's path chance never exceeds its parent's and its index is higher: the best nodes are closed under parents.
+  // A child's path chance never exceeds its parent's, and its index is higher. So the best nodes always include their
+  // parents.
   const std::vector<float> path_chances = PathChances(tree);
   std::vector<int32_t> order(tree.num_nodes());
   std::iota(order.begin(), order.end(), 0);

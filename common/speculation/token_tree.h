@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A token tree: candidate continuations of one sequence below its root, the last committed token. Pure data and pure
-// functions; a parent stands before its children.
+// functions; a parent comes before its children.
 //
 // After "the cat", the guesses "sat down" and "slept" are the nodes
 //   {.token_id = sat, .parent = -1, .chance = .6}, {.token_id = down, .parent = 0, .chance = .8},
 //   {.token_id = slept, .parent = -1, .chance = .3}
 //
-// Source: the shape of a tree that one forward pass verifies is SpecInfer's (2305.09781).
+// Source: SpecInfer (2305.09781) introduced token trees that one forward pass verifies.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace foretoken::speculation {
 
-// A parent of a node that hangs directly below the root.
+// The parent of a node directly below the root.
 inline constexpr int32_t kRootParent = -1;
 inline constexpr int32_t kMaxTreeNodes = 1024;
 
-// What children were sampled from: a truncated draft distribution, exactly as it came over the wire. Its distribution
-// is probs / (their sum in double, in order).
+// The distribution that children were sampled from: a truncated draft distribution, exactly as on the wire. It is
+// probs / (their sum in double, in order).
 struct DraftDistribution {
   std::vector<int32_t> token_ids;  // [k] strictly ascending
   std::vector<float> probs;        // [k] at least 0
@@ -39,67 +39,69 @@ struct SampledChildren {
 struct TreeNode {
   int32_t token_id = 0;
   int32_t parent = kRootParent;  // an index below the node's own, or kRootParent
-  float chance = 1;              // in (0, 1], conditional on the parent being accepted
-  uint32_t proposers = 0;        // bit i: the proposer of index i suggested the node
+  float chance = 1;              // in (0, 1], given that the parent is accepted
+  uint32_t proposers = 0;        // bit i: proposer i suggested the node
 
   friend bool operator==(const TreeNode&, const TreeNode&) = default;
 };
 
 struct TokenTree {
-  uint64_t position = 0;        // tokens of the sequence above the tree; the root is the token at position - 1
+  uint64_t position = 0;        // number of the sequence's tokens above the tree; the root is the token at position - 1
   std::vector<TreeNode> nodes;  // [N]
 
-  // Rejection sampling needs to know how children were drawn. A child that stands in none of these is a guess: a point
-  // mass. At most one entry per node and proposer, and a node's are in the order in which they are tested. Its test is
-  // exact only for children that nobody has chosen among, so whatever makes a tree of a tree keeps all of a node's
-  // sampled children or none. Empty under the keyed draw.
+  // How children were drawn, for rejection sampling. A child that is in no entry is a guess: a point mass. A node has
+  // at most one entry per proposer, and its entries are in the order of their tests. The test is exact only for
+  // children that nobody has selected. So a function that makes a tree from a tree keeps all of a node's sampled
+  // children or none. Empty under the keyed draw.
   std::vector<SampledChildren> sampled;
 
   int32_t num_nodes() const { return static_cast<int32_t>(nodes.size()); }
 
-  // Adds a node and returns its index. Its parent stands in the tree already.
+  // Adds a node and returns its index. Its parent must be in the tree already.
   int32_t Append(const TreeNode& node) {
     nodes.push_back(node);
     return num_nodes() - 1;
   }
 };
 
-// What a tree from outside must satisfy before anything reads it. INVALID_ARGUMENT names the rule, the node, expected
-// and got: size, parents, ids in [0, num_tokens), finite chances in (0, 1], siblings with distinct
-// tokens.
+// Checks the rules for a tree from outside, before anything else reads it. INVALID_ARGUMENT names the rule, the node,
+// the expected and the given value: size, parents, ids in [0, num_tokens), finite chances in (0, 1], siblings with
+// distinct tokens.
 absl::Status Validate(const TokenTree& tree, int32_t num_tokens, int32_t max_nodes);
 
-// Whether every node's parent stands before it: all that the functions below rely on. Linear in the nodes.
+// True if every node's parent comes before it. The functions below need no more. Linear in the nodes.
 bool HasParentsFirst(const TokenTree& tree);
 
-// The tree below the path `committed`, the tokens committed since tree.position: its position grows by their number.
-// Empty when they leave the tree. Never an error: a late tree is worth what is left of it.
+// Returns the tree below the path `committed`, the tokens committed since tree.position. Its position grows by their
+// number. It is empty if the tokens leave the tree. This is never an error: the rest of a late tree is still useful.
 TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed);
 
-// The nodes that carry `tokens` from the root on, as far as the tree goes along.
+// Returns the nodes that carry `tokens` from the root on, until the first token that no child carries.
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens);
 
-// One trie of all trees; they stand at the same position. A node that several suggest keeps the largest chance and all
-// of their proposer bits. Children keep the order of first appearance. A node's sampled children are tested one tree's
-// after another's, also those that two trees sampled. A child that one sampled and another guessed counts as sampled
-// only: once its test has rejected it nothing is left of its target_prob, and a point's test would do nothing.
+// Merges trees at the same position into one trie. A node that several trees have keeps the largest chance and all of
+// their proposer bits. Children keep the order of first appearance. The sampled children of a node are tested one
+// tree's after another's, also if two trees sampled the same child. A child that one tree sampled and another guessed
+// counts as sampled only: once its test has rejected it, no target_prob is left for it, and a guess's test would have
+// no effect.
 TokenTree Merge(std::span<const TokenTree> trees);
 
-// The chance that each node is reached and emitted: the product along its path. [N]
+// [N] the chance that each node is reached and emitted: the product of the chances along its path.
 std::vector<float> PathChances(const TokenTree& tree);
 
-// The nodes at most `max_depth` tokens below the root; its children stand at depth 1. A node's children go together.
+// Keeps the nodes at most `max_depth` tokens below the root; the root's children have depth 1. All children of a node
+// are kept, or none.
 TokenTree CutDepth(const TokenTree& tree, int32_t max_depth);
 
-// The indices of at most `max_nodes` nodes, best first: by path chance, ties to the lower index. A parent stands before
-// its children. Which nodes stand before a node does not depend on its descendants: they never do.
+// Returns the indices of at most `max_nodes` nodes, best first: by path chance, ties to the lower index. A parent comes
+// before its children. The nodes before a node do not depend on its descendants, which always come after it.
 std::vector<int32_t> BestNodeIdx(const TokenTree& tree, int32_t max_nodes);
 
-// The rows to compute: the sub-tree of the given nodes, ascending, and with every node its parent. It says nothing of
-// how its nodes were drawn (`sampled` is empty), for it may lack siblings; the whole tree does, and stays beside it.
+// Returns the rows to compute: the sub-tree of the given nodes, which are ascending and include every node's parent.
+// Its `sampled` is empty, because it may lack siblings. The caller keeps the whole tree beside it for the tests.
 TokenTree Keep(const TokenTree& tree, std::span<const int32_t> node_idx);
 
-// The best nodes as rows; their order is the tree's.
+// Returns the best nodes as rows, in the tree's order.
 TokenTree BestNodes(const TokenTree& tree, int32_t max_nodes);
 
 }  // namespace foretoken::speculation

@@ -11,7 +11,7 @@ namespace foretoken::telemetry {
 std::optional<std::string> LineLimit::Pass(std::string line, absl::Time now) {
   const int64_t num_earned = std::min<int64_t>((now - earning_since_) / kPeriod, kBurst - num_saved_);
   num_saved_ += static_cast<int>(num_earned);
-  earning_since_ = num_saved_ == kBurst ? now : earning_since_ + num_earned * kPeriod;  // no more than can be saved
+  earning_since_ = num_saved_ == kBurst ? now : earning_since_ + num_earned * kPeriod;  // a full saving earns no more
   if (num_saved_ == 0) {
     LeaveOut();
     return std::nullopt;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logging is spdlog's: spdlog::info("listening on {}", address). This sets its form once, at the start of a program.
+// Programs log with spdlog: spdlog::info("listening on {}", address). This sets the form of the lines, once, at the
+// start of a program.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,7 +8,8 @@
 
 namespace foretoken::telemetry {
 
-// Lines go to standard error, with time in UTC and thread. `level` is trace, debug, info, warning, error or off.
+// Lines go to standard error, with the time in UTC and the thread. `level` is trace, debug, info, warning, error or
+// off.
 // Errors: INVALID_ARGUMENT with the level.
 absl::Status InitLogging(absl::string_view level);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prometheus metrics: a registry that hands out counters, gauges and histograms, and the HTTP endpoint that shows them.
+// Prometheus metrics: a registry that makes counters, gauges and histograms, and the HTTP endpoint that serves them.
 //
 //   Metrics metrics;
 //   prometheus::Counter& trees = metrics.AddCounter("foretoken_proposer_sent_trees_total", "Trees sent.");
@@ -7,7 +7,7 @@
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start("0.0.0.0:9464", metrics));
 //
 // Names are foretoken_..., with the unit as suffix, and _total on counters.
-// Threads: any. What Add returns lives as long as the registry.
+// Threads: any. The references that Add returns live as long as the registry.
 #pragma once
 
 #include <cstdint>
@@ -36,19 +36,19 @@ class Metrics {
                                       const prometheus::Histogram::BucketBoundaries& buckets,
                                       const prometheus::Labels& labels = {});
 
-  // Shared because the exposer's threads read it.
+  // Shared, because the exposer's threads read it.
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 
  private:
   std::shared_ptr<prometheus::Registry> registry_;
 };
 
-// GET /metrics on its own port, until destroyed.
+// Serves GET /metrics on a port of its own until it is destroyed.
 class MetricsServer {
  public:
   // `address` is HOST:PORT; port 0 takes a free one. Errors: UNAVAILABLE with the address.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address, const Metrics& metrics);
-  // Shows what this collects too, as long as it lives.
+  // Serves this collector's metrics too, as long as the collector lives.
   void Add(const std::weak_ptr<prometheus::Collectable>& collectable) { exposer_->RegisterCollectable(collectable); }
   int port() const { return port_; }
 

@@ -28,7 +28,7 @@ class Tensor {
   kernels::TensorView rows(int64_t num_rows) const {
     return {buffer_.get(), dtype_, kernels::Shape(num_rows, shape_[1])};
   }
-  // Null when empty: the form in which ops take optional vectors.
+  // Null if empty: the form in which ops take optional vectors.
   const float* f32() const { return static_cast<const float*>(buffer_.get()); }
 
  private:

@@ -74,7 +74,7 @@ bool AddedTokenMatcher::HasWordBeside(absl::string_view text, size_t begin, size
 
 std::vector<TextPart> AddedTokenMatcher::Split(absl::string_view text, bool parse_special) const {
   std::vector<TextPart> parts;
-  size_t done = 0;  // everything before it is in parts
+  size_t done = 0;  // parts has everything before it
   for (size_t at = 0; at < text.size();) {
     const std::optional<Match> match = trie_.HasKeyThatStartsWith(text[at]) ? LongestAt(text, at) : std::nullopt;
     if (!match) {

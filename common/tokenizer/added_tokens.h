@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that are found by their spelling before anything else is done to a text: "<|im_end|>", "<s>", "<tool_call>".
+// Tokens that are found by their spelling before a text is processed further: "<|im_end|>", "<s>", "<tool_call>".
 //
-// Of several that start at the same place the longest wins; then the search goes on behind it. lstrip and rstrip let a
-// token swallow the white space beside it; single_word wants no word character beside it. A token with `normalized` is
-// searched, itself normalised, in the normalised text between the others.
-// Source: AddedVocabulary of Hugging Face tokenizers, as of version 0.23. One of its habits is worth knowing: a special
-// token that is not to be parsed still hides other tokens that start within it.
-// Time: O(text x longest token); the tokenizer refuses long ones.
+// If several start at the same place, the longest wins, and the search continues behind it. lstrip and rstrip extend a
+// token over the white space beside it. single_word allows no word character beside it. A token with `normalized` is
+// normalised itself and searched in the normalised text between the other tokens.
+// Source: AddedVocabulary of Hugging Face tokenizers, as of version 0.23. A habit of that source: a special token that
+// is not to be parsed still hides other tokens that start within it.
+// Time: O(text x longest token); the tokenizer refuses long tokens.
 // Threads: immutable.
 #pragma once
 
@@ -34,15 +34,15 @@ struct AddedToken {
 // A part of a text: an added token, or text to be encoded.
 struct TextPart {
   std::optional<int32_t> id;  // of the added token
-  absl::string_view text;     // where there is no id; points into what was split
+  absl::string_view text;     // text to encode, if there is no id; points into the split text
 };
 
 class AddedTokenMatcher {
  public:
-  // Searches tokens[i] by patterns[i]; no pattern is empty.
+  // Searches tokens[i] by patterns[i]; no pattern may be empty.
   AddedTokenMatcher(std::vector<AddedToken> tokens, const std::vector<std::string>& patterns);
 
-  // The parts in order, without empty texts. The text must be well-formed UTF-8.
+  // Returns the parts in order, without empty texts. The text must be well-formed UTF-8.
   std::vector<TextPart> Split(absl::string_view text, bool parse_special) const;
 
  private:
@@ -54,8 +54,8 @@ class AddedTokenMatcher {
   bool HasWordBeside(absl::string_view text, size_t begin, size_t end) const;
 
   std::vector<AddedToken> tokens_;
-  ByteTrie trie_;            // to indices of tokens_
-  CharSet word_characters_;  // empty where no token asks for them
+  ByteTrie trie_;            // maps to indices of tokens_
+  CharSet word_characters_;  // empty if no token needs them
 };
 
 }  // namespace foretoken::tokenizer

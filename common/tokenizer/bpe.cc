@@ -61,7 +61,7 @@ absl::Status Bpe::CheckSupported(const JsonValue& model) {
 // Best first: the lowest rank, then the leftmost.
 struct Bpe::Candidate {
   uint32_t rank;
-  int32_t left;  // symbol index
+  int32_t left;  // index of a symbol
   int32_t id;
 
   bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
@@ -130,7 +130,7 @@ void Bpe::Encode(absl::string_view word, std::vector<int32_t>& out) const {
 }
 
 void Bpe::AppendSymbols(absl::string_view word, std::vector<int32_t>& symbols) const {
-  bool unknown_pending = false;  // held back so that fuse_unk can fuse it with the next
+  bool unknown_pending = false;  // waits so that fuse_unk can fuse it with the next one
   for (size_t i = 0; i < word.size();) {
     const absl::string_view character = word.substr(i, is_byte_level_ ? 1 : Utf8Length(word[i]));
     i += character.size();
@@ -176,7 +176,7 @@ void Bpe::MergeAll(std::vector<int32_t>& ids) const {
     const int32_t right_idx = left.next;
     Symbol& right = symbols[right_idx];
     const Merge* merge = FindMerge(left.id, right.id);
-    if (merge == nullptr || merge->id != best.id) continue;  // one of the two has changed since
+    if (merge == nullptr || merge->id != best.id) continue;  // one of the two symbols has changed since
     left.id = best.id;
     left.next = right.next;
     right.id = kGone;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Byte-pair encoding of one word: the "model" of tokenizer.json.
 //
-// A word starts as one symbol per character (or per byte, for byte-level files). Then the pair of neighbours that the
-// file's merges list first becomes one symbol, the leftmost where it occurs more than once, until no pair is in the
-// list. A character without a token becomes its bytes ("<0x0A>", byte_fallback), or the unknown token, or nothing.
+// A word starts as one symbol per character (or per byte, for byte-level files). Then one pair of neighbours after
+// another becomes one symbol: the pair that comes first in the file's merges and, if it occurs more than once, the
+// leftmost. This ends when no pair is in the merges. A character without a token becomes its bytes ("<0x0A>",
+// byte_fallback), or the unknown token, or nothing.
 // Time: O(n log n) in the word's length: candidates are in a heap, symbols in a doubly linked list.
 // Errors: FromJson INVALID_ARGUMENT naming the field: dropout, prefixes and suffixes, merges of tokens that are not in
 // the vocabulary.
@@ -28,12 +29,12 @@ namespace foretoken::tokenizer {
 
 class Bpe {
  public:
-  // Whether the model, a BPE, is one that FromJson reads.
+  // OK if FromJson can read this BPE model.
   static absl::Status CheckSupported(const JsonValue& model);
-  // `ids`: the file's vocabulary, as read by TokenIdsFromObject.
+  // `ids` is the file's vocabulary, read by TokenIdsFromObject.
   static absl::StatusOr<Bpe> FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level);
 
-  // Adds the word's tokens. A byte-level word is any bytes, another well-formed UTF-8.
+  // Adds the word's tokens. A byte-level word may be any bytes; another word must be well-formed UTF-8.
   void Encode(absl::string_view word, std::vector<int32_t>& out) const;
 
  private:
@@ -54,14 +55,14 @@ class Bpe {
   void AppendSymbols(absl::string_view word, std::vector<int32_t>& symbols) const;
   void MergeAll(std::vector<int32_t>& symbols) const;
 
-  absl::flat_hash_map<std::string, int32_t> ids_;  // by what a word contains: bytes for byte-level files
-  absl::flat_hash_map<uint64_t, Merge> merges_;    // by (left << 32 | right)
+  absl::flat_hash_map<std::string, int32_t> ids_;  // keyed by the contents of a word: bytes for byte-level files
+  absl::flat_hash_map<uint64_t, Merge> merges_;    // keyed by (left << 32 | right)
   std::array<std::optional<int32_t>, 256> byte_ids_;
   std::optional<int32_t> unknown_id_;
   bool is_byte_level_ = false;
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
-  bool ignore_merges_ = false;  // a word that is itself a token is that token
+  bool ignore_merges_ = false;  // a word that is a token becomes that token at once
 };
 
 }  // namespace foretoken::tokenizer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How byte-level tokenizers spell bytes in their files: each of the 256 bytes is one printable character ("Ġ" is a
-// space).
+// The spelling of bytes in the files of byte-level tokenizers: one printable character for each of the 256 bytes ("Ġ"
+// is a space).
 //
 // Source: the ByteLevel pre-tokenizer of Hugging Face, after GPT-2. Bytes that are printable in Latin-1 stand for
 // themselves; the other 68, in order, are U+0100 and up.
@@ -14,7 +14,7 @@
 
 namespace foretoken::tokenizer {
 
-// Nullopt when a character of the spelling stands for no byte: no byte-level text contains such a token.
+// Nullopt if a character of the spelling is no byte's; no byte-level text contains such a token.
 std::optional<std::string> BytesOfSpelling(absl::string_view spelling);
 
 std::string SpellingOfBytes(absl::string_view bytes);

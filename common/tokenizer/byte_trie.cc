@@ -5,7 +5,7 @@ namespace foretoken::tokenizer {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string, int32_t>> entries) {
   std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  // The entries [begin, end) share the bytes that lead to the node, `depth` of them.
+  // The entries [begin, end) share the first `depth` bytes, which lead to the node.
   struct Range {
     size_t begin;
     size_t end;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of many strings a text starts with.
+// Finds the strings, among many, that a text starts with.
 //
 //   ByteTrie trie({{"a", 0}, {"ab", 1}});
 //   trie.ForEachPrefix("abc", [](size_t length, int32_t value) { ... });   // (1, 0), then (2, 1)
 //
-// Time: a search among a node's children for each byte that is followed. Space: 16 bytes for each node.
+// Time: one search among a node's children per byte. Space: 16 bytes per node.
 // Threads: immutable.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace foretoken::tokenizer {
 
 class ByteTrie {
  public:
-  // Of equal keys the first counts; the empty key is never found.
+  // Of equal keys the first counts. The empty key is never found.
   explicit ByteTrie(std::vector<std::pair<std::string, int32_t>> entries);
 
   bool HasKeyThatStartsWith(char byte) const { return root_children_[static_cast<uint8_t>(byte)] != 0; }
@@ -39,14 +39,14 @@ class ByteTrie {
 
  private:
   struct Node {
-    uint32_t first_child = 0;  // children stand side by side, by byte
+    uint32_t first_child = 0;  // children lie side by side, ordered by byte
     uint16_t num_children = 0;
     uint8_t byte = 0;
     bool is_key = false;
     int32_t value = 0;
   };
 
-  // 0, the root, is nobody's child.
+  // 0 is the root, which is no node's child.
   uint32_t FindChild(uint32_t node, uint8_t byte) const {
     if (node == 0) return root_children_[byte];
     const auto begin = nodes_.begin() + nodes_[node].first_child;

@@ -98,8 +98,8 @@ DecodeState Decoder::Start(bool continues_text) const {
           .num_strippable = continues_text ? 0 : num_stripped_};
 }
 
-// A text token needs no case of its own beside byte tokens: its first byte continues no character, so it ends what is
-// held back, and it ends in a whole character.
+// A text token needs no case of its own beside byte tokens: its first byte continues no character, so it ends the
+// waiting bytes, and it ends with a whole character.
 void Decoder::Append(const Token& token, DecodeState& state, std::string& out) const {
   const size_t from = out.size();
   if (kind_ == Kind::kMetaspace && drop_first_space_ && state.no_token_yet) {

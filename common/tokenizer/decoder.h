@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// From ids back to text, one id at a time: the "decoder" of tokenizer.json.
+// Turns ids back into text, one id at a time: the "decoder" of tokenizer.json.
 //
 // Supported: ByteLevel; a Sequence of Replace (of a string), ByteFallback, Fuse, Strip (of leading characters, after
-// Fuse) in this order, as SentencePiece-style files have it; Metaspace. Others are refused by name.
+// Fuse) in this order, as in SentencePiece-style files; Metaspace. Other decoders are refused by name.
 //
-// Every token contributes a piece that does not depend on its neighbours, but for two things: bytes that are only
-// together a character, and the start of a text, where the space that the encoder put there is taken away again. So
-// decoding is a machine with a few bytes of state, and whole and incremental decoding are the same code.
+// Every token adds a piece that does not depend on its neighbours, with two exceptions. Several bytes may together be
+// one character. And at the start of a text, the decoder removes the space that the encoder added. So the decoder needs
+// only a few bytes of state, and whole and incremental decoding are the same code.
 //
-// Bytes that are no UTF-8 become U+FFFD. For ByteLevel one for each broken sequence, as Hugging Face has it. For byte
-// tokens one for each byte that belongs to no character; Hugging Face replaces the whole run of byte tokens instead,
-// which would hold back a line feed (a byte token) until the next other token, so here whole characters pass.
-// Errors: FromJson INVALID_ARGUMENT naming the step.
-// Threads: Decoder immutable; a DecodeState belongs to one thread.
+// Bytes that are not UTF-8 become U+FFFD. For ByteLevel there is one per broken sequence, as in Hugging Face. For byte
+// tokens there is one per byte that belongs to no character. Hugging Face replaces the whole run of byte tokens
+// instead. A line feed (a byte token) would then have to wait for the next other token, so here whole characters pass.
+// Errors: FromJson returns INVALID_ARGUMENT, which names the step.
+// Threads: a Decoder is immutable; a DecodeState belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace foretoken::tokenizer {
 
-// What has been decoded so far, as far as it matters for what comes.
+// The state of a decoding, as far as later tokens depend on it.
 struct DecodeState {
   Utf8Assembler assembler;
   bool no_token_yet;
@@ -39,14 +39,14 @@ class Decoder {
  public:
   static absl::StatusOr<Decoder> FromJson(const JsonValue& json);
 
-  // What the token stands for, not at a text's start.
+  // The token's bytes in a text, not at the text's start.
   std::string BytesOf(absl::string_view spelling) const;
 
-  // `continues_text`: something was decoded before, so nothing is stripped.
+  // `continues_text`: earlier text was decoded, so nothing is stripped.
   DecodeState Start(bool continues_text) const;
-  // Adds the text that the token, whose bytes are BytesOf its spelling, makes certain.
+  // Adds the text that is certain after this token. Its bytes are BytesOf its spelling.
   void Append(const Token& token, DecodeState& state, std::string& out) const;
-  // Adds what is left.
+  // Adds the waiting bytes.
   void Flush(DecodeState& state, std::string& out) const;
 
  private:
@@ -56,14 +56,14 @@ class Decoder {
   void Strip(DecodeState& state, std::string& out, size_t from) const;
 
   Kind kind_ = Kind::kSteps;
-  // kSteps
+  // For kSteps.
   std::vector<ReplaceAll> replaces_;
   bool byte_fallback_ = false;
   bool fuse_ = false;
   std::string stripped_;  // one character
   int32_t num_stripped_ = 0;
-  // kMetaspace
-  std::string metaspace_;  // one character, for a space
+  // For kMetaspace.
+  std::string metaspace_;  // one character, which means a space
   bool drop_first_space_ = false;
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value inside a JSON file that remembers where it stands, so that an error names the file and the field.
+// A value inside a JSON file that remembers its place, so that an error names the file and the field.
 //
 //   FT_ASSIGN_OR_RETURN(JsonValue model, root.Member("model"));
 //   FT_ASSIGN_OR_RETURN(bool fallback, model.BoolOr("byte_fallback", false));
 //   // INVALID_ARGUMENT: /m/tokenizer.json: model.byte_fallback: expected true or false, got "yes"
 //
 // Errors: INVALID_ARGUMENT, "FILE: FIELD: expected ..., got ...".
-// Threads: a view; the parsed document and the file's name must outlive it.
+// Threads: it is a view; the parsed document and the file's name must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class JsonValue {
   // "FILE: FIELD: expected EXPECTED, got ..." with the value, shortened.
   absl::Status Expected(absl::string_view expected) const;
 
-  // A member that must exist; one that is absent or null is nullopt.
+  // Member must exist; OptionalMember is nullopt if it is absent or null.
   absl::StatusOr<JsonValue> Member(const char* name) const;
   absl::StatusOr<std::optional<JsonValue>> OptionalMember(const char* name) const;
   absl::StatusOr<std::vector<JsonValue>> Elements() const;
@@ -40,14 +40,14 @@ class JsonValue {
 
   absl::StatusOr<std::string> String() const;
   absl::StatusOr<double> Number() const;
-  // An id that a token may have: an integer from 0 to 2^31 - 1.
+  // The id of a token: an integer from 0 to 2^31 - 1.
   absl::StatusOr<int32_t> TokenId() const;
   absl::StatusOr<std::string> StringMember(const char* name) const;
   absl::StatusOr<bool> BoolOr(const char* name, bool absent) const;
   absl::StatusOr<int32_t> CountOr(const char* name, int32_t absent) const;
 
-  // The steps of a normalizer, pre-tokenizer, decoder or post-processor: an absent or null value has none, a "Sequence"
-  // those of its list `list_name`, nested ones in order, anything else is itself the one step.
+  // The steps of a normalizer, pre-tokenizer, decoder or post-processor. An absent or null value has none. A "Sequence"
+  // has the steps of its list `list_name`, nested ones in order. Any other value is itself the one step.
   static absl::StatusOr<std::vector<JsonValue>> Steps(const std::optional<JsonValue>& value, const char* list_name);
 
  private:

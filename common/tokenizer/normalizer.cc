@@ -15,7 +15,7 @@ std::string ApplyStep(const Prepend& step, absl::string_view text) {
 }
 std::string ApplyStep(const ReplaceAll& step, absl::string_view text) { return Apply(step, text); }
 
-// What a step puts into a text. A long one could make gigabytes of a request; real ones are a character.
+// The text that a step inserts. A long one could turn a request into gigabytes; real ones are one character.
 absl::StatusOr<std::string> InsertedText(const JsonValue& step, const char* name) {
   constexpr size_t kMaxBytes = 16;
   FT_ASSIGN_OR_RETURN(const JsonValue member, step.Member(name));

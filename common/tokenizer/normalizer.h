@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to a text before it is cut: the "normalizer" of tokenizer.json.
+// Changes a text before it is cut into words: the "normalizer" of tokenizer.json.
 //
 // Supported: NFC, Prepend, Replace (of a string), and a Sequence of them. Others are refused by name.
-// NFC: nfc.h. Errors: FromJson INVALID_ARGUMENT naming the step. Threads: immutable.
+// NFC: nfc.h.
+// Errors: FromJson returns INVALID_ARGUMENT, which names the step.
+// Threads: immutable.
 #pragma once
 
 #include <optional>
@@ -17,7 +19,7 @@
 namespace foretoken::tokenizer {
 
 struct Nfc {};
-// Puts the prefix before a text that is not empty.
+// Adds the prefix before a text that is not empty.
 struct Prepend {
   std::string prefix;
 };
@@ -37,7 +39,7 @@ class Normalizer {
   std::vector<std::variant<Nfc, Prepend, ReplaceAll>> steps_;
 };
 
-// "pattern" {"String": ...} and "content" of a Replace step, as normalizers and decoders have it.
+// Reads "pattern" {"String": ...} and "content" of a Replace step, in the form that normalizers and decoders share.
 absl::StatusOr<ReplaceAll> ReplaceFromJson(const JsonValue& step);
 std::string Apply(const ReplaceAll& replace, absl::string_view text);
 

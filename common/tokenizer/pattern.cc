@@ -19,7 +19,8 @@
 namespace foretoken::tokenizer {
 namespace {
 
-// A linear match backtracks over a run of characters once per alternative; these leave room for dozens of alternatives.
+// A linear match backtracks over a run of characters once per alternative. These numbers leave room for dozens of
+// alternatives.
 constexpr size_t kStepsPerByte = 64;
 constexpr size_t kMinSteps = 1'000'000;
 constexpr size_t kMinJitStackBytes = 64 << 10;
@@ -35,7 +36,8 @@ std::string Pcre2Message(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
-// The expression over the classes' symbols. No byte in it stands for itself, so none can be an operator by chance.
+// The expression over the classes' symbols. No byte in it is written literally, so no symbol can be taken for an
+// operator.
 std::string OverSymbols(const ParsedPattern& parsed, const CharClasses& classes) {
   std::string out;
   for (const auto& piece : parsed.pieces) {
@@ -55,7 +57,7 @@ std::string OverSymbols(const ParsedPattern& parsed, const CharClasses& classes)
   return out;
 }
 
-// What one thread needs for one text.
+// The resources that one thread needs for one text.
 class Matcher {
  public:
   Matcher(const pcre2_code* code, absl::string_view symbols, size_t num_bytes)
@@ -96,7 +98,7 @@ class Matcher {
   absl::string_view symbols_;
   pcre2_match_data* data_;
   pcre2_match_context* context_;
-  pcre2_jit_stack* stack_ = nullptr;  // only for a pattern that outgrows the machine stack's share
+  pcre2_jit_stack* stack_ = nullptr;  // only for a pattern that needs more than its part of the machine stack
 };
 
 }  // namespace
@@ -114,11 +116,11 @@ absl::StatusOr<Pattern> Pattern::Compile(absl::string_view expression) {
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   FT_CHECK(context != nullptr);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  // Ruby's ^ and $ always match at line ends.
+  // In Ruby, ^ and $ always match at line ends.
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(symbolic.data()), symbolic.size(), PCRE2_MULTILINE,
                                    &error, &error_offset, context.get());
   if (code == nullptr) return Refused(expression, absl::StrCat("does not compile: ", Pcre2Message(error)));
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it fails, pcre2_match interprets
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if it fails, pcre2_match interprets the pattern
   return Pattern(Expression{.text = std::string(expression),
                             .classes = *std::move(classes),
                             .code = std::unique_ptr<pcre2_real_code_8, CodeDeleter>(code)});
@@ -126,7 +128,7 @@ absl::StatusOr<Pattern> Pattern::Compile(absl::string_view expression) {
 
 Pattern Pattern::AnyOf(const CharSet& set) {
   absl::StatusOr<CharClasses> classes = CharClasses::Make({&set, 1});
-  FT_CHECK(classes.ok());  // one set makes three symbols
+  FT_CHECK(classes.ok());  // one set needs three symbols
   return Pattern(Member{.classes = *std::move(classes)});
 }
 

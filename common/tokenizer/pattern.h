@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pre-tokenizer looks for in a text: a regular expression, a string, or any character of a set.
+// The matches that a pre-tokenizer searches for in a text: of a regular expression, of a string, or of any character of
+// a set.
 //
-// A regular expression's characters are divided into classes that it does not tell apart (char_classes.h), and PCRE2,
-// with JIT where the machine has it, runs over the classes, which are bytes. So which character is a letter is decided
-// by our tables and not by the library's. Which expressions there are: pattern_parser.h.
+// A regular expression's characters are grouped into classes that it does not distinguish (char_classes.h). PCRE2, with
+// JIT if the machine has it, runs over the classes, which are bytes. So our tables decide which characters are letters,
+// and the library's do not matter. pattern_parser.h lists the supported expressions.
 //
-// Time: a match is given a number of steps proportional to the text's length, so that a pattern which backtracks
-// without bound ends in an error instead of minutes. Errors: INVALID_ARGUMENT naming the pattern when it does not
-// compile; RESOURCE_EXHAUSTED when a match takes too long. Threads: immutable; any number of threads may call FindAll
-// at once.
+// Time: the steps of a match are bounded in proportion to the text's length, so that a pattern with endless
+// backtracking ends with an error, not after minutes.
+// Errors: INVALID_ARGUMENT with the pattern if it does not compile; RESOURCE_EXHAUSTED if a match takes too long.
+// Threads: immutable; any number of threads may call FindAll at the same time.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +36,12 @@ struct Span {
 class Pattern {
  public:
   static absl::StatusOr<Pattern> Compile(absl::string_view expression);
-  // Matches exactly these characters. An empty text is found nowhere.
+  // Matches exactly these characters. An empty text has no matches.
   static Pattern Literal(absl::string_view text) { return Pattern(std::string(text)); }
   // Matches each of these characters on its own.
   static Pattern AnyOf(const CharSet& set);
 
-  // All matches from left to right, without overlap; empty ones too. The text must be well-formed UTF-8.
+  // Returns all matches from left to right, without overlap, and empty matches too. The text must be well-formed UTF-8.
   absl::StatusOr<std::vector<Span>> FindAll(absl::string_view text) const;
 
  private:
@@ -53,7 +54,7 @@ class Pattern {
     std::unique_ptr<pcre2_real_code_8, CodeDeleter> code;  // over the classes' symbols
   };
   struct Member {
-    CharClasses classes;  // of one set
+    CharClasses classes;  // made from one set
   };
 
   explicit Pattern(std::variant<Expression, std::string, Member> kind) : kind_(std::move(kind)) {}

@@ -23,7 +23,7 @@ constexpr char32_t kEndOfAscii = 0x80;
 
 CharSet Only(char32_t c) { return {c, c}; }
 
-// What (?i) makes of an ASCII character.
+// The characters that match an ASCII character under (?i).
 CharSet FoldAscii(char32_t c) {
   CharSet set = Only(c);
   const auto ascii = static_cast<unsigned char>(c);
@@ -34,7 +34,7 @@ CharSet FoldAscii(char32_t c) {
   return set;
 }
 
-// What \w means outside a class: there Oniguruma takes Latin-1's superscripts and fractions for word characters.
+// The meaning of \w outside a class: there Oniguruma's word characters include Latin-1's superscripts and fractions.
 CharSet LoneWordSet() {
   CharSet set = WordSet();
   for (const char32_t c : {0xb2, 0xb3, 0xb9, 0xbc, 0xbd, 0xbe}) set.Add(Only(c));
@@ -121,7 +121,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // Under (?i) Oniguruma finds "ss" in a sharp s and "fi" in the ligature: two characters in one.
+  // Under (?i) Oniguruma matches "ss" with a sharp s, and "fi" with the ligature: two characters with one.
   absl::Status RefuseLigature(char32_t c) const {
     if (!ignores_case_ || !previous_literal_ || *previous_literal_ >= kEndOfAscii || c >= kEndOfAscii) {
       return absl::OkStatus();
@@ -134,7 +134,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // The character, and under (?i) all characters that differ from it in case alone.
+  // The character and, under (?i), all characters that differ from it only in case.
   absl::StatusOr<CharSet> Folded(char32_t c) const {
     if (!ignores_case_) return Only(c);
     if (c < kEndOfAscii) return FoldAscii(c);
@@ -180,7 +180,7 @@ class Parser {
     return is_second ? Refused("a quantifier of a quantifier is not supported") : absl::OkStatus();
   }
 
-  // Of "{n}", "{n,}", "{,m}" or "{n,m}" at this place; 0: there is none, and "{" is a character.
+  // The length of "{n}", "{n,}", "{,m}" or "{n,m}" at this place; 0: there is none, and "{" is a character.
   size_t IntervalLength() const {
     size_t end = at_ + 1;
     size_t num_digits = 0;
@@ -222,7 +222,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // A backslash and what belongs to it, inside a class or not.
+  // Takes a backslash and the characters that belong to it, inside a class or not.
   absl::StatusOr<Escape> TakeEscape() {
     ++at_;
     if (AtEnd()) return Refused("it ends in a lone backslash");
@@ -263,7 +263,7 @@ class Parser {
     return Refused("\\", std::string(1, static_cast<char>(kind)), " is not supported");
   }
 
-  // "{Lu}" or "{^Lu}" of \p{Lu}.
+  // Takes "{Lu}" or "{^Lu}" of \p{Lu}.
   absl::StatusOr<Escape> TakeProperty(bool is_negated) {
     const size_t end = in_.find('}', at_);
     if (!Take("{") || end == absl::string_view::npos) return Refused("a property without {NAME}");
@@ -276,7 +276,7 @@ class Parser {
     return is_negated ? set->Complement() : *std::move(set);
   }
 
-  // "41" or "{41}" of \x41, "0041" of \u0041.
+  // Takes "41" or "{41}" of \x41, "0041" of \u0041.
   absl::StatusOr<Escape> TakeHex(char32_t kind) {
     const bool has_braces = kind == 'x' && Take("{");
     size_t end = at_;
@@ -291,11 +291,11 @@ class Parser {
     return char32_t{value};
   }
 
-  // Behind its "[".
+  // Takes the rest of a class after its "[".
   absl::StatusOr<CharSet> Class(int depth) {
     if (depth == kMaxClassDepth) return Refused("classes are nested more than ", kMaxClassDepth, " deep");
     const bool is_negated = Take("^");
-    std::optional<CharSet> left;  // of "&&"
+    std::optional<CharSet> left;  // the left side of "&&"
     CharSet set;
     for (bool is_first = true; is_first || !Take("]"); is_first = false) {
       if (AtEnd()) return Refused("a class is not closed");
@@ -333,7 +333,7 @@ class Parser {
     return Range(begin, set);
   }
 
-  // Behind its "-".
+  // Takes the rest of a range after its "-".
   absl::Status Range(char32_t begin, CharSet& set) {
     if (Sees("[")) return Refused("a range to a class");
     FT_ASSIGN_OR_RETURN(const Escape last, TakeClassMember());
@@ -357,9 +357,9 @@ class Parser {
   absl::string_view in_;
   size_t at_ = 0;
   bool ignores_case_ = false;
-  std::vector<bool> outer_cases_;             // ignores_case_ around each open group
-  std::optional<char32_t> literal_;           // that the last construct was
-  std::optional<char32_t> previous_literal_;  // that the construct before this one was
+  std::vector<bool> outer_cases_;             // ignores_case_ outside of each open group
+  std::optional<char32_t> literal_;           // the last construct, if it was a literal
+  std::optional<char32_t> previous_literal_;  // the construct before it, if it was a literal
   ParsedPattern out_;
 };
 

@@ -74,7 +74,7 @@ absl::StatusOr<std::optional<Surroundings>> SurroundingsFromPostProcessor(
     }
     FT_ASSIGN_OR_RETURN(Surroundings own, FromTemplate(step, vocabulary));
     if (!all) all.emplace();
-    // A later step goes around what earlier ones made.
+    // A later step goes around the tokens of earlier steps.
     all->before.insert(all->before.begin(), own.before.begin(), own.before.end());
     all->after.insert(all->after.end(), own.after.begin(), own.after.end());
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which special tokens stand around every text: the "post_processor" of tokenizer.json, or tokenizer_config.json.
+// The special tokens around every text: the "post_processor" of tokenizer.json, or tokenizer_config.json.
 //
 // Supported: TemplateProcessing (its template for a single text), ByteLevel (which only concerns offsets), and a
-// Sequence of them. Others are refused by name. Errors: INVALID_ARGUMENT naming the step, the field or the token.
+// Sequence of them. Others are refused by name.
+// Errors: INVALID_ARGUMENT names the step, the field or the token.
 // Threads: pure.
 #pragma once
 
@@ -21,11 +22,11 @@ struct Surroundings {
   std::vector<int32_t> after;
 };
 
-// Nullopt where no template says what to add.
+// Nullopt if there is no template.
 absl::StatusOr<std::optional<Surroundings>> SurroundingsFromPostProcessor(
     const std::optional<JsonValue>& post_processor, const Vocabulary& vocabulary);
 
-// add_bos_token and add_eos_token with bos_token and eos_token, of tokenizer_config.json.
+// Reads add_bos_token and add_eos_token, with bos_token and eos_token, of tokenizer_config.json.
 absl::StatusOr<Surroundings> SurroundingsFromConfig(const JsonValue& config, const Vocabulary& vocabulary);
 
 }  // namespace foretoken::tokenizer

@@ -14,7 +14,7 @@
 namespace foretoken::tokenizer {
 namespace {
 
-// What ByteLevel cuts with unless it is told not to (use_regex).
+// The pattern with which ByteLevel cuts, unless use_regex is false.
 constexpr absl::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -36,7 +36,7 @@ std::vector<Segment> Segments(absl::string_view text, const std::vector<Span>& m
   return segments;
 }
 
-// Glues each matched segment to its neighbour on the left; of two matched ones in a row the second stays alone.
+// Joins each matched segment to its left neighbour. Of two matched segments in a row the second stays alone.
 void MergeWithPrevious(std::vector<Segment>& segments) {
   std::vector<Segment> merged;
   bool previous_matched = false;
@@ -51,7 +51,7 @@ void MergeWithPrevious(std::vector<Segment>& segments) {
   segments = std::move(merged);
 }
 
-// The same from the right.
+// The same with the right neighbour.
 void MergeWithNext(std::vector<Segment>& segments) {
   std::vector<Segment> merged;
   bool next_matched = false;
@@ -67,7 +67,7 @@ void MergeWithNext(std::vector<Segment>& segments) {
   segments = std::move(merged);
 }
 
-// Joins two neighbours where both matched, or where neither did.
+// Joins two neighbours if both matched, or if neither did.
 void MergeAlike(std::vector<Segment>& segments) {
   std::vector<Segment> merged;
   for (const Segment& segment : segments) {
@@ -101,7 +101,8 @@ absl::Status Cut(absl::string_view word, const CutArgs& args, std::vector<absl::
   return absl::OkStatus();
 }
 
-// Each ApplyStep adds the words that one word becomes. `is_first`: the word stands at the text's start.
+// Each ApplyStep replaces one word by the words that the step makes of it. `is_first`: the word stands at the text's
+// start.
 absl::Status ApplyStep(const SplitStep& step, absl::string_view word, bool, Words& out) {
   return Cut(word, {.pattern = step.pattern, .behavior = step.behavior, .invert = step.invert}, out.words);
 }
@@ -265,7 +266,7 @@ absl::StatusOr<Words> PreTokenizer::Apply(absl::string_view part, bool is_first)
       FT_RETURN_IF_ERROR(
           std::visit([&](const auto& kind) { return ApplyStep(kind, previous[i], word_is_first, current); }, step));
     }
-    // A Split may have removed the beginning.
+    // A Split may have removed the text's start.
     const bool is_split = std::holds_alternative<SplitStep>(step);
     if (is_split && (current.words.empty() || current.words[0].data() != previous[0].data())) is_first = false;
   }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a text is cut into words, each of which is encoded on its own: the "pre_tokenizer" of tokenizer.json.
+// Cuts a text into words, which are encoded one by one: the "pre_tokenizer" of tokenizer.json.
 //
 // Supported: Split (a string or a pattern, in every behavior), Digits, Punctuation, ByteLevel, Metaspace in its old
-// (add_prefix_space) and new (prepend_scheme, split) spelling, and a Sequence of them in which nothing but Split,
-// Digits and Punctuation follows ByteLevel. These then cut the bytes' spelling (byte_level.h), as Hugging Face has it:
-// a byte 0xB2 inside a character is spelled as a superscript two, and so is a digit. None at all makes the whole text
-// one word. Others are refused by name. Errors: FromJson INVALID_ARGUMENT naming the step and its pattern; Apply as
-// Pattern::FindAll. Threads: immutable.
+// (add_prefix_space) and new (prepend_scheme, split) spelling, and a Sequence of them. After ByteLevel only Split,
+// Digits and Punctuation may follow. These then cut the bytes' spelling (byte_level.h), as in Hugging Face: a byte 0xB2
+// inside a character is spelled as a superscript two, which is a digit. Without a pre-tokenizer the whole text is one
+// word. Others are refused by name.
+// Errors: FromJson returns INVALID_ARGUMENT, which names the step and its pattern; Apply as Pattern::FindAll.
+// Threads: immutable.
 #pragma once
 
 #include <deque>
@@ -22,7 +23,7 @@
 
 namespace foretoken::tokenizer {
 
-// What happens to the text that a Split matches. With `invert`, "matched" is what lies between the matches.
+// The treatment of the matches of a Split. With `invert`, the text between the matches counts as matched.
 enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct SplitStep {
@@ -31,9 +32,9 @@ struct SplitStep {
   bool invert;
 };
 
-enum class PrependScheme { kAlways, kFirst, kNever };  // before every part of the text, the first alone, none
+enum class PrependScheme { kAlways, kFirst, kNever };  // before every part of the text, before the first part, nowhere
 
-// Spaces become `replacement`, one is put in front as the scheme says (unless there), and words start at each.
+// Spaces become `replacement`. One is added in front as the scheme says, unless it is there. Words start at each one.
 struct MetaspaceStep {
   std::string replacement;  // one character
   PrependScheme prepend_scheme;
@@ -41,13 +42,13 @@ struct MetaspaceStep {
 };
 
 struct PrefixSpaceStep {};  // of ByteLevel
-struct SpellBytesStep {};   // of ByteLevel, where steps follow
+struct SpellBytesStep {};   // for ByteLevel, if other steps follow it
 
-// "replacement" and the prepend scheme in either spelling, as pre-tokenizers and decoders have it.
+// Read "replacement" and the prepend scheme, in either spelling, for pre-tokenizers and decoders.
 absl::StatusOr<std::string> MetaspaceReplacementFromJson(const JsonValue& step);
 absl::StatusOr<PrependScheme> PrependSchemeFromJson(const JsonValue& step);
 
-// Views into the text that was cut, or into `changed` where a step changed it.
+// Views into the given text, or into `changed` if a step changed it.
 struct Words {
   std::vector<absl::string_view> words;  // none of them empty
   std::deque<std::string> changed;
@@ -60,7 +61,7 @@ class PreTokenizer {
   // The words of one part of a text. `is_first`: the part stands at the text's start.
   absl::StatusOr<Words> Apply(absl::string_view part, bool is_first) const;
 
-  // The words are then to be encoded byte by byte, not character by character.
+  // If true, words are to be encoded byte by byte, not character by character.
   bool is_byte_level() const { return is_byte_level_; }
 
  private:
@@ -69,7 +70,7 @@ class PreTokenizer {
 
   std::vector<std::variant<SplitStep, MetaspaceStep, PrefixSpaceStep, SpellBytesStep>> steps_;
   bool is_byte_level_ = false;
-  bool cuts_spelling_ = false;  // words are spelled bytes until the end
+  bool cuts_spelling_ = false;  // until the end, words are bytes in their spelling
 };
 
 }  // namespace foretoken::tokenizer

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of a model in tokenizer.json with their ids: its "vocab", an object {TOKEN: ID} or, in a Unigram model, a
-// list of [TOKEN, SCORE] whose places are the ids.
+// The tokens of a model in tokenizer.json with their ids: its "vocab". It is an object {TOKEN: ID} or, in a Unigram
+// model, a list of [TOKEN, SCORE], where the index is the id.
 //
-// Errors: INVALID_ARGUMENT naming the field: ids that are negative, twice used or far beyond the number of tokens, and
+// Errors: INVALID_ARGUMENT names the field: ids that are negative, used twice or far beyond the number of tokens, and
 // tokens that are listed twice.
 #pragma once
 
@@ -18,7 +18,8 @@ namespace foretoken::tokenizer {
 
 using TokenIds = absl::flat_hash_map<std::string, int32_t>;
 
-// Ids index arrays, so a file of ten tokens must not call one of them 2,000,000,000. Some unused ids are usual.
+// The largest id that a vocabulary of this size may have. Ids index arrays, so a file of ten tokens must not give one
+// of them the id 2,000,000,000. Some unused ids are usual.
 size_t MaxId(size_t num_tokens);
 
 absl::StatusOr<TokenIds> TokenIdsFromObject(const JsonValue& vocab);

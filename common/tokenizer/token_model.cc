@@ -9,7 +9,7 @@
 namespace foretoken::tokenizer {
 namespace {
 
-// Files from before models had a type tell it by their vocabulary's form.
+// Old files have no type; there the form of the vocabulary tells it.
 bool IsUnigram(const JsonValue& model) {
   const auto type = model.json().find("type");
   if (type != model.json().end() && !type->is_null()) return *type == "Unigram";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From words to ids: the "model" of tokenizer.json, which is one of BPE and Unigram.
+// Turns words into ids: the "model" of tokenizer.json, which is BPE or Unigram.
 //
-// Errors: CheckSupported INVALID_ARGUMENT for another model, by its name; FromJson and Encode as bpe.h and unigram.h.
+// Errors: CheckSupported returns INVALID_ARGUMENT for another model, by its name; FromJson and Encode as bpe.h and
+// unigram.h.
 // Threads: immutable.
 #pragma once
 
@@ -22,14 +23,14 @@ namespace foretoken::tokenizer {
 
 class TokenModel {
  public:
-  // Whether the model is one that FromJson reads. To be asked before anything else about the file, because other
-  // models come with other normalizers, vocabularies and decoders, whose refusal would hide the cause.
+  // OK if FromJson can read the model. Call it before anything else reads the file: other models have other
+  // normalizers, vocabularies and decoders, and an error about one of these would hide the cause.
   static absl::Status CheckSupported(const JsonValue& model);
   static absl::StatusOr<TokenIds> ReadIds(const JsonValue& model);
-  // `ids`: what ReadIds has read.
+  // `ids` is the result of ReadIds.
   static absl::StatusOr<TokenModel> FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level);
 
-  // Adds the word's tokens. A byte-level word is any bytes, another well-formed UTF-8.
+  // Adds the word's tokens. A byte-level word may be any bytes; another word must be well-formed UTF-8.
   absl::Status Encode(absl::string_view word, std::vector<int32_t>& out) const;
 
  private:

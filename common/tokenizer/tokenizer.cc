@@ -18,12 +18,12 @@
 namespace foretoken::tokenizer {
 namespace {
 
-// Every place of a text may be compared with the whole of an added token. Real ones have at most some 40 bytes.
+// The search may compare the whole of an added token at every place of a text. Real ones have at most some 40 bytes.
 constexpr size_t kMaxAddedTokenBytes = 256;
 
 absl::Status CheckModel(const JsonValue& root) {
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> model, root.OptionalMember("model"));
-  return model ? TokenModel::CheckSupported(*model) : absl::OkStatus();  // a later step names what is missing
+  return model ? TokenModel::CheckSupported(*model) : absl::OkStatus();  // without a model, a later step reports it
 }
 
 absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& root, const TokenIds& ids) {
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& roo
   return tokens;
 }
 
-// A file that lies about one id could ask for gigabytes.
+// A file with one very large id could make arrays of gigabytes.
 absl::Status CheckIdRange(const JsonValue& root, const TokenIds& ids, const std::vector<AddedToken>& added) {
   const size_t max_id = MaxId(ids.size() + added.size());
   for (const AddedToken& token : added) {
@@ -98,7 +98,7 @@ absl::StatusOr<Vocabulary> MakeVocabulary(const VocabularyArgs& args) {
   return Vocabulary(std::move(tokens));
 }
 
-// Matches those of the tokens whose `normalized` is as asked.
+// Matches the tokens whose `normalized` is the given one.
 AddedTokenMatcher MakeMatcher(const std::vector<AddedToken>& all, bool normalized, const Normalizer& normalizer) {
   std::vector<AddedToken> tokens;
   std::vector<std::string> patterns;
@@ -134,11 +134,11 @@ struct Tokenizer::Parts {
   Decoder decoder;
   Vocabulary vocabulary;
   size_t num_model_ids;                  // the largest id of the model's own tokens plus one
-  AddedTokenMatcher raw_matcher;         // before normalisation
-  AddedTokenMatcher normalized_matcher;  // after it
+  AddedTokenMatcher raw_matcher;         // searches before normalisation
+  AddedTokenMatcher normalized_matcher;  // searches after it
   Surroundings surroundings;
 
-  // Text without added tokens of the first kind.
+  // Encodes text that has no added tokens of the first kind.
   absl::Status EncodeText(absl::string_view text, bool is_first, bool parse_special, std::vector<int32_t>& out) const {
     const std::string normalized = normalizer.Apply(text);
     for (const TextPart& part : normalized_matcher.Split(normalized, parse_special)) {

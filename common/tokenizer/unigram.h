@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Unigram model of SentencePiece: of all ways to cut a word into tokens the one whose scores, log-probabilities,
-// have the largest sum.
+// The Unigram model of SentencePiece: cuts a word into the tokens whose scores, which are log-probabilities, have the
+// largest sum.
 //
-// A character that is no token is cut out as an unknown one, at a score 10 below the lowest; neighbouring unknowns are
-// one. Such a run becomes the token that is spelled so, or its bytes ("<0x0A>", byte_fallback) where all of them are
-// tokens, or the unknown token. Of equal sums the way counts whose last token starts first, as in Hugging Face.
+// A character that is no token becomes an unknown one, with a score 10 below the lowest; neighbouring unknowns are one.
+// Such a run becomes the token with that spelling, or its bytes ("<0x0A>", byte_fallback) if all of them are tokens, or
+// the unknown token. Of equal sums, the cut counts whose last token starts first, as in Hugging Face.
 // Source: T. Kudo, arXiv 1804.10959; the model Unigram of Hugging Face tokenizers, encode_optimized.
 // Time: O(word x longest token); a token has at most 1024 bytes, real ones some 50. Space: 24 bytes per byte of the
-// word. Errors: FromJson INVALID_ARGUMENT naming the field. Encode INVALID_ARGUMENT for an unknown character where the
-// file has no unknown token. Threads: immutable.
+// word.
+// Errors: FromJson returns INVALID_ARGUMENT, which names the field. Encode returns INVALID_ARGUMENT for an unknown
+// character if the file has no unknown token.
+// Threads: immutable.
 #pragma once
 
 #include <array>
@@ -27,18 +29,18 @@ namespace foretoken::tokenizer {
 
 class Unigram {
  public:
-  // `ids`: the file's vocabulary, as read by TokenIdsFromList.
+  // `ids` is the file's vocabulary, read by TokenIdsFromList.
   static absl::StatusOr<Unigram> FromJson(const JsonValue& model, TokenIds ids);
 
   // Adds the word's tokens. The word must be well-formed UTF-8.
   absl::Status Encode(absl::string_view word, std::vector<int32_t>& out) const;
 
  private:
-  // The best way to cut what stands before some place of the word.
+  // The best cut of the text before some place of the word.
   struct BestEnding {
     double score = 0;
     size_t begin = 0;           // of its last token
-    std::optional<int32_t> id;  // of that token; unset: no way is known yet
+    std::optional<int32_t> id;  // of that token; unset: no cut is known yet
   };
   struct Piece {
     absl::string_view text;

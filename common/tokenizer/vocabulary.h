@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of a tokenizer by id, and a fingerprint by which two services know that they mean the same by an id.
+// The tokens of a tokenizer by id, and a fingerprint that shows two services if their ids mean the same tokens.
 //
 //   const Vocabulary& vocabulary = tokenizer.vocabulary();
 //   if (VocabularyFingerprint(mine) != theirs) { ... FirstDifferingId(TokenDigests(mine), their_digests) ... }
@@ -7,8 +7,8 @@
 // Ids need not be dense: a file may leave some unused.
 // Threads: immutable after construction.
 // Source of the fingerprint: design, section 5: SHA-256 over (id, token bytes, special flag), not over padded widths or
-// file bytes. Per used id, ascending: id, number of bytes, the bytes, 1 if special else 0; integers as 8 little-endian
-// bytes.
+// file bytes. Per used id, ascending: the id, the number of bytes, the bytes, and 1 if special, else 0; integers as 8
+// little-endian bytes.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@ namespace foretoken::tokenizer {
 
 struct Token {
   std::string spelling;  // as in tokenizer.json: "Ġthe", "▁the", "<0x0A>", "<|im_end|>"
-  std::string bytes;     // what it stands for in a text, not at its start: " the", " the", "\n", "<|im_end|>"
+  std::string bytes;     // its text, not at a text's start: " the", " the", "\n", "<|im_end|>"
   bool special = false;
 };
 
 class Vocabulary {
  public:
-  // tokens[id]; no two with the same spelling.
+  // tokens[id]; no two may have the same spelling.
   explicit Vocabulary(std::vector<std::optional<Token>> tokens);
   Vocabulary(Vocabulary&&) = default;
   Vocabulary& operator=(Vocabulary&&) = default;
 
   // The largest id plus one. A model's vocab_size may be larger (padding) or smaller (added tokens without a row).
   size_t num_ids() const { return tokens_.size(); }
-  // Null where the id is unused, negative or too large.
+  // Null if the id is unused, negative or too large.
   const Token* Find(int32_t id) const;
   std::optional<int32_t> FindId(absl::string_view spelling) const;
   bool IsSpecial(int32_t id) const;
@@ -50,9 +50,9 @@ class Vocabulary {
 
 base::Sha256Digest VocabularyFingerprint(const Vocabulary& vocabulary);
 
-// For every id, 8 bytes of the SHA-256 of what the fingerprint says about it (nothing, for an unused id).
+// For every id, 8 bytes of the SHA-256 of its part of the fingerprint (an empty part, for an unused id).
 std::vector<uint64_t> TokenDigests(const Vocabulary& vocabulary);
-// The smallest id that means different things in the two, or is used in only one of them.
+// The smallest id whose token differs, or that only one of the two uses.
 std::optional<int32_t> FirstDifferingId(std::span<const uint64_t> a, std::span<const uint64_t> b);
 
 }  // namespace foretoken::tokenizer

@@ -45,7 +45,7 @@ absl::StatusOr<json> ReadWeightMap(const std::string& index_path) {
   return std::move(index["weight_map"]);
 }
 
-// What else of weights a directory holds, for a message: ", but pytorch_model.bin and 2 more files of weights: ...".
+// The other files of weights in a directory, for a message: ", but pytorch_model.bin and 2 more files of weights: ...".
 std::string DescribeOtherWeights(const std::string& directory) {
   constexpr size_t kMaxShown = 3;
   constexpr size_t kMaxShownBytes = 80;
@@ -167,7 +167,7 @@ void FetchPages(const void* begin, size_t num_bytes) {
   const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(begin);
   const uintptr_t first = address / page_bytes * page_bytes;
-  // A refusal, of an older kernel, only leaves the pages to come one by one.
+  // If an older kernel refuses, the pages are only loaded one by one.
   ::madvise(reinterpret_cast<void*>(first), address + num_bytes - first, MADV_WILLNEED);  // one request to the disk
   ::madvise(reinterpret_cast<void*>(first), address + num_bytes - first, MADV_POPULATE_READ);
 #endif
@@ -178,7 +178,7 @@ void ReleasePages(const void* begin, size_t num_bytes) {
   const auto address = reinterpret_cast<uintptr_t>(begin);
   const uintptr_t first = (address + page_bytes - 1) / page_bytes * page_bytes;
   const uintptr_t last = (address + num_bytes) / page_bytes * page_bytes;
-  // A refusal only leaves the pages resident.
+  // If the kernel refuses, the pages only stay resident.
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Hugging Face checkpoint directory: model.safetensors, or shards named by model.safetensors.index.json. Every file
-// is mapped for the life of the object; nothing is copied.
+// is mapped as long as the object lives; nothing is copied.
 //
 //   FT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open("models/llama"));
 //   FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView norm,
 //                       checkpoint.Find("model.norm.weight", kernels::Shape(hidden_size)));
-//   ... copy it to where it is used ...
+//   ... copy it to its place ...
 //   ReleasePages(norm.data, norm.num_bytes());
 //
-// Errors: INVALID_ARGUMENT or NOT_FOUND naming file and tensor, expected and got. Threads: immutable after Open.
+// Errors: INVALID_ARGUMENT or NOT_FOUND with the file, the tensor, the expected and the given value.
+// Threads: immutable after Open.
 #pragma once
 
 #include <string>
@@ -25,17 +26,18 @@ namespace foretoken::weights {
 
 class Checkpoint {
  public:
-  // Maps all files and checks their headers. Where both layouts are present the single file counts, as in transformers.
+  // Maps all files and checks their headers. If both layouts are present, the single file counts, as in transformers.
   static absl::StatusOr<Checkpoint> Open(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
   bool Contains(absl::string_view name) const { return files_by_tensor_.contains(name); }
-  // Of all tensors, sorted.
+  // The names of all tensors, sorted.
   std::vector<std::string> Names() const;
-  // Bytes of all tensors together, as stored.
+  // The bytes of all tensors together, as stored.
   size_t num_bytes() const;
 
-  // The named tensor as a weight: F32, F16 or BF16, of exactly this shape, in host memory while the checkpoint lives.
+  // The named tensor as a weight: F32, F16 or BF16, of exactly this shape, in host memory that lives as long as the
+  // checkpoint.
   absl::StatusOr<kernels::ConstTensorView> Find(absl::string_view name, const kernels::Shape& expected_shape) const;
 
  private:
@@ -48,12 +50,12 @@ class Checkpoint {
   absl::flat_hash_map<std::string, size_t> files_by_tensor_;  // index into files_
 };
 
-// Brings the pages of a mapped range in with one call, from the disk where they are not cached: faster than page by
-// page as they are read.
+// Loads the pages of a mapped range with one call, from the disk if they are not cached. This is faster than page by
+// page.
 void FetchPages(const void* begin, size_t num_bytes);
 
-// Gives back the resident memory of the whole pages inside a mapped range that has been copied. The range stays
-// readable: its pages come from the file again.
+// Releases the resident memory of the whole pages inside a mapped range that has been copied. The range stays readable:
+// its pages are read from the file again.
 void ReleasePages(const void* begin, size_t num_bytes);
 
 }  // namespace foretoken::weights

@@ -39,7 +39,8 @@ std::optional<uint64_t> ItemBytes(absl::string_view dtype) {
   return std::nullopt;
 }
 
-// The JSON library keeps the last of two equal keys; a file that has two tensors of one name means neither.
+// The JSON library keeps the last of two equal keys. A file with two tensors of one name is damaged, so equal keys must
+// be found.
 absl::StatusOr<json> ParseHeader(absl::string_view text, absl::string_view path) {
   std::array<std::unordered_set<std::string>, 2> keys_by_depth;  // of the header, and of one entry
   std::optional<std::string> duplicate;
@@ -104,7 +105,7 @@ absl::StatusOr<StoredTensor> ReadEntry(const json& entry, std::span<const std::b
   return tensor;
 }
 
-// Sorted by place, every tensor begins where the one before it ends, and the last one ends with the file.
+// In the order of their places, every tensor begins where the previous one ends, and the last one ends with the file.
 absl::Status CheckCoverage(const StoredTensors& tensors, std::span<const std::byte> data, absl::string_view path) {
   std::vector<const StoredTensors::value_type*> by_place;
   for (const auto& entry : tensors) by_place.push_back(&entry);

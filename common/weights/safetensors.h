@@ -4,11 +4,11 @@
 //   FT_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open("model.safetensors"));
 //   const StoredTensor& norm = file.tensors().at("model.norm.weight");
 //
-// The header is checked whole before anything is handed out: its length, its JSON, every dtype, shape and offset, and
-// that the tensors cover the data without a gap or an overlap, as the format demands. Errors: INVALID_ARGUMENT naming
-// the file, the tensor, what was expected and what was there; as MappedFile::Open. Threads: immutable after Open. A
-// file that is cut short while it is mapped ends the process (SIGBUS), as with any mapping. Source:
-// huggingface/safetensors, README "Format".
+// The whole header is checked before any tensor is returned: its length, its JSON, every dtype, shape and offset. The
+// tensors must cover the data without a gap or an overlap, as the format demands.
+// Errors: INVALID_ARGUMENT with the file, the tensor, the expected and the given value; and as MappedFile::Open.
+// Threads: immutable after Open. If a mapped file is truncated, the process ends (SIGBUS), as with any mapping.
+// Source: huggingface/safetensors, README "Format".
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct StoredTensor {
 
 using StoredTensors = absl::flat_hash_map<std::string, StoredTensor>;
 
-// The tensors of a whole safetensors file in memory, as views into `file`. `path` is for messages only.
+// Reads the tensors of a whole safetensors file in memory, as views into `file`. `path` is for messages only.
 absl::StatusOr<StoredTensors> ReadSafetensors(std::span<const std::byte> file, absl::string_view path);
 
 class SafetensorsFile {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block per row, with its threads side by side along the columns. Bytes moved: the row in, twice its size, because
-// it lies in pieces of 64 bytes beside another row's pieces (weight_layout.h); and twice its size out.
+// One block per row, with its threads side by side along the columns.
+// Bytes moved: the row in, twice its size, because it lies in pieces of 64 bytes beside another row's pieces
+// (weight_layout.h); and twice its size out.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"

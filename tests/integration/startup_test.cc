@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
                                  "--tensor_parallel: expected 1 to 64, got 65"},
                       BadCommand{"DeviceThatTheBuildLacks",
                                  {"--model=" + testing::SourcePath("deploy/demo/target"), "--device=cuda"},
-                                 "device: this build has cpu, and cuda only if made by ./dev cuda; got \"cuda\""},
+                                 "device: this build has only cpu (./dev cuda makes one with cuda), got \"cuda\""},
                       BadCommand{"QuantizationThatTheDeviceLacks",
                                  {"--model=" + testing::SourcePath("deploy/demo/target"), "--weight_quantization=fp8"},
                                  "weight_quantization: fp8 needs the device cuda, got cpu"},

@@ -16,7 +16,7 @@ constexpr char32_t kNumCodePoints = 0x110000;
 constexpr size_t kMaxSymbols = 256;
 constexpr uint8_t kLineFeed = '\n';
 
-// Between two of these no set begins or ends.
+// No set begins or ends between two of these.
 std::vector<char32_t> RunBegins(std::span<const CharSet> sets) {
   std::vector<char32_t> begins = {0, kLineFeed, kLineFeed + 1};
   for (const CharSet& set : sets) {
@@ -30,7 +30,7 @@ std::vector<char32_t> RunBegins(std::span<const CharSet> sets) {
   return begins;
 }
 
-// For each run, which sets hold it: a character per set.
+// For each run, the sets that hold it: one character per set.
 std::vector<std::string> Memberships(std::span<const CharSet> sets, std::span<const char32_t> begins) {
   std::vector<std::string> memberships(begins.size(), std::string(sets.size(), '-'));
   for (size_t set_idx = 0; set_idx < sets.size(); ++set_idx) {
@@ -62,7 +62,7 @@ absl::StatusOr<CharClasses> CharClasses::Make(std::span<const CharSet> sets) {
     }
     if (next_symbol == kLineFeed) ++next_symbol;
     if (!is_line_feed && next_symbol == kMaxSymbols) {
-      return absl::InvalidArgumentError("it tells more than 256 kinds of characters apart");
+      return absl::InvalidArgumentError("it distinguishes more than 256 kinds of characters");
     }
     symbol_of_run[run] = is_line_feed ? kLineFeed : static_cast<uint8_t>(next_symbol++);
     if (!is_line_feed) symbols.emplace(memberships[run], symbol_of_run[run]);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts in an alphabet of at most 256 symbols: characters that none of some sets tells apart are one symbol.
+// Spells texts in an alphabet of at most 256 symbols: characters that no set in use distinguishes share a symbol.
 //
 //   FT_ASSIGN_OR_RETURN(CharClasses classes, CharClasses::Make({letters, digits}));
-//   classes.SymbolsOf(0)                  // those of letters: "\x01"
-//   classes.Spell("\u00e9t\u00e9 1")      // "\x01\x01\x01\x00\x02", with where each character begins
+//   classes.SymbolsOf(0)                  // the symbols of letters: "\x01"
+//   classes.Spell("\u00e9t\u00e9 1")      // "\x01\x01\x01\x00\x02", and the place where each character begins
 //
 // So a pattern over classes of characters needs only bytes, and our own tables define the classes.
-// The line feed is always the symbol '\n' and nothing else is.
-// Errors: Make INVALID_ARGUMENT for sets that tell more than 256 kinds of characters apart.
+// The line feed is always the symbol '\n', and no other character is.
+// Errors: Make returns INVALID_ARGUMENT for sets that distinguish more than 256 kinds of characters.
 // Time: a table look-up per character. Space: 256 bytes for each kind of block of 256 code points, about 60 KB.
 // Threads: immutable.
 #pragma once
@@ -25,8 +25,8 @@
 namespace foretoken::tokenizer {
 
 struct SpelledText {
-  std::string symbols;            // one for each character
-  std::vector<uint32_t> offsets;  // of the characters and of the text's end; empty: a byte per character
+  std::string symbols;            // one per character
+  std::vector<uint32_t> offsets;  // of the characters and of the text's end; empty: every character is one byte
 
   size_t OffsetOf(size_t symbol_idx) const { return offsets.empty() ? symbol_idx : offsets[symbol_idx]; }
 };
@@ -35,7 +35,7 @@ class CharClasses {
  public:
   static absl::StatusOr<CharClasses> Make(std::span<const CharSet> sets);
 
-  // The symbols whose characters make up sets[set_idx].
+  // The symbols of the characters in sets[set_idx].
   const std::string& SymbolsOf(size_t set_idx) const { return symbols_[set_idx]; }
   uint8_t SymbolOf(char32_t c) const { return pages_[page_of_[c >> 8]][c & 0xff]; }
   // The text must be well-formed UTF-8 of less than 4 GiB.

@@ -27,7 +27,7 @@ class CharSet {
   CharSet Intersection(const CharSet& other) const;
 
   bool Contains(char32_t c) const;
-  // Ascending, and apart by at least one code point.
+  // Ascending, with at least one code point between two ranges.
   std::span<const CodePointRange> ranges() const { return ranges_; }
 
   friend bool operator==(const CharSet&, const CharSet&) = default;
@@ -36,11 +36,11 @@ class CharSet {
   std::vector<CodePointRange> ranges_;
 };
 
-// Of a general category ("Lu", "L"), a script ("Han") or another property ("Alphabetic"); nullopt: there is none of
-// that name here.
+// The set of a general category ("Lu", "L"), a script ("Han") or another property ("Alphabetic"); nullopt: the name is
+// not known here.
 std::optional<CharSet> PropertySet(absl::string_view name);
 
-// What \w, in a class, and \s mean in patterns.
+// The meaning of \w, in a class, and of \s in patterns.
 CharSet WordSet();
 CharSet WhiteSpaceSet();
 

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes unicode_tables.cc: what Hugging Face's `tokenizers` finds about each code point.
+"""Writes unicode_tables.cc: the properties of each code point in Hugging Face's `tokenizers`.
 
     python3 -m venv venv && venv/bin/pip install tokenizers==0.23.3
     venv/bin/python common/tokenizer/unicode/make_unicode_tables.py
 
-The library asks several crates, each of which has its own Unicode version; so it is asked itself, code point by code point:
+The library uses several crates with different versions of Unicode. So the script asks the library itself about every code
+point:
   regular expressions (Oniguruma)                         16.0
   the Digits pre-tokenizer (Rust's char::is_numeric)      17.0
   the Punctuation pre-tokenizer (unicode_categories)      8.0
   normalisation (unicode-normalization-alignments)        9.0
-Python's own `unicodedata`, of Unicode 14 or later, proposes decompositions, which the library's answers then confirm.
+Python's own `unicodedata`, of Unicode 14 or later, proposes decompositions, and the library's answers confirm them.
 """
 import os
 import unicodedata
@@ -27,7 +28,7 @@ HANGUL = range(0xac00, 0xd7a4)
 
 
 def found_by(pre_tokenizer):
-    """The code points that a pre-tokenizer keeps of the whole text."""
+    """The code points of the whole text that a pre-tokenizer keeps."""
     found = set()
     for i in range(0, len(TEXT), 4096):
         for word, _ in pre_tokenizer.pre_tokenize_str(TEXT[i:i + 4096]):
@@ -88,13 +89,13 @@ def decompositions():
 
     def whole(c):
         return "".join(whole(part) for part in levels[c]) if c in levels else chr(c)
-    for c in levels:  # the marks of these are in order already
+    for c in levels:  # their marks are in order already
         assert whole(c) == NFD(chr(c)), hex(c)
     return out
 
 
 def combining_classes():
-    """Of each code point: its place among marks of all classes says it."""
+    """The combining class of each code point, found by its place among marks of all classes."""
     def swaps(a, b):
         return a != b and NFD(a + b) == b + a
     # 0334 has the lowest class and 0345 the highest: a mark changes places with one of the two.
@@ -138,7 +139,7 @@ def range_array(name, code_points):
 
 def main():
     lines = """// SPDX-License-Identifier: Apache-2.0
-// Made by make_unicode_tables.py, which says from what; not to be edited.
+// make_unicode_tables.py made this file and describes its source. Do not edit it.
 // clang-format off
 #include "common/tokenizer/unicode/unicode_tables.h"
 

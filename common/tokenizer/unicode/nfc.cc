@@ -15,9 +15,9 @@ namespace foretoken::tokenizer {
 namespace {
 
 constexpr char32_t kNumCodePoints = 0x110000;
-constexpr char32_t kFirstMark = 0x300;  // below it every character is its own NFC and combines with nothing before it
+constexpr char32_t kFirstMark = 0x300;  // each character below is its own NFC and combines with no character before it
 
-// Hangul, as section 3.12 names it.
+// Hangul, with the names of section 3.12.
 constexpr char32_t kSBase = 0xac00, kLBase = 0x1100, kVBase = 0x1161, kTBase = 0x11a7;
 constexpr char32_t kLCount = 19, kVCount = 21, kTCount = 28;
 constexpr char32_t kSCount = kLCount * kVCount * kTCount;
@@ -29,7 +29,7 @@ struct Character {
 
 uint64_t PairKey(char32_t first, char32_t second) { return uint64_t{first} << 32 | second; }
 
-// The tables in forms that are quick to ask.
+// The tables in forms that are quick to read.
 class Tables {
  public:
   Tables() : blocks_(kNumCodePoints >> 8) {
@@ -54,7 +54,7 @@ class Tables {
     for (char32_t c = kTBase + 1; c < kTBase + kTCount; ++c) Mark(c);
   }
 
-  // Whether NFC changes the character, or may move it or join it with others.
+  // True if NFC changes the character, or may move it or join it with others.
   bool IsActive(char32_t c) const {
     const std::vector<bool>& block = blocks_[c >> 8];
     return !block.empty() && block[c & 0xff];
@@ -123,7 +123,7 @@ void SortMarks(std::vector<Character>& characters) {
   }
 }
 
-// A character joins the last starter unless one of its own class or a starter stands between.
+// A character joins the last starter unless a starter, or a character of its own class, stands between.
 void Compose(const Tables& tables, std::vector<Character>& characters) {
   size_t size = 0;
   std::optional<size_t> starter;

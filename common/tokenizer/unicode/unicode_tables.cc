@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Made by make_unicode_tables.py, which says from what; not to be edited.
+// make_unicode_tables.py made this file and describes its source. Do not edit it.
 // clang-format off
 #include "common/tokenizer/unicode/unicode_tables.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Hugging Face's `tokenizers` knows about Unicode, as data of our own: system libraries have other versions of
-// Unicode, and a character that was unassigned in one of them would be cut or normalised differently.
+// The Unicode data of Hugging Face's `tokenizers`, as tables of our own. System libraries have other versions of
+// Unicode. A character that one of them does not have would be cut or normalised differently.
 //
-// Made by make_unicode_tables.py, which asks the library itself and says which versions it has.
+// make_unicode_tables.py made them: it asks the library itself, and records its versions.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +25,22 @@ struct NamedSet {
   std::span<const CodePointRange> ranges;  // ascending, apart
 };
 
-// A canonical decomposition by one level. The table leaves out Hangul syllables, which arithmetic decomposes.
+// A canonical decomposition by one level. The table has no Hangul syllables, which arithmetic decomposes.
 struct Decomposition {
   char32_t composite;
   char32_t first;
   char32_t second;  // 0: the composite becomes `first` alone
-  bool composes;    // NFC makes the composite of the two again
+  bool composes;    // NFC composes the two again
 };
 
 // Two letters and a space for each general category.
 extern const absl::string_view kCategoryNames;
 // first << 5 | category: the code points from `first` to the next entry's have the category of that number.
 extern const std::span<const uint32_t> kCategoryRuns;
-// Properties and scripts, as regular expressions name them.
+// Properties and scripts, with the names of regular expressions.
 extern const std::span<const NamedSet> kNamedSets;
-// What the pre-tokenizers Digits and Punctuation cut out. Their versions of Unicode are not that of the categories.
+// The characters that the pre-tokenizers Digits and Punctuation cut out. Their versions of Unicode differ from that of
+// the categories.
 extern const std::span<const CodePointRange> kNumeric;
 extern const std::span<const CodePointRange> kPunctuation;
 // first << 8 | class: as kCategoryRuns, for canonical combining classes. Before the first entry the class is 0.

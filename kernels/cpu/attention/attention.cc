@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A task is a tile of a segment's rows and one kv head. Its queries are up to kMaxQueries (row, head) pairs that read
-// the same keys. Bytes moved: each K/V tile once per task. To widen and transpose a tile takes about as long as four
-// queries take to use it. A tile of 64 positions and D = 64 is 32 KiB with its values, so it stays in the first-level
-// caches.
+// the same keys.
+// Bytes moved: each K/V tile once per task. To widen and transpose a tile takes about as long as four queries take to
+// use it. A tile of 64 positions and D = 64 is 32 KiB with its values, so it stays in the first-level caches.
 #include "kernels/cpu/attention/attention.h"
 
 #include <algorithm>

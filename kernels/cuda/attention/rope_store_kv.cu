@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block per (row, head of q, k or v). Bytes moved: each element of qkv in once, q out once, k and v out once as
-// bf16.
+// One block per (row, head of q, k or v).
+// Bytes moved: each element of qkv in once, q out once, k and v out once as bf16.
 #include <cmath>
 
 #include "kernels/check.h"

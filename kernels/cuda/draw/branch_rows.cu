@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The distribution of each row is found as for a draw. Then a block per (tile, row) writes the values by which the
 // row's tokens are ordered (their scores, or plain logits) as another row of logits. The top tokens of that row are the
-// children. Bytes moved: the logits in for the largest, for the cuts and for the weights; the values out once and in
-// six times to find the top.
+// children.
+// Bytes moved: the logits in for the largest, for the cuts and for the weights; the values out once and in six times to
+// find the top.
 #include <algorithm>
 #include <utility>
 #include <vector>

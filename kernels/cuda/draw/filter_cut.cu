@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pass is one kernel, with a block per (tile, row). A block counts in shared bins and adds these to the row's bins.
 // Each block of the next pass reads the row's bins and finds the bin of the end by itself, which costs less than a
-// kernel between. Bytes moved: the logits once per pass, with 5 passes for top_k and 5 for top_p. A batch's rows mostly
-// come from the second-level cache. After the passes a block per row finds the end among equal values.
+// kernel between.
+// Bytes moved: the logits once per pass, with 5 passes for top_k and 5 for top_p. A batch's rows mostly come from the
+// second-level cache. After the passes a block per row finds the end among equal values.
 #include <algorithm>
 #include <cmath>
 

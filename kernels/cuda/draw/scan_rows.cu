@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (tile, row), with sixteen tokens per thread. Bytes moved: every logit once. A tile is small, so that one
-// row of a 128k vocabulary makes 63 blocks. It stays in registers while its largest logit is found and then its scores,
-// so noise costs no second read.
+// A block per (tile, row), with sixteen tokens per thread.
+// Bytes moved: every logit once. A tile is small, so that one row of a 128k vocabulary makes 63 blocks. It stays in
+// registers while its largest logit is found and then its scores, so noise costs no second read.
 //
 // Most tokens cannot win, and cheap tests show it, as on the CPU. The tile's largest logit already has a score. A token
 // that would lose to it even with the largest noise skips Philox, and a token that would lose with a bound on its own

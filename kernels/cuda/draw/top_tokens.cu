@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // After the search for the cut, a block per (tile, row) appends the tokens that the cut keeps to the row's list, in any
-// order. Bytes moved: the logits once more.
+// order.
+// Bytes moved: the logits once more.
 #include <algorithm>
 
 #include "kernels/cuda/base/check.h"

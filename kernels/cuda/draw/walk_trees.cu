@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keyed draw: one warp per tree. The scan has left every row's best token by tile; only for the rows on the walk are
 // the tiles merged. Rejection sampling: one block per tree, which tests drafted tokens together and reads one tile of
-// logits when it draws the last token. Bytes moved: next to none.
+// logits when it draws the last token.
+// Bytes moved: next to none.
 #include <optional>
 
 #include "kernels/cuda/base/check.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block per row, with its threads side by side along the inputs. Writes are scattered, in pieces of an element's
-// size. Bytes moved: the rows once (in e4m3 twice, the second time from a cache), the packed form once. It runs once
-// per weight.
+// size.
+// Bytes moved: the rows once (in e4m3 twice, the second time from a cache), the packed form once. It runs once per
+// weight.
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/matmul/e4m3_row.cuh"

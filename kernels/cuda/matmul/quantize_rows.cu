@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block per row. A thread takes 8 inputs at a time, neighbours side by side: 16 bytes in, 8 out. Bytes moved: the
-// row twice in (the second time from a cache), half its size out.
+// One block per row. A thread takes 8 inputs at a time, neighbours side by side: 16 bytes in, 8 out.
+// Bytes moved: the row twice in (the second time from a cache), half its size out.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"

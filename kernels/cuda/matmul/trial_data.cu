@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block per row. To fill a row, a thread makes four columns at a time from one Philox block. Bytes moved: the
-// written or compared elements, once. It runs when a service starts.
+// One block per row. To fill a row, a thread makes four columns at a time from one Philox block.
+// Bytes moved: the written or compared elements, once. It runs when a service starts.
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/matmul/trial_data.h"

@@ -162,7 +162,7 @@ TEST(MessageBoundsDeathTest, ATableNamesEveryFieldThatCanGrow) {
   EXPECT_DEATH(MessageBounds(*v1::StoppingOptions::descriptor(), {{.path = "stop_strings", .max_count = 1}}),
                "stop_token_ids: has no bound");
   EXPECT_DEATH(MessageBounds(*v1::GetModelInfoRequest::descriptor(), {{.path = "model"}, {.path = "request_idea"}}),
-               "request_idea: has a bound and is no such field");
+               "request_idea: has a bound, but the message has no such field");
 }
 
 }  // namespace
