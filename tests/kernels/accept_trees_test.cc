@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of tests/testing/cases/accept_trees_cases.h on every instruction set.
+// The cases of tests/testing/cases/accept_trees_cases.h on every instruction set. If this test fails, speculation
+// changes the output of a CPU server, or log-probabilities are wrong.
 #include "kernels/cpu/draw/accept_trees.h"
 
 #include <gtest/gtest.h>

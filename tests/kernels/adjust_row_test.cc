@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask of a row, entry by entry; draw_row_test.cc holds all adjustments together against the reference.
+// The mask of a row, entry by entry; draw_row_test.cc compares all adjustments together with the reference. If this
+// test fails, a server emits banned tokens, or takes a broken row for a good one.
 #include "kernels/cpu/draw/adjust_row.h"
 
 #include <gtest/gtest.h>

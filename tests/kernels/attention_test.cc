@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention against tests/reference, and row invariance (E1), bit for bit, on every instruction set.
+// Attention against tests/reference, and row invariance (E1), bit for bit, on every instruction set. If this test
+// fails, a CPU server emits wrong tokens, or tokens that depend on other requests.
 #include "kernels/cpu/attention/attention.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ using testing::AttentionOp;
 using testing::ForEachIsa;
 using testing::HeadShape;
 
-// On two threads and on one, in turn.
+// Runs on two threads and on one, in turn.
 AttentionOp OnThreads() {
   return [num_calls = 0](const AttentionArgs& args) mutable {
     ThreadPool pool(++num_calls % 2 + 1);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The end of a process after a device failure. If this test fails, clients wait for answers that never come, or a
+// server hangs and is not restarted.
 #include "kernels/device_failure.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +38,7 @@ TEST_F(EndOnDeviceFailureDeathTest, EndsThoughTheHandlerNeverReturns) {
   EXPECT_DEATH(fail(), "^lost\n$");
 }
 
-// Several ranks fail together, and so may the handler itself.
+// Several ranks may fail together, and the handler itself may fail too.
 TEST_F(EndOnDeviceFailureDeathTest, TellsOfTheFirstFailureOnly) {
   const auto fail = [] {
     SetDeviceFailureHandler([](const std::string& what) {

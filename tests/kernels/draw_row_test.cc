@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing from a row: the cases of tests/testing/cases/draw_cases.h on every instruction set, and the distribution over
-// many draws.
+// Drawing from a row: the cases of tests/testing/cases/draw_cases.h on every instruction set, and the distribution of
+// many draws. If this test fails, a CPU server draws wrong tokens.
 #include "kernels/cpu/draw/draw_row.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +97,7 @@ TEST(DrawRow, FollowsTheSoftmaxOverManyPositions) {
   constexpr int kNumDraws = 200000;
   const std::vector<double> target = reference::FilteredDistribution(inputs);
   EXPECT_LT(ChiSquare(inputs, target, kNumDraws), ChiSquareLimit(36));
-  // The control: a slightly other temperature is found out.
+  // The control: the test notices a slightly different temperature.
   DrawInputs control = inputs;
   control.sampling.temperature = 0.83f;
   EXPECT_GT(ChiSquare(inputs, reference::FilteredDistribution(control), kNumDraws), ChiSquareLimit(36));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Conversions between element types. If this test fails, weights and activations are rounded wrongly, and a model emits
+// worse tokens.
 #include "kernels/dtype.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of tests/testing/cases/cut_cases.h on every instruction set.
+// The cases of tests/testing/cases/cut_cases.h on every instruction set. If this test fails, top_k, top_p or min_p keep
+// wrong tokens on a CPU.
 #include "kernels/cpu/draw/filter_cut.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ TEST(FindCut, KeepsTheLowestIdsOfTheTokensThatTieAtTheCut) {
   ForEachIsa([] { testing::ExpectTiesAtTheCutToGoToTheLowestIds(Cut); });
 }
 
-// A sum must not depend on who sums: the same row gives the same bits again, whatever was searched in between.
+// A sum must not depend on the thread's earlier searches: the same row gives the same bits again.
 TEST(FindCut, IsAFunctionOfTheRowAlone) {
   ForEachIsa([] {
     RandomValues random(13);

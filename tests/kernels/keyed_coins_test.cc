@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The coins of rejection sampling. If this test fails, a request with a seed does not repeat its output, or the output
+// does not follow the model's distribution.
 #include "kernels/keyed_coins.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +49,7 @@ TEST(KeyedCoins, DifferBySeedSampleIndexAndNumber) {
   EXPECT_EQ(drawn.size(), 24u);
 }
 
-// Weights 1, 0, 2, 0 over and over: their sum is exact, so every u has one right answer.
+// Weights 1, 0, 2, 0, repeated: their sum is exact, so every u has one right answer.
 TEST(IndexAt, FindsTheEntryWhereThePartOfTheSumFalls) {
   for (const size_t size : {1, 3, 4, 511, 512, 513, 4096, 10001}) {
     std::vector<double> weights(size);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Making backends by name. If this test fails, a server runs on another instruction set than its fingerprint says, or
+// crashes on a machine that lacks one.
 #include "kernels/make_backend.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +37,7 @@ TEST(MakeBackend, DescribesTheTargetThatTheOpsReallyTake) {
   for (const std::string& isa : SupportedCpuIsas()) {
     const MadeBackend made = MakeBackend({.num_threads = 1, .isa = isa});
     const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
-    const int64_t taken = usable & -usable;  // the best one is the lowest bit
+    const int64_t taken = usable & -usable;  // the lowest bit is the best target
     EXPECT_THAT(made.backend->Describe(), EndsWith(std::string("/") + hwy::TargetName(taken)));
     if (isa == "amx" || isa.starts_with("avx512")) {
       EXPECT_THAT(made.backend->Describe(), EndsWith("/AVX3"));
@@ -47,7 +49,7 @@ TEST(MakeBackend, DescribesTheTargetThatTheOpsReallyTake) {
 
 TEST(MakeBackend, RefusesWhatThisMachineOrBuildLacks) {
   EXPECT_THAT(MakeBackend({.device = "abacus"}).error, HasSubstr("got \"abacus\""));
-  const MadeBackend cuda = MakeBackend({.device = "cuda"});  // a build that has it names what the machine lacks
+  const MadeBackend cuda = MakeBackend({.device = "cuda"});  // a build with CUDA names the fault of this machine
   EXPECT_TRUE(cuda.backend != nullptr || cuda.error.starts_with("device: ")) << cuda.error;
   EXPECT_EQ(cuda.error.find('\n'), std::string::npos);
   EXPECT_THAT(MakeBackend({.num_threads = -1}).error, HasSubstr("got -1"));
@@ -74,7 +76,7 @@ TEST(MakeBackend, KeepsOneIsaPerProcessAtATime) {
   EXPECT_NE(MakeBackend({.isa = "baseline"}).backend, nullptr);
 }
 
-// The name of the Highway path that ops take is part of what the backend says it is.
+// Describe names the Highway path that the ops take.
 TEST(MakeBackend, HidesBetterPathsFromHighway) {
   const int64_t machine = hwy::SupportedTargets();
   for (const std::string& isa : SupportedCpuIsas()) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The random generator. If this test fails, requests with a seed give other tokens than before, and third-party
+// proposers guess wrong noise.
 #include "kernels/philox.h"
 
 #include <gtest/gtest.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that work row by row, against tests/reference, on every instruction set.
+// The ops that work row by row, against tests/reference, on every instruction set. If this test fails, a CPU server
+// emits wrong tokens.
 //
 // Tolerances: u = 2^-24 is f32's unit roundoff, b = 2^-8 that of bf16 (8 significant bits, rounded to nearest). A sum
-// of n terms of one sign has a relative error of at most n u; each further operation adds u, an exponential of 1 ulp 2
-// u.
+// of n terms of one sign has a relative error of at most n u. Each further operation adds u, and an exponential of 1
+// ulp adds 2 u.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,7 +103,7 @@ TEST(SiluMul, MatchesTheReferenceForLargeAndSmallGates) {
                              .out = View(out, num_rows, num_columns)};
       SiluMul(args, pool);
       const std::vector<double> expected = reference::SiluMul(args);
-      // Exponential, sum, division, product, bf16; what lies below exp(-88) may be anything as small.
+      // Exponential, sum, division, product, bf16. Values below exp(-88) may be any number as small.
       const double tolerance = 5 * kUnit + kBf16Unit;
       for (size_t i = 0; i < out.size(); ++i) {
         ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i]) + 1e-33) << i;
@@ -149,7 +150,7 @@ void CheckRope(const RopeShape& shape) {
                              .q = View(q, kNumRows, shape.num_heads * shape.head_dim)};
   RopeStoreKv(args, pool);
   const reference::RotatedRows expected = reference::RopeStoreKv(args);
-  // The norm as in RmsNorm, then |x cos| + |y sin|, which is at most the pair's length: that does not turn.
+  // The norm as in RmsNorm, then |x cos| + |y sin|, which is at most the pair's length. The rotation keeps that length.
   double largest = 0;
   for (const double value : expected.q) largest = std::max(largest, std::abs(value));
   for (const double value : expected.k) largest = std::max(largest, std::abs(value));

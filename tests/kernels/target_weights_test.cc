@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of rejection sampling against tests/reference, on every instruction set.
+// The weights of rejection sampling against tests/reference, on every instruction set. If this test fails, the output
+// of rejection sampling does not follow the model's distribution.
 #include "kernels/cpu/draw/target_weights.h"
 
 #include <gtest/gtest.h>
@@ -22,9 +23,9 @@ RowWeights WeightsOf(const reference::DrawInputs& inputs) {
                         .mask = inputs.mask.empty() ? nullptr : inputs.mask.data()});
 }
 
-// A weight is exp of an f32 with an error of two roundings of at most |(x - max) / T| 2^-24 each, and the vector exp's
-// own few units: relative to a probability, (|x - max| / T + 4) 2^-22, where |x - max| / T is below 90 for every weight
-// above 0. The top_p cut may go the other way where the sum before a token is within rounding of top_p.
+// A weight is exp of an f32 whose error is two roundings of at most |(x - max) / T| 2^-24 each; the vector exp adds a
+// few units of its own. Relative to a probability this is (|x - max| / T + 4) 2^-22, where |x - max| / T is below 90
+// for every weight above 0. The top_p cut may differ if the sum before a token is within rounding of top_p.
 TEST(TargetWeights, AreTheReferencesProbabilities) {
   constexpr double kTolerance = 94 * 0x1p-22;
   testing::ForEachIsa([] {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Communication between ranks that are threads. If this test fails, a tensor-parallel CPU server hangs or emits wrong
+// tokens.
 #include "kernels/thread_communicator.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +29,7 @@ void OnRanks(int num_ranks, const std::function<void(Communicator&)>& run) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Sizes change from call to call, and a piece is overwritten as soon as its rank may.
+// Sizes change from call to call, and a rank overwrites its piece as soon as it may.
 TEST(ThreadCommunicator, AllGatherBringsEveryPieceToEveryRankInRankOrder) {
   for (const int num_ranks : {1, 2, 4}) {
     OnRanks(num_ranks, [&](Communicator& communicator) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parallel loops. If this test fails, a CPU server hangs, or computes with results that are not finished.
 #include "kernels/cpu/base/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
     ThreadPool pool(num_threads);
     EXPECT_EQ(pool.num_threads(), num_threads);
     for (const int64_t num_tasks : {0, 1, 2, 7, 1000}) {
-      std::vector<int> runs(num_tasks);  // plain: ParallelFor's return is what orders them
+      std::vector<int> runs(num_tasks);  // not atomic: ParallelFor's return orders the writes
       pool.ParallelFor(num_tasks, [&](int64_t task, int thread_idx) {
         EXPECT_GE(thread_idx, 0);
         EXPECT_LT(thread_idx, num_threads);
@@ -35,7 +36,7 @@ TEST(ThreadPool, TinyLoopsBackToBackSeeEachOthersResults) {
   std::vector<int64_t> values(5, 0);
   for (int loop = 0; loop < 20000; ++loop) {
     pool.ParallelFor(std::ssize(values), [&](int64_t task, int) { values[task] += task; });
-    if (loop % 7 == 0) values[0] += 1;  // the caller's own writes are seen by the next loop
+    if (loop % 7 == 0) values[0] += 1;  // the next loop sees the caller's own writes
   }
   EXPECT_EQ(values, (std::vector<int64_t>{2858, 20000, 40000, 60000, 80000}));
 }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The first tokens of a row in order. If this test fails, top_k keeps wrong tokens, or a response lists wrong top
+// log-probabilities.
 #include "kernels/cpu/draw/top_tokens.h"
 
 #include <gtest/gtest.h>

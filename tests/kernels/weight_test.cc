@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The layout of weights on the CPU. If this test fails, a CPU server computes with wrong weights, or loading takes too
+// much memory.
 #include "kernels/cpu/matmul/weight.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +52,7 @@ TEST(PrepareWeight, StacksPartsOfEveryDTypeAndPadsWithZeros) {
 
 using Ranges = std::vector<std::pair<const char*, size_t>>;
 
-// That the ranges, in any order, are the parts' bytes, each once.
+// Expects that the ranges, in any order, cover the parts' bytes, each byte once.
 void ExpectCovered(Ranges ranges, std::vector<std::vector<float>*> parts) {
   std::ranges::sort(ranges);
   std::ranges::sort(parts, {}, [](const std::vector<float>* part) { return part->data(); });
@@ -75,7 +77,7 @@ TEST(PrepareWeight, FetchesAndReleasesEveryRowOnceOnTheWayOnItsThread) {
                                               {second.data(), DType::kF32, Shape(2000, kInputs)}};
   std::mutex mutex;
   Ranges released;
-  std::map<std::pair<const char*, size_t>, std::thread::id> open;  // fetched and not released
+  std::map<std::pair<const char*, size_t>, std::thread::id> open;  // fetched and not yet released
   size_t open_bytes = 0, most_open_bytes = 0;
   ThreadPool pool(3);
   PrepareWeight({.parts = parts,

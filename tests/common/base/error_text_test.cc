@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Foreign text in errors, and the reasons of errors. If this test fails, a client or a peer can forge log lines, or a
+// program cannot tell one error from another.
 #include "common/base/error_text.h"
 
 #include "gtest/gtest.h"

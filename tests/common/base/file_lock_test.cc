@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The lock on a file. If this test fails, two processes write the same file and damage it, or a crash leaves a lock
+// behind.
 #include "common/base/file_lock.h"
 
 #include <gmock/gmock.h>

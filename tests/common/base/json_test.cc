@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parsing of foreign JSON. If this test fails, a damaged file crashes a server at start, or an error does not name the
+// file.
 #include "common/base/json.h"
 
 #include <gmock/gmock.h>

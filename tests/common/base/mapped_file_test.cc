@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Mapped and read files. If this test fails, a server hangs or crashes on a wrong path, or does not tell its user that
+// Git LFS files are missing.
 #include "common/base/mapped_file.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// SHA-256 digests. If this test fails, fingerprints change between builds, and services with equal models refuse each
+// other.
 #include "common/base/sha256.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The clock for durations. If this test fails, timeouts go wrong when somebody sets the system's clock.
 #include "common/base/steady_clock.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Random ids and seeds. If this test fails, outsiders can predict them.
 #include "common/base/system_random.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Flags and help texts. If this test fails, a program ignores a flag or a spelling mistake without a word, or its help
+// is wrong.
 #include "common/flags/command_line.h"
 
 #include <gmock/gmock.h>

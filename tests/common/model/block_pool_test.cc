@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The blocks of the K/V cache. If this test fails, sequences overwrite each other's context, tenants share prefixes, or
+// the cache loses memory.
 #include "common/model/block_pool.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +20,7 @@ std::vector<int32_t> Tokens(int32_t count, int32_t first = 0) {
   return tokens;
 }
 
-// Allocates and registers every full block of `tokens`; returns the blocks, still held.
+// Allocates and registers every full block of `tokens`. Returns the blocks, still held.
 std::vector<int32_t> Store(BlockPool& pool, const std::string& tenant, const std::vector<int32_t>& tokens) {
   std::vector<int32_t> blocks;
   PrefixId prefix = kEmptyPrefix;
@@ -42,7 +44,7 @@ TEST(BlockPool, FindsTheLongestStoredPrefixAndSharesItsBlocks) {
   EXPECT_EQ(prefix.blocks, (std::vector<int32_t>{blocks[0], blocks[1]}));
   ReleaseAll(pool, blocks);
   pool.CheckIntegrity();
-  EXPECT_EQ(pool.num_cached(), 1);  // the third; the first two are held by the finder
+  EXPECT_EQ(pool.num_cached(), 1);  // the third block; the finder holds the first two
   ReleaseAll(pool, prefix.blocks);
   EXPECT_EQ(pool.num_cached(), 3);
   pool.CheckIntegrity();

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checkpoints that differ from their configuration. If this test fails, a model is served with a wrong head, or users
+// do not learn of unread tensors.
 #include "common/model/checkpoint_fit.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reading config.json. If this test fails, a model is served with wrong sizes or a wrong rotary scaling, or a model
+// that is not supported is not refused.
 #include "common/model/config.h"
 
 #include <gmock/gmock.h>
@@ -210,14 +212,15 @@ TEST(RopeConfig, OriginalLengthIsTheModelsWhereAbsent) {
   EXPECT_EQ(std::get<YarnScaling>(rope.scaling).original_max_positions, 256);
 }
 
-// Qwen2.5's page says to add this to a config.json whose max_position_embeddings is 32768.
+// Qwen2.5's page tells users to add this to a config.json whose max_position_embeddings is 32768.
 TEST(RopeConfig, YarnExtendsTheContextBeyondTheFilesMaximum) {
   const std::string recipe = Patched(R"({"max_position_embeddings":32768,"rope_scaling":{
       "factor":4.0,"original_max_position_embeddings":32768,"type":"yarn"}})");
   EXPECT_EQ(ParseOrDie(recipe).max_position_embeddings, 131072);
 }
 
-// transformers has computed reference.json of that folder with these settings, so the recipe's spelling agrees with it.
+// transformers has computed that folder's reference.json with these settings, so the recipe's spelling must give the
+// same model.
 TEST(RopeConfig, YarnByRecipeIsTheModelOfTheExtendedConfig) {
   const std::string whole = base::ReadFile(SourcePath("tests/cases/models/llama-yarn/config.json")).value();
   nlohmann::json recipe = nlohmann::json::parse(whole);
@@ -234,7 +237,7 @@ TEST(RopeConfig, YarnWithoutFactorReachesTheFilesMaximum) {
   }
 }
 
-// Their files state the extended length: Llama 3.2 has 131072 with an original length of 8192 and a factor of 32.
+// Their files give the extended length: Llama 3.2 has 131072, with an original length of 8192 and a factor of 32.
 TEST(RopeConfig, OtherScalingsLeaveTheFilesMaximum) {
   const char* llama3 = R"({"max_position_embeddings":131072,"rope_scaling":{"rope_type":"llama3","factor":32,
       "low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":8192}})";

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Context length and K/V blocks. If this test fails, a server promises contexts that it cannot hold, or refuses
+// contexts that it could.
 #include "common/model/context_plan.h"
 
 #include <gtest/gtest.h>

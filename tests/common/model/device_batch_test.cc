@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The batch on a device. If this test fails, a recorded pass reads another batch's rows, so requests get wrong tokens,
+// or ranks wait for each other for ever.
 #include "common/model/device_batch.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +16,7 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-// Two sequences: a chain of two with a tree of two below it, and a lone root.
+// Two sequences: a chain of two with a tree of two below it, and a single root.
 ForwardBatch SmallBatch() {
   ForwardBatch batch;
   const Ints first_blocks = {4, 2}, second_blocks = {7}, chain = {11, 12}, root = {13};
@@ -75,7 +77,7 @@ TEST(PadBatch, MakesAllCountsThoseOfThePadding) {
   }
 }
 
-// What a recorded pass was given it is given again: addresses and counts.
+// A recorded pass must get the same addresses and counts again.
 TEST(DeviceBatch, PutsBatchesOfEqualCountsInTheSamePlaces) {
   const kernels::MadeBackend made = kernels::MakeBackend({.num_threads = 1});
   DeviceBatch device_batch(*made.backend, 1000);
@@ -105,7 +107,7 @@ class FreeCountingBackend final : public testing::ForwardingBackend {
   int num_freed = 0;
 };
 
-// Ranks that wait for each other may not wait for a device, either.
+// Ranks that wait for each other must not wait for a device either.
 TEST(DeviceBatch, GivesNoMemoryBackWhileItIsUsed) {
   FreeCountingBackend backend(kernels::MakeBackend({.num_threads = 1}).backend);
   {

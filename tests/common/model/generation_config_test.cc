@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reading generation_config.json. If this test fails, requests get wrong default parameters, or a model does not stop
+// at its end token.
 #include "common/model/generation_config.h"
 
 #include <gmock/gmock.h>

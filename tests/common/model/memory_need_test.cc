@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The memory that a model needs. If this test fails, a server runs out of device memory while it serves, or refuses a
+// model that fits.
 #include "common/model/memory_need.h"
 
 #include <gtest/gtest.h>
@@ -19,13 +21,13 @@ namespace {
 
 using kernels::WeightQuantization;
 
-// Counts what is taken, weights apart from the rest.
+// Counts allocated bytes, weights apart from the rest.
 class CountingBackend final : public testing::ForwardingBackend {
  public:
   struct Taken {
     size_t weight_bytes = 0;  // of matrices, without a layout's padding
     size_t other_bytes = 0;
-    size_t widest_inputs = 0;  // of fp8 weights
+    size_t widest_inputs = 0;  // the widest of fp8 weights
   };
   CountingBackend(std::unique_ptr<kernels::Backend> backend, WeightQuantization quantization, Taken* taken)
       : ForwardingBackend(std::move(backend)), quantization_(quantization), taken_(taken) {}
@@ -37,7 +39,7 @@ class CountingBackend final : public testing::ForwardingBackend {
     return ForwardingBackend::Allocate(num_bytes);
   }
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
-    kernels::WeightSource plain = source;  // which a CPU can do
+    kernels::WeightSource plain = source;  // a CPU can only compute with this
     plain.quantization = WeightQuantization::kNone;
     std::unique_ptr<kernels::Weight> weight = ForwardingBackend::PrepareWeight(plain);
     const auto num_outputs = static_cast<size_t>(weight->out_features());
@@ -61,7 +63,7 @@ struct NeedCase {
 
 class LargestRankNeedTest : public ::testing::TestWithParam<NeedCase> {};
 
-// Vectors are part of the weights, and are allocated like the rest.
+// Vectors belong to the weights, but are allocated like the rest.
 TEST_P(LargestRankNeedTest, IsWhatTheRanksTake) {
   const auto [name, num_ranks, quantization] = GetParam();
   const testing::RandomCheckpoint checkpoint(name);
@@ -80,7 +82,7 @@ TEST_P(LargestRankNeedTest, IsWhatTheRanksTake) {
   for (const CountingBackend::Taken& rank : taken) {
     EXPECT_GE(needed, rank.weight_bytes + rank.other_bytes + product_bytes);
   }
-  // Rank 0 has the logits; another may have a row more of the embedding, and of the head.
+  // Rank 0 has the logits; another rank may have one more row of the embedding and of the head.
   const size_t row_bytes = num_ranks == 1 ? 0 : 2 * 2 * model.transformer->config().hidden_size;
   EXPECT_LE(needed, taken[0].weight_bytes + taken[0].other_bytes + product_bytes + row_bytes);
   EXPECT_EQ(need.kv_bytes, model.kv.ranks[0].view.num_bytes());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The double-precision reference forward against transformers (tiny models) and against deploy/demo/reference.json.
+// The double-precision reference against transformers (tiny models) and against deploy/demo/reference.json. If this
+// test fails, the other tests compare the served models with a wrong model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,8 +27,8 @@ class TinyModelForward : public ::testing::TestWithParam<const char*> {
   const std::string directory_ = SourcePath("tests/cases/models/") + GetParam();
 };
 
-// transformers runs in float64 but for norms and rotary angles, which it computes in float32 (roundoff 6e-8, angles up
-// to 100): 2e-5 of logits of size 1 is what that leaves, and the file holds six decimals.
+// transformers runs in float64, except for norms and rotary angles, which it computes in float32 (roundoff 6e-8, angles
+// up to 100). This leaves 2e-5 of logits of size 1, and the file holds six decimals.
 TEST_P(TinyModelForward, ReferenceReproducesTransformers) {
   const auto model = Transformer::Load(directory_, Rounding::kNone);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -61,7 +62,7 @@ TEST_P(TinyModelForward, ReferenceContinuesGreedilyAsTransformers) {
   }
 }
 
-// A backend that rounds by contract is near the exact function, and is not the exact function.
+// A backend that rounds by contract is near the exact function, but not equal to it.
 TEST_P(TinyModelForward, RoundingToBf16MovesLogitsALittle) {
   const auto exact = Transformer::Load(directory_, Rounding::kNone);
   const auto rounded = Transformer::Load(directory_, Rounding::kBf16);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rotary frequencies against transformers. If this test fails, a model with rotary scaling emits wrong tokens, most of
+// all in long contexts.
 #include "common/model/rope.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-// transformers computes them in float32 in about ten roundings of 6e-8 each; the power of theta adds its exponent's
-// error times ln(theta).
+// transformers computes the frequencies in float32, in about ten roundings of 6e-8 each. The power of theta adds its
+// exponent's error times ln(theta).
 TEST(ComputeRopeFrequencies, AgreesWithTransformersForEveryScaling) {
   const json cases = json::parse(base::ReadFile(testing::SourcePath("tests/cases/models/rope.json")).value())["cases"];
   ASSERT_EQ(cases.size(), 10);

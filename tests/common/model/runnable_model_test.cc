@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loading a model onto a device. If this test fails, a server reads all weights before it finds out that the device is
+// too small.
 #include "common/model/runnable_model.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +19,7 @@
 namespace foretoken::model {
 namespace {
 
-// A device of so much memory, which notices when any is taken.
+// A device with this much memory, which records every allocation.
 class SmallBackend final : public testing::ForwardingBackend {
  public:
   SmallBackend(std::unique_ptr<kernels::Backend> backend, size_t free_bytes, int* num_weights)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a model is cut for tensor-parallel ranks, and which cuts are refused.
+// The cut of a model for tensor-parallel ranks. If this test fails, ranks miss or repeat parts of a model, or an
+// impossible degree is not refused.
 #include "common/model/shard.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One model shared by 1, 2 and 4 ranks against the double-precision reference, and what each rank reads of it. Row
-// invariance is shown in tests/exact.
+// One model shared by 1, 2 and 4 ranks: against the double-precision reference, and the part that each rank reads.
+// tests/exact shows row invariance. If this test fails, a tensor-parallel server emits wrong tokens or loads too much.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,9 +28,9 @@ using testing::DecodeChain;
 using testing::Iota;
 using testing::LoadedModel;
 
-// The tolerance of transformer_test.cc, 3e-2 for logits of size 1, holds for any number of ranks: R partial sums added
-// in f32 round R - 1 times more, which is 6e-8 of a sum each; what they add is the same kind of roundoff that tips a
-// bf16 input over to its neighbour now and then. A weight that a rank has wrongly is a difference of size 1.
+// The tolerance of transformer_test.cc, 3e-2 for logits of size 1, holds for any number of ranks. R partial sums added
+// in f32 round R - 1 times more, each by 6e-8 of a sum, and such roundoff only moves a bf16 input to its neighbour now
+// and then. A wrong weight on a rank makes a difference of size 1.
 constexpr double kTolerance = 3e-2;
 
 void ExpectTheReferenceAtEveryDegree(const std::string& directory, int max_ranks) {
@@ -64,7 +64,7 @@ std::string NameOf(const ::testing::TestParamInfo<const char*>& info) {
   return name;
 }
 
-// The tiny models have as many key/value heads as ranks can share them.
+// The tiny models have as many key/value heads as the most ranks that can share them.
 TEST_P(TinyTensorParallel, ReproducesTheReferenceAtEveryDegree) {
   const std::string directory = testing::SourcePath("tests/cases/models/") + GetParam();
   ExpectTheReferenceAtEveryDegree(directory, static_cast<int>(LoadModelConfig(directory)->num_kv_heads));
@@ -140,7 +140,7 @@ class CountingBackend final : public testing::ForwardingBackend {
   int* num_waits_;
 };
 
-// Of a failed device only its own rank hears, and only when it waits.
+// Only its own rank learns of a failed device, and only when it waits.
 TEST(TensorParallelTransformer, WaitsForTheDeviceOfEveryRank) {
   OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/target")}).value();
   std::vector<int> num_waits(2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transformer that serves against the double-precision reference and, for the demo model, an independent one. Row
-// invariance is shown in tests/exact.
+// The served transformer against the double-precision reference and, for the demo model, an independent one.
+// tests/exact shows row invariance. If this test fails, a server emits wrong tokens.
 #include "common/model/transformer.h"
 
 #include <gtest/gtest.h>
@@ -35,9 +35,9 @@ class TinyTransformer : public ::testing::TestWithParam<const char*> {
   const std::string directory_ = SourcePath("tests/cases/models/") + GetParam();
 };
 
-// The reference rounds where the backend does by contract (matrices, inputs of products, K and V); what is left is f32
-// roundoff (6e-8 times the reduction lengths, below 1e-5) and the bf16 inputs that it tips over to a neighbour (4e-3 of
-// one input among 64 and more, a few times per row). Logits of these models have size 1.
+// The reference rounds where the backend rounds by contract (matrices, inputs of products, K and V). Two differences
+// are left: f32 roundoff (6e-8 times the reduction lengths, below 1e-5), and bf16 inputs that this roundoff moves to a
+// neighbour (4e-3 of one input among 64 and more, a few times per row). Logits of these models have size 1.
 TEST_P(TinyTransformer, ReproducesTheReferenceOnEveryIsa) {
   const auto reference = reference::Transformer::Load(directory_, reference::Rounding::kBf16);
   ASSERT_TRUE(reference.ok()) << reference.status();

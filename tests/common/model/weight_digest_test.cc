@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The digest of a model's weights. If this test fails, two servers of one model have different fingerprints, or two
+// models have the same.
 #include "common/model/weight_digest.h"
 
 #include <gtest/gtest.h>

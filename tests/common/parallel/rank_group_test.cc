@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The threads of tensor-parallel ranks. If this test fails, a tensor-parallel server hangs or reads unfinished results.
 #include "common/parallel/rank_group.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ std::unique_ptr<RankGroup> MakeGroup(int num_ranks) {
 TEST(RankGroup, RunsEveryRankOnAThreadOfItsOwnRankZeroOnTheCallers) {
   for (const int num_ranks : {1, 2, 4}) {
     const std::unique_ptr<RankGroup> group = MakeGroup(num_ranks);
-    std::vector<std::thread::id> first(num_ranks), again(num_ranks);  // plain: Run's return is what orders them
+    std::vector<std::thread::id> first(num_ranks), again(num_ranks);  // not atomic: Run's return orders the writes
     group->Run([&](int rank) { first[rank] = std::this_thread::get_id(); });
     EXPECT_EQ(first[0], std::this_thread::get_id());
     for (int rank = 0; rank < num_ranks; ++rank) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Bounds on the bytes of messages. If this test fails, one small request can take gigabytes of memory, or a good
+// request is refused.
 #include "common/rpc/message_bounds.h"
 
 #include <string>
@@ -71,7 +73,7 @@ MessageBounds GenerateBounds() {
            {.path = "expected_numerics_fingerprint", .max_bytes = kMuch}}};
 }
 
-// Parsing merges them, so that each alone may be small.
+// The parser merges them, so that each of them alone may be small.
 TEST(MessageBounds, CountsOverAMessageThatStandsThereSeveralTimes) {
   v1::GenerateRequest request;
   request.mutable_stopping()->add_stop_strings("a");
@@ -145,13 +147,13 @@ TEST(MessageBounds, UnknownFieldsMayTakeLittle) {
   while (bytes.size() + unknown.size() <= MessageBounds::kMaxUnknownBytes) bytes += unknown;
   EXPECT_EQ(StopBounds().Check(bytes), absl::OkStatus());
   EXPECT_THAT(StopBounds().Check(bytes + unknown).message(), HasSubstr("of unknown fields, got 65538"));
-  // A known number with another type is kept like an unknown one.
+  // A known number with another type is kept like an unknown field.
   std::string texts_as_numbers;
   for (size_t i = 0; i <= MessageBounds::kMaxUnknownBytes / 2; ++i) texts_as_numbers += std::string("\x1a\x00", 2);
   EXPECT_FALSE(StopBounds().Check(texts_as_numbers).ok());
 }
 
-// Otherwise parsing would make a large message of the sound part before it finds the end.
+// Otherwise the parser would make a large message of the sound part before it finds the end.
 TEST(MessageBounds, RefusesBytesThatEndInNoMessage) {
   for (const std::string& end : {std::string("\x07", 1), std::string("\x1a\x05", 2), std::string("\x00", 1)}) {
     EXPECT_THAT(StopBounds().Check(std::string("\x1a\x00", 2) + end).message(), HasSubstr("do not parse as one"));

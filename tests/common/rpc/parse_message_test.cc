@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parsing of requests. If this test fails, a client with a bad request gets INTERNAL without a reason, or can crash or
+// fill the log of a server.
 #include "common/rpc/parse_message.h"
 
 #include <string>
@@ -11,9 +13,9 @@ namespace foretoken::rpc {
 namespace {
 
 constexpr char kNoUtf8[] = "\xff\xfe";
-constexpr char kPlaceholder[] = "@@";  // as long
+constexpr char kPlaceholder[] = "@@";  // of the same length
 
-// The message's bytes, with every placeholder made something that is no UTF-8.
+// The message's bytes, with every placeholder replaced by bytes that are not UTF-8.
 std::string Spoiled(const v1::StoppingOptions& request) {
   std::string bytes = request.SerializeAsString();
   for (size_t at; (at = bytes.find(kPlaceholder)) != std::string::npos;) bytes.replace(at, 2, kNoUtf8);
@@ -58,7 +60,7 @@ TEST(ParseMessage, RefusesBytesThatAreNoMessage) {
 
 TEST(ParseMessage, KeepsToItsDepth) {
   std::string bytes;
-  for (int i = 0; i < 5000; ++i) bytes = "\x53" + bytes + "\x54";  // groups, which nobody asked for
+  for (int i = 0; i < 5000; ++i) bytes = "\x53" + bytes + "\x54";  // groups, which are unknown fields
   EXPECT_EQ(Parse(bytes).code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The server's bootstrap. If this test fails, health checks lie, a shutdown loses calls, or a compressed message takes
+// all memory.
 #include "common/rpc/server.h"
 
 #include <signal.h>
@@ -69,7 +71,7 @@ TEST(Server, IsHealthyOnlyWhileServing) {
   EXPECT_EQ(CheckHealth(channel), Health::kUnreachable);
 }
 
-// That nothing is inflated, tests/integration/limits_test.cc measures.
+// tests/integration/limits_test.cc measures that nothing is inflated.
 TEST(Server, RefusesCompressedMessages) {
   const std::unique_ptr<Server> server = StartServer();
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
@@ -100,11 +102,11 @@ TEST(Server, CanLiveInProcessAlone) {
   EXPECT_EQ(CheckHealth(server->InProcessChannel()), Health::kServing);
 }
 
-// The tests below end their process, so they run in one of their own.
+// The tests below end their process, so each runs in a process of its own.
 void ServeAndSignal(int num_signals) {
   BlockTerminationSignals();
   const std::unique_ptr<Server> server = StartServer();
-  kill(getpid(), SIGTERM);  // blocked, so that it waits to be asked for
+  kill(getpid(), SIGTERM);  // blocked, so the signal waits until it is read
   server->ServeUntilSignal([&] {
     std::fprintf(stderr, "stopped admitting\n");
     for (int i = 1; i < num_signals; ++i) kill(getpid(), SIGTERM);

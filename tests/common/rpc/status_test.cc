@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Errors on the wire. If this test fails, a client gets a wrong code, no reason, or another error because the details
+// are too large.
 #include "common/rpc/status.h"
 
 #include <optional>

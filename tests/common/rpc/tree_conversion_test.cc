@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Token trees from the wire. If this test fails, a broken or hostile proposer can crash the verifier, or change the
+// distribution of its output.
 #include "common/rpc/tree_conversion.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +44,7 @@ TEST(TreeConversion, AnEmptyTreeIsATree) {
   EXPECT_EQ(tree->position, 3);
 }
 
-// Below the root 12 and then 10 were sampled, below 12 one token.
+// 12 and then 10 were sampled below the root, and one token below 12.
 TokenTree SampledTree() {
   const auto top = std::make_shared<DraftDistribution>(
       DraftDistribution{.token_ids = {10, 11, 12, 99}, .probs = {.5f, 0.f, .25f, .125f}});
@@ -87,19 +89,19 @@ TEST(TreeConversion, ASumAboveOneByRoundingOnlyIsTaken) {
 
 TEST(TreeConversion, EveryKnownDrawMethodIsTaken) {
   for (int method = 0; method < v1::DrawMethod_ARRAYSIZE; ++method) {
-    if (method == v1::DRAW_METHOD_SAMPLED) continue;  // takes distributions besides
+    if (method == v1::DRAW_METHOD_SAMPLED) continue;  // SAMPLED needs distributions too
     v1::TokenTree message = GoodMessage();
     message.set_draw_method(static_cast<v1::DrawMethod>(method));
     EXPECT_TRUE(FromProto(message, kLimits).ok());
   }
 }
 
-// A proposer that is newer than this build sends them.
+// A newer proposer sends such nodes.
 TEST(TreeConversion, NodesOfAnUnknownDrawMethodAreGuesses) {
   v1::TokenTree message = ToProto(SampledTree(), 42);
   EXPECT_TRUE(CheckDrawMethod(message).ok());
   message.set_draw_method(static_cast<v1::DrawMethod>(77));
-  message.mutable_draft_probs(0)->set_probabilities(0, -1);  // it may mean anything
+  message.mutable_draft_probs(0)->set_probabilities(0, -1);  // its meaning is unknown
   const absl::StatusOr<TokenTree> tree = FromProto(message, kLimits);
   ASSERT_TRUE(tree.ok()) << tree.status();
   ASSERT_EQ(tree->num_nodes(), SampledTree().num_nodes());
@@ -177,7 +179,7 @@ TEST_P(LyingDraft, IsRefusedByName) {
   EXPECT_NE(tree.status().message().find(GetParam().want), absl::string_view::npos) << tree.status();
 }
 
-// Sets one probability of the root's distribution: of 12, which was sampled.
+// Sets one probability of the root's distribution: that of token 12, which was sampled.
 Lie Prob(const std::string& name, float prob, const std::string& want) {
   return {name, [prob](auto& m) { m.mutable_draft_probs(0)->set_probabilities(2, prob); }, want};
 }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The trees that rejection sampling tests. If this test fails, the output of rejection sampling no longer follows the
+// model's distribution.
 #include "common/speculation/tested_tree.h"
 
 #include <memory>
@@ -15,7 +17,7 @@ using speculation::TokenTree;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Below the root one proposer sampled 12, 10 and another 10; 13 was guessed, and so was 12. Below 12, 20 was sampled;
+// Below the root, one proposer sampled 12 and 10, another sampled 10; 13 and 12 were guessed. Below 12, 20 was sampled;
 // below 20, 30 was.
 TokenTree Guess() {
   const auto draft = std::make_shared<DraftDistribution>(DraftDistribution{.token_ids = {10, 12}, .probs = {.5f, .5f}});

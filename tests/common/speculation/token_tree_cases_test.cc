@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs tests/cases/token_trees.txt; the file explains its form.
+// Runs tests/cases/token_trees.txt; the file explains its form. If this test fails, guesses are lost or put at wrong
+// places, so speculation gains less, or rejection sampling is not exact.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -27,7 +28,7 @@ struct Case {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-// A number that does not parse spoils the case visibly: no tree says "bad".
+// A number that does not parse makes the case fail with "bad", which no tree contains.
 template <typename T>
 T Number(absl::string_view text) {
   double value = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold for every tree, checked on random ones against slow and obvious readings of the header.
+// Properties of every token tree, checked on random trees against slow and obvious code. If this test fails, guesses
+// are lost or put at wrong places, or rejection sampling is not exact.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -140,8 +141,7 @@ TokenTree RandomSampledTree(std::mt19937& random, int32_t max_nodes, uint32_t pr
   return tree;
 }
 
-// What was sampled where: by the parent's path, the children's tokens in their order and their distribution, group by
-// group.
+// The sampled groups: by the parent's path, the children's tokens in their order and their distribution.
 using Groups = std::multimap<Path, std::pair<std::vector<int32_t>, const DraftDistribution*>>;
 
 Groups GroupsOf(const TokenTree& tree) {

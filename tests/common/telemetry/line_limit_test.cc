@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The bound on log lines. If this test fails, a peer can fill the disk with log lines, or operators do not see how many
+// lines were left out.
 #include "common/telemetry/line_limit.h"
 
 #include "gmock/gmock.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The tests' own reader of metrics pages. If this test fails, other tests of metrics may pass although a page is wrong.
 #include "tests/testing/metrics_page.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Metrics over HTTP, and log levels. If this test fails, monitoring reads no metrics, or a wrong log level is not
+// refused.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

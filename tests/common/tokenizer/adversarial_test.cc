@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts made to be slow: each takes about linear time, so a megabyte is a matter of a second even for a debug build.
+// Texts that are made to be slow. Each takes about linear time, so a megabyte takes about a second even in a debug
+// build. If this test fails, one request can block a server's tokenizer for minutes.
 #include <chrono>
 #include <string>
 

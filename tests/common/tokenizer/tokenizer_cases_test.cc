@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids and decoded texts against PyPI's `tokenizers`; how the data is made, and its format:
-// tests/cases/tokenizer/make_cases.py.
+// Ids and decoded texts against PyPI's `tokenizers`; tests/cases/tokenizer/make_cases.py makes the data and describes
+// its format. If this test fails, a model reads other tokens than it was trained with, or users get wrong text.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,7 +46,7 @@ struct Expected {
   std::string decoded;
 };
 
-// Whole characters come out of the incremental decoder, and together they are what Decode says.
+// The incremental decoder returns whole characters, and together they are the text that Decode returns.
 void ExpectIncrementalAgrees(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
                              const DecodeOptions& options) {
   IncrementalDecoder decoder(tokenizer, options);

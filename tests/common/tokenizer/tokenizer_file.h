@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory with a changed copy of one of the small tokenizers in tests/cases/tokenizer, for the life of the object.
+// A directory with a changed copy of a small tokenizer in tests/cases/tokenizer. It lives as long as the object.
 //
 //   TokenizerFile file("qwen2", {{"model", {{"type", "Unigram"}}}});   // RFC 7386 merge patch: null removes
 //   Tokenizer::Load(file.directory())

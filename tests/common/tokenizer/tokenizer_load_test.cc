@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged and lying files: each refused with the file, the field, what was expected and what was found.
+// Damaged and contradictory tokenizer files. If this test fails, such a file crashes a server or is served with wrong
+// tokens, or its error does not name the file, the field, the expected and the given value.
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -62,7 +63,7 @@ TEST(Load, RefusesAFileWithoutModelOrDecoder) {
 TEST(Load, RefusesOtherModelsByName) {
   ExpectPatchRefused("qwen2", {{"model", {{"type", "WordPiece"}}}},
                      {"model.type: expected \"BPE\" or \"Unigram\", the supported models, got \"WordPiece\""});
-  // As BERT's file is: what else it has is not the cause.
+  // This is BERT's file; the error must name its model, not its other parts.
   ExpectPatchRefused("qwen2",
                      {{"model", {{"type", "WordPiece"}}},
                       {"normalizer", {{"type", "BertNormalizer"}}},
@@ -245,7 +246,7 @@ TEST(Load, RefusesTemplatesThatMakeNoSense) {
                      {"ids[0]", "the id of a token, got 99999"});
 }
 
-// The file's text with a vocabulary of its first tokens, so that damage hits everything else.
+// The file's text with a vocabulary of only its first tokens, so that damage hits all other parts.
 std::string TextOfSmall(const std::string& style) {
   std::ifstream in(testing::SourcePath("tests/cases/tokenizer/" + style + "/tokenizer.json"));
   json content = json::parse(in);

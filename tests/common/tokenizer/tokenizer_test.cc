@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encoding, decoding and vocabularies. If this test fails, users can write tokens that only the server may write, get
+// broken characters in streams, or pair a verifier with a proposer of another vocabulary.
 #include "common/tokenizer/tokenizer.h"
 
 #include <string>
@@ -166,7 +168,7 @@ TEST(IncrementalDecoder, LetsALineFeedPassAtOnce) {
 }
 
 TEST(IncrementalDecoder, ReplacesABrokenSequenceAsTheDecoderDoes) {
-  // Byte level: one replacement for a sequence. Byte tokens: one for each byte.
+  // Byte level: one replacement per sequence. Byte tokens: one per byte.
   EXPECT_THAT(Deltas(LoadStyle("llama3"), {0xf0, 0x9f, 'a', 0xe4, 0xb8}), ElementsAre("", "",
                                                                                       "\ufffd"
                                                                                       "a",
@@ -207,7 +209,7 @@ TEST(IncrementalDecoder, AgreesWithDecodeOnRandomIds) {
       std::string all;
       for (int i = 0; i < 40; ++i) {
         random = random * 6364136223846793005u + 1442695040888963407u;
-        // Mostly the low ids, among which the bytes are.
+        // Mostly low ids, because the bytes are among them.
         const size_t limit = random >> 63 ? 259 : tokenizer.vocabulary().num_ids();
         ids.push_back(static_cast<int32_t>((random >> 33) % limit));
         const std::string delta = decoder.Append(ids.back());

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checkpoint directories. If this test fails, a model is loaded with wrong or missing tensors, or loading takes twice
+// the memory.
 #include "common/weights/checkpoint.h"
 
 #include <fcntl.h>
@@ -66,7 +68,7 @@ TEST(Checkpoint, MissingTensorIsNamedWithTheDirectory) {
 
 struct UnfitTensor {
   const char* what;
-  const char* entry;  // of tensor `a`, with 8 bytes of data
+  const char* entry;  // of tensor `a`, which has 8 bytes of data
   Shape expected_shape;
   const char* message;
 };
@@ -189,7 +191,7 @@ TEST(Checkpoint, DeeplyNestedIndexIsRefused) {
               HasSubstr("index.json: expected JSON of at most 64 nested levels"));
 }
 
-// Which of the pages from `begin` on are mapped in now: bit 63 of their entries in Linux's pagemap.
+// The pages from `begin` on that are mapped in now: bit 63 of their entries in Linux's pagemap.
 std::vector<bool> ResidentPages(const char* begin, size_t num_pages, size_t page_bytes) {
   std::vector<uint64_t> entries(num_pages);
   const auto num_bytes = static_cast<ssize_t>(num_pages * sizeof(uint64_t));
@@ -211,7 +213,7 @@ TEST(ReleasePages, GivesBackWholePagesAndKeepsTheContent) {
   const char* data = reinterpret_cast<const char*>(file->bytes().data());
   ASSERT_EQ(std::string(data, content.size()), content);
   ASSERT_EQ(ResidentPages(data, 4, page_bytes), (std::vector<bool>{true, true, true, true}));
-  ReleasePages(data + 1, 3 * page_bytes);  // pages 1 and 2 lie inside whole
+  ReleasePages(data + 1, 3 * page_bytes);  // only pages 1 and 2 lie whole inside the range
   EXPECT_EQ(ResidentPages(data, 4, page_bytes), (std::vector<bool>{true, false, false, true}));
   EXPECT_EQ(std::string(data, content.size()), content);
 }

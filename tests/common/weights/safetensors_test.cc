@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Safetensors files. If this test fails, a damaged file crashes a server, or a model is loaded with wrong weights.
 #include "common/weights/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -153,7 +154,7 @@ TEST(Safetensors, EveryTruncationIsRefused) {
   }
 }
 
-// What survives the checks must be safe to use: every tensor's bytes lie inside the file and fit its shape.
+// A file that passes the checks must be safe to use: every tensor's bytes lie inside the file and fit its shape.
 void CheckViews(const StoredTensors& tensors, const std::string& bytes) {
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
   for (const auto& [name, tensor] : tensors) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same cases as on the CPU, and that a tree has the same bits whatever stands beside it.
+// The cases of the CPU's test on the CUDA backend, and the independence of a tree from its neighbours. If this test
+// fails, speculation changes the output of a GPU server.
 #include "kernels/cuda/draw/accept_trees.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same cases as on the CPU, bit for bit row-invariant as there.
+// The cases of the CPU's test on the CUDA backend, row-invariant bit for bit. If this test fails, a GPU server emits
+// wrong tokens, or tokens that depend on other requests.
 #include "kernels/cuda/attention/attention.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ class AttentionTest : public OnDevice {
   testing::AttentionOp With(SplitWork work) {
     return [this, work](const AttentionArgs& args) { RunAttention(args, work); };
   }
-  // Rows in company as `work` says, lone ones a block per split.
+  // Rows in company use `work`; single rows use one block per split.
   testing::AttentionOp WithLoneRowsSplit(SplitWork work) {
     return [this, work](const AttentionArgs& args) {
       RunAttention(args, args.batch.num_rows == 1 ? SplitWork::kBlockPerSplit : work);
@@ -43,8 +44,8 @@ TEST_F(AttentionTest, MatchesTheReference) {
   }
 }
 
-// Long enough for the ring to come round. The window begins near a tile's end, so that some warps have nothing to do
-// there and hurry ahead; without it, those with ancestors only do so at the last tile.
+// Long enough for the ring to wrap around. The window begins near a tile's end, so that some warps have nothing to do
+// there and run ahead. Without a window, warps that have only ancestors run ahead at the last tile.
 TEST_F(AttentionTest, MatchesTheReferenceWhereSplitsHaveSeveralTiles) {
   constexpr int32_t kRound = kAttentionTile * kAttentionSplits;
   for (const SplitWork work : kSplitWorks) {

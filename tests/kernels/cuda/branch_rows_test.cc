@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same cases as on the CPU.
+// The cases of the CPU's test on the CUDA backend. If this test fails, a draft model on a GPU proposes worse guesses,
+// and speculation gains less.
 #include "kernels/cuda/draw/branch_rows.h"
 
 #include <gtest/gtest.h>

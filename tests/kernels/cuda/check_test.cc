@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Failed calls of CUDA. If this test fails, a server continues after a device failure with wrong results, or its last
+// message does not help an operator.
 #include "kernels/cuda/base/check.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +34,7 @@ TEST(CudaCheckDeathTest, NamesPlaceCallRankAndGpuAndTellsTheHandler) {
                "told: .*check_test.cc");
 }
 
-// Ranks take turns over the GPUs that there are.
+// Ranks take turns over the GPUs.
 TEST(CudaCheckDeathTest, NamesTheRankThatADeviceWasOpenedFor) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Device::Opened opened = Device::Open(2);
@@ -44,7 +46,7 @@ TEST(CudaCheckDeathTest, NamesTheRankThatADeviceWasOpenedFor) {
   EXPECT_DEATH(fail(), "rank 2 on GPU " + std::to_string(2 % opened.device->facts().num_devices));
 }
 
-// What a kernel does wrong shows where its work is waited for.
+// A kernel's error shows in the call that waits for its work.
 TEST(CudaCheckDeathTest, NamesTheWaitThatFindsAFailedKernel) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Device::Opened opened = Device::Open(2);
@@ -55,7 +57,7 @@ TEST(CudaCheckDeathTest, NamesTheWaitThatFindsAFailedKernel) {
     const ConstTensorView part = {row.data(), DType::kF32, Shape(1, 8)};
     const auto weight = PrepareWeight({.parts = {&part, 1}, .release = nullptr}, device);
     const Buffer token_ids = device.Allocate(sizeof(int32_t)), out = device.Allocate(8 * sizeof(float));
-    const int32_t beyond = 1;  // the vocabulary
+    const int32_t beyond = 1;  // an id beyond the vocabulary
     device.Copy(token_ids.get(), &beyond, sizeof(beyond), CopyKind::kToDevice);
     Embed({.weight = weight.get(),
            .token_ids = static_cast<const int32_t*>(token_ids.get()),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The memory check of the CUDA backend. If this test fails, a server runs out of GPU memory while it serves.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Ops take memory that no tensor of the model is.
+// Ops need memory beside the model's tensors.
 TEST(CudaBackend, RefusesAModelThatLeavesNoMemoryForOps) {
   const MadeBackend made = MakeBackend({.device = "cuda"});
   if (made.backend == nullptr) GTEST_SKIP() << made.error;
@@ -17,7 +18,7 @@ TEST(CudaBackend, RefusesAModelThatLeavesNoMemoryForOps) {
   EXPECT_NE(made.backend->MemoryRefusal({.kv_bytes = free_bytes - free_bytes / 1000}), std::nullopt);
 }
 
-// Other ranks on the GPU, and what they talk over.
+// Other ranks on the GPU, and their communicator, may have taken memory meanwhile.
 TEST(CudaBackend, CountsTheMemoryThatIsFreeWhenItIsAsked) {
   const MadeBackend made = MakeBackend({.device = "cuda"});
   if (made.backend == nullptr) GTEST_SKIP() << made.error;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The decision if a GPU can serve. If this test fails, a server starts on a GPU or driver that cannot run it, or its
+// refusal does not name the cause.
 #include "kernels/cuda/base/device_facts.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +41,8 @@ TEST(DeviceRefusal, SaysThatThereIsNoDriver) {
 TEST(DeviceRefusal, SaysThatTheDriverIsOlderThanTheToolkit) {
   DeviceFacts facts = GoodFacts();
   facts.driver = CudaVersion{12, 8};
-  facts.error = "CUDA driver version is insufficient for CUDA runtime version";  // what CUDA says then, less clearly
+  facts.error = "CUDA driver version is insufficient for CUDA runtime version";  // CUDA's own text for this, which is
+                                                                                 // less clear
   EXPECT_EQ(DeviceRefusal(facts),
             "device: the NVIDIA driver is too old: it knows CUDA up to 12.8, expected CUDA 13.0 or newer");
 }

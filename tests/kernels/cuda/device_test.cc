@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory, and weights on it.
+// Device memory, and weights on it. If this test fails, a GPU server computes with wrong weights or reads unfinished
+// copies.
 #include "kernels/cuda/base/device.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ class DeviceTest : public OnDevice {
   }
 };
 
-// Whether or not there is a device here, it is known why.
+// With or without a device here, the facts agree with the result of Open.
 TEST(QueryDevice, AgreesWithOpening) {
   const Device::Opened opened = Device::Open();
   EXPECT_EQ(opened.device == nullptr, DeviceRefusal(QueryDevice()).has_value());
@@ -104,7 +105,7 @@ TEST_F(DeviceTest, StacksAWeightsPartsAndRoundsThemToBf16) {
 }
 
 TEST_F(DeviceTest, ReleasesEveryByteOfAWeightOnceAndInOrder) {
-  const std::vector<float> f32(5 << 20, 1.5f);  // more than is read between two releases
+  const std::vector<float> f32(5 << 20, 1.5f);  // more than one piece between two releases
   const std::vector<uint16_t> bf16(1 << 10, 7);
   const std::vector<ConstTensorView> parts = {{f32.data(), DType::kF32, Shape(5 << 10, 1 << 10)},
                                               {bf16.data(), DType::kBF16, Shape(1, 1 << 10)}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing from a row, as AcceptTrees does it: the same cases as on the CPU.
+// Drawing from a row within AcceptTrees: the cases of the CPU's test on the CUDA backend. If this test fails, a GPU
+// server draws wrong tokens.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -14,7 +15,7 @@ namespace {
 
 class DrawRowTest : public OnDevice {
  protected:
-  // The row of the last node of a chain whose tokens are the path: all rows before it allow one token alone.
+  // The row is that of the last node of a chain whose tokens are the path. All rows before it allow only one token.
   testing::DrawnToken Draw(const reference::DrawInputs& inputs, VerificationRule rule) {
     const auto num_tokens = static_cast<int32_t>(inputs.logits.size());
     std::vector<int32_t> token_ids = {0}, parents = {-1}, node_idx = {0};
@@ -27,7 +28,7 @@ class DrawRowTest : public OnDevice {
       token_ids.push_back(id);
       node_idx.push_back(static_cast<int32_t>(node_idx.size()));
     }
-    std::vector<DrawnChildren> drawn;  // by rejection sampling the path is guessed, and right
+    std::vector<DrawnChildren> drawn;  // under rejection sampling the path consists of right guesses
     for (size_t node = 1; node < token_ids.size(); ++node) {
       drawn.push_back({.parent = parents[node], .children = {&node_idx[node], 1}});
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same cases as on the CPU.
+// The cases of the CPU's test on the CUDA backend. If this test fails, top_k, top_p or min_p keep wrong tokens on a
+// GPU.
 #include "kernels/cuda/draw/filter_cut.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The benchmark of products by cuBLASLt. If this test fails, it shows users wrong times for their GPU.
 #include "tests/bench/library_product.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ TEST_F(MeasuredProductTest, TimesTheLibrarysProductBesideWhatIsServed) {
   EXPECT_FALSE(times.library_serves);
 }
 
-// The emulated library's order is one chain: that of a weight with one split, and of no other.
+// The emulated library adds in one chain: the order of a weight with one split, and of no other weight.
 TEST_F(MeasuredProductTest, SeesWhetherTheBitsAreEqual) {
   if (!PlayAlgorithms({{}})) GTEST_SKIP() << "the order of its sums is the library's own";
   ASSERT_EQ(NumericClassOf(21, 200).num_splits, 1);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Products by cuBLASLt. If this test fails, a GPU server uses library products with other bits than ours, so tokens
+// depend on other requests, or it does not use them where they are faster.
 #include "kernels/cuda/matmul/library_serving.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +50,7 @@ class LibraryServingTest : public OnDevice {
     return products.Tune({&use, 1});
   }
 
-  // Of random rows, the first `skipped` of which are not asked for, added to random numbers in kAdd.
+  // A product of random rows, without the first `skipped` of them; in kAdd it is added to random numbers.
   struct Asked {
     int64_t num_rows = 0;
     int64_t skipped = 0;
@@ -83,7 +85,7 @@ class LibraryServingTest : public OnDevice {
     return Run(weight, asked, [&](const MatMulArgs& args) { products.MatMul(args); });
   }
 
-  // What a library that is wrong from now on is asked for shows in the product.
+  // From now on the library computes wrong values, so the product shows if the library is used.
   bool AsksTheLibrary(LibraryServing& products, const CudaWeight& weight, const Asked& asked) {
     PlayAlgorithms({{.wrong_row = 0}});
     const bool is_other = Served(products, weight, asked) != Ours(weight, asked);
@@ -118,7 +120,7 @@ TEST_F(PlayedLibraryTest, LeavesToOurKernelsWhatTheyAreFasterAt) {
   EXPECT_FALSE(AsksTheLibrary(products, *weight_, {.num_rows = 64}));
 }
 
-// E1: a row has the same bits in a product of any row count, whoever computes it.
+// E1: a row has the same bits in a product of any row count, whether our kernels or the library compute it.
 TEST_F(PlayedLibraryTest, RowsHaveTheSameBitsWhateverTheRowCount) {
   constexpr int64_t kRows = 1500;
   const auto weight = RandomWeight(68, 64);
@@ -133,7 +135,7 @@ TEST_F(PlayedLibraryTest, RowsHaveTheSameBitsWhateverTheRowCount) {
   EXPECT_EQ(Ours(*weight, {.num_rows = kRows}), all);
 }
 
-// Whatever a library is like: the machine's own is asked for products of a size that it is there for.
+// Holds for any library: the machine's own gets products of a size that it would serve.
 TEST_F(LibraryServingTest, BitsAreOursWhoeverServes) {
   const bool is_played = PlayAlgorithms({{}});
   const int64_t num_rows = is_played ? 80 : 3000;
@@ -169,7 +171,7 @@ TEST_F(PlayedLibraryTest, ServesWeightsThatAreUnpackedInSeveralRuns) {
   EXPECT_TRUE(AsksTheLibrary(products, *weight, asked));
 }
 
-// What is tried are all of them: that of 44 outputs has a bit of its own.
+// All runs are tried: here the run of 44 outputs has one other bit.
 TEST_F(PlayedLibraryTest, ARunOfOtherBitsIsEnoughToServeNothing) {
   const auto weight = RandomWeight(300, 64);
   LibraryOptions options = LibraryPlayed({.min_rows = 32});
@@ -199,7 +201,7 @@ TEST_F(PlayedLibraryTest, OneBitOfOneRowIsEnoughToServeNothing) {
   EXPECT_EQ(Served(products, *weight_, asked), Ours(*weight_, asked));
 }
 
-// Stored, its sums are ours.
+// When it stores, its sums equal ours.
 TEST_F(PlayedLibraryTest, AnotherOrderOfAddingToTheOutputIsEnoughToServeNothing) {
   PlayAlgorithms({{.begins_with_out = true}});
   LibraryServing products(device(), LibraryPlayed({.min_rows = 64}));
@@ -246,7 +248,7 @@ TEST_F(LibraryServingTest, OneLineSaysThatTheMachineLacksTheLibrary) {
   EXPECT_EQ(Served(products, *weight_, asked), Ours(*weight_, asked));
 }
 
-// Of several splits, of FP8, of outputs and inputs that do not fill what the library reads, of few rows.
+// Weights of several splits, of FP8, of outputs and inputs that do not fill the library's units, and of few rows.
 TEST_F(LibraryServingTest, TriesOnlyWhatItCouldServe) {
   LibraryServing products(device(), {.file = "libno_such.so.1", .min_rows = 64});
   EXPECT_EQ(Tune(products, *RandomWeight(140, 1024)), "");
@@ -294,7 +296,7 @@ TEST_F(PlayedLibraryDeathTest, AProductThatIsRefusedLaterEndsTheProcess) {
                "library_serving.cc:[0-9]+: cublasLtMatmul: status 14, rank 0 on GPU 0");
 }
 
-// What the backend does with it: bits and Describe stay, and ranks that share a GPU do without.
+// The backend with a library: bits and Describe stay the same, and ranks that share a GPU do not use it.
 TEST_F(PlayedLibraryTest, TheBackendServesByItAndIsCalledTheSame) {
   const MadeBackend made = MakeBackendWithLibrary({.device = "cuda"}, LibraryPlayed({.min_rows = 128}));
   ASSERT_NE(made.backend, nullptr) << made.error;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Matrix products on the CUDA backend: against the reference, and the same bits from every kernel. If this test fails,
+// a GPU server emits wrong tokens, or tokens that depend on other requests.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <gtest/gtest.h>
@@ -108,11 +110,12 @@ class MatMulTest : public OnDevice {
     return out;
   }
 
-  // Products of bf16 are exact. A GPU's step adds 17 addends, its 16 products and the sum so far, of which each may be
+  // Products of bf16 are exact. A GPU's step adds 17 numbers, its 16 products and the sum so far. Each of them may be
   // cut off 2^-23 below the largest (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores",
-  // PeerJ Computer Science 7:e330): as much as 34 roundings, u = 2^-24. Then a split, two scales, bias and previous
-  // round once each. So a sum's error is at most gamma = n u / (1 - n u) of the sum of magnitudes (Higham, "Accuracy
-  // and Stability of Numerical Algorithms", section 3.1). Products of e4m3 are exact in f16 steps as well.
+  // PeerJ Computer Science 7:e330), which equals 34 roundings of u = 2^-24. Then a split, two scales, bias and the
+  // previous output round once each. So a sum's error is at most gamma = n u / (1 - n u) of the sum of magnitudes
+  // (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1). Products of e4m3 are exact in f16 steps as
+  // well.
   void ExpectCloseTo(const MatMulInput& input, const CudaWeight& weight, const MatMulResult& expected) {
     SCOPED_TRACE(::testing::Message() << "T " << input.num_rows << " N " << input.num_outputs << " K "
                                       << input.num_inputs);
@@ -130,7 +133,7 @@ class MatMulTest : public OnDevice {
     ExpectCloseTo(input, *Prepare(input, WeightQuantization::kFp8), Fp8Reference(input));
   }
 
-  // Bit for bit.
+  // Expects the same bits.
   void ExpectSameFromAllKernels(const MatMulInput& input, const CudaWeight& weight) {
     SCOPED_TRACE(::testing::Message() << "T " << input.num_rows << " N " << input.num_outputs << " K "
                                       << input.num_inputs);
@@ -179,7 +182,7 @@ TEST_F(MatMulTest, AddsTheFinishedSumToThePreviousOutputOnce) {
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], input.previous[i] + sums[i]);
 }
 
-// The numeric class, spelt out: each split is a product of its own, and they are added in order.
+// The numeric class, spelt out: each split is a product of its own, and the splits are added in order.
 TEST_F(MatMulTest, AddsTheSumsOfSplitsInOrder) {
   constexpr int64_t kOutputs = 20, kInputs = 1100, kRows = 3;
   const NumericClass order = NumericClassOf(kOutputs, kInputs);
@@ -202,7 +205,7 @@ TEST_F(MatMulTest, AddsTheSumsOfSplitsInOrder) {
   EXPECT_EQ(Run(all, *Prepare(all)), expected);
 }
 
-// What a slice ends with are zeros, which add nothing, and not what stands in memory behind a row.
+// The end of a slice must be zeros, which add nothing, and not the memory behind a row.
 TEST_F(MatMulTest, InputsBeyondTheLastAddNothing) {
   for (const int64_t num_inputs : {70, 72}) {
     MatMulInput input = RandomInput(2, 16, num_inputs), padded = RandomInput(2, 16, 128);
@@ -227,7 +230,7 @@ TEST_F(MatMulTest, AnInfinityStaysInItsRow) {
   }
 }
 
-// E1: bit for bit the same row, whatever rows stand around it, wherever it stands, and whichever kernel that calls for.
+// E1: a row has the same bits with any neighbours, at any place, and from either kernel.
 TEST_F(MatMulTest, ARowDoesNotDependOnItsNeighbours) {
   constexpr int64_t kRows = 140, kOutputs = 70, kInputs = 520;
   const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
@@ -270,7 +273,7 @@ TEST_F(MatMulTest, KernelsAgreeBitForBitOnBiasAndPreviousOutput) {
   }
 }
 
-// A tile's block that comes last leaves the tile's count as it found it.
+// The block that arrives last must leave the tile's counter at zero.
 TEST_F(MatMulTest, GivesTheSameAgain) {
   const MatMulInput input = RandomInput(70, 200, 1024);
   ASSERT_GT(NumericClassOf(200, 1024).num_splits, 1);
@@ -291,7 +294,7 @@ TEST_F(MatMulTest, Fp8AgreesWithTheReference) {
   }
 }
 
-// A lone input finds its weight, and only that: every place of a slice, in a row and in a weight.
+// A single input meets its own weight and no other: at every place of a slice, in a row and in a weight.
 TEST_F(MatMulTest, Fp8MultipliesEveryInputByItsOwnWeight) {
   constexpr int64_t kInputs = 130, kOutputs = 130;
   MatMulInput input = RandomInput(kInputs, kOutputs, kInputs);
@@ -318,7 +321,7 @@ TEST_F(MatMulTest, Fp8KernelsAgreeBitForBit) {
   ExpectSameFromAllKernels(tall, *Prepare(tall, WeightQuantization::kFp8));
 }
 
-// E1 of FP8: with neighbours that a scale of all rows would bow to, too.
+// E1 of FP8: also with neighbours that would change a scale shared by all rows.
 TEST_F(MatMulTest, Fp8RowsDoNotDependOnTheirNeighbours) {
   constexpr int64_t kRows = 140, kOutputs = 40, kInputs = 520;
   MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
@@ -335,7 +338,7 @@ TEST_F(MatMulTest, Fp8RowsDoNotDependOnTheirNeighbours) {
   }
 }
 
-// Rows of zeros give the bias, rows with one NaN or infinity give nothing finite, and each stays by itself.
+// Rows of zeros give the bias. Rows with one NaN or infinity give no finite value. Neither changes other rows.
 TEST_F(MatMulTest, Fp8ShowsWhatIsNotFiniteInItsRowAlone) {
   constexpr int64_t kOutputs = 20, kInputs = 33;
   for (const float spoilt : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

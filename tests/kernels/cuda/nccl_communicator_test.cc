@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with a GPU each: skipped where there are fewer than two.
+// Ranks with a GPU each; skipped if there are fewer than two GPUs. If this test fails, a model on several GPUs hangs or
+// emits wrong tokens.
 #include "kernels/cuda/nccl_communicator.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int kMaxRanks = 3;
 
-// A rank's GPU, as its thread sees it: integers there, copied both ways and waited for.
+// A rank's GPU as its thread uses it: integers, copied both ways and waited for.
 class RankMemory {
  public:
   explicit RankMemory(const NcclPlace& place) : place_(place) { FT_CUDA_CHECK(cudaSetDevice(place.device)); }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of numeric classes. If this test fails, a new version moves bits without a new fingerprint, so servers of
+// two versions give different tokens for one request.
 #include "kernels/cuda/matmul/numeric_class.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +25,7 @@ TEST(NumericClass, SplitsCutTheInputsInOrderAndNoneIsShort) {
   }
 }
 
-// Of models that people serve. A change moves bits: it is one of the numerics fingerprint.
+// Shapes of models that people serve. A change here moves bits, so it needs a new number in the numerics fingerprint.
 TEST(NumericClass, IsWhatItHasBeen) {
   EXPECT_EQ(NumericClassOf(6144, 4096), (NumericClass{.num_slices = 64, .num_splits = 4}));    // 8B: qkv
   EXPECT_EQ(NumericClassOf(4096, 4096), (NumericClass{.num_slices = 64, .num_splits = 4}));    // o
@@ -32,7 +34,8 @@ TEST(NumericClass, IsWhatItHasBeen) {
   EXPECT_EQ(NumericClassOf(128256, 4096), (NumericClass{.num_slices = 64, .num_splits = 1}));  // head
   EXPECT_EQ(NumericClassOf(10240, 8192), (NumericClass{.num_slices = 128, .num_splits = 2}));  // 70B: qkv
   EXPECT_EQ(NumericClassOf(2048, 8192), (NumericClass{.num_slices = 128, .num_splits = 8}));   // 1B: down
-  EXPECT_EQ(NumericClassOf(1024, 1024), (NumericClass{.num_slices = 16, .num_splits = 4}));  // short splits do not pay
+  EXPECT_EQ(NumericClassOf(1024, 1024), (NumericClass{.num_slices = 16, .num_splits = 4}));  // shorter splits would not
+                                                                                             // pay
   EXPECT_EQ(NumericClassOf(1, 1), (NumericClass{.num_slices = 1, .num_splits = 1}));
 }
 

@@ -21,7 +21,7 @@ namespace foretoken::kernels::cuda {
 
 namespace {
 
-// Copies on the device, which live as long as this.
+// Copies on the device that live as long as this object.
 class DeviceCopies {
  public:
   explicit DeviceCopies(Device& device) : device_(device) {}
@@ -166,7 +166,7 @@ void OnDevice::RunAcceptTrees(AcceptTreesArgs args) {
     }
     args.trees = trees;
     AcceptTrees(args, device());
-  }  // the op has all it needs
+  }  // the op has copied its inputs
   device().Synchronize();
 }
 

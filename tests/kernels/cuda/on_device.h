@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA ops on arguments whose pointers are all the host's: inputs are copied to the device, the op runs, and what
-// it wrote is copied back. So a test reads like one of the CPU's, and tests/reference takes the same arguments.
+// Runs CUDA ops on arguments whose pointers are all the host's: it copies inputs to the device, runs the op, and copies
+// results back. So a test reads like one for the CPU, and tests/reference takes the same arguments.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// A test that is skipped, by name and with the reason, where no device is.
+// Without a device, its tests are skipped with the reason.
 class OnDevice : public ::testing::Test {
  protected:
   void SetUp() override;
@@ -28,10 +28,10 @@ class OnDevice : public ::testing::Test {
                                       WeightQuantization quantization = WeightQuantization::kNone) {
     return PrepareWeight({.parts = {&part, 1}, .quantization = quantization, .release = nullptr}, device());
   }
-  // [N, K], as the kernels read it.
+  // [N, K], the values that the kernels read.
   std::vector<float> DownloadWeight(const CudaWeight& weight);
 
-  // `weight` is the device's already.
+  // `weight` is on the device already.
   void RunEmbed(EmbedArgs args);
   void RunMatMul(MatMulArgs args, void (*matmul)(const MatMulArgs&, cudaStream_t) = MatMul);
   void RunRmsNorm(RmsNormArgs args);
@@ -39,7 +39,7 @@ class OnDevice : public ::testing::Test {
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
   void RunAttention(AttentionArgs args, SplitWork work);
   void RunMoveKv(MoveKvArgs args);
-  // Results are there when these return, and not before they synchronise.
+  // Results are complete when these return, because they synchronise.
   void RunAcceptTrees(AcceptTreesArgs args);
   void RunBranchRows(BranchRowsArgs args);
   void RunScoreTokens(ScoreTokensArgs args);

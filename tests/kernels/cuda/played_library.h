@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuBLASLt that the tests of a build are given: the machine's, or that of the emulated GPU, which plays what a test
-// wants.
+// The cuBLASLt of a build's tests: the machine's, or that of the emulated GPU, which behaves as a test tells it.
 #pragma once
 
 #include <dlfcn.h>
@@ -16,7 +15,8 @@ namespace foretoken::kernels::cuda {
 
 inline constexpr char kLibrary[] = FORETOKEN_CUBLASLT;
 
-// What the library knows from now on. False: it is the machine's own, which does as it likes.
+// Sets the algorithms that the library knows from now on. Returns false if it is the machine's own, which cannot be
+// set.
 inline bool PlayAlgorithms(std::initializer_list<testing::LibraryAlgorithm> algorithms) {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   void* const play = library == nullptr ? nullptr : dlsym(library, testing::kPlayLibrary);
@@ -27,10 +27,10 @@ inline bool PlayAlgorithms(std::initializer_list<testing::LibraryAlgorithm> algo
 
 struct PlayedPace {
   int64_t min_rows = 16;
-  bool is_fast = true;  // whether the library's products take less time than ours
+  bool is_fast = true;  // true: the library's products take less time than ours
 };
 
-// Our product is timed before the library's.
+// Trials time our product before the library's.
 inline LibraryOptions LibraryPlayed(const PlayedPace& pace) {
   return {.file = kLibrary,
           .min_rows = pace.min_rows,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// FP8 rows. If this test fails, a server with FP8 weights emits worse tokens, or tokens that depend on other requests.
 #include "kernels/cuda/matmul/quantize_rows.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@ std::vector<uint16_t> AsBf16(const std::vector<float>& values) {
 
 class QuantizedRowsTest : public OnDevice {
  protected:
-  // Of values that lie so many elements behind an aligned address.
+  // Quantises values that lie `begin` elements behind an aligned address.
   HostRows Quantize(const std::vector<uint16_t>& x, int64_t num_inputs, int64_t begin = 0) {
     const int64_t num_rows = static_cast<int64_t>(x.size()) / num_inputs;
     const Buffer buffer = device().Allocate((begin + x.size()) * sizeof(uint16_t));
@@ -84,7 +85,7 @@ TEST_F(QuantizedRowsTest, OfZerosAreZeros) {
   for (const uint8_t code : rows.codes) EXPECT_EQ(FloatFromE4m3(code), 0);
 }
 
-// Whatever multiplies a scale that is not finite is not finite either.
+// A product with a scale that is not finite is not finite either.
 TEST_F(QuantizedRowsTest, ShowWhatIsNotFiniteByTheScaleAlone) {
   const HostRows rows = Quantize(AsBf16({1, kInfinity, 3, kNan, -kInfinity, 5, 7, 8, -kNan, 1, 2, 4}), 3);
   for (const int i : {0, 1, 2}) {
@@ -103,7 +104,7 @@ TEST_F(QuantizedRowsTest, LoseWhatAnOutlierMakesSmall) {
   EXPECT_EQ(FloatFromE4m3(rows.codes[3]), 0);
 }
 
-// From the smallest bf16 to the largest: a scale has 8 bits at least, so a code is no more than a 16th and a 256th off.
+// From the smallest bf16 to the largest: a scale has at least 8 bits, so a code's error is at most a 16th and a 256th.
 TEST_F(QuantizedRowsTest, HoldDenormalsAndTheLargest) {
   const float denormal = FloatFromBf16(1), largest = FloatFromBf16(0x7f7f);
   const std::vector<float> values = {denormal, 3 * denormal, -7 * denormal, largest, largest / 3, -largest / 200};

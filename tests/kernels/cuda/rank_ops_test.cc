@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that put together what tensor-parallel ranks have computed, and weights that a rank has a part of.
+// The ops that combine the results of tensor-parallel ranks, and weights that are split over ranks. If this test fails,
+// a model on several GPUs emits wrong tokens.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -28,7 +29,7 @@ TEST_F(JoinColumnsTest, PutsColumnsOfDifferentWidthsSideBySide) {
   testing::ExpectJoinedColumns([&](const JoinColumnsArgs& args) { RunJoinColumns(args); });
 }
 
-// Embedding its rows shows a weight in whatever layout.
+// Embed reads a weight's rows in any layout, so it shows the weight's elements.
 TEST_F(ShardedWeightTest, HasThoseInputsThatAreAskedFor) {
   const std::vector<uint16_t> bf16 = DistinctElements(40 * 70);
   const std::vector<float> f32 = RandomValues(5).Normals(8 * 70);

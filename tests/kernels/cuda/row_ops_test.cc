@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that work row by row, against tests/reference, and that a row has the same bits whatever stands beside it.
+// The ops that work row by row, against tests/reference, and a row's independence from its neighbours. If this test
+// fails, a GPU server emits wrong tokens, or tokens that depend on other requests.
 //
 // Tolerances: u = 2^-24 is f32's unit roundoff, b = 2^-8 that of bf16 (8 significant bits, rounded to nearest). A sum
-// of n terms of one sign has a relative error of at most n u; each further operation adds u, an exponential of 1 ulp 2
-// u.
+// of n terms of one sign has a relative error of at most n u. Each further operation adds u, and an exponential of 1
+// ulp adds 2 u.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,7 +96,7 @@ TEST_F(SiluMulTest, MatchesTheReferenceForLargeAndSmallGates) {
                            .out = View(out, num_rows, num_columns)};
     RunSiluMul(args);
     const std::vector<double> expected = reference::SiluMul(args);
-    // Exponential, sum, division, product, bf16; what lies below exp(-88) may be anything as small.
+    // Exponential, sum, division, product, bf16. Values below exp(-88) may be any number as small.
     const double tolerance = 5 * kUnit + kBf16Unit;
     for (size_t i = 0; i < out.size(); ++i) {
       ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i]) + 1e-33) << i;
@@ -122,7 +123,7 @@ struct RopeShape {
   bool has_gains;
 };
 
-// Rows at random positions, with what RopeStoreKv reads and writes for them.
+// Rows at random positions, with the tensors that RopeStoreKv reads and writes for them.
 class RopeRows {
  public:
   static constexpr int32_t kNumPositions = 50;
@@ -158,7 +159,7 @@ class RopeRows {
             .q = View(q_, num_rows, shape_.num_heads * shape_.head_dim)};
   }
 
-  // Row `row` of these alone, with nothing written yet.
+  // Row `row` alone, before anything is written.
   RopeRows Alone(int32_t row) const {
     RopeRows alone = *this;
     alone.positions_ = {positions_[row]};
@@ -173,7 +174,7 @@ class RopeRows {
     const int64_t width = int64_t{shape_.num_heads} * shape_.head_dim;
     return {q_.begin() + row * width, q_.begin() + (row + 1) * width};
   }
-  // Of both layers, K and V, all heads.
+  // The slot's elements in both layers, K and V, all heads.
   std::vector<uint16_t> CacheOfSlot(int32_t slot) const {
     KvCacheView kv = kv_;
     kv.data = const_cast<uint16_t*>(cache_.data());
@@ -205,7 +206,8 @@ class RopeStoreKvTest : public OnDevice {
     RopeRows rows(shape, {0, 49, 7, 7, 3}, slots);
     RunRopeStoreKv(rows.Args(), RopeRows::kNumPositions);
     const reference::RotatedRows expected = reference::RopeStoreKv(rows.Args());
-    // The norm as in RmsNorm, then |x cos| + |y sin|, which is at most the pair's length: that does not turn.
+    // The norm as in RmsNorm, then |x cos| + |y sin|, which is at most the pair's length. The rotation keeps that
+    // length.
     double largest = 0;
     for (const double value : expected.q) largest = std::max(largest, std::abs(value));
     for (const double value : expected.k) largest = std::max(largest, std::abs(value));
@@ -247,7 +249,7 @@ TEST_F(RopeStoreKvTest, DoesNotDependOnOtherRows) {
 
 class MoveKvTest : public OnDevice {
  protected:
-  // Every slot holds what its move's source held, in all layers; the others what they held.
+  // Every target slot must hold its source's old elements, in all layers, and every other slot its own.
   void Check(int32_t num_blocks, const std::vector<KvMove>& moves) {
     KvCacheView kv{.num_layers = 3, .num_blocks = num_blocks, .num_kv_heads = 2, .head_dim = 80};
     std::vector<uint16_t> cache(kv.num_bytes() / 2);
@@ -277,7 +279,7 @@ TEST_F(MoveKvTest, ReadsAllBeforeItWritesAny) {
 }
 
 TEST_F(MoveKvTest, ReadsAllOfManyMovesBeforeItWritesAny) {
-  std::vector<KvMove> cycle;  // longer than the moves that a launch takes
+  std::vector<KvMove> cycle;  // more moves than one launch takes
   cycle.reserve(600);
   for (int32_t slot = 0; slot < 600; ++slot) cycle.push_back({slot, (slot + 1) % 600});
   Check(40, cycle);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that noise and weights are made of. They round alike on every machine, so what is shown of them on the
-// host holds on a GPU.
+// The functions for noise and weights. They round alike on every machine, so results on the host hold on a GPU. If this
+// test fails, a GPU server draws from a wrong distribution, or tests on emulated GPUs prove nothing.
 #include "kernels/cuda/draw/token_noise.cuh"
 
 #include <cuda_runtime.h>
@@ -18,7 +18,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// Both ends, every power of two, and many between.
+// Both ends, every power of two, and many words between.
 std::vector<uint32_t> ManyWords() {
   std::vector<uint32_t> words = {0, 1, 2, 3, 0xffffffff, 0xfffffffe, 0xffffff00, 0xffffff7f, 0xffffff80, 0xffffff81};
   for (int bit = 2; bit < 32; ++bit) {
@@ -48,7 +48,7 @@ TEST(TokenNoise, IsNeverAboveItsBounds) {
   }
 }
 
-// How loose a bound is decides how many logarithms are computed: more than u for E = -log(1 - u) it does not give away.
+// A looser bound costs more logarithms. The bound may lose only the difference between u and E = -log(1 - u).
 TEST(TokenNoise, RareWordsHaveBoundsThatAreClose) {
   for (uint32_t word = 1003; word < uint32_t{1} << 28; word += 100003) {
     ASSERT_LT(GumbelBound(word), GumbelOf(word) + 0.15f) << word;
@@ -83,7 +83,7 @@ TEST(FixedWeight, NeverGrowsWithTheDistance) {
   FixedWeight before = FixedWeight{1} << 44;
   for (float x = 0; x > -32; x -= 1e-4f) {
     const FixedWeight weight = WeightOf(x, 0, 1);
-    ASSERT_LE(weight, before + (before >> 22)) << x;  // but for rounding
+    ASSERT_LE(weight, before + (before >> 22)) << x;  // except for rounding
     before = weight;
   }
 }

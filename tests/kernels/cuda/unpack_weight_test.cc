@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Unpacking of weights for cuBLASLt. If this test fails, products by the library are refused, and long prompts take
+// longer.
 #include "kernels/cuda/matmul/unpack_weight.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The layout of weights on a GPU, and FP8 weights. If this test fails, a GPU server computes with wrong weights.
 #include "kernels/cuda/matmul/weight.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ TEST(PackedWeight, HasAPlaceOfItsOwnForEveryElement) {
   }
 }
 
-// A slice of a panel is one run of memory: what a block copies at a time.
+// A slice of a panel is one run of memory, so a block can copy it at once.
 TEST(PackedWeight, KeepsASliceOfAPanelTogether) {
   const PackedWeight weight{.format = WeightFormat::kBf16, .num_outputs = 300, .num_inputs = 200};
   for (int64_t output = 0; output < weight.num_outputs; ++output) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One model shared by ranks that each have a GPU, or share one: against the double-precision reference, and row
-// invariant (E1). On GPUs, or everywhere on those that plain C++ emulates.
+// One model shared by ranks, with a GPU each or with one for all: against the double-precision reference, and row
+// invariant (E1). It runs on GPUs, and everywhere on emulated ones. If this test fails, a model on several GPUs emits
+// wrong tokens.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -48,7 +49,7 @@ class CudaTensorParallel : public ::testing::Test {
 class CudaTensorParallelOf : public CudaTensorParallel, public ::testing::WithParamInterface<int> {};
 
 // Twice the tolerance of tests/common/model/tensor_parallel_test.cc: on a GPU q and the softmax's weights are rounded
-// to bf16, beside the inputs of products, and so about twice as much is rounded in a layer.
+// to bf16 too, so a layer has about twice as many roundings.
 constexpr double kTolerance = 6e-2;
 
 TEST_P(CudaTensorParallelOf, ReproducesTheReference) {

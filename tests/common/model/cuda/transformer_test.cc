@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transformer on the CUDA backend: against the double-precision reference, row invariant (E1), and the same whether
-// its passes are recorded as graphs or enqueued op by op. On a GPU, or everywhere on one that plain C++ emulates.
+// The transformer on the CUDA backend: against the double-precision reference, row invariant (E1), and equal with
+// recorded passes and without. It runs on a GPU, and everywhere on an emulated one. If this test fails, a GPU server
+// emits wrong tokens, or tokens that depend on other requests.
 #include "common/model/transformer.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ class UnrecordedBackend final : public testing::ForwardingBackend {
   using ForwardingBackend::ForwardingBackend;
 };
 
-// Counts the calls of one op, so that it shows which passes are enqueued op by op.
+// Counts the calls of one op, which shows the passes that are enqueued op by op.
 class CountingBackend final : public testing::ForwardingBackend {
  public:
   CountingBackend(std::unique_ptr<kernels::Backend> backend, int* num_embeds)
@@ -61,7 +62,7 @@ class CountingBackend final : public testing::ForwardingBackend {
   int* num_embeds_;
 };
 
-// Notes how many segments the passes have that are enqueued op by op.
+// Records the number of segments of each pass that is enqueued op by op.
 class SegmentCounter final : public testing::ForwardingBackend {
  public:
   SegmentCounter(std::unique_ptr<kernels::Backend> backend, std::set<int32_t>* counts)
@@ -105,7 +106,7 @@ class CudaTransformer : public ::testing::Test {
                                    },
                                .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});
   }
-  // With a cuBLASLt that is always faster, from a row count on whose passes would be recorded.
+  // Loads with a cuBLASLt that is always faster, from a row count on whose passes would be recorded.
   static LoadedModel LoadServed() {
     return testing::LoadModel(SourcePath("tests/cases/models/qwen3"),
                               {.num_blocks = testing::kExactBlocks,
@@ -126,7 +127,8 @@ class CudaTransformer : public ::testing::Test {
 
 class CudaTransformerOf : public CudaTransformer, public ::testing::WithParamInterface<const char*> {};
 
-// The tolerance is the CPU backends' own (tests/common/model/transformer_test.cc): both round where the contract says.
+// The tolerance is the CPU backends' own (tests/common/model/transformer_test.cc), because the contract fixes the
+// roundings of both.
 TEST_P(CudaTransformerOf, ReproducesTheReference) {
   const std::string directory = SourcePath("tests/cases/models/") + GetParam();
   const auto reference = reference::Transformer::Load(directory, reference::Rounding::kBf16);
@@ -151,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaTransformerOf, ::testing::Values("llama-lin
                            return name;
                          });
 
-// Rows of a pass that was enqueued op by op are those of every recorded one: chunks and trees, padded or not.
+// Rows of a pass that was enqueued op by op equal those of every recorded pass: chunks and trees, padded or not.
 TEST_F(CudaTransformer, RecordedPassesComputeWhatEnqueuedOnesDo) {
   LoadedModel enqueued = LoadUnrecorded();
   const std::vector<KnownSequence> known = {
@@ -171,7 +173,7 @@ TEST_F(CudaTransformer, IsRowInvariant) {
   EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
 }
 
-// Passes of 32 rows and more, whose products the library computes, where it may.
+// Passes of 32 rows and more: the library may compute their products.
 TEST_F(CudaTransformer, RowsAreTheSameWhoeverComputesTheirProducts) {
   const auto decode = [](LoadedModel& model, const std::vector<int32_t>& chunks) {
     const std::vector<int32_t> tokens = testing::RandomTokens(40, model.transformer->config().vocab_size, 1);
@@ -192,7 +194,7 @@ TEST_F(CudaTransformer, RowsAreTheSameWhoeverComputesTheirProducts) {
   EXPECT_EQ(decode(unserved, {40}), expected);
 }
 
-// A decode step's host work is one launch: from the third pass of a row count on no op is called.
+// A decode step's host work is one launch: from the third pass of a row count on, no op is called.
 TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
   int num_embeds = 0;
   LoadedModel model = Load([&](std::unique_ptr<kernels::Backend> backend) {
@@ -207,10 +209,10 @@ TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
   EXPECT_EQ(decode({20}), 2);  // enqueued, recorded, replayed
   EXPECT_EQ(decode({20}), 0);
   EXPECT_EQ(decode({17, 24, 19}), 0);  // the same row count for a recording
-  EXPECT_EQ(decode({7}), 3);           // eight of 8 rows, and the last one of 4
+  EXPECT_EQ(decode({7}), 3);           // eight passes of 8 rows, and the last one of 4
 }
 
-// Attention launches blocks for every segment that there could be.
+// Attention launches blocks for every segment that a recording has space for.
 TEST_F(CudaTransformer, RecordsALoneSequenceWithNextToNoRoomForOthers) {
   std::set<int32_t> counts;
   LoadedModel model = Load([&](std::unique_ptr<kernels::Backend> backend) {
@@ -222,8 +224,8 @@ TEST_F(CudaTransformer, RecordsALoneSequenceWithNextToNoRoomForOthers) {
   EXPECT_EQ(counts, std::set<int32_t>{2});
 }
 
-// Either side of a product in e4m3 is off by a 32nd of itself on average; logits have size 1. Zeros would be logits of
-// other sizes.
+// Each side of an e4m3 product has an average error of a 32nd of itself; logits have size 1, and zeros would be logits
+// of another size.
 TEST_F(CudaTransformer, OfFp8SaysNearlyTheSameAndIsRowInvariant) {
   LoadedModel bf16 = Load(), fp8 = LoadFp8();
   EXPECT_EQ(fp8.backend().Describe(), bf16.backend().Describe() + " fp8");

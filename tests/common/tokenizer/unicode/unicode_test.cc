@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every assigned code point, as Hugging Face's `tokenizers` cuts and normalises it, whatever the system's libraries
-// know about Unicode. How the data is made, and its format: tests/cases/tokenizer/make_cases.py.
+// Every assigned code point, cut and normalised as in Hugging Face's `tokenizers`, for any Unicode version of the
+// system. tests/cases/tokenizer/make_cases.py makes the data and describes its format. If this test fails, texts in
+// some languages get other tokens than the model was trained with.
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,7 +44,7 @@ std::vector<std::vector<std::string>> Blocks() {
   return blocks;
 }
 
-// Of strings, each ended by a byte that is not in UTF-8.
+// Digests strings; each ends with a byte that is not in UTF-8.
 class Digest {
  public:
   void Add(absl::string_view part) {
@@ -114,7 +115,7 @@ TEST(Unicode, EveryCodePointIsAsInHuggingFace) {
   }
 }
 
-// Assigned in Unicode 15, 15.1 and 16.
+// These characters were assigned in Unicode 15, 15.1 and 16.
 TEST(Unicode, LaterCharactersAreWhatTheyAre) {
   const json spec = {{"type", "Split"}, {"pattern", {{"Regex", R"(\p{L}+|\p{S}+)"}}}, {"behavior", "Isolated"}};
   const std::string kFile = "test";
