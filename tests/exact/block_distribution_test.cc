@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification, enumerated: exact on chains whose form nobody chose by what was drawn, and never worse than
-// token by token.
+// Block verification, enumerated over all outcomes. It is exact on chains whose form does not follow from drawn tokens,
+// and it accepts at least as much as token-by-token verification. The server does not use it, because some of its uses
+// are inexact. If this test fails, the reference is wrong, or the suite no longer detects the inexact uses.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -58,7 +59,7 @@ TEST(BlockDistribution, ChainsAreExactHoweverManyOfTheirNodesHaveRows) {
   }
 }
 
-// Where a chain ends may depend on its own tokens: the last one is accepted as token by token.
+// The end of a chain may depend on the chain's own tokens, because its last token is accepted as token by token.
 TEST(BlockDistribution, AChainMayEndWhereItsPathSaysSo) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   for (const DistributionPair& pair : DistributionPairs(paths, 10)) {
@@ -94,7 +95,7 @@ TEST(BlockDistribution, AcceptsAtLeastAsMuchAsTokenByTokenAndOftenMore) {
   EXPECT_GE(num_better, 5);
 }
 
-// Seen again at a later index, a coin would be no news there.
+// A later index that read one of these coins again would know its value already.
 TEST(BlockDistribution, AllCoinsBelongToTheFirstIndex) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   const DistributionPair pair = DistributionPairs(paths, 30)[0];
@@ -114,8 +115,7 @@ TEST(BlockDistribution, AllCoinsBelongToTheFirstIndex) {
   EXPECT_EQ(lengths, (std::set<size_t>{1, 2, 3, 4}));
 }
 
-// A proposer that draws a second child of x_1 when the first is token 0. Constant distributions but for what is drafted
-// below.
+// A proposer that draws a second child of x_1 if the first child is token 0.
 std::vector<SmallProposer> DrawsPairsAfterZero(const SmallDistribution& draft) {
   return {{.distribution = &draft, .wants_child = [](const NodePlace& place) {
              if (place.path.size() == 1 && place.siblings.size() == 1) return place.siblings[0] == 0;
@@ -123,7 +123,7 @@ std::vector<SmallProposer> DrawsPairsAfterZero(const SmallDistribution& draft) {
            }}};
 }
 
-// As a server would that looks at the tree alone.
+// Chooses the rule by the drawn tree alone.
 struct ByDrawnForm {
   void operator()(TreeToAccept tree, SmallRows& rows, EnumeratedCoins& coins, AcceptedPath& path) const {
     if (reference::IsSampledChain(tree)) {
@@ -134,9 +134,9 @@ struct ByDrawnForm {
   }
 };
 
-// A block takes x_1 back because of x_2, so whether to judge as a block must not be seen in what was drawn. Token 1,
-// drafted with .8 and accepted with .625, is accepted for certain when it is followed by token 1 alone, of draft_prob
-// .25: (.5, .5) becomes (.425, .575).
+// A block may reject x_1 because of x_2, so the choice of block verification must not follow from drawn tokens. Token 1
+// is drafted with probability .8 and accepted with .625. But it is always accepted if token 1 alone follows, which has
+// draft_prob .25. So (.5, .5) becomes (.425, .575).
 TEST(BlockDistribution, ToChooseTheRuleByTheDrawnFormIsCaught) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 3};
   const std::vector<double> half = {.5, .5}, root = {.2, .8}, below = {.75, .25};

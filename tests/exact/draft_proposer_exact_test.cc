@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A draft model behind the engine: not one token differs, and fewer steps are needed.
+// A draft model behind the engine. If this test fails, a draft model changes a client's tokens, or saves no steps.
 #include "gtest/gtest.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guessing_proposers.h"
@@ -40,14 +40,14 @@ TEST_F(DraftProposerExactTest, AStepEmitsMoreThanAToken) {
   testing::InProcessProposers proposers({&draft}, 4096);
   const std::unique_ptr<Engine> engine = MakeEngine(proposers, {.now = testing::EvenClock()});
   for (GenerationRequest& request : Requests()) {
-    request.speculation.mode = SpeculationMode::kAlways;  // none of the plain steps that try what asking costs
+    request.speculation.mode = SpeculationMode::kAlways;  // no plain steps for trials of asking
     ASSERT_TRUE(engine->Submit(engine->Reserve().value(), request).ok());
   }
   while (engine->Step()) continue;
   const EngineStats stats = engine->GetStats();
   ASSERT_FALSE(stats.proposers.empty());
   ASSERT_EQ(stats.proposers[0].proposer, "draft");
-  // 6 samples of 40 tokens.
+  // There are 6 samples of 40 tokens.
   EXPECT_GT(stats.proposers[0].num_accepted, 6 * 40 / 2);
 }
 

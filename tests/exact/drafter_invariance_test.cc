@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// E2, end to end: on the demo model, 200 requests that differ in all they can ask for give the same tokens,
-// log-probability bits, finish reasons and text with speculation off and with proposers that are good, random, always
-// wrong, late, dying, or all of these at once, in batches that are never the same twice.
+// E2, end to end. 200 requests on the demo model use every option of a request. They must give the same tokens,
+// log-probability bits, finish reasons and text with speculation off and with any proposers: good, random, always
+// wrong, late, dying, or all of these at once, in batches that never repeat. If this test fails, speculation changes a
+// client's output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ using Requests = std::vector<GenerationRequest>;
 using Proposers = std::vector<std::pair<std::string, Guess>>;
 using Texts = std::vector<std::vector<int32_t>>;
 
-// The samples that are not what they should be.
+// Returns the samples that differ from the truth.
 std::vector<SampleKey> Differences(const Results& truth, const Results& results) {
   EXPECT_EQ(truth.size(), results.size());
   std::vector<SampleKey> keys;
@@ -49,11 +50,11 @@ std::vector<SampleKey> Differences(const Results& truth, const Results& results)
 
 class DrafterInvariance : public testing::EngineFixture {
  protected:
-  // Everything at once, with room for all.
+  // All requests at once, with room for all.
   static EngineOptions Roomy() {
     return {.config = {.max_queued_requests = 1024}, .num_blocks = 1024, .now = testing::EvenClock()};
   }
-  // A few requests at a time, in an order of its own.
+  // A few requests at a time, in a random order.
   static EngineOptions Arriving(uint32_t seed, int32_t max_running) {
     EngineOptions options = Roomy();
     options.arrival_seed = seed;
@@ -65,7 +66,7 @@ class DrafterInvariance : public testing::EngineFixture {
   uint64_t num_proposed() const { return Sum(&ProposerCount::num_proposed); }
   uint64_t num_accepted() const { return Sum(&ProposerCount::num_accepted); }
 
-  // The requests once with every kind of proposer, against the truth, which is returned.
+  // Runs the requests once with every kind of proposer and compares with the truth. Returns the truth.
   Results CheckAllProposers(const Requests& requests);
 
  private:
@@ -119,7 +120,7 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
         [&](int step) { mortal.set_dead(step % 7 < 3); });
   EXPECT_GT(num_accepted(), num_tokens / 4);
 
-  // From now on clients predict their output, with errors.
+  // In the runs below clients predict their output, with errors.
   for (GenerationRequest& request : asked) {
     std::vector<int32_t> predicted = truth.at({request.ticket, 0}).token_ids;
     for (size_t i = request.ticket % 7; i < predicted.size(); i += 7) predicted[i] = predicted.front();
@@ -163,10 +164,10 @@ INSTANTIATE_TEST_SUITE_P(, DrafterInvarianceLong, ::testing::Values(0.f, 0.7f, 1
   return "AtTemperature" + std::to_string(static_cast<int>(info.param * 10)) + "Tenths";
 });
 
-// What the comparison above must not let pass. The rules are wrong where there is a tree, and right where there is not.
+// Faults that the comparison above must detect. These rules are wrong with a tree and right without one.
 class DrafterInvarianceControl : public DrafterInvariance {
  protected:
-  // How many samples differ between no speculation and good guesses under the rule.
+  // Returns the number of samples that differ between no speculation and good guesses under the rule.
   size_t NumDifferences(const testing::AcceptRule& rule) {
     testing::LoadedModel model = testing::LoadModel(
         testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row invariance (E1) as a client sees it: log-probabilities of prompt and output, bit for bit, from an engine with
-// room for everything and one request at a time, and from engines that batch, guess, reuse cached blocks and preempt.
+// Row invariance (E1) as a client sees it: the bits of log-probabilities of prompt and output. An engine with room for
+// everything and one request at a time must agree with engines that batch, guess, reuse cached blocks and preempt. If
+// this test fails, a client's log-probabilities or tokens depend on the load of the server.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,9 +26,9 @@ namespace {
 
 using testing::GuessingProposers;
 
-constexpr int32_t kVocabulary = 4096;  // of the demo's tokenizer, which the random models borrow
+constexpr int32_t kVocabulary = 4096;  // of the demo's tokenizer, which the random models use
 
-// Every token and the bits of every log-probability.
+// All tokens, and the bits of all log-probabilities.
 struct Generated {
   std::vector<int32_t> token_ids;
   std::vector<std::pair<int32_t, uint32_t>> logprobs;
@@ -59,7 +60,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
     return testing::LoadExactModel(*std::ranges::find(models, GetParam(), &testing::ExactModel::name), options);
   }
 
-  // Prompts with a common beginning, longer than windows and the scalings' original contexts.
+  // Prompts with a common beginning that is longer than the windows and the original contexts of the scalings.
   static std::vector<GenerationRequest> Requests() {
     std::vector<GenerationRequest> requests;
     for (uint32_t i = 0; i < 5; ++i) {
@@ -71,13 +72,13 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
       request.sampling = {.temperature = i == 0 ? 0.0f : 0.8f, .seed = 7 + i};
       request.stop = {.max_tokens = 40, .ignore_eos = true};
       request.output.num_logprobs = 5;
-      // A scored prompt is computed from its first token on: the others can begin with cached blocks.
+      // The engine computes a scored prompt from its first token on. Other prompts can begin with cached blocks.
       if (i % 2 == 0) request.output.num_prompt_logprobs = 3;
     }
     return requests;
   }
 
-  // All requests at once, until nothing is left.
+  // Runs all requests at once to their end.
   Results Generate(testing::LoadedModel& model, const std::vector<GenerationRequest>& requests,
                    ProposerClient& proposers, const EngineSetup& setup = {}) {
     Results results;
@@ -105,7 +106,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
     return results;
   }
 
-  // Each alone, without guesses.
+  // Runs each request alone, without guesses.
   Results GeneratePlainly(testing::LoadedModel& model) {
     Results results;
     GuessingProposers none;
@@ -115,7 +116,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
     return results;
   }
 
-  // Guesses how `truth` goes on, among wrong siblings.
+  // Guesses the tokens of `truth`, with wrong siblings.
   static GuessingProposers Oracle(const Results& truth) {
     std::vector<std::vector<int32_t>> texts;
     for (const GenerationRequest& request : Requests()) {
@@ -171,7 +172,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnCachedPrefixes) {
   testing::LoadedModel model = Load();
   const Results truth = GeneratePlainly(model);
   GuessingProposers none;
-  // One after another on one engine: each finds the beginning that the first one left.
+  // The requests run one after another on one engine. Each finds the beginning that the first request cached.
   EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 1}}), truth);
   EXPECT_GE(stats_.num_cached_tokens, 2 * 48);
   EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 1, .enable_prefix_cache = false}}),
@@ -184,14 +185,14 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
   const Results truth = GeneratePlainly(model);
   GuessingProposers oracle = Oracle(truth);
   for (const bool enable_prefix_cache : {true, false}) {
-    // The longest sequence has 175 tokens: 11 blocks.
+    // The longest sequence has 175 tokens, which is 11 blocks.
     const EngineSetup tight = {.config = {.enable_prefix_cache = enable_prefix_cache}, .num_blocks = 14};
     EXPECT_EQ(Generate(model, Requests(), oracle, tight), truth);
     EXPECT_GT(stats_.num_preemptions, 0);
   }
 }
 
-// The control: what is not invariant shows in what a client gets.
+// The control: a computation that is not invariant changes the client's output.
 TEST_P(EngineRowInvariance, AMatMulThatSplitsItsInputsForBatchesIsFoundOut) {
   testing::LoadedModel model = Load(
       {.num_threads = 1, .device = "cpu", .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});

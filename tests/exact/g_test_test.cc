@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The statistics that the exactness suite rests on.
+// The statistics under the exactness suite. If this test fails, the suite accepts a wrong distribution or rejects a
+// right one.
 #include "tests/testing/distributions/g_test.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr double kAlpha = 1e-4;
 
-// Distributions of equal shape that are `excess` apart at the first two cells.
+// Returns a distribution that is `excess` higher at the first cell and lower at the second.
 std::vector<double> Distribution(double excess) {
   return {.3 + excess, .25 - excess, .2, .15, .06, .03, .009, .0009, .0001, 0};
 }
@@ -39,7 +40,7 @@ TEST(ChiSquareSurvival, IsThePoissonSumForEvenDegreesOfFreedom) {
       const double mean = ratio * k;
       double sum = 0;
       for (int j = 0; j < k; ++j) sum += std::exp(j * std::log(mean) - mean - std::lgamma(j + 1));
-      // Of terms of size 1, or relative where the tail is small.
+      // The error is absolute for sums of size 1, and relative if the tail is small.
       EXPECT_NEAR(ChiSquareSurvival(2 * mean, 2 * k), sum, 1e-11 * std::min(1., sum * 1e2)) << k << " " << ratio;
     }
   }
@@ -52,7 +53,7 @@ TEST(ChiSquareSurvival, IsTheNormalTailForOneDegreeOfFreedom) {
   }
 }
 
-// Critical values as printed in tables.
+// Critical values from printed tables.
 TEST(ChiSquareSurvival, ReproducesTables) {
   EXPECT_NEAR(ChiSquareSurvival(3.841458820694124, 1), .05, 1e-12);
   EXPECT_NEAR(ChiSquareSurvival(18.307038053275146, 10), .05, 1e-12);
@@ -71,7 +72,7 @@ TEST(GTest, IsTheFormulaWhereNothingIsPooled) {
 }
 
 TEST(GTest, PoolsCellsOfSmallExpectation) {
-  // 100 counts: the last three cells expect 4, 3 and 2; together they expect 9.
+  // Of 100 counts the last three cells expect 4, 3 and 2, and 9 together.
   EXPECT_EQ(GTest(std::vector<int64_t>{60, 31, 4, 3, 2}, std::vector<double>{.6, .31, .04, .03, .02}).num_cells, 3);
   // The last cell alone expects 2, so it joins the second.
   const GTestResult joined = GTest(std::vector<int64_t>{60, 40, 0}, std::vector<double>{.6, .38, .02});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coins of a server, over whole generations of chains: what the enumeration shows of ideal coins holds of these.
+// The server's keyed coins, over whole generations of chains. The enumeration proves exactness for ideal coins; this
+// test checks the real coins. If it fails, rejection sampling on a server does not follow the model's distribution.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -18,10 +19,10 @@ namespace foretoken::testing {
 namespace {
 
 constexpr int kNumSeeds = 200000;
-constexpr double kAlpha = 1e-4 / 3;  // of one of two tests
+constexpr double kAlpha = 1e-4 / 3;  // for one of the tests
 const PathNumbering kPaths{.num_tokens = 3, .max_len = 3};
 
-// The proposers' draws, by a generator of their own.
+// The proposers' draws, from their own generator.
 class RandomBranches {
  public:
   explicit RandomBranches(uint32_t seed) : random_(seed) {}
@@ -31,7 +32,7 @@ class RandomBranches {
   RandomValues random_;
 };
 
-// A chain of the draft's at the end of the context.
+// Draws a chain from the draft at the end of the context.
 speculation::TokenTree DrawChain(const SmallDistribution& draft, std::vector<int32_t> context,
                                  RandomBranches& branches) {
   speculation::TokenTree tree;
@@ -46,7 +47,7 @@ speculation::TokenTree DrawChain(const SmallDistribution& draft, std::vector<int
   return tree;
 }
 
-// How often each sequence came, of many seeds, if every step tosses the coins that `coin_index` says.
+// Counts each sequence over many seeds. Every step tosses the coins of the index that `coin_index` returns.
 template <typename CoinIndex>
 GTestResult FitOf(const CoinIndex& coin_index) {
   RandomValues random(1);

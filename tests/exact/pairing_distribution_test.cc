@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules x planner x merge x late trees: whole generations, enumerated, for each pairing that the server can meet.
+// Verification rules, row choice, merging and late trees together: whole generations, enumerated, for each combination
+// that the server can meet. If this test fails, rejection-sampled outputs do not follow the model's distribution under
+// some load or with some proposers.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -32,7 +34,7 @@ struct Distributions {
   SmallDistribution target, first, second;
 };
 
-// The error of whole generations. No coin is looked at twice in any of them.
+// Returns the error over whole generations. Checks that no generation reads a coin twice.
 double ErrorOf(const SmallServing& serving) {
   return DistributionOf(serving.target,
                         [&](Branches& branches) {
@@ -44,12 +46,12 @@ double ErrorOf(const SmallServing& serving) {
       .Error();
 }
 
-// Every rule and row budget, the learned one last.
+// Checks every rule with every row budget, and last with the learned budget.
 void ExpectExact(SmallServing serving, const std::string& name) {
   for (const SmallRule rule : kRules) {
     serving.rule = rule;
     for (const int32_t budget : {0, 1, 2, kAllRows}) {
-      // A keyed draw asks no tree anything.
+      // The rows of a tree do not matter under a keyed draw, so one budget is enough.
       if (rule == SmallRule::kKeyedDraw && budget != 2) continue;
       serving.row_budget = [budget](const TokenTree&) { return budget; };
       EXPECT_LE(ErrorOf(serving), kExact) << name << ", rule " << static_cast<int>(rule) << ", " << budget << " rows";
@@ -74,7 +76,7 @@ TEST(PairingDistribution, OneProposerIsExactHoweverItsTreesArrive) {
   }
 }
 
-// Every arrival beside the next one, the second proposer sampling or guessing.
+// Pairs every arrival with the next one. The second proposer samples or guesses.
 void ExpectMergedExact(const Distributions& distributions) {
   for (size_t i = 0; i < std::size(kArrivals); ++i) {
     const Arrival first = kArrivals[i], second = kArrivals[(i + 1) % std::size(kArrivals)];
@@ -89,17 +91,19 @@ void ExpectMergedExact(const Distributions& distributions) {
 
 TEST(PairingDistribution, MergedProposersAreExactHoweverTheirTreesArrive) {
   ExpectMergedExact(Distributions({.num_tokens = 2, .max_len = 3}, 2));
-  // Of two tokens one is left after a rejection; of three there may be more, and the second proposer's test shows.
+  // With two tokens a rejection leaves one token. With three it may leave two, and then the second proposer's test
+  // matters.
   for (uint32_t seed = 3; seed < 9; ++seed) ExpectMergedExact(Distributions({.num_tokens = 3, .max_len = 2}, seed));
 }
 
-// A planner that looks at the drawn tree: a row only where the last token was likely.
+// A planner that reads the drawn tree: it gives rows only if the last token was likely.
 int32_t RowsIfLastIsLikely(const TokenTree& tree) {
   return tree.num_nodes() > 0 && tree.nodes.back().chance > 0.9f ? kAllRows : 0;
 }
 
-// The first token is certain. The second is a coin in the draft, and after token 1 the third is not likely, whichever
-// it is. Then there is no row, and a proposer that draws again has the second token chosen by what it is.
+// The first token is certain. The draft tosses a fair coin for the second token. After token 1 no third token is
+// likely, so the planner gives no row. If the proposer then draws again, the second token was selected by its own
+// value.
 TEST(PairingDistribution, RowsByWhatWasDrawnAreCaughtWhereItIsDrawnAgain) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 4};
   const std::vector<double> certain = {1, 0}, target_row = {.7, .3}, draft_row = {.5, .5};
@@ -115,7 +119,7 @@ TEST(PairingDistribution, RowsByWhatWasDrawnAreCaughtWhereItIsDrawnAgain) {
   serving.depth = 3;
   serving.row_budget = RowsIfLastIsLikely;
   EXPECT_GT(ErrorOf(serving), 0.1);
-  // Either alone does no harm: rows by what was drawn, but the tree is kept; or it is drawn again whatever it was.
+  // One fault alone does no harm: rows by the drawn tree while the tree is kept, or always a new tree.
   serving.proposers[0].arrival = Arrival::kFresh;
   EXPECT_LE(ErrorOf(serving), kExact);
   serving.proposers[0].arrival = Arrival::kRestarted;

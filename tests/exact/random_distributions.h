@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How wrong a wrong rule is, over random distributions of three tokens.
+// The errors of a wrong rule over random distributions of three tokens.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@ struct Errors {
   double least = 1, mean = 0, most = 0;
 };
 
-// Every random distribution is caught, and their errors are spread over what was measured for others.
+// True if every random distribution shows an error, and the errors span the range measured for other distributions.
 inline bool Covers(const Errors& errors, double least, double most) {
   return errors.least > 1e-2 && errors.least <= least && errors.most >= most;
 }
 
-// Of a process over random dense distributions.
+// Returns the errors of a process over random dense distributions.
 inline Errors OverRandomDistributions(
     const std::function<double(const SmallDistribution& target, const SmallDistribution& draft)>& error_of) {
   RandomValues random(1);

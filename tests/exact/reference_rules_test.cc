@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The production rules do at every node what the formulas say, and the formulas without a production rule, traversal
-// and the keyed draw's, are held against the target's distribution as well.
+// The production rules against the formulas at every node. The formulas without a production rule, which are traversal
+// and the keyed draw, are compared with the target's distribution too. If this test fails, the server's rule is not the
+// published rule, or the references of the suite are wrong.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -28,7 +29,7 @@ Distribution RandomDistribution(RandomValues& random, int32_t num_tokens) {
   return {distribution.At({}).begin(), distribution.At({}).end()};
 }
 
-// A sample of as many tokens as the distribution has, at most.
+// Draws distinct tokens, at most as many as the distribution has.
 std::vector<int32_t> Sample(RandomValues& random, Distribution distribution, int32_t max_children) {
   std::vector<int32_t> token_ids;
   while (max_children-- > 0 && std::accumulate(distribution.begin(), distribution.end(), 0.0) > 0) {
@@ -130,7 +131,7 @@ TEST(ReferenceRules, ABlockIsJudgedAsTheFormulaSays) {
   }
 }
 
-// The tree of a sampling proposer, as a traversal wants it.
+// Converts the tree of a sampling proposer to the form of a traversal.
 reference::TraversalNode NodeOf(const SmallDistribution& target, const SmallDistribution& draft,
                                 const speculation::TokenTree& tree, int32_t node_idx, std::vector<int32_t>& path) {
   const auto distribution = [&](const SmallDistribution& of) {
@@ -187,14 +188,15 @@ TEST(ReferenceRules, TraversalIsExactAndItsOtherPublicFormIsCaught) {
   EXPECT_GT(worst, 1e-3);
 }
 
-// Any tree beside a drawn token, which nothing about the tree decides: it can only say how many there are in a step.
+// Under the keyed draw no tree changes a drawn token. A tree changes only the number of tokens per step.
 TEST(ReferenceRules, AKeyedDrawIsExactWithAnyTree) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   RandomValues random(4);
   for (int i = 0; i < 10; ++i) {
     const SmallDistribution target =
         SmallDistribution::Random(paths, i % 2 == 0 ? DistributionKind::kDense : DistributionKind::kWithZeros, random);
-    // The children are the target's own favourites, chosen by what they are: the worst that a ratio test could meet.
+    // The children are the target's most likely tokens, chosen by their values. For a ratio test this is the worst
+    // case.
     const SmallProposer proposer = {.distribution = &target,
                                     .drawing = i % 3 == 0 ? Drawing::kSampled : Drawing::kBest,
                                     .wants_child = [](const NodePlace& place) {
@@ -213,7 +215,8 @@ TEST(ReferenceRules, AKeyedDrawIsExactWithAnyTree) {
   }
 }
 
-// Sum over j of 1 / sum over i of max(P_i / P_j, Q_i / Q_j), to four standard deviations of the share of matches.
+// The expected share of matches is the sum over j of 1 / sum over i of max(P_i / P_j, Q_i / Q_j). The tolerance is four
+// standard deviations.
 TEST(ReferenceRules, OneChildDrawnWithTheTargetsNoiseMatchesAsOftenAsCanBe) {
   constexpr int kNumDraws = 20000;
   RandomValues random(5);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of row invariance can fail: computations that are right but not invariant are found out by the same checks
-// on the same inputs as in row_invariance_test.cc. The differences are of single bits of f32 sums, most of which the
-// rounding to bf16 hides again: what is left must still be seen.
+// Controls of row invariance: computations that are correct but not invariant must fail the checks of
+// row_invariance_test.cc on the same inputs. They differ in single bits of f32 sums, and rounding to bf16 hides most of
+// these differences. If this test fails, the suite would miss a kernel whose results depend on the batch.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -59,7 +59,7 @@ TEST_F(RowInvarianceControl, AMatMulThatSplitsItsInputsForBatchesIsFoundOut) {
 TEST_F(RowInvarianceControl, AttentionThatKeepsTreesApartIsFoundOut) {
   LoadedModel model = Load(Variant::kAttentionTreeApart);
   const KnownSequence chain = Chain(model);
-  EXPECT_TRUE(CheckChunkSizes(model, chain, kChunkSizes));  // a chain has no tree
+  EXPECT_TRUE(CheckChunkSizes(model, chain, kChunkSizes));  // a chain passes, because it has no tree
   EXPECT_FALSE(CheckRandomTrees(model, kTokensAboveTrees, kNumNodes));
   EXPECT_FALSE(CheckMovedRows(model, chain, TreeSlots::kApart));
 }
@@ -67,7 +67,7 @@ TEST_F(RowInvarianceControl, AttentionThatKeepsTreesApartIsFoundOut) {
 TEST_F(RowInvarianceControl, AttentionThatKeepsNewRowsApartIsFoundOut) {
   LoadedModel model = Load(Variant::kAttentionNewRowsApart);
   const KnownSequence chain = Chain(model);
-  EXPECT_TRUE(CheckBatchSizes(model, kBatchSizes));  // one new row each, whatever the batch
+  EXPECT_TRUE(CheckBatchSizes(model, kBatchSizes));  // passes, because each sequence has one new row
   EXPECT_FALSE(CheckChunkSizes(model, chain, kChunkSizes));
   EXPECT_FALSE(CheckBlockLayouts(model, chain, 2));
   EXPECT_FALSE(CheckReusedBlocks(model, std::span(&chain, 1), 5));
@@ -83,7 +83,7 @@ TEST_F(RowInvarianceControl, AttentionThatSplitsTheContextOfSmallBatchesIsFoundO
 TEST_F(RowInvarianceControl, AttentionThatFollowsBlocksInMemoryIsFoundOut) {
   LoadedModel model = Load(Variant::kAttentionFollowsBlocks);
   const KnownSequence chain = Chain(model);
-  EXPECT_TRUE(CheckChunkSizes(model, chain, kChunkSizes));  // its block table counts up
+  EXPECT_TRUE(CheckChunkSizes(model, chain, kChunkSizes));  // passes, because its block table counts up
   EXPECT_FALSE(CheckBlockLayouts(model, chain, 2));
 }
 

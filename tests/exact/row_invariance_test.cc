@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row invariance (E1): the logits of a token are a pure function of its context tokens, bit for bit. Every model, every
-// instruction set, every way of computing a row that the engine has; see tests/testing/models/row_invariance.h.
+// Row invariance (E1): the logits of a token are a pure function of its context tokens, bit for bit. The tests cover
+// every model, every instruction set, and every way in which the engine computes a row
+// (tests/testing/models/row_invariance.h). If a test fails, a client's tokens depend on the batch, on speculation or on
+// the prefix cache.
 //
-// What has Long in its name goes through all sizes and instruction sets; the rest is a selection of it.
+// Tests with Long in their names run all sizes and instruction sets. The other tests run a selection.
 #include "tests/testing/models/row_invariance.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +27,7 @@ struct Case {
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.model.name << " on " << c.isa; }
 };
 
-// The best first; of a GPU its own.
+// The instruction sets, the best first. A GPU has one entry.
 std::vector<std::string> Isas() {
   return TestDevice() == "cpu" ? kernels::SupportedCpuIsas() : std::vector<std::string>{"auto"};
 }
@@ -63,7 +65,7 @@ class RowInvarianceLong : public RowInvariance {};
 INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, ::testing::ValuesIn(CasesOnBestIsa()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Models, RowInvarianceLong, ::testing::ValuesIn(CasesOnEveryIsa()), NameOf);
 
-// The K/V of 150 tokens spans three attention tiles, and more than any window.
+// The K/V of 150 tokens spans three attention tiles and is longer than any window.
 constexpr int32_t kNumTokens = 150;
 
 std::vector<KnownSequence> KnownSequences(LoadedModel& model) {
@@ -134,7 +136,7 @@ TEST_P(RowInvarianceLong, HoldsInBatchesOf1To64Sequences) {
   EXPECT_TRUE(CheckBatchSizes(model, Iota(1, 64)));
 }
 
-// All sizes on the instruction set that serves; on the others those around what tiles and blocks are cut at.
+// All sizes on the best instruction set. On the others only sizes around the limits of tiles and blocks.
 TEST_P(RowInvarianceLong, HoldsForPromptChunksOf1To512) {
   LoadedModel model = Load();
   const KnownSequence known = DecodePlainly(model, {.num_tokens = 520});

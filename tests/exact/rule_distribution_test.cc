@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rejection sampling, enumerated: whatever is drafted, what is emitted follows the target's distribution, to the last
-// bits of a double.
+// Rejection sampling, enumerated: for any draft the emitted tokens follow the target's distribution, to the last bits
+// of a double. If this test fails, rejection-sampled outputs do not have the model's distribution.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 using speculation::TokenTree;
 
-// A target and a draft, in the ways in which they may stand to each other.
+// A target and a draft. The pairs cover the possible relations between the two.
 struct DistributionPair {
   std::string name;
   SmallDistribution target;
@@ -54,14 +54,14 @@ SmallProposer Shaped(const SmallDistribution& distribution, const TreeShape& sha
       .proposer_idx = proposer_idx};
 }
 
-// Every shape of at most `depth` and `max_children`, for every kind of distribution and drawing.
+// Checks every shape of at most `depth` and `max_children`, with every kind of distribution and drawing.
 void ExpectExact(int32_t num_tokens, int32_t depth, int32_t max_children) {
   const PathNumbering paths{.num_tokens = num_tokens, .max_len = depth + 1};
   uint32_t seed = 1;
   for (const TreeShape& shape : AllShapes(depth, max_children)) {
     const std::vector<DistributionPair> pairs = DistributionPairs(paths, seed);
     for (const Drawing drawing : {Drawing::kSampled, Drawing::kKeyed, Drawing::kBest}) {
-      // Each shape meets two of the kinds; over all shapes each kind meets every drawing.
+      // Each shape uses two kinds of distributions. Over all shapes each kind is used with every drawing.
       for (const DistributionPair& pair : {pairs[seed % pairs.size()], pairs[(seed / 3 + 5) % pairs.size()]}) {
         const std::vector<SmallProposer> proposers = {Shaped(pair.draft, shape, drawing)};
         EXPECT_LE(DistributionError(pair.target, proposers, AllRows, ByRejection()), kExact)
@@ -96,7 +96,7 @@ TEST(RejectionDistribution, EveryKindOfDistributionIsExactOnAWholeTree) {
   }
 }
 
-// A rule of (path, distribution, earlier siblings) may decide how many children a node has.
+// The number of a node's children may depend on the path, the distribution and earlier siblings.
 TEST(RejectionDistribution, NumbersOfChildrenMayDependOnPathDistributionAndEarlierSiblings) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 3};
   for (uint32_t seed = 0; seed < 12; ++seed) {
@@ -135,7 +135,7 @@ TEST(RejectionDistribution, ProposersThatMeetAtANodeAreExact) {
   }
 }
 
-// All 64 ways to give rows to the paths of two binary tokens.
+// Tests all 64 ways to give rows to the paths of two binary tokens.
 TEST(RejectionDistribution, RowsMayBeMissingWhereverTheirPathSaysSo) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 4};
   const TreeShape shape = FullShape(3, 2);

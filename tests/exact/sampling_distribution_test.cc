@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The distribution of what the engine says, end to end: on the demo model, with speculation that really accepts, the
-// first two tokens of many samples are distributed as the model's own logits and the request's filters have it, Pr[t1,
-// t2] = Pr[t1] Pr[t2 | t1], and samples are independent of each other.
+// The distribution of the engine's output, end to end, on the demo model with speculation that accepts guesses. The
+// first two tokens of many samples must follow the model's own logits and the request's filters, Pr[t1, t2] = Pr[t1]
+// Pr[t2 | t1], and samples must be independent of each other. If a test fails, clients get wrongly distributed or
+// correlated samples.
 //
-// A case is a rule, a way of sampling and the proposers it meets. Seeds are fixed, so a case always gives the same
-// p-values. They are printed. Each is compared with kAlpha over the number of tests, so that all of them together fail
-// for one choice of seeds in 1 / kAlpha.
+// A case is a verification rule, sampling parameters and proposers. Seeds are fixed, so a case always gives the same
+// p-values. The tests print them. Each p-value is compared with kAlpha divided by the number of tests, so that all
+// tests together fail for one choice of seeds in 1 / kAlpha.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +45,8 @@ using testing::Pair;
 using testing::PairDistribution;
 
 constexpr double kAlpha = 1e-4;
-// Where in the demo prompts a prompt is cut: places after which much can follow, a copy of what came before included.
+// The places where prompts are cut from the demo prompts. Many continuations are possible there, including copies of
+// the text before.
 constexpr int kPromptBegins[] = {0, 340, 980};
 constexpr int kNumTestsPerPrompt = 3;
 constexpr size_t kPieceTokens = 16;
@@ -53,7 +55,7 @@ constexpr int32_t kSamplesPerRequest = 64;
 constexpr int kFewRequests = 10;
 constexpr int kManyRequests = 64;
 
-// The draft model's samples where the rule is rejection sampling, its best children otherwise.
+// kDraft: the draft model's samples under rejection sampling, and its best children under the keyed draw.
 enum class Proposers { kNgram, kLikely, kDraft };
 
 struct DistributionCase {
@@ -69,7 +71,7 @@ constexpr SamplingParams kTemperature10 = {.temperature = 1};
 constexpr SamplingParams kTemperature7 = {.temperature = 0.7f};
 constexpr SamplingParams kTopP9 = {.temperature = 1, .top_p = 0.9f};
 
-// Under the keyed draw all proposers get the same samples (E2), so one of them each is enough.
+// Under the keyed draw all proposers give the same samples (E2), so one proposer per case is enough.
 const DistributionCase kCases[] = {
     {"KeyedDrawTemperature10Likely", VerificationRule::kKeyedDraw, kTemperature10, Proposers::kLikely},
     {"KeyedDrawTemperature7Ngram", VerificationRule::kKeyedDraw, kTemperature7, Proposers::kNgram},
@@ -122,8 +124,7 @@ std::vector<int32_t> MostLikely(const std::vector<double>& distribution, int cou
   return token_ids;
 }
 
-// Guesses what the distribution thinks likely, two tokens deep: as good as a proposer can be that does not know the
-// noise.
+// Guesses the likely tokens of the distribution, two tokens deep. A proposer without the noise cannot do better.
 Guess Likely(const std::vector<int32_t>& prompt, const PairDistribution& distribution) {
   return [prompt, distribution](std::span<const int32_t> context, int32_t) {
     TokenTree tree;
@@ -145,8 +146,8 @@ Guess Likely(const std::vector<int32_t>& prompt, const PairDistribution& distrib
   };
 }
 
-// What the draft model says after a prompt and after its first token. Samples of one prompt ask for the same contexts
-// again and again, so it is kept. After more tokens no guess matters and any distribution will do.
+// The draft model's distributions after a prompt and after the first token. Samples of one prompt repeat these
+// contexts, so the results are kept. Guesses after more tokens do not matter, so any distribution serves there.
 testing::LogitDistribution DrawnDistribution() {
   auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
   return [distribution = testing::ModelDistribution(testing::SourcePath("deploy/demo/draft")),
@@ -160,8 +161,8 @@ testing::LogitDistribution DrawnDistribution() {
 
 class SamplingDistribution : public testing::EngineFixture {
  protected:
-  // A piece of the demo prompts, three times over and one token more: the n-gram proposer has seen what follows,
-  // and a cached prefix leaves the root as the only row to compute, so that the first token meets a tree, too.
+  // A piece of the demo prompts, three times, and one more token. So the n-gram proposer has seen the continuation.
+  // With the cached prefix only the root's row is left to compute, so the first token has a tree too.
   std::vector<int32_t> Prompt(int begin) const {
     const std::vector<int32_t> text = testing::DemoText(*tokenizer_);
     std::vector<int32_t> prompt;
@@ -169,7 +170,7 @@ class SamplingDistribution : public testing::EngineFixture {
     return prompt;
   }
 
-  // Three tokens each: the second one still has guesses below it, which are cut where nothing follows.
+  // Three tokens each, so that the second token still has guesses below it. Guesses at the end of a sample are cut.
   std::vector<GenerationRequest> Requests(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case,
                                           int num_requests) {
     std::vector<GenerationRequest> requests;
@@ -200,7 +201,7 @@ class SamplingDistribution : public testing::EngineFixture {
     return std::make_unique<GuessingProposers>(std::vector<std::pair<std::string, Guess>>{{"guess", guess}});
   }
 
-  // Generates with the case's proposers, which must have a good part of their guesses accepted.
+  // Generates with the case's proposers. Fails unless the engine accepts a good part of their guesses.
   Samples Draw(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case,
                const PairDistribution& distribution, int num_requests) {
     const std::unique_ptr<ProposerClient> proposers = MakeProposers(distribution_case, prompt, distribution);
@@ -219,7 +220,7 @@ class SamplingDistribution : public testing::EngineFixture {
     return samples;
   }
 
-  // From the logits of plain decoding: the prompt, then one likely first token at a time.
+  // Computes the distribution from the logits of plain decoding: after the prompt, and after each likely first token.
   PairDistribution Distribution(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests);
 
   void CheckDistribution(const DistributionCase& distribution_case, std::span<const int> prompt_begins,
@@ -281,14 +282,14 @@ constexpr auto kNameOfCase = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(, SamplingDistributionOfACase, ::testing::ValuesIn(kCases), kNameOfCase);
 INSTANTIATE_TEST_SUITE_P(, SamplingDistributionLong, ::testing::ValuesIn(kCases), kNameOfCase);
 
-// What the tests above must not let pass.
+// Faults that the tests above must detect.
 class SamplingDistributionControl : public SamplingDistribution {
  protected:
   const DistributionCase case_ = {.name = "Control", .sampling = kTemperature10, .proposers = Proposers::kLikely};
   const std::vector<int32_t> prompt_ = Prompt(kPromptBegins[0]);
   const int num_requests_ = 16;
 
-  // Samples by a rule that may be wrong.
+  // Draws samples by a rule that may be wrong.
   Samples DrawBy(const testing::AcceptRule& rule, const PairDistribution& distribution) {
     testing::LoadedModel model = testing::LoadModel(
         testing::SourcePath("deploy/demo/target"), {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
@@ -315,7 +316,7 @@ TEST_F(SamplingDistributionControl, RejectsATokenThatIsCut) {
   EXPECT_EQ(testing::TestPairs(pairs, cut).p_value, 0);
 }
 
-// A second draw where the first one accepts less: every guess gets two chances.
+// Draws a second time if the first draw accepts less, so every guess gets two chances.
 TEST_F(SamplingDistributionControl, RejectsARuleThatTriesAgainUntilItAccepts) {
   const PairDistribution distribution = Distribution(prompt_, case_.sampling, num_requests_);
   const Samples samples = DrawBy(

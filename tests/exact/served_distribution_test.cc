@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The distribution of what the engine emits under rejection sampling, on the demo model with the draft model sampling
-// for it: many samples of one prompt, two tokens possible at every place, against what the target's own rows say of the
-// two. What the pure rules cannot show is shown here: that rows, budgets, re-rooting, merging and late trees leave the
-// drawn children alone.
+// The distribution of the engine's output under rejection sampling, on the demo model with the draft model sampling for
+// it. Many samples of one prompt, with two possible tokens at every place, are compared with the target's own rows. The
+// pure rules alone cannot show that rows, budgets, re-rooting, merging and late trees leave the drawn children
+// unchanged. If a test fails, a server's rejection-sampled outputs do not have the model's distribution.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -20,13 +20,13 @@ namespace {
 
 constexpr int32_t kNumTokens = 4093;
 constexpr int32_t kNumDistributionTokens = 5;
-constexpr float kTemperature = 4;     // flat distributions, in which a wrong rule shows
-constexpr double kAlpha = 1e-4 / 16;  // of one case, of at most 16
+constexpr float kTemperature = 4;     // flat distributions show a wrong rule
+constexpr double kAlpha = 1e-4 / 16;  // for one of at most 16 cases
 
 struct DistributionCase {
   const char* name;
-  std::vector<std::vector<int32_t>> children_by_depth;  // of each sampling proposer
-  int num_drafts = 0;                                   // proposers of the draft model
+  std::vector<std::vector<int32_t>> children_by_depth;  // for each sampling proposer
+  int num_drafts = 0;                                   // number of proposers that use the draft model
   bool has_ngram = false;
   bool has_prediction = false;
   int delay = 0;
@@ -35,7 +35,7 @@ struct DistributionCase {
   friend void PrintTo(const DistributionCase& distribution_case, std::ostream* out) { *out << distribution_case.name; }
 };
 
-// Samples of one prompt ask for the same few contexts again and again.
+// Keeps results, because samples of one prompt ask for the same few contexts again.
 testing::LogitDistribution Remembered(testing::LogitDistribution distribution) {
   auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
   return [distribution = std::move(distribution), known](std::span<const int32_t> context) {
@@ -45,7 +45,7 @@ testing::LogitDistribution Remembered(testing::LogitDistribution distribution) {
   };
 }
 
-// How often each text came, against the product of its tokens' probabilities.
+// Compares the count of each text with the product of its tokens' probabilities.
 GTestResult FitOf(const Results& results) {
   struct Cell {
     int64_t count = 0;
@@ -62,7 +62,7 @@ GTestResult FitOf(const Results& results) {
     }
   }
   std::vector<int64_t> counts = {0};
-  std::vector<double> probs = {1};  // first what never came
+  std::vector<double> probs = {1};  // cell 0: texts that never came
   for (const auto& [token_ids, cell] : cells) {
     counts.push_back(cell.count);
     probs.push_back(cell.prob);
@@ -74,7 +74,7 @@ GTestResult FitOf(const Results& results) {
 
 class ServedDistribution : public EngineFixture, public ::testing::WithParamInterface<DistributionCase> {
  protected:
-  // The likeliest output, with a wrong token in the middle.
+  // The most likely output, with a wrong token in the middle.
   std::vector<int32_t> LikelyText(verifier::GenerationRequest request) {
     request.num_samples = 1;
     request.sampling.temperature = 0;
@@ -112,7 +112,7 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
         Request("import os\nfor i in range(10):\n    print(i)\nfor i in range(20):\n    print(i)\n", kTemperature,
                 kNumDistributionTokens);
     ASSERT_GT(request.prompt.size(), 17);
-    request.prompt.resize(17);  // a cached block and the root: samples need not wait for each other's prompt
+    request.prompt.resize(17);  // a cached block and the root, so samples do not wait for the first sample's prompt
     request.verification = kernels::VerificationRule::kRejectionSampling;
     request.num_samples = num_samples;
     request.sampling.top_k = 2;

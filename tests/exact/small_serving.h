@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A generation as the server runs it, in small: proposers whose trees arrive fresh, late or again, re-rooted, merged
-// and cut by the production functions, rows within a budget, one of the production rules, step after step until enough
-// tokens are out. All of it can be enumerated.
+// A small model of serving. Proposers' trees arrive fresh, late or repeated, and production functions re-root, merge
+// and cut them. Rows stay within a budget, and a production rule verifies step after step until the generation is
+// complete. Tests enumerate all its outcomes.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@ namespace foretoken::testing {
 
 enum class SmallRule { kKeyedDraw, kRejectionSampling };
 
-// Which of its proposer's snapshots a step has.
+// The snapshot of a proposer's tree that a step receives.
 enum class Arrival {
-  kFresh,      // one that knows all tokens
-  kLateByOne,  // one that does not know the last token, where there are so many
-  kLateByTwo,  // nor the one before
-  kDeeper,     // a shallow one, and in the step after it a deeper one of the same place
-  kOnce,       // what is left of the first step's
-  kRestarted,  // a fresh one, of a session that has forgotten what it drew
+  kFresh,      // knows all tokens
+  kLateByOne,  // does not know the last token, if there is one
+  kLateByTwo,  // does not know the last two tokens, if there are two
+  kDeeper,     // a shallow snapshot, and in the next step a deeper one of the same place
+  kOnce,       // the rest of the first step's snapshot
+  kRestarted,  // a fresh snapshot of a session that has forgotten its draws
 };
 
 struct ServedProposer {
@@ -42,11 +42,11 @@ struct ServedProposer {
 };
 
 struct SmallServing {
-  const SmallDistribution& target;  // a generation has as many tokens as its longest paths
+  const SmallDistribution& target;  // its longest path is the length of a generation
   std::vector<ServedProposer> proposers;
   SmallRule rule = SmallRule::kRejectionSampling;
-  int32_t depth = 2;  // of a fresh tree; late ones are deeper
-  // How many rows the tree of a step may have. Nothing: as many as past steps suggest.
+  int32_t depth = 2;  // of a fresh tree; late trees are deeper
+  // Returns the row budget of a step's tree. Unset: the budget is learned from past steps.
   std::function<int32_t(const speculation::TokenTree&)> row_budget;
 };
 
@@ -88,7 +88,7 @@ class SmallGeneration {
     }
   }
 
-  // Lets a snapshot arrive, and re-roots what there is.
+  // Receives a snapshot, or re-roots the existing tree.
   void Receive(size_t i) {
     const ServedProposer& served = serving_.proposers[i];
     Session& session = sessions_[i];
@@ -161,7 +161,7 @@ class SmallGeneration {
     return path.token_ids;
   }
 
-  // As many ranks as are hit often enough.
+  // Returns the number of ranks with a sufficient chance.
   int32_t LearnedBudget() const {
     const std::span<const float> chances = rank_chances_.chances();
     return static_cast<int32_t>(std::count_if(chances.begin(), chances.end(), [](float c) { return c >= 0.35f; }));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row invariance (E1) at every tensor-parallel degree: what a row computes is its own, whoever computes beside it, and
-// on however many threads each rank runs. Degrees differ from each other in the order of sums, so each is its own
-// yardstick.
+// Row invariance (E1) at every tensor-parallel degree, with any number of threads per rank: no row depends on the rows
+// beside it. Degrees differ from each other in the order of sums, so each degree is compared with itself. If a test
+// fails, a client's tokens depend on the load of a tensor-parallel server.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -72,7 +72,7 @@ TEST_P(TensorParallelInvariance, HoldsForMixedBatchesAndThreads) {
   EXPECT_TRUE(CheckMixedBatches(threaded, known, 5));
 }
 
-// The control: the same checks on the same model, with ranks that are added in another order in a batch.
+// The control: the same checks on the same model, with sums over ranks whose order depends on the batch.
 TEST(TensorParallelInvarianceControl, ASumOfRanksWhoseOrderFollowsTheBatchIsFoundOut) {
   const RandomCheckpoint checkpoint("llama");
   LoadedModel model = LoadModel(checkpoint.directory(), {.num_threads = 4,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The distribution of what a walk emits, all draws of the proposers and all coins enumerated: the one check that right
-// rules pass and wrong ones fail.
+// The distribution of a walk's output, with all draws of the proposers and all coins enumerated. This one check accepts
+// right rules and rejects wrong rules.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@
 
 namespace foretoken::testing {
 
-// Sums of a few thousand products of doubles.
+// The tolerance for sums of a few thousand products of doubles.
 inline constexpr double kExact = 1e-12;
 
-// Which nodes of a tree have rows: ascending, closed under parents.
+// Returns the nodes of a tree that have rows: ascending, and each with its parent.
 using RowChoice = std::function<std::vector<int32_t>(const speculation::TokenTree&)>;
 
 inline std::vector<int32_t> AllRows(const speculation::TokenTree& tree) {
@@ -31,7 +31,7 @@ inline std::vector<int32_t> AllRows(const speculation::TokenTree& tree) {
   return node_idx;
 }
 
-// The best nodes by stated chance, as the engine chooses them within a row budget.
+// Gives rows to the best nodes by stated chance, as the engine does within a row budget.
 inline RowChoice BestRows(int32_t row_budget) {
   return [row_budget](const speculation::TokenTree& tree) {
     std::vector<int32_t> node_idx = speculation::BestNodeIdx(tree, row_budget);
@@ -40,7 +40,7 @@ inline RowChoice BestRows(int32_t row_budget) {
   };
 }
 
-// What a process emits, which tells the tokens of one outcome.
+// The distribution of a process. The process returns the tokens of one outcome.
 template <typename Process>  // std::vector<int32_t>(Branches&)
 EmittedDistribution DistributionOf(const SmallDistribution& target, Process&& process) {
   EmittedDistribution distribution(target);
@@ -51,7 +51,7 @@ EmittedDistribution DistributionOf(const SmallDistribution& target, Process&& pr
   return distribution;
 }
 
-// A walk is any function of (tree, rows, coins, path), like the production ones.
+// A walk is any function of (tree, rows, coins, path), like the production walks.
 struct ByRejection {
   void operator()(const kernels::TreeToAccept& tree, SmallRows& rows, EnumeratedCoins& coins,
                   kernels::AcceptedPath& path) const {
@@ -66,7 +66,7 @@ struct ByBlock {
   }
 };
 
-// What one step emits for a tree, and which part of it has rows.
+// Returns the tokens that one step emits for a tree, part of which has rows.
 template <typename Walk>
 std::vector<int32_t> Emit(const SmallDistribution& target, std::span<const int32_t> context,
                           const speculation::TokenTree& tree, std::span<const int32_t> row_node_idx, Branches& branches,
@@ -80,7 +80,7 @@ std::vector<int32_t> Emit(const SmallDistribution& target, std::span<const int32
   return path.token_ids;
 }
 
-// What a step emits, its trees drawn by the proposers and merged.
+// The distribution of a step's output. The proposers draw its trees, and production code merges them.
 template <typename Walk>
 EmittedDistribution DistributionOf(const SmallDistribution& target, std::span<const SmallProposer> proposers,
                                    const RowChoice& rows, Walk&& walk) {
@@ -92,7 +92,7 @@ EmittedDistribution DistributionOf(const SmallDistribution& target, std::span<co
   });
 }
 
-// How far that is from the target's distribution.
+// The distance of this distribution from the target's.
 template <typename Walk>
 double DistributionError(const SmallDistribution& target, std::span<const SmallProposer> proposers,
                          const RowChoice& rows, Walk&& walk) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Randomness that must not pass: coins and noise that are looked at twice, or that depend on who else is there.
+// Randomness that the suite must reject: coins and noise that are read twice, or that depend on other requests. If a
+// test fails, the suite would miss such a fault in the server.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace {
 
 using speculation::TokenTree;
 
-// What two steps emit: a chain judged by `walk`, then a chain of one by the right rule. Coins are remembered.
+// The distribution of two steps: `walk` verifies a chain, then the right rule verifies a chain of one. Coins are
+// remembered.
 template <typename Walk, typename Draft>
 EmittedDistribution TwoSteps(const SmallDistribution& target, const Draft& draft_chain, const Walk& walk) {
   return DistributionOf(target, [&](Branches& branches) {
@@ -73,13 +75,14 @@ TEST(WrongCoins, ABlocksCoinSeenAgainAtALaterIndexIsCaught) {
   EXPECT_LE(error_of(RightTokens()).most, kExact);
 }
 
-// A block looks at tokens beyond the one that it rejects. A proposer whose next draft is made of the same noise drafts
-// what was looked at. Token by token nothing beyond a rejection was looked at, and this is no fault.
+// A block reads tokens beyond its first rejected token. A proposer that reuses the noise drafts these tokens again, so
+// the coins have already read them. Token-by-token verification reads nothing beyond a rejection, so there the reuse is
+// no fault.
 TEST(WrongCoins, DraftNoiseOfAnIndexUsedAgainAfterABlockIsCaught) {
   const auto error_of = [](const auto& walk) {
     return OverRandomDistributions([&](const SmallDistribution& target, const SmallDistribution& any) {
       const SmallDistribution draft =
-          SmallDistribution::Constant(kPaths, any.At({}));  // so the same noise makes the same token
+          SmallDistribution::Constant(kPaths, any.At({}));  // constant, so the same noise makes the same token
       std::vector<int32_t> by_index;
       const auto draft_chain = [&](std::span<const int32_t> context, Branches& branches) {
         const TokenTree tree = DrawTree(Full(draft, context.empty() ? 3 : 0, 1), {}, branches);
@@ -98,7 +101,7 @@ TEST(WrongCoins, DraftNoiseOfAnIndexUsedAgainAfterABlockIsCaught) {
   EXPECT_LE(error_of(RightTokens()).most, kExact);
 }
 
-// Coins as a server should not have them: whoever comes first gets the first.
+// Wrong coins: a global generator gives the first coin to the first request.
 class GlobalCoins {
  public:
   GlobalCoins(uint64_t, uint32_t) {}
@@ -113,7 +116,7 @@ class GlobalCoins {
   }
 };
 
-// Whether two requests get the same tokens whichever comes first.
+// True if two requests get the same tokens in either order.
 template <typename Coins>
 bool IsIndependentOfOrder() {
   RandomValues random(7);

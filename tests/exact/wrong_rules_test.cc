@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must not pass: every known way to lose exactness, held against the very check that the right rules pass.
+// Rules that the suite must reject: every known way to lose exactness, under the same check that the right rules pass.
+// If a test fails, the suite would miss such a fault in the server.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 using reference::Distribution;
 using speculation::TokenTree;
 
-// The error of the right rule over a tree that was changed on its way.
+// The error of the right rule with trees that were changed on their way.
 template <typename Change>
 double ErrorOfChanged(const SmallDistribution& target, const SmallProposer& proposer, const Change& change) {
   return DistributionOf(target,
@@ -53,7 +54,7 @@ TEST(WrongRules, ATruncatedDistributionSentForAWholeOneIsCaught) {
   };
   const Errors errors = OverRandomDistributions(error_of);
   EXPECT_TRUE(Covers(errors, .03, .09));
-  // Sampled from what is sent, nothing is lost.
+  // If the children are sampled from the sent distribution, there is no error.
   const Errors none = OverRandomDistributions([&](const SmallDistribution& target, const SmallDistribution& draft) {
     return error_of(target, Truncated(draft, 2));
   });
@@ -74,7 +75,7 @@ TEST(WrongRules, AResidualMadeOfASpikeIsCaught) {
 }
 
 TEST(WrongRules, ATreeGivenUpForATokenDrawnLaterIsCaught) {
-  // After token 1 the next one is unlikely, whichever it is.
+  // After token 1 every next token is unlikely.
   const PathNumbering paths{.num_tokens = 2, .max_len = 2};
   const std::vector<double> target_row = {.7, .3}, draft_row = {.5, .5}, sure = {1, 0};
   const SmallDistribution target = SmallDistribution::Constant(paths, target_row);
@@ -109,7 +110,7 @@ TEST(WrongRules, TheDraftsNoiseUsedAgainForTheResidualIsCaught) {
   EXPECT_GT(errors.most, 5e-2);
 }
 
-// Errors of a wrong walk over right drafts.
+// Returns the errors of a wrong walk over right drafts.
 template <typename Walk>
 Errors OfWalk(const Walk& walk, int32_t depth, size_t num_children, Drawing drawing = Drawing::kSampled) {
   return OverRandomDistributions([&](const SmallDistribution& target, const SmallDistribution& draft) {
@@ -122,7 +123,7 @@ TEST(WrongRules, ATokenOfTheTailTileIsCaught) { EXPECT_GT(OfWalk(reference::Draw
 
 TEST(WrongRules, RowsOfATreeSlicedAsOfAChainAreCaught) {
   EXPECT_GT(OfWalk(reference::RowsSlicedAsOfAChain(), 2, 2).mean, 1e-2);
-  EXPECT_LE(OfWalk(reference::RowsSlicedAsOfAChain(), 2, 1).most, kExact);  // a chain's are right
+  EXPECT_LE(OfWalk(reference::RowsSlicedAsOfAChain(), 2, 1).most, kExact);  // right for a chain
 }
 
 TEST(WrongRules, RanksThatDisagreeAboutTheSampleAreCaught) {
@@ -131,7 +132,7 @@ TEST(WrongRules, RanksThatDisagreeAboutTheSampleAreCaught) {
       return DistributionOf(target,
                             [&](Branches& branches) -> std::vector<int32_t> {
                               const int32_t said = branches.Choose(target.At({}));
-                              // The rank whose K/V the next token sees has drawn for itself.
+                              // The next token reads the K/V of a rank that drew its own token.
                               const int32_t seen = draws_once ? said : branches.Choose(target.At({}));
                               return {said, branches.Choose(target.At(std::vector<int32_t>{seen}))};
                             })
@@ -148,7 +149,7 @@ TEST(WrongRules, ARejectedPointThatKeepsItsChanceIsCaught) {
 
 TEST(WrongRules, ADraftNotRenormalisedAfterARejectionIsCaught) {
   EXPECT_GT(OfWalk(reference::DraftNotRenormalised(), 1, 2).mean, 1e-3);
-  EXPECT_LE(OfWalk(reference::DraftNotRenormalised(), 2, 1).most, kExact);  // right as long as there are no siblings
+  EXPECT_LE(OfWalk(reference::DraftNotRenormalised(), 2, 1).most, kExact);  // right without siblings
 }
 
 TEST(WrongRules, ProposersTestedAgainstTheirMixtureAreCaught) {
@@ -161,7 +162,7 @@ TEST(WrongRules, ProposersTestedAgainstTheirMixtureAreCaught) {
   EXPECT_GT(errors.mean, 1e-2);
 }
 
-// Proposers must not share the noise they sample with: here the second one's token follows from the first one's.
+// Proposers must not share noise: here the second proposer's token follows from the first one's.
 TEST(WrongRules, ProposersThatSampleWithTheSameNoiseAreCaught) {
   const Errors errors = OverRandomDistributions([](const SmallDistribution& target, const SmallDistribution& draft) {
     return DistributionOf(target,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of a verifier that is a test's process.
+// A client of a verifier process of a test.
 #pragma once
 
 #include "client/generation_client.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposers inside the verifier's process, of every method.
+// Proposers of every method inside the verifier's process. If this test fails, --proposer=METHOD,embedded saves no
+// steps, changes tokens, or ignores its options.
 #include <signal.h>
 
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verifier process whose only proposer lies, is always wrong, or is late: it costs speed. Every token is that of a
-// run without speculation, and once the proposer tells the truth in time, speculation is there again.
+// A verifier process whose only proposer lies, is always wrong, or is late. If this test fails, a faulty proposer
+// changes a client's tokens or stalls its streams, or speculation does not return after the proposer recovers.
 #include <algorithm>
 #include <map>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a message may cost the process that gets it: no small message becomes a large one there, be it compressed or
-// full of things that take two bytes on the wire and many more in memory.
+// The memory that one message may take in the receiving process. If this test fails, a small message can fill a
+// service's memory, because it is compressed, or because its fields take two bytes on the wire and many more when
+// parsed.
 #include <atomic>
 #include <chrono>
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both services as processes, and what can happen to a proposer: it is killed and comes back, it stands still, it is
-// full. Streams go on, not one token differs from a run without speculation, and speculation comes back by itself.
+// Both services as processes, with proposers that are killed and return, stand still, or are full. If this test fails,
+// a proposer's fault stalls streams or changes a client's tokens, or speculation does not return by itself.
 #include <signal.h>
 
 #include "gtest/gtest.h"

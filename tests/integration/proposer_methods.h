@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our proposers, for tests that hold for every one of them.
+// The proposers of this repository, for tests that hold for each of them.
 #pragma once
 
 #include <string>

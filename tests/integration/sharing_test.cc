@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Services as processes, shared: one proposer serves two verifiers, and one verifier is served by several replicas of
-// several proposers. Every token is that of a run without speculation.
+// Shared services as processes: one proposer serves two verifiers, and several replicas of several proposers serve one
+// verifier. If this test fails, sharing changes a client's tokens or leaves a verifier without guesses.
 #include <signal.h>
 
 #include "absl/strings/str_cat.h"

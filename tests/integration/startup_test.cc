@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a verifier that cannot start leaves behind: one line that says why, and exit code 1.
+// The output and exit code of services that cannot start. If this test fails, an operator gets no clear error line, or
+// a supervisor sees exit code 0.
 #include <sys/wait.h>
 
 #include <algorithm>

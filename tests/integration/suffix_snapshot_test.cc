@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A suffix proposer process and its snapshot file: one that cannot be used is kept and named, and a new memory begins;
-// one of other vocabularies is no worse for it; one that another process has is not touched.
+// A suffix proposer process and its snapshot file. If this test fails, a damaged file is overwritten or stops the
+// proposer, a file of another vocabulary is lost, or two processes write one file.
 #include <fstream>
 #include <functional>
 #include <iterator>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one tenant's outputs taught the suffix proposer is that tenant's alone: it shows in nobody else's guesses, and
-// so not in the steps, and the time, that another's request takes.
+// The separation of tenants in the suffix proposer's memory. If this test fails, one tenant's outputs show in the
+// guesses for another tenant's requests, and so in their steps and times.
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request ids and seeds that a server makes up are seen by its clients, and must not tell them those of others: not
-// even to a client that knows how the common generator computes its next output from 312 earlier ones.
+// Request ids and seeds that a server makes. If this test fails, a client can compute other clients' ids from its own,
+// for example because the server uses std::mt19937_64, whose next output follows from 312 earlier ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -23,8 +23,8 @@ TEST_F(GenerationServiceTest, CancellingACallAbortsItsRequest) {
 
 TEST_F(GenerationServiceTest, ADeadlineAbortsItsRequest) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::seconds(2));  // enough time for the call to reach the engine
+  // Two seconds are enough for the call to reach the engine.
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
   const auto reader = stub_->Generate(&context, Request());
   EXPECT_TRUE(engine_.WaitForAbort(engine_.WaitForRequest().ticket));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);

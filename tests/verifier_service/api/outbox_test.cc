@@ -151,8 +151,8 @@ kernels::RowLogprobs ManyLogprobs() {
 TEST(Outbox, ALongPromptComesInPiecesThatAddUp) {
   constexpr int kNumTokens = 20'000;
   std::string text;
-  for (int i = 0; i < 1'200'000; ++i)
-    text += "\xe2\x82\xac";  // three bytes, so that a piece may end inside a character
+  // The character has three bytes, so that a piece may end inside it.
+  for (int i = 0; i < 1'200'000; ++i) text += "\xe2\x82\xac";
   Outbox outbox({.num_samples = 2, .prompt_text = text});
   SampleOutput output;
   auto token_ids = std::make_shared<std::vector<int32_t>>();

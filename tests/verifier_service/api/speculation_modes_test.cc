@@ -39,8 +39,8 @@ TEST_F(SpeculationModes, ARequestThatAlwaysAsksLeavesTheOthersTheirNodes) {
   const EngineOptions even = {.now = testing::EvenClock()};
   GuessingProposers none;
   GenerationRequest request = Endless("def read_config(path):\n");
-  const std::vector<std::vector<int32_t>> truth = testing::WholeTexts(
-      Generate({request}, none, even), {request});  // leaves K/V in the prefix cache for the requests below
+  // This run leaves K/V in the prefix cache for the requests below.
+  const std::vector<std::vector<int32_t>> truth = testing::WholeTexts(Generate({request}, none, even), {request});
   GuessingProposers slow({{"slow", [&](std::span<const int32_t> context, int32_t) {
                              // Only one right guess, so that the request lasts many steps.
                              speculation::TokenTree tree;

@@ -59,8 +59,8 @@ TEST(ProposerPoolLog, AFloodOfComplaintsBecomesAFewLinesAndACount) {
     const uint64_t before = pool->GetCounters()[0].num_bad_trees;
     for (uint64_t i = 0; i < num; ++i) {
       v1::ProposeResponse response;
-      response.add_trees()->set_session_id(
-          ++session_id);  // a session that was never opened, so each tree causes another complaint
+      // The session was never opened, so each tree causes another complaint.
+      response.add_trees()->set_session_id(++session_id);
       proposer.Push(response);
     }
     return Eventually([&] { return pool->GetCounters()[0].num_bad_trees == before + num; });
