@@ -13,7 +13,7 @@
 
 #include "tests/bench/code_corpus.h"
 #include "tests/bench/stopwatch.h"
-#include "verifier_service/engine/prediction.h"
+#include "verifier_service/request/prediction.h"
 
 namespace foretoken::bench {
 namespace {

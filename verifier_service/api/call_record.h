@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "verifier_service/api/service_metrics.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "verifier_service/engine/queue_place.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/queue_place.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -23,7 +23,7 @@
 
 #include "absl/status/status.h"
 #include "foretoken/v1/generation.pb.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -18,7 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -22,7 +22,7 @@
 #include "foretoken/v1/generation.pb.h"
 #include "google/protobuf/repeated_field.h"
 #include "verifier_service/api/served_model.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -195,23 +195,19 @@ void AddPlannerCounters(const PlannerStats& planner, std::vector<MetricFamily>* 
   }
 }
 
-// What each proposer is worth at the load there is now.
-void AddWorths(const EngineStats& stats, std::vector<MetricFamily>* families) {
+void AddAskedProposers(const EngineStats& stats, std::vector<MetricFamily>* families) {
   MetricFamily asked = Family(MetricType::Gauge, "foretoken_proposer_asked", "Whether this proposer is asked: 1 or 0.");
-  MetricFamily gain = Family(MetricType::Gauge, "foretoken_proposer_gain_ratio",
-                             "Of all tokens, those that this proposer adds to what the better ones win.");
-  MetricFamily cost =
-      Family(MetricType::Gauge, "foretoken_proposer_cost_seconds", "What asking this proposer costs a step.");
-  for (size_t i = 0; i < stats.planner.worths.size(); ++i) {
-    const AskPolicy::Worth& worth = stats.planner.worths[i];
-    AddOfProposer(stats.proposers[i].proposer, worth.is_asked ? 1 : 0, &asked);
-    AddOfProposer(stats.proposers[i].proposer, worth.gain, &gain);
-    AddOfProposer(stats.proposers[i].proposer, worth.cost_ms / kMsPerSecond, &cost);
+  const size_t num_proposers = stats.proposers.size() - 1;  // the last entry counts clients' predictions
+  for (size_t i = 0; i < num_proposers; ++i) {
+    AddOfProposer(stats.proposers[i].proposer, stats.planner.asked_proposers >> i & 1, &asked);
   }
-  families->insert(families->end(), {std::move(asked), std::move(gain), std::move(cost)});
-  families->push_back(Single(MetricType::Counter, "foretoken_ask_rounds_total",
-                             "How often it was tried what asking proposers costs.",
-                             static_cast<double>(stats.planner.num_ask_rounds)));
+  families->push_back(std::move(asked));
+  families->push_back(Single(MetricType::Counter, "foretoken_proposer_trials_total",
+                             "Trials of another set of proposers than the asked one.",
+                             static_cast<double>(stats.planner.num_trials)));
+  families->push_back(Single(MetricType::Gauge, "foretoken_proposer_trial_speedup_ratio",
+                             "Of the last trial: the speed of the tried set divided by that of the asked one.",
+                             stats.planner.last_trial_speedup));
 }
 
 // Counts by proposer and depth, over nodes whose parent was emitted.
@@ -329,7 +325,7 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
   AddStepTimes(stats.times, &families);
   AddPlannerCounters(stats.planner, &families);
   AddChances(stats, &families);
-  AddWorths(stats, &families);
+  AddAskedProposers(stats, &families);
   return families;
 }
 

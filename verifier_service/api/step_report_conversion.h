@@ -3,7 +3,7 @@
 #pragma once
 
 #include "foretoken/v1/generation.pb.h"
-#include "verifier_service/engine/step_report.h"
+#include "verifier_service/request/step_report.h"
 
 namespace foretoken::verifier {
 

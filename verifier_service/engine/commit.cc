@@ -42,7 +42,7 @@ void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
     }
   }
   if (!finish.has_value() && sequence.num_generated() >= request.stop.max_tokens) finish = FinishReason::kLength;
-  if (finish.has_value()) Finish(sequence, *finish);
+  if (finish.has_value()) FinishSample(sequence, *finish);
   output.text_ends.push_back(sequence.num_text_bytes + static_cast<uint32_t>(output.text.size()));
 }
 
@@ -62,14 +62,14 @@ void CountAcceptedLength(size_t length, SpeculationCounts& counts) {
 
 }  // namespace
 
-int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, std::vector<kernels::KvMove>* moves) {
-  Sequence& sequence = *planned.sequence;
+int32_t CommitPath(Sequence& sequence, const PlannedTree& tree, kernels::AcceptedPath& path,
+                   std::vector<kernels::KvMove>* moves) {
   const int32_t old_size = sequence.size();
-  for (const speculation::TreeNode& node : planned.tree.nodes) {
+  for (const speculation::TreeNode& node : tree.rows.nodes) {
     CountProposers(node.proposers, &ProposerCount::num_proposed, sequence);
   }
-  if (planned.guess != nullptr) sequence.speculation_counts.num_proposed_nodes += planned.guess->nodes.size();
-  sequence.speculation_counts.num_verified_nodes += planned.tree.nodes.size();
+  if (tree.guess != nullptr) sequence.speculation_counts.num_proposed_nodes += tree.guess->nodes.size();
+  sequence.speculation_counts.num_verified_nodes += tree.rows.nodes.size();
   int32_t num_committed = 0;
   sequence.output.token_ids.reserve(path.token_ids.size());
   sequence.output.speculated.reserve(path.token_ids.size());
@@ -77,9 +77,9 @@ int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, 
   for (size_t i = 0; i < path.token_ids.size() && !sequence.is_finished; ++i) {
     if (i > 0) {  // the row that drew this token is an accepted node's, which carries the token before it
       const int32_t node = path.node_idx[i] - 1;
-      moves->push_back({.from_slot = planned.tree_slots.slots[node],
+      moves->push_back({.from_slot = tree.slots.slots[node],
                         .to_slot = model::SlotOf(sequence.blocks, old_size + static_cast<int32_t>(i) - 1)});
-      CountProposers(planned.tree.nodes[node].proposers, &ProposerCount::num_accepted, sequence);
+      CountProposers(tree.rows.nodes[node].proposers, &ProposerCount::num_accepted, sequence);
     }
     CountAcceptedLength(i, sequence.speculation_counts);
     AppendToken(sequence, path.token_ids[i], /*is_speculated=*/path.node_idx[i] != 0);
@@ -90,7 +90,7 @@ int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, 
   return num_committed;
 }
 
-void CommitChunk(const PlannedSequence& planned) { planned.sequence->num_computed += planned.num_chain; }
+void CommitChunk(Sequence& sequence, int32_t num_chain) { sequence.num_computed += num_chain; }
 
 void ReportPrompt(Sequence& sequence) {
   const OutputRequest& wanted = sequence.request().output;
@@ -103,7 +103,7 @@ void ReportPrompt(Sequence& sequence) {
   sequence.prompt_reported = true;
 }
 
-void Finish(Sequence& sequence, FinishReason reason) {
+void FinishSample(Sequence& sequence, FinishReason reason) {
   FT_CHECK(!sequence.is_finished);
   sequence.is_finished = true;
   SampleCompletion& usage = sequence.usage;

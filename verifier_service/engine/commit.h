@@ -7,22 +7,23 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#include "verifier_service/engine/tree_batch.h"
+#include "verifier_service/engine/step_plan.h"
 
 namespace foretoken::verifier {
 
 // Appends the path's tokens until one ends the sample, fills the sequence's output, and says which K/V must move for
 // num_computed to be true. Returns how many tokens were committed. Takes the path's log-probabilities away.
-int32_t CommitPath(const PlannedSequence& planned, kernels::AcceptedPath& path, std::vector<kernels::KvMove>* moves);
+int32_t CommitPath(Sequence& sequence, const PlannedTree& tree, kernels::AcceptedPath& path,
+                   std::vector<kernels::KvMove>* moves);
 
-// A chunk without a draw: its rows are in the cache now.
-void CommitChunk(const PlannedSequence& planned);
+// A chunk without a draw: its num_chain rows are in the cache now.
+void CommitChunk(Sequence& sequence, int32_t num_chain);
 
 // Puts the prompt into the output, once it is known as asked for.
 void ReportPrompt(Sequence& sequence);
 
 // Ends a sample: the rest of its text and the completion go into its output.
-void Finish(Sequence& sequence, FinishReason reason);
+void FinishSample(Sequence& sequence, FinishReason reason);
 
 // The one output of a sample that ends before it began to run.
 SampleOutput AbortUnbegun(const ActiveRequest& active, int32_t sample_index);

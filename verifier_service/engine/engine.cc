@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,16 +10,9 @@
 #include "common/base/status_macros.h"
 #include "kernels/check.h"
 #include "verifier_service/engine/commit.h"
-#include "verifier_service/engine/report_step.h"
 
 namespace foretoken::verifier {
 namespace {
-
-// What is learned of rows before serving: with a large model it must not take long.
-constexpr int32_t kMaxLearnedRows = 64;
-constexpr int32_t kFewRows = 16;  // of a small tree: whoever waits, their cost is learned
-constexpr int kLearningRounds = 4;
-constexpr absl::Duration kMaxLearning = absl::Seconds(3);
 
 constexpr absl::Duration kMinPriorityAging = absl::Milliseconds(1);
 constexpr absl::Duration kMaxPriorityAging = absl::Hours(24);
@@ -75,17 +67,18 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
                   .max_tree_nodes = config.max_tree_nodes,
                   .priority_aging = config.priority_aging},
                  parts_.kv->num_blocks),
-      step_cost_(config.max_step_rows),
-      calibration_(parts_.proposers->Names().size() + 1),
-      rank_chances_(config.max_tree_nodes),
-      ask_policy_(parts_.proposers->Names().size()),
-      last_event_(parts_.now()) {
+      experience_({.step_cost = StepCost(config.max_step_rows),
+                   .calibration = Calibration(parts_.proposers->Names().size() + 1),
+                   .rank_chances = RankChances(config.max_tree_nodes)}),
+      speculation_(parts_.proposers->Names().size()),
+      timer_(parts_.now) {
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_logit_rows);
   own_stats_.proposers = NoCounts(parts_.proposers->Names());
   own_stats_.planner = PlannerStats(config.max_step_rows);
   own_stats_.num_blocks = parts_.kv->num_blocks;
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
+  policy_ = speculation_.Decide({.num_sequences = 1, .allowed = ~0u});  // the first request finds all of them asked
   stats_ = own_stats_;
 }
 
@@ -96,52 +89,20 @@ void Engine::Start() {
   is_ready_.WaitForNotification();
 }
 
-// What a pass takes that many rows long. K/V blocks that hold nothing yet serve as one long context; what is computed
-// there is never read.
-double Engine::EmptyPassMs(int32_t num_rows) {
-  std::vector<int32_t> blocks((num_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
-  std::iota(blocks.begin(), blocks.end(), 0);
-  const std::vector<int32_t> token_ids(num_rows, 0);
-  model::ForwardBatch batch;
-  model::AppendSegment({.block_table = blocks, .chain = token_ids}, &batch);
-  for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
-  ElapsedMs();
-  parts_.transformer->Forward(batch, *parts_.kv);
-  parts_.transformer->Synchronize();
-  return ElapsedMs();
-}
-
-bool Engine::IsAwaited() {
+bool Engine::is_awaited() {
   absl::MutexLock lock(&mutex_);
   return is_stopping_ || !inbox_.requests.empty();
 }
 
-void Engine::LearnStepCost() {
-  const absl::Time began = parts_.now();
-  const int32_t max_rows = std::min(config_.max_step_rows, max_context_tokens_);
-  // A first pass brings memory in, a second may be recorded: both would make rows look dear for a long time.
-  const int num_unlike_others = parts_.transformer->backend().recorder() != nullptr ? 2 : 1;
-  LearningPasses passes;
-  const auto learn = [&](int32_t num_rows, int round) {
-    if (num_rows > max_rows || parts_.now() - began >= kMaxLearning) return;
-    const double pass_ms = EmptyPassMs(num_rows);
-    ++passes.num_passes;
-    if (round >= num_unlike_others) step_cost_.Observe({.num_rows = num_rows}, static_cast<float>(pass_ms));
-  };
-  // The curve's two ends, which the planner can least do without, then all of it until a request comes.
-  for (int round = 0; round <= num_unlike_others; ++round) {
-    for (const int32_t num_rows : {kFewRows, 1}) learn(num_rows, round);
-  }
-  is_ready_.Notify();
-  for (int round = 0; round < kLearningRounds; ++round) {
-    for (int32_t num_rows = 1; num_rows <= kMaxLearnedRows && !IsAwaited(); num_rows *= 2) learn(num_rows, round);
-  }
-  passes.seconds = absl::ToDoubleSeconds(parts_.now() - began);
-  if (parts_.learned) parts_.learned(passes);
-}
-
 void Engine::Run() {
-  LearnStepCost();
+  const LearningPasses passes = LearnStepCost({.transformer = parts_.transformer,
+                                               .kv = parts_.kv,
+                                               .max_rows = std::min(config_.max_step_rows, max_context_tokens_),
+                                               .now = parts_.now,
+                                               .on_ready = [this] { is_ready_.Notify(); },
+                                               .must_end = [this] { return is_awaited(); }},
+                                              experience_.step_cost);
+  if (parts_.learned) parts_.learned(passes);
   for (;;) {
     is_idle_.store(false);
     num_beats_.fetch_add(1);
@@ -165,9 +126,7 @@ void Engine::Stop() {
   }
   if (thread_.joinable()) thread_.join();
   TakeInbox();
-  std::vector<Ticket> tickets;
-  for (const auto& [ticket, active] : requests_) tickets.push_back(ticket);
-  for (const Ticket ticket : tickets) End(ticket);
+  for (const Ticket ticket : requests_.Tickets()) End(ticket);
   EndStep();
   Publish();
 }
@@ -204,21 +163,6 @@ void Engine::Abort(Ticket ticket) {
 
 void Engine::Drain() { is_draining_.store(true); }
 
-// Counts the step and tells who asked. Host time that follows is the next step's.
-void Engine::Account(std::span<const PlannedSequence> plan) {
-  PlannerStats& planner = own_stats_.planner;
-  CountStep(forecast_, plan, &planner);
-  planner.gain_tokens = gain_;
-  planner.chances = calibration_.counts();
-  planner.num_ask_rounds = ask_policy_.num_rounds();
-  planner.worths.assign(ask_policy_.worths().begin(), ask_policy_.worths().end());
-  UpdateRowCosts(step_cost_, &planner);
-  ReportStep({.step_idx = own_stats_.num_steps,
-              .forecast = forecast_,
-              .times = own_stats_.times - std::exchange(accounted_times_, own_stats_.times)},
-             plan);
-}
-
 EngineStats Engine::GetStats() const {
   absl::MutexLock lock(&mutex_);
   EngineStats stats = stats_;
@@ -251,8 +195,8 @@ void Engine::TakeRequests() {
 
 void Engine::Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests) {
   for (std::shared_ptr<ActiveRequest>& active : requests) {
-    requests_.emplace(active->request->ticket, active);
-    scheduler_.Enqueue(std::move(active), last_event_);
+    requests_.Add(active);
+    scheduler_.Enqueue(std::move(active), timer_.entered());
   }
 }
 
@@ -261,23 +205,20 @@ std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>
     active->masks = DrawMasks(std::exchange(active->mask_bits, {}), drawable_, parts_.transformer->backend());
   }
   std::unique_ptr<Sequence> sequence =
-      MakeSequence(next_sequence_id_++, active, parts_.proposers->Names(), *parts_.tokenizer);
+      MakeSequence(requests_.NextId(), active, parts_.proposers->Names(), *parts_.tokenizer);
   sequence->output.begins = sequence->sample_index == 0;
-  sequences_[sequence->id] = sequence.get();
-  active->sequences.push_back(sequence.get());
+  requests_.Begin(*sequence);
   return sequence;
 }
 
 void Engine::End(Ticket ticket) {
-  const auto found = requests_.find(ticket);
-  if (found == requests_.end()) return;  // it has ended meanwhile
-  const std::shared_ptr<ActiveRequest> active = found->second;
+  const std::shared_ptr<ActiveRequest> active = requests_.Find(ticket);
+  if (active == nullptr) return;  // it has ended meanwhile
   const int32_t num_dropped = DropUnbegun(*active);
   for (int32_t i = 0; i < num_dropped; ++i) outputs_.push_back(AbortUnbegun(*active, active->num_begun + i));
   for (Sequence* sequence : active->sequences) {
-    if (!sequence->is_finished) Finish(*sequence, FinishReason::kAbort);
+    if (!sequence->is_finished) FinishSample(*sequence, FinishReason::kAbort);
   }
-  if (active->num_unfinished == 0) Forget(*active);
 }
 
 // Returns how many samples there were that had not begun.
@@ -285,14 +226,8 @@ int32_t Engine::DropUnbegun(ActiveRequest& active) {
   if (!active.line_place.has_value()) return 0;
   scheduler_.DropUnbegun(active);
   const int32_t num_dropped = active.request->num_samples - active.num_begun;
-  active.num_unfinished -= num_dropped;
+  requests_.Drop(active, num_dropped);
   return num_dropped;
-}
-
-// The last of its samples has ended.
-void Engine::Forget(ActiveRequest& active) {
-  active.masks = {};  // here, because outputs still share the request's part of it
-  requests_.erase(active.request->ticket);
 }
 
 }  // namespace foretoken::verifier

@@ -19,13 +19,13 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -34,23 +34,23 @@
 #include "common/base/steady_clock.h"
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
-#include "verifier_service/engine/active_request.h"
-#include "verifier_service/engine/drawable_ids.h"
+#include "verifier_service/engine/active_requests.h"
+#include "verifier_service/engine/learning_passes.h"
 #include "verifier_service/engine/planner_stats.h"
-#include "verifier_service/engine/queue_place.h"
-#include "verifier_service/engine/request.h"
 #include "verifier_service/engine/scheduler.h"
 #include "verifier_service/engine/sequence.h"
 #include "verifier_service/engine/stall_detector.h"
-#include "verifier_service/engine/step_forecast.h"
-#include "verifier_service/engine/step_report.h"
+#include "verifier_service/engine/step_plan.h"
+#include "verifier_service/engine/step_timer.h"
 #include "verifier_service/engine/tree_batch.h"
-#include "verifier_service/planner/ask_policy.h"
-#include "verifier_service/planner/calibration.h"
 #include "verifier_service/planner/prompt_rows.h"
-#include "verifier_service/planner/rank_chances.h"
-#include "verifier_service/planner/step_cost.h"
+#include "verifier_service/planner/speculation_policy.h"
 #include "verifier_service/proposers/proposer_client.h"
+#include "verifier_service/request/active_request.h"
+#include "verifier_service/request/drawable_ids.h"
+#include "verifier_service/request/queue_place.h"
+#include "verifier_service/request/request.h"
+#include "verifier_service/request/step_report.h"
 
 namespace foretoken::verifier {
 
@@ -72,12 +72,6 @@ struct EngineConfig {
 
 // INVALID_ARGUMENT naming the field, expected and got.
 absl::Status Validate(const EngineConfig& config);
-
-// The passes that an engine ran before its first step, to learn what rows cost.
-struct LearningPasses {
-  int num_passes = 0;
-  double seconds = 0;
-};
 
 struct EngineParts {
   model::Transformer* transformer = nullptr;  // its limits hold max_step_rows rows, with logits
@@ -146,65 +140,63 @@ class Engine {
     std::vector<Ticket> aborts;
   };
 
-  // What one step brought, for what is learned of proposers.
-  struct Cycle {
-    int32_t num_emitted = 0;            // tokens
-    int32_t num_roots = 0;              // of sequences that proposers know
-    int32_t num_guessed = 0;            // tokens that some tree had right
-    std::vector<uint32_t> accepted_by;  // of the accepted tokens: which proposers had named each
+  // A step on the device, which fills paths and scores until Finish; in between the engine does not look at them.
+  struct LaunchedStep {
+    TreeBatch batch;
+    std::vector<kernels::AcceptedPath> paths;               // as batch.trees
+    std::vector<std::vector<kernels::RowLogprobs>> scores;  // as batch.prompt_scores
+  };
+  // What the target said.
+  struct StepResult {
+    TreeBatch batch;
+    std::vector<kernels::AcceptedPath> paths;
+    std::vector<std::vector<kernels::RowLogprobs>> scores;
+    double step_ms = 0;  // the forward pass and the draw
+  };
+  // What became of it.
+  struct StepOutcome {
+    std::vector<int32_t> num_committed;  // tokens, as the plan
+    int32_t num_emitted = 0;             // tokens, of all sequences
+    int32_t num_roots = 0;               // of sequences that proposers know
+    int32_t num_guessed = 0;             // tokens that some tree had right
+    double step_ms = 0;
   };
 
-  // A step on the device, which fills this until Finish; in between it is not looked at.
-  struct StepHandle {
-    double forward_ms = 0;
-    double draw_ms = 0;
-    std::vector<kernels::AcceptedPath> paths;               // as TreeBatch::trees
-    std::vector<std::vector<kernels::RowLogprobs>> scores;  // as TreeBatch::prompt_scores
-  };
-
-  void LearnStepCost();
-  double EmptyPassMs(int32_t num_rows);
-  bool IsAwaited();
   void Run();
-  // The stages of a step, in order.
-  void TakeInbox();
+
+  // The stages of a step, in order. Each takes what the stage before returned.
   void Admit();
-  void Gather();
-  std::vector<PlannedSequence> Plan();
-  StepHandle Launch(const TreeBatch& batch);
-  void Prepare();
-  void FinishStep(std::span<const PlannedSequence> plan, StepHandle& step);
-  void Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, StepHandle step);
-  void Account(std::span<const PlannedSequence> plan);
-  void EndStep();
+  std::vector<Guess> Gather(const StepPolicy& policy);
+  std::vector<PlannedSequence> Plan(std::span<const Guess> guesses, const StepPolicy& policy);
+  LaunchedStep Launch(std::span<const PlannedSequence> plan);
+  StepResult Finish(std::span<const PlannedSequence> plan, const StepPolicy& policy, LaunchedStep step);
+  StepOutcome Commit(std::span<PlannedSequence> plan, const StepPolicy& policy, StepResult result);
   void Publish();
 
-  void KeepTokens(std::span<kernels::RowLogprobs> rows) const;
+  // Between launch and finish.
+  void Prepare();
+  // After commit.
+  StepPolicy Decide(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome);
+  void Advance(std::span<const PlannedSequence> plan, const StepOutcome& outcome, const StepPolicy& policy);
+  void Account(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome);
+  void EndStep();
+
+  void TakeInbox();
   void TakeRequests();
   void AdmitWaiting();
   void Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests);
   std::unique_ptr<Sequence> BeginNext(const std::shared_ptr<ActiveRequest>& active);
   void End(Ticket ticket);
   int32_t DropUnbegun(ActiveRequest& active);
-  void Forget(ActiveRequest& active);
-  void OpenAtProposers(Sequence& sequence);
-  static const speculation::TokenTree* MergedGuess(Sequence& sequence);
-  void PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned);
-  void PlanTestedTree(int32_t num_nodes, PlannedSequence& planned);
+  void OpenAtProposers(Sequence& sequence, const StepPolicy& policy);
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
-  void TakeStock(const PlannedSequence& planned, std::span<const int32_t> path_nodes);
-  void EndCycle(std::span<const PlannedSequence> plan);
-  absl::Duration Patience() const;
-  static int32_t NodesToAskFor(const Sequence& sequence);
-  uint32_t AskedOf(const Sequence& sequence) const;
-  void AdvanceProposers(std::span<const PlannedSequence> plan);
-  void PlanPrompts(std::vector<PlannedSequence>* plan);
-  void PlanTrees(std::vector<PlannedSequence>* plan);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Fail(ActiveRequest& active, kernels::DrawStatus status);
   void TakeOutput(Sequence& sequence);
   void Retire();
-  double ElapsedMs();  // since the last call: the stage that ended
+  bool is_asynchronous() const { return parts_.transformer->backend().is_asynchronous(); }
+  bool is_awaited();
+  StepTimes Times() const;
 
   const EngineConfig config_;
   EngineParts parts_;
@@ -215,28 +207,14 @@ class Engine {
 
   // The engine's thread only.
   Scheduler scheduler_;
-  StepCost step_cost_;
-  Calibration calibration_;   // of sequences under the keyed draw
-  RankChances rank_chances_;  // of rejection-sampled ones
-  AskPolicy ask_policy_;
-  absl::flat_hash_map<Ticket, std::shared_ptr<ActiveRequest>> requests_;  // that have samples to finish
-  absl::flat_hash_map<SequenceId, Sequence*> sequences_;                  // running and preempted
-  std::vector<SampleOutput> outputs_;                                     // to be published
-  SequenceId next_sequence_id_ = 1;
-  uint64_t step_idx_ = 0;
-  AskPolicy::Choice asked_;           // for the coming step, or this one
-  bool is_curious_ = false;           // in the coming step, or this one
-  bool waits_for_proposals_ = false;  // likewise
-  double last_step_ms_ = 1;
-  StepForecast forecast_;    // of this step
-  double between_ms_ = 0;    // what passes between steps' forward passes, a moving mean
-  double gain_ = 1;          // tokens that guesses win per root, a moving mean over steps that waited
-  double wait_cost_ms_ = 0;  // of such a wait, likewise
-  Cycle cycle_;
-  std::optional<absl::Time> cycle_began_;  // when proposers were asked last; unset while nothing runs
-  absl::Time last_event_;                  // when the last stage ended
+  ActiveRequests requests_;
+  Experience experience_;
+  SpeculationPolicy speculation_;
+  StepPolicy policy_;                      // for the coming step
+  std::optional<absl::Time> cycle_began_;  // when the policy was decided; unset while nothing runs
+  StepTimer timer_;
+  std::vector<SampleOutput> outputs_;  // to be published
   EngineStats own_stats_;
-  StepTimes accounted_times_;  // own_stats_.times when the last step was accounted for
 
   std::atomic<bool> is_draining_{false};
   std::atomic<uint64_t> num_beats_{0};

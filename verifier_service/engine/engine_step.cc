@@ -3,41 +3,42 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/fixed_array.h"
 #include "common/base/error_text.h"
+#include "kernels/check.h"
 #include "verifier_service/engine/commit.h"
 #include "verifier_service/engine/engine.h"
-#include "verifier_service/planner/planner.h"
+#include "verifier_service/engine/gather.h"
+#include "verifier_service/engine/report_step.h"
+#include "verifier_service/engine/step_forecast.h"
 
 namespace foretoken::verifier {
 namespace {
 
-// A prompt that is scored has this many rows in a step: each of them is a row of logits.
-constexpr int32_t kMaxScoredRows = 64;
+// A wait for proposals ends after this part of a step.
+constexpr double kMaxWaitPart = 0.25;
+// Proposers are asked for somewhat more nodes than the planner takes lately.
+constexpr int32_t kSpareNodes = 4;
+constexpr float kSparePart = 1.5f;
+constexpr float kKeptNodes = 0.9f;  // of the usual number, in a step that takes fewer
 
-// How deep the deepest node stands below the root.
-int32_t Depth(const speculation::TokenTree& tree) {
-  absl::FixedArray<int32_t, 64> depths(tree.nodes.size());
-  int32_t deepest = 0;
-  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    const int32_t parent = tree.nodes[node].parent;
-    depths[node] = parent == speculation::kRootParent ? 1 : depths[parent] + 1;
-    deepest = std::max(deepest, depths[node]);
-  }
-  return deepest;
+absl::Duration Patience(const StepPolicy& policy) {
+  return policy.waits ? absl::Milliseconds(kMaxWaitPart * policy.expected_step_ms) : absl::ZeroDuration();
 }
 
-// Guesses beyond what a sample may still emit are of no use: its last token is drawn at the node before it.
-int32_t MaxGuessDepth(const Sequence& sequence) {
-  return sequence.request().stop.max_tokens - sequence.num_generated() - 1;
+bool AsksInAnyCase(const Sequence& sequence) {
+  return sequence.is_open && sequence.request().speculation.mode == SpeculationMode::kAlways;
 }
 
-// What the request's prediction says, which is never late.
-speculation::TokenTree PredictedTree(const Sequence& sequence) {
-  const size_t proposer_idx = sequence.guesses.size() - 1;
-  speculation::TokenTree tree = sequence.follower->Guess(sequence.active->max_tree_nodes, 1u << proposer_idx);
-  tree.position = static_cast<uint64_t>(sequence.size());
-  return tree;
+uint32_t AskedOf(const Sequence& sequence, const StepPolicy& policy) {
+  return sequence.request().speculation.mode == SpeculationMode::kAlways ? ~0u : policy.proposers;
+}
+
+// Some more than the planner is going to take, so that it has a choice and can take more. A proposer grows first what
+// it is about to send, so nodes that are sent in vain are grown in vain.
+int32_t NodesToAskFor(const Sequence& sequence) {
+  const int32_t max_nodes = sequence.active->max_tree_nodes;
+  if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
+  return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
 }
 
 bool HasNews(const SampleOutput& output) {
@@ -48,201 +49,110 @@ bool HasNews(const SampleOutput& output) {
 }  // namespace
 
 bool Engine::Step() {
-  if (scheduler_.running().empty()) {  // nobody's time goes by while there is nothing to do
-    last_event_ = parts_.now();
-    cycle_began_.reset();
-  }
+  timer_.Enter(StepPhase::kHost);
+  if (scheduler_.running().empty()) cycle_began_.reset();
   TakeInbox();
   Admit();
   if (!scheduler_.running().empty()) {
-    if (waits_for_proposals_) Publish();  // there is time for it
-    Gather();
-    std::vector<PlannedSequence> plan = Plan();
-    forecast_ = Forecast(plan, step_cost_);
-    forecast_.between_ms = static_cast<float>(between_ms_);
-    forecast_.is_curious = is_curious_;
-    const TreeBatch batch = BuildTreeBatch(plan);
-    StepHandle step = Launch(batch);
+    const StepPolicy policy = policy_;
+    if (policy.waits) Publish();  // there is time for it
+    const std::vector<Guess> guesses = Gather(policy);
+    std::vector<PlannedSequence> plan = Plan(guesses, policy);
+    const StepForecast forecast = Forecast(plan, policy, experience_.step_cost);
+    LaunchedStep launched = Launch(plan);
     Prepare();
-    FinishStep(plan, step);
-    Commit(plan, batch, std::move(step));
-    Account(plan);
+    StepResult result = Finish(plan, policy, std::move(launched));
+    const StepOutcome outcome = Commit(plan, policy, std::move(result));
+    policy_ = Decide(plan, forecast, outcome);
+    Advance(plan, outcome, policy_);
+    Account(plan, forecast, outcome);
   }
   EndStep();
+  const bool is_running = !scheduler_.running().empty();
   // Outputs wait for the next launch where the device then computes on its own, and not where that takes all of a step.
-  if (!parts_.transformer->backend().is_asynchronous() || scheduler_.running().empty()) Publish();
-  return !scheduler_.running().empty() || scheduler_.has_waiting();
+  if (!is_asynchronous() || !is_running) Publish();
+  if (!is_running) timer_.Enter(StepPhase::kIdle);
+  return is_running || scheduler_.has_waiting();
 }
 
 void Engine::Admit() {
   Retire();
-  scheduler_.ReserveRoots(last_event_);  // first, so that none begins only to be preempted at once
+  scheduler_.ReserveRoots(timer_.entered());  // first, so that no sample begins only to be preempted at once
   AdmitWaiting();
 }
 
 void Engine::AdmitWaiting() {
+  const absl::Time now = timer_.entered();
   const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
-  for (Sequence* sequence : scheduler_.Admit(last_event_, begin_next)) {
-    sequence->began = last_event_;
+  for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
+    sequence->began = now;
     if (sequence->num_generated() == 0) {
       sequence->usage.num_cached_tokens = sequence->num_computed;
       own_stats_.num_cached_tokens += sequence->num_computed;
     }
-    if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence);
+    if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence, policy_);
   }
 }
 
-const speculation::TokenTree* Engine::MergedGuess(Sequence& sequence) {
-  if (sequence.follower.has_value()) sequence.guesses.back() = PredictedTree(sequence);
-  std::vector<speculation::TokenTree*> trees;
-  for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
-    if (!guess.has_value()) continue;
-    if (guess->position < static_cast<uint64_t>(sequence.size())) {
-      guess = speculation::ReRoot(*guess, std::span<const int32_t>(sequence.token_ids).subspan(guess->position));
-    }
-    if (guess->num_nodes() > 0) trees.push_back(&*guess);
-  }
-  if (trees.empty()) return nullptr;
-  const speculation::TokenTree* merged = trees.front();  // a valid tree is a trie already
-  if (trees.size() > 1) {
-    std::vector<speculation::TokenTree> copies;
-    copies.reserve(trees.size());
-    for (const speculation::TokenTree* tree : trees) copies.push_back(*tree);
-    sequence.merged_guess = speculation::Merge(copies);
-    merged = &sequence.merged_guess;
-  }
-  const int32_t max_depth = MaxGuessDepth(sequence);
-  if (merged->num_nodes() > max_depth && Depth(*merged) > max_depth) {
-    sequence.merged_guess = speculation::CutDepth(*merged, max_depth);
-    merged = &sequence.merged_guess;
-  }
-  return merged->num_nodes() > 0 ? merged : nullptr;
+void Engine::OpenAtProposers(Sequence& sequence, const StepPolicy& policy) {
+  const GenerationRequest& request = sequence.request();
+  parts_.proposers->Open({.sequence_id = sequence.id,
+                          .token_ids = sequence.token_ids,
+                          .rule = request.verification,
+                          .seed = sequence.sampling.seed,
+                          .sample_index = sequence.sampling.sample_index,
+                          .temperature = sequence.sampling.temperature,
+                          .top_k = sequence.sampling.top_k,
+                          .top_p = sequence.sampling.top_p,
+                          .min_p = sequence.sampling.min_p,
+                          .tenant = request.tenant,
+                          .traceparent = request.traceparent,
+                          .proposers = sequence.active->allowed_proposers,
+                          .told_proposers = AskedOf(sequence, policy)});
+  sequence.is_open = true;
 }
 
-std::vector<PlannedSequence> Engine::Plan() {
-  std::vector<PlannedSequence> plan;
-  plan.reserve(scheduler_.running().size());
-  for (const auto& sequence : scheduler_.running()) {
-    if (sequence->decodes()) plan.push_back({.sequence = sequence.get(), .num_chain = 1});
+std::vector<Guess> Engine::Gather(const StepPolicy& policy) {
+  timer_.Enter(StepPhase::kProposals);
+  std::vector<Proposal> proposals = parts_.proposers->TakeProposals(Patience(policy));
+  timer_.Enter(StepPhase::kHost);
+  if (policy.waits) ++own_stats_.planner.num_waits;
+  for (Proposal& proposal : proposals) {
+    FT_CHECK(speculation::HasParentsFirst(proposal.tree));  // a step walks parents without looking at them again
+    Sequence* const sequence = requests_.FindSample(proposal.sequence_id);
+    if (sequence == nullptr) continue;                                               // it ended meanwhile
+    if (proposal.tree.position > static_cast<uint64_t>(sequence->size())) continue;  // about tokens never committed
+    sequence->guess_positions[proposal.proposer_idx] = proposal.tree.position;
+    sequence->guesses[proposal.proposer_idx] = std::move(proposal.tree);
   }
-  PlanPrompts(&plan);
-  PlanTrees(&plan);
-  return plan;
+  return MergeGuesses(scheduler_.running());
 }
 
-void Engine::PlanPrompts(std::vector<PlannedSequence>* plan) {
-  std::vector<Sequence*> sequences;
-  std::vector<WaitingPrompt> prompts;
-  std::vector<absl::Time> first_tokens;
-  for (const auto& sequence : scheduler_.running()) {
-    if (sequence->decodes()) {
-      first_tokens.push_back(sequence->first_token_at);
-      continue;
-    }
-    const bool is_scored = sequence->request().output.num_prompt_logprobs.has_value() && !sequence->prompt_reported;
-    const int32_t num_left = sequence->size() - sequence->num_computed;
-    sequences.push_back(sequence.get());
-    prompts.push_back({.num_left = num_left,
-                       .max_rows = is_scored ? std::min(num_left, kMaxScoredRows) : num_left,
-                       .priority = sequence->request().priority,
-                       .began = sequence->began});
-  }
-  if (prompts.empty()) return;
-  const PromptStep step = {.decoding = LoadOf(*plan), .first_tokens = first_tokens, .max_rows = config_.max_step_rows};
-  int32_t num_rows = NumPromptRows(prompts, step, config_.prompts, step_cost_);
-  if (is_curious_) {
-    num_rows = std::max(num_rows, step_cost_.NextBucket(step.decoding.num_rows + num_rows) - step.decoding.num_rows);
-  }
-  const std::vector<int32_t> shares = SharePromptRows(prompts, num_rows);
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    if (shares[i] > 0) plan->push_back({.sequence = sequences[i], .num_chain = shares[i]});
-  }
+std::vector<PlannedSequence> Engine::Plan(std::span<const Guess> guesses, const StepPolicy& policy) {
+  return PlanStep(guesses, policy, experience_, {.max_rows = config_.max_step_rows, .prompts = config_.prompts},
+                  scheduler_);
 }
 
-void Engine::PlanTrees(std::vector<PlannedSequence>* plan) {
-  std::vector<TreeOffer> offers;
-  std::vector<PlannedSequence*> offering;
-  offers.reserve(plan->size());
-  offering.reserve(plan->size());
-  int32_t num_emitting = 0;
-  for (PlannedSequence& planned : *plan) {
-    Sequence& sequence = *planned.sequence;
-    if (planned.draws()) ++num_emitting;
-    if (!sequence.decodes() || !sequence.is_open) continue;
-    planned.guess = MergedGuess(sequence);
-    if (planned.guess == nullptr) continue;
-    const bool takes_all = sequence.request().speculation.mode == SpeculationMode::kAlways;
-    // How many rows a rejection-sampled tree gets is not asked of the tree; see RankChances.
-    const std::span<const float> ranks = rank_chances_.chances();
-    offers.push_back({.path_chances = planned.rule() == kernels::VerificationRule::kKeyedDraw
-                                          ? calibration_.PathChances(*planned.guess)
-                                          : std::vector<float>(ranks.begin(), ranks.end()),
-                      .max_nodes = asked_.is_plain && !takes_all ? 0 : sequence.active->max_tree_nodes,
-                      .num_positions = sequence.size(),
-                      .takes_all = takes_all});
-    offering.push_back(&planned);
-  }
-  std::vector<std::vector<int32_t>> chosen = ChooseNodes(offers,
-                                                         {.fixed = LoadOf(*plan),
-                                                          .max_rows = config_.max_step_rows,
-                                                          .num_emitting = num_emitting,
-                                                          .between_ms = static_cast<float>(between_ms_),
-                                                          .is_curious = is_curious_},
-                                                         step_cost_);
-  for (size_t i = 0; i < offering.size(); ++i) {
-    PlannedSequence& planned = *offering[i];
-    planned.path_chances = std::move(offers[i].path_chances);
-    if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
-      PlanTree(std::move(chosen[i]), planned);
-    } else {
-      PlanTestedTree(static_cast<int32_t>(chosen[i].size()), planned);
-    }
-  }
-}
-
-void Engine::PlanTree(std::vector<int32_t> node_idx, PlannedSequence& planned) {
-  planned.row_node_idx = std::move(node_idx);
-  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
-  planned.tree_slots = scheduler_.ReserveTree(*planned.sequence, planned.tree.num_nodes(), Depth(planned.tree));
-  const auto num_slots = static_cast<int32_t>(planned.tree_slots.slots.size());
-  if (num_slots >= planned.tree.num_nodes()) return;
-  std::vector<int32_t> best = speculation::BestNodeIdx(planned.tree, num_slots);
-  std::sort(best.begin(), best.end());
-  for (int32_t& node : best) node = planned.row_node_idx[node];
-  planned.row_node_idx = std::move(best);
-  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
-}
-
-void Engine::PlanTestedTree(int32_t num_nodes, PlannedSequence& planned) {
-  // Slots are reserved as for the worst tree of so many nodes, a chain: what there is of them decides how many nodes
-  // get rows, so it must not depend on this tree's form. Which nodes get them may: no node's rank depends on its
-  // descendants.
-  planned.tree_slots =
-      scheduler_.ReserveTree(*planned.sequence, num_nodes, std::min(num_nodes, MaxGuessDepth(*planned.sequence)));
-  planned.row_budget = static_cast<int32_t>(planned.tree_slots.slots.size());
-  planned.best_node_idx = speculation::BestNodeIdx(*planned.guess, planned.row_budget + 1);
-  const auto num_rows = std::min<size_t>(static_cast<size_t>(planned.row_budget), planned.best_node_idx.size());
-  planned.row_node_idx.assign(planned.best_node_idx.begin(), planned.best_node_idx.begin() + num_rows);
-  std::sort(planned.row_node_idx.begin(), planned.row_node_idx.end());
-  planned.tree = speculation::Keep(*planned.guess, planned.row_node_idx);
-  planned.tree_slots.slots.resize(num_rows);
-}
-
-Engine::StepHandle Engine::Launch(const TreeBatch& batch) {
-  own_stats_.times.host_ms += ElapsedMs();
+Engine::LaunchedStep Engine::Launch(std::span<const PlannedSequence> plan) {
+  LaunchedStep step = {.batch = BuildTreeBatch(plan)};
+  step.paths.resize(step.batch.trees.size());
+  step.scores.reserve(step.batch.prompt_scores.size());
+  for (const PromptScore& score : step.batch.prompt_scores) step.scores.emplace_back(score.token_ids.size());
   kernels::Backend& backend = parts_.transformer->backend();
-  const kernels::ConstTensorView logits = parts_.transformer->Forward(batch.forward, *parts_.kv);
-  StepHandle step = {.forward_ms = ElapsedMs(), .paths = std::vector<kernels::AcceptedPath>(batch.trees.size())};
+  timer_.Enter(StepPhase::kForward);
+  const kernels::ConstTensorView logits = parts_.transformer->Forward(step.batch.forward, *parts_.kv);
+  timer_.Enter(StepPhase::kDraw);
   backend.AcceptTrees(
-      {.logits = logits, .num_tokens = drawable_.num_tokens(), .trees = batch.trees, .paths = step.paths});
-  for (const PromptScore& score : batch.prompt_scores) {
+      {.logits = logits, .num_tokens = drawable_.num_tokens(), .trees = step.batch.trees, .paths = step.paths});
+  for (size_t i = 0; i < step.scores.size(); ++i) {
+    const PromptScore& score = step.batch.prompt_scores[i];
     backend.ScoreTokens({.logits = logits,
                          .first_row = score.first_logit_row,
                          .token_ids = score.token_ids,
                          .num_top = score.num_top,
-                         .scores = step.scores.emplace_back(score.token_ids.size())});
+                         .scores = step.scores[i]});
   }
-  step.draw_ms = ElapsedMs();
+  timer_.Enter(StepPhase::kPrepare);
   return step;
 }
 
@@ -254,65 +164,127 @@ void Engine::Prepare() {
   AdmitWaiting();
 }
 
-void Engine::FinishStep(std::span<const PlannedSequence> plan, StepHandle& step) {
-  const double prepare_ms = ElapsedMs();
+Engine::StepResult Engine::Finish(std::span<const PlannedSequence> plan, const StepPolicy& policy, LaunchedStep step) {
+  timer_.Enter(StepPhase::kDevice);
   parts_.transformer->Synchronize();
-  const double wait_ms = ElapsedMs();
-  const bool is_behind = parts_.transformer->backend().is_asynchronous();
-  (is_behind ? step.forward_ms : own_stats_.times.host_ms) += prepare_ms;  // behind, the device computed meanwhile
-  step.forward_ms += wait_ms;
-  last_step_ms_ = step.forward_ms + step.draw_ms;
-  // Where the host prepared for longer than it then waited, the time may be the host's. And while ways to ask are
-  // compared the measure that they are compared by stays as it is.
-  const bool is_the_devices = !is_behind || wait_ms >= prepare_ms;
-  if (is_the_devices && !asked_.is_trial) step_cost_.Observe(LoadOf(plan), static_cast<float>(last_step_ms_));
-  own_stats_.times.forward_ms += step.forward_ms;
-  own_stats_.times.draw_ms += step.draw_ms;
-}
-
-// A row's likely ids may be of padding; a client could do nothing with them.
-void Engine::KeepTokens(std::span<kernels::RowLogprobs> rows) const {
-  for (kernels::RowLogprobs& row : rows) {
-    std::erase_if(row.top, [this](const kernels::TokenLogprob& top) { return !drawable_.Contains(top.token_id); });
+  timer_.Enter(StepPhase::kHost);
+  const StepTimes times = Times();
+  StepResult result = {.batch = std::move(step.batch),
+                       .paths = std::move(step.paths),
+                       .scores = std::move(step.scores),
+                       .step_ms = times.forward_ms + times.draw_ms};
+  // Where the host prepared for longer than it then waited, the time may be the host's. And while sets of proposers are
+  // compared, the measure that they are compared by stays as it is.
+  const bool is_the_devices = !is_asynchronous() || timer_.ms(StepPhase::kDevice) >= timer_.ms(StepPhase::kPrepare);
+  if (is_the_devices && !policy.is_trial) {
+    experience_.step_cost.Observe(LoadOf(plan), static_cast<float>(result.step_ms));
   }
+  // The likely ids of a row may be of padding; a client could do nothing with them.
+  const auto keep_tokens = [this](std::vector<kernels::RowLogprobs>& rows) {
+    const auto is_padding = [this](const kernels::TokenLogprob& top) { return !drawable_.Contains(top.token_id); };
+    for (kernels::RowLogprobs& row : rows) std::erase_if(row.top, is_padding);
+  };
+  for (kernels::AcceptedPath& path : result.paths) keep_tokens(path.logprobs);
+  for (std::vector<kernels::RowLogprobs>& scores : result.scores) keep_tokens(scores);
+  return result;
 }
 
-void Engine::Commit(std::span<PlannedSequence> plan, const TreeBatch& batch, StepHandle step) {
-  for (std::vector<kernels::RowLogprobs>& scores : step.scores) KeepTokens(scores);
-  for (kernels::AcceptedPath& path : step.paths) KeepTokens(path.logprobs);
+Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPolicy& policy, StepResult result) {
+  StepOutcome outcome = {.num_committed = std::vector<int32_t>(plan.size()), .step_ms = result.step_ms};
+  const TreeBatch& batch = result.batch;
   for (size_t i = 0; i < batch.prompt_scores.size(); ++i) {
     Sequence& sequence = *plan[batch.prompt_scores[i].planned_idx].sequence;
-    std::ranges::move(step.scores[i], std::back_inserter(sequence.prompt_logprobs));
+    std::ranges::move(result.scores[i], std::back_inserter(sequence.prompt_logprobs));
   }
   CountRows(plan, batch);
-  std::vector<kernels::AcceptedPath>& paths = step.paths;
   std::vector<kernels::KvMove> moves;
   moves.reserve(batch.forward.logit_rows.size());
   for (const PlannedSequence& planned : plan) {
-    if (!planned.draws()) CommitChunk(planned);
+    if (!planned.draws()) CommitChunk(*planned.sequence, planned.num_chain);
   }
-  for (size_t i = 0; i < paths.size(); ++i) {
-    PlannedSequence& planned = plan[batch.planned_idx[i]];
+  for (size_t i = 0; i < result.paths.size(); ++i) {
+    const PlannedSequence& planned = plan[batch.planned_idx[i]];
     Sequence& sequence = *planned.sequence;
     if (sequence.is_finished) continue;  // its request failed at another sample
-    planned.num_committed = CommitPath(planned, paths[i], &moves);
-    if (planned.num_committed > 0) sequence.first_token_at = std::min(sequence.first_token_at, last_event_);
-    TakeStock(planned, std::span<const int32_t>(paths[i].node_idx).first(planned.num_committed));
+    const int32_t num_committed = CommitPath(sequence, planned.tree, result.paths[i], &moves);
+    outcome.num_committed[batch.planned_idx[i]] = num_committed;
+    outcome.num_emitted += num_committed;
+    outcome.num_roots += sequence.is_open ? 1 : 0;
+    outcome.num_guessed += Learn(planned, std::span<const int32_t>(sequence.token_ids).last(num_committed));
+    if (num_committed > 0) sequence.first_token_at = std::min(sequence.first_token_at, timer_.entered());
+    if (policy.proposers != 0) {
+      sequence.usual_nodes = std::max(planned.NumNodesPlanned(), kKeptNodes * sequence.usual_nodes);
+    }
     // A row counts where plain decoding would have come to it: not beyond a sample's end.
-    const kernels::DrawStatus status = paths[i].status;
+    const kernels::DrawStatus status = result.paths[i].status;
     if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(*sequence.active, status);
   }
-  EndCycle(plan);
-  AdvanceProposers(plan);
-  own_stats_.times.host_ms += ElapsedMs();
+  timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);
-  own_stats_.times.draw_ms += ElapsedMs();
+  timer_.Enter(StepPhase::kHost);
   for (PlannedSequence& planned : plan) {
     ReportPrompt(*planned.sequence);
-    scheduler_.GiveBack(planned.tree_slots);
+    scheduler_.GiveBack(planned.tree.slots);
     scheduler_.Settle(*planned.sequence);
   }
   scheduler_.KeepFree();
+  return outcome;
+}
+
+// Returns how many of the tokens the guess had right.
+int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {
+  if (planned.tree.guess == nullptr) return 0;
+  const speculation::TokenTree& guess = *planned.tree.guess;
+  const auto* tested = std::get_if<TestedChoice>(&planned.tree.choice);
+  if (tested == nullptr) return experience_.calibration.Observe(guess, committed);
+  std::vector<int32_t> ranks;
+  const std::vector<int32_t> path = speculation::MatchedPath(guess, committed);
+  for (const int32_t node : path) {
+    const auto best = std::ranges::find(tested->best_node_idx, node);
+    if (best != tested->best_node_idx.end()) {
+      ranks.push_back(static_cast<int32_t>(best - tested->best_node_idx.begin()));
+    }
+  }
+  experience_.rank_chances.Observe(tested->row_budget, ranks);
+  return static_cast<int32_t>(path.size());
+}
+
+StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForecast& forecast,
+                          const StepOutcome& outcome) {
+  const absl::Time now = parts_.now();
+  const auto began = std::exchange(cycle_began_, now);
+  // Steps of sequences without speculation say nothing about proposers, and steps of sequences that ask in any case say
+  // nothing about the value of asking.
+  const bool is_comparable =
+      began.has_value() && outcome.num_roots > 0 &&
+      std::ranges::none_of(plan, [](const PlannedSequence& planned) { return AsksInAnyCase(*planned.sequence); });
+  speculation_.Observe({.cycle_ms = began.has_value() ? absl::ToDoubleMilliseconds(now - *began) : 0,
+                        .step_ms = outcome.step_ms,
+                        .plain_ms = forecast.step_ms_without_trees,
+                        .wait_ms = timer_.ms(StepPhase::kProposals),
+                        .num_drawing = forecast.num_emitting,
+                        .num_emitted = outcome.num_emitted,
+                        .num_roots = outcome.num_roots,
+                        .num_guessed = outcome.num_guessed,
+                        .is_comparable = is_comparable});
+  SpeculationDemand demand;
+  for (const auto& sequence : scheduler_.running()) {
+    if (!sequence->is_open || sequence->is_finished) continue;
+    ++demand.num_sequences;
+    demand.allowed |= sequence->active->allowed_proposers;
+    demand.may_try = demand.may_try && !AsksInAnyCase(*sequence);
+  }
+  return speculation_.Decide(demand);
+}
+
+void Engine::Advance(std::span<const PlannedSequence> plan, const StepOutcome& outcome, const StepPolicy& policy) {
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const Sequence& sequence = *plan[i].sequence;
+    if (!sequence.is_open || outcome.num_committed[i] == 0) continue;
+    Ask ask;  // no proposer is asked for a finished sequence
+    if (!sequence.is_finished) ask = {.node_budget = NodesToAskFor(sequence), .proposers = AskedOf(sequence, policy)};
+    parts_.proposers->Advance(sequence.id, std::span(sequence.token_ids).last(outcome.num_committed[i]), ask);
+  }
 }
 
 void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch) {
@@ -325,6 +297,40 @@ void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& b
   }
 }
 
+StepTimes Engine::Times() const {
+  // Behind an asynchronous device's work, preparing costs nothing.
+  const double prepare_ms = timer_.ms(StepPhase::kPrepare);
+  const bool is_behind = is_asynchronous();
+  return {.forward_ms = timer_.ms(StepPhase::kForward) + timer_.ms(StepPhase::kDevice) + (is_behind ? prepare_ms : 0),
+          .draw_ms = timer_.ms(StepPhase::kDraw) + timer_.ms(StepPhase::kMove),
+          .host_ms = timer_.ms(StepPhase::kHost) + (is_behind ? 0 : prepare_ms),
+          .wait_ms = timer_.ms(StepPhase::kProposals)};
+}
+
+// Counts the step, and reports it to the requests that ask for reports. Host time from here on is the next step's.
+void Engine::Account(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome) {
+  timer_.Enter(StepPhase::kHost);
+  const StepTimes times = Times();
+  timer_.Clear();
+  own_stats_.times += times;
+  own_stats_.num_generated_tokens += outcome.num_emitted;
+  PlannerStats& planner = own_stats_.planner;
+  CountStep(forecast, plan, &planner);
+  planner.gain_tokens = speculation_.gain();
+  planner.chances = experience_.calibration.counts();
+  planner.asked_proposers = speculation_.asked();
+  planner.num_trials = speculation_.num_trials();
+  planner.last_trial_speedup = speculation_.last_trial_speedup();
+  UpdateRowCosts(experience_.step_cost, &planner);
+  for (const PlannedSequence& planned : plan) {
+    Sequence& sequence = *planned.sequence;
+    if (!sequence.request().speculation.reports_steps) continue;
+    if (sequence.is_finished && !sequence.output.completion.has_value()) continue;  // failed, and its client knows
+    sequence.output.steps.push_back(
+        ReportOf({.step_idx = own_stats_.num_steps, .forecast = forecast, .times = times}, planned));
+  }
+}
+
 void Engine::Fail(ActiveRequest& active, kernels::DrawStatus status) {
   absl::Status error =
       status == kernels::DrawStatus::kNonFiniteLogits
@@ -334,7 +340,7 @@ void Engine::Fail(ActiveRequest& active, kernels::DrawStatus status) {
   DropUnbegun(active);
   for (Sequence* sequence : active.sequences) {
     sequence->is_finished = true;
-    TakeOutput(*sequence);  // what was said before
+    TakeOutput(*sequence);  // the tokens before the error
   }
   outputs_.push_back({.ticket = active.request->ticket, .error = std::move(error)});
 }
@@ -352,21 +358,19 @@ void Engine::Retire() {
   scheduler_.RemoveFinished([this](Sequence& sequence) {
     TakeOutput(sequence);
     if (sequence.is_open) parts_.proposers->Close(sequence.id);
-    sequences_.erase(sequence.id);
     own_stats_.speculation.Add(sequence.speculation_counts);
     for (size_t i = 0; i < own_stats_.proposers.size(); ++i) {
       own_stats_.proposers[i].num_proposed += sequence.proposer_counts[i].num_proposed;
       own_stats_.proposers[i].num_accepted += sequence.proposer_counts[i].num_accepted;
     }
-    std::erase(sequence.active->sequences, &sequence);
-    if (--sequence.active->num_unfinished == 0) Forget(*sequence.active);
+    requests_.Remove(sequence);
   });
 }
 
-// What the step brought is said to proposers, and is ready to be told to clients and to whoever asks for statistics.
+// The step's results go to the proposers, and are ready for clients and statistics.
 void Engine::EndStep() {
   Retire();  // proposers hear of ends, too
-  parts_.proposers->Flush({.patience = Patience(), .step = absl::Milliseconds(last_step_ms_)});
+  parts_.proposers->Flush({.patience = Patience(policy_), .step = absl::Milliseconds(policy_.expected_step_ms)});
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);
   own_stats_.num_running = static_cast<int32_t>(scheduler_.running().size());
@@ -380,11 +384,6 @@ void Engine::EndStep() {
 
 void Engine::Publish() {
   if (!outputs_.empty()) parts_.publish(std::exchange(outputs_, {}));
-}
-
-double Engine::ElapsedMs() {
-  const absl::Time now = parts_.now();
-  return absl::ToDoubleMilliseconds(now - std::exchange(last_event_, now));
 }
 
 }  // namespace foretoken::verifier

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/engine/planner_stats.h"
 
-#include "verifier_service/engine/tree_batch.h"
 #include "verifier_service/planner/step_cost.h"
 
 namespace foretoken::verifier {
@@ -21,7 +20,7 @@ void CountStep(const StepForecast& forecast, std::span<const PlannedSequence> pl
   for (const PlannedSequence& planned : plan) {
     const std::vector<bool>& speculated = planned.sequence->output.speculated;
     if (speculated.empty()) continue;  // a chunk of its prompt
-    stats->sequence_nodes.Add(planned.tree.num_nodes());
+    stats->sequence_nodes.Add(planned.tree.rows.num_nodes());
     stats->num_accepted_nodes += static_cast<uint64_t>(std::count(speculated.begin(), speculated.end(), true));
   }
 }

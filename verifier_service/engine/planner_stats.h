@@ -12,8 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "verifier_service/engine/step_forecast.h"
-#include "verifier_service/planner/ask_policy.h"
+#include "verifier_service/engine/step_plan.h"
 #include "verifier_service/planner/calibration.h"
 
 namespace foretoken::verifier {
@@ -48,12 +47,13 @@ struct PlannerStats {
   uint64_t num_accepted_nodes = 0;
   double expected_tokens = 0;  // of all steps; compare EngineStats::num_generated_tokens
   CountHistogram step_rows;
-  CountHistogram sequence_nodes;         // planned, of each sequence that draws
-  double gain_tokens = 0;                // what guesses win a sequence per step, lately
-  std::vector<RowCost> row_costs;        // at 1, 2, 4 and so on rows, and the most that a step can have
-  std::vector<ChanceCounts> chances;     // by proposer
-  uint64_t num_ask_rounds = 0;           // that tried what asking costs
-  std::vector<AskPolicy::Worth> worths;  // by proposer, at the load of the last step
+  CountHistogram sequence_nodes;      // planned, of each sequence that draws
+  double gain_tokens = 0;             // what guesses win a sequence per step, lately
+  std::vector<RowCost> row_costs;     // at 1, 2, 4 and so on rows, and the most that a step can have
+  std::vector<ChanceCounts> chances;  // by proposer
+  uint32_t asked_proposers = 0;       // in the coming step: a bit per proposer
+  uint64_t num_trials = 0;            // of another set of proposers than the one that is asked
+  double last_trial_speedup = 1;      // of the last one: the speed of the tried set by that of the asked one
 
   explicit PlannerStats(int32_t max_step_rows = 1);
 };

@@ -5,6 +5,9 @@
 #include <bit>
 #include <optional>
 #include <utility>
+#include <variant>
+
+#include "verifier_service/engine/step_forecast.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -32,19 +35,24 @@ uint32_t MovedBits(uint32_t bits, const std::vector<std::optional<uint32_t>>& pl
 }
 
 // Chances by node; what the planner had were chances by rank.
-std::vector<float> ChancesOfRankedNodes(const PlannedSequence& planned) {
-  std::vector<float> chances(planned.guess->nodes.size(), 0);
-  const size_t num_ranked = std::min(planned.best_node_idx.size(), planned.path_chances.size());
-  for (size_t rank = 0; rank < num_ranked; ++rank) chances[planned.best_node_idx[rank]] = planned.path_chances[rank];
+std::vector<float> ChancesOfRankedNodes(const TestedChoice& choice, size_t num_nodes) {
+  std::vector<float> chances(num_nodes, 0);
+  const size_t num_ranked = std::min(choice.best_node_idx.size(), choice.rank_chances.size());
+  for (size_t rank = 0; rank < num_ranked; ++rank) chances[choice.best_node_idx[rank]] = choice.rank_chances[rank];
   return chances;
+}
+
+std::vector<float> ChancesOf(const PlannedTree& tree) {
+  const auto* tested = std::get_if<TestedChoice>(&tree.choice);
+  if (tested != nullptr) return ChancesOfRankedNodes(*tested, tree.guess->nodes.size());
+  return std::get<KeyedChoice>(tree.choice).path_chances;
 }
 
 void ReportTree(const PlannedSequence& planned, StepReport& report) {
   const std::vector<std::optional<uint32_t>> places = ReportProposers(*planned.sequence, report);
-  if (planned.guess == nullptr) return;
-  const speculation::TokenTree& guess = *planned.guess;
-  const bool is_ranked = planned.rule() == kernels::VerificationRule::kRejectionSampling;
-  report.tree.path_chances = is_ranked ? ChancesOfRankedNodes(planned) : planned.path_chances;
+  if (planned.tree.guess == nullptr) return;
+  const speculation::TokenTree& guess = *planned.tree.guess;
+  report.tree.path_chances = ChancesOf(planned.tree);
   for (const speculation::TreeNode& node : guess.nodes) {
     report.tree.token_ids.push_back(node.token_id);
     report.tree.parents.push_back(node.parent);
@@ -52,14 +60,16 @@ void ReportTree(const PlannedSequence& planned, StepReport& report) {
     report.tree.proposers.push_back(MovedBits(node.proposers, places));
   }
   report.tree.planned.resize(guess.nodes.size(), false);
-  for (const int32_t node : planned.row_node_idx) report.tree.planned[node] = true;
+  for (const int32_t node : planned.tree.row_node_idx) report.tree.planned[node] = true;
   for (const int32_t node : speculation::MatchedPath(guess, report.token_ids)) {
     if (!report.tree.planned[node]) break;  // right, but nobody asked
     report.accepted.push_back(node);
   }
 }
 
-StepReport MakeReport(const StepSummary& step, const PlannedSequence& planned) {
+}  // namespace
+
+StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned) {
   const Sequence& sequence = *planned.sequence;
   const std::vector<int32_t>& emitted = sequence.output.token_ids;  // a chunk of the prompt emits nothing
   StepReport report{.step = step,
@@ -70,17 +80,6 @@ StepReport MakeReport(const StepSummary& step, const PlannedSequence& planned) {
   ReportTree(planned, report);
   if (report.draws) report.expected_tokens = ExpectedTokens(planned);
   return report;
-}
-
-}  // namespace
-
-void ReportStep(const StepSummary& step, std::span<const PlannedSequence> plan) {
-  for (const PlannedSequence& planned : plan) {
-    Sequence& sequence = *planned.sequence;
-    if (!sequence.request().speculation.reports_steps) continue;
-    if (sequence.is_finished && !sequence.output.completion.has_value()) continue;  // failed, and its client knows
-    sequence.output.steps.push_back(MakeReport(step, planned));
-  }
 }
 
 }  // namespace foretoken::verifier

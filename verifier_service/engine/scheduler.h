@@ -21,9 +21,9 @@
 
 #include "absl/time/time.h"
 #include "common/model/block_pool.h"
-#include "verifier_service/engine/active_request.h"
 #include "verifier_service/engine/sequence.h"
 #include "verifier_service/engine/waiting_line.h"
+#include "verifier_service/request/active_request.h"
 
 namespace foretoken::verifier {
 

@@ -14,12 +14,12 @@
 #include "common/model/block_pool.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
-#include "verifier_service/engine/active_request.h"
-#include "verifier_service/engine/prediction.h"
-#include "verifier_service/engine/request.h"
-#include "verifier_service/engine/text_stream.h"
-#include "verifier_service/engine/token_counts.h"
 #include "verifier_service/proposers/proposer_client.h"
+#include "verifier_service/request/active_request.h"
+#include "verifier_service/request/prediction.h"
+#include "verifier_service/request/request.h"
+#include "verifier_service/request/text_stream.h"
+#include "verifier_service/request/token_counts.h"
 
 namespace foretoken::verifier {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step computes, and the flat batches made of it: rows for the forward pass, trees for the draw.
+// The flat batches that a plan becomes: rows for the forward pass, trees for the draw.
 #pragma once
 
 #include <cstdint>
@@ -8,39 +8,10 @@
 
 #include "common/model/forward_batch.h"
 #include "common/speculation/tested_tree.h"
-#include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
-#include "verifier_service/engine/scheduler.h"
-#include "verifier_service/engine/sequence.h"
+#include "verifier_service/engine/step_plan.h"
 
 namespace foretoken::verifier {
-
-// One sequence's part of a step: the next num_chain tokens of its context, and a tree below the last of them.
-struct PlannedSequence {
-  Sequence* sequence = nullptr;
-  int32_t num_chain = 0;
-  const speculation::TokenTree* guess = nullptr;  // all that was guessed; null: nothing
-  speculation::TokenTree tree;                    // of it, the nodes to verify
-  std::vector<int32_t> row_node_idx;              // of the guess, ascending: tree's nodes
-  std::vector<float> path_chances;                // as the planner had them: of the guess's nodes, or of ranks
-  Scheduler::TreeSlots tree_slots;
-  // Rejection sampling:
-  int32_t row_budget = 0;              // how many nodes were to have rows, before the guess was read
-  std::vector<int32_t> best_node_idx;  // of the guess, best first; at most one more than have rows
-  // Once the step has ended:
-  int32_t num_committed = 0;  // tokens
-
-  kernels::VerificationRule rule() const { return sequence->request().verification; }
-  // How many nodes were to have rows; under rejection sampling whatever the guess had.
-  float NumNodesPlanned() const {
-    const bool is_tested = rule() == kernels::VerificationRule::kRejectionSampling;
-    return static_cast<float>(is_tested ? row_budget : tree.num_nodes());
-  }
-  std::span<const int32_t> committed() const {
-    return std::span<const int32_t>(sequence->token_ids).last(static_cast<size_t>(num_committed));
-  }
-  bool draws() const { return sequence->num_computed + num_chain == sequence->size(); }
-};
 
 // Rows whose next token is known, because it is part of the prompt, and wanted with its log-probability.
 struct PromptScore {
@@ -50,7 +21,8 @@ struct PromptScore {
   int32_t num_top = 0;  // how many of the most likely tokens are wanted beside it
 };
 
-// Spans point into the plan's sequences and into the batch itself; both must outlive it unmoved.
+// Spans point into the plan's sequences and into the batch's own vectors, which do not grow any more. The batch may be
+// moved; the plan and its sequences outlive it.
 struct TreeBatch {
   model::ForwardBatch forward;
   std::vector<kernels::TreeToAccept> trees;

@@ -13,8 +13,8 @@
 #include <memory>
 
 #include "absl/time/time.h"
-#include "verifier_service/engine/active_request.h"
 #include "verifier_service/engine/sequence.h"
+#include "verifier_service/request/active_request.h"
 
 namespace foretoken::verifier {
 

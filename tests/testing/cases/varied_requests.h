@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/cases/random_values.h"
 #include "tests/testing/paths.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::testing {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/tokenizer/tokenizer.h"
-#include "verifier_service/engine/stop_matcher.h"
+#include "verifier_service/request/stop_matcher.h"
 
 namespace foretoken::verifier {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/drawable_ids.h"
+#include "verifier_service/request/drawable_ids.h"
 
 #include <algorithm>
 

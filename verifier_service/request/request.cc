@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/ops.h"
-#include "verifier_service/engine/prediction.h"
-#include "verifier_service/engine/step_report.h"
+#include "verifier_service/request/prediction.h"
+#include "verifier_service/request/step_report.h"
 
 namespace foretoken::verifier {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text of a token stream. If this test fails, clients get broken characters, late text, or text after a stop
 // string.
-#include "verifier_service/engine/text_stream.h"
+#include "verifier_service/request/text_stream.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Places in the bounded queue. If this test fails, the server refuses requests while it has room, or accepts more
 // waiting requests than its bounds allow.
-#include "verifier_service/engine/queue_place.h"
+#include "verifier_service/request/queue_place.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

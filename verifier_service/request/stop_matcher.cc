@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/stop_matcher.h"
+#include "verifier_service/request/stop_matcher.h"
 
 #include <algorithm>
 #include <utility>

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "verifier_service/engine/draw_masks.h"
-#include "verifier_service/engine/queue_place.h"
-#include "verifier_service/engine/request.h"
-#include "verifier_service/engine/token_counts.h"
+#include "verifier_service/request/draw_masks.h"
+#include "verifier_service/request/queue_place.h"
+#include "verifier_service/request/request.h"
+#include "verifier_service/request/token_counts.h"
 
 namespace foretoken::verifier {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/draw_masks.h"
+#include "verifier_service/request/draw_masks.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prediction followed through an output that keeps it, changes it, moves parts of it, or ignores it. If this test
 // fails, a client's prediction saves fewer steps than it could, or guesses form an invalid tree.
-#include "verifier_service/engine/prediction.h"
+#include "verifier_service/request/prediction.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/active_request.h"
+#include "verifier_service/request/active_request.h"
 
 #include <algorithm>
 #include <utility>

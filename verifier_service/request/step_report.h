@@ -9,9 +9,22 @@
 #include <string>
 #include <vector>
 
-#include "verifier_service/engine/step_forecast.h"
-
 namespace foretoken::verifier {
+
+// What the planner expects of a step that it has planned.
+struct StepForecast {
+  int32_t num_sequences = 0;
+  int32_t num_emitting = 0;  // sequences that draw: without trees the step would emit so many tokens
+  int32_t num_rows = 0;
+  int32_t num_prompt_rows = 0;
+  int32_t num_tree_rows = 0;
+  int32_t num_offered_nodes = 0;  // of all trees
+  double expected_tokens = 0;     // of all sequences
+  float step_ms = 0;              // the forward pass and the draw
+  float step_ms_without_trees = 0;
+  float between_ms = 0;     // between two steps, whatever they compute
+  bool is_curious = false;  // the step takes more rows than would pay, to learn
+};
 
 // Where time went. A step's host time reaches from one result's arrival to the next launch; waiting for proposals is
 // apart.
@@ -21,11 +34,12 @@ struct StepTimes {
   double host_ms = 0;
   double wait_ms = 0;
 
-  friend StepTimes operator-(const StepTimes& a, const StepTimes& b) {
-    return {.forward_ms = a.forward_ms - b.forward_ms,
-            .draw_ms = a.draw_ms - b.draw_ms,
-            .host_ms = a.host_ms - b.host_ms,
-            .wait_ms = a.wait_ms - b.wait_ms};
+  StepTimes& operator+=(const StepTimes& other) {
+    forward_ms += other.forward_ms;
+    draw_ms += other.draw_ms;
+    host_ms += other.host_ms;
+    wait_ms += other.wait_ms;
+    return *this;
   }
 };
 

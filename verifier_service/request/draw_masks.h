@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "verifier_service/engine/drawable_ids.h"
-#include "verifier_service/engine/request.h"
+#include "verifier_service/request/drawable_ids.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stop strings in text that arrives in pieces. If this test fails, an output runs past its stop string, stops too
 // early, or shows a part of the stop string.
-#include "verifier_service/engine/stop_matcher.h"
+#include "verifier_service/request/stop_matcher.h"
 
 #include <algorithm>
 #include <random>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokens that a request may draw. If this test fails, an output has banned tokens, ends before min_tokens, or has
 // ids that are not tokens.
-#include "verifier_service/engine/draw_masks.h"
+#include "verifier_service/request/draw_masks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

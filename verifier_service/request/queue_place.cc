@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/queue_place.h"
+#include "verifier_service/request/queue_place.h"
 
 #include <utility>
 

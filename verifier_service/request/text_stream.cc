@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/text_stream.h"
+#include "verifier_service/request/text_stream.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/engine/prediction.h"
+#include "verifier_service/request/prediction.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/engine/learning_passes.h"
+
+#include <numeric>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/model/forward_batch.h"
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr int32_t kMaxLearnedRows = 64;
+constexpr int32_t kFewRows = 16;  // of a small tree
+constexpr int kLearningRounds = 4;
+constexpr absl::Duration kMaxLearning = absl::Seconds(3);
+
+// The time of a pass of so many rows. The blocks serve as one long context; its K/V is never read by a request.
+double EmptyPassMs(const LearningArgs& args, int32_t num_rows) {
+  std::vector<int32_t> blocks((num_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const std::vector<int32_t> token_ids(num_rows, 0);
+  model::ForwardBatch batch;
+  model::AppendSegment({.block_table = blocks, .chain = token_ids}, &batch);
+  for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);
+  const absl::Time began = args.now();
+  args.transformer->Forward(batch, *args.kv);
+  args.transformer->Synchronize();
+  return absl::ToDoubleMilliseconds(args.now() - began);
+}
+
+}  // namespace
+
+LearningPasses LearnStepCost(const LearningArgs& args, StepCost& step_cost) {
+  const absl::Time began = args.now();
+  // A first pass brings memory in, a second may be recorded: both would make rows look dear for a long time.
+  const int num_unlike_others = args.transformer->backend().recorder() != nullptr ? 2 : 1;
+  LearningPasses passes;
+  const auto learn = [&](int32_t num_rows, int round) {
+    if (num_rows > args.max_rows || args.now() - began >= kMaxLearning) return;
+    const double pass_ms = EmptyPassMs(args, num_rows);
+    ++passes.num_passes;
+    if (round >= num_unlike_others) step_cost.Observe({.num_rows = num_rows}, static_cast<float>(pass_ms));
+  };
+  // The planner can least do without the curve's two ends. The rest of the curve is learned until a request comes.
+  for (int round = 0; round <= num_unlike_others; ++round) {
+    for (const int32_t num_rows : {kFewRows, 1}) learn(num_rows, round);
+  }
+  args.on_ready();
+  for (int round = 0; round < kLearningRounds; ++round) {
+    for (int32_t num_rows = 1; num_rows <= kMaxLearnedRows && !args.must_end(); num_rows *= 2) learn(num_rows, round);
+  }
+  passes.seconds = absl::ToDoubleSeconds(args.now() - began);
+  return passes;
+}
+
+}  // namespace foretoken::verifier

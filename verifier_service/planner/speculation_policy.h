@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides what the next step does about speculation: which proposers are asked, whether the step waits for their trees,
+// and whether the planner takes extra rows to learn what rows cost.
+//
+// A proposer costs more than the rows of its trees: the step waits for it, the host works for it, and a proposer on the
+// verifier's own machine takes cores and memory bandwidth. No model predicts these costs, so the policy measures them.
+// It keeps one set of proposers that is asked, and now and then tries another set against it. A trial alternates short
+// blocks of cycles with either set and compares their speeds; a cycle lasts from one decision to the next. The speed of
+// a set is
+//
+//   (tokens per sequence and cycle) * (predicted time of the step without tree nodes) / (measured time of the cycle)
+//
+// so that it does not depend on the number of sequences, nor on prompts that come and go. The faster set is asked from
+// then on. A trial ends when the difference is clear, or after some blocks.
+//
+// Trials never stop, so no verdict lasts for good. They try, in turn: no proposer (or, where none is asked, all of
+// them), and the asked set with one proposer more or less. After a trial that lost time the policy pauses for a hundred
+// times that time, so trials cost about one percent.
+//
+// All of this is kept per situation: the number of sequences that speculate, rounded to a power of two, and the
+// proposers that their requests allow, taken together. A new situation starts with the set of the nearest load that has
+// had a trial, else with all allowed proposers.
+//
+// Example:
+//   const StepPolicy policy = speculation.Decide({.num_sequences = 1, .allowed = 0b11});  // for the coming cycle
+//   ...                                                               // proposers are asked, a step runs
+//   speculation.Observe({.cycle_ms = 25, .step_ms = 22, .plain_ms = 20, .num_drawing = 1, .num_emitted = 3});
+//
+// Threads: one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace foretoken::verifier {
+
+// The decision for one step.
+struct StepPolicy {
+  uint32_t proposers = 0;       // a bit per proposer that is asked
+  bool waits = false;           // the step waits for the asked proposers' trees
+  bool is_trial = false;        // the step belongs to a trial: its time teaches the cost curve nothing
+  bool is_curious = false;      // the planner takes rows up to the next count whose cost it does not know
+  double between_ms = 0;        // expected time between the passes of two steps
+  double expected_step_ms = 1;  // expected time of the step's forward pass and draw
+};
+
+// The sequences of the coming step, as far as the decision goes.
+struct SpeculationDemand {
+  int32_t num_sequences = 0;  // that speculate
+  uint32_t allowed = 0;       // a bit per proposer that one of their requests allows
+  // False: a request is among them that asks its proposers in any case, so no set can be tried. A trial goes on later.
+  bool may_try = true;
+};
+
+// A cycle: from one Decide to the next.
+struct CycleOutcome {
+  double cycle_ms = 0;
+  double step_ms = 0;       // of that, the forward pass and the draw
+  double plain_ms = 0;      // what the cost curve predicts for the step without its tree nodes
+  double wait_ms = 0;       // of cycle_ms, for proposals
+  int32_t num_drawing = 0;  // sequences that drew: without guesses each emits one token
+  int32_t num_emitted = 0;  // tokens, of all sequences
+  int32_t num_roots = 0;    // sequences that proposers know
+  int32_t num_guessed = 0;  // tokens that some tree had right
+  // False: the cycle says nothing about proposers, or its begin is not known. Only step_ms is read.
+  bool is_comparable = true;
+};
+
+class SpeculationPolicy {
+ public:
+  // Bits from num_proposers on are ignored.
+  explicit SpeculationPolicy(size_t num_proposers);
+
+  StepPolicy Decide(const SpeculationDemand& demand);
+  // The cycle since the last Decide. Nothing is learned from one in which no token was emitted.
+  void Observe(const CycleOutcome& outcome);
+
+  // For statistics.
+  uint32_t asked() const { return policy_.proposers; }
+  double gain() const;  // tokens that guesses win per sequence and step, lately
+  uint64_t num_trials() const { return num_trials_; }
+  double last_trial_speedup() const { return last_trial_speedup_; }  // speed of the tried set by that of the asked one
+
+ private:
+  // Sums over cycles of two numbers: won, the plain time that the emitted tokens are worth, and spent, the cycle's
+  // time.
+  struct Speed {
+    double num_cycles = 0, won = 0, spent = 0, won_won = 0, won_spent = 0, spent_spent = 0;
+
+    void Add(double won_ms, double spent_ms);
+    double mean() const { return won / spent; }
+    double variance() const;  // of the mean
+  };
+  struct Trial {
+    uint32_t proposers = 0;   // the set that is tried
+    bool is_its_turn = true;  // in this block; else the asked set has its turn
+    int32_t num_blocks = 0;   // that have ended
+    double block_cycles = 0, block_ms = 0;
+    double tried_ms = 0;  // with this set asked, whole cycles
+    Speed asked_speed, tried_speed;
+  };
+  struct Situation {
+    uint32_t asked = 0;
+    std::optional<Trial> trial;
+    int32_t num_trials = 0;
+    double pause_cycles = 0, pause_ms = 0;  // until the next trial, both at least
+    double gain = 1;                        // moving mean over steps that waited
+    double wait_ms = 0;                     // of such a step, likewise
+    uint64_t last_used = 0;
+  };
+  using Key = std::pair<uint32_t, int32_t>;  // the allowed proposers, the load
+
+  Situation& Enter(const Key& key);
+  uint32_t NextCandidate(const Situation& situation) const;
+  void Continue(Trial& trial, const CycleOutcome& outcome);
+  void EndBlock(Situation& situation);
+  bool IsSettled() const;
+
+  const uint32_t all_proposers_;
+  std::map<Key, Situation> situations_;
+  Key key_ = {0, 0};  // of the last Decide
+  StepPolicy policy_;
+  double cycles_of_set_ = 0, ms_of_set_ = 0;  // since the asked proposers last changed
+  uint64_t num_decisions_ = 0;
+  uint64_t num_trials_ = 0;
+  double last_trial_speedup_ = 1;
+};
+
+}  // namespace foretoken::verifier
