@@ -9,7 +9,7 @@
 // of the ratios of such rounds, [low, high] their 95 % intervals. Token ids must be equal in all ways: where one
 // differs, or a request fails, the bench ends with exit code 1.
 //
-// Parts: theory, load, merging, split, recovery, editing, uncostly; parts.h says what each asks.
+// Parts: theory, load, merging, split, recovery, editing, uncostly, settling; parts.h says what each asks.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -41,9 +41,9 @@ struct Part {
   const char* name;
   absl::Status (*measure)(Setup& setup, Findings* findings);
 };
-constexpr Part kParts[] = {{"theory", MeasureTheory},    {"load", MeasureLoad},         {"merging", MeasureMerging},
-                           {"split", MeasureSplit},      {"recovery", MeasureRecovery}, {"editing", MeasureEditing},
-                           {"uncostly", MeasureUncostly}};
+constexpr Part kParts[] = {{"theory", MeasureTheory},     {"load", MeasureLoad},         {"merging", MeasureMerging},
+                           {"split", MeasureSplit},       {"recovery", MeasureRecovery}, {"editing", MeasureEditing},
+                           {"uncostly", MeasureUncostly}, {"settling", MeasureSettling}};
 
 SetupOptions OptionsFromFlags() {
   const bool is_short = absl::GetFlag(FLAGS_short);

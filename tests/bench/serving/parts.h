@@ -23,5 +23,8 @@ absl::Status MeasureRecovery(Setup& setup, Findings* findings);
 absl::Status MeasureEditing(Setup& setup, Findings* findings);
 // The demo's own target, whose step takes less time than a proposal: does speculation still do no harm?
 absl::Status MeasureUncostly(Setup& setup, Findings* findings);
+// Fresh servers, on the demo's target and on the costly one, with and without gaps between requests: does every server
+// come to a good set of proposers, for every set that requests allow?
+absl::Status MeasureSettling(Setup& setup, Findings* findings);
 
 }  // namespace foretoken::bench

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/comparison.h"
 #include "client/load.h"
 #include "common/base/status_macros.h"
@@ -113,6 +114,7 @@ absl::StatusOr<Rounds> RunRounds(const std::vector<Way>& ways, const std::vector
     for (size_t turn = 0; turn < ways.size(); ++turn) {
       const size_t w = WayAt(round, turn, ways.size());
       const std::string tenant = absl::StrCat(options.label, "/", ways[w].name, "/", round);
+      absl::SleepFor(options.gap);
       FT_ASSIGN_OR_RETURN(results[w], RunTurn(ways[w], {requests.begin() + begin, requests.begin() + end}, tenant,
                                               options.num_clients));
     }

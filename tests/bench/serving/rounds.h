@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/median_interval.h"
 #include "foretoken/v1/generation.pb.h"
 #include "tests/bench/serving/service_processes.h"
@@ -61,6 +62,7 @@ struct RoundsOptions {
   int num_clients = 1;
   int round_size = 1;  // requests in a round
   std::string label;   // tenants of calls with other labels share nothing
+  absl::Duration gap;  // before each turn, without requests
 };
 
 struct Rounds {
