@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "common/model/forward_batch.h"
 #include "kernels/check.h"
 
 namespace foretoken::verifier {
