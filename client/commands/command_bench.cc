@@ -19,11 +19,11 @@
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
-ABSL_FLAG(int32_t, clients, 1, "How many requests run at a time");
-ABSL_FLAG(int32_t, requests, 0, "How many requests to send, prompts in turn; default: each prompt once");
+ABSL_FLAG(int32_t, clients, 1, "Number of requests that run at a time");
+ABSL_FLAG(int32_t, requests, 0, "Number of requests to send; they take the prompts in turn; default: each prompt once");
 ABSL_FLAG(bool, compare, false,
           "Send each request with speculation off and on; print the ratio, and fail unless all token ids are equal");
-ABSL_FLAG(std::string, json_out, "", "Write the result to this file as JSON, too");
+ABSL_FLAG(std::string, json_out, "", "File that also gets the result, as JSON");
 
 namespace foretoken::client {
 namespace {

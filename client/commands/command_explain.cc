@@ -20,7 +20,7 @@
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
-ABSL_FLAG(int, unplanned_nodes, 4, "How many of the guesses that had no row are shown of each step, the likeliest");
+ABSL_FLAG(int, unplanned_nodes, 4, "Number of guesses without a row to show for each step, the likeliest first");
 
 namespace foretoken::client {
 namespace {

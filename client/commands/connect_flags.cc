@@ -12,10 +12,9 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 
-ABSL_FLAG(std::string, target, "localhost:50051",
-          "Where the verifier serves: HOST:PORT, or any name that gRPC resolves");
-ABSL_FLAG(absl::Duration, connect_timeout, absl::Seconds(3), "How long to wait for the connection, for example 500ms");
-ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(), "The deadline of each call, its whole stream included");
+ABSL_FLAG(std::string, target, "localhost:50051", "Address of the verifier: HOST:PORT, or any name that gRPC resolves");
+ABSL_FLAG(absl::Duration, connect_timeout, absl::Seconds(3), "Longest wait for the connection, for example 500ms");
+ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(), "Longest time for a call, its whole stream included");
 
 namespace foretoken::client {
 namespace {

@@ -20,7 +20,7 @@
 #include "nlohmann/json.hpp"
 
 ABSL_FLAG(std::string, prompt_file, "",
-          "Where the prompt is, - for standard input; bench reads lines of {\"prompt\": TEXT}");
+          "File with the prompt, - is standard input; bench and compare read lines of {\"prompt\": TEXT}");
 ABSL_FLAG(std::vector<std::string>, prompt_tokens, {}, "The prompt as token ids, as ID,ID");
 
 namespace foretoken::client {
@@ -60,7 +60,7 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
   const int num_sources = (arguments.empty() ? 0 : 1) + (file.empty() ? 0 : 1) + (tokens.empty() ? 0 : 1);
   if (num_sources > 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("expected one prompt, got ", num_sources, " of argument, --prompt_file and --prompt_tokens"));
+        absl::StrCat("expected one prompt, got ", num_sources, " among argument, --prompt_file and --prompt_tokens"));
   }
   if (!arguments.empty()) {
     request.set_text(absl::StrJoin(arguments, " "));
@@ -86,7 +86,7 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
 absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std::string>& arguments) {
   const std::string file = absl::GetFlag(FLAGS_prompt_file);
   if (arguments.empty() == file.empty()) {
-    return absl::InvalidArgumentError("expected one of a prompt argument and --prompt_file");
+    return absl::InvalidArgumentError("expected either a prompt argument or --prompt_file");
   }
   if (!arguments.empty()) return std::vector<std::string>{absl::StrJoin(arguments, " ")};
   FT_ASSIGN_OR_RETURN(const std::string text, ReadText("prompt_file", file));

@@ -20,51 +20,61 @@ using Optional = std::optional<T>;
 using List = std::vector<std::string>;
 }  // namespace
 
-ABSL_FLAG(std::string, request_id, "", "Names the request; default: the server makes a name");
-ABSL_FLAG(std::string, model, "", "Must be the served model's name, or empty");
-ABSL_FLAG(std::string, tenant, "", "Whose request this is; those without are one tenant together");
-ABSL_FLAG(int32_t, priority, 0, "Higher goes first among waiting requests; -100 to 100");
+ABSL_FLAG(std::string, request_id, "", "Name of the request; default: the server makes one");
+ABSL_FLAG(std::string, model, "",
+          "Name of the model; the server refuses any other than its own; default: the served model");
+ABSL_FLAG(std::string, tenant, "", "Tenant of the request; all requests without one belong to one tenant");
+ABSL_FLAG(int32_t, priority, 0, "Priority among waiting requests, -100 to 100; the highest goes first");
 
 ABSL_FLAG(Optional<bool>, add_special_tokens, std::nullopt,
           "Whether the tokenizer's beginning and end tokens are added around the prompt");
 ABSL_FLAG(Optional<bool>, parse_special_tokens, std::nullopt,
           "Whether the spelling of a special token inside the prompt becomes that token");
-ABSL_FLAG(Optional<uint32_t>, truncate_prompt_tokens, std::nullopt, "Keep only the last so many tokens of the prompt");
+ABSL_FLAG(Optional<uint32_t>, truncate_prompt_tokens, std::nullopt,
+          "Keep only this many tokens of the prompt, the last ones");
 
-ABSL_FLAG(Optional<float>, temperature, std::nullopt, "0 takes the most likely token each time");
+ABSL_FLAG(Optional<float>, temperature, std::nullopt,
+          "Temperature of the sampling; 0 takes the most likely token each time");
 ABSL_FLAG(Optional<uint32_t>, top_k, std::nullopt, "Keep the k most likely tokens; 0 keeps all");
 ABSL_FLAG(Optional<float>, top_p, std::nullopt, "Keep the most likely tokens that together reach this probability");
-ABSL_FLAG(Optional<float>, min_p, std::nullopt, "Keep tokens at least this times as likely as the most likely one");
-ABSL_FLAG(Optional<float>, repetition_penalty, std::nullopt, "Divides the logits of tokens seen before; 1 is none");
-ABSL_FLAG(Optional<float>, presence_penalty, std::nullopt, "Subtracted from the logits of generated tokens");
-ABSL_FLAG(Optional<float>, frequency_penalty, std::nullopt, "The same, per occurrence");
-ABSL_FLAG(List, logit_bias, {}, "Added to the logits of token ids, as ID=BIAS,ID=BIAS");
-ABSL_FLAG(List, allowed_token_ids, {}, "Only these token ids can be drawn, as ID,ID");
-ABSL_FLAG(List, banned_token_ids, {}, "These token ids cannot be drawn, as ID,ID");
-ABSL_FLAG(Optional<uint64_t>, seed, std::nullopt, "Equal seeds give equal outputs");
-ABSL_FLAG(Optional<uint32_t>, n, std::nullopt, "How many samples of the same prompt");
+ABSL_FLAG(Optional<float>, min_p, std::nullopt,
+          "Keep tokens whose probability is at least this share of the largest one");
+ABSL_FLAG(Optional<float>, repetition_penalty, std::nullopt,
+          "Above 1: tokens of the prompt and of the output become less likely; 1 is off");
+ABSL_FLAG(Optional<float>, presence_penalty, std::nullopt,
+          "Number to subtract from the logit of every token that was generated before");
+ABSL_FLAG(Optional<float>, frequency_penalty, std::nullopt,
+          "The same, once for each time that the token was generated");
+ABSL_FLAG(List, logit_bias, {}, "Numbers to add to the logits of token ids, as ID=BIAS,ID=BIAS");
+ABSL_FLAG(List, allowed_token_ids, {}, "The only token ids that can be drawn, as ID,ID");
+ABSL_FLAG(List, banned_token_ids, {}, "Token ids that cannot be drawn, as ID,ID");
+ABSL_FLAG(Optional<uint64_t>, seed, std::nullopt,
+          "Seed of the sampling; the same request with the same seed gives the same output");
+ABSL_FLAG(Optional<uint32_t>, n, std::nullopt, "Number of samples of the prompt");
 
-ABSL_FLAG(Optional<uint32_t>, max_tokens, std::nullopt, "Generate at most so many tokens");
-ABSL_FLAG(Optional<uint32_t>, min_tokens, std::nullopt, "Nothing ends the output before so many tokens");
-ABSL_FLAG(std::string, stop, "", "End before this text; several as a JSON list: '[\"\\n\\n\", \"def \"]'");
-ABSL_FLAG(List, stop_token_ids, {}, "End with one of these token ids, as ID,ID");
+ABSL_FLAG(Optional<uint32_t>, max_tokens, std::nullopt, "Generate at most this many tokens");
+ABSL_FLAG(Optional<uint32_t>, min_tokens, std::nullopt, "Generate at least this many tokens");
+ABSL_FLAG(std::string, stop, "", "Text that ends the output; several texts as a JSON list: '[\"\\n\\n\", \"def \"]'");
+ABSL_FLAG(List, stop_token_ids, {}, "Token ids that end the output, as ID,ID");
 ABSL_FLAG(Optional<bool>, ignore_eos, std::nullopt, "Go on past the model's end-of-text tokens");
 ABSL_FLAG(Optional<bool>, include_stop_string, std::nullopt, "Keep the matched stop text in the output");
 
-ABSL_FLAG(Optional<uint32_t>, logprobs, std::nullopt, "Report each token's log-probability and so many alternatives");
-ABSL_FLAG(Optional<uint32_t>, prompt_logprobs, std::nullopt, "The same for the prompt's tokens");
+ABSL_FLAG(Optional<uint32_t>, logprobs, std::nullopt,
+          "Report the log-probability of each token and of this many most likely ones");
+ABSL_FLAG(Optional<uint32_t>, prompt_logprobs, std::nullopt, "The same for the tokens of the prompt");
 ABSL_FLAG(Optional<bool>, echo, std::nullopt, "Print the prompt first");
 ABSL_FLAG(Optional<bool>, skip_special_tokens, std::nullopt, "Leave special tokens out of the text");
 
 ABSL_FLAG(std::string, speculation, "",
-          "auto, off or always (as many nodes as allowed in every step); it changes the speed only");
-ABSL_FLAG(List, proposers, {}, "Which proposers may guess, by method name, as NAME,NAME");
-ABSL_FLAG(Optional<uint32_t>, max_tree_nodes, std::nullopt, "The most guesses per step");
-ABSL_FLAG(std::string, prediction, "", "What the output will be, as far as you know: it is guessed from");
-ABSL_FLAG(std::string, prediction_file, "", "The same from a file, such as the one to be edited; - for standard input");
-ABSL_FLAG(std::string, verification, "", "keyed_draw or rejection_sampling");
+          "auto, off or always, which verifies as many guesses as allowed in every step; it changes the speed only");
+ABSL_FLAG(List, proposers, {}, "The only proposers that may guess, as METHOD,METHOD; default: all");
+ABSL_FLAG(Optional<uint32_t>, max_tree_nodes, std::nullopt, "Verify at most this many guesses in a step");
+ABSL_FLAG(std::string, prediction, "", "The expected output; the server takes guesses from it");
+ABSL_FLAG(std::string, prediction_file, "",
+          "A file with the expected output, for example the text before an edit; - is standard input");
+ABSL_FLAG(std::string, verification, "", "Rule that verifies guesses: keyed_draw or rejection_sampling");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
-          "Refuse a server that computes other bits than the one with this fingerprint, as `foretoken info` shows it");
+          "Fail unless the server has this numerics fingerprint, as `foretoken info` shows it");
 
 namespace foretoken::client {
 namespace {

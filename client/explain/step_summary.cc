@@ -60,7 +60,7 @@ std::string TimesLine(const StepsSummary& summary) {
                                      percent(summary.forward_ms), percent(summary.draw_ms), percent(summary.host_ms),
                                      percent(summary.wait_ms));
   if (summary.predicted_ms > 0) {
-    absl::StrAppendFormat(&line, "; steps took %.2f x what was predicted", model_ms / summary.predicted_ms);
+    absl::StrAppendFormat(&line, "; steps took %.2f x the predicted time", model_ms / summary.predicted_ms);
   }
   return absl::StrCat(line, "\n");
 }
@@ -93,11 +93,11 @@ std::string ToText(const StepsSummary& summary) {
                                      summary.num_steps, static_cast<double>(summary.num_tokens) / summary.num_steps,
                                      summary.expected_tokens / summary.num_steps);
   if (summary.num_prompt_steps > 0) absl::StrAppend(&text, "; ", summary.num_prompt_steps, " more for the prompt");
-  if (summary.num_lost > 0) absl::StrAppend(&text, "; ", summary.num_lost, " lost");
+  if (summary.num_lost > 0) absl::StrAppend(&text, "; lost reports: ", summary.num_lost);
   absl::StrAppend(&text, "\n", TimesLine(summary));
   if (summary.num_guessed == 0) return text;
   absl::StrAppend(&text, DepthsLine(summary));
-  absl::StrAppendFormat(&text, "%d of %d guessed nodes had a row; %d without one would have been right\n",
+  absl::StrAppendFormat(&text, "%d of %d guessed nodes had a row; %d of the others would have been right\n",
                         summary.num_planned, summary.num_guessed, summary.num_missed);
   absl::StrAppendFormat(&text, "\n%-16s %9s %9s %9s %11s\n", "proposer", "guessed", "planned", "accepted",
                         "late trees");

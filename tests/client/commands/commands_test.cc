@@ -375,9 +375,9 @@ step 13 at 344 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25
   emitted 1, expected 1.00: "w"
 
 4 tokens in 2 steps: 2.00 a step, expected 1.90; 1 more for the prompt
-16.2 ms: 83.6 % forward, 9.3 % draw, 4.6 % host, 2.5 % waiting; steps took 1.00 x what was predicted
+16.2 ms: 83.6 % forward, 9.3 % draw, 4.6 % host, 2.5 % waiting; steps took 1.00 x the predicted time
 accepted at depth 1: 1 of 1, 2: 1 of 1, 3: 0 of 1
-5 of 8 guessed nodes had a row; 1 without one would have been right
+5 of 8 guessed nodes had a row; 1 of the others would have been right
 
 proposer           guessed   planned  accepted  late trees
 draft                    4         3         2           1
@@ -521,7 +521,7 @@ TEST(ForetokenBench, RefusesImpossibleLoads) {
   EXPECT_THAT(RunAgainst(service, "bench", "--clients=0 abc 2>&1").out, HasSubstr("--clients: expected 1 to 1024"));
   EXPECT_THAT(RunAgainst(service, "bench", "--requests=-1 abc 2>&1").out, HasSubstr("--requests"));
   EXPECT_THAT(RunAgainst(service, "bench", "--request_id=r abc 2>&1").out, HasSubstr("--request_id"));
-  EXPECT_THAT(RunAgainst(service, "bench", "2>&1").out, HasSubstr("expected one of a prompt argument"));
+  EXPECT_THAT(RunAgainst(service, "bench", "2>&1").out, HasSubstr("expected either a prompt argument"));
 }
 
 TEST(Foretoken, ExplainsItself) {
@@ -533,7 +533,7 @@ TEST(Foretoken, ExplainsItself) {
     const Outcome outcome = RunShell(help);
     EXPECT_EQ(outcome.exit_code, 0) << help;
     EXPECT_THAT(outcome.out, HasSubstr("usage: foretoken generate [--FLAG=VALUE]... [PROMPT]\n")) << help;
-    EXPECT_THAT(outcome.out, HasSubstr("  --max_tokens\n      Generate at most so many tokens\n")) << help;
+    EXPECT_THAT(outcome.out, HasSubstr("  --max_tokens\n      Generate at most this many tokens\n")) << help;
   }
   for (const char* version : {"--version", "version"}) {
     EXPECT_EQ(RunShell(version).out, absl::StrCat("foretoken ", base::Version(), "\n"));
