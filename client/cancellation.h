@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends calls from outside, for example at Ctrl-C. One Cancellation may stand behind many calls.
+// Ends running calls from outside, for example at Ctrl-C. One Cancellation may control many calls.
 //
 //   Cancellation cancellation;
 //   std::thread worker([&] { client.Generate(request, print, &cancellation); });
 //   cancellation.Cancel();  // Generate returns CANCELLED
 //
-// Threads: any. It must outlive the calls it is given to.
+// Threads: any. The Cancellation must outlive its calls.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -19,7 +19,7 @@ namespace foretoken::client {
 
 class Cancellation {
  public:
-  // Ends the calls that run now and every later one. Again: nothing more happens.
+  // Ends all running calls and every later call. Further calls of Cancel change nothing.
   void Cancel();
   bool cancelled() const;
 
@@ -30,7 +30,7 @@ class Cancellation {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Puts a call under a Cancellation, which may be null, while it runs.
+// Connects a call to a Cancellation for the object's lifetime. A null Cancellation has no effect.
 class ScopedCancellable {
  public:
   ScopedCancellable(grpc::ClientContext& call, Cancellation* cancellation);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same requests with speculation off and on: how much faster, and are the tokens equal?
+// Compares the same requests with speculation off and on: the speedup, and whether the tokens are equal.
 #pragma once
 
 #include <optional>
@@ -17,38 +17,37 @@
 
 namespace foretoken::client {
 
-// Of the rounds' ratios of tokens per second.
+// The ratio of tokens per second with speculation on and off, over rounds.
 struct Speedup {
   MedianWithInterval ratio;
   int num_rounds = 0;
 
-  // Fewer than six rounds have no interval that is sure enough.
+  // Whether there are at least six rounds, so that an interval with 95 % confidence exists.
   bool is_sure() const { return ratio.confidence >= 0.95; }
-  // Whether the rounds may differ by chance alone.
+  // Whether the ratio may differ from 1 by chance alone.
   bool is_noise() const { return !is_sure() || (ratio.low <= 1 && ratio.high >= 1); }
 };
 
-// "speedup 1.62x, [1.55, 1.71] with 95 % confidence over 20 rounds", or why nothing can be said.
+// "speedup 1.62x, [1.55, 1.71] with 95 % confidence over 20 rounds", or the reason why there is no sure result.
 std::string ToLine(const Speedup& speedup);
 
 struct Comparison {
   GenerationStats off;
   GenerationStats on;
-  int num_compared = 0;  // requests that both ways completed
+  int num_compared = 0;  // requests that succeeded both with speculation off and on
   // "request 3, sample 0: token 17 is 42 with speculation off and 43 with speculation on"
   std::vector<std::string> differences = {};
-  absl::Status first_error = {};  // of either way
-  // Tokens per second with speculation on, relative to off. Unset: a request failed, or no token came.
+  absl::Status first_error = {};  // of the requests with either setting
+  // The ratio of tokens per second with speculation on and off. Unset: a request failed, or no token came.
   std::optional<Speedup> speedup = std::nullopt;
 
   bool AllEqual() const { return differences.empty() && num_compared == off.num_requests; }
 };
 
-// The differences and the speedup, a line each; the last line is, for example,
-// "token ids equal in 6 of 6 requests".
+// The differences and the speedup, one per line. The last line is, for example, "token ids equal in 6 of 6 requests".
 std::string Verdict(const Comparison& comparison);
 
-// The same requests, in the same order, sent both ways in rounds.
+// The results of the same requests, in the same order, with speculation off and on, in rounds.
 struct BothWays {
   LoadResult off;
   LoadResult on;
@@ -56,24 +55,25 @@ struct BothWays {
 };
 Comparison Summarise(const BothWays& results);
 
-// The request with speculation off or on. Without a seed it gets the default one. The two ways are two tenants, so that
-// neither finds what the other left in the prefix cache and in the proposers' memory.
+// The request with speculation off or on. Without a seed it gets the default seed. Off and on are two tenants, so neither
+// finds the other's text in the prefix cache or in the proposers' memory.
 foretoken::v1::GenerateRequest OneWay(foretoken::v1::GenerateRequest request, bool on, uint64_t default_seed);
 
-// Sends the requests in rounds of one per client, each round once with speculation off and once on, the order changing
-// from round to round, so that a machine that slows down slows both. A first round is sent both ways by tenants
-// of its own and not counted, for a server is slow at first. A request without a seed gets its index.
+// Sends the requests in rounds, with one request per client. Each round runs once with speculation off and once with
+// speculation on. The order changes from round to round, so a machine that slows down slows both. A first round runs
+// both ways with tenants of its own and does not count, because a server is slow at first. A request without a seed gets
+// its index as seed.
 Comparison Compare(GenerationClient& client, std::span<const foretoken::v1::GenerateRequest> requests,
                    const LoadOptions& options, absl::FunctionRef<void(const TimedGeneration&)> on_done);
 
-// What one way of sending some requests gave.
+// The outputs of some requests with one setting.
 struct NamedOutputs {
   absl::string_view name;  // "speculation off"
   std::span<const TimedGeneration> generations;
 };
 
-// Where the tokens of the same requests differ, one line a request at most; requests that failed in either are left
-// out.
+// The differences between the tokens of the same requests, at most one line per request. Leaves out requests that
+// failed in either.
 std::vector<std::string> Differences(const NamedOutputs& a, const NamedOutputs& b);
 
 nlohmann::ordered_json ToJson(const Comparison& comparison);

@@ -34,7 +34,7 @@ absl::Status Check(const GenerateResponse& response, const Sample& sample) {
   return absl::OkStatus();
 }
 
-// One piece of the prompt after another.
+// Appends one piece of the prompt.
 void Append(const foretoken::v1::PromptOutput& piece, Generation& generation) {
   if (!generation.prompt.has_value()) generation.prompt.emplace();
   generation.prompt->mutable_token_ids()->MergeFrom(piece.token_ids());

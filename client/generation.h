@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collected output of one Generate call: what its messages, each a delta, add up to.
+// The collected output of one Generate call: the sum of its messages.
 //
 //   Generation generation;
 //   for each response: FT_RETURN_IF_ERROR(Append(response, generation));
@@ -21,11 +21,11 @@ inline constexpr int kMaxSamples = 64;
 struct Sample {
   std::string text;
   std::vector<uint32_t> token_ids;                        // [T]
-  std::vector<bool> speculated;                           // [T], empty where the server does not tell
-  std::vector<uint32_t> text_ends;                        // [T] bytes of text, empty where the server does not tell
-  std::vector<foretoken::v1::PositionLogprobs> logprobs;  // [T], empty unless asked for
-  std::vector<foretoken::v1::StepReport> steps;           // empty unless asked for
-  std::optional<foretoken::v1::Completion> completion;    // in the sample's last message
+  std::vector<bool> speculated;                           // [T]; empty if the server does not send it
+  std::vector<uint32_t> text_ends;                        // [T] bytes of text; empty if the server does not send it
+  std::vector<foretoken::v1::PositionLogprobs> logprobs;  // [T]; empty unless requested
+  std::vector<foretoken::v1::StepReport> steps;           // empty unless requested
+  std::optional<foretoken::v1::Completion> completion;    // from the sample's last message
 };
 
 struct Generation {
@@ -34,16 +34,16 @@ struct Generation {
   std::vector<Sample> samples;  // by sample index
 };
 
-// That what stands in a report can be looked up in it: INTERNAL, naming the field, expected and got, for arrays of
-// different lengths, parents that do not stand before their children, and accepted nodes that the tree does not have.
+// Checks that a report refers only to its own entries. INTERNAL, with the field, expected and got: arrays of different
+// lengths, a parent that does not stand before its children, or an accepted node that the tree does not have.
 absl::Status CheckStep(const foretoken::v1::StepReport& step);
 
-// INTERNAL, naming the field, expected and got, when the message breaks the protocol: a sample index out of range,
-// parallel arrays of different lengths, text ends that fall, a report that CheckStep
-// refuses, anything after a sample's completion.
+// Adds a message. INTERNAL, with the field, expected and got, if the message breaks the protocol: a sample index out of
+// range, parallel arrays of different lengths, text ends that fall, a report that fails CheckStep, or anything after a
+// sample's completion.
 absl::Status Append(const foretoken::v1::GenerateResponse& response, Generation& generation);
 
-// INTERNAL when one of `num_samples` samples lacks its completion.
+// INTERNAL if one of `num_samples` samples lacks its completion.
 absl::Status CheckComplete(const Generation& generation, int num_samples);
 
 }  // namespace foretoken::client

@@ -17,7 +17,7 @@
 namespace foretoken::client {
 namespace {
 
-// Messages of Generate are below 2 MiB. The tokens of a text of 4 MiB, each with its bytes, take at most 28 MiB.
+// Messages of Generate are below 2 MiB. The tokens of a text of 4 MiB take at most 28 MiB with their bytes.
 constexpr int kMaxReceiveBytes = 64 << 20;
 
 }  // namespace
@@ -34,7 +34,7 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   for (const auto& [name, value] : rpc::kNoCompression) arguments.SetInt(name, value);
-  arguments.SetMaxSendMessageSize(-1);  // the server says how long a prompt may be
+  arguments.SetMaxSendMessageSize(-1);  // the server limits the length of a prompt
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   auto channel = grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);

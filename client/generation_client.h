@@ -7,7 +7,7 @@
 //   FT_ASSIGN_OR_RETURN(Generation generation, client.Generate(request));
 //   puts(generation.samples[0].text.c_str());
 //
-// Errors: the server's status as it came; UNAVAILABLE names the target when nobody answers; CANCELLED after Cancel.
+// Errors: the server's own status; UNAVAILABLE names the target if no server answers; CANCELLED after Cancel.
 // Threads: any; calls do not wait for one another.
 #pragma once
 
@@ -31,27 +31,27 @@ namespace foretoken::client {
 struct ConnectOptions {
   std::string target = "localhost:50051";  // any gRPC name: host:port, dns:///, unix:
   int32_t connect_timeout_ms = 10'000;
-  // Called once, from Connect, where the connection does not stand within 200 ms.
+  // Connect calls this once if the connection takes more than 200 ms.
   std::function<void()> on_slow_connect = nullptr;
-  std::optional<int64_t> call_timeout_ms = std::nullopt;  // of every call, its whole stream included; unset: none
-  int32_t keepalive_ms = 30'000;  // how often a silent connection is asked whether it still lives
+  std::optional<int64_t> call_timeout_ms = std::nullopt;  // for every call, its whole stream included; unset: none
+  int32_t keepalive_ms = 30'000;                          // the client pings a silent connection after this time
 };
 
 class GenerationClient {
  public:
-  // Waits until the connection stands. UNAVAILABLE names the target when it does not within connect_timeout_ms.
+  // Waits for the connection. UNAVAILABLE names the target if there is none within connect_timeout_ms.
   static absl::StatusOr<GenerationClient> Connect(const ConnectOptions& options);
 
-  // Called for each message as it arrives. False: enough, the call is cancelled.
+  // Called for each message as it arrives. If it returns false, the client cancels the call.
   using OnResponse = absl::FunctionRef<bool(const foretoken::v1::GenerateResponse&)>;
-  // OK also when on_response ended it.
+  // Also returns OK if on_response ended the call.
   absl::Status Generate(const foretoken::v1::GenerateRequest& request, OnResponse on_response,
                         Cancellation* cancellation = nullptr);
-  // The whole output. INTERNAL when the server breaks the protocol.
+  // Returns the whole output. INTERNAL if the server breaks the protocol.
   absl::StatusOr<Generation> Generate(const foretoken::v1::GenerateRequest& request,
                                       Cancellation* cancellation = nullptr);
 
-  // Whether the tenant had a request of this id running.
+  // Returns whether the tenant had a running request with this id.
   absl::StatusOr<bool> Abort(const std::string& request_id, const std::string& tenant = "");
   absl::StatusOr<foretoken::v1::TokenizeResponse> Tokenize(const foretoken::v1::TokenizeRequest& request);
   absl::StatusOr<foretoken::v1::DetokenizeResponse> Detokenize(const foretoken::v1::DetokenizeRequest& request);

@@ -24,12 +24,12 @@ std::optional<Distribution> MakeDistribution(std::vector<double> values) {
                       .p99 = Percentile(values, 0.99)};
 }
 
-// Messages that come within this time are read together: they were sent, or waited for their reader, as one.
+// Messages within this time count as one, because they were sent together or waited together for their reader.
 constexpr absl::Duration kReadTogether = absl::Milliseconds(1);
 
-// Tokens that came together.
+// The tokens of messages that count as one.
 struct Batch {
-  absl::Duration first, last;  // messages of it
+  absl::Duration first, last;  // arrival of its first and last message
   int num_tokens = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What many generations took, as numbers for people and machines.
+// Statistics over many generations, for people and programs.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +35,13 @@ struct GenerationStats {
   double wall_s = 0;
   double tokens_per_s = 0;                                            // num_tokens / wall_s
   std::optional<Distribution> time_to_first_token_ms = std::nullopt;  // unset: no token came
-  // Of each token after a sample's first message: the time since the message before, shared evenly by the message's
-  // tokens. Messages that come within a millisecond count as one, for they waited together somewhere.
+  // The time per token, for each token after a sample's first message: the tokens of a message share the time since the
+  // message before. Messages that arrive within a millisecond count as one, because they waited together on the way.
   // Unset: no sample had a second message.
   std::optional<Distribution> inter_token_ms = std::nullopt;
   std::optional<double> tokens_per_step = std::nullopt;  // the mean accepted length; unset: no sample was completed
   std::map<std::string, ProposerCounts> proposers = {};
-  // As in Usage, of all completed samples.
+  // The sums of the fields of Usage, over all completed samples.
   std::vector<uint64_t> accepted_lengths = {};
   uint64_t proposed_nodes = 0;
   uint64_t verified_nodes = 0;
@@ -49,12 +49,12 @@ struct GenerationStats {
   uint64_t rejected_prediction_tokens = 0;
 };
 
-// How many of the steps accepted so many guesses.
+// The share of the steps that accepted this many guesses.
 struct AcceptedShare {
   std::string lengths;  // "4-7"
   double share = 0;
 };
-// Of 0, 1, 2-3, 4-7, 8-15, 16 and more. Empty: there was no step.
+// The shares for 0, 1, 2-3, 4-7, 8-15, and 16 or more. Empty: there was no step.
 std::vector<AcceptedShare> AcceptedShares(const GenerationStats& stats);
 
 // `wall` is the time from the start of the first call to the end of the last.
@@ -64,10 +64,10 @@ nlohmann::ordered_json ToJson(const GenerationStats& stats);
 
 // One line without a line end: "96 tokens, 310.4 tokens/s, 2.41 tokens per step, first token after 8.1 ms, ngram
 // accepted 55 of 140, steps that accepted 0: 40%, 1: 25%, 2-3: 35%, 20 of 30 predicted tokens came". Here tokens/s is
-// what a reader of the stream sees: 1 / mean inter_token_ms. What there was none of is left out.
+// the rate that a reader of the stream sees: 1 / mean inter_token_ms. The line leaves out parts without a value.
 std::string ToLine(const GenerationStats& stats);
 
-// The nearest-rank percentile. `sorted` is not empty and ascending; fraction in [0, 1].
+// The nearest-rank percentile. `sorted` must be ascending and not empty; fraction is in [0, 1].
 double Percentile(std::span<const double> sorted, double fraction);
 
 }  // namespace foretoken::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A closed loop of clients: each sends its next request when its last one ended.
+// A closed loop of clients. Each client sends its next request when its last one has ended.
 #pragma once
 
 #include <span>
@@ -19,12 +19,12 @@ struct LoadOptions {
 };
 
 struct LoadResult {
-  std::vector<TimedGeneration> generations;  // as the requests
+  std::vector<TimedGeneration> generations;  // in the order of the requests
   absl::Duration wall;
 };
 
-// `on_done` is called after each request, from any thread, one call at a time. After Cancel the requests that have not
-// begun end as CANCELLED.
+// Calls `on_done` after each request, from any thread, one call at a time. After Cancel, requests that have not begun
+// end as CANCELLED.
 LoadResult RunLoad(GenerationClient& client, std::span<const foretoken::v1::GenerateRequest> requests,
                    const LoadOptions& options, absl::FunctionRef<void(const TimedGeneration&)> on_done);
 

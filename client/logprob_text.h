@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log-probabilities of a generation, a line for each token.
+// The log-probabilities of a generation as text, one line per token.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace foretoken::client {
 
-// Of the prompt or of a sample.
+// Whether the prompt or a sample has log-probabilities.
 bool HasLogprobs(const Generation& generation);
 
 // "log-probabilities of the output, and of the likeliest tokens:", then lines such as

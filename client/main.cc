@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken: talks to a verifier from the command line.
+// foretoken: a command-line client of a verifier.
 #include <algorithm>
 #include <iostream>
 #include <string>
@@ -16,7 +16,7 @@ struct Command {
   const char* arguments;
   const char* summary;
   int (*run)(const std::vector<std::string>&);
-  std::vector<std::string> flag_files;  // whose flags `help COMMAND` shows
+  std::vector<std::string> flag_files;  // `help COMMAND` shows the flags of these files
 };
 
 const std::vector<Command>& Commands() {
@@ -74,7 +74,7 @@ std::string Usage() {
   return usage;
 }
 
-// Of a command's flags, and of the words that are no flags.
+// The description of a command for the parser and the help text.
 foretoken::flags::CommandLine CommandLineOf(const Command& command) {
   return {.program = absl::StrCat("foretoken ", command.name),
           .summary = command.summary,

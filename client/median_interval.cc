@@ -14,8 +14,9 @@ MedianWithInterval MedianInterval(std::vector<double> values) {
   FT_CHECK(!values.empty());
   std::sort(values.begin(), values.end());
   const size_t count = values.size();
-  // The interval from the k-th smallest to the k-th largest misses when fewer than k values lie on one side.
-  double chance = std::pow(0.5, static_cast<double>(count));  // of exactly k - 1 values below the median
+  // The interval from the k-th smallest to the k-th largest value misses the median if fewer than k values lie on one
+  // side of it.
+  double chance = std::pow(0.5, static_cast<double>(count));  // that exactly k - 1 values lie below the median
   double missed = 2 * chance;
   size_t k = 1;
   for (; 2 * (k + 1) <= count; ++k) {

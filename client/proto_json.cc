@@ -14,7 +14,7 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
   std::string text;
-  // Our messages hold no Any, the only thing that cannot be printed.
+  // Printing fails only for Any, and our messages hold no Any.
   const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   return nlohmann::ordered_json::parse(status.ok() ? text : "null", /*cb=*/nullptr, /*allow_exceptions=*/false);
 }

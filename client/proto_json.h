@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protocol messages as JSON, with the proto files' field names and with fields that hold their default. 64-bit integers
-// are strings and bytes are base64, as protobuf's JSON mapping says.
+// Protocol messages as JSON, with the field names of the proto files. Fields with default values are included. 64-bit
+// integers are strings and bytes are base64, as in protobuf's JSON mapping.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -16,7 +16,7 @@ namespace {
 
 bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-// The shown form of the first character, or byte, of `text`, which is shortened by it.
+// Removes the first character, or byte, of `text` and returns its visible form.
 std::string TakeShown(absl::string_view& text) {
   const auto first = static_cast<unsigned char>(text.front());
   const size_t length = first < 0x80 ? 1 : std::min<size_t>(tokenizer::Utf8Length(text.front()), text.size());

@@ -30,7 +30,7 @@ std::string EscapeControls(absl::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
-    // U+0080 to U+009F are controls too: 0xc2, then 0x80 to 0x9f.
+    // U+0080 to U+009F are controls, too. Their bytes are 0xc2, then 0x80 to 0x9f.
     const bool is_c1 = byte == 0xc2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
     if (is_c0) {
       absl::StrAppendFormat(&escaped, "\\x%02x", byte);

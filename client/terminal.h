@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How model output is shown to a person.
+// Model output for a terminal.
 #pragma once
 
 #include <cstdio>
@@ -15,11 +15,11 @@ bool WantsColor(std::FILE* out, const char* no_color);
 
 enum class Ink { kPlain, kBold, kDim, kGreen, kRed };
 
-// The text as a terminal shows it in this ink.
+// The text with the terminal codes of this ink.
 std::string Paint(absl::string_view text, Ink ink);
 
-// The run for a terminal: green where speculation won it. Control characters become visible, so that a model cannot
-// command the terminal.
+// The run for a terminal. Text from accepted guesses is green. Control characters become visible, so that a model
+// cannot control the terminal.
 std::string ForTerminal(const TextRun& run, bool color);
 
 }  // namespace foretoken::client

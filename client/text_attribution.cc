@@ -18,7 +18,7 @@ std::vector<TextRun> TextAttribution::Append(const foretoken::v1::GenerateRespon
       speculated_ = pending_.front().speculated;
       pending_.pop_front();
     }
-    // Text beyond the last token is what its unfinished character became at the end: that token's.
+    // Text after the last token replaces that token's unfinished character, so it belongs to that token.
     uint64_t length = text.size();
     if (!pending_.empty()) {
       speculated_ = pending_.front().speculated;

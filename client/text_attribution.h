@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which bytes of a sample's text speculation won. Text comes in whole characters and may lag behind its tokens, so the
-// server says with each token where its text ends (GenerateResponse.text_ends).
+// Finds the bytes of a sample's text that come from accepted guesses. Text comes in whole characters and may lag behind
+// its tokens, so the server sends the end of the text with each token (GenerateResponse.text_ends).
 //
 //   tokens "he", "llo" with speculated {no, yes}, text_ends {2, 5}, text "hello" -> "he" plain, "llo" speculated
 //
-// Without text_ends nothing is known, and all text counts as plain. Threads: one object, one thread.
+// Without text_ends, all text counts as plain. Threads: one object, one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct TextRun {
   bool speculated = false;
 };
 
-// Of one sample.
+// The attribution of one sample's text.
 class TextAttribution {
  public:
-  // The runs of the message's text; neighbours differ in `speculated`.
+  // Returns the runs of the message's text. Neighbouring runs differ in `speculated`.
   std::vector<TextRun> Append(const foretoken::v1::GenerateResponse& response);
 
  private:
@@ -32,9 +32,9 @@ class TextAttribution {
     uint32_t text_end;
     bool speculated;
   };
-  std::deque<Token> pending_;  // tokens whose text has not come in full
-  uint64_t num_bytes_ = 0;     // of text so far
-  bool speculated_ = false;    // of the last token whose text has come
+  std::deque<Token> pending_;  // tokens whose text is incomplete
+  uint64_t num_bytes_ = 0;     // bytes of text so far
+  bool speculated_ = false;    // of the last token with complete text
 };
 
 }  // namespace foretoken::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Generate call with what it gave and when.
+// The output of one Generate call, with the arrival times of its messages.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace foretoken::client {
 
-// A message that brought tokens.
+// A message with tokens.
 struct Arrival {
   absl::Duration since_start;
   uint32_t sample_index = 0;
@@ -22,11 +22,11 @@ struct Arrival {
 
 struct TimedGeneration {
   absl::Status status;
-  Generation generation;  // what came before an error, too
+  Generation generation;  // includes the output before an error
   std::vector<Arrival> arrivals;
 };
 
-// `on_response`, called for each message, may print it.
+// Runs one call. Calls `on_response` for each message.
 TimedGeneration GenerateTimed(GenerationClient& client, const foretoken::v1::GenerateRequest& request,
                               absl::FunctionRef<void(const foretoken::v1::GenerateResponse&)> on_response,
                               Cancellation* cancellation);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of the token ids that reports and log-probabilities speak of, asked of the server in one call.
+// The bytes of the tokens in reports and log-probabilities. The client gets them from the server in one call.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ class TokenTexts {
   TokenTexts() = default;
   explicit TokenTexts(std::map<uint32_t, std::string> bytes) : bytes_(std::move(bytes)) {}
 
-  // "#7" for a token that the server told nothing of.
+  // The token's bytes, or "#7" if the server sent none for the token 7.
   std::string Of(uint32_t token_id) const;
-  // Of several, joined.
+  // The bytes of several tokens, joined.
   std::string Of(std::span<const uint32_t> token_ids) const;
 
  private:
   std::map<uint32_t, std::string> bytes_;
 };
 
-// Every token of the reports' trees and outputs, and of the log-probabilities.
+// Fetches the bytes of all tokens of the reports' trees and outputs, and of the log-probabilities.
 absl::StatusOr<TokenTexts> FetchTokenTexts(GenerationClient& client, const std::string& model,
                                            const Generation& generation);
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/terminal.h"
 
-ABSL_FLAG(std::string, color, "auto", "auto, always or never colour what speculation won");
+ABSL_FLAG(std::string, color, "auto", "auto, always or never: colour the text of accepted guesses");
 
 namespace foretoken::client {
 

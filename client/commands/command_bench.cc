@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken bench: a closed loop of clients over a list of prompts.
+// foretoken bench: measures a closed loop of clients over a list of prompts.
 #include <fstream>
 #include <iostream>
 #include <span>
@@ -52,7 +52,7 @@ std::string Quantile(const std::optional<Distribution>& distribution, double Dis
   return distribution.has_value() ? Number((*distribution).*member) : "-";
 }
 
-// A row: its name, and how to read its value.
+// Prints one row: its name, and one value per column.
 template <typename Read>
 void PrintRow(absl::string_view name, std::span<const Column> columns, Read read) {
   std::cout << absl::StrFormat("%-28s", name);
@@ -120,14 +120,14 @@ absl::Status WriteJson(const nlohmann::ordered_json& json) {
   return absl::OkStatus();
 }
 
-// The first error stands for all; the table counts them.
+// Returns the first error with the number of failed requests.
 absl::Status CheckAllOk(const GenerationStats& stats, const absl::Status& first_error) {
   if (stats.num_failed == 0) return absl::OkStatus();
   return {first_error.code(), absl::StrCat(stats.num_failed, " of ", stats.num_requests,
                                            " requests failed; the first with: ", first_error.message())};
 }
 
-// Runs `run(on_done)` behind a progress bar, and keeps the first error of its requests.
+// Runs `run(on_done)` with a progress bar, and keeps the first error of its requests.
 template <typename Run>
 auto WithProgress(size_t num_requests, absl::Status& first_error, Run run) {
   ProgressBar progress(static_cast<int>(num_requests));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken explain: runs one request and prints what each of its steps did. Everything is printed when the request has
-// ended, so that the printing does not disturb the times. The verifier must allow step reports.
+// foretoken explain: runs one request and prints a report of each of its steps. It prints after the request has ended,
+// so that printing does not disturb the times. The verifier must allow step reports.
 #include <iostream>
 
 #include "absl/flags/flag.h"
@@ -49,7 +49,7 @@ void Print(const Generation& generation, const TokenTexts& texts, const StepText
   }
 }
 
-// A server that does not tell is the usual case, and its operator can change that.
+// Most servers do not allow step reports, and only their operators can change that. So the error says how.
 absl::Status WithAdvice(const absl::Status& status) {
   if (!absl::StartsWith(status.message(), "speculation.report_steps:")) return status;
   return absl::Status(status.code(), absl::StrCat(status.message(), "\nTo explain requests, start foretoken_verifier ",
@@ -72,7 +72,7 @@ absl::Status Explain(const std::vector<std::string>& arguments) {
 
   const TimedGeneration timed = GenerateTimed(
       client, request, [](const GenerateResponse&) {}, &cancellation);
-  const Generation& generation = timed.generation;  // what came before an error or an interrupt is explained, too
+  const Generation& generation = timed.generation;  // explained also after an error or an interrupt
   if (absl::GetFlag(FLAGS_json)) {
     std::cout << ToJsonText(generation) << std::endl;
   } else if (!generation.samples.empty()) {

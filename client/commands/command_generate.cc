@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken generate: streams one request's text to standard output; its numbers go to standard error.
+// foretoken generate: streams one request's text to standard output, and prints its statistics to standard error.
 #include <unistd.h>
 
 #include <iostream>
@@ -40,8 +40,8 @@ absl::StatusOr<Style> StyleFromFlags() {
   return isatty(STDOUT_FILENO) == 1 ? Style::kVisibleControls : Style::kPlain;
 }
 
-// Prints text as it comes. Several samples would mix: they are printed one after another, the first one that has not
-// ended as it comes, and later ones when their turn is.
+// Prints text as it comes. Several samples are printed one after another, because their texts would mix: the first
+// unfinished sample is printed as it comes, and later samples wait for their turn.
 class Printer {
  public:
   Printer(Style style, bool has_many_samples) : style_(style), has_many_samples_(has_many_samples) {}
@@ -55,7 +55,7 @@ class Printer {
     std::cout << std::flush;
   }
 
-  // What came of later samples, where the call ended before the current one did.
+  // Prints the rest of all samples. After an early end of the call, later samples may still wait.
   void Finish() {
     for (const auto& [index, held] : samples_) PrintHeld(index);
     std::cout << std::endl;
@@ -69,7 +69,7 @@ class Printer {
     bool has_ended = false;
   };
 
-  // Returns whether the sample is printed to its end.
+  // Prints the held text of a sample. Returns whether the sample is complete.
   bool PrintHeld(uint32_t index) {
     const auto found = samples_.find(index);
     if (found == samples_.end()) return false;
@@ -94,8 +94,8 @@ class Printer {
   const Style style_;
   const bool has_many_samples_;
   std::map<uint32_t, Held> samples_;
-  uint32_t current_ = 0;     // the first sample that has not ended
-  bool is_in_line_ = false;  // that is not ended
+  uint32_t current_ = 0;     // the first unfinished sample
+  bool is_in_line_ = false;  // the last printed line has no end yet
 };
 
 nlohmann::ordered_json SampleToJson(const Sample& sample) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken info: what a server serves.
+// foretoken info: shows the server's model, limits and proposers.
 #include <iostream>
 
 #include "absl/flags/flag.h"

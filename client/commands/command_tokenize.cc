@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken tokenize: the tokens of a text, one a line.
+// foretoken tokenize: shows the tokens of a text, one per line.
 #include <iostream>
 
 #include "absl/flags/flag.h"

@@ -6,7 +6,7 @@
 #include "absl/flags/flag.h"
 #include "client/commands/interrupt.h"
 
-ABSL_FLAG(bool, json, false, "Print JSON, for machines");
+ABSL_FLAG(bool, json, false, "Print JSON instead of text");
 
 namespace foretoken::client {
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `foretoken`. Each takes the arguments that are left when the flags are parsed and returns the
-// process's exit code.
+// The subcommands of `foretoken`. Each takes the arguments without the flags and returns the exit code of the process.
 #pragma once
 
 #include <string>
@@ -9,7 +8,7 @@
 #include "absl/flags/declare.h"
 #include "absl/status/status.h"
 
-// Print for machines: of all commands but compare and bench, which has --json_out.
+// Print JSON. A flag of all commands but compare and bench; bench has --json_out.
 ABSL_DECLARE_FLAG(bool, json);
 
 namespace foretoken::client {
@@ -21,7 +20,7 @@ int RunInfo(const std::vector<std::string>& arguments);
 int RunCompare(const std::vector<std::string>& arguments);
 int RunBench(const std::vector<std::string>& arguments);
 
-// 0 when OK, 130 when CANCELLED, else 1; prints "foretoken: CODE: message" to standard error unless OK.
+// 0 for OK, 130 for CANCELLED, otherwise 1. Prints "foretoken: CODE: message" to standard error unless OK.
 int ExitCode(const absl::Status& status);
 
 }  // namespace foretoken::client

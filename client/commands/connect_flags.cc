@@ -19,7 +19,7 @@ ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(), "Longest time for a
 namespace foretoken::client {
 namespace {
 
-// What gRPC takes for a name. A browser's address of the same place is one, too.
+// The target as a name for gRPC. The flag may also be an http:// address.
 absl::StatusOr<std::string> TargetFromFlags() {
   const std::string flag = absl::GetFlag(FLAGS_target);
   absl::string_view target = flag;

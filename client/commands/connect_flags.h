@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line's --target, --connect_timeout and --timeout.
+// The flags --target, --connect_timeout and --timeout.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,7 +7,7 @@
 
 namespace foretoken::client {
 
-// INVALID_ARGUMENT names the flag; else as GenerationClient::Connect.
+// Connects to the target of the flags. INVALID_ARGUMENT names the flag; otherwise as GenerationClient::Connect.
 absl::StatusOr<GenerationClient> ConnectFromFlags();
 
 }  // namespace foretoken::client

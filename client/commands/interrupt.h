@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns Ctrl-C and SIGTERM into a Cancellation; a second one ends the process at once. Construct it before any other
-// thread starts: those inherit the blocked signals.
+// Turns Ctrl-C and SIGTERM into a Cancellation. A second signal ends the process at once. Construct it before any other
+// thread starts, because new threads inherit the blocked signals.
 #pragma once
 
 #include <thread>
@@ -9,7 +9,7 @@
 
 namespace foretoken::client {
 
-// What a shell expects of a process that Ctrl-C ended.
+// The exit code that a shell expects after Ctrl-C.
 inline constexpr int kInterruptedExitCode = 130;
 
 class InterruptWatcher {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bar on a terminal's standard error; elsewhere it prints nothing. Threads: one at a time.
+// A progress bar on standard error. It prints nothing if standard error is no terminal. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class ProgressBar {
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  // One more is done; `num_tokens` came with it.
+  // Counts one finished request with its tokens.
   void Advance(uint64_t num_tokens);
 
  private:

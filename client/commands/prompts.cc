@@ -29,7 +29,7 @@ absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& 
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::ifstream file(path, std::ios::binary);
   std::error_code error;
-  // A directory opens like a file, and throws when read.
+  // A directory opens like a file and throws in reading.
   if (!file || std::filesystem::is_directory(path, error)) {
     return absl::NotFoundError(absl::StrCat("--", flag, ": cannot read ", path));
   }

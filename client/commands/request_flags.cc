@@ -118,7 +118,7 @@ absl::Status SetSampling(foretoken::v1::SamplingOptions& sampling) {
   return AddTokenIds("banned_token_ids", absl::GetFlag(FLAGS_banned_token_ids), *sampling.mutable_banned_token_ids());
 }
 
-// A text, or several as a JSON list.
+// The flag holds one text, or a JSON list of texts.
 absl::Status SetStopStrings(const std::string& flag, foretoken::v1::StoppingOptions& stopping) {
   if (flag.empty()) return absl::OkStatus();
   if (flag.front() != '[') {

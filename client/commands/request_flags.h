@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every option of a GenerateRequest as a command-line flag. A flag that is not given leaves its field unset, so that
-// the server's default holds.
+// Every option of a GenerateRequest as a command-line flag. A flag that is not given leaves its field unset, so the
+// server's default applies.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,8 +8,7 @@
 
 namespace foretoken::client {
 
-// All but the prompt. INVALID_ARGUMENT names the flag that cannot be read; what values make sense is the server's to
-// say.
+// Makes a request without a prompt. INVALID_ARGUMENT names a flag that cannot be parsed. The server checks the values.
 absl::StatusOr<foretoken::v1::GenerateRequest> RequestFromFlags();
 
 }  // namespace foretoken::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What came of each node of a reported tree.
+// The outcome of each node of a reported tree.
 #pragma once
 
 #include <optional>
@@ -10,23 +10,23 @@
 namespace foretoken::client {
 
 enum class NodeOutcome {
-  kAccepted,    // had a row, and was said
-  kRejected,    // had a row; the walk came by and went elsewhere
+  kAccepted,    // had a row, and its token was emitted
+  kRejected,    // had a row and an accepted parent, and another token was emitted
   kNotReached,  // had a row below a node that was not accepted
-  kMissed,      // would have been right, but had no row
+  kMissed,      // carries the emitted token, but had no row
   kNoRow,
 };
 
-// [N] Of each node of the step's tree, which is well-formed as CheckStep has it.
+// [N] The outcome of each node of the step's tree. The step must pass CheckStep.
 std::vector<NodeOutcome> NodeOutcomes(const foretoken::v1::StepReport& step);
 
-// How likely each node is emitted if its proposers' chances are taken at their word: the product along its path. [N]
+// [N] The path chance of each node by its proposers' own chances: the product along its path.
 std::vector<float> StatedPathChances(const foretoken::v1::StepTree& tree);
 
-// [N] How deep each node stands; the root's children at depth 1.
+// [N] The depth of each node. The root's children have depth 1.
 std::vector<int> NodeDepths(const foretoken::v1::StepTree& tree);
 
-// The emitted token that no node carries, where the sample did not end before it.
+// The emitted token after the accepted path. Unset: the sample ended before it.
 std::optional<uint32_t> BonusToken(const foretoken::v1::StepReport& step);
 
 }  // namespace foretoken::client

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of one sample add up to: did guesses pay, did the server's expectations come true, where did the time
-// go.
+// The sums over the steps of one sample: the gain of guesses, the server's expectations compared with the results, and
+// the times.
 #pragma once
 
 #include <map>
@@ -20,19 +20,19 @@ struct ProposerSummary {
 };
 
 struct DepthSummary {
-  int num_tried = 0;  // steps whose walk came by a planned node here
+  int num_tried = 0;  // steps that reached a planned node at this depth
   int num_accepted = 0;
 };
 
 struct StepsSummary {
-  int num_steps = 0;  // that emitted
+  int num_steps = 0;  // steps that emitted tokens
   int num_prompt_steps = 0;
-  int num_lost = 0;  // not counted
+  int num_lost = 0;  // steps without a report, because the client read too slowly
   int num_tokens = 0;
   double expected_tokens = 0;
   int num_guessed = 0;  // nodes
   int num_planned = 0;
-  int num_missed = 0;  // right, but without a row
+  int num_missed = 0;  // would have been accepted, but had no row
   double forward_ms = 0;
   double draw_ms = 0;
   double host_ms = 0;
@@ -42,10 +42,10 @@ struct StepsSummary {
   std::map<std::string, ProposerSummary> proposers;
 };
 
-// The steps are well-formed as CheckStep has it.
+// The steps must pass CheckStep.
 StepsSummary Summarise(std::span<const foretoken::v1::StepReport> steps);
 
-// Lines, each with its end.
+// The summary as lines, each with its line end.
 std::string ToText(const StepsSummary& summary);
 
 }  // namespace foretoken::client

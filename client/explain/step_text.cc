@@ -56,7 +56,7 @@ std::string TreesLine(const StepReport& step) {
   return absl::StrJoin(parts, kSeparator);
 }
 
-// What the rows were chosen by.
+// The expected rates that the planner compared.
 std::string RateLine(const StepReport& step) {
   constexpr float kMsPerSecond = 1000;
   const StepBatch& batch = step.batch();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of a request in words: where it stood, what it took, whose guesses there were, the tree, what was said.
+// One step of a request as text: its position, its times, its proposers, its tree and its emitted tokens.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace foretoken::client {
 
-// Lines of at most 100 columns, each with its end, unless names are very long.
+// Lines, each with its line end, of at most 100 columns unless names are very long.
 std::string StepText(const foretoken::v1::StepReport& step, const TokenTexts& texts, const StepTextOptions& options);
 
 }  // namespace foretoken::client

@@ -78,7 +78,7 @@ class TreeDrawing {
   }
 
  private:
-  // Those with a row, the right one without, and the likeliest others; with each its parent.
+  // Shows the nodes with a row, the missed node, the likeliest nodes without a row, and the parents of all of these.
   void ChooseShown() {
     std::vector<int> order(tree_.token_ids_size());
     std::iota(order.begin(), order.end(), 0);
@@ -125,7 +125,7 @@ class TreeDrawing {
                     absl::StrFormat("  %.3f → %.3f %s\n", stated_[node], tree_.path_chances(node), names));
   }
 
-  // Far to the right only the last branches are drawn.
+  // The indentation of a node. Deep in the tree it shows the last branches only.
   static std::string ShownIndent(absl::string_view indent) {
     while (NumColumns(indent) > kIndentColumns) {
       indent.remove_prefix(1);
@@ -140,7 +140,7 @@ class TreeDrawing {
   const StepTextOptions options_;
   const std::vector<NodeOutcome> outcomes_;
   const std::vector<float> stated_;
-  std::vector<std::vector<int>> children_;  // shown, of the root and then of each node; likeliest first
+  std::vector<std::vector<int>> children_;  // shown children, of the root and then of each node; likeliest first
   std::vector<int> hidden_;                 // likeliest first
   std::string text_;
 };
@@ -149,7 +149,7 @@ class TreeDrawing {
 
 std::string TreeLegend() {
   return "✓ accepted  ✗ rejected  ○ not reached  ! right, but had no row  · had no row\n"
-         "numbers: how likely a node's whole path is, as its proposers state → as experience says\n";
+         "numbers: the path chance of a node, as its proposers state it → as calibrated\n";
 }
 
 std::string TreeText(const StepReport& step, const TokenTexts& texts, const StepTextOptions& options) {

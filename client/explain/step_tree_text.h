@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's tree, drawn. Every line is a node: what came of it, its token, how likely its path was, as stated and as
-// calibrated, and who guessed it. Branches are indented; a lone child stands straight below its parent.
+// A drawing of a step's tree. Every line is a node: its outcome, its token, its path chance as stated by its proposers
+// and as calibrated, and its proposers. Branches are indented. A single child stands straight below its parent.
 //
 //   ├─ ✓ "\n"                        0.820 → 0.790  ngram draft
 //   │  ✓ "    "                      0.590 → 0.610  draft
@@ -19,13 +19,13 @@ namespace foretoken::client {
 
 struct StepTextOptions {
   bool color = false;
-  int num_unplanned_nodes = 4;  // of those without a row only the likeliest are shown
+  int num_unplanned_nodes = 4;  // the likeliest nodes without a row are shown, at most this many
 };
 
-// What the marks and numbers mean: lines, each with its end.
+// Explains the marks and numbers of a drawing. Lines, each with its line end.
 std::string TreeLegend();
 
-// Lines, each with its end; none for an empty tree. `step` is well-formed as CheckStep has it.
+// The drawing as lines, each with its line end; empty for an empty tree. The step must pass CheckStep.
 std::string TreeText(const foretoken::v1::StepReport& step, const TokenTexts& texts, const StepTextOptions& options);
 
 }  // namespace foretoken::client

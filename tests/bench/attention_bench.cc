@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in the shape of a 1B-parameter model: 32 heads, 8 kv heads, D 64, 16 layers. Prints GMAC/s.
+// Measures attention in the shape of a 1B-parameter model: 32 heads, 8 kv heads, D 64, 16 layers. Prints GMAC/s.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -17,13 +17,14 @@ namespace {
 
 constexpr int32_t kHeads = 32, kKvHeads = 8, kHeadDim = 64, kLayers = 16;
 
-// One sequence: `num_rows` rows behind `context` tokens, a chain or a tree of branches four nodes deep. All layers.
+// One sequence in all layers: `num_rows` rows after `context` tokens, as a chain or as a tree of branches four nodes
+// deep.
 void BM_Attention(benchmark::State& state) {
   const auto num_rows = static_cast<int32_t>(state.range(0)), context = static_cast<int32_t>(state.range(1));
   const bool is_tree = state.range(2) != 0;
   const int32_t num_blocks = (context + num_rows) / kKvBlockSize + 1;
   KvCacheView kv{.num_layers = kLayers, .num_blocks = num_blocks, .num_kv_heads = kKvHeads, .head_dim = kHeadDim};
-  const Pages cache(kv.num_bytes());  // huge pages, as the backend's
+  const Pages cache(kv.num_bytes());  // huge pages, as in the backend
   kv.data = cache.data();
   const std::span elements(static_cast<uint16_t*>(kv.data), kv.num_bytes() / 2);
   std::minstd_rand engine(2);

@@ -21,12 +21,12 @@ constexpr uint64_t kOlderStream = 999;  // its ticket within a round
 constexpr int32_t kShortestPrompt = 32;
 constexpr int32_t kNumLengths = 97;
 
-// What a burst's clients see.
+// The clients' view of a burst.
 struct Burst {
   double tokens_per_s = 0;
   std::vector<double> first_token_s;  // of each request
-  std::vector<double> worst_gap_s;    // of each request: between two of its tokens
-  double older_gap_s = 0;             // the same of the stream that was there before, while prompts are computed
+  std::vector<double> worst_gap_s;    // of each request: the longest time between two of its tokens
+  double older_gap_s = 0;             // the same of the older stream, while prompts are computed
 };
 
 verifier::EngineConfig ConfigOf(const model::Transformer& transformer, bool is_bounded) {
@@ -35,7 +35,7 @@ verifier::EngineConfig ConfigOf(const model::Transformer& transformer, bool is_b
   return config;
 }
 
-// Times what comes out of an engine, by ticket.
+// Records the times of an engine's outputs by ticket.
 class Watch {
  public:
   Watch(DrivenEngine& driven, int num_threads) : driven_(driven), num_threads_(num_threads) {
@@ -113,7 +113,7 @@ Burst RunBurst(uint64_t round, const BurstOptions& options, DrivenEngine& driven
   return burst;
 }
 
-// The two ways, and what rounds brought of each.
+// The engine with and without the bound.
 struct Pair {
   DrivenEngine bounded, unbounded;
   uint64_t num_rounds = 0;
@@ -122,7 +122,7 @@ struct Pair {
       : bounded(transformer, num_threads, ConfigOf(transformer, /*is_bounded=*/true)),
         unbounded(transformer, num_threads, ConfigOf(transformer, /*is_bounded=*/false)) {}
 
-  // Both see the same prompts, new ones in each round; who goes first alternates.
+  // Both engines get the same prompts, new ones in each round. The order alternates.
   std::pair<Burst, Burst> Run(const BurstOptions& options) {
     const uint64_t round = ++num_rounds;
     std::pair<Burst, Burst> bursts;
@@ -165,7 +165,7 @@ void AddBurst(Pair& pair, int num_prompts, const BurstSizes& sizes, int num_thre
       {.what = "  the same, of the stream that waits longest", .value = 1e3 * Median(bounded.slowest_s), .unit = "ms"});
 }
 
-// A stream that was there before keeps a bound, which follows the number of prompts that wait beside it.
+// An older stream keeps a bound on the time between its tokens. The bound follows the number of waiting prompts.
 void AddBurstBesideAStream(Pair& pair, const BurstSizes& sizes, int num_threads, Findings* findings) {
   const BurstOptions options = {
       .num_prompts = 16, .num_tokens = sizes.num_tokens, .has_older_stream = true, .num_threads = num_threads};
@@ -186,7 +186,7 @@ void AddBurstBesideAStream(Pair& pair, const BurstSizes& sizes, int num_threads,
 
 void MeasureBursts(model::Transformer& transformer, int num_threads, const BurstSizes& sizes, Findings* findings) {
   Pair pair(transformer, num_threads);
-  // What rows cost is learned while serving: a service is judged as it goes on.
+  // The engine learns the costs of rows while it serves, so the first rounds do not count.
   pair.Run({.num_prompts = 8, .num_tokens = sizes.num_tokens, .num_threads = num_threads});
   for (const int num_prompts : {8, 16}) AddBurst(pair, num_prompts, sizes, num_threads, findings);
   AddBurstBesideAStream(pair, sizes, num_threads, findings);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the bound on the time between tokens costs a burst: prompts that come together, with and without the bound.
+// Measures what the bound on the time between tokens costs a burst: prompts that come together, with and without the
+// bound.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ struct BurstSizes {
   int32_t num_tokens = 48;  // of each output
 };
 
-// Bursts of 8 and of 16 prompts of 32 to 128 tokens meet an idle engine. The first prompt comes alone, and the others
-// while it is computed, as on a server. The two ways of serving take turns; ratios are medians over rounds. Then 16
-// prompts come while one older stream decodes.
+// Bursts of 8 and of 16 prompts of 32 to 128 tokens reach an idle engine. The first prompt comes alone, and the others
+// while it is computed, as on a server. The engines with and without the bound take turns; ratios are medians over
+// rounds. Then 16 prompts come while one older stream decodes.
 void MeasureBursts(model::Transformer& transformer, int num_threads, const BurstSizes& sizes, Findings* findings);
 
 }  // namespace foretoken::bench

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the draft proposer sees, what that costs, and when it answers: the demo pair over its prompts.
+// Measures the draft proposer with the demo pair over its prompts: accepted tokens, cost and answer times.
 //
 //   draft_bench [--short] [--json] [--threads=N]
 //
-// The target's own text, greedy and at temperature 0.8, is generated first. Then it is replayed: at each step the
-// proposer gives a tree, what of it lies on the text is accepted, and one more token is emitted. That is what a
-// verifier does, whose tokens do not depend on the trees.
+// First the bench generates the target's own text, greedy and at temperature 0.8. Then it replays the text. At each
+// step the proposer gives a tree, the nodes on the text are accepted, and one more token is emitted. A real verifier
+// does the same, because its tokens do not depend on the trees.
 //
-// First between steps growing goes on until nothing is left to grow: the verifier's step outlasts it. A hit is an
-// advance that is answered from what was grown before. A miss is a token that the draft had not among a node's
-// children, or one that it had not expanded; opening a session counts as neither.
+// In the first part the tree grows between steps until it is complete, as with a verifier of long steps. A hit is an
+// advance that the proposer answers from the existing tree. A miss has one of two causes: the token was not among a
+// node's children, or its node was not expanded. Opening a session counts as neither.
 //
-// Then verifiers of shorter and longer steps, in simulated time: a pass takes --pass_us and --row_us for each of its
-// rows, growing stops when the step is over, and the verifier waits for an answer at most a quarter of a step. What it
-// emits per time is compared: the proposer's own timing of answers against answering at once, and against answering
-// when nothing is left to grow.
-// --short: 6 prompts, 48 tokens each.
+// The second part has verifiers of shorter and longer steps, in simulated time. A pass takes --pass_us and --row_us for
+// each of its rows, growing stops at the end of the step, and the verifier waits for an answer at most a quarter of a
+// step. The bench compares the tokens per time of three answer times: the proposer's own, at once, and with the
+// complete tree. --short: 6 prompts, 48 tokens each.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -65,13 +64,13 @@ DraftForestOptions Options() {
 
 std::string RegimeOf(float temperature) { return temperature == 0 ? "greedy" : absl::StrCat("T=", temperature); }
 
-// A verifier's habits.
+// The node budgets of a verifier.
 struct Verifier {
-  int32_t num_asked = 0;     // nodes
+  int32_t num_asked = 0;     // nodes in a request
   int32_t num_verified = 0;  // the best of them
 };
 
-// What a verifier makes of what the proposer has for a session.
+// The tree that a verifier verifies for a session; empty while the session is not ready.
 TokenTree TreeFor(const Verifier& verifier, DraftProposer& proposer, Session& session) {
   if (session.readiness() != proposer::Readiness::kReady) return {.position = session.position()};
   const proposer::ProposalRequest request = {.session = &session, .node_budget = verifier.num_asked};
@@ -87,8 +86,8 @@ size_t NumEmitted(const TokenTree& tree, std::span<const int32_t> text) {
 struct Replay {
   int64_t num_steps = 0;
   int64_t num_tokens = 0;
-  int64_t num_unknown = 0;     // the path ends at a token that its node has not as a child
-  int64_t num_unexpanded = 0;  // or at a node that is not expanded
+  int64_t num_unknown = 0;     // the next token is not among the children of the path's last node
+  int64_t num_unexpanded = 0;  // the path's last node is not expanded
 
   double PerStep(double value) const { return value / static_cast<double>(num_steps); }
 };
@@ -115,7 +114,7 @@ void ReplayGrown(DraftProposer& proposer, const TargetText& text, Verifier verif
     session->Want({.node_budget = verifier.num_asked});
     while (proposer.Step()) continue;
     const size_t num_emitted = NumEmitted(TreeFor(verifier, proposer, *session), rest);
-    // At the end of the text there is nothing left to guess right.
+    // The last token of the text has no token after it to guess.
     if (num_emitted == rest.size()) break;
     ++replay.num_steps;
     replay.num_tokens += static_cast<int64_t>(num_emitted);
@@ -130,8 +129,8 @@ struct Promise {
   double greedy;
   double drawn;
 };
-// Simulated with this pair in float64, draft alone, best-first trees: deploy/demo/README.md. The last is a verifier
-// that asks for more than it has rows for.
+// Simulated with this pair in float64, with the draft alone and best-first trees: deploy/demo/README.md. The last
+// verifier asks for more nodes than it has rows for.
 constexpr Promise kPromises[] = {
     {{4, 4}, 2.31, 1.94}, {{8, 8}, 2.77, 2.17}, {{16, 16}, 3.24, 2.40}, {{32, 32}, 3.59, 2.65}, {{32, 8}, 2.77, 2.17}};
 constexpr double kHits = 80;
@@ -166,10 +165,10 @@ void MeasureSight(const std::vector<TargetText>& texts, float temperature, Findi
   }
 }
 
-// When an answer goes out.
+// The time at which an answer goes out.
 enum class Timing { kAtOnce, kOwn, kGrown };
 
-// A clock that passes move.
+// A clock that advances with each pass.
 class SimulatedTime {
  public:
   absl::Time Now() const {
@@ -204,7 +203,7 @@ class TimedReplay {
     session->Append(text.prompt());
     session->Want({.node_budget = kVerifier.num_asked});
     while (session->readiness() != proposer::Readiness::kReady)
-      proposer_.Step();  // the prompt is read before it counts
+      proposer_.Step();  // computes the prompt before the measurement
     for (std::span<const int32_t> rest = std::span(text.token_ids).subspan(text.num_prompt); !rest.empty();) {
       session->Want({.node_budget = kVerifier.num_asked,
                      .until_next_step = MaxWait(),

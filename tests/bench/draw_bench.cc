@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing the tokens of 64 rows of a 128,256-token vocabulary on one thread, for every filter and many kinds of rows.
+// Measures the draw of the tokens of 64 rows of a 128,256-token vocabulary on one thread, for every filter and many
+// kinds of rows.
 //
 //   draw_bench [--short] [--json] [--isa=avx2]
 //
-// Greedy drawing is held against reading the same rows once, measured in turn with it; the rest is nanoseconds per
-// vocabulary entry. Bounds are those of machines with AVX-512.
+// The bench compares greedy drawing with one read of the same rows, measured in turn with it. The other figures are
+// nanoseconds per vocabulary entry. Bounds hold for machines with AVX-512.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -50,7 +51,7 @@ struct Filter {
   std::vector<uint32_t> mask;  // as one of TreeToAccept::masks; empty: none
 };
 
-// Model rows look like the normal ones with some tokens far above; the others are what a search could stumble over.
+// Model rows are normal values with some tokens far above. The other kinds of rows are hard for a search.
 std::vector<RowKind> RowKinds() {
   const auto normal = [](float scale) { return [scale](RandomValues& random) { return random.Normal() * scale; }; };
   return {
@@ -91,7 +92,7 @@ std::vector<Filter> Filters() {
           {"top_p 0.95, min_p 0.001", {.top_p = 0.95f, .min_p = 0.001f}, {}}};
 }
 
-// Of every 32 tokens these may be drawn: all but one, or one.
+// The mask allows, of every 32 tokens, all but one or only one.
 std::vector<Filter> Masks() {
   constexpr size_t kNumWords = (kVocab + 31) / 32;
   const std::vector<uint32_t> few_out(kNumWords, ~1u), few_in(kNumWords, 1u);
@@ -147,7 +148,7 @@ class DrawBench {
     return Seconds(1, [&] { Draw(logits_, filter, pool_); });
   }
 
-  // Short passes, hence more rounds.
+  // Passes are short, so there are more rounds.
   void AddGreedy(const Bounds& bounds, Findings& findings) {
     const std::span words(reinterpret_cast<const uint64_t*>(logits_.data()), logits_.size() / 2);
     std::vector<double> reads, draws;

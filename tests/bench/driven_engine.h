@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine that a bench drives step by step, over a model that is there already, without proposers.
+// An engine that a bench runs step by step, over a loaded model and without proposers.
 //
 //   DrivenEngine driven(*loaded.transformer, num_threads, {.max_step_rows = 512});
 //   driven.on_outputs = [&](const std::vector<SampleOutput>& outputs) { ... };
@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/model/transformer.h"
 #include "kernels/check.h"
-#include "tests/bench/scripted_proposer.h"
+#include "tests/bench/oracle_proposer.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/testing/cases/random_values.h"
 #include "tests/testing/paths.h"
@@ -59,7 +59,7 @@ struct DrivenEngine {
 
   model::KvCache kv;
   tokenizer::Tokenizer tokenizer;
-  ScriptedProposer silent{/*chain_len=*/0};
+  OracleProposer silent{/*chain_len=*/0};
   std::function<void(const std::vector<verifier::SampleOutput>&)> on_outputs = [](const auto&) {};
   verifier::Engine engine;
 };

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What row invariance (E1) costs when decoding: the kernels that serve, at one row and the shapes of Llama 3.2 1B,
-// against variants that ignore it, and against a plain read of the same bytes, which no variant can beat.
+// Measures the cost of row invariance (E1) in decoding. It compares the serving kernels, at one row and the shapes of
+// Llama 3.2 1B, with variants that ignore E1, and with a plain read of the same bytes, which no variant can beat.
 //
 //   e1_cost_bench [--short] [--json] [--threads=N]
 //
-// Matrix products: matmul_variants.h. Weights larger than the caches are what decoding meets; those in the
-// second-level cache are for information. Attention: E1 lets one thread walk a head's context in order; the variant
-// cuts the context into parts of equal length, as many tasks as heads times parts (flash-decoding). It is given the
-// merge of the parts for free: it computes every part by the kernel that serves and leaves it at that. Within a task E1
-// takes nothing away: sixteen chains of additions are under way as it is (kernels/cpu/attention/attention.cc).
+// Matrix products: matmul_variants.h. Decoding reads weights that are larger than the caches. Weights in the
+// second-level cache are for information. Attention: with E1, one thread walks a head's context in order. The variant
+// cuts the context into equal parts, with a task per head and part (flash-decoding). The variant computes every part
+// with the serving kernel and skips the merge of the parts, so its time is a lower bound. Within a task E1 costs
+// nothing, because sixteen chains of additions run at once (kernels/cpu/attention/attention.cc).
 //
-// Every round measures all contenders in turn, beginning with another one each time. A ratio is the median over the
-// rounds of each round's ratio, with its 95 % confidence interval from order statistics. "Fastest" is chosen after the
-// fact, by the median, which favours the variants. How near a whole decode step is to a plain read: model_bench.
-// --short: fewer rounds, less memory.
+// Every round measures all contenders in turn and begins with another one each time. A ratio is the median of the
+// rounds' ratios, with its 95 % confidence interval from order statistics. The bench chooses "fastest" afterwards, by
+// the median, which favours the variants. model_bench compares a whole decode step with a plain read. --short: fewer
+// rounds, less memory.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -55,16 +55,16 @@ using kernels::cpu::Isa;
 using kernels::cpu::Pages;
 using kernels::cpu::ThreadPool;
 
-// The first contender is ours.
+// The first contender is the serving kernel.
 struct Contender {
   std::string name;
   bool ignores_e1 = false;
   std::function<void()> run;
-  std::vector<double> seconds;  // a value per round
+  std::vector<double> seconds;  // one value per round
 };
 
 void Race(std::vector<Contender>& contenders, int num_rounds, const ThreadPool& pool) {
-  for (Contender& contender : contenders) contender.run();  // brings in pages and threads
+  for (Contender& contender : contenders) contender.run();  // loads pages and starts threads
   for (int round = 0; round < num_rounds; ++round) {
     for (size_t i = 0; i < contenders.size(); ++i) {
       Contender& contender = contenders[(round + i) % contenders.size()];
@@ -82,7 +82,7 @@ Ratio RatioOf(const Contender& a, const Contender& b) {
   for (size_t i = 0; i < a.seconds.size(); ++i) ratios.push_back(a.seconds[i] / b.seconds[i]);
   std::ranges::sort(ratios);
   const auto last = static_cast<double>(ratios.size() - 1);
-  // The ranks between which the median lies with 95 %: n / 2 -+ 1.96 sqrt(n) / 2.
+  // The places in sorted order between which the median lies with 95 %: n / 2 -+ 1.96 sqrt(n) / 2.
   const double reach = 0.98 * std::sqrt(last + 1);
   const auto at = [&](double rank) { return ratios[static_cast<size_t>(std::clamp(rank, 0.0, last))]; };
   return {Median(ratios), at(std::floor(last / 2 - reach)), at(std::ceil(last / 2 + reach))};
@@ -163,7 +163,8 @@ class Products {
   size_t num_bytes_ = 0;
 };
 
-// f32 sums of `num_inputs` products of normals with numbers below 1/2, in another order: 4 sqrt(K) roundoffs.
+// The tolerance for f32 sums of `num_inputs` products, of normal values with numbers below 1/2, in another order: 4
+// sqrt(K) roundoffs.
 void CheckEqualFunction(Products& products, const MatMulVariant& matmul) {
   products.RunOurs();
   const std::vector<float> ours(products.last_out().begin(), products.last_out().end());
@@ -191,11 +192,11 @@ void RaceProducts(const std::string& what, Products& products, int num_passes, i
 
 struct AttentionShape {
   int32_t context = 0;
-  int32_t num_kv_heads = 8;  // of 4 heads each
+  int32_t num_kv_heads = 8;  // with 4 heads each
   int32_t num_layers = 1;
 };
 
-// One row that attends to all of the context in every layer, in `num_parts` equal parts.
+// Attention of one row to all of the context in every layer, in `num_parts` equal parts.
 class DecodeAttention {
  public:
   DecodeAttention(const AttentionShape& shape, ThreadPool& pool) : context_(shape.context), pool_(pool) {
@@ -212,7 +213,7 @@ class DecodeAttention {
     for (int32_t block = 0; block < kv_.num_blocks; ++block) blocks_.push_back(block * 37 % kv_.num_blocks);
   }
 
-  // A part is a row of its own: the last one of its range, with a window as long as the range.
+  // A part is a row of its own, the last row of its range. Its window is as long as the range.
   void Run(int32_t num_parts) {
     const int32_t num_columns = 4 * kv_.num_kv_heads * kv_.head_dim;
     const std::vector<float> q(size_t{1} * num_parts * num_columns, 0.1f);

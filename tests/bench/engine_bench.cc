@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's own time, how well it shields streams from a long prompt, and what that costs a burst of prompts.
+// Measures the engine's own time, how well the engine protects streams from a long prompt, and the cost of that
+// protection for a burst of prompts.
 //
 //   engine_bench [--short] [--json] [--threads=N] [--only=PART,...]
 //
-// host: 16 sequences of the demo model, each offered trees of 16 nodes of which half are right; the time from a step's
-// result to the next launch, waiting for proposals apart, on one thread.
+// host: 16 sequences of the demo model, each with trees of 16 nodes of which half are right. The time from a step's
+// result to the next launch, without the wait for proposals, on one thread.
 //
-// queueing: how much more it is in a step at whose beginning 64 requests with prompts of 900 tokens come to wait, per
-// request.
+// queueing: the additional host time of a step at whose beginning 64 requests with prompts of 900 tokens arrive and
+// wait, per request.
 //
-// admission: a model of random weights of the shape of Llama 3.2 1B, 4 streams, and then one, with 1,024 tokens of
-// context; the time between their tokens before and while a prompt of 4,096 tokens is computed. --short: 4 layers, 256
-// and 512 tokens.
+// admission: a model of random weights in the shape of Llama 3.2 1B, 4 streams, and then one, with 1,024 tokens of
+// context. The time between their tokens before a prompt of 4,096 tokens and while it is computed. --short: 4 layers,
+// 256 and 512 tokens.
 //
-// burst: the same model with 2 layers and a small head; burst.h says what comes. The draw is over the demo tokenizer's
-// vocabulary.
+// burst: the same model with 2 layers and a small head; burst.h describes the bursts. The draw is over the demo
+// tokenizer's vocabulary.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -62,8 +63,8 @@ void AddHostWork(Findings* findings) {
 
 // --- queueing --------------------------------------------------------------------------------------------------------
 
-// Host time that a step has more when requests come to wait behind a running one, per request, in microseconds; to make
-// and submit the request is in it.
+// The additional host time of a step when requests arrive and wait behind a running one, in microseconds per request.
+// It includes the time to make and submit the request.
 double QueueingUs(int32_t num_samples) {
   constexpr uint64_t kNumRequests = 64;
   constexpr int32_t kPromptTokens = 900;
@@ -116,9 +117,9 @@ LoadedModel MakeModel(const model::ModelConfig& config, int num_threads) {
   return loaded;
 }
 
-// Seconds between the tokens of the streams.
+// The seconds between the tokens of the streams.
 struct Gaps {
-  std::vector<double> before;  // the long prompt
+  std::vector<double> before;  // the arrival of the long prompt
   std::vector<double> during;
 };
 
@@ -150,7 +151,7 @@ Gaps MeasureGaps(model::Transformer& transformer, uint64_t num_streams, const Ad
   current = &gaps.during;
   while (!is_prompt_done) driven.engine.Step();
   current = nullptr;
-  driven.on_outputs = [](const auto&) {};  // the engine tells of its end, too
+  driven.on_outputs = [](const auto&) {};  // the engine's end calls it, too
   return gaps;
 }
 
@@ -197,7 +198,7 @@ int Main() {
   }
   if (Runs("burst")) {
     model::ModelConfig config = testing::OneBillionShape(/*num_layers=*/2);
-    config.vocab_size = 4096;  // of the demo tokenizer, about
+    config.vocab_size = 4096;  // about the size of the demo tokenizer's vocabulary
     const LoadedModel loaded = MakeModel(config, num_threads);
     MeasureBursts(*loaded.transformer, num_threads,
                   is_short ? BurstSizes{.num_rounds = 3, .num_tokens = 32} : BurstSizes{}, &findings);

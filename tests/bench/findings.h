@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a benchmark found: numbers, and for some of them what must hold.
+// The results of a benchmark: numbers, some with a bound that must hold.
 //
 //   Findings findings;
 //   findings.Add({.what = "decode, batch 1", .value = 91.2, .unit = "% of the read", .at_least = 85});
@@ -23,16 +23,17 @@ struct Finding {
   std::string unit;
   std::optional<double> at_least;
   std::optional<double> at_most;
-  std::optional<Interval> interval;  // that holds the true value with a confidence of 95 %, or what few values give
+  // Contains the true value with 95 % confidence, or with less if there are few values.
+  std::optional<Interval> interval;
 };
 
 class Findings {
  public:
   void Add(Finding finding);
-  // From now on each finding is printed when it is added: a long bench that is ended early has said what it knew.
+  // Prints each finding when it is added, from now on. So a long bench that is stopped has printed its results so far.
   void PrintAsFound() { prints_as_found_ = true; }
-  // Those not printed yet: a table, or one JSON array: [{"what", "value", "unit", "at_least" or "at_most", "met",
-  // "interval"}].
+  // Prints the findings not printed yet: as a table, or as one JSON array: [{"what", "value", "unit", "at_least" or
+  // "at_most", "met", "interval"}].
   void Print(bool as_json) const;
 
  private:

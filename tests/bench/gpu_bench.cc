@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU against what it can do at best: a model of random weights of the shape of Llama 3.1 8B, attention over long
-// contexts, and the draw; and that model in FP8 beside it.
+// Compares a GPU's work with the best that the GPU can do: a model of random weights in the shape of Llama 3.1 8B, in
+// bf16 and FP8, attention over long contexts, and the draw.
 //
 //   gpu_bench [--device=cuda] [--tokenizer=deploy/demo/target] [--layers=N] [--rounds=N] [--json]
 //
-// What is compared with is measured in the same run: copying memory, one large matrix product, of our own or by
-// cuBLASLt where the machine has it and that is faster, and the model's products by cuBLASLt: they may sum in any
-// order, so that is what E1 costs. Times are the wall's, of work that is enqueued several times before one wait, so
-// that the GPU, not the host, is measured. Every round measures everything in turn; figures are medians over the
-// rounds. "Idle between steps" is the sum of what the engine does from a step's results to the next launch
-// (host_work.h, once, behind the rounds) and of what a step that is waited for takes longer than one that is not. No
+// The bench measures the best values in the same run: a memory copy, one large matrix product (the faster of ours and
+// cuBLASLt's, if the machine has it), and the model's products by cuBLASLt. cuBLASLt may sum in any order, so the
+// difference is the cost of E1. Times are wall-clock times of work that is enqueued several times before one wait, so
+// the bench measures the GPU and not the host. Every round measures everything in turn, and figures are medians over
+// the rounds. "Idle between steps" is the sum of two times: the engine's work from a step's results to the next launch
+// (host_work.h, measured once, after the rounds), and the additional time of a step with a wait. No gRPC.
 // gRPC.
 #include <algorithm>
 #include <cstdio>
@@ -60,7 +60,7 @@ Sizes SizesFromFlags() {
   return sizes;
 }
 
-// A value per round.
+// One value per round.
 struct Measured {
   const char* largest_product = "";
   std::vector<double> copy_rate, matrix_rate, attention_rate;  // bytes, operations, bytes per second
@@ -72,7 +72,7 @@ double OfBest(const std::vector<double>& rates, const std::vector<double>& best_
   return 100 * MedianRatio(rates, best_rates);
 }
 
-// A product by cuBLASLt beside the same as it is served, where the machine has both a GPU and the library.
+// A product by cuBLASLt beside the served product, if the machine has both a GPU and the library.
 class LibraryBench {
  public:
   explicit LibraryBench(const kernels::cuda::ProductShape& shape) : device_(kernels::cuda::Device::Open()) {
@@ -88,7 +88,7 @@ class LibraryBench {
   std::unique_ptr<kernels::cuda::MeasuredProduct> product_;
 };
 
-// A large square product, by whoever is fastest at it.
+// A large square product by the fastest implementation.
 class LargestProduct {
  public:
   LargestProduct(Backend& backend, int64_t size) : own_(backend, size), size_(static_cast<double>(size)) {
@@ -118,7 +118,7 @@ Measured MeasureAll(Backend& backend, const Sizes& sizes, ModelBench& model) {
   AttentionBench attention(backend, sizes);
   DrawBench draw(backend, sizes);
   Measured measured;
-  // The first round brings kernels into memory, and records passes.
+  // The first round loads kernels and records passes.
   for (int round = -1; round < absl::GetFlag(FLAGS_rounds); ++round) {
     if (round == 0) measured = {.largest_product = matrix.what()};
     measured.copy_rate.push_back(copy.BytesPerSecond());
@@ -184,8 +184,8 @@ void JudgeOps(const Measured& measured, double logit_bytes, Findings& findings) 
   draw("with keyed noise and top_p", measured.top_p, std::nullopt);
 }
 
-// What our order of sums costs the products of the model: without E1 a library may choose any. Says which of them are
-// cuBLASLt's already.
+// The cost of our order of sums for the model's products: without E1 a library may choose any order. The finding names
+// the products that cuBLASLt serves already.
 void JudgeE1Cost(const model::ModelConfig& config, Findings& findings) {
   const int64_t hidden = config.hidden_size;
   const int64_t qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
@@ -207,14 +207,14 @@ void JudgeE1Cost(const model::ModelConfig& config, Findings& findings) {
   }
 }
 
-// Why the model cannot be measured on what was made, if so.
+// Why the device cannot run the model; unset: it can.
 std::optional<std::string> Refusal(const kernels::MadeBackend& made, const Sizes& sizes) {
   if (made.backend == nullptr) return made.error;
   return made.backend->MemoryRefusal(model::LargestRankNeed(
       sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes), made.backend->weight_quantization()));
 }
 
-// The same model with layers of FP8, behind the rounds, beside it.
+// The same model with FP8 layers, after the rounds, for comparison.
 void MeasureFp8(const Sizes& sizes, const Measured& bf16, Findings& findings) {
   const kernels::MadeBackend made =
       kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device), .weight_quantization = "fp8"});

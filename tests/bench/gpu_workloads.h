@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gpu_bench measures, each an object that is made once and run in every round: copies, one large matrix product, a
-// model's steps and prefill, attention alone, the draw alone. All over the Backend, so that any device can try them.
+// The workloads of gpu_bench. Each is an object that is made once and run in every round: copies, one large matrix
+// product, a model's steps and prefill, attention alone, the draw alone. All use the Backend, so any device can run
+// them.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +25,9 @@ using kernels::DType;
 using kernels::Shape;
 using tensor::Tensor;
 
-inline constexpr int kWallClock = 0;  // as stopwatch.h tells clocks apart
+inline constexpr int kWallClock = 0;  // as a thread count of stopwatch.h
 
-// What is measured, in its sizes.
+// The sizes of the workloads.
 struct Sizes {
   model::ModelConfig model;
   int32_t context_tokens = 1024;
@@ -41,7 +42,7 @@ struct Sizes {
   int64_t matrix_size = 8192;
 };
 
-// Seconds of one `work`, of several that are enqueued before a wait.
+// The seconds of one `work`, when several are enqueued before a wait.
 inline double EnqueuedSeconds(Backend& backend, int count, const std::function<void()>& work) {
   backend.Synchronize();
   const double seconds = Seconds(kWallClock, [&] {
@@ -51,7 +52,7 @@ inline double EnqueuedSeconds(Backend& backend, int count, const std::function<v
   return seconds / count;
 }
 
-// Seconds of one `work` that is waited for each time.
+// The seconds of one `work`, with a wait after each.
 inline double AwaitedSeconds(Backend& backend, int count, const std::function<void()>& work) {
   return EnqueuedSeconds(backend, count, [&] {
     work();
@@ -65,7 +66,7 @@ inline std::vector<int32_t> Blocks(int32_t first, int32_t num_positions) {
   return blocks;
 }
 
-// A chain with a second child beside each of its nodes: as deep as a tree of so many nodes is when it is useful.
+// A chain with a second child beside each of its nodes. A useful tree of this size is about as deep.
 inline std::vector<int32_t> TreeParents(int32_t num_nodes) {
   std::vector<int32_t> parents;
   for (int32_t node = 0; node < num_nodes; ++node) parents.push_back(node < 2 ? -1 : (node - 2) / 2 * 2);
@@ -74,7 +75,7 @@ inline std::vector<int32_t> TreeParents(int32_t num_nodes) {
 
 // --- bandwidth, matrix rate ------------------------------------------------------------------------------------------
 
-// Bytes read and written in a second.
+// Bytes read and written per second.
 class CopyBench {
  public:
   CopyBench(Backend& backend, size_t num_bytes)
@@ -139,19 +140,19 @@ class ModelBench {
             .max_logit_rows = std::min(sizes.max_rows, 512),
             .max_positions = sizes.prompt_tokens + 64};
   }
-  // Of all sequences, each with room for a tree.
+  // Blocks for all sequences, each with room for a tree.
   static int32_t NumBlocks(const Sizes& sizes) {
     return std::max(sizes.num_sequences * BlocksEach(sizes), sizes.prompt_tokens / kernels::kKvBlockSize + 1);
   }
 
-  // Of each of so many sequences the root at the context's end, and a tree below it.
+  // A step of this many sequences: for each the root at the context's end, and a tree below it.
   double StepSeconds(int32_t num_sequences, int32_t num_nodes) {
     const model::ForwardBatch batch = StepBatch(num_sequences, num_nodes);
     return EnqueuedSeconds(backend_, 8, [&] { transformer_->Forward(batch, kv_); });
   }
 
-  // What a step of lone roots that is computed, drawn and waited for takes longer than the device needs for it: to
-  // enqueue its first op, and to hear that it is done.
+  // The additional time of a step of single roots with forward pass, draw and wait, over the device's own time: the
+  // time to enqueue the first op, and to learn that the step is done.
   double LaunchSeconds() {
     const model::ForwardBatch batch = StepBatch(sizes_.num_sequences, 0);
     std::vector<kernels::AcceptedPath> paths(sizes_.num_sequences);
@@ -251,7 +252,7 @@ class AttentionBench {
     view_ = batch_.Upload(batch).batch;
   }
 
-  // Of K and V, each of which has to be read once.
+  // The bytes of K and V. Each must be read once.
   double BytesPerSecond() {
     const auto attend = [&] {
       backend_.Attention({.q = q_.view(), .batch = view_, .kv = kv_, .layer = 0, .scale = 0.1f, .out = out_.view()});

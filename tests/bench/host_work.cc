@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
-#include "tests/bench/scripted_proposer.h"
+#include "tests/bench/oracle_proposer.h"
 #include "tests/testing/cases/random_values.h"
 #include "verifier_service/engine/engine.h"
 
@@ -49,9 +49,9 @@ void SubmitAll(uint64_t round, verifier::SpeculationMode mode, const tokenizer::
 }  // namespace
 
 HostWork MeasureHostWork(model::Transformer& transformer, model::KvCache& kv, const tokenizer::Tokenizer& tokenizer) {
-  ScriptedProposer proposer(/*chain_len=*/8);
+  OracleProposer proposer(/*chain_len=*/8);
   std::map<uint64_t, std::vector<int32_t>> said;
-  // By the wall's clock: reading a thread's own is a system call, and a step reads it eight times.
+  // The wall clock, because a read of a thread's own clock is a system call, and a step reads the clock eight times.
   const verifier::EngineConfig config = {
       .max_step_rows = std::min(transformer.options().max_rows, transformer.options().max_logit_rows)};
   verifier::Engine engine(config, {.transformer = &transformer,
@@ -65,7 +65,7 @@ HostWork MeasureHostWork(model::Transformer& transformer, model::KvCache& kv, co
                                        tokens.insert(tokens.end(), output.token_ids.begin(), output.token_ids.end());
                                      }
                                    }});
-  // Without speculation first, to learn what the sequences say.
+  // A first run without speculation generates the continuations for the proposer.
   SubmitAll(0, verifier::SpeculationMode::kOff, tokenizer, engine);
   while (engine.Step()) continue;
   for (auto& [i, tokens] : said) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's own work in a step of 16 sequences: the time from a step's result to the next launch, waiting for
-// proposals apart. So long a GPU has nothing to do.
+// The engine's own work in a step of 16 sequences: the time from a step's result to the next launch, without the wait
+// for proposals. A GPU is idle for that time.
 //
-// Each sequence is offered trees of 16 nodes, of which half are right, by a proposer in the engine's own thread that
-// answers at once.
+// A proposer in the engine's own thread answers at once. It gives each sequence trees of 16 nodes of which half are
+// right.
 #pragma once
 
 #include <vector>
@@ -15,11 +15,12 @@ namespace foretoken::bench {
 
 struct HostWork {
   std::vector<double> step_us;  // of each step in which all sequences decode
-  double num_rows = 0;          // of a step, on average
-  double num_tokens = 0;        // that a sequence gets in a step, on average
+  double num_rows = 0;          // rows of a step, on average
+  double num_tokens = 0;        // tokens of a sequence in a step, on average
 };
 
-// Of 600 tokens each, or what the model and the K/V have room for. The draw is over the tokenizer's vocabulary.
+// Each sequence emits 600 tokens, or as many as the model and the K/V have room for. The draw is over the tokenizer's
+// vocabulary.
 HostWork MeasureHostWork(model::Transformer& transformer, model::KvCache& kv, const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace foretoken::bench

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product against what the machine can do at best, for every isa.
+// Compares the matrix product with the best that the machine can do, for every isa.
 //
 //   kernels_bench [--short] [--isa=avx2] [--threads=N]
 //
-// Few rows: the weight is a stream of 1 GiB, held against reading as many bytes. Many rows: two shapes of a 1B model,
-// held against the same instruction in registers. What is compared is measured in turn, so that noise meets both;
-// figures are medians, ratios are medians of each round's ratio. --short: the best isa, few rounds, a smaller stream.
+// Few rows: the weight is a stream of 1 GiB, compared with a read of as many bytes. Many rows: two shapes of a 1B
+// model, compared with the same instruction in registers. The bench measures both sides in turn, so noise meets both.
+// Figures are medians, and ratios are medians of the rounds' ratios. --short: the best isa, few rounds, a smaller
+// stream.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +40,7 @@ struct Effort {
   int64_t stream_bytes = int64_t{1} << 30;
 };
 
-// Not zeros: the pages must be real, and products must not be denormals.
+// Random values: zeros would leave pages unmapped, and tiny values would make denormal products.
 void Fill(uint16_t* values, int64_t count, ThreadPool& pool) {
   constexpr int64_t kChunk = 1 << 20;
   pool.ParallelFor((count + kChunk - 1) / kChunk, [&](int64_t chunk, int) {

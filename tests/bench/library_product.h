@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What E1 costs a matrix product: as it is served beside cuBLASLt's, whose sums may have any order.
+// Measures the cost of E1 for a matrix product: the served product beside cuBLASLt's, whose sums may have any order.
 //
 //   MeasuredProduct product({.num_rows = 512, .num_outputs = 4096, .num_inputs = 4096}, {}, device);
 //   if (product.error().empty()) times = product.Measure();
@@ -25,14 +25,14 @@ struct ProductShape {
 };
 
 struct ProductTimes {
-  double served_seconds = 0;    // of one product as it is served
+  double served_seconds = 0;    // of one served product
   double library_seconds = 0;   // by the fastest of the algorithms that the library ranks first
   bool bits_are_equal = false;  // of the two results, on random bf16 values
-  bool library_serves = false;  // whether what is served is the library's already (library_serving.h)
+  bool library_serves = false;  // whether cuBLASLt serves this product already (library_serving.h)
 };
 
 struct MeasureOptions {
-  int num_repetitions = 1;  // enqueued before one wait, so that the GPU is measured and not the host
+  int num_repetitions = 1;  // enqueued before one wait, so the times are the GPU's and not the host's
   LibraryOptions library;
 };
 
@@ -40,7 +40,7 @@ class MeasuredProduct {
  public:
   MeasuredProduct(const ProductShape& shape, const MeasureOptions& options, Device& device);
 
-  // Why nothing can be measured: what failed, and what the library or the loader said.
+  // Why there is no measurement: the step that failed, and the library's or loader's error text.
   const std::string& error() const { return error_; }
   ProductTimes Measure();
 

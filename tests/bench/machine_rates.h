@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine can do at best, to hold the kernels against: reading memory, and multiplying in registers.
+// The best rates of the machine, for comparison with the kernels: reading memory, and multiplying in registers.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace foretoken::bench {
 
-// Reads the words once on all threads, and returns something that depends on all of them.
+// Reads the words once on all threads. The result depends on all words, so the compiler keeps the reads.
 uint64_t ReadAll(std::span<const uint64_t> words, kernels::cpu::ThreadPool& pool);
 
-// Multiplies and adds in registers only, on all threads, with the instruction that the isa's kernel is made of. Returns
-// how many multiply-adds were done.
+// Multiplies and adds in registers only, on all threads, with the instruction of the isa's kernel. Returns the number
+// of multiply-adds.
 double MultiplyInRegisters(kernels::cpu::Isa isa, kernels::cpu::ThreadPool& pool);
 
 }  // namespace foretoken::bench

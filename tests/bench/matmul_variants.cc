@@ -25,11 +25,11 @@ using kernels::cpu::kPanelWidth;
 using kernels::cpu::ThreadPool;
 
 constexpr int kLineBytes = 64;             // a pair of inputs for all outputs of a panel
-constexpr int64_t kTaskBytes = 256 << 10;  // as ours
+constexpr int64_t kTaskBytes = 256 << 10;  // as in the serving kernel
 constexpr int64_t kAheadBytes = 40 * kLineBytes;
 
-// How a sum over K is broken up: `kChains` sums over every so many-th pair, in each of `kStreams` equal ranges of K
-// that are read side by side.
+// The parts of a sum over K. `kStreams` equal ranges of K are read side by side. In each range, `kChains` sums take
+// turns over the pairs of inputs.
 template <int kStreams, int kChains, bool kPrefetches>
 __m512 SumPanel(const char* lines, const uint32_t* x, int64_t num_pairs) {
   const int64_t stream_pairs = num_pairs / kStreams;
@@ -64,7 +64,7 @@ void StorePanel(const MatMulArgs& args, int64_t panel, __m512 sums) {
   _mm512_mask_storeu_ps(args.out.as<float>() + first, static_cast<__mmask16>((1u << count) - 1), sums);
 }
 
-// Keeps E1: one chain per sum as ours, but of several panels at a time.
+// Keeps E1: one chain per sum as in the serving kernel, but several panels at a time.
 template <int kPanels>
 void MultiplyPanelsInOrder(const MatMulArgs& args, const CpuWeight& weight, int64_t first_panel) {
   const int64_t panel_bytes = weight.panel_elements() * static_cast<int64_t>(sizeof(uint16_t));
@@ -111,7 +111,7 @@ void Run(const MatMulArgs& args, ThreadPool& pool) {
   });
 }
 
-// As many ranges of K as threads: a task sums one range of its panels, and a second loop adds the ranges up.
+// Cuts K into one range per thread. A task sums one range of its panels, and a second loop adds the ranges.
 void RunSplitOverThreads(const MatMulArgs& args, ThreadPool& pool) {
   const CpuWeight& weight = AsCpuWeight(args.weight);
   const int64_t num_panels = weight.num_panels(), num_pairs = weight.padded_in_features() / 2;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product of one row by other kernels: they read the same weights in the same tasks with the same
-// instruction (vdpbf16ps) as kernels/cpu/matmul/matmul_avx512_bf16.cc. Most of them ignore E1, the order of a sum being
-// whatever is fast, even where it depends on the row count or the number of threads: what they gain over ours is what
-// E1 costs.
+// Other kernels for the matrix product of one row. They read the same weights in the same tasks with the same
+// instruction (vdpbf16ps) as kernels/cpu/matmul/matmul_avx512_bf16.cc. Most of them ignore E1: they sum in any fast
+// order, even if it depends on the row count or the number of threads. Their gain over the serving kernel is the cost
+// of E1.
 #pragma once
 
 #include <span>

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What loading a model costs: time, and this process's share of memory (Pss) meanwhile and after.
+// Measures the loading of a model: its time, and this process's share of memory (Pss) during it and after it.
 //
 //   memory_bench [--short] [--json]
 //
-// The checkpoint, of the shape of Llama 3.2 1B (--short: of a fifth of its size) with random weights, is written to a
-// temporary directory first.
+// The bench first writes a checkpoint with random weights to a temporary directory, in the shape of Llama 3.2 1B
+// (--short: a fifth of its size).
 //
-// Time: weights and their digest, against the least that it could take: reading the file once, from the page cache, and
-// copying as many bytes into fresh memory; each on all threads. A virtual machine may get memory from its host when it
-// is touched, at a small part of a memory's speed, and lose it when it lies free for seconds; so all that is measured
-// takes memory that this process touched and gave back just before, and the fastest of several rounds counts, for each
-// of the three.
+// Time: loading the weights with their digest, compared with the least possible time: one read of the file from the
+// page cache, and a copy of as many bytes into fresh memory, each on all threads. A virtual machine may get memory from
+// its host on the first touch, at a small part of a memory's speed, and may lose free memory after seconds. So each
+// measurement takes memory that this process touched and freed just before, and the fastest of several rounds counts
+// for all three.
 //
-// Memory: K/V pages that no token has touched yet cost nothing, so what is held against the bound is all that is not
-// weights.
+// Memory: K/V pages without a token cost nothing, so the bound is for all memory that is not weights.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -110,7 +109,7 @@ void WriteCheckpoint(const testing::TempDir& directory) {
   FT_CHECK(file.good());
 }
 
-// Notes the largest Pss of its life.
+// Records the largest Pss during its lifetime.
 class PeakWatch {
  public:
   PeakWatch() : thread_([this] { Watch(); }) {}
@@ -157,7 +156,7 @@ void ReadOnce(const std::string& path, size_t num_bytes, kernels::cpu::ThreadPoo
   ::close(file);
 }
 
-// Into fresh memory, and gives it back.
+// Copies into fresh memory, and frees it.
 void CopyOnce(std::span<const char> source, size_t num_bytes, kernels::cpu::ThreadPool& pool) {
   const kernels::cpu::Pages copy(num_bytes);
   ForEachPiece(num_bytes, pool, [&](size_t begin, size_t length, int) {
@@ -166,13 +165,13 @@ void CopyOnce(std::span<const char> source, size_t num_bytes, kernels::cpu::Thre
   });
 }
 
-// Takes so much memory from whoever has it, and gives it back for what is measured next.
+// Touches this much memory and frees it, so the next measurement can take it.
 void TouchOnce(size_t num_bytes, kernels::cpu::ThreadPool& pool) {
   const kernels::cpu::Pages pages(num_bytes);
   ForEachPiece(num_bytes, pool, [&](size_t begin, size_t, int) { static_cast<char*>(pages.data())[begin] = 1; });
 }
 
-// With the digest, as a verifier loads them.
+// With the digest, as a verifier loads weights.
 model::ReadTimes LoadOnce(const std::string& directory, kernels::Backend& backend) {
   const model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
@@ -188,7 +187,7 @@ void MeasureTime(const std::string& directory, Findings& findings) {
   const size_t num_bytes = std::filesystem::file_size(path);
   kernels::cpu::ThreadPool pool(kNumThreads);
   const std::unique_ptr<kernels::Backend> backend = kernels::MakeBackend({.num_threads = kNumThreads}).backend;
-  const std::vector<char> source(size_t{512} << 20, 1);  // more than caches hold
+  const std::vector<char> source(size_t{512} << 20, 1);  // larger than the caches
   std::vector<double> reads, copies, loads;
   for (int round = 0; round < kRounds; ++round) {
     reads.push_back(Seconds([&] { ReadOnce(path, num_bytes, pool); }));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a model of random weights, of the shape of Llama 3.2 1B, against what the machine can do at best.
+// Compares steps of a model of random weights, in the shape of Llama 3.2 1B, with the best that the machine can do.
 //
 //   model_bench [--short] [--json] [--threads=N] [--isa=NAME]
 //
-// A step is the forward pass of a root and the tree below it at 1,024 tokens of context, head and draw included. Every
-// round measures in turn a read of a buffer as large as the weights and one step of each size; figures are medians over
-// the rounds, ratios medians of each round's ratio; but reading memory is judged by the fastest rounds, because a
-// neighbour takes bandwidth away for seconds. The matrix rate is that of the isa's multiply instruction working
-// in registers only. On one thread the time is that thread's own, so that a busy machine does less harm.
-// --short: 4 of the 16 layers, fewer rounds.
+// A step is the forward pass of a root and its tree at 1,024 tokens of context, with head and draw. Every round
+// measures one read of a buffer as large as the weights and one step of each size, in turn. Figures are medians over
+// the rounds, and ratios are medians of the rounds' ratios. Only the memory rate is that of the fastest rounds, because
+// other virtual machines take bandwidth away for seconds. The matrix rate is the rate of the isa's multiply instruction
+// in registers. On one thread the time is that thread's own time, so a busy machine does less harm. --short: 4 of the
+// 16 layers, fewer rounds.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -46,7 +46,7 @@ constexpr int32_t kContextTokens = 1024;
 constexpr int32_t kPromptRows = 512;
 constexpr int32_t kMaxTreeRows = 32;
 
-// One step: what the model computes and what is drawn.
+// One step: the tokens to compute and the rows to draw.
 struct StepInput {
   model::ForwardBatch forward;
   std::vector<int32_t> token_ids;  // of the tree's nodes, root first
@@ -59,7 +59,7 @@ std::vector<int32_t> BlockTable() {
   return blocks;
 }
 
-// Rows [begin, end) of the context; the last one's token is drawn.
+// Rows [begin, end) of the context. The bench draws the token of the last row.
 StepInput PromptChunk(int32_t begin, int32_t end) {
   std::vector<int32_t> chain;
   for (int32_t position = begin; position < end; ++position) chain.push_back(position * 17 % 1000);
@@ -140,7 +140,7 @@ class Model {
   size_t matrix_bytes_ = 0;
 };
 
-// Seconds, a value per round.
+// Seconds, one value per round.
 struct StepTimes {
   StepInput input;
   int32_t num_rows = 0;
@@ -156,7 +156,7 @@ void Measure(Model& model, StepTimes& step) {
 struct Measured {
   std::vector<StepTimes> trees;
   StepTimes prompt;
-  std::vector<double> read_seconds;          // of a buffer as large as the weights
+  std::vector<double> read_seconds;          // the read of a buffer as large as the weights
   std::vector<double> seconds_per_multiply;  // in registers
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an n-gram session costs: a 32-node proposal on an 8,192-token context, and an appended token.
+// Measures an n-gram session: a 32-node proposal on an 8,192-token context, and an appended token.
 //
 //   ngram_bench --benchmark_repetitions=11 --benchmark_report_aggregates_only=true
 #include <algorithm>
@@ -17,8 +17,7 @@ namespace {
 constexpr int32_t kContextTokens = 8192;
 constexpr int32_t kNodeBudget = 32;
 
-// Text that repeats itself as code does: mostly phrases seen before, cut off anywhere, between tokens of a skewed
-// vocabulary.
+// Text with repetitions like code: mostly earlier phrases, cut off anywhere, between tokens of a skewed vocabulary.
 std::vector<int32_t> RepetitiveText(int32_t num_tokens) {
   std::mt19937 random(1);
   std::geometric_distribution<int32_t> token(0.02);
@@ -37,7 +36,7 @@ std::vector<int32_t> RepetitiveText(int32_t num_tokens) {
   return text;
 }
 
-// Every proposal follows an appended token, as in serving; only the proposal is timed.
+// Every proposal follows an appended token, as in serving. Only the proposal is timed.
 void BM_Propose(benchmark::State& state) {
   const std::vector<int32_t> text = RepetitiveText(kContextTokens + 1024);
   NgramProposer proposer({});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What planning costs the engine's thread: the calibrated chances of the trees, and the choice among their nodes, for
-// 64 sequences with trees of 64 nodes. One thread's own time; every round has other trees.
+// Measures planning on the engine's thread: the calibrated chances of the trees, and the choice of nodes, for 64
+// sequences with trees of 64 nodes. The time is one thread's own; every round has other trees.
 //
 //   planner_bench
 #include <random>
@@ -40,7 +40,8 @@ int Main() {
   verifier::Calibration calibration(3);
   verifier::StepCost cost(kMaxRows);
   for (int32_t rows = 1; rows <= kMaxRows; rows += 7) {
-    cost.Observe({.num_rows = rows}, 20.0f + 0.01f * static_cast<float>(rows));  // cheap rows: many nodes are taken
+    // Rows are cheap, so the planner takes many nodes.
+    cost.Observe({.num_rows = rows}, 20.0f + 0.01f * static_cast<float>(rows));
   }
   std::vector<double> chances_us, choice_us, num_chosen;
   const int num_rounds = absl::GetFlag(FLAGS_short) ? 200 : 2000;

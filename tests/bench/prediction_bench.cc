@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What following a client's prediction costs the engine's thread, by how much of it comes true: a file of 8,192 tokens
-// of code, said as it is, with small edits, as another file, and the dearest case, one token over and over. One
-// thread's own time; the steps are those of an engine that verifies every guess of 32-node trees.
+// Measures how long the engine's thread follows a client's prediction, by how much of the prediction is right: a file
+// of 8,192 tokens of code that is emitted unchanged, with small edits, as another file, and the most expensive case,
+// one token again and again. The time is one thread's own. The steps are those of an engine that verifies every guess
+// of 32-node trees.
 //
 //   prediction_bench
 #include <algorithm>
@@ -25,7 +26,7 @@ using Tokens = std::vector<int32_t>;
 constexpr int32_t kNumTokens = 8192;
 constexpr int32_t kMaxNodes = 32;
 
-// About every `distance` tokens one is replaced, some are put in or some are left out.
+// About every `distance` tokens, replaces one token, inserts some or removes some.
 Tokens Edited(const Tokens& text, int32_t distance) {
   std::mt19937 random(1);
   Tokens edited;

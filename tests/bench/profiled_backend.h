@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend that notes how long each kind of op took. For backends whose work is done when a call returns.
+// A backend that records the time of each kind of op, for backends that finish the work of an op before the call
+// returns.
 #pragma once
 
 #include <map>
@@ -17,7 +18,7 @@ class ProfiledBackend final : public kernels::Backend {
   ProfiledBackend(std::unique_ptr<kernels::Backend> backend, int num_threads)
       : backend_(std::move(backend)), num_threads_(num_threads) {}
 
-  // Milliseconds by op since the last call; matrix products by shape.
+  // Milliseconds by op since the last call of this function; matrix products by shape.
   std::map<std::string, double> TakeMilliseconds() { return std::exchange(ms_, {}); }
 
   std::string Describe() const override { return backend_->Describe(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proposal round trip over loopback gRPC: 16 sequences advance by a token and get their 32-node trees. Beside it,
-// in the same run, a bare synchronous stream that echoes a ready response of the same size to the same requests.
+// Measures the proposal round trip over loopback gRPC: 16 sequences advance by a token and get their 32-node trees. The
+// same run measures a bare synchronous stream that answers the same requests with a ready response of the same size.
 //
 //   proposal_round_trip_bench [rounds]
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace {
 constexpr int32_t kNumSequences = 16;
 constexpr int32_t kNodeBudget = 32;
 constexpr int32_t kContextTokens = 1024;
-constexpr int32_t kPeriod = 200;  // the text loops, so that every tree is full
+constexpr int32_t kPeriod = 200;  // the text loops, so every tree is full
 
 int32_t TokenAt(uint64_t position, int32_t sequence) {
   return static_cast<int32_t>((position + sequence * 7) % kPeriod);
 }
 
-// Writes whatever the real service answered first, whoever asks.
+// Answers every request with the first answer of the real service.
 class BareService : public v1::ProposalService::Service {
  public:
   explicit BareService(v1::ProposeResponse response) : response_(std::move(response)) {}

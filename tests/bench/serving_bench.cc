@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What speculation is worth over the whole real path: verifier and proposers as processes, clients over gRPC.
+// Measures the gain of speculation over the whole real path: verifier and proposers as processes, clients over gRPC.
 //
 //   serving_bench [--short] [--json] [--only=PART,...] [--gigabytes=N] [--verifier_threads=N] [--draft_threads=N]
 //                 [--prompts=N] [--tokens=N]
 //
-// The target is the demo's, widened without changing what it says until a step reads a gigabyte (--short: 0.15):
-// acceptance is real, and so is the cost of a step. Ways of serving take turns request by request; figures are medians
-// of the ratios of such rounds, [low, high] their 95 % intervals. Token ids must be equal in all ways: where one
-// differs, or a request fails, the bench ends with exit code 1.
+// The target is the demo's, widened without a change of its outputs until a step reads a gigabyte (--short: 0.15). So
+// both the acceptance and the cost of a step are real. The settings take turns request by request. Figures are medians
+// of the rounds' ratios, and [low, high] their 95 % intervals. Token ids must be equal with all settings. If a token
+// differs or a request fails, the bench ends with exit code 1.
 //
-// Parts: theory, load, merging, split, recovery, editing, uncostly, settling; parts.h says what each asks.
+// Parts: theory, load, merging, split, recovery, editing, uncostly, settling; parts.h describes them.
 #include <algorithm>
 #include <cstdio>
 #include <optional>

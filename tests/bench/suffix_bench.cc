@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the suffix proposer costs on a memory of 10 million tokens of code: an appended token, a 16-node proposal from a
-// 64-token context, a learned token, and memory.
+// Measures the suffix proposer on a memory of 10 million tokens of code: an appended token, a 16-node proposal from a
+// 64-token context, a learned token, and the memory.
 //
 //   suffix_bench
 //   suffix_bench --short        a tenth of the tokens
 //
-// Appends and proposals are those of sessions on code that the memory has not seen, each opened with 64 tokens and
-// carried on by 32, as in serving: append, propose, append, propose. "cold" ones come after something else has used the
+// Appends and proposals are those of sessions on code that is new to the memory. Each session opens with 64 tokens and
+// continues with 32, as in serving: append, propose, append, propose. Before a "cold" call, other work has used the
 // caches.
 #include <unistd.h>
 
@@ -57,7 +57,7 @@ double Microseconds(Work&& work) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// One output after the other becomes a finished one.
+// Each output in turn becomes a finished output.
 void Learn(SuffixProposer& proposer, std::span<const std::vector<int32_t>> outputs) {
   for (const std::vector<int32_t>& output : outputs) {
     const std::unique_ptr<Session> session = proposer.Open({});

@@ -12,7 +12,7 @@ namespace {
 const std::string kDemo = FORETOKEN_SOURCE_DIR "/deploy/demo/";
 constexpr int32_t kEndOfText = 4092;
 
-// Token by token, as a verifier without proposers.
+// Decodes token by token, as a verifier without proposers.
 void Continue(model::RunnableModel& target, int32_t num_tokens, TargetText& text) {
   std::vector<int32_t> blocks(target.kv.num_blocks);
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);

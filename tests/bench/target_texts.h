@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts of the demo's target, to be replayed: what a verifier would commit does not depend on how it is guessed.
+// Texts of the demo's target for replay. A verifier's committed tokens do not depend on the guesses, so a replay is
+// real.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct TargetText {
 struct TargetTextsArgs {
   float temperature = 0;
   size_t num_prompts = 32;   // at most; the first of deploy/demo/prompts.jsonl
-  int32_t num_tokens = 192;  // of an output, at most
+  int32_t num_tokens = 192;  // per output, at most
 };
 
 // A model of deploy/demo, "target" or "draft", ready to run. 0 threads: one per core.

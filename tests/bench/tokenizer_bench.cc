@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Throughput of the tokenizer in bytes of text a second, with the demo model's tokenizer (Python source) and with small
-// SentencePiece-style ones, whose only word is the whole text. Run: build/release/bin/tokenizer_bench
+// Measures the tokenizer in bytes of text per second, with the demo model's tokenizer (Python source) and with small
+// SentencePiece-style tokenizers, whose only word is the whole text. Run: build/release/bin/tokenizer_bench
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ Tokenizer LoadOrDie(const char* model) {
   return *std::move(tokenizer);
 }
 
-// Python source of the wanted length.
+// Python source of this length.
 std::string Text(size_t num_bytes) {
   std::ifstream file(testing::SourcePath("tests/cases/tokenizer/make_cases.py"));
   std::stringstream source;

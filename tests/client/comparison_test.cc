@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, `foretoken bench --compare` reports a wrong speedup, or misses a changed token.
 #include "client/comparison.h"
 
 #include <gmock/gmock.h>
@@ -41,13 +42,13 @@ TEST(Compare, FindsEqualTokensEqual) {
   EXPECT_EQ(comparison.speedup->num_rounds, 3);
 }
 
-TEST(Compare, AlternatesTheWaysAndKeepsEverythingElseEqual) {
+TEST(Compare, AlternatesOffAndOnAndKeepsEverythingElseEqual) {
   FakeGenerationService service;
   CompareOn(service, Requests(2), 1);
   std::vector<int> modes;
   std::vector<uint64_t> seeds;
   std::vector<GenerateRequest> sent = service.requests();
-  sent.erase(sent.begin(), sent.begin() + 2);  // they warm the server
+  sent.erase(sent.begin(), sent.begin() + 2);  // the two warm-up requests
   for (const GenerateRequest& request : sent) {
     modes.push_back(request.speculation().mode());
     seeds.push_back(request.sampling().seed());
@@ -65,7 +66,7 @@ std::string LineOf(const std::vector<double>& ratios) {
   return ToLine({.ratio = MedianInterval(ratios), .num_rounds = static_cast<int>(ratios.size())});
 }
 
-TEST(Speedup, IsTheMedianWithWhatIsSureOfIt) {
+TEST(Speedup, IsTheMedianWithItsConfidenceInterval) {
   EXPECT_EQ(LineOf({1.5, 1.4, 1.6, 1.2, 1.7, 1.3, 1.8, 1.45, 1.56, 9}),
             "speedup 1.53x, [1.30, 1.80] with 95 % confidence over 10 rounds");
   EXPECT_EQ(LineOf({1.14, 1.2, 0.9, 1.3, 0.95, 1.15}),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, programs with this client library hang, lose output or get the wrong error.
 #include "client/generation_client.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +31,7 @@ GenerationClient ConnectTo(const FakeGenerationService& service) {
   return *GenerationClient::Connect({.target = service.target()});
 }
 
-// Writes until the client goes away.
+// Writes until the client ends the call.
 grpc::Status WriteForever(const GenerateRequest&, grpc::ServerContext&,
                           const std::function<bool(const GenerateResponse&)>& write) {
   GenerateResponse response;
@@ -61,7 +62,7 @@ TEST(GenerationClient, ReturnsTheServersStatus) {
   EXPECT_EQ(generation.status(), absl::InvalidArgumentError("text: expected a prompt, got none"));
 }
 
-TEST(GenerationClient, NamesATargetWhereNobodyAnswers) {
+TEST(GenerationClient, NamesATargetThatDoesNotAnswer) {
   std::string target;
   {
     const FakeGenerationService gone;
@@ -72,7 +73,7 @@ TEST(GenerationClient, NamesATargetWhereNobodyAnswers) {
   EXPECT_THAT(std::string(client.status().message()), HasSubstr(target));
 }
 
-TEST(GenerationClient, EndsACallWhenTheCallbackHasEnough) {
+TEST(GenerationClient, EndsACallWhenTheCallbackReturnsFalse) {
   FakeGenerationService service;
   service.set_script(WriteForever);
   int num_responses = 0;

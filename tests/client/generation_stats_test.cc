@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, the command line shows users wrong latencies, rates or acceptance numbers.
 #include "client/generation_stats.h"
 
 #include <gmock/gmock.h>
@@ -51,19 +52,19 @@ TEST(Summarise, SharesAMessagesGapAmongItsTokens) {
   EXPECT_DOUBLE_EQ(*stats.tokens_per_step, 8.0 / 3);
 }
 
-TEST(Summarise, MessagesThatComeTogetherShareTheirTime) {
+TEST(Summarise, MessagesThatArriveTogetherShareTheirTime) {
   TimedGeneration timed;
   const auto at = [](int us) { return Arrival{.since_start = absl::Microseconds(us), .num_tokens = 1}; };
-  // A reader that looks every 20 ms finds two messages each time.
+  // A reader that reads every 20 ms gets two messages each time.
   timed.arrivals = {at(10'000), at(10'010), at(30'000), at(30'010), at(50'000), at(50'020)};
   const GenerationStats stats = Summarise({&timed, 1}, absl::Seconds(1));
   EXPECT_DOUBLE_EQ(stats.inter_token_ms->p50, 10);
   EXPECT_NEAR(stats.inter_token_ms->p99, 10, 0.01);
-  // Tokens that really come every 0.4 ms.
+  // Tokens that arrive every 0.4 ms.
   timed.arrivals.clear();
   for (int i = 0; i < 100; ++i) timed.arrivals.push_back(at(400 * i));
   EXPECT_DOUBLE_EQ(Summarise({&timed, 1}, absl::Seconds(1)).inter_token_ms->p50, 0.4);
-  // Nothing is said of the time between tokens that came all at once.
+  // Tokens of one arrival have no time between them.
   timed.arrivals = {at(10'000), at(10'010)};
   EXPECT_FALSE(Summarise({&timed, 1}, absl::Seconds(1)).inter_token_ms.has_value());
 }
@@ -115,7 +116,7 @@ TEST(AcceptedShares, GroupLengthsAndAddUpToOne) {
   EXPECT_THAT(shares, ::testing::ElementsAre("0: 1", "1: 1", "2-3: 2", "4-7: 4", "8-15: 8", "16+: 24"));
 }
 
-TEST(Summarise, LeavesUnsetWhatNothingTells) {
+TEST(Summarise, LeavesValuesWithoutDataUnset) {
   const GenerationStats stats = Summarise({}, absl::ZeroDuration());
   EXPECT_FALSE(stats.time_to_first_token_ms.has_value());
   EXPECT_FALSE(stats.inter_token_ms.has_value());
@@ -123,14 +124,14 @@ TEST(Summarise, LeavesUnsetWhatNothingTells) {
   EXPECT_TRUE(ToJson(stats)["inter_token_ms"].is_null());
 }
 
-TEST(ToLine, TellsSpeedAcceptanceAndLatency) {
+TEST(ToLine, ShowsSpeedAcceptanceAndLatency) {
   TimedGeneration timed = Completed(3, 2);
   timed.arrivals = {At(8, 1), At(12, 2)};
   EXPECT_EQ(ToLine(Summarise({&timed, 1}, absl::Milliseconds(12))),
             "3 tokens, 500.0 tokens/s, 1.50 tokens per step, first token after 8.0 ms, ngram accepted 4 of 10");
 }
 
-TEST(ToLine, TellsHowManyGuessesStepsAcceptedAndWhatCameOfAPrediction) {
+TEST(ToLine, ShowsAcceptedGuessesPerStepAndPredictedTokens) {
   TimedGeneration timed = Completed(9, 4);
   foretoken::v1::Usage& usage = *timed.generation.samples[0].completion->mutable_usage();
   for (const uint64_t num_steps : {2, 1, 0, 1}) usage.add_accepted_lengths(num_steps);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a client shows wrong output, or crashes on a message that breaks the protocol.
 #include "client/generation.h"
 
 #include <gmock/gmock.h>
@@ -10,13 +11,13 @@ namespace {
 using foretoken::v1::GenerateResponse;
 using ::testing::HasSubstr;
 
-// Expects that a message is refused with a text that names what is wrong.
+// Expects that Append refuses a message with an error that contains this text.
 void ExpectInternal(const absl::Status& status, const std::string& what) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), HasSubstr(what));
 }
 
-TEST(Append, KeepsThePromptApartFromTheSamples) {
+TEST(Append, SeparatesThePromptFromTheSamples) {
   GenerateResponse response;
   response.mutable_prompt()->set_text("the prompt");
   Generation generation;
@@ -48,7 +49,7 @@ TEST(Append, RefusesParallelArraysOfDifferentLengths) {
   ExpectInternal(Append(logprobs, generation), "logprobs");
 }
 
-TEST(Append, RefusesReportsInWhichNodesCannotBeLookedUp) {
+TEST(Append, RefusesReportsWithInvalidNodes) {
   GenerateResponse good;
   foretoken::v1::StepReport& step = *good.add_steps();
   foretoken::v1::StepTree& tree = *step.mutable_tree();

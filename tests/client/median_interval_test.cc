@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, `foretoken bench --compare` calls noise a speedup, or a speedup noise.
 #include "client/median_interval.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ TEST(MedianInterval, OfSixValuesReachesFromTheSmallestToTheLargest) {
   EXPECT_DOUBLE_EQ(found.confidence, 1 - 2.0 / 64);
 }
 
-// Tables of the binomial distribution: of 9 values the second ones (1 - 2 * 10 / 512), of 32 the tenth ones.
+// From tables of the binomial distribution: for 9 values the second from each end (1 - 2 * 10 / 512), for 32 the tenth.
 TEST(MedianInterval, TakesTheNarrowestPairThatIsSureEnough) {
   std::vector<double> values;
   for (int i = 1; i <= 9; ++i) values.push_back(i);
@@ -36,15 +37,15 @@ TEST(MedianInterval, TakesTheNarrowestPairThatIsSureEnough) {
   EXPECT_GE(many.confidence, 0.95);
 }
 
-TEST(MedianInterval, OfTooFewValuesSaysThatItIsLessSure) {
+TEST(MedianInterval, OfTooFewValuesHasLessConfidence) {
   EXPECT_DOUBLE_EQ(MedianInterval({1, 2, 3}).confidence, 0.75);
   EXPECT_DOUBLE_EQ(MedianInterval({1}).confidence, 0);
   EXPECT_EQ(MedianInterval({1, 2, 3}).low, 1);
   EXPECT_EQ(MedianInterval({1, 2, 3}).high, 3);
 }
 
-// 4,000 trials: three standard deviations of the share are 0.01.
-TEST(MedianInterval, HoldsTheTrueMedianAsOftenAsItSays) {
+// With 4,000 trials, 0.01 is three standard deviations of the share.
+TEST(MedianInterval, ContainsTheTrueMedianAsOftenAsStated) {
   testing::RandomValues random(1);
   constexpr int kNumTrials = 4000;
   int num_held = 0;

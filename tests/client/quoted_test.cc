@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a model's output can control the user's terminal, or its tokens are shown wrongly.
 #include "client/quoted.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 namespace foretoken::client {
 namespace {
 
-TEST(Quoted, IsOneLineThatCommandsNoTerminal) {
+TEST(Quoted, IsOneLineWithoutControlCharacters) {
   EXPECT_EQ(Quoted("\n  déjà", 80), R"("\n  déjà")");
   EXPECT_EQ(Quoted("say \"hi\\\"\t\x1b[2J", 80), R"("say \"hi\\\"\t\033[2J")");
   EXPECT_EQ(Quoted("\u009b2J", 80), R"("\xc2\x9b2J")");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, a model's output can control the user's terminal, or colours appear in files.
 #include "client/terminal.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 namespace foretoken::client {
 namespace {
 
-TEST(ForTerminal, ColoursOnlyWhatSpeculationWon) {
+TEST(ForTerminal, ColoursOnlyAcceptedGuesses) {
   EXPECT_EQ(ForTerminal({.text = "x", .speculated = true}, /*color=*/true), "\x1b[32mx\x1b[0m");
   EXPECT_EQ(ForTerminal({.text = "x", .speculated = false}, /*color=*/true), "x");
   EXPECT_EQ(ForTerminal({.text = "x", .speculated = true}, /*color=*/false), "x");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, `foretoken generate` colours the wrong parts of a text as accepted guesses.
 #include "client/text_attribution.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,7 @@ GenerateResponse Message(const std::string& text, const std::vector<Token>& toke
   return response;
 }
 
-// Speculated runs in brackets.
+// The runs as one text, with speculated runs in brackets.
 std::string Show(const std::vector<TextRun>& runs) {
   std::string shown;
   for (const TextRun& run : runs) absl::StrAppend(&shown, run.speculated ? "[" + run.text + "]" : run.text, "|");
@@ -38,7 +39,7 @@ TEST(TextAttribution, CutsAMessageAtTokenEnds) {
   EXPECT_EQ(Show(attribution.Append(Message("hello you", {{2, false}, {5, true}, {9, true}}))), "he|[llo you]|");
 }
 
-TEST(TextAttribution, GivesTextThatCameLateToItsToken) {
+TEST(TextAttribution, GivesLateTextToItsToken) {
   TextAttribution attribution;
   EXPECT_EQ(Show(attribution.Append(Message("a", {{1, false}, {3, true}, {4, false}}))), "a|");
   EXPECT_EQ(Show(attribution.Append(Message("bcd", {}))), "[bc]|d|");

@@ -13,7 +13,7 @@ inline client::GenerationClient Connect(const ServiceProcess& verifier) {
   return client::GenerationClient::Connect({.target = verifier.address()}).value();
 }
 
-// Of the verifier's proposers, the connected replicas of all.
+// The number of connected replicas of all proposers.
 inline int NumConnected(client::GenerationClient& client) {
   const auto info = client.GetModelInfo();
   int num_connected = 0;

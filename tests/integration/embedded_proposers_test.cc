@@ -35,12 +35,12 @@ std::vector<std::string> ConnectedProposers(client::GenerationClient& client) {
 
 class EmbeddedProposers : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(EmbeddedProposers, WinTokensAndChangeNone) {
+TEST_P(EmbeddedProposers, GetGuessesAcceptedAndChangeNoToken) {
   ServiceProcess verifier("foretoken_verifier", {"--proposer=" + GetParam()});
   {
     client::GenerationClient client = Connect(verifier);
     StreamLoad load(client);
-    EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted";
+    EXPECT_TRUE(load.AcceptsMore()) << "the test proves nothing: no guess is accepted";
     load.ExpectTheTokensOfNoSpeculation();
   }
   EXPECT_EQ(verifier.Terminate(), 0);
@@ -63,7 +63,7 @@ TEST(EmbeddedSuffix, WritesItsSnapshotWhenTheVerifierEndsAndReadsItAtTheStart) {
     {
       client::GenerationClient client = Connect(verifier);
       StreamLoad load(client);
-      EXPECT_TRUE(load.WinsMore());
+      EXPECT_TRUE(load.AcceptsMore());
       outputs = load.Outputs();
     }
     EXPECT_FALSE(std::filesystem::exists(snapshot));
@@ -80,7 +80,7 @@ TEST(EmbeddedDraft, OfAnotherVocabularyIsRefusedByNameAndTheVerifierServes) {
   ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram,embedded;" + Draft(directory.path())});
   client::GenerationClient client = Connect(verifier);
   StreamLoad load(client);
-  EXPECT_TRUE(load.WinsMore()) << "the n-gram proposer does not guess";
+  EXPECT_TRUE(load.AcceptsMore()) << "the n-gram proposer has no accepted guess";
   load.ExpectTheTokensOfNoSpeculation();
   EXPECT_TRUE(WaitUntil([&] {
     return absl::StrContains(verifier.Log(), absl::StrCat("token id ", testing::kOtherWordId, " is the first"));

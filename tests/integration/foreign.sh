@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The protos are enough for a third party. The Python proposer of docs/writing-a-proposer.md serves our verifier, and two
-# Python clients are served by it: the client of docs/clients.md, and one that checks every answer.
+# Python clients call it: the client of docs/clients.md, and a client that checks every answer. If this test fails, the
+# protos or the pages are not enough for a client or a proposer in another language.
 #
 #   tests/integration/foreign.sh build/release
 #
-# Exits with 77 (skipped) where Python or PyPI is not at hand.
+# Exits with 77 (skipped) without Python or PyPI.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -35,11 +36,11 @@ if [[ ! -e $venv/ready ]]; then
   touch "$venv/ready"
 fi
 
-# start NAME COMMAND...: runs it in the background and sets `address` to where it listens.
+# start NAME COMMAND...: runs the command in the background and sets `address` to its listening address.
 start() {
   local log="$scratch/$1.out" pid
   shift
-  : >"$log"  # the loop may look before the background shell opens it
+  : >"$log"  # the loop may read before the background shell opens the file
   "$@" >"$log" &
   pid=$!
   pids+=("$pid")
@@ -56,16 +57,16 @@ start proposer "$venv/bin/python" "$root/docs/examples/python_proposer.py" 0 "$r
 start verifier "$build/bin/foretoken_verifier" --model="$root/deploy/demo/target" --listen=127.0.0.1:0 \
   --proposer="python=static:$address"
 
-# Repetitive text, so that there is something to guess.
+# Repetitive text, so that a proposer can guess.
 prompt=$'def get_alpha(self):\n    return self.alpha\n\ndef get_beta(self):\n    return self.beta\n\ndef get_gamma(self):\n'
 "$venv/bin/python" "$here/python_client.py" --target="$address" --prompt="$prompt" --max_tokens=200 \
-  2>"$scratch/client.err" || { cat "$scratch/client.err" >&2; fail "the client is not content"; }
-won=$(sed -n 's/.* \([0-9]*\) won by speculation.*/\1/p' "$scratch/client.err")
-((${won:-0} > 0)) || fail "no token of the Python proposer was accepted"
+  2>"$scratch/client.err" || { cat "$scratch/client.err" >&2; fail "the client found an error"; }
+accepted=$(sed -n 's/.* \([0-9]*\) accepted guesses.*/\1/p' "$scratch/client.err")
+((${accepted:-0} > 0)) || fail "no token of the Python proposer was accepted"
 
 example="$root/docs/examples/python_client.py"
 "$venv/bin/python" "$example" "$address" "$root/proto" "$prompt" >"$scratch/example.out" 2>"$scratch/example.err" ||
-  { cat "$scratch/example.err" >&2; fail "$example is not content"; }
+  { cat "$scratch/example.err" >&2; fail "$example found an error"; }
 [[ -s $scratch/example.out ]] || fail "$example printed no text"
 grep -qE '^[0-9]+ tokens in [0-9]+ steps, seed 7$' "$scratch/example.err" || fail "$example printed no usage"
 ! "$venv/bin/python" "$example" "$address" "$root/proto" "" 2>"$scratch/example.err" || fail "an empty prompt was served"

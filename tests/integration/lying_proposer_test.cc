@@ -17,14 +17,14 @@ namespace {
 using testing::ScriptedProposer;
 using Tokens = std::vector<uint32_t>;
 
-constexpr int kNumRequests = 6;  // that are different; a load repeats them
+constexpr int kNumRequests = 6;  // different requests; a load repeats them
 constexpr uint32_t kNumTokens = 4096;
 
 v1::GenerateRequest RepeatedRequest(int index) { return RepetitiveRequest(index % kNumRequests); }
 
 class LyingProposer : public ::testing::Test {
  protected:
-  // What the model says to each request, found out with speculation off.
+  // Generates the output of each request with speculation off.
   void SetUp() override {
     StreamLoad plain(client_,
                      {.mode = v1::SPECULATION_MODE_OFF, .num_requests = kNumRequests, .make_request = RepeatedRequest});
@@ -43,7 +43,7 @@ class LyingProposer : public ::testing::Test {
     TellTheTruth();
   }
 
-  // A chain of what will be said, as it is known.
+  // A chain of the tokens that the model will emit, from the known outputs.
   v1::TokenTree Truth(const ScriptedProposer::Mirror& mirror) const {
     v1::TokenTree tree;
     tree.set_session_id(mirror.session_id);
@@ -83,85 +83,85 @@ class LyingProposer : public ::testing::Test {
   ScriptedProposer proposer_{{.keeps_requests = false}};
   ServiceProcess verifier_{"foretoken_verifier", {"--proposer=ngram=static:" + proposer_.address()}};
   client::GenerationClient client_ = Connect(verifier_);
-  std::map<int, Tokens> said_;  // by request
-  std::vector<Tokens> texts_;   // prompts and what is said to them
+  std::map<int, Tokens> said_;  // outputs by request
+  std::vector<Tokens> texts_;   // prompts with their outputs
 };
 
-TEST_F(LyingProposer, WhateverItSaysTheTokensAreTheModels) {
+TEST_F(LyingProposer, AnyTreesLeaveTheModelsTokens) {
   for (const testing::Lie& lie : testing::Lies(kNumTokens)) {
     SCOPED_TRACE(lie.name);
     StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
-    ASSERT_TRUE(load.WinsMore(20)) << "void: the truth does not help";
+    ASSERT_TRUE(load.AcceptsMore(20)) << "the test proves nothing: right guesses are not accepted";
     const double num_bad = BadTrees();
     const double num_breaks = Breaks();
     Tell(lie);
     EXPECT_TRUE(WaitUntil([&] { return BadTrees() >= num_bad + 8 && Breaks() > num_breaks; }))
-        << "the lie was believed";
-    EXPECT_TRUE(load.GoesOn());
+        << "a wrong guess was accepted";
+    EXPECT_TRUE(load.Continues());
     TellTheTruth();
-    EXPECT_TRUE(load.WinsMore(20)) << "after the lie";
+    EXPECT_TRUE(load.AcceptsMore(20)) << "after the lie";
     ExpectTheTruth(load);
   }
 }
 
-TEST_F(LyingProposer, AMessageAboveTheLimitIsARefusedOne) {
+TEST_F(LyingProposer, AMessageAboveTheLimitIsRefused) {
   StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
-  ASSERT_TRUE(load.WinsMore());
+  ASSERT_TRUE(load.AcceptsMore());
   const double num_breaks = Breaks();
   v1::ProposeResponse huge;
   for (uint64_t i = 0; i < 1'000'000; ++i) huge.add_refused_session_ids(1'000'000'000 + i);
   proposer_.Push(huge);
   EXPECT_TRUE(WaitUntil([&] { return Breaks() > num_breaks; }));
-  EXPECT_TRUE(load.WinsMore()) << "after it";
+  EXPECT_TRUE(load.AcceptsMore()) << "after it";
   ExpectTheTruth(load);
 }
 
-// Its sessions take two bytes each on the wire, and two hundred when it is parsed.
-TEST_F(LyingProposer, AnAnswerThatWouldGrowWhenParsedIsARefusedOne) {
+// The answer takes two bytes per session on the wire, and two hundred after parsing.
+TEST_F(LyingProposer, AnAnswerThatWouldGrowInParsingIsRefused) {
   StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
-  ASSERT_TRUE(load.WinsMore());
+  ASSERT_TRUE(load.AcceptsMore());
   const double num_breaks = Breaks();
   v1::ProposeResponse many;
   for (int i = 0; i < 300'000; ++i) many.add_trees();
   proposer_.Push(many);
   EXPECT_TRUE(WaitUntil([&] { return Breaks() > num_breaks; }));
   EXPECT_THAT(verifier_.Log(), ::testing::HasSubstr("expected at most 262144"));
-  EXPECT_TRUE(load.WinsMore()) << "after it";
+  EXPECT_TRUE(load.AcceptsMore()) << "after it";
   ExpectTheTruth(load);
 }
 
-TEST_F(LyingProposer, ValidTreesThatAreAlwaysWrongCostNoTokenAndTrustComesBack) {
+TEST_F(LyingProposer, WrongTreesChangeNoTokenAndSpeculationReturns) {
   StreamLoad load(client_, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 2, .make_request = RepeatedRequest});
-  ASSERT_TRUE(load.WinsMore());
+  ASSERT_TRUE(load.AcceptsMore());
   const double num_trees = Trees();
   Tell({.name = "Wrong", .tell = [](v1::TokenTree& tree) {
           for (uint32_t& token_id : *tree.mutable_token_ids()) token_id = (token_id + 1) % kNumTokens;
         }});
   EXPECT_TRUE(WaitUntil([&] { return Trees() >= num_trees + 100; }));
-  EXPECT_TRUE(load.GoesOn());
+  EXPECT_TRUE(load.Continues());
   TellTheTruth();
-  EXPECT_TRUE(load.WinsMore()) << "after it";
+  EXPECT_TRUE(load.AcceptsMore()) << "after it";
   EXPECT_EQ(BadTrees(), 0);
   EXPECT_EQ(Breaks(), 0);
   ExpectTheTruth(load);
 }
 
-// Trees that come many steps late are about tokens that are long committed.
-TEST_F(LyingProposer, ASlowOneStallsNoStreamAndIsNotGivenUp) {
+// Trees that come many steps late are about positions that are committed long before.
+TEST_F(LyingProposer, ASlowProposerStallsNoStreamAndIsKept) {
   StreamLoad load(client_, {.num_streams = 1, .make_request = RepeatedRequest});
-  ASSERT_TRUE(load.WinsMore());
+  ASSERT_TRUE(load.AcceptsMore());
   const absl::Time slow_at = absl::Now();
   proposer_.SetDelay(absl::Milliseconds(200));
-  absl::SleepFor(absl::Seconds(6));  // longer than silence is borne
-  EXPECT_TRUE(load.GoesOn());
+  absl::SleepFor(absl::Seconds(6));  // longer than the verifier's limit for silence
+  EXPECT_TRUE(load.Continues());
   const absl::Time fast_at = absl::Now();
   proposer_.SetDelay(absl::ZeroDuration());
-  EXPECT_TRUE(load.WinsMore()) << "after it";
-  EXPECT_EQ(Breaks(), 0) << "it spoke all the time: " << verifier_.Log();
+  EXPECT_TRUE(load.AcceptsMore()) << "after it";
+  EXPECT_EQ(Breaks(), 0) << "it answered all the time: " << verifier_.Log();
   ExpectTheTruth(load);
 
   StreamLoad plain(client_, {.mode = v1::SPECULATION_MODE_OFF, .num_streams = 1, .num_requests = 4});
-  EXPECT_TRUE(plain.GoesOn());
+  EXPECT_TRUE(plain.Continues());
   plain.Finish();
   const GapSummary usual = Summarise(plain.gaps(), absl::InfinitePast(), absl::InfiniteFuture());
   const GapSummary slow = Summarise(load.gaps(), slow_at, fast_at);

@@ -46,7 +46,7 @@ grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::stri
   return status;
 }
 
-// A field of that number, which holds so many bytes.
+// A protobuf field with this number and these bytes.
 std::string Field(int number, const std::string& value) {
   std::string bytes(1, static_cast<char>(number << 3 | 2));
   size_t left = value.size();
@@ -63,7 +63,7 @@ std::string EmptyFields(int number, int64_t num_bytes) {
 
 class MessageLimits : public ::testing::Test {
  protected:
-  // The growth of the service's memory, at its peak, by the call.
+  // The growth of the service's peak memory during the call.
   static int64_t Growth(ServiceProcess& service, const std::function<void()>& call) {
     service.process().ForgetPeakMemory();
     const int64_t before = service.process().PeakMemoryBytes();
@@ -93,7 +93,7 @@ TEST_F(MessageLimits, ACompressedMessageIsRefusedBeforeItIsInflated) {
   EXPECT_TRUE(Connect(verifier).GetModelInfo().ok()) << "afterwards";
 }
 
-// A proposer whose answers are compressed.
+// A proposer that sends compressed answers.
 class CompressingProposer final : private v1::ProposalService::Service {
  public:
   CompressingProposer() {
@@ -156,8 +156,8 @@ TEST_F(MessageLimits, AServersCompressedAnswerIsRefusedByTheClient) {
   EXPECT_EQ(client->Generate(request).status().code(), absl::StatusCode::kUnimplemented);
 }
 
-// What a message of this size takes until it is refused is a few times its own size: as it comes, and in one piece.
-TEST_F(MessageLimits, AMessageThatWouldGrowWhenParsedIsRefusedBefore) {
+// A refused message takes a few times its own size: once as it arrives, and once in one piece.
+TEST_F(MessageLimits, AMessageThatWouldGrowInParsingIsRefusedBefore) {
   ServiceProcess proposer("foretoken_proposer", {});
   ServiceProcess verifier("foretoken_verifier", {});
   struct Case {

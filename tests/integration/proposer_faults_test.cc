@@ -11,27 +11,27 @@
 namespace foretoken {
 namespace {
 
-TEST(KilledProposer, IsNotMissedBy32StreamsAndComesBack) {
+TEST(KilledProposer, StallsNoneOf32StreamsAndComesBack) {
   ServiceProcess proposer("foretoken_proposer", {});
   ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
   {
     client::GenerationClient client = Connect(verifier);
     StreamLoad load(client, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 32});
-    EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted before the kill";
+    EXPECT_TRUE(load.AcceptsMore()) << "the test proves nothing: no guess is accepted before the kill";
     proposer.process().Signal(SIGKILL);
     proposer.process().Wait();
     EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 0; }));
-    EXPECT_TRUE(load.GoesOn()) << "the streams did not go on without the proposer";
-    // Trees that came before the kill are used up by now.
+    EXPECT_TRUE(load.Continues()) << "the streams did not continue without the proposer";
+    // The verifier has used up the trees that came before the kill.
     proposer.Restart();
-    EXPECT_TRUE(load.WinsMore()) << "void: nothing accepted after the return";
+    EXPECT_TRUE(load.AcceptsMore()) << "no guess is accepted after the return";
     EXPECT_EQ(NumConnected(client), 1);
     load.ExpectTheTokensOfNoSpeculation();
   }
   EXPECT_EQ(verifier.Terminate(), 0);
 }
 
-TEST(StoppedProposer, IsGivenUpAndItsSequencesMove) {
+TEST(StoppedProposer, LosesItsSequencesToTheOtherReplica) {
   ServiceProcess stopped("foretoken_proposer", {});
   ServiceProcess other("foretoken_proposer", {});
   ServiceProcess verifier("foretoken_verifier",
@@ -39,10 +39,10 @@ TEST(StoppedProposer, IsGivenUpAndItsSequencesMove) {
   client::GenerationClient client = Connect(verifier);
   ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));
   StreamLoad load(client);
-  ASSERT_TRUE(load.WinsMore());
+  ASSERT_TRUE(load.AcceptsMore());
   stopped.process().Signal(SIGSTOP);
   EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 1; }));
-  EXPECT_TRUE(load.WinsMore()) << "at the other replica";
+  EXPECT_TRUE(load.AcceptsMore()) << "at the other replica";
   EXPECT_GE(verifier.Metric("foretoken_proposer_moved_sessions_total"), 1);
   stopped.process().Signal(SIGCONT);
   EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));
@@ -51,44 +51,45 @@ TEST(StoppedProposer, IsGivenUpAndItsSequencesMove) {
 
 class ProposerFaults : public ::testing::TestWithParam<ProposerMethod> {};
 
-TEST_P(ProposerFaults, KilledAgainAndAgainItCostsNoToken) {
+TEST_P(ProposerFaults, RepeatedKillsChangeNoToken) {
   ServiceProcess proposer("foretoken_proposer", FlagsOf(GetParam()));
   ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), proposer)});
   client::GenerationClient client = Connect(verifier);
   StreamLoad load(client);
   for (int round = 0; round < 3; ++round) {
-    EXPECT_TRUE(load.WinsMore()) << "round " << round;
+    EXPECT_TRUE(load.AcceptsMore()) << "round " << round;
     proposer.Restart();
-    EXPECT_TRUE(load.GoesOn());
+    EXPECT_TRUE(load.Continues());
   }
-  EXPECT_TRUE(load.WinsMore()) << "after the last return";
+  EXPECT_TRUE(load.AcceptsMore()) << "after the last return";
   EXPECT_EQ(verifier.Metric("foretoken_proposer_connects_total"), 4);
   load.ExpectTheTokensOfNoSpeculation();
 }
 
-// Long enough for hundreds of steps, and less than a verifier takes to give a silent replica up.
+// Long enough for hundreds of steps, and shorter than the silence after which a verifier leaves a replica.
 constexpr absl::Duration kStandstill = absl::Seconds(2);
 
-TEST_P(ProposerFaults, StoppedItStallsNoStreamAndContinuedItIsUsedAgain) {
+TEST_P(ProposerFaults, AStoppedProposerStallsNoStreamAndIsUsedAgain) {
   ServiceProcess proposer("foretoken_proposer", FlagsOf(GetParam()));
   ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), proposer)});
   client::GenerationClient client = Connect(verifier);
   StreamLoad load(client, {.num_streams = 1});
-  ASSERT_TRUE(load.WinsMore());
+  ASSERT_TRUE(load.AcceptsMore());
   const absl::Time stopped_at = absl::Now();
   proposer.process().Signal(SIGSTOP);
   absl::SleepFor(kStandstill);
-  EXPECT_TRUE(load.GoesOn());
+  EXPECT_TRUE(load.Continues());
   const absl::Time continued_at = absl::Now();
   proposer.process().Signal(SIGCONT);
-  EXPECT_TRUE(load.WinsMore()) << "after it went on";
+  EXPECT_TRUE(load.AcceptsMore()) << "after it continued";
   load.ExpectTheTokensOfNoSpeculation();
-  EXPECT_EQ(verifier.Metric("foretoken_proposer_breaks_total"), 0) << "void: it was given up";
+  EXPECT_EQ(verifier.Metric("foretoken_proposer_breaks_total"), 0)
+      << "the test proves nothing: the verifier left the replica";
 
-  // A message comes per step; plain decoding, measured beside it, tells how long steps are. A verifier that waited for
-  // the proposer, be it once, would be thousands of steps late. The factors leave room for a busy machine.
+  // One message comes per step. Plain decoding in the same test gives the time of a step. A verifier that waited for
+  // the proposer, even once, would be thousands of steps late. The factors leave room for a busy machine.
   StreamLoad plain(client, {.mode = v1::SPECULATION_MODE_OFF, .num_streams = 1, .num_requests = 4});
-  EXPECT_TRUE(plain.GoesOn());
+  EXPECT_TRUE(plain.Continues());
   plain.Finish();
   const GapSummary usual = Summarise(plain.gaps(), absl::InfinitePast(), absl::InfiniteFuture());
   const GapSummary stopped = Summarise(load.gaps(), stopped_at, continued_at);
@@ -97,7 +98,7 @@ TEST_P(ProposerFaults, StoppedItStallsNoStreamAndContinuedItIsUsedAgain) {
   EXPECT_LT(stopped.longest, 1000 * usual.mean);
 }
 
-TEST_P(ProposerFaults, FullItRefusesAndServesAgainWhenThereIsRoom) {
+TEST_P(ProposerFaults, AFullProposerRefusesAndServesAgainWhenThereIsRoom) {
   ServiceProcess proposer("foretoken_proposer", FlagsOf(GetParam(), {"--max_sessions=1"}));
   ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), proposer)});
   client::GenerationClient client = Connect(verifier);
@@ -105,15 +106,15 @@ TEST_P(ProposerFaults, FullItRefusesAndServesAgainWhenThereIsRoom) {
   ServiceProcess crowd("foretoken_verifier", {SpecOf(GetParam(), proposer)});
   client::GenerationClient crowd_client = Connect(crowd);
   ASSERT_TRUE(WaitUntil([&] { return NumConnected(crowd_client) == 1; }));
-  // Two verifiers are told that there is room for one session, and both have one.
+  // Both verifiers are told that there is room for one session, and both open one.
   StreamLoad crowd_load(crowd_client, {.num_streams = 2});
   StreamLoad load(client, {.num_streams = 2});
   EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_refused_sessions_total") >= 3; }));
-  EXPECT_TRUE(load.GoesOn());
-  EXPECT_TRUE(crowd_load.GoesOn());
+  EXPECT_TRUE(load.Continues());
+  EXPECT_TRUE(crowd_load.Continues());
   EXPECT_LE(proposer.Metric("foretoken_proposer_sessions"), 1);
   crowd_load.ExpectTheTokensOfNoSpeculation();
-  EXPECT_TRUE(load.WinsMore()) << "there is room now";
+  EXPECT_TRUE(load.AcceptsMore()) << "the proposer has room now";
   load.ExpectTheTokensOfNoSpeculation();
 }
 

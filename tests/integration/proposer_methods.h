@@ -13,7 +13,7 @@ namespace foretoken {
 
 struct ProposerMethod {
   std::string name;
-  std::vector<std::string> flags;  // beside --method
+  std::vector<std::string> flags;  // in addition to --method
 };
 
 inline std::vector<std::string> FlagsOf(const ProposerMethod& method, std::vector<std::string> more = {}) {
@@ -22,7 +22,7 @@ inline std::vector<std::string> FlagsOf(const ProposerMethod& method, std::vecto
   return more;
 }
 
-// What a verifier is told.
+// The verifier's flag for a proposer process.
 inline std::string SpecOf(const ProposerMethod& method, const ServiceProcess& proposer) {
   return "--proposer=" + method.name + "=static:" + proposer.address();
 }

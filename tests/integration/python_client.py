@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client that is not ours: checks that a verifier speaks to a stock Python grpcio by the protos alone.
+"""A third party's client: checks that a stock Python grpcio can use a verifier with the protos alone.
 
     python3 -m venv venv && venv/bin/pip install -r tests/integration/requirements.txt
     venv/bin/python tests/integration/python_client.py --target=localhost:50051
 
-Checks health and reflection, streams one Generate, prints its text, and exits with 1 on anything odd.
+Checks health and reflection, streams one Generate, prints its text, and exits with 1 on any error.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def stream(stub, pb2, arguments):
 
 
 def check_refusal(stub, pb2):
-    """A request that cannot be honoured is refused by the name of its field, and the server lives on."""
+    """The server refuses a bad request with the name of its field, and serves on."""
     refusals = {
         "temperature": (pb2.GenerateRequest(text="x", sampling=pb2.SamplingOptions(temperature=-1.0)),
                         grpc.StatusCode.INVALID_ARGUMENT),
@@ -124,7 +124,7 @@ def main():
         check_refusal(stub, pb2)
         info = stub.GetModelInfo(pb2.GetModelInfoRequest(), timeout=10)
         tokens = stub.Tokenize(pb2.TokenizeRequest(text=arguments.prompt), timeout=10)
-    print(f"{len(token_ids)} tokens of {info.model} in {usage.steps} steps, {sum(speculated)} won by speculation; "
+    print(f"{len(token_ids)} tokens of {info.model} in {usage.steps} steps, {sum(speculated)} accepted guesses; "
           f"the prompt has {len(tokens.token_ids)} tokens", file=sys.stderr)
     print(token_ids, file=sys.stderr)
 

@@ -22,20 +22,20 @@ TEST_P(SharedProposer, ServesTwoVerifiersAtOnce) {
   client::GenerationClient second_client = Connect(second);
   StreamLoad first_load(first_client, {.num_streams = 2});
   StreamLoad second_load(second_client, {.num_streams = 2});
-  EXPECT_TRUE(first_load.WinsMore());
-  EXPECT_TRUE(second_load.WinsMore());
+  EXPECT_TRUE(first_load.AcceptsMore());
+  EXPECT_TRUE(second_load.AcceptsMore());
   EXPECT_EQ(proposer.Metric("foretoken_proposer_streams"), 2);
   EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_sessions") >= 3; }))
-      << "sessions of both are there at once";
-  // One verifier's end is not the other's.
+      << "both verifiers have sessions at once";
+  // The end of one verifier does not end the other's sessions.
   first_load.Finish();
   first.process().Signal(SIGKILL);
   first.process().Wait();
-  EXPECT_TRUE(second_load.WinsMore());
+  EXPECT_TRUE(second_load.AcceptsMore());
   EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_streams") == 1; }));
   EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_sessions") <= 2; }));
   second_load.ExpectTheTokensOfNoSpeculation();
-  // Both serve the same model, so the other can tell what the first should have said.
+  // Both verifiers serve the same model, so the second gives the expected tokens of the first.
   StreamLoad plain(second_client,
                    {.mode = v1::SPECULATION_MODE_OFF, .num_requests = static_cast<int>(first_load.Outputs().size())});
   EXPECT_TRUE(WaitUntil([&] { return plain.num_tokens() == kRequestTokens * first_load.Outputs().size(); }));
@@ -63,26 +63,27 @@ TEST(ManyProposers, OfSeveralMethodsAndReplicasServeOneVerifierAndMayLeave) {
   };
 
   StreamLoad load(client, {.num_streams = kNumStreams});
-  EXPECT_TRUE(load.WinsMore());
-  // They spread over the replicas of a method, whatever ends and begins.
+  EXPECT_TRUE(load.AcceptsMore());
+  // Sequences spread over the replicas of a method while sequences begin and end.
   for (const ServiceProcess* proposer : {&ngram_1, &ngram_2, &suffix_1, &suffix_2}) {
     EXPECT_TRUE(WaitUntil([&] { return num_sessions(*proposer) == kNumStreams / 2; }));
   }
   EXPECT_TRUE(WaitUntil([&] { return num_sessions(draft) == kNumStreams; }));
-  EXPECT_EQ(verifier.Metric("foretoken_proposer_moved_sessions_total"), 0) << "they stay where they are";
+  EXPECT_EQ(verifier.Metric("foretoken_proposer_moved_sessions_total"), 0) << "sessions stay at their replicas";
 
-  // Replicas leave: one is killed, the other ends as it should.
+  // Two replicas leave: one is killed, and one ends in order.
   ngram_1.process().Signal(SIGKILL);
   EXPECT_EQ(suffix_2.Terminate(), 0);
   EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 3; }));
   EXPECT_TRUE(WaitUntil([&] { return num_sessions(ngram_2) == kNumStreams; }));
   EXPECT_TRUE(WaitUntil([&] { return num_sessions(suffix_1) == kNumStreams; }));
   EXPECT_GE(verifier.Metric("foretoken_proposer_moved_sessions_total"), 2);
-  EXPECT_TRUE(load.WinsMore());
-  // And one comes back.
+  EXPECT_TRUE(load.AcceptsMore());
+  // One replica comes back.
   ngram_1.Restart();
-  EXPECT_TRUE(WaitUntil([&] { return num_sessions(ngram_1) > 0; })) << "new sequences go where there are fewest";
-  EXPECT_TRUE(load.WinsMore());
+  EXPECT_TRUE(WaitUntil([&] { return num_sessions(ngram_1) > 0; }))
+      << "new sequences go to the replica with the fewest sessions";
+  EXPECT_TRUE(load.AcceptsMore());
   load.ExpectTheTokensOfNoSpeculation();
 }
 

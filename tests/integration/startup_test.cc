@@ -120,7 +120,7 @@ TEST(Services, AVerifierTakesItsModelAsTheOnlyArgument) {
   EXPECT_EQ(verifier.Wait(), 0);
 }
 
-TEST(Services, AProposerSaysHowItTakesAModel) {
+TEST(Services, AProposerSaysHowToNameAModel) {
   const Outcome outcome = RunShell("foretoken_proposer models/draft 2>&1");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out,
@@ -128,7 +128,7 @@ TEST(Services, AProposerSaysHowItTakesAModel) {
             "--model=DIRECTORY\n");
 }
 
-// How long running requests get is said once.
+// A draining verifier logs the time that running requests get, once.
 TEST(Services, AVerifierThatDrainsNamesOneTime) {
   const testing::TempDir directory;
   const std::string errors = directory.path() + "/stderr";

@@ -46,7 +46,7 @@ void StreamLoad::Stream() {
       last = now;
       tokens.insert(tokens.end(), response.token_ids().begin(), response.token_ids().end());
       num_tokens_ += response.token_ids_size();
-      num_won_ += std::count(response.speculated().begin(), response.speculated().end(), true);
+      num_accepted_ += std::count(response.speculated().begin(), response.speculated().end(), true);
       return true;
     });
     absl::MutexLock lock(&mutex_);
@@ -56,11 +56,11 @@ void StreamLoad::Stream() {
   }
 }
 
-bool StreamLoad::WinsMore(int64_t num_tokens) const {
-  return WaitUntil([this, enough = num_won_ + num_tokens] { return num_won_ >= enough; });
+bool StreamLoad::AcceptsMore(int64_t num_tokens) const {
+  return WaitUntil([this, enough = num_accepted_ + num_tokens] { return num_accepted_ >= enough; });
 }
 
-bool StreamLoad::GoesOn() const {
+bool StreamLoad::Continues() const {
   return WaitUntil([this, enough = num_tokens_ + 20 * options_.num_streams] { return num_tokens_ >= enough; });
 }
 
@@ -78,7 +78,7 @@ const std::map<int, std::vector<uint32_t>>& StreamLoad::Outputs() {
 void StreamLoad::ExpectTheTokensOfNoSpeculation() {
   Finish();
   EXPECT_TRUE(errors_.empty()) << errors_.front();
-  EXPECT_LT(next_request_, options_.num_requests) << "void: the streams ended before the test had seen enough";
+  EXPECT_LT(next_request_, options_.num_requests) << "the streams ended before the test did";
   LoadOptions plain_options = options_;
   plain_options.mode = v1::SPECULATION_MODE_OFF;
   plain_options.num_requests = std::min(next_request_.load(), options_.num_requests);
@@ -86,7 +86,7 @@ void StreamLoad::ExpectTheTokensOfNoSpeculation() {
   for (std::thread& thread : plain.threads_) thread.join();
   plain.threads_.clear();
   EXPECT_TRUE(plain.errors_.empty()) << plain.errors_.front();
-  EXPECT_EQ(plain.num_won_, 0);
+  EXPECT_EQ(plain.num_accepted_, 0);
   EXPECT_EQ(plain.outputs_.size(), outputs_.size());
   for (const auto& [index, tokens] : plain.outputs_) EXPECT_EQ(outputs_[index], tokens) << "request " << index;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verifier under load: streams that go on with request after request until the test has seen enough. What they said
-// is then compared with what the same requests say without speculation.
+// A verifier under load. Streams send request after request until the test has seen enough. The test then compares
+// their tokens with the tokens of the same requests without speculation.
 //
 //   StreamLoad load(client, {.num_streams = 4});
-//   ASSERT_TRUE(load.WinsMore()) << "void: nothing is guessed right";
+//   ASSERT_TRUE(load.AcceptsMore()) << "the test proves nothing: no guess is accepted";
 //   ...                                                  // harm the proposers
-//   EXPECT_TRUE(load.GoesOn());
+//   EXPECT_TRUE(load.Continues());
 //   load.ExpectTheTokensOfNoSpeculation();
 #pragma once
 
@@ -25,7 +25,7 @@ namespace foretoken {
 
 inline constexpr int kRequestTokens = 256;
 
-// Waits for what must come; nothing waits so long unless it fails.
+// Waits for a condition that a correct service fulfils much sooner.
 template <typename Condition>
 bool WaitUntil(const Condition& condition, absl::Duration patience = absl::Seconds(60)) {
   for (const absl::Time end = absl::Now() + patience; absl::Now() < end; absl::SleepFor(absl::Milliseconds(5))) {
@@ -34,20 +34,21 @@ bool WaitUntil(const Condition& condition, absl::Duration patience = absl::Secon
   return condition();
 }
 
-// Repetitive code, of which a proposer can guess a lot, kRequestTokens of output; every second request is greedy.
+// A request for repetitive code, with kRequestTokens of output. A proposer can guess much of it. Every second request
+// is greedy.
 v1::GenerateRequest RepetitiveRequest(int index);
 
 struct LoadOptions {
-  // By default guesses are used when there are any, be it worth while on this machine or not.
+  // The default uses all guesses, even if they do not pay on this machine.
   v1::SpeculationMode mode = v1::SPECULATION_MODE_ALWAYS;
   int num_streams = 4;
-  int num_requests = 1000;  // at most; a load under test is to be finished before
+  int num_requests = 1000;  // at most; a load under test should end before
   std::function<v1::GenerateRequest(int)> make_request = RepetitiveRequest;
 };
 
 class StreamLoad {
  public:
-  // A message that came this long after the one before it, in one stream.
+  // The time between two messages of a stream.
   struct Gap {
     absl::Time at;
     absl::Duration length;
@@ -57,20 +58,20 @@ class StreamLoad {
   ~StreamLoad() { Finish(); }
 
   int64_t num_tokens() const { return num_tokens_; }
-  int64_t num_won() const { return num_won_; }  // by speculation
+  int64_t num_accepted() const { return num_accepted_; }  // tokens that proposers guessed
 
-  // Whether speculation wins so many tokens more, from now on.
-  bool WinsMore(int64_t num_tokens = 50) const;
-  // Whether every stream goes on by some tokens from now on.
-  bool GoesOn() const;
+  // Waits until this many more guessed tokens are accepted. False: it takes too long.
+  bool AcceptsMore(int64_t num_tokens = 50) const;
+  // Waits until the streams have received 20 more tokens each, on average. False: it takes too long.
+  bool Continues() const;
 
-  // Every stream ends with the request that it is at.
+  // Ends every stream after its current request.
   void Finish();
-  // Finishes. Every request's tokens are those of the same request with speculation off, and there were no errors.
+  // Finishes. Expects no errors, and for every request the tokens of the same request with speculation off.
   void ExpectTheTokensOfNoSpeculation();
-  // Finishes.
+  // Finishes and returns the tokens.
   const std::map<int, std::vector<uint32_t>>& Outputs();
-  // After Finish.
+  // Valid after Finish.
   const std::vector<Gap>& gaps() const { return gaps_; }
 
  private:
@@ -81,7 +82,7 @@ class StreamLoad {
   std::atomic<int> next_request_{0};
   std::atomic<bool> is_enough_{false};
   std::atomic<int64_t> num_tokens_{0};
-  std::atomic<int64_t> num_won_{0};
+  std::atomic<int64_t> num_accepted_{0};
   absl::Mutex mutex_;
   std::map<int, std::vector<uint32_t>> outputs_;  // by request
   std::vector<std::string> errors_;
@@ -89,8 +90,8 @@ class StreamLoad {
   std::vector<std::thread> threads_;
 };
 
-// Of the gaps that ended in [begin, end). The mean, not the median: to a reader that is short of a core messages come
-// in bursts.
+// The gaps that ended in [begin, end). It uses the mean, because messages come in bursts to a reader without a free
+// core, and a median would hide that.
 struct GapSummary {
   absl::Duration mean;
   absl::Duration longest;

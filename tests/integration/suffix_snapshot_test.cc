@@ -24,7 +24,7 @@ using ::testing::Not;
 
 struct BadSnapshot {
   std::string name;
-  std::function<void(std::string&)> spoil;  // the bytes of a good one
+  std::function<void(std::string&)> spoil;  // changes the bytes of a good file
   std::string reason;                       // in the log
 };
 
@@ -35,7 +35,7 @@ class SnapshotTest : public ::testing::Test {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // A verifier's request teaches the proposer, which then knows so many outputs, ends and writes.
+  // A verifier's request teaches the proposer. The proposer must then remember num_outputs outputs; it ends and writes.
   void Learn(ServiceProcess& proposer, int num_outputs, std::vector<std::string> verifier_flags = {}) {
     {
       verifier_flags.push_back("--proposer=suffix=static:" + proposer.address());
@@ -59,9 +59,9 @@ class SnapshotTest : public ::testing::Test {
 
 class SnapshotFile : public SnapshotTest, public ::testing::WithParamInterface<BadSnapshot> {};
 
-TEST_P(SnapshotFile, ThatCannotBeUsedIsNamedAndBegunAnew) {
+TEST_P(SnapshotFile, ThatCannotBeUsedIsNamedAndReplaced) {
   ServiceProcess teacher("foretoken_proposer", flags_);
-  EXPECT_THAT(teacher.Log(), Not(HasSubstr("snapshot"))) << "no file is no error";
+  EXPECT_THAT(teacher.Log(), Not(HasSubstr("snapshot"))) << "a missing file is no error";
   Learn(teacher, 1);
   std::string bytes = Bytes();
   ASSERT_GT(bytes.size(), 1000);
@@ -75,7 +75,7 @@ TEST_P(SnapshotFile, ThatCannotBeUsedIsNamedAndBegunAnew) {
   EXPECT_THAT(proposer.Log(), HasSubstr(GetParam().reason));
   EXPECT_THAT(proposer.Log(), HasSubstr("the file is kept as " + path_ + ".unused-1"));
   EXPECT_EQ(Bytes(path_ + ".unused-1"), bytes);
-  // What it wrote at its end is good.
+  // The file from the end of that process is good.
   ServiceProcess next("foretoken_proposer", flags_);
   EXPECT_THAT(next.Log(), HasSubstr(path_ + ": "));
   EXPECT_THAT(next.Log(), Not(HasSubstr("not used")));
@@ -95,14 +95,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadSnapshot{"AnotherVersion", [](std::string& bytes) { bytes[8] = 7; }, "version: expected 2, got 7"}),
     [](const auto& info) { return info.param.name; });
 
-// Vocabularies are apart: an operator may change the model and change it back.
+// Vocabularies are separate, so an operator may change the model and change it back.
 TEST_F(SnapshotTest, OfAnotherVocabularyStaysAsItIs) {
   ServiceProcess teacher("foretoken_proposer", flags_);
   Learn(teacher, 1);
   const testing::TempDir model;
   testing::WriteModelOfAnotherVocabulary(testing::SourcePath("deploy/demo/target"), model);
   ServiceProcess proposer("foretoken_proposer", flags_);
-  // Whoever asks for what the proposer is, of whatever vocabulary, changes nothing.
+  // DescribeProposer changes nothing, whatever vocabulary the caller has.
   const auto stub =
       v1::ProposalService::NewStub(grpc::CreateChannel(proposer.address(), grpc::InsecureChannelCredentials()));
   v1::DescribeProposerRequest request;

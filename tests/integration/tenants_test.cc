@@ -8,7 +8,7 @@
 namespace foretoken {
 namespace {
 
-// Text that hardly repeats itself: what is guessed of it was learned.
+// Text with few repetitions, so only learned text gives good guesses.
 v1::GenerateRequest SurprisingRequest(const std::string& tenant) {
   v1::GenerateRequest request = RepetitiveRequest(0);
   request.set_text("import ");
@@ -34,7 +34,7 @@ class Tenants : public ::testing::Test {
     const client::Sample& sample = generation.value().samples.at(0);
     return {.token_ids = sample.token_ids, .num_steps = sample.completion->usage().steps()};
   }
-  // What so many requests said is learned.
+  // Waits until the proposer has learned this many outputs.
   bool HasLearned(int num_outputs) const {
     return WaitUntil([&] { return proposer_.Metric("foretoken_suffix_outputs") == num_outputs; });
   }
@@ -44,20 +44,20 @@ class Tenants : public ::testing::Test {
   client::GenerationClient client_ = Connect(verifier_);
 };
 
-TEST_F(Tenants, OnesTextNeverShowsInAnothersSteps) {
+TEST_F(Tenants, AnothersStepsDoNotShowATenantsText) {
   ASSERT_TRUE(WaitUntil([&] { return NumConnected(client_) == 1; }));
   const Run first = Generate("a");
-  EXPECT_GT(first.num_steps, kRequestTokens * 9 / 10) << "void: it repeats itself";
+  EXPECT_GT(first.num_steps, kRequestTokens * 9 / 10) << "the test proves nothing: the text repeats itself";
   ASSERT_TRUE(HasLearned(1));
   EXPECT_GE(proposer_.Metric("foretoken_suffix_tokens"), kRequestTokens);
   EXPECT_EQ(proposer_.Metric("foretoken_suffix_tenants"), 1);
-  // The planner learns within some requests that these guesses are good.
+  // Within some requests the planner learns that these guesses are good.
   Run again = Generate("a");
   int num_runs = 2;
   for (; again.num_steps >= first.num_steps / 2 && num_runs < 20; ++num_runs) again = Generate("a");
-  EXPECT_LT(again.num_steps, first.num_steps / 2) << "void: what is learned shows nowhere";
+  EXPECT_LT(again.num_steps, first.num_steps / 2) << "the test proves nothing: learned text gives no accepted guess";
   ASSERT_TRUE(HasLearned(num_runs));
-  // Others need as many steps as the first who ever asked.
+  // Other tenants need as many steps as the first request.
   const Run other = Generate("b");
   EXPECT_GT(other.num_steps, kRequestTokens * 9 / 10);
   ASSERT_TRUE(HasLearned(num_runs + 1));

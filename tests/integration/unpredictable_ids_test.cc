@@ -16,7 +16,7 @@
 namespace foretoken {
 namespace {
 
-// A word of std::mt19937_64's state, of the output that it became.
+// The word of std::mt19937_64's state for an output.
 uint64_t Untemper(uint64_t y) {
   y ^= y >> 43;
   y ^= (y << 37) & 0xFFF7EEE000000000u;
@@ -27,7 +27,7 @@ uint64_t Untemper(uint64_t y) {
   return x;
 }
 
-// How many of the outputs follow from earlier ones as std::mt19937_64's do.
+// How many of the outputs std::mt19937_64 would compute from the earlier ones.
 int NumPredicted(const std::vector<uint64_t>& outputs) {
   constexpr size_t kStateWords = 312, kShift = 156;
   constexpr uint64_t kLowBits = 0x7FFFFFFF;
@@ -42,7 +42,7 @@ int NumPredicted(const std::vector<uint64_t>& outputs) {
   return num_predicted;
 }
 
-TEST(NumPredicted, KnowsTheCommonGenerator) {
+TEST(NumPredicted, PredictsTheCommonGenerator) {
   std::mt19937_64 generator(7);
   std::vector<uint64_t> outputs;
   for (int i = 0; i < 400; ++i) outputs.push_back(generator());
@@ -55,7 +55,7 @@ TEST(RequestIdsAndSeeds, CannotBePredictedFromEarlierOnes) {
   v1::GenerateRequest request;
   request.set_text("import os\n");
   request.mutable_stopping()->set_max_tokens(1);
-  std::vector<uint64_t> outputs, swapped;  // whichever half of an id was drawn first
+  std::vector<uint64_t> outputs, swapped;  // for either order of an id's two halves
   for (int i = 0; i < 120; ++i) {
     const client::Generation generation = client.Generate(request).value();
     uint64_t high = 0, low = 0;

@@ -21,10 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What an intermediate_size is a multiple of in practice.
+// In practice an intermediate_size is a multiple of this.
 constexpr int64_t kWidthUnit = 64;
 
-enum class Role { kOther, kRows, kColumns };  // what grows with the intermediate size
+enum class Role { kOther, kRows, kColumns };  // the dimension of a tensor that grows with the intermediate size
 
 Role RoleOf(absl::string_view name) {
   if (absl::EndsWith(name, "mlp.gate_proj.weight") || absl::EndsWith(name, "mlp.up_proj.weight")) return Role::kRows;
@@ -37,8 +37,8 @@ struct NamedTensor {
   Role role = Role::kOther;
 };
 
-// [rows, columns] of random bf16 of either sign and magnitude 1/64 to 1/32: large enough to matter, and no sum over a
-// normalised row comes near infinity.
+// [rows, columns] of random bf16 of either sign and magnitude 1/64 to 1/32. The values are large enough to matter, and
+// no sum over a normalised row comes near infinity.
 void AppendRandom(int64_t count, uint64_t* state, std::vector<uint16_t>* out) {
   constexpr uint16_t kSignAndMantissa = 0x807f;
   constexpr uint16_t kExponent = 121 << 7;
@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<NamedTensor>> TensorsOf(const weights::SafetensorsFil
   return tensors;
 }
 
-// The intermediate size with which all tensors together have so many bytes.
+// The intermediate size with which all tensors together have this many bytes.
 absl::StatusOr<int64_t> WidthFor(std::span<const NamedTensor> tensors, int64_t num_bytes) {
   int64_t num_fixed_bytes = 0, num_bytes_per_unit = 0, width = 0;
   for (const NamedTensor& tensor : tensors) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A target as costly as a large model that says what a small one says, so that both what speculation wins and what a
-// step costs are real.
+// Writes a target with the outputs of a small model and the cost of a large model. So both the acceptance of guesses
+// and the cost of a step are real.
 //
 //   FT_RETURN_IF_ERROR(WriteCostlyTarget({.source = "deploy/demo/target", .directory = dir, .num_bytes =
 //   1'000'000'000}));
 //
-// Every layer's intermediate_size is widened: gate and up get random rows, and down gets zeros in the new columns,
-// behind the old ones. A product whose sum is one chain in the order of its inputs then ends with additions of zero: on
-// the CPU backend the logits keep their bits. Where sums are made in another order, rounding moves them.
+// The writer widens every layer's intermediate_size. Gate and up get random rows, and down gets zeros in the new
+// columns, after the old columns. A sum in the order of its inputs then ends with additions of zero, so on the CPU
+// backend the logits keep their bits. With another order of sums, rounding changes them.
 //
 // Errors: INVALID_ARGUMENT for a checkpoint that is not one BF16 file with mlp.gate_proj, up_proj and down_proj in its
-// layers; UNAVAILABLE when the disk does not take it. The random rows are the same every time.
+// layers; UNAVAILABLE if the disk does not take the file. The random rows are the same every time.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace foretoken::bench {
 
 struct CostlyTarget {
   std::string source;     // of a Hugging Face checkpoint
-  std::string directory;  // exists, and gets the wider one
-  int64_t num_bytes = 0;  // of all weights, at least; what a step of a model with a tied head reads
+  std::string directory;  // exists; the wider checkpoint goes there
+  int64_t num_bytes = 0;  // of all weights, at least: the bytes that a step of a model with a tied head reads
 };
 
 absl::Status WriteCostlyTarget(const CostlyTarget& target);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, serving_bench measures a target with other outputs or another cost, and its numbers mean
+// nothing.
 #include "tests/bench/serving/costly_target.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +33,7 @@ class WriteCostlyTargetTest : public ::testing::Test {
   const testing::TempDir directory_;
 };
 
-// Greedy tokens and the rows they were taken from.
+// Greedy tokens and their logit rows.
 struct Decoded {
   std::vector<int32_t> token_ids;
   std::vector<testing::Row> rows;
@@ -58,8 +60,8 @@ TEST_F(WriteCostlyTargetTest, HasAsManyBytesAsAskedForAndNoUnitMore) {
   EXPECT_GT(model::LoadModelConfig(directory_.path()).value().intermediate_size, 768);
 }
 
-// The new columns come last and every sum is one chain in the order of its inputs (matmul_kernel.h): what is added to
-// the old sum is zero times a finite number, and no bit moves.
+// The new columns come last, and every sum is one chain in the order of its inputs (matmul_kernel.h). So each old sum
+// is followed by additions of zero times a finite number, and no bit changes.
 TEST_F(WriteCostlyTargetTest, SaysWhatItsSourceSaysBitForBit) {
   for (const char* isa : {"auto", "avx2"}) {
     const Decoded source = DecodeGreedily(kSource, isa);
@@ -69,7 +71,7 @@ TEST_F(WriteCostlyTargetTest, SaysWhatItsSourceSaysBitForBit) {
   }
 }
 
-// Were the new gate and up rows zero as well, no kernel or cache would be paid what a real row costs.
+// If the new gate and up rows were zero, kernels and caches could be faster than with real rows.
 TEST_F(WriteCostlyTargetTest, FillsGateAndUpWithNumbersThatAllDiffer) {
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory_.path()).value();
   const int64_t width = model::LoadModelConfig(directory_.path()).value().intermediate_size;

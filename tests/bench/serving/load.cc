@@ -12,7 +12,7 @@
 namespace foretoken::bench {
 namespace {
 
-// So many clients in a closed loop.
+// A closed loop with this many clients.
 struct Load {
   int num_clients = 1;
   int num_requests = 1;  // of each client in a round
@@ -20,9 +20,9 @@ struct Load {
   int max_tokens = 0;  // of a request, on average
 };
 
-// A second request each, so that the batch stays full while some are ahead of others. The more clients, the shorter
-// their requests: a round stays within seconds. The median of six rounds is the least that has an interval of 95 %;
-// twenty make it narrow enough to tell a few per cent.
+// Each client sends two requests, so the batch stays full while some clients are ahead. With more clients the requests
+// are shorter, so a round stays within seconds. Six rounds are the least with a 95 % interval of the median. Twenty
+// rounds make the interval narrow enough to show a few per cent.
 constexpr Load kLoads[] = {
     {.num_clients = 1, .num_rounds = 20, .max_tokens = 64},
     {.num_clients = 4, .num_requests = 2, .num_rounds = 20, .max_tokens = 32},
@@ -34,10 +34,10 @@ constexpr Load kShortLoads[] = {
     {.num_clients = 8, .num_requests = 2, .num_rounds = 6, .max_tokens = 32},
 };
 constexpr int kTreeSizes[] = {4, 8, 16, 32};
-// Large trees at a high load take their time.
+// Large trees at a high load take a long time.
 constexpr int kFixedRounds = 3;
 constexpr int kShortTreeSizes[] = {8};
-// Decoding is what the load is about: of prompts only so many tokens are kept.
+// The load is about decoding, so the prompts are cut to this many tokens.
 constexpr int kPromptTokens = 16;
 constexpr int kLengths[] = {3, 4, 5, 2, 6};  // of outputs, in quarters of max_tokens
 
@@ -49,7 +49,8 @@ std::vector<foretoken::v1::GenerateRequest> RequestsOf(const Load& load, const S
   auto requests = MakeRequests(prompts, /*temperature=*/0.8, load.max_tokens);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].set_truncate_prompt_tokens(kPromptTokens);
-    // Of equal lengths all of a batch would end at once without speculation, and prompts be computed together.
+    // With equal lengths all sequences of a batch would end together without speculation, and their prompts would be
+    // computed together.
     requests[i].mutable_stopping()->set_max_tokens(load.max_tokens * kLengths[i % std::size(kLengths)] / 4);
   }
   return requests;
@@ -71,14 +72,15 @@ std::vector<Way> FixedWays(const Setup& setup, ServiceProcesses* service) {
 absl::Status Measure(const Load& load, Setup& setup, ServiceProcesses& service, Findings* findings) {
   const Way off = {.name = "off", .service = &service, .speculation = SpeculationOff()};
   const Way automatic = {.name = "auto", .service = &service, .speculation = SpeculationBy(kMethods)};
-  // What the machine makes of two measurements of one thing: nothing can be told that is smaller.
+  // The difference between two measurements of one setting on this machine. Smaller differences mean nothing.
   const Way again = {.name = "off again", .service = &service, .speculation = SpeculationOff()};
   const auto requests = RequestsOf(load, setup);
   const auto first = [&](int num_rounds) {
     return std::vector(requests.begin(), requests.begin() + num_rounds * load.num_requests * load.num_clients);
   };
   RoundsOptions options = {.num_clients = load.num_clients, .round_size = load.num_requests * load.num_clients};
-  // What rows cost at this load, and who is worth asking, is learned while serving: a service is judged as it goes on.
+  // The verifier learns the costs of rows and the gain of each proposer while it serves, so the first rounds do not
+  // count.
   options.label = absl::StrCat("load of ", load.num_clients, ", before");
   FT_RETURN_IF_ERROR(RunRounds({automatic}, first(load.num_rounds / 2), options).status());
 

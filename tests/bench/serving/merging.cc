@@ -13,7 +13,7 @@
 namespace foretoken::bench {
 namespace {
 
-// The single ones first.
+// The single proposers come first.
 const std::vector<std::vector<std::string>> kProposers = {
     {"ngram"}, {"suffix"}, {"draft"}, {"suffix", "draft"}, {"ngram", "suffix", "draft"}};
 constexpr size_t kNumSingle = 3;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, the merging part of serving_bench measures wrong prompts.
 #include "tests/bench/serving/mixed_prompts.h"
 
 #include <gmock/gmock.h>

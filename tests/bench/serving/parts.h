@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of serving_bench. Each adds its findings, and fails where a request failed or a token differs between the
-// ways of one request: no number is worth anything then.
+// The parts of serving_bench. Each adds its findings. A part fails if a request fails or a token differs between two
+// settings of one request, because then no number means anything.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,19 +9,20 @@
 
 namespace foretoken::bench {
 
-// One client, the demo's prompts, suffix and draft: is what tokens per step and the cost of a step promise reached?
+// One client, the demo's prompts, suffix and draft: compares the speedup with the tokens per step and the cost of a
+// step.
 absl::Status MeasureTheory(Setup& setup, Findings* findings);
-// Many clients in a closed loop: AUTO against no speculation, and against fixed tree sizes.
+// Many clients in a closed loop: compares AUTO with no speculation and with fixed tree sizes.
 absl::Status MeasureLoad(Setup& setup, Findings* findings);
-// Prompts of several kinds: merged proposers against the best single one, in accepted tokens.
+// Prompts of several kinds: compares merged proposers with the best single proposer, in accepted tokens.
 absl::Status MeasureMerging(Setup& setup, Findings* findings);
-// Proposers as processes against the same ones inside the verifier.
+// Compares proposers as processes with the same proposers inside the verifier.
 absl::Status MeasureSplit(Setup& setup, Findings* findings);
-// One client, after a spike of 64: are its trees what they were?
+// One client after a spike of 64 clients: whether its trees are as large as before.
 absl::Status MeasureRecovery(Setup& setup, Findings* findings);
-// A file repeated with small changes, the suffix proposer alone.
+// A file that is repeated with small changes, with the suffix proposer only.
 absl::Status MeasureEditing(Setup& setup, Findings* findings);
-// The demo's own target, whose step takes less time than a proposal: does speculation still do no harm?
+// The demo's own target, whose step is shorter than a proposal: whether speculation costs nothing there.
 absl::Status MeasureUncostly(Setup& setup, Findings* findings);
 // Fresh servers, on the demo's target and on the costly one, with and without gaps between requests: does every server
 // come to a good set of proposers, for every set that requests allow?

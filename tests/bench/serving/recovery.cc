@@ -17,7 +17,7 @@ using foretoken::v1::GenerateRequest;
 constexpr int kSpikeClients = 64;
 constexpr absl::Duration kGrace = absl::Seconds(2);
 
-// A client that goes on, request after request, until the end of the scope.
+// A client that sends request after request until the end of the scope.
 class EndlessClient {
  public:
   EndlessClient(ServiceProcesses& service, std::vector<GenerateRequest> requests)
@@ -62,7 +62,7 @@ absl::Status RunSpike(Recovery& recovery, const std::string& tenant) {
   return absl::OkStatus();
 }
 
-// What one client gets after a spike, or after none, and after kGrace alone.
+// One client's turn after kGrace, with or without a spike of many clients before it.
 absl::StatusOr<Turn> TurnAfter(Recovery& recovery, bool has_spike, int round) {
   const std::string label = absl::StrCat("recovery ", round, has_spike ? ", spike" : ", calm");
   {

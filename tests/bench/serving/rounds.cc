@@ -20,7 +20,7 @@ double PhaseSeconds(const testing::MetricsPage& page, absl::string_view phase) {
   return page.at(absl::StrCat("foretoken_step_seconds_total{part=\"", phase, "\"}"));
 }
 
-// The verifier's counters as a turn that began with the process.
+// The difference of the verifier's counters since the start of a turn.
 Turn CountersOf(const ServiceProcesses& service) {
   const testing::MetricsPage page = service.verifier().Metrics();
   return Turn{.num_steps = page.at("foretoken_steps_total"),
@@ -31,10 +31,10 @@ Turn CountersOf(const ServiceProcesses& service) {
               .wait_s = PhaseSeconds(page, "wait")};
 }
 
-// What the verifier counts itself.
+// Values from the verifier's own counters.
 constexpr double Turn::*kCounted[] = {&Turn::num_steps, &Turn::num_rows, &Turn::num_prompt_rows,
                                       &Turn::compute_s, &Turn::host_s,   &Turn::wait_s};
-// What clients see.
+// Values from the clients' side.
 constexpr double Turn::*kSeen[] = {&Turn::wall_s,  &Turn::num_tokens,  &Turn::num_sample_steps, &Turn::num_accepted,
                                    &Turn::later_s, &Turn::num_streams, &Turn::num_later_tokens};
 
@@ -88,7 +88,7 @@ absl::Status CheckEqual(const std::vector<Way>& ways, const std::vector<TurnResu
   return absl::OkStatus();
 }
 
-// Two ways go A B, B A, A B ...; of more each begins in turn.
+// Two settings run as A B, B A, A B ... With more settings, each is first in turn.
 size_t WayAt(size_t round, size_t turn, size_t num_ways) { return (round + turn) % num_ways; }
 
 }  // namespace
@@ -99,7 +99,7 @@ double ComputeSPerStep(const Turn& turn) { return turn.compute_s / turn.num_step
 double AcceptedPerStep(const Turn& turn) { return turn.num_accepted / turn.num_sample_steps; }
 double StreamTokensPerSecond(const Turn& turn) { return turn.num_later_tokens / turn.later_s; }
 
-// A stream's first token is drawn at its prompt's last row; every later step of it has a root.
+// The first token of a stream is drawn at its prompt's last row. Every later step of the stream has a root.
 double NodesPerStep(const Turn& turn) {
   const double num_roots = turn.num_sample_steps - turn.num_streams;
   return (turn.num_rows - turn.num_prompt_rows - num_roots) / turn.num_sample_steps;

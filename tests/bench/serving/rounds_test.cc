@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over real processes, with the demo models.
+// RunRounds over real processes, with the demo models. If these tests fail, serving_bench reports wrong numbers or
+// hides a failed request or a changed token.
 #include "tests/bench/serving/rounds.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ TEST(RunRounds, CountsWhatEachWayTook) {
   ASSERT_TRUE(rounds.ok()) << rounds.status();
   ASSERT_EQ(rounds->by_way.size(), 2);
   for (const std::vector<Turn>& turns : rounds->by_way) {
-    ASSERT_EQ(turns.size(), 2);  // of two requests, and of the one that is left
+    ASSERT_EQ(turns.size(), 2);  // one of two requests, and one of the remaining request
     EXPECT_EQ(turns[0].num_tokens, 2 * kMaxTokens);
     EXPECT_EQ(turns[1].num_tokens, kMaxTokens);
     EXPECT_EQ(Sum(turns).num_streams, 3);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// As the verifier's --proposer names it.
+// The value of the verifier's flag --proposer.
 std::string EmbeddedSpec(const Proposer& proposer) {
   std::vector<std::string> parts = {proposer.method, "embedded"};
   parts.insert(parts.end(), proposer.options.begin(), proposer.options.end());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verifier and its proposers as they are run in earnest: processes that talk gRPC over loopback.
+// A verifier and its proposers as in production: processes that talk gRPC over loopback.
 //
 //   FT_ASSIGN_OR_RETURN(auto service, ServiceProcesses::Start({.model_directory = dir, .proposers = {{"ngram"}}}));
 //   service->client().Generate(request);
 //   service->verifier().Metrics();
 //
-// Errors: UNAVAILABLE when a proposer is not connected within a minute; a process that does not start ends the program
-// with what it logged. The processes end with the object. Threads: any, once started.
+// Errors: UNAVAILABLE if a proposer does not connect within a minute. A process that does not start ends the program
+// and prints its log. The processes end with the object. Threads: any, once started.
 #pragma once
 
 #include <map>
@@ -41,7 +41,7 @@ class ServiceProcesses {
 
   client::GenerationClient& client() { return *client_; }
   const testing::ServiceProcess& verifier() const { return *verifier_; }
-  // Where it is a process of its own.
+  // The process of a proposer that is not embedded.
   const testing::ServiceProcess& proposer(const std::string& method) const { return proposers_.at(method); }
 
  private:

@@ -64,7 +64,7 @@ absl::StatusOr<ServiceProcesses*> Setup::Costly() {
 
 absl::StatusOr<std::vector<std::string>> Setup::EditedFiles(size_t count) const {
   constexpr int kBodyTokens = 250;
-  // The costly target says the same, but takes its time.
+  // The costly target has the same outputs and longer steps.
   FT_ASSIGN_OR_RETURN(const std::unique_ptr<ServiceProcesses> service,
                       ServiceProcesses::Start({.model_directory = testing::SourcePath("deploy/demo/target")}));
   const std::vector<std::string> heads(prompts_.begin(), prompts_.begin() + count);

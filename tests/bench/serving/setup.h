@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every part of serving_bench has in common: how much is done, the models, and the services that serve them.
+// The common setup of all parts of serving_bench: the amount of work, the models, and the services.
 #pragma once
 
 #include <memory>
@@ -31,14 +31,13 @@ class Setup {
 
   const SetupOptions& options() const { return options_; }
   const std::vector<std::string>& prompts() const { return prompts_; }
-  // Whether a step's cost hardly grows with its rows here, as it does on machines with matrix units.
+  // Whether a step's cost hardly grows with its rows on this machine, as on machines with matrix units.
   bool has_amx() const { return has_amx_; }
 
-  // The costly target with an n-gram, a suffix and a draft-model proposer, each a process. Started when first asked
-  // for.
+  // The costly target with an n-gram, a suffix and a draft-model proposer, each a process. The first call starts them.
   absl::StatusOr<ServiceProcesses*> Costly();
   absl::StatusOr<std::string> CostlyDirectory();
-  // Prompts of `count` files, each about 300 tokens long, of which an edited copy is begun; mixed_prompts.h.
+  // Prompts of `count` files of about 300 tokens, each with the beginning of an edited copy; see mixed_prompts.h.
   absl::StatusOr<std::vector<std::string>> EditedFiles(size_t count) const;
   std::vector<std::string> VerifierFlags() const;
   std::vector<Proposer> Proposers() const;
@@ -53,15 +52,15 @@ class Setup {
   std::unique_ptr<ServiceProcesses> costly_;
 };
 
-// One request per prompt, of fixed seeds, that does not end before `max_tokens`.
+// One request per prompt, with fixed seeds. A request does not end before `max_tokens`.
 std::vector<foretoken::v1::GenerateRequest> MakeRequests(const std::vector<std::string>& prompts, double temperature,
                                                          int max_tokens);
 
 foretoken::v1::SpeculationOptions SpeculationOff();
-// AUTO, with these proposers.
+// AUTO with these proposers.
 foretoken::v1::SpeculationOptions SpeculationBy(const std::vector<std::string>& methods);
 
-// A finding of a median over rounds, with its interval.
+// Makes a finding of a median over rounds, with its interval.
 Finding MedianFinding(absl::string_view what, const client::MedianWithInterval& median, absl::string_view unit);
 
 }  // namespace foretoken::bench

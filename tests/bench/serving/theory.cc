@@ -9,7 +9,8 @@
 namespace foretoken::bench {
 namespace {
 
-// Tokens per second that theory allows with `on`, against those of `off`: tokens per step over the ratio of step costs.
+// The tokens per second that theory allows for `on`, relative to `off`: the ratio of tokens per step over the ratio of
+// step costs.
 std::vector<double> PartsReached(const std::vector<Turn>& on, const std::vector<Turn>& off) {
   const std::vector<double> speedups = Ratios(on, off, TokensPerSecond);
   const std::vector<double> tokens = Ratios(on, off, TokensPerStep);
@@ -57,7 +58,7 @@ absl::Status Measure(const Regime& regime, Setup& setup, ServiceProcesses& servi
       {.name = "suffix+draft", .service = &service, .speculation = SpeculationBy({"suffix", "draft"})}};
   const auto requests = MakeRequests(setup.prompts(), regime.temperature, setup.options().max_tokens);
   const std::string label = absl::StrCat("theory, ", regime.name);
-  // Costs and chances are learned while serving; the first few requests pay for that.
+  // The verifier learns costs and chances while it serves, so the first few requests do not count.
   const std::vector<foretoken::v1::GenerateRequest> first(requests.begin(), requests.begin() + 2);
   FT_RETURN_IF_ERROR(RunRounds(ways, first, {.label = label + ", before"}).status());
   const Hits before = DraftHits(service);

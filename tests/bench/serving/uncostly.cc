@@ -11,7 +11,8 @@
 namespace foretoken::bench {
 
 absl::Status MeasureUncostly(Setup& setup, Findings* findings) {
-  // Each proposer beside a verifier of its own: who is worth asking is learned of all requests together.
+  // Each proposer has a verifier of its own, because a verifier learns the gain of proposers from all requests
+  // together.
   std::vector<std::unique_ptr<ServiceProcesses>> services;
   std::vector<Way> ways;
   for (const Proposer& proposer : setup.Proposers()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `foretoken` binary as a user runs it, against the fake service.
+// The `foretoken` binary as a user runs it, against the fake service. If these tests fail, a command prints wrong
+// output, sends a wrong request or ends with a wrong exit code.
 #include "client/commands/commands.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +39,7 @@ using ::testing::StartsWith;
 
 struct Outcome {
   int exit_code = -1;
-  std::string out;  // standard output and, where the command says 2>&1, standard error
+  std::string out;  // standard output; with 2>&1 in the command, standard error too
 };
 
 // Runs `foretoken ARGUMENTS` in a shell.
@@ -65,7 +66,7 @@ TEST(ForetokenGenerate, PrintsTextOnStandardOutputAndOneLineOfNumbersOnStandardE
   EXPECT_THAT(both.out, HasSubstr("ngram accepted 2 of 5\n"));
 }
 
-TEST(ForetokenGenerate, ColoursWhatSpeculationWon) {
+TEST(ForetokenGenerate, ColoursAcceptedGuesses) {
   FakeGenerationService service;
   EXPECT_EQ(RunAgainst(service, "generate", "--max_tokens=3 --color=always abc 2>/dev/null").out,
             "a\x1b[32mb\x1b[0mc\n");
@@ -133,7 +134,7 @@ TEST(ForetokenGenerate, TakesFlagsAsPeopleTypeThem) {
   EXPECT_TRUE(request.has_parse_special_tokens() && !request.parse_special_tokens());
 }
 
-TEST(ForetokenGenerate, NamesAnUnknownFlagAndOneThatIsSpelledAlike) {
+TEST(ForetokenGenerate, NamesAnUnknownFlagAndAFlagOfSimilarSpelling) {
   const Outcome outcome = RunShell("generate --max-token=3 abc 2>&1");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out, "foretoken generate: unknown flag --max-token; is it --max_tokens?\n");
@@ -149,7 +150,7 @@ TEST(ForetokenGenerate, TakesUnquotedWordsAsOnePrompt) {
   EXPECT_EQ(service.requests().at(2).text(), "--no flag");
 }
 
-TEST(ForetokenGenerate, TakesABrowsersAddressOfThePlace) {
+TEST(ForetokenGenerate, TakesAnHttpAddress) {
   const FakeGenerationService service;
   EXPECT_EQ(
       RunShell(absl::StrCat("generate --target=http://", service.target(), "/ --max_tokens=2 abc 2>/dev/null")).out,
@@ -159,7 +160,7 @@ TEST(ForetokenGenerate, TakesABrowsersAddressOfThePlace) {
   EXPECT_THAT(encrypted.out, HasSubstr("--target: expected HOST:PORT, got \"https://"));
 }
 
-TEST(ForetokenGenerate, SaysAtOnceThatItConnectsAndSoonThatNobodyIsThere) {
+TEST(ForetokenGenerate, SaysThatItConnectsAndThatNoServerAnswers) {
   std::string target;
   {
     const FakeGenerationService service;
@@ -224,7 +225,7 @@ TEST(ForetokenGenerate, PrintsSamplesOneAfterAnother) {
             "--- sample 0\nabc\n--- sample 1\nabc\n");
 }
 
-// Sends a piece of a sample, and its end.
+// Sends a piece of a sample, and the sample's end.
 void WriteSample(uint32_t index, const std::string& text, bool is_last,
                  const std::function<bool(const GenerateResponse&)>& write) {
   GenerateResponse response;
@@ -248,7 +249,7 @@ TEST(ForetokenGenerate, PrintsSamplesInOrderWhicheverEndsFirst) {
             "--- sample 0\nfirst\n--- sample 1\nsecond\n--- sample 2\nthird\n");
 }
 
-TEST(ForetokenGenerate, PrintsWhatCameOfEverySampleBeforeAnError) {
+TEST(ForetokenGenerate, PrintsTheTextOfEverySampleBeforeAnError) {
   FakeGenerationService service;
   service.set_script([](auto&, auto&, auto& write) {
     WriteSample(1, "sec", /*is_last=*/false, write);
@@ -283,7 +284,7 @@ TEST(ForetokenGenerate, PrintsLogProbabilitiesBesideTheNumbers) {
                          "  \"b\"                        -0.500  \"z\" -0.250\n"));
 }
 
-TEST(ForetokenGenerate, PrintsJsonForMachines) {
+TEST(ForetokenGenerate, PrintsJson) {
   FakeGenerationService service;
   const Outcome outcome = RunAgainst(service, "generate", "--json --max_tokens=3 abc");
   const auto json = nlohmann::json::parse(outcome.out, nullptr, false);
@@ -331,7 +332,7 @@ TEST(ForetokenGenerate, CancelsTheCallAtAnInterruptAndExitsWith130) {
   EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
-// A prompt of two chunks' worth, then a tree, then plain decoding.
+// Reports of a prompt of two chunks, of a step with a tree and of a plain step.
 grpc::Status ThreeSteps(const GenerateRequest& request, grpc::ServerContext& /*context*/,
                         const std::function<bool(const GenerateResponse&)>& write) {
   GenerateResponse first;
@@ -352,7 +353,7 @@ TEST(ForetokenExplain, PrintsTheStepsOfOneRequest) {
   const Outcome outcome = RunAgainst(service, "explain", "--max_tokens=4 --speculation=auto abc 2>&1");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.out, R"(✓ accepted  ✗ rejected  ○ not reached  ! right, but had no row  · had no row
-numbers: how likely a node's whole path is, as its proposers state → as experience says
+numbers: the path chance of a node, as its proposers state it → as calibrated
 
 step 11 at 341 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25
   1 token of the prompt
@@ -387,7 +388,7 @@ ngram                    5         3         1           0
   EXPECT_EQ(service.requests().at(0).speculation().mode(), foretoken::v1::SPECULATION_MODE_AUTO);
 }
 
-TEST(ForetokenExplain, ColoursOnRequestAndHidesWhatHadNoRow) {
+TEST(ForetokenExplain, ColoursOnRequestAndHidesNodesWithoutARow) {
   FakeGenerationService service;
   service.set_script(ThreeSteps);
   const Outcome outcome = RunAgainst(service, "explain", "--color=always --unplanned_nodes=0 abc");
@@ -397,7 +398,7 @@ TEST(ForetokenExplain, ColoursOnRequestAndHidesWhatHadNoRow) {
               HasSubstr("--unplanned_nodes: expected at least 0, got -1"));
 }
 
-TEST(ForetokenExplain, SaysWhatToDoWhereTheServerDoesNotTell) {
+TEST(ForetokenExplain, SaysHowToAllowStepReports) {
   FakeGenerationService service;
   service.set_script([](const auto&, auto&, const auto&) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "speculation.report_steps: expected false; got true");
@@ -408,7 +409,7 @@ TEST(ForetokenExplain, SaysWhatToDoWhereTheServerDoesNotTell) {
                                      "To explain requests, start foretoken_verifier with --allow_step_reports.\n"));
 }
 
-TEST(ForetokenExplain, PrintsTheReportsAsTheyCameForMachines) {
+TEST(ForetokenExplain, PrintsTheReportsAsJson) {
   FakeGenerationService service;
   service.set_script(ThreeSteps);
   const auto json = nlohmann::json::parse(RunAgainst(service, "explain", "--json abc").out, nullptr, false);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If this test fails, `foretoken bench` shows wrong progress.
 #include "client/commands/progress_bar.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 namespace foretoken::client {
 namespace {
 
-TEST(ProgressLine, FillsWithWhatIsDone) {
+TEST(ProgressLine, FillsWithFinishedRequests) {
   EXPECT_EQ(ProgressLine(1, 4, 96), "[##########------------------------------] 1/4 requests, 96 tokens");
   EXPECT_EQ(ProgressLine(4, 4, 384), "[########################################] 4/4 requests, 384 tokens");
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, commands read wrong prompts from files, or hide which line is wrong.
 #include "client/commands/prompts.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, `foretoken explain` shows wrong sums over the steps of a request.
 #include "client/explain/step_summary.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,7 @@ ngram                    5         3         1           1
 )");
 }
 
-TEST(StepsSummary, OfPlainDecodingSaysWhatThereIs) {
+TEST(StepsSummary, OfPlainDecodingHasNoTreeLines) {
   EXPECT_EQ(ToText(Summarise(std::vector{MakeReport(1, 9, "a")})),
             "1 tokens in 1 steps: 1.00 a step, expected 1.00\n"
             "5.2 ms: 85.7 % forward, 9.5 % draw, 4.8 % host, 0.0 % waiting; steps took 1.00 x the predicted time\n");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, `foretoken explain` shows a step's tree, outcomes or times wrongly.
 #include "client/explain/step_text.h"
 
 #include <gmock/gmock.h>
@@ -22,31 +23,31 @@ using testing::MakeReport;
 using ::testing::Not;
 using enum NodeOutcome;
 
-// A token's text is its id as a character.
+// The text of each token is the character with the token's id.
 TokenTexts Letters() {
   std::map<uint32_t, std::string> bytes;
   for (uint32_t id = 1; id < 127; ++id) bytes[id] = std::string(1, static_cast<char>(id));
   return TokenTexts(bytes);
 }
 
-TEST(NodeOutcomes, SayWhatCameOfEveryNode) {
+TEST(NodeOutcomes, CoverEveryNode) {
   EXPECT_THAT(NodeOutcomes(BranchingReport()),
               ElementsAre(kAccepted, kNoRow, kAccepted, kRejected, kRejected, kMissed, kNotReached, kNoRow));
   EXPECT_THAT(NodeOutcomes(MakeReport(1, 5, "a", {{'a', -1, .5f, .5f, 1, false}, {'b', -1, .5f, .5f}})),
               ElementsAre(kMissed, kRejected));
 }
 
-TEST(NodeOutcomes, NothingIsMissedWhereTheSampleEndedOnItsPath) {
+TEST(NodeOutcomes, NoNodeIsMissedIfTheSampleEndedOnItsPath) {
   EXPECT_THAT(NodeOutcomes(MakeReport(1, 5, "a", {{'a', -1, .5f, .5f}, {'a', 0, .5f, .2f, 1, false}}, {0})),
               ElementsAre(kAccepted, kNoRow));
   EXPECT_EQ(BonusToken(MakeReport(1, 5, "a", {{'a', -1, .5f, .5f}}, {0})), std::nullopt);
   EXPECT_EQ(BonusToken(BranchingReport()), 'z');
 }
 
-TEST(StepText, RatesCountWhatPassesBetweenSteps) {
+TEST(StepText, RatesIncludeTheTimeBetweenSteps) {
   foretoken::v1::StepReport report = BranchingReport();
   EXPECT_THAT(StepText(report, Letters(), {}), HasSubstr("560 tokens/s expected, 250 without trees"));
-  report.mutable_batch()->set_between_ms(5);  // beside 5 ms with trees, and 4 without
+  report.mutable_batch()->set_between_ms(5);  // in addition to 5 ms with trees, and 4 ms without
   EXPECT_THAT(StepText(report, Letters(), {}), HasSubstr("280 tokens/s expected, 111 without trees"));
 }
 
@@ -67,13 +68,13 @@ TEST(StepText, DrawsAStep) {
 )");
 }
 
-TEST(StepText, OfTheNodesWithoutARowShowsTheLikeliest) {
+TEST(StepText, ShowsTheLikeliestNodesWithoutARow) {
   const std::string one = StepText(BranchingReport(), Letters(), {.num_unplanned_nodes = 1});
   EXPECT_THAT(one, HasSubstr("  └─ · \"q\""));
   EXPECT_THAT(one, HasSubstr("\n  … 1 more had no row, the likeliest 0.020\n"));
   const std::string none = StepText(BranchingReport(), Letters(), {.num_unplanned_nodes = 0});
-  EXPECT_THAT(none, HasSubstr("\n  ✓ \"a\""));  // alone now
-  EXPECT_THAT(none, HasSubstr("! \"z\""));      // but what was missed is shown
+  EXPECT_THAT(none, HasSubstr("\n  ✓ \"a\""));  // the only child shown
+  EXPECT_THAT(none, HasSubstr("! \"z\""));      // a missed node is always shown
   EXPECT_THAT(none, HasSubstr("\n  … 2 more had no row, the likeliest 0.050\n"));
 }
 
@@ -85,7 +86,7 @@ TEST(StepText, ColoursOutcomes) {
   EXPECT_THAT(StepText(BranchingReport(), Letters(), {}), Not(HasSubstr("\x1b")));
 }
 
-TEST(StepText, AStepWithoutATreeAndOneOfThePromptAreShort) {
+TEST(StepText, StepsWithoutATreeAndPromptStepsAreShort) {
   foretoken::v1::StepReport lost = MakeReport(3, 9, "a");
   lost.set_num_lost(2);
   EXPECT_EQ(StepText(lost, Letters(), {}), R"((2 steps lost)
@@ -99,8 +100,8 @@ step 3 at 9 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25
             "step 3 at 900 · 1 row of 1 sequence · 5.00 ms, predicted 5.00 · host 0.25\n  64 tokens of the prompt\n");
 }
 
-TEST(StepText, StaysReadableWhateverTheTree) {
-  // A comb: every node has a sibling, forty levels deep, with long tokens of control characters.
+TEST(StepText, StaysReadableForAnyTree) {
+  // A comb: forty levels, a sibling beside every node, and long tokens of control characters.
   foretoken::v1::StepReport report = MakeReport(1, 9, std::string(40, 1));
   testing::AddProposer("ngram", 9, 80, report);
   int parent = -1;
@@ -120,7 +121,7 @@ TEST(StepText, StaysReadableWhateverTheTree) {
   }
 }
 
-TEST(StepText, NamesTokensThatTheServerDidNotSpell) {
+TEST(StepText, NamesTokensWithoutTextByTheirIds) {
   EXPECT_THAT(StepText(MakeReport(1, 9, "a"), TokenTexts(), {}), HasSubstr("\"#97\""));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer inside the engine's own thread that answers at once. It knows what every sequence will say, and offers the
-// next tokens as a chain with a wrong guess beside each of them.
+// A proposer inside the engine's own thread that answers at once. It knows the continuation of each prompt. Its trees
+// are chains of the next tokens with a wrong guess beside each of them.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace foretoken::bench {
 
-class ScriptedProposer final : public verifier::ProposerClient {
+class OracleProposer final : public verifier::ProposerClient {
  public:
-  // Trees of 2 chain_len nodes; nothing for a sequence without a script.
-  explicit ScriptedProposer(int32_t chain_len) : chain_len_(chain_len) {}
+  // Makes trees of 2 chain_len nodes. A sequence without a known continuation gets no tree.
+  explicit OracleProposer(int32_t chain_len) : chain_len_(chain_len) {}
 
-  // What follows the prompt.
+  // Sets the continuation of a prompt.
   void Teach(std::vector<int32_t> prompt, std::vector<int32_t> continuation) {
     scripts_[std::move(prompt)] = std::move(continuation);
   }
@@ -35,7 +35,7 @@ class ScriptedProposer final : public verifier::ProposerClient {
                const verifier::Ask& ask) override {
     const auto session = sessions_.find(sequence_id);
     if (session == sessions_.end()) return;
-    session->second.num_said += committed.size();
+    session->second.num_emitted += committed.size();
     if (ask.node_budget > 0 && ask.proposers != 0) due_.push_back(sequence_id);
   }
   void Close(verifier::SequenceId sequence_id) override { sessions_.erase(sequence_id); }
@@ -52,23 +52,23 @@ class ScriptedProposer final : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {{.name = names_[0], .num_connected = 1}}; }
 
  private:
-  static constexpr size_t kMaxRight = 5;  // right guesses of a tree: fewer, by position
+  static constexpr size_t kMaxRight = 5;  // a chain has fewer right guesses than this; the number follows the position
 
   struct Session {
     const std::vector<int32_t>* script = nullptr;
     size_t num_prompt = 0;
-    size_t num_said = 0;
+    size_t num_emitted = 0;
   };
 
   speculation::TokenTree TreeOf(const Session& session) const {
-    speculation::TokenTree tree{.position = session.num_prompt + session.num_said};
+    speculation::TokenTree tree{.position = session.num_prompt + session.num_emitted};
     const auto add = [&](int32_t token_id, int32_t parent, float chance) {
       tree.Append({.token_id = token_id, .parent = parent, .chance = chance, .proposers = 1});
     };
     const size_t num_right = tree.position % kMaxRight;
     int32_t parent = speculation::kRootParent;
-    for (int32_t i = 0; i < chain_len_ && session.num_said + i < session.script->size(); ++i) {
-      const int32_t right_id = (*session.script)[session.num_said + i];
+    for (int32_t i = 0; i < chain_len_ && session.num_emitted + i < session.script->size(); ++i) {
+      const int32_t right_id = (*session.script)[session.num_emitted + i];
       add(i < num_right ? right_id : right_id ^ 2, parent, 0.7f);
       add(right_id ^ 1, parent, 0.1f);
       parent = tree.num_nodes() - 2;
@@ -80,7 +80,7 @@ class ScriptedProposer final : public verifier::ProposerClient {
   std::vector<std::string> names_ = {"scripted"};
   std::map<std::vector<int32_t>, std::vector<int32_t>> scripts_;  // continuation by prompt
   absl::flat_hash_map<verifier::SequenceId, Session> sessions_;
-  std::vector<verifier::SequenceId> due_;  // answers
+  std::vector<verifier::SequenceId> due_;  // sequences with an owed answer
 };
 
 }  // namespace foretoken::bench
