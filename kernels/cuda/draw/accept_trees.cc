@@ -11,10 +11,10 @@
 #include "kernels/cuda/base/staged_upload.h"
 #include "kernels/cuda/draw/adjusted_trees.h"
 #include "kernels/cuda/draw/filter_cut.h"
+#include "kernels/cuda/draw/flat_trees.h"
 #include "kernels/cuda/draw/row_batch.h"
 #include "kernels/cuda/draw/scan_rows.h"
 #include "kernels/cuda/draw/score_rows.h"
-#include "kernels/cuda/draw/tree_batch.h"
 #include "kernels/cuda/draw/walk_trees.h"
 #include "kernels/cuda/draw/weigh_rows.h"
 
@@ -28,7 +28,8 @@ std::vector<uint32_t> DepthsOf(const TreeToAccept& tree) {
   return depths;
 }
 
-std::vector<RowTask> TasksOf(const AcceptTreesArgs& args, const TreeBatch& batch, std::span<const float* const> rows) {
+std::vector<RowTask> TasksOf(const AcceptTreesArgs& args, const FlatTrees& flat_trees,
+                             std::span<const float* const> rows) {
   std::vector<RowTask> tasks;
   tasks.reserve(rows.size());
   for (size_t i = 0; i < args.trees.size(); ++i) {
@@ -36,7 +37,7 @@ std::vector<RowTask> TasksOf(const AcceptTreesArgs& args, const TreeBatch& batch
     const std::vector<uint32_t> depths = DepthsOf(tree);
     RowTask task = TaskOf(tree.sampling, args.num_tokens);
     task.has_noise = tree.rule == VerificationRule::kKeyedDraw && !task.is_greedy;
-    for (int32_t node_idx = 0; node_idx < batch.trees()[i].num_rows; ++node_idx) {
+    for (int32_t node_idx = 0; node_idx < flat_trees.trees()[i].num_rows; ++node_idx) {
       task.logits = rows[tasks.size()];
       task.t = tree.context_len + depths[node_idx];
       tasks.push_back(task);
@@ -48,9 +49,9 @@ std::vector<RowTask> TasksOf(const AcceptTreesArgs& args, const TreeBatch& batch
 // The results of the walks, to be copied to the host in one piece: rows' outcomes, then trees' statuses.
 class WalkResults {
  public:
-  WalkResults(const TreeBatch& batch, cudaStream_t stream)
-      : outcomes_bytes_(batch.num_rows() * sizeof(RowOutcome)),
-        num_bytes_(outcomes_bytes_ + batch.trees().size() * sizeof(DrawStatus)),
+  WalkResults(const FlatTrees& flat_trees, cudaStream_t stream)
+      : outcomes_bytes_(flat_trees.num_rows() * sizeof(RowOutcome)),
+        num_bytes_(outcomes_bytes_ + flat_trees.trees().size() * sizeof(DrawStatus)),
         scratch_(num_bytes_, stream) {
     FT_CUDA_CHECK(cudaMemsetAsync(scratch_.data(), 0, outcomes_bytes_, stream));
   }
@@ -91,14 +92,14 @@ void DrawAndWalk(const AcceptTreesArgs& args, const RowBatch& rows, const WalkTr
 }
 
 // Returns the rows on the walks of trees that ask for log-probabilities. `begins` gets the first of each tree's rows.
-std::vector<RowToScore> RowsToScore(std::span<const TreeToAccept> trees, const TreeBatch& batch,
+std::vector<RowToScore> RowsToScore(std::span<const TreeToAccept> trees, const FlatTrees& flat_trees,
                                     std::span<const float* const> given, const RowOutcome* outcomes,
                                     std::vector<size_t>& begins) {
   std::vector<RowToScore> rows;
   for (size_t i = 0; i < trees.size(); ++i) {
     begins.push_back(rows.size());
     if (!trees[i].num_top_logprobs.has_value()) continue;
-    const FlatTree& flat = batch.trees()[i];
+    const FlatTree& flat = flat_trees.trees()[i];
     for (int32_t row = flat.first_row; row < flat.first_row + flat.num_rows; ++row) {
       rows.push_back({.logits = given[row],
                       .token_id = &outcomes[row].token_id,
@@ -140,17 +141,17 @@ void AcceptTrees(const AcceptTreesArgs& args, Device& device) {
   FT_CHECK(args.paths.size() == args.trees.size());
   if (args.trees.empty()) return;
   const cudaStream_t stream = device.stream();
-  const TreeBatch batch(args.trees, args.num_tokens);
+  const FlatTrees flat_trees(args.trees, args.num_tokens);
   StagedUpload upload;
   TreeArrays arrays;
-  batch.AddTo(upload, arrays);
-  AdjustedTrees adjusted(args, batch, upload, stream);
-  const RowBatch rows(TasksOf(args, batch, adjusted.adjusted()), args.num_tokens, upload, stream);
+  flat_trees.AddTo(upload, arrays);
+  AdjustedTrees adjusted(args, flat_trees, upload, stream);
+  const RowBatch rows(TasksOf(args, flat_trees, adjusted.adjusted()), args.num_tokens, upload, stream);
   upload.Send(device);
 
-  const WalkResults on_device(batch, stream);
-  const StreamScratch draft_left((batch.num_draft_tokens() + 1) * sizeof(double), stream);
-  const StreamScratch target_left((batch.num_test_tokens() + 1) * sizeof(FixedWeight), stream);
+  const WalkResults on_device(flat_trees, stream);
+  const StreamScratch draft_left((flat_trees.num_draft_tokens() + 1) * sizeof(double), stream);
+  const StreamScratch target_left((flat_trees.num_test_tokens() + 1) * sizeof(FixedWeight), stream);
   adjusted.Enqueue(arrays, stream);
   DrawAndWalk(args, rows,
               {.rows = rows.work(),
@@ -162,9 +163,9 @@ void AcceptTrees(const AcceptTreesArgs& args, Device& device) {
 
   std::vector<size_t> score_begins;
   const std::vector<RowToScore> to_score =
-      RowsToScore(args.trees, batch, adjusted.given(), on_device.outcomes(), score_begins);
+      RowsToScore(args.trees, flat_trees, adjusted.given(), on_device.outcomes(), score_begins);
   const std::byte* on_host = on_device.Download(device);
-  Results results{.trees = {batch.trees().begin(), batch.trees().end()},
+  Results results{.trees = {flat_trees.trees().begin(), flat_trees.trees().end()},
                   .outcomes = reinterpret_cast<const RowOutcome*>(on_host),
                   .statuses = reinterpret_cast<const DrawStatus*>(on_host + on_device.outcomes_bytes()),
                   .scores = RowScores(to_score, static_cast<int32_t>(args.logits.shape[1]), device),

@@ -23,9 +23,9 @@ std::vector<int32_t> TokensOnPaths(const TreeToAccept& tree, const FlatTree& fla
 
 }  // namespace
 
-AdjustedTrees::AdjustedTrees(const AcceptTreesArgs& args, const TreeBatch& batch, StagedUpload& upload,
+AdjustedTrees::AdjustedTrees(const AcceptTreesArgs& args, const FlatTrees& flat_trees, StagedUpload& upload,
                              cudaStream_t stream) {
-  for (size_t i = 0; i < args.trees.size(); ++i) AddTree(args, args.trees[i], batch.trees()[i]);
+  for (size_t i = 0; i < args.trees.size(); ++i) AddTree(args, args.trees[i], flat_trees.trees()[i]);
   adjusted_ = given_;
   if (rows_.empty()) return;
   // Each row begins at a multiple of four entries, so that groups of logits can be loaded whole.

@@ -11,7 +11,7 @@
 #include "kernels/cuda/base/staged_upload.h"
 #include "kernels/cuda/base/stream_scratch.h"
 #include "kernels/cuda/draw/adjust_rows.h"
-#include "kernels/cuda/draw/tree_batch.h"
+#include "kernels/cuda/draw/flat_trees.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cuda {
@@ -19,7 +19,7 @@ namespace foretoken::kernels::cuda {
 class AdjustedTrees {
  public:
   // Allocates memory for the changed rows. Data for the device goes with `upload`.
-  AdjustedTrees(const AcceptTreesArgs& args, const TreeBatch& batch, StagedUpload& upload, cudaStream_t stream);
+  AdjustedTrees(const AcceptTreesArgs& args, const FlatTrees& flat_trees, StagedUpload& upload, cudaStream_t stream);
   AdjustedTrees(const AdjustedTrees&) = delete;
   AdjustedTrees& operator=(const AdjustedTrees&) = delete;
 
@@ -36,7 +36,7 @@ class AdjustedTrees {
 
   std::vector<const float*> given_, adjusted_;
   std::vector<RowAdjustment> rows_;
-  std::vector<size_t> row_idx_;  // indices of rows_ in the batch
+  std::vector<size_t> row_idx_;  // indices of rows_ in the flat_trees
   std::vector<LogitBias> bias_;
   std::vector<TokenCount> counts_;
   std::optional<StreamScratch> copies_;

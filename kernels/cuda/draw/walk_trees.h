@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/draw/flat_trees.h"
 #include "kernels/cuda/draw/row_batch.h"
-#include "kernels/cuda/draw/tree_batch.h"
 
 namespace foretoken::kernels::cuda {
 

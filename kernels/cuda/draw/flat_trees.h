@@ -52,10 +52,10 @@ struct TreeArrays {
 };
 
 // The same arrays on the host, filled tree by tree.
-class TreeBatch {
+class FlatTrees {
  public:
   // Checks the conditions that the args name.
-  TreeBatch(std::span<const TreeToAccept> trees, int32_t num_tokens);
+  FlatTrees(std::span<const TreeToAccept> trees, int32_t num_tokens);
 
   std::span<const FlatTree> trees() const { return trees_; }
   int32_t num_rows() const { return static_cast<int32_t>(test_begins_.size()) - 1; }

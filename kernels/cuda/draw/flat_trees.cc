@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/draw/tree_batch.h"
+#include "kernels/cuda/draw/flat_trees.h"
 
 #include <algorithm>
 
@@ -38,11 +38,11 @@ void CheckTree(const TreeToAccept& tree, int32_t num_tokens) {
 
 }  // namespace
 
-TreeBatch::TreeBatch(std::span<const TreeToAccept> trees, int32_t num_tokens) {
+FlatTrees::FlatTrees(std::span<const TreeToAccept> trees, int32_t num_tokens) {
   for (const TreeToAccept& tree : trees) AddTree(tree, num_tokens);
 }
 
-void TreeBatch::AddTree(const TreeToAccept& tree, int32_t num_tokens) {
+void FlatTrees::AddTree(const TreeToAccept& tree, int32_t num_tokens) {
   CheckTree(tree, num_tokens);
   FlatTree flat{.rule = tree.rule,
                 .first_node = SizeOf32(token_ids_),
@@ -65,7 +65,7 @@ void TreeBatch::AddTree(const TreeToAccept& tree, int32_t num_tokens) {
   }
 }
 
-void TreeBatch::AddGroups(const TreeToAccept& tree) {
+void FlatTrees::AddGroups(const TreeToAccept& tree) {
   for (const DrawnChildren& drawn : tree.drawn) {
     DrawnGroup group{
         .parent = drawn.parent, .children_begin = SizeOf32(children_), .draft_begin = SizeOf32(draft_ids_)};
@@ -78,7 +78,7 @@ void TreeBatch::AddGroups(const TreeToAccept& tree) {
   }
 }
 
-void TreeBatch::AddTestTokens(const TreeToAccept& tree, int32_t node_idx) {
+void FlatTrees::AddTestTokens(const TreeToAccept& tree, int32_t node_idx) {
   const auto begin = test_ids_.size();
   for (const DrawnChildren& drawn : tree.drawn) {
     if (drawn.parent != node_idx) continue;
@@ -90,7 +90,7 @@ void TreeBatch::AddTestTokens(const TreeToAccept& tree, int32_t node_idx) {
   test_ids_.erase(std::unique(first, test_ids_.end()), test_ids_.end());
 }
 
-void TreeBatch::AddTo(StagedUpload& upload, TreeArrays& arrays) const {
+void FlatTrees::AddTo(StagedUpload& upload, TreeArrays& arrays) const {
   arrays.num_trees = SizeOf32(trees_);
   upload.Add(std::span(trees_), &arrays.trees);
   upload.Add(std::span(token_ids_), &arrays.token_ids);
