@@ -307,7 +307,7 @@ struct AcceptTreesArgs {
 };
 
 // How the continuations of a draft's row are ordered.
-enum class BranchRanking {
+enum class BranchOrder {
   kKeyedDraw,  // by the chance that the target, whose noise is known, draws them
   kDraftProb,  // by the draft's own distribution, without noise
 };
@@ -318,7 +318,7 @@ struct RowToBranch {
   SamplingParams sampling;   // the target's; penalties are not applied
   uint32_t t = 0;            // the index of the row's next token
   int32_t num_children = 0;  // at least 1
-  BranchRanking ranking = BranchRanking::kKeyedDraw;
+  BranchOrder order = BranchOrder::kKeyedDraw;
 };
 
 struct ScoredToken {

@@ -78,14 +78,14 @@ class TargetResidual {
     const double unit = mass_ / draft.mass();
     const double before = mass_;
     for (size_t i = 0; i < draft.token_ids().size(); ++i) Take(draft.token_ids()[i], draft.probs()[i] * unit);
-    Settle(before);
+    RefreshMass(before);
   }
 
   // P <- norm(P with this token's probability set to 0).
   void Remove(int32_t token_id) {
     const double before = mass_;
     Take(token_id, weights_[token_id]);
-    Settle(before);
+    RefreshMass(before);
   }
 
  private:
@@ -98,7 +98,7 @@ class TargetResidual {
   }
 
   // When little mass is left, cancellation may have made it noise; then the sum is computed anew.
-  void Settle(double before) {
+  void RefreshMass(double before) {
     if (mass_ < kSmallPart * before) mass_ = SumOf(weights_);
   }
 

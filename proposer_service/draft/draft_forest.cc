@@ -358,7 +358,7 @@ kernels::RowToBranch DraftForest::Branching(const Session& session, int32_t node
   return {.sampling = session.sampling,
           .t = static_cast<uint32_t>(session.size() + session.tree.node(node_idx).depth),
           .num_children = session.samples ? options_.num_distribution_tokens : num_children,
-          .ranking = session.samples ? kernels::BranchRanking::kDraftProb : kernels::BranchRanking::kKeyedDraw};
+          .order = session.samples ? kernels::BranchOrder::kDraftProb : kernels::BranchOrder::kKeyedDraw};
 }
 
 void DraftForest::CheckIntegrity() const {

@@ -48,7 +48,7 @@ MeasuredProduct::MeasuredProduct(const ProductShape& shape, const MeasureOptions
                                                                     .num_outputs = shape.num_outputs,
                                                                     .num_inputs = shape.num_inputs,
                                                                     .out_stride = shape.num_outputs});
-  algorithms_ = matmul_->Rank(SumOrder::kAny, kMaxAlgorithms);
+  algorithms_ = matmul_->FindAlgorithms(SumOrder::kAny, kMaxAlgorithms);
   if (algorithms_.empty()) error_ = "cuBLASLt: no algorithm for this product";
   serving_ = std::make_unique<LibraryServing>(device, options.library);
   const ProductUse use = {.weight = weight_.get(), .max_rows = shape.num_rows};

@@ -27,7 +27,7 @@ TEST(TopTokens, OrdersByValueThenId) {
     for (const int32_t num_tokens : {1, 10, 1000, 5000, 40000}) {
       std::vector<float> row = random.Normals(num_tokens, 2);
       for (float& value : row) value = random.Coin(0.1) ? -kInfinity : std::round(value * 8) / 8;
-      std::vector<RankedToken> all;
+      std::vector<OrderedToken> all;
       for (int32_t id = 0; id < num_tokens; ++id) {
         if (row[id] > -kInfinity) all.push_back({row[id], id});
       }

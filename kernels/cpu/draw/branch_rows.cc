@@ -16,7 +16,7 @@ void BranchRows(const BranchRowsArgs& args, ThreadPool& pool) {
     const RowToBranch& row = args.rows[i];
     FT_CHECK(row.logit_row >= 0 && row.logit_row < args.logits.shape[0] && row.num_children > 0);
     const std::span logits(args.logits.as<float>() + row.logit_row * args.logits.shape[1], args.num_tokens);
-    args.children[i] = row.ranking == BranchRanking::kKeyedDraw
+    args.children[i] = row.order == BranchOrder::kKeyedDraw
                            ? DrawTopTokens(logits, row.sampling, row.t, row.num_children)
                            : TopDraftProbs(logits, row.sampling, row.num_children);
   });

@@ -174,7 +174,7 @@ bool HasCut(const SamplingParams& sampling) { return sampling.top_k > 0 || sampl
 RowChildren TopOfLogits(std::span<const float> logits, float max, int32_t count) {
   RowChildren result;
   const auto log_total = static_cast<float>(std::log(SumOfExps(logits, max, 1)));
-  for (const RankedToken& token : TopTokens(logits, count)) {
+  for (const OrderedToken& token : TopTokens(logits, count)) {
     result.children.push_back({token.id, token.value - max - log_total});
   }
   return result;
@@ -204,7 +204,7 @@ RowChildren TopDraftProbs(std::span<const float> logits, const SamplingParams& s
   const float scale = 1.0f / sampling.temperature;
   const auto log_total = static_cast<float>(std::log(HWY_DYNAMIC_DISPATCH(SumKept)(logits, top.max, scale, cut)));
   RowChildren result;
-  for (const RankedToken& token : TopTokens(logits, count)) {
+  for (const OrderedToken& token : TopTokens(logits, count)) {
     if (!cut.Keeps(token.value, token.id)) break;
     result.children.push_back({token.id, (token.value - top.max) * scale - log_total});
   }

@@ -20,7 +20,7 @@ RowLogprobs ScoreRow(std::span<const float> logits, int32_t token_id, int32_t nu
   const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - top.max - log_sum); };
   RowLogprobs scores{.token = {token_id, logprob(logits[token_id])}, .top = {}};
   if (num_top <= 0) return scores;
-  for (const RankedToken& token : TopTokens(logits, num_top)) scores.top.push_back({token.id, logprob(token.value)});
+  for (const OrderedToken& token : TopTokens(logits, num_top)) scores.top.push_back({token.id, logprob(token.value)});
   return scores;
 }
 

@@ -39,7 +39,7 @@ HWY_ATTR double SumOf(FloatVec lanes) { return hn::GetLane(hn::SumOfLanes(kFloat
 
 // The row's tokens up to `last`; tokens behind it weigh nothing.
 struct UpTo {
-  RankedToken last;
+  OrderedToken last;
   HWY_ATTR FloatVec operator()(FloatVec x, IntVec ids) const {
     const FloatVec last_value = hn::Set(kFloat, last.value);
     const auto is_after = hn::RebindMask(kFloat, hn::Gt(ids, hn::Set(kInt, last.id)));

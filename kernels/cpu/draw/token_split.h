@@ -53,7 +53,7 @@ struct SplitSums {
 struct SplitArgs {
   TokenView tokens;
   std::optional<Softmax> weighing;  // unset: every token above -inf weighs 1
-  RankedToken last = kNoneBehind;   // weighed tokens of a row behind this one count as absent
+  OrderedToken last = kNoneBehind;  // weighed tokens of a row behind this one count as absent
   ValueRange range;
 };
 

@@ -62,7 +62,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 struct Scratch {
-  std::vector<RankedToken> tokens;
+  std::vector<OrderedToken> tokens;
   std::vector<float> maxima;   // of classes, in order
   std::vector<float> ordered;  // the same maxima, partly sorted
 };
@@ -100,9 +100,9 @@ void CollectTopClasses(std::span<const float> row, size_t count, Scratch& scratc
 
 }  // namespace
 
-std::span<const RankedToken> TopTokens(std::span<const float> row, size_t count) {
+std::span<const OrderedToken> TopTokens(std::span<const float> row, size_t count) {
   Scratch& scratch = ThreadScratch();
-  std::vector<RankedToken>& tokens = scratch.tokens;
+  std::vector<OrderedToken>& tokens = scratch.tokens;
   tokens.clear();
   if (count == 0) return tokens;
   if (2 * count <= NumClasses(row.size())) {

@@ -79,7 +79,7 @@ void DrawAndWalk(const AcceptTreesArgs& args, const RowBatch& rows, const WalkTr
   const bool any_tested = any(VerificationRule::kRejectionSampling);
   const bool any_cut = std::ranges::any_of(rows.tasks(), [](const RowTask& task) { return task.has_cut(); });
   ScanRows(rows);
-  if (any_cut || any_tested) SettleRows(rows);
+  if (any_cut || any_tested) MergeScans(rows);
   if (any_cut) {
     FindCuts(rows);
     ScanCutRows(rows);

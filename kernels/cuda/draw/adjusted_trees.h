@@ -36,7 +36,7 @@ class AdjustedTrees {
 
   std::vector<const float*> given_, adjusted_;
   std::vector<RowAdjustment> rows_;
-  std::vector<size_t> row_idx_;  // indices of rows_ in the flat_trees
+  std::vector<size_t> row_idx_;  // indices of rows_ in the batch
   std::vector<LogitBias> bias_;
   std::vector<TokenCount> counts_;
   std::optional<StreamScratch> copies_;

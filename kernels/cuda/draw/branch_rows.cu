@@ -24,12 +24,12 @@ namespace {
 
 // Writes [rows, V] values to order by; -inf for tokens that are cut, and for all tokens of a row from which nothing can
 // be drawn.
-__global__ void __launch_bounds__(kTileThreads) RankTile(RowWork work, float* ranks) {
+__global__ void __launch_bounds__(kTileThreads) WriteOrderTile(RowWork work, float* order_values) {
   const auto row = static_cast<int32_t>(blockIdx.y);
   const RowTask& task = work.tasks[row];
   const RowState state = work.states[row];
   const RowTile tile = LoadTile(task.logits, work.num_tokens);
-  float* to = ranks + int64_t{row} * work.num_tokens;
+  float* to = order_values + int64_t{row} * work.num_tokens;
 #pragma unroll
   for (int group = 0; group < kGroupsPerThread; ++group) {
     const int32_t first_id = FirstIdOfGroup(group);
@@ -39,11 +39,11 @@ __global__ void __launch_bounds__(kTileThreads) RankTile(RowWork work, float* ra
     for (int i = 0; i < kGroupTokens; ++i) {
       const float x = tile.groups[group].values[i];
       if (first_id + i >= work.num_tokens) break;
-      float rank = kImpossible;
+      float value = kImpossible;
       if (state.status == DrawStatus::kOk && x != kImpossible && state.cut.Keeps(x, first_id + i)) {
-        rank = task.has_noise ? (x - state.max) * task.inverse_temperature + GumbelOf(words[i]) : x;
+        value = task.has_noise ? (x - state.max) * task.inverse_temperature + GumbelOf(words[i]) : x;
       }
-      to[first_id + i] = rank;
+      to[first_id + i] = value;
     }
   }
 }
@@ -54,7 +54,7 @@ RowTask DistributionOf(const BranchRowsArgs& args, const RowToBranch& row) {
   const bool is_greedy = row.sampling.is_greedy();
   RowTask task = TaskOf(is_greedy ? SamplingParams() : row.sampling, args.num_tokens);
   task.logits = args.logits.as<float>() + row.logit_row * args.logits.shape[1];
-  task.has_noise = !is_greedy && row.ranking == BranchRanking::kKeyedDraw;
+  task.has_noise = !is_greedy && row.order == BranchOrder::kKeyedDraw;
   task.t = row.t;
   return task;
 }
@@ -66,19 +66,19 @@ std::vector<RowTask> DistributionsOf(const BranchRowsArgs& args) {
 }
 
 // The searches for the top values of the same rows.
-std::vector<RowTask> SearchesOf(const BranchRowsArgs& args, const float* ranks) {
+std::vector<RowTask> SearchesOf(const BranchRowsArgs& args, const float* order_values) {
   std::vector<RowTask> searches;
   for (size_t i = 0; i < args.rows.size(); ++i) {
     searches.push_back(
-        {.logits = ranks + i * args.num_tokens, .top_k = std::min(args.rows[i].num_children, args.num_tokens)});
+        {.logits = order_values + i * args.num_tokens, .top_k = std::min(args.rows[i].num_children, args.num_tokens)});
   }
   return searches;
 }
 
-RowChildren ChildrenOf(const RowTask& distribution, const RowTotal& total, const std::vector<RankedToken>& top) {
+RowChildren ChildrenOf(const RowTask& distribution, const RowTotal& total, const std::vector<OrderedToken>& top) {
   RowChildren children{.status = total.status, .children = {}};
   const auto log_weight = static_cast<float>(total.log_weight());
-  for (const RankedToken& token : top) {
+  for (const OrderedToken& token : top) {
     const float score =
         distribution.has_noise ? token.value : (token.value - total.max) * distribution.inverse_temperature;
     children.children.push_back({token.id, score - log_weight});
@@ -88,22 +88,22 @@ RowChildren ChildrenOf(const RowTask& distribution, const RowTotal& total, const
 
 void BranchSome(const BranchRowsArgs& args, Device& device) {
   const cudaStream_t stream = device.stream();
-  const StreamScratch ranks(args.rows.size() * args.num_tokens * sizeof(float), stream);
-  auto* const rank_rows = static_cast<float*>(ranks.data());
+  const StreamScratch order_values(args.rows.size() * args.num_tokens * sizeof(float), stream);
+  auto* const order_rows = static_cast<float*>(order_values.data());
   StagedUpload upload;
   const RowBatch distributions(DistributionsOf(args), args.num_tokens, upload, stream);
-  const RowBatch searches(SearchesOf(args, rank_rows), args.num_tokens, upload, stream);
+  const RowBatch searches(SearchesOf(args, order_rows), args.num_tokens, upload, stream);
   upload.Send(device);
 
   ScanRows(distributions);
-  SettleRows(distributions);
+  MergeScans(distributions);
   FindCuts(distributions);
   WeighRows(distributions);
   const RowTotal* totals = TotalRows(distributions, device);
   const LaunchShape shape{.grid = distributions.work().tile_grid(), .block = dim3(kTileThreads), .stream = stream};
-  FT_CUDA_CHECK(Launch(RankTile, shape, distributions.work(), rank_rows));
+  FT_CUDA_CHECK(Launch(WriteOrderTile, shape, distributions.work(), order_rows));
   ScanRows(searches);
-  SettleRows(searches);
+  MergeScans(searches);
   device.AtSynchronize([tasks = std::vector(distributions.tasks().begin(), distributions.tasks().end()), totals,
                         top = TopTokens(searches, device), out = args.children] {
     for (size_t i = 0; i < out.size(); ++i) out[i] = ChildrenOf(tasks[i], totals[i], top.OfRow(i));

@@ -29,7 +29,7 @@ struct SearchState {
   FixedWeight inside;  // the measure of the tokens inside, from the second pass on
 };
 
-struct RankSearch {
+struct CutSearch {
   SearchKind kind;
   SearchState* states;  // [passes, rows]
   FixedWeight* bins;    // [passes, rows, kNumBins]
@@ -43,7 +43,7 @@ struct RankSearch {
 };
 
 // At least 1, so that the first token is kept whatever the share.
-__device__ FixedWeight TargetOf(const RankSearch& search, const RowTask& task, FixedWeight total) {
+__device__ FixedWeight TargetOf(const CutSearch& search, const RowTask& task, FixedWeight total) {
   if (search.kind == SearchKind::kTopK) {
     const auto top_k = static_cast<FixedWeight>(task.top_k);
     return top_k < total ? top_k : total;
@@ -54,7 +54,7 @@ __device__ FixedWeight TargetOf(const RankSearch& search, const RowTask& task, F
 
 // Returns the state after `pass`, from the state before it and the bins that it filled. Every thread of a block calls
 // it.
-__device__ SearchState Narrow(const RankSearch& search, const RowWork& work, int32_t row, int pass) {
+__device__ SearchState Narrow(const CutSearch& search, const RowWork& work, int32_t row, int pass) {
   constexpr int kNumGroups = 16, kGroupBins = kNumBins / kNumGroups;
   __shared__ FixedWeight bins[kNumBins];
   __shared__ FixedWeight groups[kNumGroups];
@@ -89,7 +89,7 @@ __device__ SearchState Narrow(const RankSearch& search, const RowWork& work, int
   return narrowed;
 }
 
-__global__ void __launch_bounds__(kTileThreads) DealTile(RowWork work, RankSearch search, int pass) {
+__global__ void __launch_bounds__(kTileThreads) DealTile(RowWork work, CutSearch search, int pass) {
   __shared__ FixedWeight bins[kNumBins];
   const auto row = static_cast<int32_t>(blockIdx.y), thread = static_cast<int32_t>(threadIdx.x);
   const RowTask& task = work.tasks[row];
@@ -126,7 +126,7 @@ __device__ int32_t FindTie(const RowWork& work, const RowTask& task, float value
 }
 
 // One block per row. All tokens inside now have one value; all of them are kept, or the first by id.
-__global__ void __launch_bounds__(kTileThreads) FinishSearch(RowWork work, RankSearch search) {
+__global__ void __launch_bounds__(kTileThreads) FinishSearch(RowWork work, CutSearch search) {
   const auto row = static_cast<int32_t>(blockIdx.x);
   const RowTask& task = work.tasks[row];
   if (!search.Concerns(task) || !IsDrawable(work, row)) return;
@@ -164,7 +164,7 @@ void Search(const RowBatch& batch, SearchKind kind) {
                bins_bytes = num_places * kNumBins * sizeof(FixedWeight);
   const StreamScratch states(num_places * sizeof(SearchState), batch.stream()), bins(bins_bytes, batch.stream());
   FT_CUDA_CHECK(cudaMemsetAsync(bins.data(), 0, bins_bytes, batch.stream()));
-  const RankSearch search{
+  const CutSearch search{
       .kind = kind, .states = static_cast<SearchState*>(states.data()), .bins = static_cast<FixedWeight*>(bins.data())};
   const LaunchShape tiles{.grid = work.tile_grid(), .block = dim3(kTileThreads), .stream = batch.stream()};
   for (int pass = 0; pass < kNumSearchPasses; ++pass) FT_CUDA_CHECK(Launch(DealTile, tiles, work, search, pass));

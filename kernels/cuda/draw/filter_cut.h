@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the places where top_k, top_p and min_p, in this order, cut settled rows. kernels/cpu/draw/filter_cut.h says
+// Finds the places where top_k, top_p and min_p, in this order, cut scanned rows. kernels/cpu/draw/filter_cut.h says
 // which tokens they keep.
 //
 // Nothing is sorted. A search finds the last token that has less than a target before it. A token's measure is one

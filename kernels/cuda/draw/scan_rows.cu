@@ -8,10 +8,10 @@
 // noise skips the logarithms. Only certain losers are skipped, so the result does not change.
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
-#include "kernels/cuda/draw/rank_key.cuh"
+#include "kernels/cuda/draw/merge_scans.cuh"
 #include "kernels/cuda/draw/row_tile.cuh"
 #include "kernels/cuda/draw/scan_rows.h"
-#include "kernels/cuda/draw/settle_row.cuh"
+#include "kernels/cuda/draw/token_key.cuh"
 #include "kernels/cuda/draw/token_noise.cuh"
 
 namespace foretoken::kernels::cuda {
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kTileThreads) ScanTile(RowWork work, ScanStage
   if (threadIdx.x == 0) work.scans[int64_t{row} * work.num_tiles + blockIdx.x] = best;
 }
 
-__global__ void __launch_bounds__(kWarpThreads) SettleRow(RowWork work) {
+__global__ void __launch_bounds__(kWarpThreads) MergeRowScans(RowWork work) {
   __shared__ TileScan scratch[kWarpThreads];
   const auto row = static_cast<int32_t>(blockIdx.x);
   if (!IsWanted(work.tasks[row])) return;
@@ -125,9 +125,9 @@ void Scan(const RowBatch& batch, ScanStage stage) {
 void ScanRows(const RowBatch& batch) { Scan(batch, ScanStage::kFirst); }
 void ScanCutRows(const RowBatch& batch) { Scan(batch, ScanStage::kCut); }
 
-void SettleRows(const RowBatch& batch) {
+void MergeScans(const RowBatch& batch) {
   const LaunchShape shape{.grid = batch.work().row_grid(), .block = dim3(kWarpThreads), .stream = batch.stream()};
-  FT_CUDA_CHECK(Launch(SettleRow, shape, batch.work()));
+  FT_CUDA_CHECK(Launch(MergeRowScans, shape, batch.work()));
 }
 
 }  // namespace foretoken::kernels::cuda

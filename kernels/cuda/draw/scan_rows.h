@@ -18,6 +18,6 @@ void ScanCutRows(const RowBatch& batch);
 
 // Combines the tiles of the first scan for each row. Fills states, with cuts that keep everything or, for greedy rows,
 // the first of the largest logits.
-void SettleRows(const RowBatch& batch);
+void MergeScans(const RowBatch& batch);
 
 }  // namespace foretoken::kernels::cuda

@@ -17,7 +17,7 @@ namespace {
 constexpr unsigned kThreads = 128;
 
 // One thread per row.
-__global__ void __launch_bounds__(kThreads) TakeGiven(const RowToScore* rows, int32_t num_rows, RankedToken* given) {
+__global__ void __launch_bounds__(kThreads) TakeGiven(const RowToScore* rows, int32_t num_rows, OrderedToken* given) {
   const auto row = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (row >= num_rows || (rows[row].is_wanted != nullptr && *rows[row].is_wanted == 0)) return;
   const int32_t id = *rows[row].token_id;
@@ -43,18 +43,18 @@ RowScores::RowScores(const std::vector<RowToScore>& rows, int32_t width, Device&
   upload.Add(std::span(rows), &uploaded);
   upload.Send(device);
   ScanRows(batch);
-  SettleRows(batch);
+  MergeScans(batch);
   WeighRows(batch);  // nothing is cut yet
   totals_ = TotalRows(batch, device);
 
-  const size_t given_bytes = rows.size() * sizeof(RankedToken);
+  const size_t given_bytes = rows.size() * sizeof(OrderedToken);
   const StreamScratch given(given_bytes, device.stream());
   const auto num_rows = static_cast<unsigned>(rows.size());
   const LaunchShape shape{
       .grid = dim3((num_rows + kThreads - 1) / kThreads), .block = dim3(kThreads), .stream = device.stream()};
   FT_CUDA_CHECK(
-      Launch(TakeGiven, shape, uploaded, static_cast<int32_t>(num_rows), static_cast<RankedToken*>(given.data())));
-  given_ = static_cast<const RankedToken*>(device.Download(given.data(), given_bytes));
+      Launch(TakeGiven, shape, uploaded, static_cast<int32_t>(num_rows), static_cast<OrderedToken*>(given.data())));
+  given_ = static_cast<const OrderedToken*>(device.Download(given.data(), given_bytes));
   if (std::ranges::any_of(rows, [](const RowToScore& row) { return row.num_top > 0; })) top_.emplace(batch, device);
 }
 
@@ -67,7 +67,7 @@ RowLogprobs RowScores::OfRow(size_t row) const {
   const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - total.max - log_sum); };
   RowLogprobs scores{.token = {given_[row].id, logprob(given_[row].value)}, .top = {}};
   if (!top_.has_value()) return scores;
-  for (const RankedToken& token : top_->OfRow(row)) scores.top.push_back({token.id, logprob(token.value)});
+  for (const OrderedToken& token : top_->OfRow(row)) scores.top.push_back({token.id, logprob(token.value)});
   return scores;
 }
 

@@ -33,8 +33,8 @@ class RowScores {
 
  private:
   const RowTotal* totals_ = nullptr;
-  const RankedToken* given_ = nullptr;  // the given tokens with their logits
-  std::optional<TopTokens> top_;        // unset: no row wants any
+  const OrderedToken* given_ = nullptr;  // the given tokens with their logits
+  std::optional<TopTokens> top_;         // unset: no row wants any
 };
 
 }  // namespace foretoken::kernels::cuda

@@ -11,23 +11,23 @@
 
 namespace foretoken::kernels::cuda {
 
-struct RankedToken {
+struct OrderedToken {
   float value;
   int32_t id;
 };
 
 class TopTokens {
  public:
-  // Enqueues the search for the first top_k tokens of every settled row whose task has a top_k and no other cut. From
+  // Enqueues the search for the first top_k tokens of every scanned row whose task has a top_k and no other cut. From
   // then on the row's cut is at the last of them.
   TopTokens(const RowBatch& batch, Device& device);
 
   // The tokens of one row, in order; tokens at -inf are left out. Only in a callback of AtSynchronize.
-  std::vector<RankedToken> OfRow(size_t row) const;
+  std::vector<OrderedToken> OfRow(size_t row) const;
 
  private:
   size_t capacity_ = 0;  // of a row's list
-  const RankedToken* tokens_ = nullptr;
+  const OrderedToken* tokens_ = nullptr;
   const unsigned* counts_ = nullptr;
 };
 

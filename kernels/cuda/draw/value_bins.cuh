@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/draw/rank_key.cuh"
+#include "kernels/cuda/draw/token_key.cuh"
 
 namespace foretoken::kernels::cuda {
 
@@ -35,11 +35,11 @@ struct BinPath {
 __device__ inline bool IsInside(const BinPath& path, int pass, float x, float max) {
   if (pass == 0) return true;
   if (FirstBinOf(x, max) != path.first_bin) return false;
-  return pass == 1 || RankKey(x) >> (40 - 8 * pass) == path.prefix;
+  return pass == 1 || ValueKey(x) >> (40 - 8 * pass) == path.prefix;
 }
 
 __device__ inline int BinOf(int pass, float x, float max) {
-  return pass == 0 ? FirstBinOf(x, max) : static_cast<int>(RankKey(x) >> (32 - 8 * pass) & 0xff);
+  return pass == 0 ? FirstBinOf(x, max) : static_cast<int>(ValueKey(x) >> (32 - 8 * pass) & 0xff);
 }
 
 __device__ inline BinPath Into(const BinPath& path, int pass, int bin) {

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
-#include "kernels/cuda/draw/settle_row.cuh"
+#include "kernels/cuda/draw/merge_scans.cuh"
 #include "kernels/cuda/draw/tested_distributions.cuh"
 #include "kernels/cuda/draw/walk_trees.h"
 #include "kernels/keyed_coins.h"

@@ -27,7 +27,7 @@ struct WalkTreesArgs {
 // For trees of the keyed draw: rows have been scanned.
 void WalkByKeyedDraw(const WalkTreesArgs& args, cudaStream_t stream);
 
-// For trees of rejection sampling: rows have been settled, cut and weighed. It changes the weights of visited rows.
+// For trees of rejection sampling: rows have been scanned, cut and weighed. It changes the weights of visited rows.
 void WalkByRejection(const WalkTreesArgs& args, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weight of the tokens that the cuts of settled rows keep. It turns weights into probabilities.
+// The weight of the tokens that the rows' cuts keep. It turns weights into probabilities.
 #pragma once
 
 #include "kernels/cuda/draw/row_batch.h"

@@ -61,7 +61,7 @@ LibraryMatMul::LibraryMatMul(const Library& library, const LibraryShape& shape)
   status_ = functions.set_product_attribute(product_.get(), cublaslt::kTransposeA, &transposed, sizeof(transposed));
 }
 
-std::vector<cublaslt::Algorithm> LibraryMatMul::Rank(SumOrder order, int max_algorithms) const {
+std::vector<cublaslt::Algorithm> LibraryMatMul::FindAlgorithms(SumOrder order, int max_algorithms) const {
   const cublaslt::Library& functions = library_->functions();
   void* made = nullptr;
   if (status_ != cublaslt::kSuccess || functions.create_preference(&made) != cublaslt::kSuccess) return {};

@@ -5,7 +5,7 @@
 //   const OpenedLibrary opened = OpenLibrary("libcublasLt.so.13", device);
 //   const LibraryMatMul matmul(*opened.library, {.num_rows = 1024, .num_outputs = 2048, .num_inputs = 4096,
 //                                                .out_stride = 28672});
-//   for (const cublaslt::Algorithm& algorithm : matmul.Rank(SumOrder::kOneChain, 4)) ...
+//   for (const cublaslt::Algorithm& algorithm : matmul.FindAlgorithms(SumOrder::kOneChain, 4)) ...
 //
 // The library is the machine's own, loaded when it is needed, so neither build nor service requires it.
 // Errors: each Multiply returns the status of the first failure, also of one in the constructor.
@@ -87,7 +87,7 @@ class LibraryMatMul {
   const LibraryShape& shape() const { return shape_; }
 
   // The algorithms that the library knows, by the speed that it expects, fastest first.
-  std::vector<cublaslt::Algorithm> Rank(SumOrder order, int max_algorithms) const;
+  std::vector<cublaslt::Algorithm> FindAlgorithms(SumOrder order, int max_algorithms) const;
 
   // Enqueues the product. Pointers are aligned to cublaslt::kPointerAlignment. Returns the library's status; unless it
   // is cublaslt::kSuccess, nothing is enqueued.

@@ -124,7 +124,7 @@ std::string LibraryServing::TryBucket(const CudaWeight& weight, const TrialMemor
                                      .num_outputs = check.num_outputs(),
                                      .num_inputs = shape.num_inputs,
                                      .out_stride = shape.num_outputs});
-    const std::vector<cublaslt::Algorithm> algorithms = matmul.Rank(SumOrder::kOneChain, kMaxAlgorithms);
+    const std::vector<cublaslt::Algorithm> algorithms = matmul.FindAlgorithms(SumOrder::kOneChain, kMaxAlgorithms);
     if (algorithms.empty()) return "no algorithm";
     const auto equal = std::ranges::find_if(
         algorithms, [&](const cublaslt::Algorithm& algorithm) { return check.HasOurBits(matmul, algorithm, memory); });

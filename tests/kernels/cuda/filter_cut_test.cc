@@ -26,7 +26,7 @@ class FilterCutTest : public OnDevice {
     const RowBatch batch({task}, num_tokens, upload, device().stream());
     upload.Send(device());
     ScanRows(batch);
-    SettleRows(batch);
+    MergeScans(batch);
     FindCuts(batch);
     RowState state;
     device().Copy(&state, batch.work().states, sizeof(state), CopyKind::kToHost);

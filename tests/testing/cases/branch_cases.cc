@@ -15,7 +15,7 @@
 namespace foretoken::testing {
 namespace {
 
-using kernels::BranchRanking;
+using kernels::BranchOrder;
 using kernels::ConstTensorView;
 using kernels::DrawStatus;
 using kernels::DType;
@@ -55,8 +55,8 @@ DrawInputs InputsWithoutAdjustments(RandomValues& random) {
 }
 
 RowChildren Branch(const BranchRowsOp& op, const DrawInputs& inputs, int32_t num_children,
-                   BranchRanking ranking = BranchRanking::kKeyedDraw) {
-  const RowToBranch row{.sampling = inputs.sampling, .t = inputs.t, .num_children = num_children, .ranking = ranking};
+                   BranchOrder order = BranchOrder::kKeyedDraw) {
+  const RowToBranch row{.sampling = inputs.sampling, .t = inputs.t, .num_children = num_children, .order = order};
   const auto num_tokens = static_cast<int32_t>(inputs.logits.size());
   RowChildren children;
   op({.logits = {inputs.logits.data(), DType::kF32, Shape(1, num_tokens)},
@@ -92,7 +92,7 @@ void ExpectTheLargestDraftProbs(const BranchRowsOp& op, int num_rounds) {
     if (inputs.sampling.is_greedy()) continue;
     const std::vector<double> distribution = reference::FilteredDistribution(inputs);
     const int32_t count = 1 + random.Below(40);
-    const RowChildren got = Branch(op, inputs, count, BranchRanking::kDraftProb);
+    const RowChildren got = Branch(op, inputs, count, BranchOrder::kDraftProb);
     const auto num_kept = std::count_if(distribution.begin(), distribution.end(), [](double prob) { return prob > 0; });
     ASSERT_EQ(got.children.size(), std::min<size_t>(count, num_kept)) << i;
     double least = 1;
@@ -122,13 +122,13 @@ void ExpectALargeVocabularyToBeBranchedWhole(const BranchRowsOp& op, uint32_t nu
 
 void ExpectNoBranchesOfABrokenOrEmptyRow(const BranchRowsOp& op) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const BranchRanking ranking : {BranchRanking::kKeyedDraw, BranchRanking::kDraftProb}) {
-    EXPECT_EQ(Branch(op, {.logits = {0, kInfinity}}, 2, ranking).status, DrawStatus::kNonFiniteLogits);
-    EXPECT_EQ(Branch(op, {.logits = {0, NAN}}, 2, ranking).status, DrawStatus::kNonFiniteLogits);
-    const RowChildren none = Branch(op, {.logits = {-kInfinity, -kInfinity}}, 2, ranking);
+  for (const BranchOrder order : {BranchOrder::kKeyedDraw, BranchOrder::kDraftProb}) {
+    EXPECT_EQ(Branch(op, {.logits = {0, kInfinity}}, 2, order).status, DrawStatus::kNonFiniteLogits);
+    EXPECT_EQ(Branch(op, {.logits = {0, NAN}}, 2, order).status, DrawStatus::kNonFiniteLogits);
+    const RowChildren none = Branch(op, {.logits = {-kInfinity, -kInfinity}}, 2, order);
     EXPECT_EQ(none.status, DrawStatus::kEmptySupport);
     EXPECT_TRUE(none.children.empty());
-    EXPECT_EQ(Branch(op, {.logits = {-kInfinity, 3}, .sampling = {.temperature = 0}}, 2, ranking).children.size(), 1);
+    EXPECT_EQ(Branch(op, {.logits = {-kInfinity, 3}, .sampling = {.temperature = 0}}, 2, order).children.size(), 1);
   }
 }
 
@@ -145,7 +145,7 @@ void ExpectRowsToBranchAlone(const BranchRowsOp& op) {
                     .sampling = {.temperature = i % 3 == 0 ? 0.0f : 0.9f, .seed = static_cast<uint64_t>(i)},
                     .t = static_cast<uint32_t>(random.Below(1000)),
                     .num_children = 1 + random.Below(9),
-                    .ranking = i % 5 == 0 ? BranchRanking::kDraftProb : BranchRanking::kKeyedDraw});
+                    .order = i % 5 == 0 ? BranchOrder::kDraftProb : BranchOrder::kKeyedDraw});
     if (i % 4 == 1) rows.back().sampling.top_k = 20;
     if (i % 4 == 2) rows.back().sampling.top_p = 0.8f;
   }
@@ -157,7 +157,7 @@ void ExpectRowsToBranchAlone(const BranchRowsOp& op) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const float* row = logits.data() + rows[i].logit_row * kWidth;
     const DrawInputs inputs{.logits = {row, row + kNumTokens}, .sampling = rows[i].sampling, .t = rows[i].t};
-    const RowChildren alone = Branch(op, inputs, rows[i].num_children, rows[i].ranking);
+    const RowChildren alone = Branch(op, inputs, rows[i].num_children, rows[i].order);
     ASSERT_EQ(children[i].children.size(), alone.children.size());
     for (size_t child = 0; child < alone.children.size(); ++child) {
       EXPECT_EQ(children[i].children[child].token_id, alone.children[child].token_id);

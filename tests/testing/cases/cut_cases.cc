@@ -52,31 +52,31 @@ std::vector<float> MakeRow(const RowKind& kind, size_t num_tokens, RandomValues&
   return row;
 }
 
-struct RankedToken {
+struct OrderedToken {
   float value = 0;
   int32_t id = 0;
 };
 
 // All tokens above -inf, in the order of cuts.
-std::vector<RankedToken> SortAll(const std::vector<float>& row) {
-  std::vector<RankedToken> order;
+std::vector<OrderedToken> SortAll(const std::vector<float>& row) {
+  std::vector<OrderedToken> order;
   for (size_t id = 0; id < row.size(); ++id) {
     if (row[id] > -kInfinity) order.push_back({row[id], static_cast<int32_t>(id)});
   }
   std::stable_sort(order.begin(), order.end(),
-                   [](const RankedToken& a, const RankedToken& b) { return a.value > b.value; });
+                   [](const OrderedToken& a, const OrderedToken& b) { return a.value > b.value; });
   return order;
 }
 
-size_t CountKept(const FilterCut& cut, const std::vector<RankedToken>& order) {
+size_t CountKept(const FilterCut& cut, const std::vector<OrderedToken>& order) {
   const auto end = std::find_if(order.begin(), order.end(),
-                                [&](const RankedToken& token) { return !cut.Keeps(token.value, token.id); });
+                                [&](const OrderedToken& token) { return !cut.Keeps(token.value, token.id); });
   return static_cast<size_t>(end - order.begin());
 }
 
 // Whether `num_kept` is where the nucleus of the first `count` ends. A weight is off by a few units in the last place,
 // and a sum by the roundings of up to 1024 additions, a block in one lane: 1024 * 2^-24 of it at worst.
-void ExpectEndOfNucleus(const std::vector<RankedToken>& order, size_t count, const SamplingParams& sampling,
+void ExpectEndOfNucleus(const std::vector<OrderedToken>& order, size_t count, const SamplingParams& sampling,
                         size_t num_kept) {
   const auto weight = [&](size_t i) {
     return std::exp((double{order[i].value} - order[0].value) / sampling.temperature);
@@ -97,7 +97,7 @@ void ExpectEndOfNucleus(const std::vector<RankedToken>& order, size_t count, con
 
 // All limits of one row, against sorting it.
 void ExpectRowToBeCutAsBySorting(const FindCutOp& find_cut, const std::vector<float>& row, const CutLimits& limits) {
-  const std::vector<RankedToken> order = SortAll(row);
+  const std::vector<OrderedToken> order = SortAll(row);
   for (const size_t top_k : limits.top_ks) {
     const size_t count = top_k == 0 ? order.size() : std::min(top_k, order.size());
     for (const float top_p : limits.top_ps) {

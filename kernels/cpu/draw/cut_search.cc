@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/draw/rank_search.h"
+#include "kernels/cpu/draw/cut_search.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cpu/draw/rank_guess.h"
+#include "kernels/cpu/draw/cut_guess.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -28,8 +28,8 @@ int32_t IdAt(const TokenView& tokens, size_t place) {
   return tokens.ids.empty() ? static_cast<int32_t>(place) : tokens.ids[place];
 }
 
-RankedToken FindBySorting(const RankSearch& search) {
-  thread_local std::vector<RankedToken> order;
+OrderedToken FindBySorting(const CutSearch& search) {
+  thread_local std::vector<OrderedToken> order;
   order.clear();
   for (size_t place = 0; place < search.tokens.values.size(); ++place) {
     const float value = search.tokens.values[place];
@@ -42,7 +42,7 @@ RankedToken FindBySorting(const RankSearch& search) {
   return order[last];
 }
 
-RankedToken FindAmongEqual(const RankSearch& search) {
+OrderedToken FindAmongEqual(const CutSearch& search) {
   const TokenView& tokens = search.tokens;
   const double needed = (search.target - search.above) / search.WeightOf(tokens.values[0]);
   const auto last = static_cast<double>(tokens.values.size() - 1);
@@ -51,8 +51,8 @@ RankedToken FindAmongEqual(const RankSearch& search) {
 }
 
 // The result if rounding, or too few tokens above -inf, put the target out of reach.
-RankedToken LastOf(const TokenView& tokens) {
-  RankedToken last = {kInfinity, 0};
+OrderedToken LastOf(const TokenView& tokens) {
+  OrderedToken last = {kInfinity, 0};
   for (size_t place = 0; place < tokens.values.size(); ++place) {
     const float value = tokens.values[place];
     if (value >= kLowest && value <= last.value) last = {value, IdAt(tokens, place)};
@@ -62,7 +62,7 @@ RankedToken LastOf(const TokenView& tokens) {
 
 // Continues with the part that holds the end, given the sums of `split`. `buffer` has the tokens inside the range.
 // Returns false if no part holds the end.
-bool Follow(const SplitArgs& split, const SplitSums& sums, TokenBuffer& buffer, RankSearch& search) {
+bool Follow(const SplitArgs& split, const SplitSums& sums, TokenBuffer& buffer, CutSearch& search) {
   SplitArgs side = split;
   if (search.above + sums.above >= search.target) {
     search.total = sums.above;
@@ -82,12 +82,12 @@ bool Follow(const SplitArgs& split, const SplitSums& sums, TokenBuffer& buffer, 
   return true;
 }
 
-bool IsOneValue(const RankSearch& search, const ValueRange& range) {
+bool IsOneValue(const CutSearch& search, const ValueRange& range) {
   return range.low == range.high && search.tokens.values[0] == range.low;
 }
 
 // Runs rounds until it finds the end. `next` is the buffer that does not hold the search's tokens.
-RankedToken Finish(RankSearch search, size_t next, bool is_guess_good) {
+OrderedToken Finish(CutSearch search, size_t next, bool is_guess_good) {
   constexpr size_t kFewTokens = 128;
   Buffers& buffers = ThreadBuffers();
   for (;; next = 1 - next) {
@@ -111,7 +111,7 @@ RankedToken Finish(RankSearch search, size_t next, bool is_guess_good) {
 
 // Runs the first round, whose guess is given, and then the others. A share becomes a target once the row's weight is
 // summed.
-RankedToken SplitAndFinish(const SplitArgs& split, RankSearch search, std::optional<double> share) {
+OrderedToken SplitAndFinish(const SplitArgs& split, CutSearch search, std::optional<double> share) {
   TokenBuffer& inside = ThreadBuffers()[0];
   const SplitSums sums = Split(split, inside);
   if (share.has_value()) {
@@ -124,21 +124,21 @@ RankedToken SplitAndFinish(const SplitArgs& split, RankSearch search, std::optio
   return Finish(search, 1, 2 * inside.count < split.tokens.values.size());
 }
 
-RankedToken FindNthNear(std::span<const float> row, size_t count, const ValueRange& range) {
-  const RankSearch search{.tokens = {row, {}}, .target = static_cast<double>(count)};
+OrderedToken FindNthNear(std::span<const float> row, size_t count, const ValueRange& range) {
+  const CutSearch search{.tokens = {row, {}}, .target = static_cast<double>(count)};
   return SplitAndFinish({.tokens = search.tokens, .range = range}, search, std::nullopt);
 }
 
 }  // namespace
 
-RankedToken FindNth(std::span<const float> row, size_t count) {
+OrderedToken FindNth(std::span<const float> row, size_t count) {
   const auto total = static_cast<double>(row.size());
   return Finish({.tokens = {row, {}}, .total = total, .target = static_cast<double>(count)}, 0, true);
 }
 
-RankedToken FindShare(std::span<const float> row, std::optional<size_t> count, const Softmax& softmax, double share) {
+OrderedToken FindShare(std::span<const float> row, std::optional<size_t> count, const Softmax& softmax, double share) {
   ValueHistogram histogram = HistogramForShare(row, softmax, share);
-  RankedToken last = kNoneBehind;
+  OrderedToken last = kNoneBehind;
   if (count.has_value()) {
     const std::optional<ValueRange> near = GuessNth(row, histogram, *count);
     last = near.has_value() ? FindNthNear(row, *count, *near) : FindNth(row, *count);

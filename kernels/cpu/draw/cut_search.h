@@ -2,7 +2,7 @@
 // Finds the place where the weight of the first tokens, in the order of cuts, reaches a target, without sorting the
 // tokens.
 //
-// A round guesses a narrow range of values that holds the end (rank_guess.h). One pass splits all tokens at the range
+// A round guesses a narrow range of values that holds the end (cut_guess.h). One pass splits all tokens at the range
 // and tells whether the guess was right. The next round has only the tokens inside, or, after a wrong guess, the tokens
 // on the right side. So a guess decides the time of a search, never its result. Few tokens are sorted; equal tokens are
 // counted. Of a 128k vocabulary about a tenth remains after one round, and a hundredth after two. Every sum has one
@@ -21,9 +21,9 @@
 namespace foretoken::kernels::cpu {
 
 // The `count`-th token of the row, or the last above -inf; count > 0.
-RankedToken FindNth(std::span<const float> row, size_t count);
+OrderedToken FindNth(std::span<const float> row, size_t count);
 
 // The last token that has less than `share` of the weight before it. With `count`, the row is its first `count` tokens.
-RankedToken FindShare(std::span<const float> row, std::optional<size_t> count, const Softmax& softmax, double share);
+OrderedToken FindShare(std::span<const float> row, std::optional<size_t> count, const Softmax& softmax, double share);
 
 }  // namespace foretoken::kernels::cpu

@@ -10,7 +10,7 @@
 namespace foretoken::kernels::cuda {
 
 // Smaller for larger values. Both zeros are one value.
-__device__ inline uint32_t RankKey(float x) {
+__device__ inline uint32_t ValueKey(float x) {
   const auto bits = std::bit_cast<uint32_t>(x + 0.0f);
   return (bits & 0x80000000u) != 0 ? bits : ~(bits | 0x80000000u);
 }
@@ -21,7 +21,7 @@ __device__ inline float ValueOfKey(uint32_t key) {
 
 // Smaller for tokens that come first; never 0 for a finite value.
 __device__ inline uint64_t TokenKey(float x, int32_t id) {
-  return uint64_t{RankKey(x)} << 32 | static_cast<uint32_t>(id);
+  return uint64_t{ValueKey(x)} << 32 | static_cast<uint32_t>(id);
 }
 
 __device__ inline float ValueOfToken(uint64_t key) { return ValueOfKey(static_cast<uint32_t>(key >> 32)); }

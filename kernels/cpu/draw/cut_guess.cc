@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/draw/rank_guess.h"
+#include "kernels/cpu/draw/cut_guess.h"
 
 #include <algorithm>
 #include <array>
@@ -121,7 +121,7 @@ size_t CountTokens(const ValueHistogram& histogram, const BinRange& bins) {
 // Returns the range of values of the bins. If many tokens of nearly one weight are in them, it narrows the range by a
 // sample of these tokens. This helps most where values are equal.
 ValueRange Refine(std::span<const float> row, const ValueHistogram& histogram, const BinRange& bins,
-                  const RankSearch& search) {
+                  const CutSearch& search) {
   const ValueRange range = ValuesOf(histogram, bins);
   if (CountTokens(histogram, bins) < row.size() / 16) return range;
   const size_t stride = row.size() / 512 + 1;
@@ -133,7 +133,7 @@ ValueRange Refine(std::span<const float> row, const ValueHistogram& histogram, c
 
 }  // namespace
 
-double RankSearch::WeightOf(float value) const {
+double CutSearch::WeightOf(float value) const {
   return weighing.has_value() ? std::exp((double{value} - weighing->max) / weighing->temperature) : 1;
 }
 
@@ -149,7 +149,7 @@ std::span<const float> SampleValues(std::span<const float> values, size_t stride
 }
 
 // Both the sums from the heaviest token down and from the lightest up give a range; the sum that varies less decides.
-ValueRange GuessBySample(const RankSearch& search, double stride, std::span<const float> sample) {
+ValueRange GuessBySample(const CutSearch& search, double stride, std::span<const float> sample) {
   const size_t last = sample.size() - 1;
   if (sample[0] == sample[last]) return {sample[0], sample[0]};
   const auto weight_at = [&](size_t i) { return stride * search.WeightOf(sample[i]); };
@@ -191,7 +191,7 @@ ValueRange GuessShare(std::span<const float> row, const ValueHistogram& histogra
   const double target = share * std::accumulate(weights.begin(), weights.end(), 0.0);
   BinRange bins = FindBin(weights, target);
   Widen(histogram, weights, target, MarginAt(weights, bins.first, share, step), row.size() / 32, bins);
-  const RankSearch search{.weighing = softmax, .above = bins.above, .total = bins.inside, .target = target};
+  const CutSearch search{.weighing = softmax, .above = bins.above, .total = bins.inside, .target = target};
   return Refine(row, histogram, bins, search);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Guesses the range of values in which a search (rank_search.h) ends. A guess may be wrong. The same tokens always give
+// Guesses the range of values in which a search (cut_search.h) ends. A guess may be wrong. The same tokens always give
 // the same guess.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace foretoken::kernels::cpu {
 
 // The state of a search: its end is the last token that has less than `target` of weight before it.
-struct RankSearch {
+struct CutSearch {
   TokenView tokens;  // the end is among these
   std::optional<Softmax> weighing;
   double above = 0;  // weight before all of `tokens`
@@ -25,7 +25,7 @@ struct RankSearch {
 
 // Guesses from a sample of values, largest first. Each stands for `stride` tokens. Fits weights that are much alike.
 // The sampling follows Floyd and Rivest's SELECT (1975).
-ValueRange GuessBySample(const RankSearch& search, double stride, std::span<const float> sample);
+ValueRange GuessBySample(const CutSearch& search, double stride, std::span<const float> sample);
 
 // Every stride-th value inside the range, without -inf, largest first. Valid until the thread's next call.
 std::span<const float> SampleValues(std::span<const float> values, size_t stride, const ValueRange& range);
