@@ -19,7 +19,8 @@ std::vector<GenerateRequest> AllOneWay(std::span<const GenerateRequest> requests
   return copies;
 }
 
-// A server is slow at first. What it remembers of these requests helps none that count.
+// Sends requests that do not count, because a server is slow at first. A tenant of their own keeps the server's memory
+// of them from helping the counted requests.
 void WarmUp(GenerationClient& client, std::span<const GenerateRequest> round, const LoadOptions& options) {
   std::vector<GenerateRequest> requests(round.begin(), round.end());
   for (GenerateRequest& request : requests) request.set_tenant(absl::StrCat(request.tenant(), "/first"));

@@ -20,12 +20,12 @@ struct Cell {
 };
 using Line = std::vector<Cell>;
 
-// Both columns have one width, so that equal texts break alike.
+// Both columns have the same width, so equal texts break in the same places.
 int ColumnWidth(int width) { return (std::max(width, 40) - kSeparatorWidth) / 2; }
 
 bool ContinuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-// The lines of the text, as long as they are.
+// The lines of the text at their full length.
 std::vector<Line> Split(std::span<const TextRun> runs) {
   std::vector<Line> lines(1);
   for (const TextRun& run : runs) {
@@ -45,7 +45,7 @@ std::vector<Line> Split(std::span<const TextRun> runs) {
   return lines;
 }
 
-// Where to break a line that is too long: behind its last space, unless that would leave half of the column empty.
+// The place to break a line that is too long: after its last space, unless half of the column would stay empty.
 size_t BreakOf(const Line& line, size_t width) {
   for (size_t end = width; end > width / 2; --end) {
     if (line[end - 1].character == " ") return end;

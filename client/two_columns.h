@@ -6,8 +6,8 @@
 //   def f():           │ def f():
 //       return 1       │
 //
-// A line that is too long for its column goes on below, indented, if possible with a whole word. What speculation won
-// is green where there is colour. Control characters become visible. Every character is taken to be one column wide.
+// A line that is too long for its column continues on the next line, indented, and breaks at a space if possible. With
+// colour, accepted guesses are green. Control characters become visible. Every character counts as one column.
 #pragma once
 
 #include <string>
@@ -25,10 +25,10 @@ struct TwoColumns {
   bool color = false;
 };
 
-// Without line ends. Empty lines at the end of both texts are left out.
+// The lines without line ends. Leaves out empty lines at the end of both texts.
 std::vector<std::string> ToLines(const TwoColumns& columns);
 
-// A line across both columns; `joint` is where it meets the one between them, for example "┼".
+// A line across both columns. `joint` stands where it meets the line between the columns, for example "┼".
 std::string Rule(int width, absl::string_view joint);
 
 }  // namespace foretoken::client

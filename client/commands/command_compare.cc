@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken compare: the same texts with speculation off and on, side by side, and how long each took.
+// foretoken compare: shows the same texts with speculation off and on, side by side, with their times.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@
 #include "common/base/status_macros.h"
 
 ABSL_FLAG(std::optional<uint32_t>, show, std::nullopt,
-          "Show only so many of the texts; each of the others takes one line; default: all");
+          "Number of texts to show; each other text takes one line; default: all");
 
 namespace foretoken::client {
 namespace {
@@ -39,7 +39,7 @@ using foretoken::v1::GenerateResponse;
 constexpr int kWidth = 100;
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(30);
 
-// A terminal of at least kWidth columns shows texts while they grow; its height, or nothing for any other output.
+// The height of a terminal with at least kWidth columns, which shows texts while they grow. Unset: any other output.
 std::optional<int> TerminalRows() {
   winsize size = {};
   const bool is_terminal = isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
@@ -57,7 +57,7 @@ class Panel {
     for (TextRun& run : attribution_[on ? 1 : 0].Append(response)) runs.push_back(std::move(run));
     if (!terminal_rows_.has_value() || absl::Now() < last_drawn_ + kRedrawInterval) return;
     std::vector<std::string> lines = ToLines(columns_);
-    const size_t num_fitting = *terminal_rows_ - 1;  // the cursor cannot come back to lines that scrolled away
+    const size_t num_fitting = *terminal_rows_ - 1;  // the cursor cannot return to lines that have scrolled away
     if (lines.size() > num_fitting) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(num_fitting));
     Draw(lines);
   }
@@ -134,7 +134,7 @@ void PrintFooter(const Pair& pair) {
   std::cout << std::flush;
 }
 
-// Sends the requests one after another, each both ways; which way goes first changes from request to request.
+// Sends the requests one after another, each with speculation off and on. The order changes from request to request.
 class Comparer {
  public:
   struct Options {
@@ -145,7 +145,7 @@ class Comparer {
       : client_(client), cancellation_(cancellation), options_(options) {}
 
   Comparison Compare(std::span<const GenerateRequest> requests) {
-    // A server is slow at first. Its memory of these outputs must not help the ones that count.
+    // A server is slow at first, so the first request does not count. Its tenant keeps its outputs from helping others.
     GenerateRequest first = requests.front();
     first.set_tenant(first.tenant() + "/first");
     for (const bool on : {false, true}) Send(first, {.on = on}, nullptr);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// If these tests fail, `foretoken compare` shows texts cut off, shifted or in the wrong column.
 #include "client/two_columns.h"
 
 #include <gmock/gmock.h>

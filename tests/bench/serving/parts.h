@@ -24,8 +24,8 @@ absl::Status MeasureRecovery(Setup& setup, Findings* findings);
 absl::Status MeasureEditing(Setup& setup, Findings* findings);
 // The demo's own target, whose step is shorter than a proposal: whether speculation costs nothing there.
 absl::Status MeasureUncostly(Setup& setup, Findings* findings);
-// Fresh servers, on the demo's target and on the costly one, with and without gaps between requests: does every server
-// come to a good set of proposers, for every set that requests allow?
+// Fresh servers with the demo's target and with the costly one, with and without gaps between requests: whether every
+// server finds a good set of proposers, for every set that requests allow.
 absl::Status MeasureSettling(Setup& setup, Findings* findings);
 
 }  // namespace foretoken::bench

@@ -37,7 +37,7 @@ std::vector<std::vector<std::string>> AllowedSets(const std::vector<Proposer>& p
   return sets;
 }
 
-using RatiosBySet = std::map<std::string, std::vector<double>>;  // AUTO against off, of each server
+using RatiosBySet = std::map<std::string, std::vector<double>>;  // the ratio of AUTO and off, for each server
 
 absl::Status MeasureServer(Setup& setup, const Target& target, absl::Duration gap, RatiosBySet* ratios) {
   FT_ASSIGN_OR_RETURN(const auto service, ServiceProcesses::Start({.model_directory = target.directory,
@@ -50,7 +50,7 @@ absl::Status MeasureServer(Setup& setup, const Target& target, absl::Duration ga
     const std::string name = absl::StrJoin(set, "+");
     const std::vector<Way> ways = {{.name = "off", .service = service.get(), .speculation = SpeculationOff()},
                                    {.name = name, .service = service.get(), .speculation = SpeculationBy(set)}};
-    // The half of the requests is sent before anything is measured: a set's first trial belongs to its start.
+    // A first round with half of the requests is not measured, because a set's first trial belongs to its start.
     FT_RETURN_IF_ERROR(RunRounds(ways, first, {.label = name + ", before", .gap = gap}).status());
     FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.label = name, .gap = gap}));
     (*ratios)[name].push_back(TokensPerSecond(Sum(rounds.by_way[1])) / TokensPerSecond(Sum(rounds.by_way[0])));
