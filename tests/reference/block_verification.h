@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification, which the system does not have: a sampled chain is judged as a whole, which accepts at least as
-// many tokens as token by token, and as many as any exact rule can. But it asks for more than a server of many
-// proposers can see to, as tests/exact shows:
-// - A block takes x_1 back because of x_2. So the choice to judge a tree as a block must not depend on drawn tokens: it
-//   is no reason that the tree happens to be a chain.
-// - A block looks at tokens beyond the one that it rejects. A proposer that draws them anew with the same noise drafts
-//   the tokens that the block has looked at.
-// Rows, coins and distributions are those of kernels/rejection_sampling.h.
+// The reference for block verification, which the system does not use. It verifies a sampled chain as a whole. It
+// accepts at least as many tokens as token-by-token verification, and as many as any exact rule can. But it has
+// requirements that a server with many proposers cannot ensure, as tests/exact shows:
+// - A block may reject x_1 because of x_2. So the choice of block verification must not depend on drawn tokens, for
+//   example on the fact that the tree is a chain.
+// - A block reads tokens beyond its first rejected token. A proposer that draws again with the same noise drafts these
+//   tokens again.
+// Rows, coins and distributions are as in kernels/rejection_sampling.h.
 //
 // For a chain x_1 ... x_n with distributions P_i and Q_i of x_(i + 1) after x_1 ... x_i:
 //   p_0 = 1,  p_i = min(1, p_(i-1) P_(i-1)(x_i) / Q_(i-1)(x_i))
 //   Z_i = sum of (p_i P_i - Q_i)+,  h_i = Z_i / (Z_i + 1 - p_i) for i < n,  h_n = p_n
-// The longest i whose own coin is at most h_i is accepted, none otherwise; after it comes a token drawn from
-// norm((p_i P_i - Q_i)+), or from P_n. All coins belong to the index of x_1, which is emitted in any case: a coin that
-// decided about a later index must not be seen there again.
+// The rule accepts the longest i whose own coin is at most h_i, or nothing. Then it draws a token from
+// norm((p_i P_i - Q_i)+), or from P_n. All coins belong to the index of x_1, because every outcome emits a token there.
+// A later index must not read the same coin again.
 //
 // Source: 2403.10444, Algorithm 2.
 #pragma once
@@ -38,7 +38,7 @@ using kernels::DrawStatus;
 using kernels::RowWeights;
 using kernels::TreeToAccept;
 
-// Whether every drawn child is the only one of its parent, sampled, and the parent of the next; at least two.
+// True if the tree is a chain of at least two sampled children.
 inline bool IsSampledChain(const TreeToAccept& tree) {
   int32_t node_idx = 0;
   for (const DrawnChildren& drawn : tree.drawn) {
@@ -48,7 +48,7 @@ inline bool IsSampledChain(const TreeToAccept& tree) {
   return tree.drawn.size() >= 2;
 }
 
-// One token's weight over the sum of all weights.
+// Returns one token's weight divided by the sum of all weights.
 inline double ProbOf(std::span<const double> weights, int32_t token_id) {
   return weights[token_id] / std::accumulate(weights.begin(), weights.end(), 0.0);
 }
@@ -65,13 +65,13 @@ inline double SubtractDraft(double scale, const DrawnDistribution& draft, std::s
   return left;
 }
 
-// How much of a chain is accepted.
+// The accepted part of a chain.
 struct AcceptedBlock {
   size_t num_accepted = 0;
   double scale = 1;  // p_i at its end
 };
 
-// What stands behind x_1 ... x_n. A row that cannot be drawn from ends the chain before it: n becomes smaller.
+// Returns the accepted part of x_1 ... x_n. A row without a possible draw ends the chain before it, so n becomes smaller.
 template <typename Rows, typename Coins>
 AcceptedBlock JudgeBlock(const TreeToAccept& tree, std::span<const int32_t> chain, Rows& rows, Coins& coins) {
   AcceptedBlock accepted;
@@ -113,7 +113,7 @@ void WalkBlock(const TreeToAccept& tree, Rows&& rows, Coins& coins, AcceptedPath
     left = SubtractDraft(accepted.scale, DrawnDistribution(tree.drawn[accepted.num_accepted]), row.weights);
   }
   path.node_idx.push_back(end);
-  // Nothing is left where P is Q but for rounding; then x_1 had no chance to be rejected.
+  // If P equals Q up to rounding, the residual is empty. Then x_1 had no chance of a rejection.
   path.token_ids.push_back(left <= 0 ? chain[accepted.num_accepted] : coins.Draw(row.weights));
 }
 

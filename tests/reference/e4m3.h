@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FP8 e4m3, slow and obvious.
+// The reference for FP8 e4m3, slow and obvious.
 #pragma once
 
 #include <span>
@@ -7,10 +7,10 @@
 
 namespace foretoken::reference {
 
-// Of all finite codes the one whose value is nearest; of two, the even one.
+// Returns the value of the nearest finite code. Ties go to the even code.
 double NearestE4m3(double value);
 
-// A row as the values of codes, times a scale: the largest magnitude over 448.
+// A row as values of codes times a scale. The scale is the row's largest magnitude divided by 448.
 struct E4m3Row {
   float scale = 0;
   std::vector<float> codes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product, slow and obvious, in double precision.
+// The reference for matrix products, slow and obvious, in double precision.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace foretoken::reference {
 
 struct MatMulResult {
   std::vector<double> sums;        // [T, N]
-  std::vector<double> magnitudes;  // [T, N] the same sums of absolute values: what rounding errors are relative to
+  std::vector<double> magnitudes;  // [T, N] the same sums over absolute values, the scale of rounding errors
 };
 
 struct MatMulInput {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops once more: scalar, in double precision, obvious. They read the same arguments and return what a backend's
-// output is compared with.
+// The reference ops: scalar, in double precision, obvious. They take the arguments of the real ops and return the
+// expected output.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ struct RotatedRows {
 };
 RotatedRows RopeStoreKv(const kernels::RopeStoreKvArgs& args);
 
-// Slots that a row sees, by logical position, its window applied: the first has position `first_position`.
+// The slots that a row sees within its window, by logical position. The first slot has position `first_position`.
 struct VisibleSlots {
   int32_t first_position = 0;
   std::vector<int32_t> slots;
@@ -28,7 +28,7 @@ VisibleSlots SlotsOfRow(const kernels::AttentionArgs& args, int32_t segment, int
 
 std::vector<double> Attention(const kernels::AttentionArgs& args);  // [T, H, D]
 
-// The cached element of K (part 0) or V (part 1).
+// Returns the cached element of K (part 0) or V (part 1).
 uint16_t& CacheElement(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head,
                        int32_t d);
 

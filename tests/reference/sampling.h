@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing once more: every filter by sorting all tokens, in double precision. Only the adjusted logits are f32, because
-// their ties decide the order of the cuts.
+// The reference for draws: every filter sorts all tokens, in double precision. Only the adjusted logits are f32,
+// because their ties decide the order of the cuts.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ struct DrawInputs {
   std::vector<kernels::LogitBias> bias;
   std::vector<kernels::TokenCount> counts;
   std::vector<int32_t> path_token_ids;
-  std::vector<uint32_t> mask;  // [ceil(V / 32)]; empty: all may be drawn
+  std::vector<uint32_t> mask;  // [ceil(V / 32)]; empty allows all tokens
 };
 
-// Standard Gumbel noise of a token.
+// Returns the standard Gumbel noise of a token.
 double TokenNoise(const kernels::SamplingParams& sampling, uint32_t t, uint32_t token_id);
 
-// Probability by token after all filters; empty where nothing can be drawn.
+// Returns the probability of each token after all filters. Empty if no token can be drawn.
 std::vector<double> FilteredDistribution(const DrawInputs& inputs);
 
-// The token drawn, or nothing.
+// Returns the drawn token, or nothing if no token can be drawn.
 std::optional<int32_t> DrawToken(const DrawInputs& inputs);
 
 std::vector<double> LogSoftmax(std::span<const float> logits);

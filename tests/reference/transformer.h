@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass of Llama, Mistral, Qwen2 and Qwen3 as their definition reads: scalar, in double, one sequence, the
-// whole context anew, no cache. Slow and obvious: the yardstick for the transformer that serves.
+// The reference forward pass of Llama, Mistral, Qwen2 and Qwen3, written like their definition: scalar, in double, one
+// sequence, no cache. It computes the whole context each time. Tests compare the real transformer with it.
 //
 //   FT_ASSIGN_OR_RETURN(const Transformer model, Transformer::Load("tests/cases/models/llama", Rounding::kNone));
 //   const std::vector<std::vector<double>> logits = model.Logits(token_ids, {token_ids.size() - 1});
@@ -20,7 +20,7 @@
 
 namespace foretoken::reference {
 
-// Where a backend rounds by contract to bf16: matrices, the inputs of matrix products, and K and V as stored.
+// kBf16 rounds to bf16 in the same places as a backend: matrices, the inputs of matrix products, and stored K and V.
 enum class Rounding { kNone, kBf16 };
 
 class Transformer {
@@ -30,7 +30,8 @@ class Transformer {
 
   const model::ModelConfig& config() const { return config_; }
 
-  // One row [V] for each of `positions`: the logits of the token that follows it. `token_ids` lie in the vocabulary.
+  // Returns one row [V] per entry of `positions`: the logits of the token after this position. All `token_ids` are in
+  // the vocabulary.
   std::vector<std::vector<double>> Logits(std::span<const int64_t> token_ids, std::span<const size_t> positions) const;
 
  private:

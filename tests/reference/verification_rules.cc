@@ -14,7 +14,7 @@ double SumOf(const Distribution& distribution) {
   return std::accumulate(distribution.begin(), distribution.end(), 0.0);
 }
 
-// A node during a traversal: what is left of its distributions and children.
+// A node during a traversal, with its remaining distributions and children.
 struct Visited {
   const TraversalNode* node;
   Distribution target;
@@ -31,7 +31,7 @@ Visited Descend(const Visited& parent) {
   return {.node = &child, .target = child.target, .draft = child.draft, .chance = std::min(1.0, parent.chance * ratio)};
 }
 
-// Deletes the child that the traversal has just rejected.
+// Deletes the child that the traversal has rejected.
 void Reject(Visited& parent, const ParentChance& parent_chance) {
   const int32_t token_id = parent.node->children[parent.num_deleted++].token_id;
   if (parent.target.empty()) return;
@@ -74,7 +74,7 @@ NodeOutcomes TestNode(Distribution target, std::span<const Group> groups) {
   for (const Group& group : groups) {
     Distribution draft = group.draft;
     for (const int32_t token_id : group.token_ids) {
-      if (target.empty()) {  // nobody comes here
+      if (target.empty()) {  // no outcome reaches this node
         outcomes.accepted.push_back(0);
         continue;
       }

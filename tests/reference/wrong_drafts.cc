@@ -77,10 +77,11 @@ TokenTree GiveUpIfLastUnlikely(const TokenTree& tree, double min_draft_prob) {
   return tree.nodes.back().chance < min_draft_prob ? TokenTree{.position = tree.position} : tree;
 }
 
-// Token v is the draft's where E_v / Q(v) is least, E_v exponential: the least is exponential itself, m say, and what
-// E_v is beyond m Q(v) is exponential again and independent. So of two tokens a and b the distribution's is a where
-//   (m Q(a) + E_a) distribution(b) < (m Q(b) + E_b) distribution(a),
-// whose chance is written down by integrating over E_a, E_b and m.
+// The draft's token is the v with the least E_v / Q(v), where the E_v are exponential. The least value m is exponential
+// itself. The rest of each other E_v beyond m Q(v) is exponential again and independent. So of two other tokens a and b
+// the distribution's draw is a if
+//   (m Q(a) + E_a) distribution(b) < (m Q(b) + E_b) distribution(a).
+// The chance of this is the integral over E_a, E_b and m.
 int32_t DrawWithTheDraftsNoise(std::span<const double> distribution, std::span<const double> draft, int32_t drafted,
                                testing::Branches& branches) {
   FT_CHECK(distribution.size() == 3 && distribution[drafted] == 0);

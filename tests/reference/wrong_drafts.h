@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to draft, and to choose among what was drafted, that make the ratio test inexact. The exactness suite must catch
-// every one of them.
+// Wrong ways to draft, or to choose among drafted tokens. Each makes the ratio test inexact, and the exactness suite
+// must detect each.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace foretoken::reference {
 
-// Children that were not drawn at all, the likeliest say, are passed off as samples of the distribution.
+// Marks children that were not sampled, for example the most likely tokens, as samples of the distribution.
 speculation::TokenTree ClaimSampled(speculation::TokenTree tree, const testing::SmallDistribution& distribution);
 
-// A sampled child is dropped because of its own value: it is not likely enough.
+// Drops a sampled child because of its own value: it is not likely enough.
 speculation::TokenTree DropUnlikely(const speculation::TokenTree& tree, double min_draft_prob);
 
-// Children were sampled from all of the distribution, and its `num_kept` likeliest tokens are sent.
+// Sends only the `num_kept` most likely tokens of a distribution, although the children were sampled from all of it.
 speculation::TokenTree SendTruncated(speculation::TokenTree tree, int32_t num_kept);
 
-// A chain is given up where its last token was unlikely: its size follows from a token that was drawn later.
+// Drops a chain if its last token was unlikely. So the size of the tree depends on a token that was drawn later.
 speculation::TokenTree GiveUpIfLastUnlikely(const speculation::TokenTree& tree, double min_draft_prob);
 
-// The token argmax_v (log distribution(v) + g(v)), given that with the same noise g the draft's was `drafted`, at which
-// distribution is 0. Three tokens.
+// Draws argmax_v (log distribution(v) + g(v)), given that the draft's argmax with the same noise g was `drafted`. The
+// distribution of `drafted` is 0. For three tokens.
 int32_t DrawWithTheDraftsNoise(std::span<const double> distribution, std::span<const double> draft, int32_t drafted,
                                testing::Branches& branches);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification rules that look right and are not: each was, or might be, somebody's. The exactness suite must catch
-// every one of them. Rows and coins are those of kernels/rejection_sampling.h.
+// Verification rules that look right but are wrong. Each is a plausible mistake, and the exactness suite must detect
+// each. Rows and coins are as in kernels/rejection_sampling.h.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace foretoken::reference {
 
-// The walk of all of these; `test` makes of a node's target distribution the accepted child, or what the token is drawn
-// from.
+// The common walk of the wrong rules. `test` turns a node's target distribution into the accepted child, or into the
+// distribution of the drawn token.
 template <typename Rows, typename Coins, typename Test>
 void WrongWalk(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path, Test&& test) {
   for (int32_t node_idx = 0; node_idx < tree.num_rows;) {
@@ -39,7 +39,7 @@ inline Distribution DraftOf(const kernels::DrawnChildren& drawn, size_t num_toke
   return Normalised(draft);
 }
 
-// Only Q(x) of the chosen token was kept, and the residual is made of that spike.
+// Keeps only Q(x) of the chosen token, and makes the residual from this spike.
 struct SpikeResidual {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
@@ -60,7 +60,7 @@ struct SpikeResidual {
   }
 };
 
-// A rejected guess keeps its target_prob.
+// Leaves a rejected guess its target_prob.
 struct RejectedPointStays {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
@@ -76,7 +76,7 @@ struct RejectedPointStays {
   }
 };
 
-// What was sampled without replacement is tested as if it had been put back.
+// Tests children that were sampled without replacement as if they had been sampled with replacement.
 struct DraftNotRenormalised {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
@@ -97,7 +97,7 @@ struct DraftNotRenormalised {
   }
 };
 
-// All proposers' children at a node are tested against the mean of what they were sampled from.
+// Tests all proposers' children at a node against the mean of their distributions.
 struct MixtureOfProposers {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
@@ -123,7 +123,7 @@ struct MixtureOfProposers {
   }
 };
 
-// The token is drawn from whole tiles, and what lies behind the vocabulary in the last one is drawn, too.
+// Draws from whole tiles, so that values beyond the vocabulary in the last tile can win.
 struct DrawsFromTailTile {
   size_t tile = 4;
   double tail_weight = 0.1;
@@ -137,7 +137,7 @@ struct DrawsFromTailTile {
   }
 };
 
-// A node's row is sought where a chain would have it: as many rows behind the root's as it is deep.
+// Looks up a node's row as in a chain: the node's depth is the offset from the root's row.
 struct RowsSlicedAsOfAChain {
   template <typename Rows, typename Coins>
   void operator()(const kernels::TreeToAccept& tree, Rows& rows, Coins& coins, kernels::AcceptedPath& path) const {
@@ -152,9 +152,9 @@ struct RowsSlicedAsOfAChain {
   }
 };
 
-// A block's coins are taken from the indices of the tokens they decide about.
+// Takes a block's coins from the indices of the tokens that they decide.
 struct BlockCoinsOfLaterIndices {
-  // Coins that begin a new index with every coin.
+  // Coins that move to a new index with every coin.
   template <typename Coins>
   struct Shifted {
     void Begin(uint32_t t) { next = t + 1; }
@@ -163,7 +163,7 @@ struct BlockCoinsOfLaterIndices {
       return coins.Accept(target_prob, draft_prob);
     }
     int32_t Draw(std::span<const double> weights) {
-      coins.Begin(0);  // the fault to be shown is that of the block's coins alone
+      coins.Begin(0);  // leaves the fault of the block's coins as the only one
       return coins.Draw(weights);
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process logs while it is there, instead of standard error.
+// Captures the log lines of this process, which then do not go to standard error.
 //
 //   CapturedLog log;
 //   ...
@@ -31,7 +31,7 @@ class CapturedLog {
     spdlog::set_default_logger(before_);
   }
 
-  // From now on whoever logs waits until Release.
+  // Makes every log call wait until Release.
   void Block() {
     absl::MutexLock lock(&sink_->state);
     sink_->is_blocked = true;
@@ -45,7 +45,7 @@ class CapturedLog {
     return sink_->num_waiting > 0;
   }
 
-  // As they would stand on standard error: a line end inside a message makes two of it.
+  // The lines as they would appear on standard error. A line end inside a message makes two lines.
   std::vector<std::string> Lines() const {
     absl::MutexLock lock(&sink_->state);
     return absl::StrSplit(sink_->text, '\n', absl::SkipEmpty());

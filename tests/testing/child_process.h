@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program run by a test, killed with it.
+// A program that a test runs. The destructor kills it.
 //
 //   ChildProcess verifier({BinaryPath("foretoken_verifier"), "--model=...", "--listen=127.0.0.1:0"});
 //   const int port = verifier.WaitForPort();
@@ -18,23 +18,23 @@ namespace foretoken::testing {
 
 class ChildProcess {
  public:
-  // Standard output is read by the test; standard error is the test's own, or goes to `stderr_path`.
+  // The test reads the program's standard output. Standard error is the test's own, or goes to `stderr_path`.
   explicit ChildProcess(const std::vector<std::string>& command, const std::string& stderr_path = {});
   ChildProcess(const ChildProcess&) = delete;
-  ~ChildProcess();  // SIGKILL, where it still runs
+  ~ChildProcess();  // sends SIGKILL if the program still runs
 
-  // The port in the line "listening on HOST:PORT". Nothing when the program ended or 60 s passed without one.
+  // Returns the port of the line "listening on HOST:PORT". Empty if the program ended or 60 s passed without this line.
   std::optional<int> WaitForPort();
   void Signal(int signal);
-  // The most memory that it has had at once since the last ForgetPeakMemory, or since its start.
+  // The program's peak memory since the last ForgetPeakMemory, or since its start.
   int64_t PeakMemoryBytes() const;
   void ForgetPeakMemory();
-  // The exit code, or 128 + the signal that ended it.
+  // Returns the exit code, or 128 + the signal that ended the program.
   int Wait();
 
  private:
   pid_t pid_ = 0;
-  int output_ = -1;  // reading end
+  int output_ = -1;  // the reading end
   std::optional<int> exit_code_;
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that run the engine on the demo model, step by step, and collect what a client would get.
+// A fixture for tests that run the engine on the demo model, step by step, and collect the output of a client.
 //
 //   class EngineTest : public testing::EngineFixture {};
 //   TEST_F(EngineTest, ...) {
 //     GuessingProposers none;
 //     const Results truth = Generate({Request("import os\n", 0.8f)}, none);
 //
-// One model for all tests of a suite; every engine gets a K/V cache of its own size.
+// All tests of a suite share one model. Every engine has its own K/V cache.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@
 
 namespace foretoken::testing {
 
-// A token and the bits of its log-probability; the drawn one first, then the most likely ones.
+// Tokens and the bits of their log-probabilities: first the drawn token, then the most likely tokens.
 using LogprobBits = std::vector<std::pair<int32_t, uint32_t>>;
 
 inline LogprobBits BitsOf(const kernels::RowLogprobs& logprobs) {
@@ -37,7 +37,7 @@ inline LogprobBits BitsOf(const kernels::RowLogprobs& logprobs) {
   return bits;
 }
 
-// Everything a client is promised to get equally, whatever happens beside it.
+// All output that must not depend on anything beside the request.
 struct Result {
   std::vector<int32_t> token_ids;
   std::string text;
@@ -58,8 +58,8 @@ inline std::ostream& operator<<(std::ostream& out, const Result& result) {
 using SampleKey = std::pair<verifier::Ticket, int32_t>;
 using Results = std::map<SampleKey, Result>;
 
-// Looks later at every look: all steps seem to take equally long, however many rows they have. The planner then takes
-// every guess there is room for, and what it does is the same on every machine.
+// A clock that advances by the same time at every reading, so that all steps seem to take equally long. The planner
+// then takes every guess that has room, and behaves in the same way on every machine.
 inline std::function<absl::Time()> EvenClock() {
   return [time = absl::UnixEpoch()]() mutable { return time += absl::Milliseconds(1); };
 }
@@ -67,7 +67,7 @@ inline std::function<absl::Time()> EvenClock() {
 struct EngineOptions {
   verifier::EngineConfig config;
   int32_t num_blocks = 256;
-  // Requests come in an order drawn from this seed, a few before every step. Unset: in their order, all at once.
+  // Submits requests in a random order from this seed, a few before every step. Unset: all at once, in their order.
   std::optional<uint32_t> arrival_seed;
   std::function<absl::Time()> now = absl::Now;
   const tokenizer::Tokenizer* tokenizer = nullptr;  // unset: the demo's
@@ -85,12 +85,12 @@ class EngineFixture : public ::testing::Test {
     model_.reset();
   }
 
-  // From now on engines of this test run on another model, which must outlive them.
+  // Later engines of this test run on this model, which must outlive them.
   void Use(model::Transformer& transformer) { transformer_ = &transformer; }
 
   std::unique_ptr<verifier::Engine> MakeEngine(verifier::ProposerClient& proposers, const EngineOptions& options) {
     kv_ = transformer_->MakeKvCache(options.num_blocks);
-    // What nobody has written is never read, and NaN would show if it were.
+    // The engine never reads unwritten K/V. NaN would show such a read.
     for (const model::RankKvCache& rank : kv_.ranks) {
       const std::vector<char> nan(rank.view.num_bytes(), '\xff');
       transformer_->backend().Copy(rank.view.data, nan.data(), nan.size(), kernels::CopyKind::kToDevice);
@@ -110,7 +110,7 @@ class EngineFixture : public ::testing::Test {
                               .now = options.now});
   }
 
-  // Submits everything and steps until nothing is left.
+  // Submits all requests and steps until they end.
   Results Generate(const std::vector<verifier::GenerationRequest>& requests, verifier::ProposerClient& proposers,
                    const EngineOptions& options = {}, const std::function<void(int step)>& before_step = nullptr) {
     const std::unique_ptr<verifier::Engine> engine = MakeEngine(proposers, options);
@@ -151,11 +151,11 @@ class EngineFixture : public ::testing::Test {
 
   static inline std::unique_ptr<LoadedModel> model_;
   static inline std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
-  // Of the last engine.
+  // Results of the last engine.
   Results results_;
   std::map<SampleKey, verifier::SampleCompletion> completions_;
-  std::map<SampleKey, std::vector<verifier::StepReport>> reports_;  // of requests that ask
-  int num_stops_in_trees_ = 0;  // samples that a stop condition ended with a token drawn at a guess's row
+  std::map<SampleKey, std::vector<verifier::StepReport>> reports_;  // of requests with reports
+  int num_stops_in_trees_ = 0;                                      // samples that a stop condition ended inside a tree
   verifier::EngineStats stats_;
   verifier::Ticket next_ticket_ = 1;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server's health service answers.
+// Reads a server's health.
 //
 //   EXPECT_EQ(CheckHealth(channel), Health::kServing);
 #pragma once
@@ -18,8 +18,8 @@ namespace foretoken::testing {
 
 enum class Health { kServing, kNotServing, kUnreachable };
 
-// grpc.health.v1.Health/Check by hand, since its proto is not installed: the request's only field is the service, the
-// answer's the status.
+// Calls grpc.health.v1.Health/Check with hand-written messages, because its proto is not installed. The request's only
+// field is the service, and the answer's only field is the status.
 inline Health CheckHealth(const std::shared_ptr<grpc::Channel>& channel, const std::string& service = {}) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;

@@ -13,7 +13,7 @@
 namespace foretoken::testing {
 namespace {
 
-// All that comes after the request until the server closes; empty where it cannot be reached.
+// Sends the request and returns all bytes until the server closes. Empty if the server cannot be reached.
 std::string Exchange(int socket, int port, absl::string_view request) {
   sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a service's GET /metrics says now.
+// Reads a service's metrics page, GET /metrics.
 //
 //   FT_ASSIGN_OR_RETURN(const MetricsPage page, ReadMetrics(port));
 //   page.at("foretoken_steps_total"); page.at("foretoken_step_seconds_total{part=\"draw\"}");
@@ -13,16 +13,16 @@
 
 namespace foretoken::testing {
 
-// Values by name and labels, spelled as on the page.
+// Values by name with labels, spelled as on the page.
 using MetricsPage = std::map<std::string, double>;
 
-// Of 127.0.0.1. UNAVAILABLE when nobody answers with a page.
+// Reads the page of 127.0.0.1:`port`. UNAVAILABLE if no server answers with a page.
 absl::StatusOr<MetricsPage> ReadMetrics(int port);
 
-// Of all labels; 0 where the page has none.
+// Sums over all labels. 0 if the page does not have the metric.
 double SumOf(const MetricsPage& page, absl::string_view name);
 
-// The lines of Prometheus' text format; comments and what is no number are left out.
+// Parses the lines of Prometheus' text format. Skips comments and values that are not numbers.
 MetricsPage ParseMetrics(absl::string_view text);
 
 }  // namespace foretoken::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where committed test data lies: SourcePath("tests/cases/x.json") is absolute wherever the test runs. Of a program
-// that was carried to a machine without the sources it was built from, it is in the checkout that it runs in.
+// Paths of committed test data. SourcePath("tests/cases/x.json") is absolute. If the sources of the build are not on
+// this machine, the path is in the checkout in which the program runs.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole verifier with the demo model inside the test, and a client of it over loopback.
+// A whole verifier with the demo model inside the test, with a client over loopback.
 //
 //   RunningVerifier verifier;
 //   const Output output = verifier.Generate(Greedy("import os\n", 40));
@@ -24,7 +24,7 @@ namespace foretoken::testing {
 
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// One sample, put together.
+// The whole output of one sample.
 struct Sample {
   std::string text;
   std::vector<uint32_t> token_ids;
@@ -35,7 +35,7 @@ struct Sample {
 struct Output {
   grpc::Status status;
   std::vector<Sample> samples;
-  v1::PromptOutput prompt;  // put together
+  v1::PromptOutput prompt;  // all pieces concatenated
   int num_prompt_messages = 0;
 };
 
@@ -51,7 +51,7 @@ inline verifier::Config DemoConfig() {
 
 class RunningVerifier {
  public:
-  // `proposers`: specs, as on the command line.
+  // `proposers` are specs, as on the command line.
   explicit RunningVerifier(const verifier::Config& config = DemoConfig(),
                            const std::vector<std::string>& proposers = {}) {
     std::vector<verifier::ProposerSpec> specs;

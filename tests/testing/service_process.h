@@ -5,7 +5,7 @@
 //   ServiceProcess verifier("foretoken_verifier", {"--proposer=suffix=static:" + proposer.address()});
 //   verifier.Metrics().at("foretoken_steps_total");
 //
-// A service that does not start, or shows no metrics, ends the program with what the service logged.
+// If the service does not start or shows no metrics, the program ends and prints the service's log.
 #pragma once
 
 #include <memory>
@@ -21,19 +21,20 @@ namespace foretoken::testing {
 
 class ServiceProcess {
  public:
-  // `binary` is foretoken_proposer or foretoken_verifier; the latter serves the demo model unless flags say otherwise.
+  // `binary` is foretoken_proposer or foretoken_verifier. A verifier serves the demo model unless the flags name
+  // another.
   ServiceProcess(const std::string& binary, std::vector<std::string> flags);
 
   const std::string& address() const { return address_; }
   ChildProcess& process() { return *process_; }
-  // Kills the process where it still runs, and starts another at its address.
+  // Kills the process if it still runs, and starts another one at its address.
   void Restart();
-  // SIGTERM, and the exit code. A client that is still connected, and idle, holds it up by seconds.
+  // Sends SIGTERM and returns the exit code. An idle connected client delays the end by seconds.
   int Terminate();
 
   std::string Log() const;
   MetricsPage Metrics() const;
-  // The sum of a metric over its labels; 0 where it is not shown.
+  // Returns the sum of a metric over its labels. 0 if the page does not have it.
   double Metric(absl::string_view name) const { return SumOf(Metrics(), name); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step reports written by hand, for what shows them.
+// Hand-written step reports, for tests of the code that shows them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace foretoken::testing {
 
 struct ReportedNode {
-  char token;  // its id; the fake service spells it so
+  char token;  // the id is the character, as in the fake service
   int parent;
   float chance;
   float path_chance;
@@ -62,8 +62,8 @@ inline void AddProposer(const std::string& name, uint64_t position, uint32_t num
   proposer.set_num_nodes(num_nodes);
 }
 
-// Two proposers, one of them late; the step accepts "ab" of "abc" and "ax", says "z", and had no row for more; not
-// every "z" was right.
+// A report with two proposers, one of them late. The step accepts "ab" of "abc" and "ax" and emits "z". It had no rows
+// for more nodes.
 inline v1::StepReport BranchingReport() {
   v1::StepReport report = MakeReport(12, 341, "abz",
                                      {{'a', -1, .8f, .75f, 3},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fresh directory that is removed, with everything in it, at the end of the scope.
+// A new directory. The destructor removes it with its content.
 #pragma once
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ class TempDir {
 
   const std::string& path() const { return path_; }
 
-  // Writes a file into it and returns its path.
+  // Writes a file into the directory and returns its path.
   std::string Write(std::string_view name, std::string_view content) const {
     std::string path = path_ + "/" + std::string(name);
     std::ofstream(path, std::ios::binary) << content;

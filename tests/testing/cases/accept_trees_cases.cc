@@ -33,7 +33,7 @@ using kernels::TreeToAccept;
 
 constexpr const char* kWalkTable = "tests/cases/accept_trees.txt";
 constexpr int32_t kNumTokens = 8;
-constexpr int32_t kWidth = 11;  // the row is wider than the vocabulary, and what lies beyond would win
+constexpr int32_t kWidth = 11;  // the row is wider than the vocabulary, and the largest logits lie beyond it
 constexpr uint32_t kContextLen = 10;
 
 struct WalkCase {
@@ -111,7 +111,7 @@ std::vector<WalkCase> ReadCases() {
   return cases;
 }
 
-// A node without a mask has none, or, as sequences with masks do, a null pointer.
+// Returns the masks of a case. A node without a mask has a null pointer; a case without masks has an empty list.
 std::vector<const uint32_t*> MasksOf(const WalkCase& walk) {
   std::vector<const uint32_t*> masks(walk.node_masks.empty() ? 0 : walk.parents.size());
   for (const auto& [node_idx, words] : walk.node_masks) masks[node_idx] = words.data();
@@ -126,7 +126,7 @@ TreeToAccept TreeOf(const WalkCase& walk, std::span<const uint32_t* const> masks
           .masks = masks};
 }
 
-// One sequence with a random tree, and what surrounds it. Its mask changes at some index, as it does at min_tokens.
+// One sequence with a random tree and all its inputs. Its mask changes at some index, as at min_tokens.
 struct RandomTree {
   static constexpr int32_t kVocab = 9;
   static constexpr int32_t kStride = 12;
@@ -165,13 +165,13 @@ struct RandomTree {
             .masks = masks};
   }
 
-  // The tokens, one after another, as far as the tree has their rows.
+  // Decodes the tokens one after another, as far as the tree has their rows.
   std::vector<int32_t> DecodePlainly() const {
     std::vector<int32_t> emitted;
     for (size_t node = 0; node < parents.size();) {
       const float* row = logits.data() + node * kStride;
       const uint32_t t = context_len + static_cast<uint32_t>(emitted.size());
-      // Plain decoding knows no path: what was emitted stands in the counts.
+      // Plain decoding has no path, so the emitted tokens are in the counts.
       std::vector<TokenCount> all_counts = counts;
       for (const int32_t id : emitted) {
         const auto known = std::ranges::find(all_counts, id, &TokenCount::token_id);
@@ -264,7 +264,7 @@ void ExpectLogprobsOfTheUnmodifiedRow(const AcceptTreesOp& op) {
   RandomValues random(11);
   constexpr int32_t kVocab = 3001;
   std::vector<float> logits = random.Normals(kVocab + 5, 3);
-  logits[kVocab + 2] = 40;  // padding: cannot be drawn, and has its share of the row's probability
+  logits[kVocab + 2] = 40;  // padding cannot be drawn, but has its share of the row's probability
   const std::vector<int32_t> token_ids = {0}, parents = {-1};
   const std::vector<LogitBias> bias = {{5, 50}};
   const TreeToAccept tree{.token_ids = token_ids,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What AcceptTrees and ScoreTokens must do, for any implementation: each case gets the op on arguments whose pointers
-// are all the host's, and results that are there when it returns.
+// The required behaviour of AcceptTrees and ScoreTokens, for any implementation. The op of a case takes host pointers
+// only, and its results are complete when it returns.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@ namespace foretoken::testing {
 using AcceptTreesOp = std::function<void(const kernels::AcceptTreesArgs&)>;
 using ScoreTokensOp = std::function<void(const kernels::ScoreTokensArgs&)>;
 
-// Tree walks as tests/cases/accept_trees.txt tells them; a test program that was carried elsewhere has no such file.
+// True if tests/cases/accept_trees.txt, the table of tree walks, is on this machine.
 bool HasWalkTable();
+// Checks the tree walks of the table.
 void ExpectWalksAsTheTableSays(const AcceptTreesOp& op);
 
-// Many random trees, whole, against plain decoding with the reference: the same tokens, as far as the tree reaches.
+// Compares many random trees with plain decoding by the reference: the same tokens, as far as the tree reaches.
 void ExpectPlainDecoding(const AcceptTreesOp& op, int num_rounds);
 
 void ExpectLogprobsOfTheUnmodifiedRow(const AcceptTreesOp& op);
 void ExpectScoresOfEachRowsOwnToken(const ScoreTokensOp& op);
 
-// Random trees with drawn children, by rejection sampling: the rule of kernels/rejection_sampling.h over the
-// reference's rows, with the coins of kernels/keyed_coins.h. That the rule itself is exact is shown in tests/exact.
+// Compares random trees with drawn children, under rejection sampling, with the rule of kernels/rejection_sampling.h
+// over the reference's rows and the coins of kernels/keyed_coins.h. tests/exact shows that the rule itself is exact.
 void ExpectTheRejectionRule(const AcceptTreesOp& op, int32_t num_tokens, int num_rounds);
 void ExpectABrokenRowToEndTheTestAndSaySo(const AcceptTreesOp& op);
 
-// Random trees of both rules, with everything that a request can ask for: each has the same path and, bit for bit, the
-// same log-probabilities alone as among others, whichever rows its logits stand in.
+// Checks random trees of both rules with all options of a request. Each has the same path and the same bits of
+// log-probabilities alone and among others, for any rows of its logits.
 void ExpectTreesToStandAlone(const AcceptTreesOp& op, int num_trees);
 
 }  // namespace foretoken::testing

@@ -25,7 +25,7 @@ using kernels::kKvBlockSize;
 using kernels::KvCacheView;
 using kernels::Shape;
 
-// Element d of a token's K (part 0), V (1) or q (2) at a head: a function of who the token is, wherever it is stored.
+// Element d of a token's K (part 0), V (1) or q (2) at a head. It depends on the token, not on its place in memory.
 float TokenElement(uint32_t token, uint32_t part, uint32_t head, uint32_t d) {
   uint64_t word = ((uint64_t{token} * 4 + part) * 64 + head) * 1024 + d + 1;
   word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;  // splitmix64's finaliser
@@ -33,15 +33,15 @@ float TokenElement(uint32_t token, uint32_t part, uint32_t head, uint32_t d) {
   return (static_cast<float>(word >> 40) * 0x1p-24f - 0.5f) * (part == 0 ? 4.0f : 2.0f);
 }
 
-// What K and V are made of.
+// The elements of K and V.
 enum class Elements {
   kPlain,
-  // Tokens 64 apart have the same K and opposite V, some of them large: most of a sum cancels, and what is left shows
-  // in the few bits of a bf16 output in which order it was added.
+  // Tokens 64 apart have the same K and opposite V, and some V are large. Most of a sum cancels, so the rest shows the
+  // order of additions even in the few bits of a bf16 output.
   kCancelling,
 };
 
-// V of tokens from this one on is not finite.
+// From this token on V is not finite.
 constexpr uint32_t kFirstNonFinite = 100000;
 
 float StoredElement(Elements elements, uint32_t token, uint32_t part, uint32_t head, uint32_t d) {
@@ -54,8 +54,8 @@ float StoredElement(Elements elements, uint32_t token, uint32_t part, uint32_t h
   return element * (token % 64 < 48 ? 1.0f : 4096.0f) * (token / 64 % 2 == 0 ? 1.0f : -1.0f);
 }
 
-// Rows over a paged cache. Tokens are named by numbers; a token's K and V lie where its sequence put them. The rest of
-// the cache is NaN: whoever lets an unseen slot into a sum is found out.
+// Rows over a paged cache. Tokens are numbers, and each sequence has places for its tokens' K and V. The rest of the
+// cache is NaN, so that a sum with an unseen slot shows.
 class AttentionBatch {
  public:
   AttentionBatch(HeadShape shape, Elements elements, int32_t num_blocks, uint32_t layout_seed)
@@ -71,7 +71,7 @@ class AttentionBatch {
     }
   }
 
-  // Starts a segment whose chain holds `tokens`.
+  // Starts a segment with `tokens` as its chain.
   void AddSegment(const std::vector<uint32_t>& tokens) {
     block_table_begins_.push_back(static_cast<int32_t>(block_tables_.size()));
     segment_begins_.push_back(static_cast<int32_t>(rows_.size()));
@@ -82,10 +82,10 @@ class AttentionBatch {
     }
   }
 
-  // A row of the chain.
+  // Adds a row of the chain.
   void AddChainRow(int32_t position) { AddRow({chain_[position], position, position + 1, {}}); }
 
-  // A row below the first `chain_len` tokens of the chain, with these tokens on its path, its own last. Nodes of one
+  // Adds a row below the first `chain_len` tokens of the chain. `path` ends with the row's own token. Nodes of a
   // segment that share a path prefix share slots.
   void AddTreeRow(int32_t chain_len, const std::vector<uint32_t>& path) {
     Row row{path.back(), chain_len + static_cast<int32_t>(path.size()) - 1, chain_len, {}};
@@ -210,7 +210,7 @@ std::vector<uint32_t> Tokens(int32_t count, uint32_t first = 0) {
   return tokens;
 }
 
-// A chunk of the chain, a tree below it, in its midst a chain of guesses below an earlier token, and other sequences.
+// A batch with a chunk of the chain, a tree below it, a chain of guesses below an earlier token, and other sequences.
 AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_seed) {
   AttentionBatch batch(shape, Elements::kPlain, num_tokens / kKvBlockSize + 40, layout_seed);
   batch.AddSegment(Tokens(num_tokens));
@@ -228,7 +228,7 @@ AttentionBatch MixedBatch(HeadShape shape, int32_t num_tokens, uint32_t layout_s
   return batch;
 }
 
-// The output of the last of `tokens` as a lone chain row.
+// Returns the output of the last of `tokens` as a single chain row.
 std::vector<uint16_t> LoneRow(HeadShape shape, const std::vector<uint32_t>& tokens, std::optional<int32_t> window,
                               const AttentionOp& op) {
   AttentionBatch batch(shape, Elements::kCancelling, static_cast<int32_t>(tokens.size()) / kKvBlockSize + 1, 0);
@@ -244,16 +244,16 @@ void ExpectAttentionMatchesTheReference(const HeadShape& shape, int32_t num_toke
                                         const AttentionOp& op, AttentionOperands operands) {
   AttentionBatch batch = MixedBatch(shape, num_tokens, 9);
   const bool is_bf16 = operands == AttentionOperands::kBf16;
-  if (is_bf16) batch.RoundQueriesToBf16();  // so that doing so again changes nothing
+  if (is_bf16) batch.RoundQueriesToBf16();  // so that a second rounding changes nothing
   batch.Run(op, window);
   const std::vector<double> expected = reference::Attention(batch.Args(window));
-  // |q| <= 1, |k| <= 2, |v| <= 1. A score's error is D u times the sum of |q k| scale, at most D 2 / sqrt(D); it enters
-  // a weight as a factor, twice with the maximum's; then n terms of at most 1 are added; then bf16. The matrix units'
-  // sums drop bits that f32 would round: u is four times as large. A weight rounded to bf16 is 2^-8 of itself off, and
-  // moves the mean by its share of its distance from the mean, at most 2.
+  // |q| <= 1, |k| <= 2, |v| <= 1. A score's error is D u times the sum of |q k| scale, at most D 2 / sqrt(D). The error
+  // enters a weight as a factor, twice with the maximum's error. Then n terms of at most 1 are added, and the sum is
+  // rounded to bf16. The sums of matrix units drop bits that f32 would round, so u is four times as large. A weight
+  // rounded to bf16 is off by 2^-8 of itself. It moves the mean by this part of its distance from the mean, at most 2.
   const double unit = is_bf16 ? 0x1p-22 : 0x1p-24;
   const double score_error = shape.head_dim * unit * 2 * std::sqrt(shape.head_dim);
-  const int32_t num_terms = std::max(num_tokens + 3, 37) + 10;  // the longest row's, and what surrounds them
+  const int32_t num_terms = std::max(num_tokens + 3, 37) + 10;  // of the longest row, with its surroundings
   const double tolerance = 2 * score_error + 2 * num_terms * unit + (is_bf16 ? 2 * 0x1p-8 : 0);
   for (size_t i = 0; i < expected.size(); ++i) {
     const double rounding = 0x1p-8 * std::abs(expected[i]);
@@ -295,7 +295,7 @@ void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, s
       ASSERT_EQ(batch.OutputOfRow(10 + i), lone_row(seen)) << "chunk " << chunk << " row " << i;
     }
   }
-  // The same tokens as a tree's deepest path, with siblings and other branches between.
+  // The same tokens as the deepest path of a tree, with siblings and other branches between them.
   for (int32_t depth = 1; depth <= std::min(num_tokens, 40); depth = depth * 2 + 1) {
     const int32_t chain_len = num_tokens - depth;
     AttentionBatch batch(shape, Elements::kCancelling, num_tokens / kKvBlockSize + 70, 20 + depth);
@@ -334,8 +334,8 @@ void ExpectAttentionSeesALongPathAsAChain(const HeadShape& shape, int32_t num_to
 }
 
 void ExpectAttentionHidesNonFiniteV(const HeadShape& shape, std::optional<int32_t> window, const AttentionOp& op) {
-  // A chunk in whose midst V becomes non-finite for some tokens, after which a window may have left them behind, and a
-  // tree in which some nodes' V is.
+  // Some tokens in the middle of the chunk have V that is not finite. A window may exclude them later. Some nodes of
+  // the tree have such V too.
   constexpr int32_t kChainLen = 92, kChunk = 24, kFirst = 75, kLast = 77;
   std::vector<uint32_t> chain = Tokens(kChainLen);
   for (int32_t position = kFirst; position <= kLast; ++position) chain[position] += kFirstNonFinite;
@@ -343,13 +343,13 @@ void ExpectAttentionHidesNonFiniteV(const HeadShape& shape, std::optional<int32_
       {900}, {kFirstNonFinite + 900}, {900, kFirstNonFinite + 901}, {900, 902}, {900, 902, 903}};
   AttentionBatch batch(shape, Elements::kCancelling, kChainLen / kKvBlockSize + 40, 40);
   batch.AddSegment(chain);
-  std::vector<std::vector<uint32_t>> tokens;  // of each row
+  std::vector<std::vector<uint32_t>> tokens;  // per row
   for (int32_t position = kChainLen - kChunk; position < kChainLen; ++position) {
     batch.AddChainRow(position);
     tokens.emplace_back(chain.begin(), chain.begin() + position + 1);
   }
   for (const std::vector<uint32_t>& path : paths) {
-    batch.AddTreeRow(kFirst, path);  // below tokens that are all finite
+    batch.AddTreeRow(kFirst, path);  // below tokens with finite V only
     tokens.emplace_back(chain.begin(), chain.begin() + kFirst);
     tokens.back().insert(tokens.back().end(), path.begin(), path.end());
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend's attention has to do: agree with tests/reference, and give a row the same bits however it is
-// batched (E1). Keys that a row does not see are NaN.
+// The required behaviour of every backend's attention: it agrees with tests/reference, and a row's bits do not depend
+// on its batch (E1). Keys that a row does not see are NaN.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace foretoken::testing {
 
-// Does what the arguments say; all of their pointers are the host's.
+// Runs attention. All pointers of the arguments are host pointers.
 using AttentionOp = std::function<void(const kernels::AttentionArgs&)>;
 
 struct HeadShape {
@@ -20,26 +20,26 @@ struct HeadShape {
   int32_t head_dim = 16;
 };
 
-// What an op's products take. kBf16: q and the softmax's weights are rounded to bf16.
+// The type of the products' operands. kBf16: q and the weights of the softmax are rounded to bf16.
 enum class AttentionOperands { kF32, kBf16 };
 
-// A chunk of a sequence of `num_tokens`, a tree below it, and other sequences.
+// Compares a chunk of a sequence of `num_tokens`, a tree below it, and other sequences with the reference.
 void ExpectAttentionMatchesTheReference(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
                                         const AttentionOp& op, AttentionOperands operands = AttentionOperands::kF32);
 
-// The same rows with q as they are and with q rounded to bf16.
+// Compares the same rows with unrounded q and with q rounded to bf16.
 void ExpectAttentionRoundsQueriesToBf16(const HeadShape& shape, int32_t num_tokens, const AttentionOp& op);
 
-// Chunks of a prompt, and trees, against lone rows.
+// Compares chunks of a prompt, and trees, with single rows.
 void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
                                    const AttentionOp& op);
 
-// A row that has all but its first few of `num_tokens` as ancestors against a lone row of a chain.
+// Compares a row whose ancestors are all but the first few of `num_tokens` with a single row of a chain.
 void ExpectAttentionSeesALongPathAsAChain(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,
                                           const AttentionOp& op);
 
-// Rows that see tokens whose V is not finite have no finite output, and the rows beside them, which do not see these
-// tokens, have the bits of lone rows.
+// Some tokens have V that is not finite. Rows that see such a token must have no finite output. Rows that do not see it
+// must have the bits of single rows.
 void ExpectAttentionHidesNonFiniteV(const HeadShape& shape, std::optional<int32_t> window, const AttentionOp& op);
 
 }  // namespace foretoken::testing

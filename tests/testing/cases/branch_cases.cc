@@ -25,7 +25,7 @@ using kernels::ScoredToken;
 using kernels::Shape;
 using reference::DrawInputs;
 
-// All tokens with a chance, by (score descending, id ascending).
+// Returns all tokens with a probability above 0, by (score descending, id ascending).
 std::vector<std::pair<double, int32_t>> RankedScores(const DrawInputs& inputs) {
   std::vector<std::pair<double, int32_t>> ranked;
   const bool is_greedy = inputs.sampling.is_greedy();
@@ -79,7 +79,7 @@ void ExpectTheReferencesBranches(const BranchRowsOp& op, int num_rounds) {
     ASSERT_EQ(got.children.size(), std::min<size_t>(count, expected.size())) << i;
     for (size_t child = 0; child < got.children.size(); ++child) {
       ASSERT_EQ(got.children[child].token_id, expected[child].second) << i << " child " << child;
-      // Scores reach 100 at low temperatures: f32 keeps 2^-18 of them.
+      // Scores reach 100 at low temperatures, where f32 has a resolution of 2^-18.
       ASSERT_NEAR(got.children[child].score, expected[child].first, 1e-4 * (1 + std::abs(expected[child].first)));
     }
   }

@@ -39,7 +39,7 @@ std::vector<RowKind> RowKinds() {
       {"one far above", [](RandomValues& random, size_t id) { return id == 0 ? 80 : random.Normal() * 0.01f; }},
       {"huge", [](RandomValues& random, size_t) { return random.Normal() * 1e37f; }},
       {"falling with the id", [](RandomValues&, size_t id) { return -0.001f * static_cast<float>(id); }},
-      // What a sample of every n-th token takes for the row is not the row.
+      // A sample of every n-th token does not represent the row.
       {"period 238", [](RandomValues& random, size_t id) { return random.Normal() + (id % 238 == 0 ? 9.0f : 0.0f); }},
       {"period 251", [](RandomValues& random, size_t id) { return random.Normal() - (id % 251 == 0 ? 9.0f : 0.0f); }},
   };
@@ -48,7 +48,7 @@ std::vector<RowKind> RowKinds() {
 std::vector<float> MakeRow(const RowKind& kind, size_t num_tokens, RandomValues& random) {
   std::vector<float> row(num_tokens);
   for (size_t id = 0; id < num_tokens; ++id) row[id] = kind.logit(random, id);
-  row[num_tokens / 2] = std::max(row[num_tokens / 2], 0.0f);  // not all are impossible
+  row[num_tokens / 2] = std::max(row[num_tokens / 2], 0.0f);  // at least one token is possible
   return row;
 }
 
@@ -74,8 +74,8 @@ size_t CountKept(const FilterCut& cut, const std::vector<OrderedToken>& order) {
   return static_cast<size_t>(end - order.begin());
 }
 
-// Whether `num_kept` is where the nucleus of the first `count` ends. A weight is off by a few units in the last place,
-// and a sum by the roundings of up to 1024 additions, a block in one lane: 1024 * 2^-24 of it at worst.
+// Checks that the nucleus of the first `count` tokens ends at `num_kept`. A weight is off by a few units in the last
+// place. A sum is off by the roundings of up to 1024 additions, a block in one lane: at most 1024 * 2^-24 of it.
 void ExpectEndOfNucleus(const std::vector<OrderedToken>& order, size_t count, const SamplingParams& sampling,
                         size_t num_kept) {
   const auto weight = [&](size_t i) {
@@ -95,7 +95,7 @@ void ExpectEndOfNucleus(const std::vector<OrderedToken>& order, size_t count, co
   }
 }
 
-// All limits of one row, against sorting it.
+// Compares all limits of one row with sorting the row.
 void ExpectRowToBeCutAsBySorting(const FindCutOp& find_cut, const std::vector<float>& row, const CutLimits& limits) {
   const std::vector<OrderedToken> order = SortAll(row);
   for (const size_t top_k : limits.top_ks) {
@@ -135,18 +135,20 @@ void ExpectTiesAtTheCutToGoToTheLowestIds(const FindCutOp& find_cut) {
   std::vector<float> row(5000, 1);
   for (size_t id = 0; id < row.size(); id += 5) row[id] = 2;
   row[77] = 3;
-  // The cut of top_k 1501 is behind 1 + 1000 larger ones: the 500th of the 1s, ids 1, 2, 3, 4, 6, ... without 77.
+  // The cut of top_k 1501 comes after 1 + 1000 larger tokens: at the 500th of the 1s, ids 1, 2, 3, 4, 6, ... without
+  // 77.
   const FilterCut cut = find_cut(row, {.top_k = 1501});
   EXPECT_EQ(cut.value, 1);
   EXPECT_EQ(cut.id, 626);
   const FilterCut all_ties = find_cut(row, {.top_k = 1001});
   EXPECT_EQ(all_ties.value, 2);
   EXPECT_GE(all_ties.id, 4995);
-  // A share of the first 1501's weight ends among the ties that top_k left: 3, then 2s, then some of the 1s.
+  // A share of the weight of the first 1501 tokens ends among the ties that top_k left: 3, then 2s, then some of the
+  // 1s.
   const FilterCut both = find_cut(row, {.top_k = 1501, .top_p = 0.9999999f});
   EXPECT_EQ(both.value, 1);
   EXPECT_EQ(both.id, 626);
-  // 5000 equal tokens: half of the weight is before the 2501st.
+  // Of 5000 equal tokens half of the weight is before the 2501st.
   EXPECT_EQ(find_cut(std::vector<float>(5000, 1), {.top_p = 0.5f}).id, 2499);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where filters must cut a row, at the edges, for any implementation; draw_cases.h holds them against the reference all
-// together.
+// The required cuts of a row by the filters, in edge cases, for any implementation. draw_cases.h compares all filters
+// together with the reference.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,14 @@ struct CutLimits {
   std::vector<float> top_ps;
 };
 
-// Rows of every kind, cut at all limits together and alone, against putting them in order.
+// Compares rows of every kind, cut by all limits together and alone, with sorted rows.
 void ExpectCutsAsBySorting(const FindCutOp& find_cut, std::span<const size_t> row_sizes, const CutLimits& limits);
 void ExpectTiesAtTheCutToGoToTheLowestIds(const FindCutOp& find_cut);
 void ExpectMinPToKeepTheLeastValueThatIsLikelyEnough(const FindCutOp& find_cut, int num_rounds);
-// Near zero there are a billion floats between a bound and its rounding: nothing may walk over them.
+// Near zero a billion floats lie between a bound and its rounding. A search must not step through them.
 void ExpectMinPWhoseBoundIsZero(const FindCutOp& find_cut);
 void ExpectMinPOfATinyShareToKeepAll(const FindCutOp& find_cut);
-// The sum of a block with and without tokens too small to matter can differ by one rounding, which is as much as a
-// top_p next to 1 leaves out.
+// Tokens of tiny weight can change the sum of a block by one rounding. A top_p next to 1 leaves out only that much.
 void ExpectTopPNextToOneToKeepAllLikelyTokens(const FindCutOp& find_cut, int num_rounds);
 
 }  // namespace foretoken::testing

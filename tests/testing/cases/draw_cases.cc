@@ -95,7 +95,7 @@ void ExpectTiesToGoToTheLowestId(const DrawOp& draw) {
   }
 }
 
-// Ties at the cut that are not kept win nothing, and those that are do.
+// Ties at the cut: a draw can give the kept tokens and never the others.
 void ExpectDrawsFromARowOfOneValue(const DrawOp& draw, uint32_t num_draws) {
   DrawInputs inputs;
   for (const size_t num_tokens : {1, 17, 1025, 5000}) {
@@ -114,7 +114,7 @@ void ExpectDrawsFromARowOfOneValue(const DrawOp& draw, uint32_t num_draws) {
 void ExpectSumsThatOverflowToBeFinite(const DrawOp& draw) {
   DrawInputs inputs;
   inputs.logits.assign(3000, 0);
-  // Ids 32 apart meet in one lane of every instruction set: their sum becomes +inf, and NaN where -inf follows.
+  // Ids 32 apart meet in one lane of every instruction set. Their sum becomes +inf, and NaN if -inf follows.
   for (size_t id = 0; id < 3000; id += 32) inputs.logits[id] = id % 1024 < 512 || id < 1024 ? 3e38f : -kInfinity;
   inputs.logits[1234] = 3.2e38f;
   inputs.sampling.temperature = 0;
@@ -130,7 +130,7 @@ void ExpectTheMaximumInEveryPlace(const DrawOp& draw, size_t num_places) {
       inputs.logits[id] = -4;
       inputs.sampling.temperature = 9e-6f;
       ASSERT_EQ(draw(inputs).token_id, static_cast<int32_t>(id));
-      inputs.sampling.temperature = 0.01f;  // 100 below: the noise cannot lift any other
+      inputs.sampling.temperature = 0.01f;  // others are 100 below, so no noise can lift them
       ASSERT_EQ(draw(inputs).token_id, static_cast<int32_t>(id));
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What drawing from a row must do, for any implementation, against tests/reference.
+// The required behaviour of a draw from a row, for any implementation, against tests/reference.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ using DrawOp = std::function<DrawnToken(const reference::DrawInputs&)>;
 
 // Random rows under random combinations of all filters.
 void ExpectTheReferencesDraws(const DrawOp& draw, int num_rounds);
-// The same by rejection sampling, with nothing to reject: the token where the first coin of the index falls.
+// The same under rejection sampling without guesses: the first coin of the index selects the token.
 void ExpectTheReferencesDrawsByCoin(const DrawOp& draw, int num_rounds);
 void ExpectDrawsByCoinFromAHugeVocabulary(const DrawOp& draw, uint32_t num_draws);
 void ExpectTheReferencesDrawsOnALargeVocabulary(const DrawOp& draw, uint32_t num_draws);
 void ExpectTiesToGoToTheLowestId(const DrawOp& draw);
-// Ties at the cut that are not kept win nothing, and those that are do.
+// Ties at the cut: a draw can give the kept tokens and never the others.
 void ExpectDrawsFromARowOfOneValue(const DrawOp& draw, uint32_t num_draws);
 void ExpectSumsThatOverflowToBeFinite(const DrawOp& draw);
 void ExpectTheMaximumInEveryPlace(const DrawOp& draw, size_t num_places);

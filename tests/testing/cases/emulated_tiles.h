@@ -50,7 +50,7 @@ class EmulatedTiles {
     }
   }
 
-  // The first and the second inputs of the pairs are summed apart, and then added to the accumulator.
+  // Sums the first inputs of the pairs and the second inputs separately, and then adds both to the accumulator.
   template <int kAcc, int kA, int kB>
   static void MultiplyAdd() {
     for (const int tile : {kAcc, kA, kB}) CheckUsable(tile);
@@ -88,7 +88,7 @@ class EmulatedTiles {
     return Flush(kernels::FloatFromBf16(bits));
   }
 
-  // Denormal inputs and results are zeros, whatever MXCSR says.
+  // Denormal inputs and results become zeros for any MXCSR.
   static float Flush(float value) {
     return std::abs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0f, value) : value;
   }

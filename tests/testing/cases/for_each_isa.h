@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a check once on every instruction set that this machine has and the kernels were compiled for.
+// Runs a check on every instruction set that this machine and the compiled kernels support.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -40,14 +40,14 @@ SamplingParams RandomSampling(RandomValues& random) {
   return sampling;
 }
 
-// What a tree is made of, and its logits.
+// The parts of a tree, with its logits.
 struct LoneTree {
   explicit LoneTree(RandomValues& random) : sampling(RandomSampling(random)) {
     const int32_t num_nodes = 1 + random.Below(5);
     logits = random.Normals(size_t{1} * num_nodes * kWidth, 2);
     for (int32_t node = 0; node < num_nodes; ++node) {
       parents.push_back(node == 0 ? -1 : random.Below(node));
-      // Most nodes carry their parent's likeliest token, so that walks go on.
+      // Most nodes carry the most likely token at their parent, so that walks continue.
       const float* row = logits.data() + std::max(parents[node], 0) * kWidth;
       token_ids.push_back(static_cast<int32_t>(std::max_element(row, row + kVocab) - row));
       if (random.Coin(0.2)) token_ids.back() = random.Below(kVocab);
@@ -74,7 +74,7 @@ struct LoneTree {
     if (random.Coin(0.5)) rule = VerificationRule::kRejectionSampling;
     context_len = static_cast<uint32_t>(random.Below(1000));
   }
-  LoneTree(LoneTree&&) = delete;  // its parts point to each other
+  LoneTree(LoneTree&&) = delete;  // the parts point to each other
 
   TreeToAccept At(int32_t first_logit_row) const {
     return {.first_logit_row = first_logit_row,
@@ -139,7 +139,7 @@ void ExpectTreesToStandAlone(const AcceptTreesOp& op, int num_trees) {
   RandomValues random(17);
   std::vector<std::unique_ptr<LoneTree>> lone;
   std::vector<TreeToAccept> trees;
-  std::vector<float> logits(3 * kWidth, NAN);  // rows of nobody
+  std::vector<float> logits(3 * kWidth, NAN);  // rows of no tree
   for (int i = 0; i < num_trees; ++i) {
     lone.push_back(std::make_unique<LoneTree>(random));
     trees.push_back(lone[i]->At(static_cast<int32_t>(logits.size() / kWidth)));

@@ -20,7 +20,7 @@ inline std::vector<int32_t> DistinctIds(RandomValues& random, int32_t num_tokens
   return ids;
 }
 
-// A row with every filter on by chance; values are often quantised, so that ties abound.
+// Returns a random row. Every filter is on by chance. Values are often quantised, so that ties are common.
 inline reference::DrawInputs RandomDrawInputs(RandomValues& random) {
   const int32_t num_tokens = 1 + random.Below(random.Coin(0.2) ? 5000 : 300);
   reference::DrawInputs inputs;

@@ -18,7 +18,7 @@ using kernels::TensorView;
 
 constexpr int64_t kRanks = 4;
 
-// Adds the ranks' values in this order.
+// Sums the ranks' values in this order.
 std::vector<float> ScalarSums(const std::vector<float>& pieces, const std::vector<int64_t>& order) {
   const auto num_elements = static_cast<int64_t>(pieces.size()) / kRanks;
   std::vector<float> sums(num_elements);
@@ -44,7 +44,7 @@ void ExpectSumsInRankOrder(const std::function<void(const kernels::SumRanksArgs&
       for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], before[i] + sums[i]) << i;
       sum_ranks({.pieces = all, .out = view});
       ASSERT_EQ(out, sums);
-      if (out.size() < 300) continue;  // too few to tell orders apart for sure
+      if (out.size() < 300) continue;  // too few elements to distinguish orders reliably
       ASSERT_NE(out, ScalarSums(pieces, {3, 2, 1, 0}));
       ASSERT_NE(out, ScalarSums(pieces, {0, 2, 1, 3}));
     }

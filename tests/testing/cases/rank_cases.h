@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ops of tensor-parallel ranks do, bit for bit, whichever backend has them. Arguments are the host's.
+// The required behaviour of the ops of tensor-parallel ranks, bit for bit, for any backend. Arguments are host
+// pointers.
 //
 //   TEST(SumRanks, AddsInTheOrderOfTheRanksAndNoOther) {
 //     ExpectSumsInRankOrder([](const kernels::SumRanksArgs& args) { SumRanks(args, pool); });
@@ -14,16 +15,16 @@
 
 namespace foretoken::testing {
 
-// Stored, and added to what is there; other orders would give other bits.
+// Checks sums that overwrite the output, and sums that are added to it. Other orders would give other bits.
 void ExpectSumsInRankOrder(const std::function<void(const kernels::SumRanksArgs&)>& sum_ranks);
 
-// Of ranks whose columns are not equally many.
+// Checks ranks with different numbers of columns.
 void ExpectJoinedColumns(const std::function<void(const kernels::JoinColumnsArgs&)>& join_columns);
 
-// bf16 elements that are all different, fewer than 16,000.
+// Returns distinct bf16 elements, fewer than 16,000.
 std::vector<uint16_t> DistinctElements(size_t count);
 
-// A matrix of DistinctElements holds the ids 100, 101, ... of a vocabulary; others give zeros.
+// Checks a matrix of DistinctElements that holds the ids 100, 101, ... of a vocabulary. Other ids give zeros.
 void ExpectZerosOfIdsThatAreNotHeld(const std::vector<uint16_t>& elements, int64_t num_columns,
                                     const std::function<void(const kernels::EmbedArgs&)>& embed);
 

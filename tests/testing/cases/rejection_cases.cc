@@ -24,14 +24,14 @@ using kernels::Shape;
 using kernels::TreeToAccept;
 using kernels::VerificationRule;
 
-constexpr int32_t kNumDrafted = 37;  // the tokens that proposers know, spread over the vocabulary
+constexpr int32_t kNumDrafted = 37;  // number of tokens that proposers may draft, spread over the vocabulary
 
-// A random tree with children sampled by two proposers and guessed by a third, and a random row for every node.
+// A random tree with children that two proposers sampled and a third guessed, and a random row for every node.
 struct RandomTree {
   struct Group {
     int32_t parent;
     std::vector<int32_t> children;
-    std::vector<float> probs;  // [kNumDrafted], or none for guesses
+    std::vector<float> probs;  // [kNumDrafted]; empty for guesses
   };
 
   RandomTree(RandomValues& random, int32_t num_tokens, const SamplingParams& params, bool is_chain)
@@ -51,7 +51,7 @@ struct RandomTree {
     num_rows = std::min<int32_t>(num_rows, std::ssize(parents));
     logits = random.Normals(size_t{1} * num_rows * width, 1.5f);
     for (int32_t row = 0; row < num_rows && num_tokens > kNumDrafted; ++row) {
-      for (const int32_t id : drafted_ids) logits[row * width + id] += 4;  // or few would be accepted
+      for (const int32_t id : drafted_ids) logits[row * width + id] += 4;  // otherwise few would be accepted
     }
     for (const Group& group : groups) {
       drawn.push_back({.parent = group.parent,
@@ -161,7 +161,7 @@ void ExpectTheRejectionRule(const AcceptTreesOp& op, int32_t num_tokens, int num
 void ExpectABrokenRowToEndTheTestAndSaySo(const AcceptTreesOp& op) {
   constexpr int32_t kWidth = 40;
   std::vector<float> logits(2 * kWidth, 0);
-  logits[5] = 100;  // the root says 5
+  logits[5] = 100;  // the root draws token 5
   logits[kWidth + 7] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<int32_t> token_ids = {1, 5}, parents = {-1, 0}, children = {1};
   const std::vector<DrawnChildren> drawn = {{.parent = 0, .children = children}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One property of all nodes of a token tree, for comparisons.
+// Returns one property of all nodes of a token tree, for comparisons.
 #pragma once
 
 #include <cstdint>

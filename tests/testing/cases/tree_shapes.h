@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms of trees, without tokens: how many children a node has, told by its place alone.
+// Shapes of trees without tokens: a node's number of children follows from its place alone.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ struct TreeShape {
   std::vector<TreeShape> children;
 };
 
-// Whether the node at these ranks has a child behind its first `num_children`.
+// True if the node at these ranks has more than `num_children` children.
 inline bool HasChild(const TreeShape& shape, std::span<const int32_t> ranks, size_t num_children) {
   const TreeShape* node = &shape;
   for (const int32_t rank : ranks) node = &node->children[rank];
   return num_children < node->children.size();
 }
 
-// The same number of children down to a depth.
+// Every node above the depth has the same number of children.
 inline TreeShape FullShape(int32_t depth, int32_t num_children) {
   TreeShape shape;
   if (depth > 0) shape.children.assign(num_children, FullShape(depth - 1, num_children));
   return shape;
 }
 
-// Every shape of at most this depth, with at most so many children a node.
+// Returns every shape of at most this depth with at most `max_children` children per node.
 inline std::vector<TreeShape> AllShapes(int32_t depth, int32_t max_children) {
   std::vector<TreeShape> shapes = {TreeShape()};
   if (depth == 0) return shapes;
@@ -45,7 +45,7 @@ inline std::vector<TreeShape> AllShapes(int32_t depth, int32_t max_children) {
   return shapes;
 }
 
-// Such as (()(())).
+// Returns a name like (()(())).
 inline std::string NameOf(const TreeShape& shape) {
   std::string name = "(";
   for (const TreeShape& child : shape.children) name += NameOf(child);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that differ in everything a request can ask for: prompts are pieces of the demo prompts, from one token to
-// several attention tiles; every feature is on in some requests, many of them together in others.
+// Requests that vary in every option. Prompts are pieces of the demo prompts, from one token to several attention
+// tiles. Every feature is on in some requests, and many features together in others.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline std::vector<int32_t> DemoText(const tokenizer::Tokenizer& tokenizer) {
   return tokenizer.Encode(text).value();
 }
 
-// A piece of the text: mostly up to 48 tokens, now and then up to 300.
+// Returns a piece of the text, mostly of up to 48 tokens, sometimes of up to 300.
 inline std::vector<int32_t> Piece(const std::vector<int32_t>& text, RandomValues& random) {
   const int32_t length = 1 + random.Below(random.Coin(0.1) ? 300 : 48);
   const auto begin = text.begin() + random.Below(static_cast<int32_t>(text.size()) - length);
@@ -43,7 +43,7 @@ inline kernels::SamplingParams VariedSampling(float temperature, RandomValues& r
   return sampling;
 }
 
-// Strings and ids that this model often says.
+// Returns stop strings and ids that this model often generates.
 inline verifier::StopConditions VariedStop(const tokenizer::Tokenizer& tokenizer, RandomValues& random) {
   verifier::StopConditions stop = {.max_tokens = 8 + random.Below(25)};
   if (random.Coin(0.25)) stop.min_tokens = 1 + random.Below(8);
@@ -81,7 +81,7 @@ inline verifier::GenerationRequest VariedRequest(const std::vector<int32_t>& tex
   return request;
 }
 
-// The same for the same arguments; temperatures take turns.
+// Equal arguments give equal requests. Temperatures alternate.
 inline std::vector<verifier::GenerationRequest> VariedRequests(const tokenizer::Tokenizer& tokenizer, int num_requests,
                                                                const std::vector<float>& temperatures) {
   const std::vector<int32_t> text = DemoText(tokenizer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All outcomes of a random process, one after another, each with its probability: what a distribution is made of. The
-// process asks Branches for every random choice; it is run again and again, each time with the choices of the run
-// before up to the last one that has another outcome left. Outcomes without probability are left out.
+// Enumerates all outcomes of a random process with their probabilities, which together are its distribution. The
+// process asks Branches for every random choice. It runs once per outcome. Each run repeats the choices of the run
+// before, up to the last choice with another outcome left. Outcomes of probability 0 are skipped.
 //
 //   EnumerateOutcomes([&](Branches& branches) {
 //     const int32_t side = branches.Choose({.5, .5});
@@ -21,7 +21,7 @@ namespace foretoken::testing {
 
 class Branches {
  public:
-  // One of the indices that have a weight, with probability weight / sum of weights.
+  // Returns an index with a weight above 0, with probability weight / sum of weights.
   int32_t Choose(std::span<const double> weights) {
     if (num_made_ == choices_.size()) {
       choices_.emplace_back();
@@ -40,10 +40,10 @@ class Branches {
     return Choose(std::span<const double>(weights.begin(), weights.size()));
   }
 
-  // Of the outcome so far.
+  // The probability of the outcome so far.
   double probability() const { return probability_; }
 
-  // Back to the beginning, for the next outcome. False: there is none.
+  // Starts the next outcome. Returns false if there is none.
   bool Advance() {
     FT_CHECK(num_made_ == choices_.size());
     num_made_ = 0;
@@ -81,7 +81,7 @@ void EnumerateOutcomes(Process&& process) {
   } while (branches.Advance());
 }
 
-// Coins as kernels/rejection_sampling.h wants them, tossed every way.
+// Coins for kernels/rejection_sampling.h, enumerated over all outcomes.
 class EnumeratedCoins {
  public:
   explicit EnumeratedCoins(Branches& branches) : branches_(branches) {}
@@ -99,7 +99,7 @@ class EnumeratedCoins {
     return branches_.Choose(weights);
   }
 
-  std::span<const uint32_t> begun() const { return begun_; }  // every index that coins were asked for, in order
+  std::span<const uint32_t> begun() const { return begun_; }  // every index that the rule read coins of, in order
 
  private:
   Branches& branches_;

@@ -12,7 +12,7 @@
 namespace foretoken::testing {
 namespace {
 
-constexpr double kPrecision = 1e-15;  // relative, where the sums below end
+constexpr double kPrecision = 1e-15;  // relative, at which the sums below stop
 
 // x^a e^-x / Gamma(a + 1), in logarithms because each factor alone may overflow.
 double LeadingTerm(double a, double x) { return std::exp(a * std::log(x) - x - std::lgamma(a + 1)); }
@@ -49,7 +49,7 @@ struct Cell {
   double expected = 0;
 };
 
-// The cells that the statistic is made of; see the header.
+// Pools cells as the header describes.
 std::vector<Cell> Pool(std::span<const int64_t> counts, std::span<const double> probabilities, double num_counts) {
   std::vector<Cell> cells;
   Cell pool;
@@ -84,7 +84,7 @@ double ChiSquareSurvival(double statistic, double degrees_of_freedom) {
   FT_CHECK(statistic >= 0 && degrees_of_freedom > 0);
   const double a = degrees_of_freedom / 2, x = statistic / 2;
   if (x == 0) return 1;
-  // Each form converges fast on its side.
+  // Each form converges quickly on its side.
   return x < a + 1 ? 1 - LowerGammaSeries(a, x) : UpperGammaFraction(a, x);
 }
 
@@ -103,7 +103,7 @@ GTestResult GTest(std::span<const int64_t> counts, std::span<const double> proba
   for (const Cell& cell : cells) {
     if (cell.count > 0) result.statistic += 2 * cell.count * std::log(cell.count / cell.expected);
   }
-  result.statistic = std::max(result.statistic, 0.0);  // rounding, where all cells fit exactly
+  result.statistic = std::max(result.statistic, 0.0);  // rounding may give a negative sum if all cells fit exactly
   if (cells.size() > 1) result.p_value = ChiSquareSurvival(result.statistic, static_cast<double>(cells.size() - 1));
   return result;
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The G-test, the likelihood-ratio form of the chi-square test of fit: could these counts have come from this
-// distribution?
+// The G-test, the likelihood-ratio form of the chi-square test of fit. It tests counts against a distribution.
 //
 //   const GTestResult result = GTest(counts, probabilities);
 //   EXPECT_GE(result.p_value, alpha) << result;
 //
-// G = 2 sum observed ln(observed / expected) is close to chi-square distributed, with one degree of freedom fewer than
-// cells, where no expectation is small. So cells that expect fewer than kMinExpected counts are pooled into one; if
-// that one still expects fewer, it joins the kept cell of the smallest expectation. A cell of probability 0 is never
-// pooled: a count in it is impossible under the distribution, whatever the others say, and the p-value is 0.
+// If no expectation is small, G = 2 sum observed ln(observed / expected) is nearly chi-square distributed, with one
+// degree of freedom fewer than cells. So cells that expect fewer than kMinExpected counts are pooled into one cell. If
+// the pooled cell still expects fewer, it joins the kept cell of the smallest expectation. A cell of probability 0 is
+// never pooled: a count in it is impossible under the distribution, so the p-value is 0.
 //
 // Source: Sokal and Rohlf, "Biometry", chapter 17; the survival function is the regularised incomplete gamma function
 // by its series and its continued fraction (Abramowitz and Stegun, 6.5.29 and 6.5.31).
@@ -26,7 +25,7 @@ struct GTestResult {
   double statistic = 0;  // G
   int num_cells = 0;     // after pooling
   int64_t num_counts = 0;
-  double p_value = 1;  // of a G at least this large under the distribution; 1 where a single cell is left
+  double p_value = 1;  // chance of a G at least this large under the distribution; 1 if only one cell is left
 };
 
 std::ostream& operator<<(std::ostream& out, const GTestResult& result);

@@ -14,7 +14,7 @@ struct Cells {
   }
 };
 
-// The pairs of one likely first token.
+// Adds the pairs of one likely first token.
 void AddPairs(const std::map<int32_t, int64_t>& observed, double first, const std::vector<double>& second,
               double num_pairs, Cells* cells) {
   double rest = 0;

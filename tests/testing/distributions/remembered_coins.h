@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coins that are numbers in [0, 1), named (index, how many before it at this index) as the keyed coins of a server are,
-// and tossed every way. Of a coin that was looked at, the interval in which it lies is remembered: whoever looks at it
-// again, be it steps later, learns nothing new, and a rule that does so shows in the distribution.
+// Coins that are numbers in [0, 1), enumerated over all outcomes. A coin is named by its index and its number at this
+// index, like the keyed coins of a server. The class remembers the interval of every coin that was read. A rule that
+// reads a coin again, even steps later, gets the same interval, and this fault shows in the distribution.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class RememberedCoins {
   }
   int32_t Draw(std::span<const double> weights) { return Split({weights.begin(), weights.end()}); }
 
-  // Of the coins so far, how many were looked at more than once.
+  // The number of coins that were read more than once.
   int32_t num_reused() const { return num_reused_; }
 
  private:
@@ -37,7 +37,7 @@ class RememberedCoins {
     double begin = 0, end = 1;
   };
 
-  // In which of the parts of [0, 1), as long as the weights say, the next coin lies.
+  // Returns the part of [0, 1) in which the next coin lies. The weights are the lengths of the parts.
   int32_t Split(const std::vector<double>& weights) {
     const auto [coin, is_new] = coins_.try_emplace({t_, num_used_++});
     if (!is_new) ++num_reused_;

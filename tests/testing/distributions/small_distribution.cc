@@ -53,7 +53,7 @@ SmallDistribution SmallDistribution::Random(const PathNumbering& paths, Distribu
     const std::span<double> row = distribution.At(path);
     const int32_t sure = random.Below(paths.num_tokens);
     for (int32_t id = 0; id < paths.num_tokens; ++id) {
-      // Squares, so that some tokens are rare. As floats: that is what draft_prob is on its way to the verifier.
+      // Squares make some tokens rare. The values are floats, because draft_prob is a float in the protocol.
       const double value = static_cast<float>(std::pow(random.Uniform(), 2) + 0.01);
       const bool is_zero =
           kind == DistributionKind::kPoint || (kind == DistributionKind::kWithZeros && random.Coin(0.4));
@@ -112,7 +112,7 @@ void EmittedDistribution::Add(std::span<const int32_t> emitted, double probabili
 
 std::vector<double> EmittedDistribution::PassedOn(std::vector<double> mass) const {
   const PathNumbering& paths = target_.paths();
-  // A path comes before those that begin with it, so what it has is passed on in time.
+  // A path comes before its extensions, so its mass is complete when it is passed on.
   ForEachPath(paths, [&](std::span<const int32_t> path) {
     if (static_cast<int32_t>(path.size()) == paths.max_len) return;
     const size_t number = paths.NumberOf(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distributions over a vocabulary of a few tokens, small enough to be written down whole: what a tiny model says after
-// every path, and what sequences a process emits.
+// Distributions over a vocabulary of a few tokens, small enough to store completely: a tiny model's distribution after
+// every path, and the distribution of the sequences that a process emits.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace foretoken::testing {
 
-// Paths of up to `max_len` tokens of a vocabulary of `num_tokens`, numbered: the empty one is 0, and the children of a
-// path follow each other.
+// Numbers for the paths of up to `max_len` tokens of a vocabulary of `num_tokens`. The empty path is 0, and the
+// children of a path have consecutive numbers.
 struct PathNumbering {
   int32_t num_tokens = 0;
   int32_t max_len = 0;
@@ -22,12 +22,12 @@ struct PathNumbering {
 };
 
 enum class DistributionKind {
-  kDense,      // every token has a chance
-  kWithZeros,  // some have none; at least one has
-  kPoint,      // one token has all of it: temperature 0
+  kDense,      // every token has a probability above 0
+  kWithZeros,  // some tokens have probability 0
+  kPoint,      // one token has probability 1, as at temperature 0
 };
 
-// What a model says of the next token after every path. The values are floats, and need not add up to 1.
+// A model's distribution of the next token after every path. The values are floats and need not add up to 1.
 class SmallDistribution {
  public:
   static SmallDistribution Random(const PathNumbering& paths, DistributionKind kind, RandomValues& random);
@@ -46,37 +46,37 @@ class SmallDistribution {
   std::vector<double> rows_;  // [paths, V]
 };
 
-// Zeroes all but the `num_kept` largest values of each row, ties to the lower id.
+// Zeroes all but the `num_kept` largest values of each row. Ties go to the lower id.
 SmallDistribution Truncated(const SmallDistribution& distribution, int32_t num_kept);
-// Zeroes every token that `other` gives a chance, where that leaves any.
+// Zeroes every token that has a probability in `other`, unless no token would be left.
 SmallDistribution Without(const SmallDistribution& distribution, const SmallDistribution& other);
 
-// What is emitted, as a distribution over the sequences of `target`'s longest length. Outcomes that emit less go on by
-// the target's distribution, as the steps that follow would.
+// The distribution of a process over the sequences of `target`'s longest length. Shorter outcomes continue with the
+// target's distribution, like the following steps.
 class EmittedDistribution {
  public:
   explicit EmittedDistribution(const SmallDistribution& target) : target_(target), mass_(target.paths().num_paths()) {}
 
-  // What is emitted beyond the longest length is not looked at. A token outside of the vocabulary is part of no
-  // sequence: its probability is missing.
+  // Ignores tokens beyond the longest length. An outcome with a token outside the vocabulary belongs to no sequence, so
+  // its probability is missing from the sum.
   void Add(std::span<const int32_t> emitted, double probability);
 
-  // Half the sum over all sequences of |emitted distribution - target distribution|, and what is missing: the part of
-  // all samples that is not the target's.
+  // Half the sum over all sequences of |emitted distribution - target distribution|, including missing probability.
+  // This is the fraction of wrong samples.
   double Error() const;
-  // The same from another emitted distribution with this target.
+  // The same distance, to another emitted distribution with this target.
   double Distance(const EmittedDistribution& other) const;
-  // Of the sequences of the target's longest length, in the order of their numbers.
+  // The target's probabilities of the sequences of the longest length, in the order of their numbers.
   std::vector<double> TargetProbs() const;
-  // The chance that the first token is this one.
+  // The probability of this first token.
   double FirstToken(int32_t token_id) const;
 
  private:
-  // The chance of every path, given that of those where outcomes end. [paths]
+  // Returns the probability of every path, from the probabilities of the paths at which outcomes end. [paths]
   std::vector<double> PassedOn(std::vector<double> mass) const;
 
   const SmallDistribution& target_;
-  std::vector<double> mass_;  // [paths] of outcomes that end there
+  std::vector<double> mass_;  // [paths] probability of the outcomes that end there
 };
 
 }  // namespace foretoken::testing

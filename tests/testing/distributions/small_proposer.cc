@@ -15,10 +15,10 @@ using speculation::DraftDistribution;
 using speculation::kRootParent;
 using speculation::TokenTree;
 
-// A tree while it is drawn, depth first; all children of a node stand before their own.
-class Gardener {
+// A tree during its draw, depth first. All children of a node come before their own children.
+class TreeDraw {
  public:
-  Gardener(const SmallProposer& proposer, std::span<const int32_t> context, DrawnChildrenByPath& drawn,
+  TreeDraw(const SmallProposer& proposer, std::span<const int32_t> context, DrawnChildrenByPath& drawn,
            Branches& branches, TokenTree& tree)
       : proposer_(proposer),
         context_(context.begin(), context.end()),
@@ -101,7 +101,7 @@ TokenTree DrawTree(const SmallProposer& proposer, std::span<const int32_t> conte
 TokenTree SnapshotTree(const SmallProposer& proposer, std::span<const int32_t> context, int32_t max_depth,
                        DrawnChildrenByPath& drawn, Branches& branches) {
   TokenTree tree{.position = context.size()};
-  Gardener(proposer, context, drawn, branches, tree).Grow(kRootParent, max_depth);
+  TreeDraw(proposer, context, drawn, branches, tree).Grow(kRootParent, max_depth);
   return tree;
 }
 

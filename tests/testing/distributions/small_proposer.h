@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposers over small distributions, whose draws can be enumerated, and what a step of the verifier makes of their
-// trees: all but the forward pass is production code.
+// Proposers over small distributions with enumerable draws, and a verifier step over their trees. Everything except the
+// forward pass is production code.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@
 
 namespace foretoken::testing {
 
-// How a proposer finds a node's children.
+// The method by which a proposer chooses a node's children.
 enum class Drawing {
-  kSampled,  // from its distribution, without replacement; it says so, and the ratio test is theirs
-  kKeyed,    // so, too, in effect: the top of log draft_prob + noise; tested as points
-  kBest,     // the likeliest, by no chance; tested as points
+  kSampled,  // sampled from its distribution without replacement, and tested by the ratio test
+  kKeyed,    // the top of log draft_prob + noise, which has the same distribution; tested as points
+  kBest,     // the most likely tokens, without randomness; tested as points
 };
 
 // A node that may get another child.
 struct NodePlace {
   std::span<const int32_t> path;      // tokens from the tree's root to the node
   std::span<const int32_t> ranks;     // of the nodes on the path among their siblings
-  std::span<const int32_t> siblings;  // tokens of the children that it has
+  std::span<const int32_t> siblings;  // tokens of its children so far
 };
 
 struct SmallProposer {
@@ -39,21 +39,20 @@ struct SmallProposer {
   uint32_t proposer_idx = 0;
 };
 
-// The proposer's tree at the end of `context`, the tokens emitted so far.
+// Draws the proposer's tree at the end of `context`, which is the tokens emitted so far.
 speculation::TokenTree DrawTree(const SmallProposer& proposer, std::span<const int32_t> context, Branches& branches);
 
-// The children that were drawn so far, by everything that stands before them. A session of a proposer grows one tree:
-// what was drawn once stays.
+// The children drawn so far, by the path to their parent. A session of a proposer grows one tree and keeps its draws.
 using DrawnChildrenByPath = std::map<std::vector<int32_t>, std::vector<int32_t>>;
 
-// A snapshot of a session's tree, its nodes at most `max_depth` below the end of the context.
+// Returns a snapshot of a session's tree, with nodes at most `max_depth` below the end of the context.
 speculation::TokenTree SnapshotTree(const SmallProposer& proposer, std::span<const int32_t> context, int32_t max_depth,
                                     DrawnChildrenByPath& drawn, Branches& branches);
 
-// The distribution a node's children are sampled from, as it goes over the wire: without zeros.
+// Returns the distribution of a node's children in its form for the protocol, without zeros.
 speculation::DraftDistribution DraftOf(std::span<const double> row);
 
-// What a small target says at a tree's nodes. Rows come unnormalised, and are written to by their reader.
+// The rows of a small target at a tree's nodes. Rows are not normalised, and their reader may overwrite them.
 class SmallRows {
  public:
   SmallRows(const SmallDistribution& target, std::span<const int32_t> context, const kernels::TreeToAccept& tree)
@@ -68,7 +67,7 @@ class SmallRows {
   std::vector<double> row_;
 };
 
-// The tree as the verifier takes it, where the given nodes (ascending, closed under parents) have rows.
+// Returns the tree in the form of the verifier's op. The first `num_row_nodes` nodes have rows.
 kernels::TreeToAccept TreeOf(const verifier::TestedTree& tested, size_t num_row_nodes, size_t context_len);
 
 }  // namespace foretoken::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An emulated thread's copies that are under way (cp.async): what they will overwrite holds ones in every bit until
-// they are waited for.
+// The unfinished copies of an emulated thread (cp.async). The target of a copy holds ones in every bit until the thread
+// waits for the copy.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace foretoken::testing {
 
 class CopyGroups {
  public:
-  // Copies num_bytes of the 16 and makes the rest zeros.
+  // Copies num_bytes of the 16 and zeroes the rest.
   void Copy16(void* to, const void* from, size_t num_bytes) {
     std::memset(to, 0xff, 16);
     open_.push_back({to, from, num_bytes});
@@ -44,7 +44,7 @@ class CopyGroups {
   std::deque<std::vector<PendingCopy>> committed_;
 };
 
-// Of the thread that runs now.
+// The copies of the running thread.
 CopyGroups& CopiesOfThread();
 
 }  // namespace foretoken::testing

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of the CUDA runtime as kernels/cuda uses, on the host: whoever compiles kernels/cuda as plain C++ with this
-// folder in front of the include path gets kernels that run on any machine. One machine's memory is device memory.
-// A stream's work waits until somebody synchronises, so whoever reads a result too early, or lets go too early of what
-// a copy reads, is found out. Blocks run one after another, in any order; of a block a warp at a time, its threads in
-// any order, to their next barrier, and warps out of step. So a missing barrier shows as a wrong result, the same
-// whenever the same is launched. What a stream
-// captures becomes a graph that can be launched again and again; what CUDA forbids meanwhile fails here, too.
+// The part of the CUDA runtime that kernels/cuda uses, on the host. If kernels/cuda is compiled as plain C++ with this
+// folder first in the include path, its kernels run on any machine. Host memory is device memory.
 //
-// What it cannot show: the GPU's own rounding of expf, timing, and races whose outcome hangs on another order.
+// A stream's work waits until a thread synchronises. So a result that is read too early shows, and so does a copy whose
+// source is freed too early. Blocks run one after another, in any order. In a block one warp runs at a time, out of
+// step with other warps, and its threads run in any order to their next barrier. So a missing barrier shows as a wrong
+// result, and equal launches give equal results. A captured stream becomes a graph that can be launched many times.
+// Calls that CUDA forbids during a capture fail here too. New memory holds ones in every bit, a NaN in each of our
+// types. If part of a block or warp does not reach a barrier, the process ends.
+//
+// It cannot show the GPU's own rounding of expf, timing, or races that need another order.
 // Threads: any; one kernel runs at a time.
-// New memory holds ones in every bit, a NaN in each of our types. Barriers that part of a block or warp does not reach
-// end the process.
 #pragma once
 
 #include <cmath>
@@ -50,15 +50,15 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
 void __syncwarp();
-// Among all 32 threads of a warp, as a mask of all ones says.
+// Shuffles among all 32 threads of a warp. The mask must be all ones.
 float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
 int __reduce_min_sync(unsigned lanes, int value);
 int __reduce_max_sync(unsigned lanes, int value);
 int __any_sync(unsigned lanes, int predicate);
-// From then on the device has failed, and every call that asks anything of it says so.
+// Makes the device fail. All later calls that need the device return an error.
 [[noreturn]] void __trap();
 
-// Blocks run one after another, and a block's threads take turns: nothing comes in between.
+// Does nothing, because blocks run one after another and the threads of a block take turns.
 inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* to, unsigned value) { return (*to += value) - value; }
 inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) { return (*to += value) - value; }
@@ -80,8 +80,7 @@ const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-// --- the device
-// -------------------------------------------------------------------------------------------------------
+// --- the device ---
 
 struct cudaDeviceProp {
   char name[256];
@@ -90,8 +89,9 @@ struct cudaDeviceProp {
 };
 struct cudaFuncAttributes {};
 inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }  // that share one memory
-cudaError_t cudaSetDevice(int device);                                                 // for the calling thread
+// The devices share one memory.
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }
+cudaError_t cudaSetDevice(int device);  // for the calling thread
 cudaError_t cudaGetDevice(int* device);
 inline constexpr int kMaxDynamicSharedBytes = 163 << 10;  // of compute capability 8.0
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
@@ -105,15 +105,14 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel) {
   return cudaSuccess;
 }
 
-// --- streams and memory
-// -----------------------------------------------------------------------------------------------
+// --- streams and memory ---
 
 namespace foretoken::testing {
 struct EmulatedStream;
 struct EmulatedGraph;
-// Behind what the stream has still to do; null: at once.
+// Appends work to the stream. A null stream runs it at once.
 cudaError_t Enqueue(EmulatedStream* stream, std::function<void()> work);
-// Whether the calling thread may launch kernels there: it is one of the current device's.
+// True if the calling thread may launch kernels on the stream, because it belongs to the current device.
 bool IsOfCurrentDevice(const EmulatedStream* stream);
 }  // namespace foretoken::testing
 
@@ -149,8 +148,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t num_bytes, cudaMe
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
                               size_t num_rows, cudaMemcpyKind kind, cudaStream_t stream);
 
-// --- launches
-// ---------------------------------------------------------------------------------------------------------
+// --- launches ---
 
 struct cudaLaunchConfig_t {
   dim3 gridDim;
@@ -163,21 +161,21 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
 namespace foretoken::testing {
 
-// What launches of a kernel may ask for. Its static shared memory counts, too, of which nothing is known here: so what
-// CUDA gives to every kernel is none of it, and a launch that wants some has to have said so.
+// Sets the dynamic shared memory that launches of a kernel may request. The kernel's static shared memory counts too,
+// but is unknown here. So the default is 0, and a launch with dynamic shared memory must call this first.
 void AllowDynamicSharedMemory(const void* kernel, size_t num_bytes);
 size_t AllowedDynamicSharedMemory(const void* kernel);
 
 // Runs `thread` for every thread of every block of the launch.
 void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thread);
 
-// Whether a kernel of this process has trapped.
+// True if a kernel of this process has trapped.
 bool DeviceHasFailed();
 
-// Of the running block; new in each, as all memory is.
+// The dynamic shared memory of the running block. Each block gets new memory.
 void* DynamicSharedMemory();
 
-// All 32 threads of a warp meet with the same operation, which then runs once on what they brought, lane by lane.
+// All 32 threads of a warp meet with the same operation. The operation then runs once on their operands, lane by lane.
 using WarpOperation = void (*)(std::span<void* const> operands);
 void MeetWarp(WarpOperation operation, void* operand);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cuBLASLt for the emulated GPU: the functions that kernels/cuda/matmul/cublaslt.h looks for, in a library of their
-// own. It has one algorithm, a chain per element over the inputs, in order, until it is told otherwise
-// (emulated_cublaslt.h). What cannot be meant ends the process: the real library would answer with a status, or with
-// nonsense.
+// A cuBLASLt for the emulated GPU: a library with the functions that kernels/cuda/matmul/cublaslt.h looks up. By
+// default it has one algorithm: each element is a chain over the inputs, in order. Tests set others
+// (emulated_cublaslt.h). An invalid argument ends the process; the real library would return a status or wrong results.
 #include "tests/testing/emulated_cuda/emulated_cublaslt.h"
 
 #include <cuda_runtime.h>
@@ -40,7 +39,7 @@ struct Preference {
 };
 
 struct Algorithm {
-  uint64_t idx;  // of algorithms
+  uint64_t idx;  // index of an algorithm
   uint64_t unused[7];
 };
 
@@ -140,8 +139,8 @@ int cublasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const 
 }
 int cublasLtMatmulPreferenceDestroy(void* preference) { return Delete<Preference>(preference); }
 
-// It does not believe what it is asked for: algorithms with splits come whatever the preference's schemes are, as
-// whoever asks has to find out for itself.
+// Ignores the preference's schemes and also returns algorithms with splits, because the caller must check for splits
+// itself.
 int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void* preference, int max_results,
                                    Result* results, int* num_results) {
   FT_CHECK(max_results > 0);

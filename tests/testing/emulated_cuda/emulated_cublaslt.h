@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the emulated cuBLASLt plays, found in it by name:
+// Sets the algorithms of the emulated cuBLASLt, by a function that tests look up by name:
 //
 //   auto* const play = reinterpret_cast<PlayLibrary*>(dlsym(dlopen(path, RTLD_NOW), kPlayLibrary));
 //   play(algorithms.data(), algorithms.size());
@@ -11,19 +11,19 @@
 
 namespace foretoken::testing {
 
-// As one of the library's: a chain over the inputs, in order, but for what is said here.
+// One algorithm of the library: a chain over the inputs, in order, with these differences.
 struct LibraryAlgorithm {
-  int32_t num_splits = 1;                // that it says it cuts the inputs into, and does; they are added in order
-  std::optional<int64_t> wrong_row;      // whose first output is the next larger float
-  std::optional<int64_t> wrong_rows;     // the row count at which sums begin with the last input
-  std::optional<int64_t> wrong_outputs;  // the same for a count of outputs
-  bool begins_with_out = false;          // sums to be added to the output begin with it
+  int32_t num_splits = 1;                // parts of the inputs, as stated and as computed; added in order
+  std::optional<int64_t> wrong_row;      // this row's first output is the next larger float
+  std::optional<int64_t> wrong_rows;     // at this row count sums begin with the last input
+  std::optional<int64_t> wrong_outputs;  // at this output count likewise
+  bool begins_with_out = false;          // sums that are added to the output begin with it
   bool flushes_subnormals = false;       // sums below the smallest normal float are 0
-  int status = 0;                        // of all products; not 0: they are not computed
+  int status = 0;                        // of all products; if not 0, nothing is computed
 };
 
 inline constexpr char kPlayLibrary[] = "EmulatedCublasLtPlay";
-// From now on the library knows these, and ranks them like this.
+// Sets the library's algorithms, the preferred one first.
 using PlayLibrary = void(const LibraryAlgorithm* algorithms, size_t count);
 
 }  // namespace foretoken::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of a block is a fiber; a barrier goes back to the scheduler, which resumes those that waited for it once all
-// of them do, in an order that means nothing. Streams, graphs and memory are in emulated_streams.cc.
+// A thread of a block is a fiber. A barrier returns to the scheduler. The scheduler resumes the waiting threads in a
+// random order once all of them wait. Streams, graphs and memory are in emulated_streams.cc.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -34,15 +34,15 @@ constexpr size_t kSharedAlignment = 128;
 enum class ThreadState { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
 
 struct EmulatedThread {
-  std::unique_ptr<Fiber> fiber;  // runs its part of one block after another
+  std::unique_ptr<Fiber> fiber;  // runs this thread of block after block
   ThreadState state = ThreadState::kReady;
-  // What it waits at its warp's barrier for; null: the others alone.
+  // The operation for which it waits at its warp's barrier; null: a plain barrier.
   WarpOperation operation = nullptr;
   void* operand = nullptr;
   CopyGroups copies;
 };
 
-// The block that runs now.
+// The running block.
 struct EmulatedBlock {
   std::span<EmulatedThread> threads;
   EmulatedThread* current = nullptr;
@@ -82,7 +82,7 @@ void Release(std::span<EmulatedThread> threads) {
   for (EmulatedThread& thread : threads) thread.state = ThreadState::kReady;
 }
 
-// Does for a warp what its threads met for.
+// Runs the operation for which a warp's threads met.
 void RunWarpOperation(std::span<EmulatedThread> warp) {
   const WarpOperation operation = warp[0].operation;
   std::vector<void*> operands;
@@ -96,7 +96,7 @@ void RunWarpOperation(std::span<EmulatedThread> warp) {
   operation(operands);
 }
 
-// Each of the warp's threads to its next barrier, in any order.
+// Runs each of the warp's threads to its next barrier, in any order.
 void RunToBarriers(size_t first_thread, size_t num_threads) {
   const RandomOrder order(num_threads, block.random);
   for (size_t i = 0; i < num_threads; ++i) {
@@ -107,7 +107,7 @@ void RunToBarriers(size_t first_thread, size_t num_threads) {
   }
 }
 
-// Ends where it says it ends, so that an address sanitizer sees what goes beyond.
+// Allocates exactly this size, so that an address sanitizer detects accesses beyond it.
 void PrepareDynamicShared(size_t num_bytes) {
   if (num_bytes == 0) return;
   const size_t rounded = (num_bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
@@ -115,12 +115,12 @@ void PrepareDynamicShared(size_t num_bytes) {
   std::memset(block.dynamic_shared.get(), 0xff, rounded);
 }
 
-// All threads to the next barrier of the block, or to the end. Warps take turns as chance has it, mostly one of them
-// through several barriers of its own: nothing keeps them in step.
+// Runs all threads to the next barrier of the block, or to their end. Warps take turns at random, and one warp often
+// passes several of its own barriers at once, because nothing keeps warps in step.
 void RunWarpsToBarrier() {
   constexpr unsigned kMeanTurns = 4;
   const size_t num_threads = block.threads.size();
-  std::vector<size_t> ready;  // the first threads of warps that can go on
+  std::vector<size_t> ready;  // the first threads of warps that can continue
   for (size_t i = 0; i < num_threads; i += kWarpThreads) ready.push_back(i);
   size_t turn = 0;
   while (!ready.empty()) {
@@ -171,11 +171,11 @@ void RunGrid(const cudaLaunchConfig_t& launch, const std::function<void()>& thre
   gridDim = grid;
   blockDim = shape;
   block.body = &thread;
-  // They stay for good, and so do their stacks.
+  // The threads and their stacks are never freed.
   static std::vector<EmulatedThread>& threads = *new std::vector<EmulatedThread>(kMaxThreads);
   block.threads = std::span(threads).first(shape.x);
   const size_t num_blocks = size_t{grid.x} * grid.y;
-  block.random.seed(static_cast<unsigned>(num_blocks + shape.x));  // so that a launch like this always runs like this
+  block.random.seed(static_cast<unsigned>(num_blocks + shape.x));  // equal launches run in equal order
   const RandomOrder order(num_blocks, block.random);
   for (size_t i = 0; i < num_blocks && !device_has_failed; ++i) {
     blockIdx = dim3(static_cast<unsigned>(order[i] % grid.x), static_cast<unsigned>(order[i] / grid.x), 0);
@@ -200,5 +200,5 @@ void __syncwarp() { foretoken::testing::MeetWarp(nullptr, nullptr); }
 void __trap() {
   foretoken::testing::device_has_failed = true;
   foretoken::testing::Leave(foretoken::testing::ThreadState::kDone);
-  std::abort();  // nobody resumes it
+  std::abort();  // nothing resumes it
 }

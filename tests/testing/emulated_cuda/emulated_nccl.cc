@@ -10,7 +10,7 @@
 
 namespace {
 
-// What the ranks of a group have asked for; written before a meeting, read after it.
+// The arguments of a rank's call. Written before a meeting of the ranks, read after it.
 struct Call {
   const void* from = nullptr;
   size_t count = 0;
@@ -26,16 +26,17 @@ void Expect(bool holds) {
   if (!holds) std::abort();
 }
 
-// What was enqueued before a call has run when its pieces are read. Here the call waits for that; NCCL's do not.
+// Runs the work that was enqueued before a call, because the call reads its results. Here the call waits; NCCL's calls
+// do not wait.
 void RunWhatCameBefore(cudaStream_t stream) { Expect(cudaStreamSynchronize(stream) == cudaSuccess); }
 
 }  // namespace
 
 struct ncclComm {
   int rank = 0;
-  std::shared_ptr<Group> group;  // ends with the last of its ranks
+  std::shared_ptr<Group> group;  // destroyed with the last of its ranks
 
-  // Tells the others; on return all have told.
+  // Shares the call with the other ranks. Returns after all ranks have shared theirs.
   void Meet(const Call& call) {
     group->calls[rank] = call;
     group->meeting.arrive_and_wait();
@@ -45,7 +46,7 @@ struct ncclComm {
 
 namespace {
 
-// Of this thread: a rank's group of receives, made as one.
+// Per thread: a rank's group of receives, which run as one call.
 struct Receive {
   ncclComm_t comm;
   void* to;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warp-wide instructions: each lane brings its registers, and what runs once they have met writes into them.
+// Warp-wide instructions. Each lane passes its registers. The operation runs after all lanes have met, and writes the
+// results into the registers.
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -17,12 +18,12 @@ constexpr size_t kCopyBytes = 16;
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kCopyBytes == 0; }
 
-// Element `half` of a pair: 0 is the low one.
+// Element `half` of a pair; 0 is the low half.
 uint16_t HalfOf(uint32_t pair, int half) { return static_cast<uint16_t>(pair >> (16 * half)); }
 
 uint32_t PairOf(uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; }
 
-// All values of e4m3 but 0 are normal in f16, and in f32, which has 112 more below its exponents.
+// All values of e4m3 except 0 are normal numbers in f16 and in f32. The exponent bias of f32 is larger by 112.
 uint16_t F16FromE4m3(uint8_t code) {
   const auto bits = std::bit_cast<uint32_t>(FloatFromE4m3(code));
   const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream has still to do is a list of functions; a graph is one, too, and the memory that was allocated in the
-// stream's order while it was captured. That holds ones in every bit whenever the graph comes to its allocation, and
-// again from where the graph frees it on.
+// A stream's pending work is a list of functions. A graph is a list of functions too, with the memory that the stream
+// allocated during the capture. This memory holds ones in every bit when the graph reaches its allocation, and again
+// after the graph frees it.
 #include <cuda_runtime.h>
 #include <malloc.h>
 
@@ -29,18 +29,18 @@ struct EmulatedGraph {
 struct EmulatedStream {
   int device = 0;
   Work pending;
-  EmulatedGraph* captured = nullptr;  // not null: a capture is under way
+  EmulatedGraph* captured = nullptr;  // not null during a capture
 };
 
 namespace {
 
-constexpr size_t kDeviceBytes = size_t{1} << 30;  // an allocation may take as many
+constexpr size_t kDeviceBytes = size_t{1} << 30;  // the largest total of allocations
 
-std::recursive_mutex mutex;  // of all below, and of whatever runs
+std::recursive_mutex mutex;  // guards everything below and all running work
 std::vector<EmulatedStream*> streams;
-std::atomic<size_t> used_bytes;  // by what cudaMalloc gave
+std::atomic<size_t> used_bytes;  // in allocations of cudaMalloc
 thread_local int current_device = 0;
-thread_local int num_captures = 0;  // that this thread has under way
+thread_local int num_captures = 0;  // unfinished captures of this thread
 
 void Run(EmulatedStream& stream) {
   Work work;
@@ -48,7 +48,7 @@ void Run(EmulatedStream& stream) {
   for (const std::function<void()>& task : work) task();
 }
 
-// As a call that CUDA lets wait for the whole device.
+// Runs all pending work, for calls that wait for the whole device.
 void RunAll() {
   for (EmulatedStream* stream : streams) Run(*stream);
 }
@@ -117,8 +117,7 @@ const char* cudaGetErrorName(cudaError_t error) {
   return "unrecognized error code";
 }
 
-// --- the device
-// -------------------------------------------------------------------------------------------------------
+// --- the device ---
 
 cudaError_t cudaSetDevice(int device) {
   foretoken::testing::current_device = device;
@@ -144,8 +143,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return cudaSuccess;
 }
 
-// --- streams and graphs
-// -----------------------------------------------------------------------------------------------
+// --- streams and graphs ---
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(mutex);
@@ -184,7 +182,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
-// What is launched has what the graph had; memory stays the graph's own.
+// Makes an executable graph with the graph's work. The graph keeps its memory.
 // NOLINTNEXTLINE(google-runtime-int): the form is CUDA's
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   const std::lock_guard lock(mutex);
@@ -207,12 +205,11 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphDestroy(executable); }
 
-// --- memory
-// -----------------------------------------------------------------------------------------------------------
+// --- memory ---
 
 namespace {
 
-constexpr size_t kAlignment = 256;  // that CUDA promises
+constexpr size_t kAlignment = 256;  // guaranteed by CUDA
 
 cudaError_t Allocate(void** data, size_t num_bytes) {
   if (num_bytes > foretoken::testing::kDeviceBytes) return cudaErrorMemoryAllocation;
@@ -251,7 +248,7 @@ cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t stream) 
   return cudaMemsetAsync(*data, 0xff, num_bytes, stream);
 }
 
-// What a graph allocates it keeps.
+// A graph keeps its allocations.
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   if (stream->captured == nullptr) return Enqueue(stream, [data] { std::free(data); });

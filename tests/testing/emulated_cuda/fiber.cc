@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-// Of <sanitizer/common_interface_defs.h> and <sanitizer/tsan_interface.h>; null where a program is built without.
+// From <sanitizer/common_interface_defs.h> and <sanitizer/tsan_interface.h>. Null in programs without sanitizers.
 // NOLINTBEGIN(bugprone-reserved-identifier): the names are the sanitizers'
 extern "C" {
 [[gnu::weak]] void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom, size_t num_bytes);
@@ -25,7 +25,8 @@ using boost::context::protected_fixedsize_stack;
 
 constexpr size_t kStackBytes = size_t{64} << 10;
 
-// What is to be called last on a stack. Returns what address sanitizer wants to have when the stack runs again.
+// Must be the last call on a stack before a switch. Returns the value that the address sanitizer needs when the stack
+// runs again.
 void* Depart(void* to_thread, const void* to_bottom, size_t to_bytes) {
   void* fake_stack = nullptr;
   if (__sanitizer_start_switch_fiber != nullptr) __sanitizer_start_switch_fiber(&fake_stack, to_bottom, to_bytes);
@@ -59,7 +60,7 @@ void Fiber::Leave() {
   Arrive(fake_stack);
 }
 
-// Back on the fiber's stack.
+// Called first after a switch to the fiber's stack.
 void Fiber::Arrive(void* fake_stack) {
   if (__sanitizer_finish_switch_fiber == nullptr) return;
   __sanitizer_finish_switch_fiber(fake_stack, &outside_bottom_, &outside_bytes_);

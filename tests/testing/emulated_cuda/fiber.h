@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function on a stack of its own, which can be left at any depth and resumed there: a boost::context::fiber, whose
-// switches make no system call, and of whose switches the sanitizers are told. Below the stack is a page that nobody
-// may touch.
+// A function with its own stack, which can be left at any depth and resumed there. It is a boost::context::fiber, whose
+// switches make no system call. The class reports the switches to the sanitizers. Below the stack is a guard page.
 // Threads: any, one at a time.
 #pragma once
 
@@ -13,23 +12,23 @@ namespace foretoken::testing {
 
 class Fiber {
  public:
-  // Of a function that does not return.
+  // `body` must not return.
   explicit Fiber(void (*body)());
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs it, from where it was left, until it leaves again.
+  // Runs the function from its last Leave to its next Leave.
   void Resume();
-  // Of the fiber that runs: goes back to where it was resumed.
+  // Called inside the fiber: returns to the caller of Resume.
   void Leave();
 
  private:
   void Arrive(void* fake_stack);
 
   const boost::context::stack_context stack_;
-  boost::context::fiber inside_;   // where it was left
-  boost::context::fiber outside_;  // where it was resumed
-  // The two stacks as thread sanitizer and address sanitizer know them.
+  boost::context::fiber inside_;   // the point of the last Leave
+  boost::context::fiber outside_;  // the point of the last Resume
+  // The two stacks in the form of the thread sanitizer and the address sanitizer.
   void* const inside_thread_;
   void* outside_thread_ = nullptr;
   const void* outside_bottom_ = nullptr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of NCCL as kernels/cuda uses, among threads of the host whose memory is one. See cuda_runtime.h beside it.
-// emulated_nccl.cc is built as a shared library, because NCCL is loaded as one.
+// The part of NCCL that kernels/cuda uses, among threads of the host, which share memory. See cuda_runtime.h beside it.
+// emulated_nccl.cc is a shared library, because the backend loads NCCL as a shared library.
 //
-// A call returns when its peers have made theirs and all bytes have moved. What NCCL forbids, ends the process: ranks
-// whose calls or sizes differ.
+// A call returns after its peers have made theirs and all bytes have moved. If the calls or sizes of ranks differ,
+// which NCCL forbids, the process ends.
 #pragma once
 
 #include <cuda_runtime.h>

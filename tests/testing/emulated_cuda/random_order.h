@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers 0, 1, ... size - 1 in an order that looks like none, the same for the same seed: (first + i * stride)
-// modulo size, where stride and size have no common factor.
+// The numbers 0, 1, ... size - 1 in a pseudo-random order. Equal seeds give equal orders. The i-th number is
+// (first + i * stride) modulo size, where stride and size have no common factor.
 #pragma once
 
 #include <cstddef>

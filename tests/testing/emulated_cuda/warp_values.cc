@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp's threads learn of each other.
+// The exchange of values between a warp's threads.
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GenerationService on a loopback port, with health and reflection, that answers from a script and remembers what it
-// was asked. Without a script it "generates" from the prompt alone, so that equal requests give equal tokens.
+// A GenerationService on a loopback port, with health and reflection. It answers from a script and records requests.
+// Without a script its output is a function of the prompt, so that equal requests give equal tokens.
 //
 //   FakeGenerationService service;
 //   GenerationClient::Connect({.target = service.target()})
@@ -18,7 +18,7 @@
 
 namespace foretoken::testing {
 
-// Writes the stream of one Generate call. False from `write`: the client is gone.
+// Writes the stream of one Generate call. `write` returns false if the client is gone.
 using GenerateScript =
     std::function<grpc::Status(const foretoken::v1::GenerateRequest& request, grpc::ServerContext& context,
                                const std::function<bool(const foretoken::v1::GenerateResponse&)>& write)>;
@@ -37,7 +37,7 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
                         grpc::ServerWriter<foretoken::v1::GenerateResponse>* writer) override;
   grpc::Status Abort(grpc::ServerContext* context, const foretoken::v1::AbortRequest* request,
                      foretoken::v1::AbortResponse* response) override;
-  // A token per byte, its value.
+  // Makes one token per byte, with the byte's value as id.
   grpc::Status Tokenize(grpc::ServerContext* context, const foretoken::v1::TokenizeRequest* request,
                         foretoken::v1::TokenizeResponse* response) override;
   grpc::Status Detokenize(grpc::ServerContext* context, const foretoken::v1::DetokenizeRequest* request,
@@ -53,8 +53,8 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Says the prompt's bytes again and again up to max_tokens (16 by default), a token per byte; with speculation two
-// tokens a message, the second of them speculated, else one.
+// Repeats the prompt's bytes up to max_tokens (16 by default), one token per byte. With speculation a message has two
+// tokens, and the second is marked as speculated. Without speculation a message has one token.
 grpc::Status GenerateFromPrompt(const foretoken::v1::GenerateRequest& request, grpc::ServerContext& context,
                                 const std::function<bool(const foretoken::v1::GenerateResponse&)>& write);
 

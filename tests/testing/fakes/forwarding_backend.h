@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend that passes every op on to the one it wraps: what a test's backend does otherwise it overrides.
+// A backend that forwards every op to another backend. A test's backend overrides the ops that it changes.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What proposers of tests guess: right, wrong, by chance, or as the n-gram proposer does.
+// Guesses for the proposers of tests: right, wrong, or random.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace foretoken::testing {
 
-// What every sample of a run said, its prompt included.
+// Returns the prompt and the output of every sample of a run.
 inline std::vector<std::vector<int32_t>> WholeTexts(const Results& results,
                                                     const std::vector<verifier::GenerationRequest>& requests) {
   std::map<verifier::Ticket, const std::vector<int32_t>*> prompts;
@@ -35,7 +35,7 @@ inline int32_t AddGuess(int32_t token_id, int32_t parent, float chance, speculat
   return tree->Append({.token_id = token_id, .parent = parent, .chance = chance});
 }
 
-// Guesses how the first text that begins like the context goes on, among wrong siblings.
+// Guesses the continuation of the first text that begins with the context, among wrong siblings.
 inline Guess Oracle(std::vector<std::vector<int32_t>> texts) {
   return [texts = std::move(texts)](std::span<const int32_t> context, int32_t node_budget) {
     speculation::TokenTree tree;
@@ -50,8 +50,9 @@ inline Guess Oracle(std::vector<std::vector<int32_t>> texts) {
   };
 }
 
-// Always wrong: no text that begins like the context goes on with one of the first tokens. Below each of them stands
-// the truth, once from its first token on and once from its second, for a walk that goes where it must not.
+// Guesses always wrong: no text that begins with the context continues with one of the root's children. Below each
+// wrong child stands the truth, once from its first token on and once from its second. So a walk that enters a wrong
+// child shows.
 inline Guess AlwaysWrong(std::vector<std::vector<int32_t>> texts) {
   return [texts = std::move(texts)](std::span<const int32_t> context, int32_t node_budget) {
     std::set<int32_t> right;
@@ -81,7 +82,7 @@ inline Guess Random(uint32_t seed) {
   return [random](std::span<const int32_t>, int32_t node_budget) {
     speculation::TokenTree tree;
     for (int32_t node = 0; node < std::min(node_budget, 12); ++node) {
-      const int32_t token_id = node * 300 + random->Below(300);  // siblings differ
+      const int32_t token_id = node * 300 + random->Below(300);  // siblings have different tokens
       AddGuess(token_id, random->Below(node + 1) - 1, 0.9f, &tree);
     }
     return tree;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposers inside the test: each is a function from a context to a tree. They answer at once, or late, or not at all;
-// what a sequence is opened with is answered too, so that there are guesses of its first token.
+// Proposers inside the test. Each is a function from a context to a tree. They answer at once, late, or not at all.
+// They also answer Open, so that a sequence's first token has guesses.
 #pragma once
 
 #include <deque>
@@ -25,9 +25,9 @@ class GuessingProposers : public verifier::ProposerClient {
     }
   }
 
-  // From now on trees arrive so many TakeProposals later.
+  // Later trees arrive this many calls of TakeProposals late.
   void set_delay(int delay) { delay_ = delay; }
-  // From now on no tree arrives, what was under way neither.
+  // No further tree arrives, not even trees on their way.
   void set_dead(bool is_dead) {
     is_dead_ = is_dead;
     if (is_dead) in_flight_.clear();
@@ -65,7 +65,7 @@ class GuessingProposers : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {}; }
 
  private:
-  static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which names none
+  static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which has no budget
 
   void Answer(verifier::SequenceId id, std::span<const int32_t> context, const verifier::Ask& ask) {
     for (uint32_t i = 0; i < guesses_.size() && !is_dead_; ++i) {

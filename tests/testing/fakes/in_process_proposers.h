@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real proposers behind the engine's seam without a network: sessions, and trees through the wire's form and its
-// checks.
+// Real proposers behind ProposerClient without a network. Their sessions are real, and their trees pass through the
+// protocol's messages and checks.
 #pragma once
 
 #include <deque>
@@ -24,9 +24,9 @@ class InProcessProposers : public verifier::ProposerClient {
     for (proposer::Proposer* proposer : proposers_) names_.push_back(proposer->Describe().method);
   }
 
-  // From now on trees arrive so many TakeProposals later.
+  // Later trees arrive this many calls of TakeProposals late.
   void set_delay(int delay) { delay_ = delay; }
-  // From now on what a sequence is opened with is answered, too: there are guesses of its first token.
+  // If set, the proposers also answer Open, so that a sequence's first token has guesses.
   void set_answers_opens(bool answers_opens) { answers_opens_ = answers_opens; }
 
   const std::vector<std::string>& Names() const override { return names_; }
@@ -83,7 +83,7 @@ class InProcessProposers : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {}; }
 
  private:
-  static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which names none
+  static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which has no budget
 
   std::vector<proposer::Proposer*> proposers_;
   int32_t num_tokens_;

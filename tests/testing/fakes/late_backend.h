@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend that gives its answers as a GPU does: paths, scores and children are there after Synchronize and not
-// before. What it is told to do in Synchronize happens while "the device still computes".
+// A backend that delivers results like a GPU: paths, scores and children appear with Synchronize and not before. A test
+// can set a function that runs while "the device still computes".
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class LateBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  // Called by every AcceptTrees, and by the Synchronize that ends it before it has its results.
+  // Every AcceptTrees calls the function, and the following Synchronize calls it before the results appear.
   void set_on_launch(std::function<void()> on_launch) { on_launch_ = std::move(on_launch); }
   void set_on_wait(std::function<void()> on_wait) { on_wait_ = std::move(on_wait); }
 
@@ -46,7 +46,7 @@ class LateBackend final : public ForwardingBackend {
   }
 
  private:
-  // Where results go that reach `to` with the next Synchronize.
+  // Returns a buffer for results. The next Synchronize copies them to `to`.
   template <typename T>
   std::span<T> Late(std::span<T> to) {
     const auto results = std::make_shared<std::vector<T>>(to.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lying proposer may say of a tree that was good: each breaks one rule of the protocol.
+// The lies of a lying proposer. Each changes a valid tree so that it breaks one rule of the protocol.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace foretoken::testing {
 
-// The tree has two nodes or more, a session and a position.
+// `tell` takes a tree with at least two nodes, a session and a position.
 struct Lie {
   std::string name;
   std::function<void(v1::TokenTree&)> tell;
@@ -20,7 +20,7 @@ struct Lie {
 
 inline void PrintTo(const Lie& lie, std::ostream* out) { *out << lie.name; }
 
-// Says that every node was sampled from a distribution of its own, in which it has this probability.
+// Claims that every node was sampled from its own distribution, in which it has this probability.
 inline void Sample(float prob, v1::TokenTree& tree) {
   tree.set_draw_method(v1::DRAW_METHOD_SAMPLED);
   tree.mutable_distribution_indices()->Resize(tree.token_ids_size() + 1, -1);

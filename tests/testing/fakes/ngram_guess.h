@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The n-gram proposer as a test's guess. Apart from guesses.h because it needs the proposer service's library.
+// The n-gram proposer as a test's guess. It is not in guesses.h, because it needs the proposer service's library.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace foretoken::testing {
 
-// What it proposes depends on the context alone, so every guess can start from a fresh session.
+// Its guesses depend on the context alone, so every guess can use a new session.
 inline Guess Ngram() {
   auto proposer = std::make_shared<proposer::NgramProposer>(proposer::NgramOptions());
   return [proposer](std::span<const int32_t> context, int32_t node_budget) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend that accepts as a test says: for rules that are wrong on purpose.
+// A backend whose acceptance rule comes from the test, for rules that are wrong on purpose.
 #pragma once
 
 #include <functional>

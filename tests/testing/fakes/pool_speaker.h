@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pool of tests, scripted proposers behind it over real loopback gRPC, and engines of one sequence in front.
+// A pool for tests, with scripted proposers over real loopback gRPC, and small engines of one sequence that use it.
 //
 //   ScriptedProposer proposer({});
 //   const auto pool = MakePool({Static(proposer)});
@@ -23,7 +23,7 @@
 namespace foretoken::testing {
 
 inline constexpr int32_t kNumTokens = 1'000'000;
-inline constexpr absl::Duration kLong = absl::Seconds(20);  // for what must come; nothing waits so long unless it fails
+inline constexpr absl::Duration kLong = absl::Seconds(20);  // only a failing test waits this long
 
 template <typename Predicate>
 bool Eventually(Predicate predicate) {
@@ -79,7 +79,7 @@ class Speaker {
       return false;
     });
   }
-  // Steps until trees are there again.
+  // Steps until trees arrive again.
   bool Regains() {
     return Eventually([&] {
       Step();

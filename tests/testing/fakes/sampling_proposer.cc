@@ -17,7 +17,7 @@ using speculation::DraftDistribution;
 using speculation::kRootParent;
 using speculation::TokenTree;
 
-// A distribution colder than this is as good as its favourite.
+// Below this temperature a distribution practically equals its most likely token.
 constexpr float kLowestTemperature = 0.1f;
 
 uint64_t Mix(uint64_t hash, uint64_t value) {  // splitmix64's finaliser
@@ -33,7 +33,7 @@ uint64_t HashOf(std::span<const int32_t> token_ids) {
   return hash;
 }
 
-// The most likely entries, best first; ties to the lower place.
+// Returns the indices of the most likely entries, best first. Ties go to the lower index.
 std::vector<size_t> Best(std::span<const float> probs, int32_t num_children) {
   std::vector<size_t> order(probs.size());
   std::iota(order.begin(), order.end(), 0);
@@ -44,7 +44,7 @@ std::vector<size_t> Best(std::span<const float> probs, int32_t num_children) {
   return order;
 }
 
-// A model, and the context whose K/V it holds.
+// A model, and the context of its stored K/V.
 struct DraftModel {
   LoadedModel model;
   std::vector<int32_t> block_table;
@@ -53,7 +53,7 @@ struct DraftModel {
   std::vector<float> Logits(std::span<const int32_t> context) {
     const size_t num_shared =
         std::mismatch(context.begin(), context.end(), token_ids.begin(), token_ids.end()).first - context.begin();
-    size_t num_done = std::min(num_shared, context.size() - 1);  // the last row is always computed
+    size_t num_done = std::min(num_shared, context.size() - 1);  // always computes the last row
     token_ids.assign(context.begin(), context.end());
     kernels::ConstTensorView logits;
     while (num_done < context.size()) {
@@ -87,7 +87,7 @@ LogitDistribution HashDistribution(int32_t num_tokens) {
 }
 
 LogitDistribution ModelDistribution(const std::string& directory) {
-  auto draft = std::make_shared<DraftModel>();  // the distribution is copied, the model is not
+  auto draft = std::make_shared<DraftModel>();  // shared, because copies of the function share one model
   draft->model = LoadModel(directory, {.num_threads = 1, .device = "cpu"});
   for (int32_t block = 0; block < draft->model.kv.num_blocks; ++block) draft->block_table.push_back(block);
   return [draft](std::span<const int32_t> context) { return draft->Logits(context); };
@@ -120,7 +120,7 @@ std::vector<size_t> SampleWithoutReplacement(std::span<const float> probs, int32
     size_t choice = 0;
     for (size_t i = 0; i < left.size(); ++i) {
       if (left[i] <= 0) continue;
-      choice = i;  // the last one, should rounding leave a rest
+      choice = i;  // falls back to the last one if rounding leaves a rest
       if (rest < left[i]) break;
       rest -= left[i];
     }
@@ -161,7 +161,7 @@ std::vector<TokenTree> SamplingProposer::Propose(std::span<const proposer::Propo
   return trees;
 }
 
-// 53 bits of the noise of one child of the node with this context.
+// Returns 53 bits of noise in [0, 1) for one child of the node with this context.
 double SamplingProposer::Uniform(const Mirror& mirror, std::span<const int32_t> context, uint32_t child) const {
   uint64_t place = Mix(HashOf(context), child);
   for (const char letter : options_.method) place = Mix(place, static_cast<unsigned char>(letter));
@@ -173,8 +173,8 @@ double SamplingProposer::Uniform(const Mirror& mirror, std::span<const int32_t> 
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// Best first. A node is expanded with all its children or not at all, and whether it is depends on its distribution and
-// on nodes that are not below it: the first that does not fit ends the tree.
+// Expands the best nodes first. A node gets all its children or none. The choice depends only on the node's
+// distribution and on nodes that are not below it: the first node whose children do not fit ends the tree.
 TokenTree SamplingProposer::Grow(const Mirror& mirror, int32_t node_budget) {
   struct Leaf {
     int32_t node_idx;

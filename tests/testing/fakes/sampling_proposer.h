@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer that samples: it draws children without replacement from the top_k of a draft distribution, rounded as
-// they are sent, and says so. It keeps to all that rejection sampling asks of a proposer (DRAW_METHOD_SAMPLED in the
-// protocol). Under the keyed draw its children are the top of the same distribution, as guesses.
+// A proposer that samples. It draws children without replacement from the top_k of a draft distribution, rounded as it
+// is sent, and sends the distribution. It keeps all rules of DRAW_METHOD_SAMPLED in the protocol. Under the keyed draw
+// its children are the most likely tokens of the same distribution, as guesses.
 //
-// Noise is keyed by (seed, method, the node's whole context, number of the child, sample index): a node that is drawn
-// again gets the same children, and no two nodes share noise, nor do two proposers.
+// Noise is keyed by (seed, method, the node's whole context, number of the child, sample index). So a node that is
+// drawn again gets the same children, and neither two nodes nor two proposers share noise.
 //
 // Example:
 //   SamplingProposer proposer(HashDistribution(4096), {.top_k = 8, .children_by_depth = {3, 2, 1}});
 //
-// Threads: as Proposer; one distribution is asked by one thread at a time.
+// Threads: as Proposer. One thread at a time uses a distribution.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@
 
 namespace foretoken::testing {
 
-// Logits of what comes after a context. [V]
+// Returns the logits of the token after a context. [V]
 using LogitDistribution = std::function<std::vector<float>(std::span<const int32_t> context)>;
 
-// A distribution without a model: a function of the last two tokens, with a clear favourite.
+// A distribution without a model: a function of the last two tokens, with one clearly most likely token.
 LogitDistribution HashDistribution(int32_t num_tokens);
-// The model of a checkpoint directory. What a context shares with the one asked for before it is not computed again.
+// The model of a checkpoint directory. It does not compute the common beginning of two consecutive contexts again.
 LogitDistribution ModelDistribution(const std::string& directory);
 
 struct SamplingProposerOptions {
   std::string method = "sampling";
   int32_t top_k = 8;
-  // Of a node at that depth, the root's first; fewer where less has mass.
+  // [depth] the number of children, from the root on; fewer if fewer tokens have a probability.
   std::vector<int32_t> children_by_depth = {3, 2, 1};
 };
 
@@ -58,11 +58,11 @@ class SamplingProposer : public proposer::Proposer {
   LogitDistribution distribution_;  // one caller at a time
 };
 
-// The top_k of softmax(logits / temperature), rounded to f32; entries that round to nothing are left out.
+// Returns the top_k of softmax(logits / temperature), rounded to f32, without entries that round to 0.
 speculation::DraftDistribution Truncate(std::span<const float> logits, int32_t top_k, float temperature);
 
-// Places of at most `num_children` entries, drawn without replacement: from the distribution, then from what is left of
-// it. `uniform(i)` in [0, 1) is the i-th child's noise.
+// Returns the indices of at most `num_children` entries, drawn without replacement: each from the rest of the
+// distribution. `uniform(i)` in [0, 1) is the i-th child's noise.
 std::vector<size_t> SampleWithoutReplacement(std::span<const float> probs, int32_t num_children,
                                              const std::function<double(uint32_t i)>& uniform);
 

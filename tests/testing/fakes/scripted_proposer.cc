@@ -27,7 +27,7 @@ void ScriptedProposer::Start() {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(), &port);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // 0: pings are welcome
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // 0: accept any number of pings
   builder.RegisterService(this);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   absl::MutexLock lock(&mutex_);
@@ -179,7 +179,7 @@ v1::ProposeResponse ScriptedProposer::Hear(Connection& connection, const v1::Pro
   }
   for (const v1::AdvanceSession& advance : request.advances()) {
     const auto it = connection.mirrors.find(advance.session_id());
-    if (it == connection.mirrors.end()) continue;  // refused meanwhile
+    if (it == connection.mirrors.end()) continue;  // refused since then
     if (advance.base_position() != it->second.token_ids.size()) {
       Breach(absl::StrCat("gap: session ", advance.session_id(), " has ", it->second.token_ids.size(),
                           " tokens, advance says ", advance.base_position()));

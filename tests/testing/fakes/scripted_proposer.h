@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer service on a real port that does what a test tells it to: it answers with given trees, refuses, delays,
-// lies, goes silent, never reads, dies and returns at the same port. It keeps honest mirrors and writes down every
-// breach of the protocol that it sees.
+// A proposer service on a real port, controlled by a test. It can answer with given trees, refuse, delay, lie, go
+// silent, never read, die and return at the same port. It keeps true mirrors of its sessions and records every breach
+// of the protocol.
 //
 // Example:
 //   ScriptedProposer proposer({.method = "ngram"});
@@ -43,11 +43,11 @@ class ScriptedProposer final : private v1::ProposalService::Service {
     std::string version = "scripted";
     uint32_t protocol_version = 0;
     std::vector<std::string> features;
-    // Requests are kept for the test to read; not wanted where time is measured.
+    // Keeps requests for the test to read. Benches that measure time switch it off.
     bool keeps_requests = true;
   };
 
-  // What a session has been told.
+  // The events that a session has received.
   struct Mirror {
     uint64_t session_id = 0;
     v1::OpenSession open;  // without tokens
@@ -66,20 +66,20 @@ class ScriptedProposer final : private v1::ProposalService::Service {
   void Start();
 
   void SetBehaviour(Behaviour behaviour);
-  // Answers every question with the script's tree. By default CountingTree.
+  // Answers every question with the tree of the script. Default: CountingTree.
   void SetTree(TreeScript script);
   void SetDelay(absl::Duration delay);
-  // Says at once, on every open stream, whatever this is.
+  // Sends this response at once on every open stream.
   void Push(const v1::ProposeResponse& response);
 
   std::vector<v1::ProposeRequest> Requests() const;
-  // What the sessions that are open now have been told, in the order of their ids.
+  // The mirrors of the open sessions, in the order of their ids.
   std::vector<Mirror> Mirrors() const;
-  int num_streams() const;    // open now
-  int num_describes() const;  // ever asked
+  int num_streams() const;    // open streams
+  int num_describes() const;  // calls of DescribeProposer so far
   std::vector<std::string> Breaches() const;
 
-  // A chain that counts on from the last token, at most node_budget long: 7 -> 8, 9, 10.
+  // A chain that counts up from the last token, with at most node_budget nodes: 7 -> 8, 9, 10.
   static v1::TokenTree CountingTree(const Mirror& mirror);
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend that computes as the one it wraps does, except that it spoils chosen rows of logits before they are drawn
-// from. For host backends.
+// A backend that forwards to another backend, and spoils chosen rows of logits before draws. For host backends.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 
 namespace foretoken::testing {
 
-// The rows that draw token t of the sequences with this seed: every entry becomes `value`.
+// The rows that draw token t of the sequences with this seed. Every entry of these rows becomes `value`.
 struct SpoiledRows {
   uint64_t seed = 0;
   uint32_t t = 0;
@@ -22,7 +21,7 @@ class SpoiledBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  // From now on; counts anew.
+  // Sets the rows to spoil, and resets the count.
   void Spoil(const SpoiledRows& rows) {
     spoiled_ = rows;
     num_spoiled_ = 0;

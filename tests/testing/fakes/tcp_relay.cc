@@ -14,7 +14,7 @@
 namespace foretoken::testing {
 namespace {
 
-constexpr int kLookEveryMs = 5;  // at what Freeze and the destructor have said
+constexpr int kLookEveryMs = 5;  // period of the check for Freeze and the destructor
 
 sockaddr_in Local(int port) {
   sockaddr_in address = {};
@@ -47,7 +47,7 @@ void TcpRelay::Run() {
   while (!is_ending_) {
     std::vector<pollfd> ends = {{.fd = listener_, .events = POLLIN, .revents = 0}};
     for (const auto& [end, other] : others_) ends.push_back({.fd = end, .events = POLLIN, .revents = 0});
-    if (is_frozen_) ends.clear();  // the kernel goes on to take connections and bytes, and nobody answers
+    if (is_frozen_) ends.clear();  // the kernel still accepts connections and bytes, and nothing answers
     poll(ends.data(), ends.size(), kLookEveryMs);
     for (const pollfd& end : ends) {
       if (end.revents == 0 || is_frozen_) continue;
@@ -56,7 +56,7 @@ void TcpRelay::Run() {
         continue;
       }
       const auto other = others_.find(end.fd);
-      if (other == others_.end()) continue;  // closed with its other end
+      if (other == others_.end()) continue;  // closed together with its other end
       char buffer[1 << 16];
       const ssize_t length = recv(end.fd, buffer, sizeof(buffer), 0);
       if (length <= 0 || send(other->second, buffer, static_cast<size_t>(length), MSG_NOSIGNAL) != length) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A port that passes every connection on to another address, until it freezes: then nothing passes any more, and
-// nothing is closed either, as when a host loses its power.
+// A port that forwards every connection to another address until it freezes. Then it forwards no bytes and closes no
+// connection, like a host that loses its power.
 //
 //   TcpRelay relay(server_port);
 //   Connect(relay.address());
 //   relay.Freeze();
 //
-// Threads: one of its own; the methods from any.
+// Threads: the relay runs its own thread. Any thread may call the methods.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class TcpRelay {
   const int target_port_;
   int listener_ = -1;
   std::string address_;
-  std::map<int, int> others_;  // the other end of a connection, both ways
+  std::map<int, int> others_;  // each end of a connection to the other end
   std::atomic<bool> is_frozen_{false};
   std::atomic<bool> is_ending_{false};
   std::thread thread_;

@@ -17,13 +17,13 @@ namespace {
 
 constexpr int32_t kTile = 64;
 
-// What a row sees, in the order in which it is visited, and where a new partial sum begins.
+// The slots that a row sees, in the order of visits, and the starts of new partial sums.
 struct Visit {
   std::vector<int32_t> slots;
   std::vector<size_t> cuts;  // ascending, without 0, with slots.size()
 };
 
-// The softmax of one part, and the merge of parts: the usual online one (2205.14135).
+// The softmax of one part, and the merge of parts, as in the usual online softmax (2205.14135).
 struct Partial {
   float max = std::numeric_limits<float>::lowest();
   float sum = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend whose results depend on what E1 says they must not depend on: each way is one that fast engines really go.
-// The arithmetic is right every time, only its order is not the row's own. A suite that does not find these out proves
-// nothing.
+// A backend that breaks row invariance (E1). Every variant is one that fast engines really use. Its arithmetic is
+// correct, but its order depends on other rows. A suite that does not detect these variants proves nothing.
 #pragma once
 
 #include <functional>
@@ -12,26 +11,26 @@
 namespace foretoken::testing {
 
 enum class Variant {
-  // Attention written plainly, in the invariant order: what the others below differ from in nothing but their way.
+  // Plain attention in the invariant order. The other attention variants differ from it in one way each.
   kInvariant,
-  // With more than one row, two partial sums over halves of the inputs: one kernel for decoding, another for batches.
+  // With more than one row, two partial sums over halves of the inputs, as if batches had a second kernel.
   kMatMulSplitsInputs,
-  // Tiles of context and tiles of tree are apart: a tree kernel beside a decode kernel.
+  // Separate tiles for context and tree, like a tree kernel beside a decode kernel.
   kAttentionTreeApart,
-  // Tiles are cut where the pass's own rows begin: cached keys first, new ones in a second kernel.
+  // Tiles are cut at the first row of the pass, like a first kernel for cached keys and a second for new keys.
   kAttentionNewRowsApart,
-  // Context is split into more parts when the batch is too small to keep all threads busy.
+  // The context is split into more parts if the batch is too small to keep all threads busy.
   kAttentionSplitsSmallBatches,
-  // Blocks are visited in the order in which they lie in memory.
+  // Blocks are visited in their order in memory.
   kAttentionFollowsBlocks,
-  // Accepted rows move one after another, so that a target can overwrite what is still to be moved.
+  // Accepted rows move one after another, so that a move can overwrite a row that is not moved yet.
   kMoveKvOneByOne,
-  // With more than one row the parts of tensor-parallel ranks are added from the last to the first: a library's
-  // reduction that picks its way by the size of the message.
+  // With more than one row the parts of tensor-parallel ranks are added from the last to the first, like a library that
+  // chooses its reduction by the size of the message.
   kSumRanksBackwards,
 };
 
-// Puts it in front of a backend: as LoadOptions::wrap_backend.
+// Returns a function for LoadOptions::wrap_backend that puts the variant in front of a backend.
 std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> WithVariant(Variant variant);
 
 }  // namespace foretoken::testing

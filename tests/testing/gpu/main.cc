@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs tests that need a GPU, all of them; without one it says so, and what gtest says of a skipped test.
+// Runs all tests that need a GPU. Without a GPU it prints the reason in the form of a skipped test.
 #include <gtest/gtest.h>
 
 #include <iostream>

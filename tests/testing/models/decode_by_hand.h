@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs token sequences through a transformer, batch by batch, and looks at the logits.
+// Runs token sequences through a transformer, batch by batch, and compares the logits.
 //
 //   LoadedModel model = LoadModel(directory);
 //   const std::vector<int32_t> tokens = RandomTokens(150, vocab_size, 1);
@@ -25,25 +25,25 @@ std::vector<int32_t> Iota(int32_t first, int32_t count);
 
 std::vector<int32_t> RandomTokens(int32_t count, int64_t vocab_size, uint32_t seed);
 
-// A row of what the model's last pass returned.
+// Returns a row of the logits of the model's last pass.
 Row RowOf(LoadedModel& model, const kernels::ConstTensorView& logits, int64_t row);
 
 struct ChainRun {
   std::span<const int32_t> tokens;
-  int32_t first_position = 0;  // of tokens[0]; what is before it lies in the cache already
+  int32_t first_position = 0;  // of tokens[0]; earlier positions are already in the cache
   std::span<const int32_t> block_table;
-  std::vector<int32_t> chunks = {1};  // rows of each pass; the last one repeats
+  std::vector<int32_t> chunks = {1};  // rows of each pass; the last entry repeats
 };
 
-// The logits of every token.
+// Returns the logits of every token.
 std::vector<Row> DecodeChain(LoadedModel& model, const ChainRun& run);
 
-// Whether the rows are equal bit for bit; if not, where and by how much they differ. A row that is expected to hold
-// something else than finite numbers is a failure too: it would prove nothing.
+// Succeeds if the rows are equal bit for bit. A failure names the place and size of the difference. It also fails if
+// the expected row has a number that is not finite, because such a comparison proves nothing.
 ::testing::AssertionResult SameBits(std::span<const float> row, std::span<const float> expected);
 ::testing::AssertionResult SameBits(std::span<const Row> rows, std::span<const Row> expected);
 
-// Makes all K and V NaN: whatever reads a slot that nothing was stored in, or lets one into a sum, is found out.
+// Fills K and V with NaN, so that a read of an unwritten slot shows in the results.
 void PoisonKv(LoadedModel& model);
 void PoisonBlock(LoadedModel& model, int32_t block);
 

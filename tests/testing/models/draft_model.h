@@ -29,7 +29,7 @@ inline model::RunnableModel LoadDraftModel(const DraftModelOptions& options = {}
   return model::LoadModel(std::move(opened), {.max_rows = options.max_rows, .context = context}, nullptr).value();
 }
 
-// A draft proposer without a thread: asked for a tree it first grows until nothing is left to grow.
+// A draft proposer without a thread. When it is asked for a tree, it first grows the tree completely.
 class DrivenDraft : public proposer::Proposer {
  public:
   explicit DrivenDraft(const proposer::DraftForestOptions& options = {})

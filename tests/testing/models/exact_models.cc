@@ -73,7 +73,7 @@ LoadedModel LoadExactModel(const ExactModel& model, const LoadOptions& options) 
   if (!model.config.has_value()) return LoadModel(SourcePath("tests/cases/models/" + model.name), options);
   LoadedModel loaded;
   loaded.ranks = MakeRanks(options);
-  // Rows of unit variance stay of that size through a matrix, so that a softmax is neither flat nor a single one.
+  // Rows of unit variance keep their size through a matrix. So a softmax is neither flat nor concentrated on one entry.
   const float scale = 1.0f / std::sqrt(static_cast<float>(model.config->hidden_size));
   loaded.transformer = std::make_unique<model::Transformer>(
       *model.config, RandomWeights(*model.config, loaded.backend(), scale), loaded.backend(), options.transformer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sequence, a token tree below its last token, and what plain decoding says of all of it: one row a pass, alone, on a
-// block table that counts up. Row invariance is that every other way of computing these rows gives the same bits.
+// A sequence, a token tree below its last token, and the logits of all of them from plain decoding: one row per pass,
+// alone, on a block table that counts up. Row invariance means that every other way to compute these rows gives the
+// same bits.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +14,32 @@ namespace foretoken::testing {
 
 struct KnownSequence {
   std::vector<int32_t> tokens;
-  std::vector<int32_t> node_tokens;  // [N] of the tree
+  std::vector<int32_t> node_tokens;  // [N] tokens of the tree
   std::vector<int32_t> parents;      // [N] -1: below the last token
-  std::vector<Row> rows;             // of the tokens
-  std::vector<Row> node_rows;        // of the nodes
+  std::vector<Row> rows;             // logits of the tokens
+  std::vector<Row> node_rows;        // logits of the nodes
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
   int32_t num_nodes() const { return static_cast<int32_t>(parents.size()); }
 };
 
 struct SequenceShape {
-  std::vector<int32_t> prefix;   // its first tokens
-  int32_t num_tokens = 1;        // all of them
+  std::vector<int32_t> prefix;   // the first tokens
+  int32_t num_tokens = 1;        // length, including the prefix
   std::vector<int32_t> parents;  // of the tree; empty: none
-  uint32_t seed = 1;             // of all tokens
+  uint32_t seed = 1;             // of the random tokens
 };
 
-// Decodes it plainly, in the first blocks of the cache.
+// Decodes the sequence and its tree plainly, in the first blocks of the cache.
 KnownSequence DecodePlainly(LoadedModel& model, const SequenceShape& shape);
 
-// Nodes from below the last token down to `node`.
+// Returns the nodes from the root's child down to `node`.
 std::vector<int32_t> PathTo(const std::vector<int32_t>& parents, int32_t node);
 
-// Trees of so many nodes.
-std::vector<int32_t> StarParents(int32_t num_nodes);                        // all below the last token
-std::vector<int32_t> ChainParents(int32_t num_nodes);                       // one below the other
-std::vector<int32_t> BushParents(int32_t num_nodes, int32_t num_children);  // level by level, so many children each
+// Trees with this number of nodes.
+std::vector<int32_t> StarParents(int32_t num_nodes);                        // all nodes below the last token
+std::vector<int32_t> ChainParents(int32_t num_nodes);                       // each node below the one before
+std::vector<int32_t> BushParents(int32_t num_nodes, int32_t num_children);  // level by level, with num_children each
 std::vector<int32_t> CombParents(int32_t num_nodes);                        // a chain with a leaf beside every node
 std::vector<int32_t> RandomParents(int32_t num_nodes, uint32_t seed);
 

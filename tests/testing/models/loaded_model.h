@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint directory, loaded and ready to run: on the test device, where a test says nothing else.
+// A loaded checkpoint directory, ready to run. It runs on the test device unless the test names another device.
 #pragma once
 
 #include <functional>
@@ -28,14 +28,14 @@ struct LoadedModel {
 };
 
 struct LoadOptions {
-  int num_threads = 2;  // of all ranks together, one each at least
+  int num_threads = 2;  // of all ranks together, at least one each
   int num_ranks = 1;
   std::string isa = "auto";
   int32_t num_blocks = 64;
   std::string device = TestDevice();
   // Makes a rank's backend.
   std::function<kernels::MadeBackend(const kernels::BackendOptions&)> make_backend = kernels::MakeBackend;
-  // Puts a backend of the test's in front of the real one, before anything is made with it.
+  // Puts a test's backend in front of the real one before its first use.
   std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> wrap_backend;
   model::TransformerOptions transformer = {.max_rows = 512, .max_logit_rows = 512, .max_positions = 1024};
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of another vocabulary than it had: one id stands for another word.
+// A model with a changed vocabulary: one id stands for another word.
 #pragma once
 
 #include <fstream>
@@ -13,7 +13,7 @@ namespace foretoken::testing {
 
 inline constexpr int kOtherWordId = 4093;  // of the demo family
 
-// Copies a model of the demo family to an empty directory.
+// Copies a model of the demo family to an empty directory and changes its vocabulary.
 inline void WriteModelOfAnotherVocabulary(const std::string& model, const TempDir& directory) {
   directory.CopyFrom(model);
   std::string text;

@@ -27,7 +27,7 @@ json ConfigOf(const std::string& name) {
   return config;
 }
 
-// Matrices keep the size of what they multiply, so that logits have size 1; gains vary around 1, biases around 0.
+// Matrices keep the size of their inputs, so that logits have size 1. Gains vary around 1, and biases around 0.
 float RandomElement(const model::WeightName& weight, RandomValues& random) {
   if (weight.shape.rank == 2) return random.Normal() / std::sqrt(static_cast<float>(weight.shape[1]));
   const bool is_bias = weight.name.ends_with("bias");

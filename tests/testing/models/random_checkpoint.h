@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoint directories of random weights, with heads that up to four tensor-parallel ranks can share: one for each
-// architecture, and between them everything that is cut in a way of its own (biases, norms of heads, a tied head,
-// windows). They are large enough for an order of sums that is not a row's own to show: rounding to bf16 hides most
-// differences of single f32 bits, and thousands of roundings per row do not hide all.
+// Checkpoint directories of random weights, one for each architecture. Up to four tensor-parallel ranks can share their
+// heads. Together they have everything that ranks cut in a special way: biases, norms of heads, a tied head, windows.
+// Rounding to bf16 hides most differences of single f32 bits. But the models have thousands of roundings per row, so an
+// order of sums that depends on other rows shows.
 //
 //   const RandomCheckpoint checkpoint("qwen3");
 //   LoadedModel model = LoadModel(checkpoint.directory(), {.num_ranks = 4});
@@ -18,7 +18,7 @@ inline constexpr const char* kRandomCheckpoints[] = {"llama", "llama_tied", "mis
 
 class RandomCheckpoint {
  public:
-  // One of kRandomCheckpoints. The vocabulary, 301, is no multiple of anything.
+  // `name` is one of kRandomCheckpoints. The vocabulary size, 301, is a multiple of no tile or rank count.
   explicit RandomCheckpoint(const std::string& name);
 
   const std::string& directory() const { return dir_.path(); }

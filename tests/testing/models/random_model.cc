@@ -21,11 +21,11 @@ class Maker {
     for (uint16_t& value : pool_) value = kernels::Bf16FromFloat(random.Normal() * scale);
   }
 
-  // Of a layer.
+  // Makes a matrix of a layer.
   std::unique_ptr<kernels::Weight> LayerMatrix(int64_t num_outputs, int64_t num_inputs) {
     return Matrix(num_outputs, num_inputs, backend_.weight_quantization());
   }
-  // Stacked parts of the pool, each from another place in it.
+  // Makes a matrix of stacked parts, each from another place in the pool.
   std::unique_ptr<kernels::Weight> Matrix(
       int64_t num_outputs, int64_t num_inputs,
       kernels::WeightQuantization quantization = kernels::WeightQuantization::kNone) {
@@ -38,7 +38,7 @@ class Maker {
     return backend_.PrepareWeight({.parts = parts, .quantization = quantization});
   }
 
-  // `count` at most half of the pool.
+  // `count` is at most half of the pool's size.
   tensor::Tensor Vector(int64_t count) {
     next_ = (next_ + 4099) % (kPoolSize / 2);
     std::vector<float> values;

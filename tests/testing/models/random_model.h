@@ -17,14 +17,14 @@ model::ModelConfig OneBillionShape(int64_t num_layers);
 // The shape of Llama 3.1 8B: 8.03 billion parameters with all 32 layers.
 model::ModelConfig EightBillionShape(int64_t num_layers);
 
-// Everything that `config` asks for: biases, norms of q and k heads, a head of its own. Gains are 1, all other numbers
-// normal with deviation `scale`.
+// Makes all weights of `config`, including biases, norms of q and k heads, and an untied head. Gains are 1. All other
+// numbers are normal with deviation `scale`.
 model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend, float scale = 0.02f);
 
-// What a step reads of them: every matrix once.
+// Returns the bytes that a step reads: every matrix once.
 size_t MatrixBytes(const model::ModelWeights& weights);
 
-// Multiply-adds of one row: through the layers' matrices, and through the head.
+// Returns the multiply-adds of one row, through the layers' matrices and through the head.
 double LayerMultiplies(const model::ModelConfig& config);
 double HeadMultiplies(const model::ModelConfig& config);
 

@@ -25,7 +25,7 @@ void Shuffle(std::vector<T>& values, RandomValues& random) {
   for (auto i = static_cast<int32_t>(values.size()); i > 1; --i) std::swap(values[i - 1], values[random.Below(i)]);
 }
 
-// Blocks of the cache in random order, handed out once.
+// Deals the blocks of the cache in random order, each once.
 class BlockDealer {
  public:
   BlockDealer(const LoadedModel& model, RandomValues& random) : blocks_(Iota(0, model.kv.num_blocks)) {
@@ -50,13 +50,13 @@ std::vector<int32_t> RandomChunks(int32_t count, int32_t max_size, RandomValues&
   return chunks;
 }
 
-// A batch, and what each of its rows should be.
+// A batch, and the expected logits of each row.
 struct ExpectedBatch {
   model::ForwardBatch batch;
   std::vector<const Row*> expected;
 };
 
-// Runs it, asking for all rows' logits in a random order.
+// Runs the batch and requests the logits of all rows in a random order.
 AssertionResult RunAndCompare(LoadedModel& model, ExpectedBatch& wanted, RandomValues& random) {
   std::vector<int32_t>& rows = wanted.batch.logit_rows;
   rows = Iota(0, wanted.batch.num_rows());
@@ -72,7 +72,7 @@ AssertionResult RunAndCompare(LoadedModel& model, ExpectedBatch& wanted, RandomV
   return AssertionSuccess();
 }
 
-// A sequence at its place in the cache.
+// A sequence with its blocks in the cache.
 struct PlacedSequence {
   const KnownSequence* known = nullptr;
   std::vector<int32_t> block_table;
@@ -97,7 +97,7 @@ void AppendChain(const PlacedSequence& placed, int32_t begin, int32_t end, Expec
   for (int32_t i = begin; i < end; ++i) wanted.expected.push_back(&placed.known->rows[i]);
 }
 
-// Tokens from `begin` to the last, and these nodes (ascending; a parent before its children) below it.
+// Appends the tokens from `begin` to the last, and these nodes below it (ascending; a parent before its children).
 void AppendTree(const PlacedSequence& placed, int32_t begin, const std::vector<int32_t>& nodes, ExpectedBatch& wanted) {
   const KnownSequence& known = *placed.known;
   std::vector<int32_t> tokens, parents, slots, place_of(known.num_nodes(), -1);
@@ -118,7 +118,7 @@ void AppendTree(const PlacedSequence& placed, int32_t begin, const std::vector<i
   for (const int32_t node : nodes) wanted.expected.push_back(&known.node_rows[node]);
 }
 
-// About so many of the nodes; with a node its ancestors.
+// Returns about this part of the nodes, each with its ancestors.
 std::vector<int32_t> SomeNodes(const KnownSequence& known, double part, RandomValues& random) {
   std::vector<bool> is_in(known.num_nodes());
   std::vector<int32_t> nodes;
@@ -237,7 +237,7 @@ AssertionResult CheckMixedBatches(LoadedModel& model, std::span<const KnownSeque
 
 namespace {
 
-// The root at `position`, the sequence's own next tokens below it, each beside a wrong one.
+// A step with the root at `position`. Its tree has the sequence's own next tokens, each beside a wrong token.
 struct SpeculativeStep {
   std::vector<int32_t> tokens, parents, slots;
   std::vector<int32_t> path;  // the right nodes
@@ -266,7 +266,7 @@ AssertionResult CheckMovedRows(LoadedModel& model, const KnownSequence& known, T
   PoisonKv(model);
   RandomValues random(15);
   BlockDealer blocks(model, random);
-  // The table reaches beyond the end by what an overlapping tree takes there.
+  // The table has extra room at the end for an overlapping tree.
   const std::vector<int32_t> table = blocks.Deal(known.size() + 2 * kMaxDepth);
   const std::vector<int32_t> scratch = blocks.Deal(2 * kMaxDepth);
   int32_t position = std::min(20, known.size() - 1);
@@ -307,13 +307,13 @@ AssertionResult CheckReusedBlocks(LoadedModel& model, std::span<const KnownSeque
   PoisonKv(model);
   RandomValues random(16);
   const int32_t longest = std::ranges::max(known, {}, &KnownSequence::size).size();
-  // Little more than the longest one needs: others' blocks are evicted again and again.
+  // The pool is little larger than the longest sequence, so blocks of others are evicted often.
   model::BlockPool pool(NumBlocks(longest) + 3);
   int32_t num_found = 0;
   for (int visit = 0; visit < num_visits; ++visit) {
     const KnownSequence& sequence = known[random.Below(static_cast<int32_t>(known.size()))];
     model::BlockPool::Prefix prefix;
-    // At least the last token is computed.
+    // The last token is always computed.
     const auto findable = std::span(sequence.tokens).first(sequence.tokens.size() - 1);
     if (random.Coin(0.8)) prefix = pool.Find("", findable);
     const auto num_cached = static_cast<int32_t>(prefix.blocks.size()) * kBlock;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes safetensors files for tests, well-formed or not: the header is any text.
+// Writes safetensors files for tests, valid or not. The header may be any text.
 //
 //   dir.Write("model.safetensors", SafetensorsBytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
 #pragma once
@@ -11,15 +11,15 @@
 
 namespace foretoken::testing {
 
-// The eight little-endian bytes of a header's length.
+// Returns the eight little-endian bytes of a header's length.
 inline std::string LengthBytes(uint64_t length) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<char>(length >> (8 * i)));
   return bytes;
 }
 
-// The header, padded with blanks to a multiple of 8 as the format's own writer does, and `num_data_bytes` counting
-// bytes.
+// Returns the header, padded with blanks to a multiple of 8 like in files of the format's own writer, and
+// `num_data_bytes` bytes that count up.
 inline std::string SafetensorsBytes(std::string_view header, size_t num_data_bytes) {
   std::string padded(header);
   while (padded.size() % 8 != 0) padded.push_back(' ');

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device of suites that hold for every device, such as the exactness suites: "cpu", but in a binary that is linked
-// with tests/testing/gpu/test_device.cc, where it is "cuda".
+// The device of tests that must pass on every device, such as the exactness suites. It is "cpu", or "cuda" in a binary
+// that is linked with tests/testing/gpu/test_device.cc.
 #pragma once
 
 #include <string>

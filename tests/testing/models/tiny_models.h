@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiny random models of tests/cases/models, by directory name: one for each architecture and feature.
+// The directory names of the tiny random models in tests/cases/models, one for each architecture and feature.
 #pragma once
 
 namespace foretoken::testing {

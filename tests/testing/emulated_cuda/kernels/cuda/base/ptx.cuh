@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels/cuda/base/ptx.cuh says, on an emulated GPU: the comments there are the contract.
+// The functions of kernels/cuda/base/ptx.cuh on an emulated GPU. The comments there are the contract.
 //
-// A step of mma.sync is one chain of fused multiply-adds, in the order of k, onto the sum so far. A GPU has an order of
-// its own within a step; both are fixed, and the same for every row and column. A copy arrives when it is waited for
-// and not before, and what it will overwrite is lost at once, so that a missing wait and a buffer that is still being
-// read both show.
+// A step of mma.sync is one chain of fused multiply-adds, in the order of k, onto the sum so far. A real GPU has
+// another order within a step. Both orders are fixed, and the same for every row and column. A copy arrives when the
+// thread waits for it and not before, and its target loses its content at once. So a missing wait shows, and so does a
+// copy into a buffer that is still read.
 #pragma once
 
 #include <cuda_runtime.h>
