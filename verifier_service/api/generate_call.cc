@@ -170,7 +170,8 @@ void GenerateCall::EndIfNothingGenerated() {
     absl::MutexLock lock(&mutex_);
     if (outbox_ && outbox_->has_output()) return;
     EndLocked(base::WithReason(
-        absl::UnavailableError("the server ends, and nothing was generated yet: try another one"), "DRAINING"));
+        absl::UnavailableError("the server is shutting down, and nothing was generated yet: try another server"),
+        "DRAINING"));
     action = Next();
   }
   Do(action);

@@ -83,7 +83,8 @@ GenerationService::GenerationService(GenerationServiceParts parts)
                     .end_unread =
                         [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
                           if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
-                            call->EndUnread(absl::StrCat("all calls have over ", max_bytes, " bytes, this the most"));
+                            call->EndUnread(absl::StrCat("all calls together have over ", max_bytes,
+                                                         " bytes, and this call has the most"));
                           }
                         }},
       work_queue_(kNumWorkers),

@@ -90,8 +90,9 @@ MetricFamily AcceptedLengths(const std::vector<uint64_t>& num_steps) {
 
 void AddRoundTrips(const ProposerPool& pool, const std::vector<ProposerCounters>& of_methods,
                    std::vector<MetricFamily>* families) {
-  MetricFamily& family = families->emplace_back(Family(MetricType::Histogram, "foretoken_proposer_round_trip_seconds",
-                                                       "From news of a sequence to the tree that answers it."));
+  MetricFamily& family =
+      families->emplace_back(Family(MetricType::Histogram, "foretoken_proposer_round_trip_seconds",
+                                    "From sending new tokens of a sequence to the tree that answers them."));
   for (size_t i = 0; i < of_methods.size(); ++i) {
     const DurationHistogram& from = of_methods[i].round_trips;
     prometheus::ClientMetric& metric = family.metric.emplace_back();
@@ -116,7 +117,8 @@ void AddPoolCounters(const ProposerPool& pool, std::vector<MetricFamily>* famili
   };
   static constexpr PoolCounter kCounters[] = {
       {&ProposerCounters::num_sent_bytes, "foretoken_proposer_sent_bytes_total", "Bytes sent to proposers."},
-      {&ProposerCounters::num_received_bytes, "foretoken_proposer_received_bytes_total", "Bytes of proposers."},
+      {&ProposerCounters::num_received_bytes, "foretoken_proposer_received_bytes_total",
+       "Bytes received from proposers."},
       {&ProposerCounters::num_trees, "foretoken_proposer_trees_total", "Token trees taken."},
       {&ProposerCounters::num_stale_trees, "foretoken_proposer_stale_trees_total", "Trees that came too late."},
       {&ProposerCounters::num_bad_trees, "foretoken_proposer_bad_trees_total", "Trees that broke a rule; dropped."},
@@ -158,8 +160,8 @@ MetricFamily Histogram(const char* name, const char* help, const CountHistogram&
 }
 
 void AddStepTimes(const StepTimes& times, std::vector<MetricFamily>* families) {
-  MetricFamily& family = families->emplace_back(
-      Family(MetricType::Counter, "foretoken_step_seconds_total", "Where the time of steps went, by part."));
+  MetricFamily& family =
+      families->emplace_back(Family(MetricType::Counter, "foretoken_step_seconds_total", "Time of steps, by part."));
   const std::initializer_list<std::pair<const char*, double>> parts = {
       {"forward", times.forward_ms}, {"draw", times.draw_ms}, {"host", times.host_ms}, {"wait", times.wait_ms}};
   for (const auto& [part, part_ms] : parts) AddLabelled({{"part", part}}, part_ms / kMsPerSecond, &family);
@@ -173,7 +175,7 @@ void AddPlannerCounters(const PlannerStats& planner, std::vector<MetricFamily>* 
           static_cast<double>(planner.num_tree_steps));
   counter("foretoken_curious_steps_total", "Forward passes with more rows than would pay, to learn their cost.",
           static_cast<double>(planner.num_curious_steps));
-  counter("foretoken_proposal_waits_total", "Steps that waited for proposers where one was due.",
+  counter("foretoken_proposal_waits_total", "Steps that waited for proposers with a due answer.",
           static_cast<double>(planner.num_waits));
   counter("foretoken_tree_nodes_offered_total", "Nodes of the merged trees, step by step.",
           static_cast<double>(planner.num_offered_nodes));
@@ -184,12 +186,12 @@ void AddPlannerCounters(const PlannerStats& planner, std::vector<MetricFamily>* 
   counter("foretoken_expected_tokens_total", "Tokens the planner expected; foretoken_generated_tokens_total came.",
           planner.expected_tokens);
   families->push_back(Single(MetricType::Gauge, "foretoken_guess_gain_tokens",
-                             "What guesses win a sequence per step, lately.", planner.gain_tokens));
+                             "Tokens that guesses won per sequence and step, lately.", planner.gain_tokens));
   families->push_back(Histogram("foretoken_step_rows", "Rows of a forward pass.", planner.step_rows));
   families->push_back(Histogram("foretoken_sequence_tree_nodes", "Tree nodes planned for a sequence in a step.",
                                 planner.sequence_nodes));
   MetricFamily& cost = families->emplace_back(Family(MetricType::Gauge, "foretoken_step_cost_seconds",
-                                                     "What a forward pass of so many rows takes, as learned."));
+                                                     "Learned duration of a forward pass with this many rows."));
   for (const RowCost& row_cost : planner.row_costs) {
     AddLabelled({{"rows", absl::StrCat(row_cost.num_rows)}}, row_cost.step_ms / kMsPerSecond, &cost);
   }
@@ -206,7 +208,7 @@ void AddAskedProposers(const EngineStats& stats, std::vector<MetricFamily>* fami
                              "Trials of another set of proposers than the asked one.",
                              static_cast<double>(stats.planner.num_trials)));
   families->push_back(Single(MetricType::Gauge, "foretoken_proposer_trial_speedup_ratio",
-                             "Of the last trial: the speed of the tried set divided by that of the asked one.",
+                             "Speed of the tried set divided by the speed of the asked set, in the last trial.",
                              stats.planner.last_trial_speedup));
 }
 
@@ -214,8 +216,8 @@ void AddAskedProposers(const EngineStats& stats, std::vector<MetricFamily>* fami
 void AddChances(const EngineStats& stats, std::vector<MetricFamily>* families) {
   MetricFamily trials = Family(MetricType::Counter, "foretoken_proposer_chance_trials_total",
                                "Nodes, planned or not, whose parent was emitted.");
-  MetricFamily hits =
-      Family(MetricType::Counter, "foretoken_proposer_chance_hits_total", "Of those, nodes that were emitted.");
+  MetricFamily hits = Family(MetricType::Counter, "foretoken_proposer_chance_hits_total",
+                             "Emitted nodes among foretoken_proposer_chance_trials_total.");
   for (size_t i = 0; i < std::min(stats.proposers.size(), stats.planner.chances.size()); ++i) {
     const ChanceCounts& counts = stats.planner.chances[i];
     for (size_t depth = 0; depth < ChanceCounts::kNumDepths; ++depth) {
@@ -243,7 +245,7 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
       samples_(
           prometheus::BuildCounter()
               .Name("foretoken_samples_finished_total")
-              .Help("Samples that have ended, by finish reason; those of calls that end with an error are not here.")
+              .Help("Samples that have ended, by finish reason, without samples of calls that ended with an error.")
               .Register(registry)),
       calls_(prometheus::BuildCounter()
                  .Name("foretoken_rpc_calls_total")
@@ -280,19 +282,18 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
     return Single(MetricType::Counter, name, help, static_cast<double>(value));
   };
   std::vector<MetricFamily> families = {
-      gauge("foretoken_requests_queued", "Requests that wait, those being encoded included.",
+      gauge("foretoken_requests_queued", "Waiting requests, including requests that are being encoded.",
             static_cast<double>(stats.num_queued)),
       gauge("foretoken_samples_queued", "Samples of submitted requests that wait.",
             static_cast<double>(stats.num_queued_samples)),
-      gauge("foretoken_samples_preempted", "Of these, samples that had run and lost their K/V blocks.",
+      gauge("foretoken_samples_preempted", "Waiting samples that had run and lost their K/V blocks.",
             stats.num_preempted),
       gauge("foretoken_samples_running", "Samples in the batch.", stats.num_running),
       gauge("foretoken_tokens_queued", "Tokens that waiting requests hold.",
             static_cast<double>(stats.num_queued_tokens)),
       gauge("foretoken_kv_blocks", "K/V blocks.", stats.num_blocks),
       gauge("foretoken_kv_blocks_free", "K/V blocks that hold nothing.", stats.num_free_blocks),
-      gauge("foretoken_kv_blocks_cached", "K/V blocks that nobody holds, kept for their prefix.",
-            stats.num_cached_blocks),
+      gauge("foretoken_kv_blocks_cached", "Unused K/V blocks, kept for their prefix.", stats.num_cached_blocks),
       counter("foretoken_steps_total", "Forward passes.", stats.num_steps),
       counter("foretoken_rows_total", "Rows of all forward passes.", stats.num_rows),
       counter("foretoken_prompt_tokens_total", "Prompt tokens computed.", stats.num_prompt_tokens),
@@ -304,7 +305,7 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
                              "Tokens of clients' predictions that appeared in the output.",
                              stats.speculation.num_accepted_prediction_tokens));
   families.push_back(counter("foretoken_rejected_prediction_tokens_total",
-                             "Tokens of clients' predictions that did not.",
+                             "Tokens of clients' predictions that did not appear in the output.",
                              stats.speculation.num_rejected_prediction_tokens));
   MetricFamily proposed = Family(MetricType::Counter, "foretoken_proposed_tokens_total", "Tree nodes verified.");
   MetricFamily accepted =
@@ -320,7 +321,8 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
   const UnreadOutputs::Totals unread = unread_.totals();
   families.push_back(gauge("foretoken_unread_calls", "Calls with output that their clients have not read.",
                            static_cast<double>(unread.num_calls)));
-  families.push_back(gauge("foretoken_unread_bytes", "Bytes of that output.", static_cast<double>(unread.num_bytes)));
+  families.push_back(gauge("foretoken_unread_bytes", "Bytes of output that clients have not read.",
+                           static_cast<double>(unread.num_bytes)));
   AddPoolCounters(pool_, &families);
   AddStepTimes(stats.times, &families);
   AddPlannerCounters(stats.planner, &families);

@@ -21,7 +21,7 @@ absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
     const auto is_same = [&](const ProposerSpec& other) { return other.method == spec->method; };
     if (spec->method == kPredictionName) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "proposer ", kPredictionName, ": expected another name, this is that of a request's prediction"));
+          "proposer ", kPredictionName, ": expected another name, because requests' predictions have this one"));
     }
     if (std::any_of(specs.begin(), spec, is_same)) {
       return absl::InvalidArgumentError(

@@ -159,7 +159,7 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
   for (const uint64_t id : gone) {
     Link& link = *links.at(id);
     if (link.describing != nullptr) link.describing->context.TryCancel();
-    if (link.stream != nullptr) Drop(link, "its address is gone from the name", now);
+    if (link.stream != nullptr) Drop(link, "the name no longer resolves to its address", now);
     removed.push_back(std::move(links.at(id)));
     links.erase(id);
   }

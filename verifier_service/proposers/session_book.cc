@@ -268,7 +268,7 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     if (existed) {
       ++verdict.num_stale_trees;
     } else {
-      blame(absl::StrCat("tree of session ", answer.session_id, ", which never was"));
+      blame(absl::StrCat("tree of session ", answer.session_id, ", which never existed"));
     }
     return;
   }

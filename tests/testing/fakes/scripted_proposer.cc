@@ -187,7 +187,7 @@ v1::ProposeResponse ScriptedProposer::Hear(Connection& connection, const v1::Pro
     Extend(connection, it->second, advance, response);
   }
   for (const v1::CloseSession& close : request.closes()) {
-    if (!connection.used_ids.contains(close.session_id())) Breach("close of a session that never was");
+    if (!connection.used_ids.contains(close.session_id())) Breach("close of a session that never existed");
     connection.mirrors.erase(close.session_id());
   }
   return response;
