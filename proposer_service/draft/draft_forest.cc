@@ -112,7 +112,7 @@ void DraftForest::IdleUnaskedSessions() {
   }
 }
 
-// Clears the idle session, of those with blocks, that the verifier asked longest ago. False: no idle session has
+// Clears an idle session with blocks: the session that the verifier asked longest ago. False: no idle session has
 // blocks.
 bool DraftForest::ClearIdleSession() {
   Session* oldest = nullptr;

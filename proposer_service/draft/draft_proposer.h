@@ -21,7 +21,7 @@
 // The children of a node are the tokens that the target would most likely draw there with its own noise
 // (kernels::BranchRowsArgs). The proposer learns their chances (ChanceModel). The vocabulary must be the target's.
 //
-// Errors: Load fails with what, which file or flag, expected and got. Threads: any for Open and Propose; Step only
+// Errors: an error of Load names the file or flag, expected and got. Threads: any for Open and Propose; Step only
 // without Start. Source: best-first trees by draft confidence as in EAGLE-2 (2406.16858); keyed drafting as in
 // 2408.07978.
 #pragma once

@@ -56,8 +56,9 @@ class NgramIndex {
   uint32_t slot_bits_;
   std::vector<int32_t> tokens_;
   // Both hold the index of the token after an n-gram. 0 means none, because no n-gram ends before index 1.
-  std::vector<uint32_t> latest_;    // [num_lengths, 2^slot_bits]
-  std::vector<uint32_t> previous_;  // [tokens, num_lengths] the occurrence before the one that ends with this token
+  std::vector<uint32_t> latest_;  // [num_lengths, 2^slot_bits]
+  // [tokens, num_lengths] For an n-gram that ends with this token: its previous occurrence.
+  std::vector<uint32_t> previous_;
 };
 
 }  // namespace foretoken::proposer

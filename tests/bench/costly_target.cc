@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// costly_target SOURCE DIRECTORY GIGABYTES: writes a checkpoint that says what SOURCE says, and whose steps read so many
-// gigabytes, into a directory that exists. For `./dev demo`; serving/costly_target.h says how.
+// costly_target SOURCE DIRECTORY GIGABYTES: writes a checkpoint with the outputs of SOURCE into an existing directory.
+// A step of it reads this many gigabytes. For `./dev demo`; serving/costly_target.h describes the method.
 #include "tests/bench/serving/costly_target.h"
 
 #include <cstdio>
