@@ -45,7 +45,7 @@ SmallProposer Chain(const SmallDistribution& distribution, size_t len) {
           .wants_child = [len](const NodePlace& place) { return place.path.size() < len && place.siblings.empty(); }};
 }
 
-TEST(BlockDistribution, ChainsAreExactHoweverManyOfTheirNodesHaveRows) {
+TEST(BlockDistribution, ChainsAreExactWithAnyNumberOfRows) {
   for (const int32_t num_tokens : {2, 3}) {
     const PathNumbering paths{.num_tokens = num_tokens, .max_len = 4};
     for (uint32_t seed = 0; seed < 3; ++seed) {
@@ -60,7 +60,7 @@ TEST(BlockDistribution, ChainsAreExactHoweverManyOfTheirNodesHaveRows) {
 }
 
 // The end of a chain may depend on the chain's own tokens, because its last token is accepted as token by token.
-TEST(BlockDistribution, AChainMayEndWhereItsPathSaysSo) {
+TEST(BlockDistribution, TheEndOfAChainMayDependOnItsPath) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   for (const DistributionPair& pair : DistributionPairs(paths, 10)) {
     const std::vector<SmallProposer> proposers = {
@@ -137,7 +137,7 @@ struct ByDrawnForm {
 // A block may reject x_1 because of x_2, so the choice of block verification must not follow from drawn tokens. Token 1
 // is drafted with probability .8 and accepted with .625. But it is always accepted if token 1 alone follows, which has
 // draft_prob .25. So (.5, .5) becomes (.425, .575).
-TEST(BlockDistribution, ToChooseTheRuleByTheDrawnFormIsCaught) {
+TEST(BlockDistribution, AChoiceOfTheRuleByTheDrawnFormIsDetected) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 3};
   const std::vector<double> half = {.5, .5}, root = {.2, .8}, below = {.75, .25};
   const SmallDistribution target = SmallDistribution::Constant(paths, half);

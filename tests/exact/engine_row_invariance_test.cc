@@ -193,7 +193,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
 }
 
 // The control: a computation that is not invariant changes the client's output.
-TEST_P(EngineRowInvariance, AMatMulThatSplitsItsInputsForBatchesIsFoundOut) {
+TEST_P(EngineRowInvariance, AMatMulThatSplitsItsInputsForBatchesIsDetected) {
   testing::LoadedModel model = Load(
       {.num_threads = 1, .device = "cpu", .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});
   GuessingProposers none;

@@ -62,7 +62,7 @@ TEST(ChiSquareSurvival, ReproducesTables) {
   EXPECT_EQ(ChiSquareSurvival(0, 7), 1);
 }
 
-TEST(GTest, IsTheFormulaWhereNothingIsPooled) {
+TEST(GTest, IsTheFormulaWithoutPooling) {
   const std::vector<int64_t> counts = {30, 50, 20};
   const std::vector<double> probabilities = {.25, .5, .25};
   const GTestResult result = GTest(counts, probabilities);
@@ -80,7 +80,7 @@ TEST(GTest, PoolsCellsOfSmallExpectation) {
   EXPECT_EQ(joined.p_value, 1);
 }
 
-TEST(GTest, ACountWhereNoneIsPossibleIsProofAlone) {
+TEST(GTest, ACountInAnImpossibleCellIsProof) {
   EXPECT_EQ(GTest(std::vector<int64_t>{500000, 499999, 1}, std::vector<double>{.5, .5, 0}).p_value, 0);
   EXPECT_GT(GTest(std::vector<int64_t>{500000, 500000, 0}, std::vector<double>{.5, .5, 0}).p_value, .99);
 }
@@ -101,7 +101,7 @@ TEST(GTest, RejectsTheTrueDistributionAsOftenAsItSays) {
   EXPECT_LT(num_rejected, 400 * (.05 + 4 * .011));
 }
 
-TEST(GTest, RejectsALawThatIsALittleWrong) {
+TEST(GTest, RejectsADistributionThatIsALittleWrong) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     EXPECT_LT(GTest(Sample(Distribution(.03), 20000, seed), Distribution(0)).p_value, kAlpha) << seed;
   }

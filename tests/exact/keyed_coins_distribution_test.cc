@@ -81,7 +81,7 @@ TEST(KeyedCoinsDistribution, IsTheTargets) {
   EXPECT_GE(fit.p_value, kAlpha) << fit;
 }
 
-TEST(KeyedCoinsDistribution, CoinsThatEveryStepTossesAgainAreCaught) {
+TEST(KeyedCoinsDistribution, CoinsThatEveryStepTossesAgainAreDetected) {
   const GTestResult fit = FitOf([](size_t) { return size_t{0}; });
   EXPECT_LT(fit.p_value, kAlpha) << fit;
 }

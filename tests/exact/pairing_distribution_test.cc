@@ -64,7 +64,7 @@ void ExpectExact(SmallServing serving, const std::string& name) {
 
 std::string NameOf(Arrival arrival) { return "arrival " + std::to_string(static_cast<int>(arrival)); }
 
-TEST(PairingDistribution, OneProposerIsExactHoweverItsTreesArrive) {
+TEST(PairingDistribution, OneProposerIsExactForEveryArrivalOfTrees) {
   const Distributions distributions({.num_tokens = 2, .max_len = 3}, 1);
   for (const Arrival arrival : kArrivals) {
     for (const size_t num_children : {1, 2}) {
@@ -89,7 +89,7 @@ void ExpectMergedExact(const Distributions& distributions) {
   }
 }
 
-TEST(PairingDistribution, MergedProposersAreExactHoweverTheirTreesArrive) {
+TEST(PairingDistribution, MergedProposersAreExactForEveryArrivalOfTrees) {
   ExpectMergedExact(Distributions({.num_tokens = 2, .max_len = 3}, 2));
   // With two tokens a rejection leaves one token. With three it may leave two, and then the second proposer's test
   // matters.
@@ -104,7 +104,7 @@ int32_t RowsIfLastIsLikely(const TokenTree& tree) {
 // The first token is certain. The draft tosses a fair coin for the second token. After token 1 no third token is
 // likely, so the planner gives no row. If the proposer then draws again, the second token was selected by its own
 // value.
-TEST(PairingDistribution, RowsByWhatWasDrawnAreCaughtWhereItIsDrawnAgain) {
+TEST(PairingDistribution, RowsThatDependOnTheDrawnTreeAreDetectedIfItIsDrawnAgain) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 4};
   const std::vector<double> certain = {1, 0}, target_row = {.7, .3}, draft_row = {.5, .5};
   SmallDistribution target = SmallDistribution::Constant(paths, target_row),

@@ -42,7 +42,7 @@ std::vector<int32_t> Sample(RandomValues& random, Distribution distribution, int
   return token_ids;
 }
 
-TEST(ReferenceRules, ANodeIsTestedAsTheFormulaSays) {
+TEST(ReferenceRules, ANodeIsTestedByTheFormula) {
   RandomValues random(1);
   for (int round = 0; round < 500; ++round) {
     const int32_t num_tokens = 2 + random.Below(4);
@@ -87,7 +87,7 @@ TEST(ReferenceRules, ANodeIsTestedAsTheFormulaSays) {
   }
 }
 
-TEST(ReferenceRules, ABlockIsJudgedAsTheFormulaSays) {
+TEST(ReferenceRules, ABlockIsVerifiedByTheFormula) {
   RandomValues random(2);
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   for (int round = 0; round < 200; ++round) {
@@ -172,7 +172,7 @@ double TraversalError(const SmallDistribution& target, const SmallDistribution& 
   return distribution.Error();
 }
 
-TEST(ReferenceRules, TraversalIsExactAndItsOtherPublicFormIsCaught) {
+TEST(ReferenceRules, TraversalIsExactAndItsWrongPublicFormIsDetected) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 3};
   RandomValues random(3);
   double worst = 0;
@@ -217,7 +217,7 @@ TEST(ReferenceRules, AKeyedDrawIsExactWithAnyTree) {
 
 // The expected share of matches is the sum over j of 1 / sum over i of max(P_i / P_j, Q_i / Q_j). The tolerance is four
 // standard deviations.
-TEST(ReferenceRules, OneChildDrawnWithTheTargetsNoiseMatchesAsOftenAsCanBe) {
+TEST(ReferenceRules, OneChildDrawnWithTheTargetsNoiseMatchesAsOftenAsPossible) {
   constexpr int kNumDraws = 20000;
   RandomValues random(5);
   std::vector<float> target(5), draft(5);

@@ -44,7 +44,7 @@ TEST_F(RowInvarianceControl, AnInvariantOrderPassesEveryCheck) {
   EXPECT_TRUE(CheckMixedBatches(model, std::span(&chain, 1), 5));
 }
 
-TEST_F(RowInvarianceControl, AMatMulThatSplitsItsInputsForBatchesIsFoundOut) {
+TEST_F(RowInvarianceControl, AMatMulThatSplitsItsInputsForBatchesIsDetected) {
   LoadedModel model = Load(Variant::kMatMulSplitsInputs);
   const KnownSequence chain = Chain(model);
   EXPECT_FALSE(CheckBatchSizes(model, kBatchSizes));
@@ -56,7 +56,7 @@ TEST_F(RowInvarianceControl, AMatMulThatSplitsItsInputsForBatchesIsFoundOut) {
   EXPECT_FALSE(CheckMixedBatches(model, std::span(&chain, 1), 5));
 }
 
-TEST_F(RowInvarianceControl, AttentionThatKeepsTreesApartIsFoundOut) {
+TEST_F(RowInvarianceControl, AttentionThatKeepsTreesApartIsDetected) {
   LoadedModel model = Load(Variant::kAttentionTreeApart);
   const KnownSequence chain = Chain(model);
   EXPECT_TRUE(CheckChunkSizes(model, chain, kChunkSizes));  // a chain passes, because it has no tree
@@ -64,7 +64,7 @@ TEST_F(RowInvarianceControl, AttentionThatKeepsTreesApartIsFoundOut) {
   EXPECT_FALSE(CheckMovedRows(model, chain, TreeSlots::kApart));
 }
 
-TEST_F(RowInvarianceControl, AttentionThatKeepsNewRowsApartIsFoundOut) {
+TEST_F(RowInvarianceControl, AttentionThatKeepsNewRowsApartIsDetected) {
   LoadedModel model = Load(Variant::kAttentionNewRowsApart);
   const KnownSequence chain = Chain(model);
   EXPECT_TRUE(CheckBatchSizes(model, kBatchSizes));  // passes, because each sequence has one new row
@@ -73,28 +73,28 @@ TEST_F(RowInvarianceControl, AttentionThatKeepsNewRowsApartIsFoundOut) {
   EXPECT_FALSE(CheckReusedBlocks(model, std::span(&chain, 1), 5));
 }
 
-TEST_F(RowInvarianceControl, AttentionThatSplitsTheContextOfSmallBatchesIsFoundOut) {
+TEST_F(RowInvarianceControl, AttentionThatSplitsTheContextOfSmallBatchesIsDetected) {
   LoadedModel model = Load(Variant::kAttentionSplitsSmallBatches);
   EXPECT_FALSE(CheckBatchSizes(model, kBatchSizes));
   EXPECT_FALSE(CheckChunkSizes(model, Chain(model), kChunkSizes));
   EXPECT_FALSE(CheckRandomTrees(model, kTokensAboveTrees, kNumNodes));
 }
 
-TEST_F(RowInvarianceControl, AttentionThatFollowsBlocksInMemoryIsFoundOut) {
+TEST_F(RowInvarianceControl, AttentionThatFollowsBlocksInMemoryIsDetected) {
   LoadedModel model = Load(Variant::kAttentionFollowsBlocks);
   const KnownSequence chain = Chain(model);
   EXPECT_TRUE(CheckChunkSizes(model, chain, kChunkSizes));  // passes, because its block table counts up
   EXPECT_FALSE(CheckBlockLayouts(model, chain, 2));
 }
 
-TEST_F(RowInvarianceControl, MovesThatOverwriteWhatIsStillToBeMovedAreFoundOut) {
+TEST_F(RowInvarianceControl, MovesThatOverwriteUnmovedRowsAreDetected) {
   LoadedModel model = Load(Variant::kMoveKvOneByOne);
   const KnownSequence chain = Chain(model);
   EXPECT_TRUE(CheckMovedRows(model, chain, TreeSlots::kApart));
   EXPECT_FALSE(CheckMovedRows(model, chain, TreeSlots::kOverlapping));
 }
 
-TEST_F(RowInvarianceControl, OneBitOfOneLogitIsFoundOut) {
+TEST_F(RowInvarianceControl, OneBitOfOneLogitIsDetected) {
   const Row row = {1, -2, 0.5f}, nan_row = {1, NAN, 0.5f};
   EXPECT_TRUE(SameBits(row, row));
   EXPECT_FALSE(SameBits(Row{1, -2, std::nextafter(0.5f, 1.0f)}, row));

@@ -136,7 +136,7 @@ TEST(RejectionDistribution, ProposersThatMeetAtANodeAreExact) {
 }
 
 // Tests all 64 ways to give rows to the paths of two binary tokens.
-TEST(RejectionDistribution, RowsMayBeMissingWhereverTheirPathSaysSo) {
+TEST(RejectionDistribution, MissingRowsMayDependOnTheirPath) {
   const PathNumbering paths{.num_tokens = 2, .max_len = 4};
   const TreeShape shape = FullShape(3, 2);
   const DistributionPair pair = DistributionPairs(paths, 500)[0];

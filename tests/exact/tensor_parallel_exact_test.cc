@@ -73,7 +73,7 @@ TEST_P(TensorParallelInvariance, HoldsForMixedBatchesAndThreads) {
 }
 
 // The control: the same checks on the same model, with sums over ranks whose order depends on the batch.
-TEST(TensorParallelInvarianceControl, ASumOfRanksWhoseOrderFollowsTheBatchIsFoundOut) {
+TEST(TensorParallelInvarianceControl, ASumOfRanksWhoseOrderFollowsTheBatchIsDetected) {
   const RandomCheckpoint checkpoint("llama");
   LoadedModel model = LoadModel(checkpoint.directory(), {.num_threads = 4,
                                                          .num_ranks = 4,

@@ -163,7 +163,7 @@ class EngineFixture : public ::testing::Test {
   void Take(std::vector<verifier::SampleOutput>& outputs) {
     for (verifier::SampleOutput& output : outputs) {
       Result& result = results_[{output.ticket, output.sample_index}];
-      EXPECT_FALSE(result.finish_reason.has_value()) << "news after the completion";
+      EXPECT_FALSE(result.finish_reason.has_value()) << "an output after the completion";
       EXPECT_EQ(output.token_ids.size(), output.text_ends.size());
       EXPECT_EQ(output.token_ids.size(), output.speculated.size());
       result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());

@@ -77,7 +77,7 @@ class RunningVerifier {
     while (reader->Read(&response)) {
       if (response.has_prompt()) {
         ++output.num_prompt_messages;
-        EXPECT_EQ(output.prompt.awaiting_more(), output.prompt.token_ids_size() > 0) << "a prompt that goes on";
+        EXPECT_EQ(output.prompt.awaiting_more(), output.prompt.token_ids_size() > 0) << "a prompt with another piece";
         const std::string text = output.prompt.text() + response.prompt().text();
         output.prompt.MergeFrom(response.prompt());
         output.prompt.set_text(text);
@@ -85,7 +85,7 @@ class RunningVerifier {
         continue;
       }
       Sample& sample = output.samples[response.sample_index()];
-      EXPECT_FALSE(sample.completion.finish_reason()) << "after the completion";
+      EXPECT_FALSE(sample.completion.finish_reason()) << "output after the completion";
       EXPECT_EQ(response.text_ends_size(), response.token_ids_size());
       EXPECT_EQ(response.speculated_size(), response.token_ids_size());
       sample.text += response.text();

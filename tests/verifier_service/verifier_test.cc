@@ -77,7 +77,7 @@ TEST(Verifier, StartsAndServesOnlyWithTheExpectedNumericsFingerprint) {
   EXPECT_THAT(refused.error_message(), HasSubstr("\"these bits\""));
   EXPECT_THAT(refused.error_message(), HasSubstr("\"" + config.numerics_fingerprint + "\""));
   request.clear_expected_numerics_fingerprint();
-  EXPECT_TRUE(verifier.Generate(request).status.ok()) << "nobody else is refused";
+  EXPECT_TRUE(verifier.Generate(request).status.ok()) << "other requests are served";
 
   telemetry::Metrics metrics;
   config.numerics_fingerprint = "these bits";
@@ -172,7 +172,7 @@ TEST(Verifier, StopsAtAToken) {
   EXPECT_LE(sample.token_ids.size(), 10);
 }
 
-TEST(Verifier, ThePromptIsScoredAndToldOnceWhateverNIs) {
+TEST(Verifier, ThePromptIsScoredAndSentOnceForAnyN) {
   RunningVerifier verifier;
   std::string text;  // fills several K/V blocks
   for (int i = 0; i < 60; ++i) text += "import module_" + std::to_string(i) + "\n";
@@ -187,7 +187,7 @@ TEST(Verifier, ThePromptIsScoredAndToldOnceWhateverNIs) {
   EXPECT_EQ(of_three.prompt.SerializeAsString(), of_one.prompt.SerializeAsString());
   EXPECT_LT(verifier->GetStats().num_prompt_tokens - num_before,
             2 * static_cast<uint64_t>(of_one.prompt.token_ids_size()))
-      << "the other samples take the first one's K/V";
+      << "the other samples use the K/V of the first";
   for (const Sample& sample : of_three.samples) EXPECT_EQ(sample.token_ids, of_one.samples[0].token_ids);
 }
 
@@ -312,7 +312,7 @@ TEST(Verifier, AQueueFullOfOneRequestsSamplesRefuses) {
   EXPECT_TRUE(verifier.Generate(Greedy("import os\n", 1)).status.ok());
 }
 
-TEST(Verifier, DrainingFinishesWhatRunsAndRefusesWhatIsNew) {
+TEST(Verifier, DrainingFinishesRunningRequestsAndRefusesNewOnes) {
   Config config = DemoConfig();
   config.drain_grace = absl::Seconds(60);
   RunningVerifier verifier(config);
@@ -332,7 +332,7 @@ TEST(Verifier, DrainingFinishesWhatRunsAndRefusesWhatIsNew) {
   drain.join();
 }
 
-TEST(Verifier, DrainingEndsWhatOutlastsItsGrace) {
+TEST(Verifier, DrainingEndsRequestsAfterTheGrace) {
   Config config = DemoConfig();
   config.drain_grace = absl::ZeroDuration();
   RunningVerifier verifier(config);
@@ -368,13 +368,13 @@ TEST(Verifier, DrainingDoesNotWaitForClientsThatDoNotRead) {
       [](const EngineStats& stats) { return stats.num_generated_tokens == 64 * 300 && stats.num_running == 0; }));
   const absl::Time began = absl::Now();
   verifier->Drain();
-  EXPECT_LT(absl::Now() - began, absl::Seconds(8)) << "four seconds, and time for a slow machine";
+  EXPECT_LT(absl::Now() - began, absl::Seconds(8)) << "four seconds, plus time for a slow machine";
   v1::GenerateResponse response;
   while (reader->Read(&response)) continue;
   EXPECT_FALSE(reader->Finish().ok());
 }
 
-TEST(Verifier, DrainingRefusesWhatNeverBegan) {
+TEST(Verifier, DrainingRefusesWaitingRequests) {
   Config config = DemoConfig();
   config.drain_grace = absl::ZeroDuration();
   config.engine.max_running_samples = 1;
@@ -437,7 +437,7 @@ struct BadStart {
 
 class RefusedStart : public ::testing::TestWithParam<BadStart> {};
 
-TEST_P(RefusedStart, SaysWhatIsWrong) {
+TEST_P(RefusedStart, NamesTheProblem) {
   Config config = DemoConfig();
   GetParam().spoil(config);
   telemetry::Metrics metrics;

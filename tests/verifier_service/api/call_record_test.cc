@@ -15,7 +15,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(CallRecord, ItsLineTellsTimesAndCountsOfAllSamples) {
+TEST(CallRecord, ItsLineHasTimesAndCountsOfAllSamples) {
   prometheus::Registry registry;
   CallMetrics metrics(registry);
   CallRecord record(&metrics);
@@ -30,7 +30,7 @@ TEST(CallRecord, ItsLineTellsTimesAndCountsOfAllSamples) {
                             "finished \\[stop,length\\], queued [0-9.]+ ms, first token after [0-9.]+ ms, all after"));
 }
 
-TEST(CallRecord, ItsLineIsOneLineWhateverTheNamesAre) {
+TEST(CallRecord, ItsLineIsOneLineForAnyNames) {
   prometheus::Registry registry;
   CallMetrics metrics(registry);
   CallRecord record(&metrics);

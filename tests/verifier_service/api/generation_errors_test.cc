@@ -113,7 +113,7 @@ TEST_F(GenerationServiceTest, LongForeignNamesDoNotChangeTheErrorsCode) {
   EXPECT_EQ(Generate(Request()).error_code(), grpc::StatusCode::INTERNAL);
 }
 
-TEST_F(GenerationServiceTest, ARequestThatWouldGrowWhenParsedIsRefusedByName) {
+TEST_F(GenerationServiceTest, ARequestThatWouldGrowInParsingIsRefusedByName) {
   std::string strings;  // two bytes each on the wire, and forty when parsed
   for (int i = 0; i < (1 << 20); ++i) strings.append("\x1a\x00", 2);
   const std::string length = {'\x80', '\x80', '\x80', '\x01'};  // 2 MiB
@@ -137,12 +137,12 @@ TEST_F(GenerationServiceTest, ADrainingServerRefuses) {
   EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
 }
 
-TEST_F(GenerationServiceTest, WhatTheEngineRefusesIsTheCallsStatus) {
+TEST_F(GenerationServiceTest, ARefusalOfTheEngineIsTheCallsStatus) {
   engine_.submit_status = absl::InvalidArgumentError("prompt: too long");
   EXPECT_EQ(Generate(Request()).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(GenerationServiceTest, AnErrorOfOneRequestIsItsStatusAlone) {
+TEST_F(GenerationServiceTest, AnErrorOfOneRequestEndsOnlyItsCall) {
   Bystander bystander(*stub_, engine_, Request());
   grpc::ClientContext context;
   const auto reader = stub_->Generate(&context, Request());

@@ -47,7 +47,7 @@ class UnreadServiceTest : public GenerationServiceTest {
   UnreadServiceTest() : GenerationServiceTest(16, {.max_bytes = int64_t{8} << 20, .max_write_time = absl::Hours(1)}) {}
 };
 
-TEST_F(UnreadServiceTest, BeyondTheBytesOfAllCallsTheOneWithTheMostEnds) {
+TEST_F(UnreadServiceTest, BeyondTheLimitTheCallWithTheMostBytesEnds) {
   grpc::ClientContext contexts[2];
   const auto greedy = stub_->Generate(&contexts[0], Request());
   const Ticket greedy_ticket = engine_.WaitForRequest(0).ticket;
@@ -147,7 +147,7 @@ TEST_F(GenerationServiceTest, ARequestIdIsInUseForItsTenantAlone) {
   bystander.ExpectToEnd();
 }
 
-TEST_F(GenerationServiceTest, ARequestThatOvertakesTheEndOfItsPredecessorGetsItsId) {
+TEST_F(GenerationServiceTest, ARequestThatArrivesBeforeTheCancellationOfItsPredecessorGetsTheId) {
   for (size_t i = 0; i < 20; ++i) {
     grpc::ClientContext contexts[2];
     const auto given_up = stub_->Generate(&contexts[0], Named("a", "same"));
@@ -185,7 +185,7 @@ TEST_F(GenerationServiceTest, ARequestIdIsFreeWhenItsCallHasEnded) {
   }
 }
 
-TEST_F(GenerationServiceTest, ShuttingDownTellsWhetherAnythingWasGenerated) {
+TEST_F(GenerationServiceTest, TheStatusAtShutdownShowsWhetherAnythingWasGenerated) {
   grpc::ClientContext contexts[2];
   const auto begun = stub_->Generate(&contexts[0], Request());
   const Ticket begun_ticket = engine_.WaitForRequest(0).ticket;
@@ -208,7 +208,7 @@ TEST_F(GenerationServiceTest, ShuttingDownTellsWhetherAnythingWasGenerated) {
   EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
 }
 
-TEST_F(GenerationServiceTest, AnAbortStaysOneWhenTheServerShutsDown) {
+TEST_F(GenerationServiceTest, AnAbortKeepsItsReasonWhenTheServerShutsDown) {
   grpc::ClientContext context;
   const auto reader = stub_->Generate(&context, Named("", "mine"));
   const Ticket ticket = engine_.WaitForRequest().ticket;

@@ -31,7 +31,7 @@ class CallInTheBackground {
   std::thread thread_;
 };
 
-TEST_F(GenerationServiceTest, ACallThatIsCancelledBeforeItsTurnGivesItsPlaceBackAndIsNeverRead) {
+TEST_F(GenerationServiceTest, ACallCancelledBeforeItsTurnFreesItsPlaceAndIsNeverRead) {
   constexpr int kNumWorkers = 2, kNumWaiting = 6;
   absl::Notification go_on;
   engine_.before_submit = [&] { go_on.WaitForNotification(); };
@@ -50,7 +50,7 @@ TEST_F(GenerationServiceTest, ACallThatIsCancelledBeforeItsTurnGivesItsPlaceBack
     EXPECT_EQ(calls.back()->Cancel().error_code(), grpc::StatusCode::CANCELLED);
     calls.pop_back();
   }
-  EXPECT_TRUE(Comes([&] { return engine_.num_queued() == kNumWorkers; })) << "while both workers are busy";
+  EXPECT_TRUE(Comes([&] { return engine_.num_queued() == kNumWorkers; })) << "both workers are busy";
   go_on.Notify();
   engine_.WaitForRequest(kNumWorkers - 1);
   for (const auto& call : calls) call->Cancel();
@@ -69,7 +69,7 @@ TEST_F(GenerationServiceTest, LookupsAndGenerateDoNotTakeEachOthersPlaces) {
   EXPECT_TRUE(stub_->Tokenize(&context, request, &response).ok());
 }
 
-TEST_F(GenerationServiceTest, CancelledLookupsTakeNobodysTime) {
+TEST_F(GenerationServiceTest, CancelledLookupsTakeNoTime) {
   constexpr int kMaxLookups = 16;
   v1::TokenizeRequest long_request, short_request;
   for (int i = 0; i < 800'000; ++i) long_request.mutable_text()->append("word ");
@@ -91,14 +91,14 @@ TEST_F(GenerationServiceTest, CancelledLookupsTakeNobodysTime) {
       return status;
     }));
   }
-  ASSERT_TRUE(Comes([&] { return num_refused > 0; })) << "void: there are never as many";
+  ASSERT_TRUE(Comes([&] { return num_refused > 0; })) << "the test proves nothing: the lookups were never full";
   const absl::Time cancelled = absl::Now();
   calls.clear();
   ASSERT_TRUE(Comes([&] {
     grpc::ClientContext short_context;
     return tokenize(short_context, short_request).ok();
   }));
-  EXPECT_LT(absl::Now() - cancelled, kMaxLookups / 2 * one_takes) << "as long as it takes to tokenize half of them";
+  EXPECT_LT(absl::Now() - cancelled, kMaxLookups / 2 * one_takes) << "the time to tokenize half of the texts";
 }
 
 class FewLookups : public GenerationServiceTest {

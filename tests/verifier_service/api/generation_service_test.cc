@@ -48,7 +48,7 @@ TEST_F(GenerationServiceTest, AnAnsweredCallHasLeftTheQueue) {
   }
 }
 
-TEST_F(GenerationServiceTest, ASlowReaderStallsNobodyAndLosesNothing) {
+TEST_F(GenerationServiceTest, ASlowReaderDelaysNoOtherCallAndLosesNoOutput) {
   grpc::ClientContext slow_context;
   const auto slow = stub_->Generate(&slow_context, Request());
   const Ticket slow_ticket = engine_.WaitForRequest().ticket;
@@ -97,7 +97,7 @@ TEST_F(GenerationServiceTest, EchoesThePromptsText) {
   EXPECT_TRUE(response.has_completion());
 }
 
-TEST_F(GenerationServiceTest, PassesOnASoundTraceContextOnly) {
+TEST_F(GenerationServiceTest, PassesOnOnlyAValidTraceContext) {
   const std::string sound = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   for (const auto& [i, sent] : {std::pair(0, sound), {1, std::string("nonsense")}}) {
     grpc::ClientContext context;
@@ -140,7 +140,7 @@ TEST_F(GenerationServiceTest, DetokenizeChecksIds) {
   EXPECT_TRUE(absl::StartsWith(status.error_message(), "token_ids[1]: ")) << status.error_message();
 }
 
-TEST_F(GenerationServiceTest, TellsWhatItServes) {
+TEST_F(GenerationServiceTest, DescribesTheServedModel) {
   grpc::ClientContext context;
   v1::GetModelInfoResponse info;
   ASSERT_TRUE(stub_->GetModelInfo(&context, v1::GetModelInfoRequest(), &info).ok());
@@ -155,7 +155,7 @@ TEST_F(GenerationServiceTest, TellsWhatItServes) {
   EXPECT_FALSE(info.version().empty());
 }
 
-TEST_F(GenerationServiceTest, EveryMethodKnowsItsModelOnly) {
+TEST_F(GenerationServiceTest, EveryMethodKnowsOnlyItsModel) {
   grpc::ClientContext context[3];
   v1::GetModelInfoRequest info;
   info.set_model("other");
@@ -174,7 +174,7 @@ TEST_F(GenerationServiceTest, EveryMethodKnowsItsModelOnly) {
   EXPECT_EQ(Generate(generate).error_code(), grpc::NOT_FOUND);
 }
 
-TEST_F(GenerationServiceTest, MeasuresWhatAClientWaitsFor) {
+TEST_F(GenerationServiceTest, MeasuresTheLatenciesOfAClient) {
   Bystander bystander(*stub_, engine_, Request());
   bystander.ExpectToGoOn();
   bystander.ExpectToGoOn();
@@ -208,8 +208,9 @@ TEST_F(GenerationServiceTest, CountsCallsByMethodAndStatus) {
         "rpc=GetModelInfo,code=OK", "rpc=Abort,code=INVALID_ARGUMENT"}) {
     EXPECT_EQ(ReadMetric(absl::StrCat("foretoken_rpc_calls_total,", labels)), 1) << labels;
   }
-  EXPECT_EQ(ReadMetric("foretoken_rpc_calls_total,rpc=Generate,code=OK"), 0) << "told before it happens";
-  EXPECT_EQ(ReadMetric("foretoken_request_seconds"), 0) << "of calls that end well";
+  EXPECT_EQ(ReadMetric("foretoken_rpc_calls_total,rpc=Generate,code=OK"), 0)
+      << "the page has the counter before the first call";
+  EXPECT_EQ(ReadMetric("foretoken_request_seconds"), 0) << "counts only calls that end with OK";
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ SampleOutput Completed(int32_t sample, FinishReason reason) {
   return output;
 }
 
-TEST(Outbox, MergesWhatWaitsIntoOneMessage) {
+TEST(Outbox, MergesWaitingOutputIntoOneMessage) {
   Outbox outbox({.request_id = "r"});
   outbox.Add(Tokens(0, "ab", {1, 2}, {1, 2}));
   outbox.Add(Tokens(0, "cde", {3, 4}, {2, 5}));
@@ -102,7 +102,7 @@ TEST(Outbox, ReportsOfStepsWaitBesideTheTokens) {
   EXPECT_TRUE(outbox.Result());
 }
 
-TEST(Outbox, LosesTheOldestReportsOfASlowReaderAndSaysHowMany) {
+TEST(Outbox, DropsTheOldestReportsOfASlowReaderAndCountsThem) {
   Outbox outbox({});
   const size_t report_bytes = [] {
     Outbox one({});
@@ -130,7 +130,7 @@ TEST(Outbox, SamplesTakeTurns) {
   EXPECT_EQ(outbox.Take()->sample_index(), 0);
 }
 
-TEST(Outbox, ThePromptIsAMessageOfItsOwnAndFirst) {
+TEST(Outbox, ThePromptIsASeparateFirstMessage) {
   Outbox outbox({.num_samples = 1, .prompt_text = "hi"});
   SampleOutput output = Tokens(0, "a", {1}, {1});
   output.prompt = PromptEcho{.token_ids = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{7, 8}),
@@ -259,7 +259,7 @@ TEST(Outbox, EndsAfterTheCompletionOfEverySampleIsTaken) {
   EXPECT_EQ(outbox.Result(), absl::OkStatus());
 }
 
-TEST(Outbox, AnErrorEndsTheRequestAfterWhatWasSaid) {
+TEST(Outbox, AnErrorEndsTheRequestAfterTheEarlierOutput) {
   Outbox outbox({});
   outbox.Add(Tokens(0, "a", {1}, {1}));
   SampleOutput failed;

@@ -150,7 +150,7 @@ TEST(ConvertRequest, RefusesUnknownEnumValues) {
 }
 
 // An error that repeats long input would not fit the trailers.
-TEST(ConvertRequest, ErrorsShowTheBeginningOfWhatWasSent) {
+TEST(ConvertRequest, ErrorsShowOnlyTheBeginningOfInput) {
   v1::GenerateRequest request = Parse("tokens { ids: 1 }");
   request.set_expected_numerics_fingerprint(std::string(1024, '\n'));
   EXPECT_LT(Convert(request).status().message().size(), 512);
@@ -195,7 +195,7 @@ TEST(ConvertRequest, ExpectsTheServersNumericsFingerprintWhereAsked) {
             "expected_numerics_fingerprint: the request expects \"other bits\", this server has \"these bits\"");
 }
 
-TEST(ConvertRequest, APredictionBecomesTokensOnItsOwn) {
+TEST(ConvertRequest, APredictionIsTokenizedAlone) {
   const auto predicted = [](const std::string& fields) {
     const GenerationRequest request = *Convert(Parse(fields));
     const std::span<const int32_t> token_ids = request.speculation.prediction.token_ids();
@@ -258,7 +258,7 @@ TEST(ConvertRequest, ZeroIsNotUnset) {
   EXPECT_EQ(request.speculation.max_tree_nodes, 0);
 }
 
-TEST(ConvertRequest, CutsMaxTokensToWhatTheContextHolds) {
+TEST(ConvertRequest, CutsMaxTokensToTheRestOfTheContext) {
   const GenerationRequest request =
       *Convert(Parse("tokens { ids: [1, 2] } stopping { max_tokens: 4000000000 min_tokens: 3000000000 }"));
   EXPECT_EQ(request.stop.max_tokens, 30);

@@ -13,7 +13,7 @@
 namespace foretoken::verifier {
 namespace {
 
-TEST(RequestRegistry, ANameIsInUseAsLongAsItsRegistrationLives) {
+TEST(RequestRegistry, ANameIsInUseUntilItsRegistrationEnds) {
   RequestRegistry registry;
   const RequestName name = {.tenant = "a", .request_id = "1"};
   {
@@ -25,7 +25,7 @@ TEST(RequestRegistry, ANameIsInUseAsLongAsItsRegistrationLives) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
     EXPECT_EQ(refused.message(), "request_id: \"1\" is in use");
     EXPECT_EQ(base::ReasonOf(refused), "REQUEST_ID_IN_USE");
-    EXPECT_EQ(registry.Find(name), 7) << "a refusal changes nothing";
+    EXPECT_EQ(registry.Find(name), 7) << "a refusal changes no registration";
   }
   EXPECT_EQ(registry.Find(name), std::nullopt);
   EXPECT_TRUE(registry.Register(name, 9).ok());

@@ -38,7 +38,7 @@ std::set<std::string> NamesOn(const std::string& path) {
   return names;
 }
 
-TEST(EngineCollector, TellsTheEnginesAndThePoolsCounters) {
+TEST(EngineCollector, HasTheCountersOfTheEngineAndThePool) {
   testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
   const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/draft")).value();
   // No process listens at this address, so the proposer exists and is never connected.

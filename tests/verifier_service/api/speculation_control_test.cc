@@ -109,7 +109,7 @@ class SpeculationControl : public ::testing::Test {
   testing::Sample truth_;
 };
 
-TEST_F(SpeculationControl, AFilterByNameKeepsTheOthersOut) {
+TEST_F(SpeculationControl, AFilterByNameExcludesOtherProposers) {
   v1::SpeculationOptions options;
   options.add_proposers("left");
   uint64_t num_accepted = 0;
@@ -119,7 +119,7 @@ TEST_F(SpeculationControl, AFilterByNameKeepsTheOthersOut) {
     if (usage.proposers().empty()) continue;
     EXPECT_EQ(Names(usage), std::vector<std::string>{"left"});
     num_accepted = usage.proposers(0).accepted_tokens();
-    EXPECT_EQ(num_accepted, usage.completion_tokens() - usage.steps()) << "nobody else guessed";
+    EXPECT_EQ(num_accepted, usage.completion_tokens() - usage.steps()) << "no other proposer guessed";
     EXPECT_EQ(usage.proposers(0).proposed_tokens(), usage.verified_nodes());
   }
   EXPECT_GT(num_accepted, 0);
@@ -154,14 +154,14 @@ TEST_F(SpeculationControl, NodesPerStepAreLimited) {
   EXPECT_GE(usage.steps(), kNumTokens / 3);
 }
 
-TEST_F(SpeculationControl, APredictionIsAProposerAndMayBeTheOnlyOne) {
+TEST_F(SpeculationControl, APredictionIsAProposerAndMayBeTheOnlyProposer) {
   v1::SpeculationOptions options;
   options.set_prediction_text(truth_.text);
   options.add_proposers("prediction");
   uint64_t num_accepted = 0;
   for (int round = 0; round < 50 && num_accepted == 0; ++round) {
     const v1::Usage usage = UsageWith(options);
-    EXPECT_GT(usage.accepted_prediction_tokens(), kNumTokens - 10) << "all but where its text was cut otherwise";
+    EXPECT_GT(usage.accepted_prediction_tokens(), kNumTokens - 10) << "only the first tokens differ by tokenization";
     EXPECT_LT(usage.rejected_prediction_tokens(), 10);
     if (usage.proposers().empty()) continue;  // no guess got a row
     EXPECT_EQ(Names(usage), std::vector<std::string>{"prediction"});
@@ -176,7 +176,7 @@ TEST_F(SpeculationControl, APredictionIsAProposerAndMayBeTheOnlyOne) {
   const v1::Usage wrong = UsageWith(options);
   EXPECT_EQ(wrong.accepted_prediction_tokens(), 0);
   EXPECT_GT(wrong.rejected_prediction_tokens(), 0);
-  EXPECT_EQ(NumSessions(left_), 1) << "beside all others";
+  EXPECT_EQ(NumSessions(left_), 1) << "without a filter the other proposers are used too";
 }
 
 TEST(SpeculationLimits, ATreeOfMoreNodesThanAnyRequestMayAskForIsDropped) {
@@ -212,7 +212,7 @@ TEST(SpeculationPermissions, AnOperatorForbidsAlwaysAndAllowsStepReports) {
                                                  "without --allow_always_speculation"));
 }
 
-TEST_F(SpeculationControl, WhatCannotBeIsRefusedByName) {
+TEST_F(SpeculationControl, AnImpossibleOptionIsRefusedByName) {
   const auto error_of = [&](const v1::SpeculationOptions& options) {
     v1::GenerateRequest request = Request();
     *request.mutable_speculation() = options;

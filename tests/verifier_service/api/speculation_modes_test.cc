@@ -58,7 +58,7 @@ TEST_F(SpeculationModes, ARequestThatAlwaysAsksLeavesTheOthersTheirNodes) {
   ASSERT_TRUE(engine->Submit(engine->Reserve().value(), companion).ok());
   const auto is_tried = [&] { return NumPlannedNodes(request, 20) > 0 && NumPlannedNodes(request, 4) == 0; };
   for (int step = 0; step < 300 && !is_tried(); ++step) engine->Step();
-  ASSERT_TRUE(is_tried()) << "plain steps tell what asking costs";
+  ASSERT_TRUE(is_tried()) << "the policy runs trials";
 
   engine->Abort(companion.ticket);  // keeps the number of sequences as before
   ASSERT_TRUE(engine->Submit(engine->Reserve().value(), greedy).ok());

@@ -44,7 +44,7 @@ class StepReportService : public ::testing::Test {
   std::unique_ptr<Verifier> verifier_;
 };
 
-TEST_F(StepReportService, TellsAndExplainsEveryStepOfEverySample) {
+TEST_F(StepReportService, ReportsAndExplainsEveryStepOfEverySample) {
   auto client = client::GenerationClient::Connect({.target = absl::StrCat("127.0.0.1:", verifier_->port())}).value();
   v1::GenerateRequest request;
   request.set_text("x = 1\nx = 1\nx = 1\nx = 1\nx = 1\n");

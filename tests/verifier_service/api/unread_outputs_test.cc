@@ -10,7 +10,7 @@
 namespace foretoken::verifier {
 namespace {
 
-TEST(UnreadOutputs, CountsWhatEveryCallHasNow) {
+TEST(UnreadOutputs, CountsTheUnreadBytesOfEveryCall) {
   UnreadOutputs unread(100);
   unread.Set(1, 30);
   unread.Set(2, 20);
@@ -27,7 +27,7 @@ TEST(UnreadOutputs, BeyondTheLimitNamesTheCallWithTheMost) {
   UnreadOutputs unread(100);
   EXPECT_EQ(unread.Set(1, 60), std::nullopt);
   EXPECT_EQ(unread.Set(2, 40), std::nullopt);
-  EXPECT_EQ(unread.Set(3, 1), 1) << "not the one that happens to have news";
+  EXPECT_EQ(unread.Set(3, 1), 1) << "not the call with the new output";
   unread.Set(1, 0);
   EXPECT_EQ(unread.Set(3, 59), std::nullopt);
   EXPECT_EQ(unread.Set(3, 61), 3);

@@ -35,7 +35,7 @@ TEST(WorkQueue, RemovedWorkIsGoneAtOnce) {
       end.WaitForNotification();
     });
     runs.WaitForNotification();
-    EXPECT_FALSE(queue.Remove(1)) << "it has begun";
+    EXPECT_FALSE(queue.Remove(1)) << "the work has begun";
     auto held = std::make_shared<int>(0);
     queue.Push(2, [&is_done, held] { is_done = true; });
     EXPECT_EQ(held.use_count(), 2);

@@ -60,7 +60,7 @@ TEST_F(CudaEngineTest, TokensDoNotDependOnProposers) {
 }
 
 // The CPU and the GPU differ only by rounding, and greedy draws of a trained model do not change by that.
-TEST_F(CudaEngineTest, SaysWhatTheCpuSays) {
+TEST_F(CudaEngineTest, GivesTheGreedyTokensOfTheCpu) {
   const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0, 6)};
   const testing::EngineOptions options = {.config = {.max_running_samples = 4, .max_step_rows = 64}, .num_blocks = 24};
   GuessingProposers none;

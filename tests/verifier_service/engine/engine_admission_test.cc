@@ -101,12 +101,12 @@ TEST_F(EngineAdmissionTest, AStreamOfHighPriorityDelaysALowOneForALimitedTime) {
     ASSERT_EQ(Submit(*engine, high), absl::OkStatus());
     engine->Step();
   }
-  EXPECT_GT(num_before, 5) << "the priority counted for nothing";
+  EXPECT_GT(num_before, 5) << "the priority had no effect";
   EXPECT_LT(num_before, 100);
   StepUntilIdle(*engine);
 }
 
-TEST_F(EngineAdmissionTest, RequestsTakeTurnsHoweverManySamplesTheyHave) {
+TEST_F(EngineAdmissionTest, RequestsTakeTurnsForAnyNumberOfSamples) {
   const std::unique_ptr<Engine> engine = MakeEngine(none_, {.config = {.max_running_samples = 2}});
   GenerationRequest many = Request("x = 1\n", 0.8f, 5);
   many.num_samples = 64;
@@ -116,7 +116,7 @@ TEST_F(EngineAdmissionTest, RequestsTakeTurnsHoweverManySamplesTheyHave) {
   for (int i = 0; i < 3; ++i) engine->Step();
   ASSERT_EQ(Submit(*engine, one), absl::OkStatus());
   while (completions_.find({one.ticket, 0}) == completions_.end()) engine->Step();
-  EXPECT_LE(completions_.size(), 6) << "more than the samples that ran already and those beside it";
+  EXPECT_LE(completions_.size(), 6) << "more samples finished first than were running before";
   StepUntilIdle(*engine);
   EXPECT_EQ(completions_.size(), 65);
 }
@@ -161,7 +161,7 @@ TEST_F(EngineAdmissionTest, ARequestThatDoesNotFitLeavesThePrefixCacheAlone) {
   EXPECT_EQ(NumTokens(waiting), 1);
 }
 
-TEST_F(EngineAdmissionTest, ARequestDoesNotBeginWhereARunningOneNeedsTheRoom) {
+TEST_F(EngineAdmissionTest, ARequestDoesNotBeginIfARunningOneNeedsTheRoom) {
   const EngineOptions options = {.config = {.max_tree_nodes = 0}, .num_blocks = 32};
   const std::unique_ptr<Engine> engine = MakeEngine(none_, options);
   const GenerationRequest running = LongPrompt(1000, 93, 100);  // 6 blocks, and 7 at 97 tokens

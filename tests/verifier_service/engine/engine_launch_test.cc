@@ -72,7 +72,7 @@ TEST_F(EngineLaunchTest, StartingEndsWhenTheCostOfRowsIsLearned) {
   const int num_passes = counting->num_passes;
   EXPECT_GT(num_passes, 0);
   engine->Stop();
-  EXPECT_EQ(counting->num_passes, num_passes) << "nothing is learned afterwards";
+  EXPECT_EQ(counting->num_passes, num_passes) << "the engine runs no learning pass afterwards";
 }
 
 TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
@@ -116,7 +116,7 @@ TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
 }
 
 // The engine looks up the prompt, reserves blocks and informs proposers without waiting for the device.
-TEST_F(EngineLaunchTest, ARequestThatComesWhileTheDeviceComputesIsAdmittedMeanwhile) {
+TEST_F(EngineLaunchTest, ARequestIsAdmittedWhileTheDeviceComputes) {
   UseLateBackend();
   GuessingProposers proposers({{"random", testing::Random(1)}});
   const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});
@@ -144,7 +144,7 @@ TEST_F(EngineLaunchTest, ARequestThatComesWhileTheDeviceComputesIsAdmittedMeanwh
 }
 
 // A sequence must not end while a step computes it.
-TEST_F(EngineLaunchTest, AnAbortThatComesWhileTheDeviceComputesWaitsForTheStepsEnd) {
+TEST_F(EngineLaunchTest, AnAbortWaitsForTheEndOfTheStep) {
   UseLateBackend();
   GuessingProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
@@ -158,7 +158,7 @@ TEST_F(EngineLaunchTest, AnAbortThatComesWhileTheDeviceComputesWaitsForTheStepsE
 }
 
 // The device does not wait until clients receive the outputs.
-TEST_F(EngineLaunchTest, AStepsOutputsAreToldWhileTheDeviceComputesTheNext) {
+TEST_F(EngineLaunchTest, OutputsAreSentWhileTheDeviceComputesTheNextStep) {
   UseLateBackend();
   GuessingProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
@@ -177,7 +177,7 @@ TEST_F(EngineLaunchTest, AStepsOutputsAreToldWhileTheDeviceComputesTheNext) {
 }
 
 // This holds also for a sequence that is preempted before the next launch.
-TEST_F(EngineLaunchTest, EveryTokenIsToldByTheNextStepHoweverFewBlocksThereAre) {
+TEST_F(EngineLaunchTest, EveryTokenIsSentByTheNextStepEvenWithFewBlocks) {
   UseLateBackend();
   GuessingProposers none;
   std::vector<GenerationRequest> requests = {Request("import os\n", 0, 100), Request("import sys\n", 0, 100)};
@@ -213,7 +213,7 @@ class AwaitedProposers final : public GuessingProposers {
   std::function<void()> on_wait_;
 };
 
-TEST_F(EngineLaunchTest, EveryTokenIsToldBeforeProposalsAreWaitedFor) {
+TEST_F(EngineLaunchTest, EveryTokenIsSentBeforeAWaitForProposals) {
   UseLateBackend();
   AwaitedProposers proposers({{"random", testing::Random(1)}});
   const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});

@@ -95,7 +95,7 @@ TEST_F(EnginePrediction, TokensDoNotDependOnIt) {
   }
 }
 
-TEST_F(EnginePrediction, ARightOneSavesMostSteps) {
+TEST_F(EnginePrediction, ARightPredictionSavesMostSteps) {
   GenerationRequest request = Long();
   const Results truth = Generate({request}, none_, even_);
   EXPECT_EQ(CompletionOf(request).num_steps, 200);
@@ -113,7 +113,7 @@ TEST_F(EnginePrediction, ARightOneSavesMostSteps) {
   EXPECT_EQ(stats_.speculation.num_accepted_prediction_tokens, 200);
 }
 
-TEST_F(EnginePrediction, OneWithAFewErrorsSavesNearlyAsMuch) {
+TEST_F(EnginePrediction, APredictionWithFewErrorsSavesNearlyAsMuch) {
   GenerationRequest request = Long();
   request.sampling.temperature = 0.8f;  // makes a text without repetitions
   const Results truth = Generate({request}, none_, even_);
@@ -129,7 +129,7 @@ TEST_F(EnginePrediction, OneWithAFewErrorsSavesNearlyAsMuch) {
   EXPECT_LE(counts.num_accepted_prediction_tokens, 197);
 }
 
-TEST_F(EnginePrediction, AWrongOneCostsOnlySpeed) {
+TEST_F(EnginePrediction, AWrongPredictionCostsOnlySpeed) {
   GenerationRequest request = Long();
   const Results truth = Generate({request}, none_, even_);
   Predict(Tokens(200, 7), request);
@@ -138,10 +138,10 @@ TEST_F(EnginePrediction, AWrongOneCostsOnlySpeed) {
   EXPECT_EQ(completion.num_steps, 200);
   EXPECT_EQ(completion.speculation.num_accepted_prediction_tokens, 0);
   EXPECT_EQ(completion.speculation.num_rejected_prediction_tokens, 200);
-  EXPECT_LT(completion.speculation.num_verified_nodes, 600) << "it is soon known";
+  EXPECT_LT(completion.speculation.num_verified_nodes, 600) << "the engine soon learns that the prediction is wrong";
 }
 
-TEST_F(EnginePrediction, TextOfItsOwnTokensMeetsTheOutputAgain) {
+TEST_F(EnginePrediction, ADifferentlyTokenizedPredictionMeetsTheOutputAgain) {
   GenerationRequest request = Long();
   const Results truth = Generate({request}, none_, even_);
   // The text is cut in the middle of a word, so its first tokens differ from the output's.
@@ -152,7 +152,7 @@ TEST_F(EnginePrediction, TextOfItsOwnTokensMeetsTheOutputAgain) {
   EXPECT_LE(CompletionOf(request).num_steps, 16);
 }
 
-TEST_F(EnginePrediction, EachSampleFollowsItOnItsOwn) {
+TEST_F(EnginePrediction, EachSampleFollowsThePredictionSeparately) {
   GenerationRequest request = Request("import os\nimport sys\n", 0.8f);
   request.num_samples = 3;
   request.stop.ignore_eos = true;
@@ -165,7 +165,7 @@ TEST_F(EnginePrediction, EachSampleFollowsItOnItsOwn) {
   EXPECT_GT(completions_.at({request.ticket, 2}).num_steps, 10);
 }
 
-TEST_F(EnginePrediction, NothingIsGuessedFromItWhereSpeculationIsOff) {
+TEST_F(EnginePrediction, WithSpeculationOffThePredictionIsNotUsed) {
   GenerationRequest request = Long(40);
   const Results truth = Generate({request}, none_, even_);
   Predict(truth.at({request.ticket, 0}).token_ids, request);
@@ -184,7 +184,7 @@ TEST_F(EnginePrediction, NothingIsGuessedFromItWhereSpeculationIsOff) {
   EXPECT_EQ(stats_.num_rows, 2 * (40 + request.prompt.size() - 1));
 }
 
-TEST_F(EnginePrediction, ItsNodesAreLimitedAndItNeedsNoName) {
+TEST_F(EnginePrediction, NodesAreLimitedAndThePredictionNeedsNoName) {
   GenerationRequest request = Long(100);
   const Results truth = Generate({request}, none_, even_);
   Predict(truth.at({request.ticket, 0}).token_ids, request);

@@ -66,7 +66,7 @@ class RejectionTest : public testing::EngineFixture {
   const EngineOptions even_ = {.now = testing::EvenClock()};
 };
 
-TEST_F(RejectionTest, GreedyTokensAreThoseOfTheKeyedDrawWhateverIsProposed) {
+TEST_F(RejectionTest, GreedyTokensAreThoseOfTheKeyedDrawForAnyProposals) {
   const Results truth = Generate(MixedRequests(kKeyedDraw, 0), none_, even_);
   const std::vector<GenerationRequest> requests = MixedRequests(kRejectionSampling, 0);
   EXPECT_EQ(Generate(requests, none_, even_), truth);
@@ -125,7 +125,7 @@ TEST_F(RejectionTest, WithoutProposersASeedDecides) {
   EXPECT_EQ(truth.at({2, 0}).logprobs.size(), 40);
 }
 
-TEST_F(RejectionTest, WithoutRowsTheRootsChildrenAreTestedAllTheSame) {
+TEST_F(RejectionTest, WithoutRowsTheRootsChildrenAreStillTested) {
   // One row per step, which is the root's.
   const EngineOptions narrow = {.config = {.max_running_samples = 1, .max_step_rows = 1}, .now = testing::EvenClock()};
   const GenerationRequest request = Rejecting("import os\nimport sys\n", 0.8f, 60);
@@ -134,7 +134,7 @@ TEST_F(RejectionTest, WithoutRowsTheRootsChildrenAreTestedAllTheSame) {
   const Results tested = Generate({request}, client, narrow);
   EXPECT_EQ(stats_.proposers[0].num_proposed, 0);
   EXPECT_EQ(tested.begin()->second.token_ids.size(), 60);
-  EXPECT_NE(tested, untested) << "their coins and children decide";
+  EXPECT_NE(tested, untested) << "the children and their coins decide";
 }
 
 TEST_F(RejectionTest, ConditionsOfTheRequestHold) {

@@ -101,7 +101,7 @@ TEST_F(EngineStatistics, WithoutSpeculationEveryStepAcceptsNothing) {
   request.stop.ignore_eos = true;
   Generate({request}, none_, even_);
   const SampleCompletion& completion = completions_.begin()->second;
-  EXPECT_EQ(completion.mode, SpeculationMode::kOff) << "nobody is there to guess";
+  EXPECT_EQ(completion.mode, SpeculationMode::kOff) << "there is no proposer";
   EXPECT_EQ(completion.speculation.accepted_lengths, std::vector<uint64_t>{20});
   EXPECT_EQ(completion.speculation.num_proposed_nodes, 0);
   EXPECT_THAT(completion.proposers, IsEmpty());

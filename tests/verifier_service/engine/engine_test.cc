@@ -194,7 +194,7 @@ TEST_F(EngineTest, FillsTheContextToItsLastToken) {
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
 }
 
-TEST_F(EngineTest, RefusesWhatCanNeverFit) {
+TEST_F(EngineTest, RefusesARequestThatCanNeverFit) {
   GuessingProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {.num_blocks = 4});
   EXPECT_EQ(engine->max_context_tokens(), 64);
@@ -247,7 +247,7 @@ TEST_F(EngineTest, ASequenceOfARequestWithoutSpeculationIsNeverShownToProposers)
   EXPECT_EQ(stats_.proposers[0].num_proposed, 0);
 }
 
-TEST_F(EngineTest, NothingToDrawEndsThatRequestAlone) {
+TEST_F(EngineTest, ARequestWithoutATokenToDrawEndsAlone) {
   GuessingProposers none;
   GenerationRequest empty = Request("x = 1\n", 1, 20);
   for (int32_t id = 0; id < 4096; ++id) empty.stop.stop_token_ids.push_back(id);
@@ -300,7 +300,8 @@ TEST_F(EngineTest, ListsMinTokensAndPenaltiesHoldUnderSpeculation) {
       EXPECT_GE(ids.size(), request.stop.min_tokens);
     }
   }
-  EXPECT_LT(truth.at({requests[2].ticket, 0}).token_ids.size(), 40) << "min_tokens is no longer tried at its end";
+  EXPECT_LT(truth.at({requests[2].ticket, 0}).token_ids.size(), 40)
+      << "the test proves nothing: the output reaches max_tokens";
 
   GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
   for (GenerationRequest& request : requests) request.speculation.mode = SpeculationMode::kAlways;
@@ -346,7 +347,7 @@ class SpoiledModel {
   std::unique_ptr<model::Transformer> transformer_;
 };
 
-TEST_F(EngineTest, ASpoiledRowEndsItsRequestAloneWithTheTokensBeforeIt) {
+TEST_F(EngineTest, ASpoiledRowEndsOnlyItsRequestAfterTheTokensBeforeIt) {
   SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
   const std::vector<GenerationRequest> requests = MixedRequests();
   GuessingProposers none;
@@ -374,7 +375,7 @@ TEST_F(EngineTest, ASpoiledRowEndsItsRequestAloneWithTheTokensBeforeIt) {
   }
 }
 
-TEST_F(EngineTest, ASpoiledRowBeyondTheEndOfASampleIsNotItsError) {
+TEST_F(EngineTest, ASpoiledRowBeyondTheEndOfASampleIsNoError) {
   SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
   GuessingProposers none;
   GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 40);
@@ -390,7 +391,7 @@ TEST_F(EngineTest, ASpoiledRowBeyondTheEndOfASampleIsNotItsError) {
                              .value = std::nanf("")});
     EXPECT_EQ(Generate({request}, none), truth);
     EXPECT_EQ(Generate({request}, oracle), truth);
-    EXPECT_GT(spoiled.backend().num_spoiled(), 0) << "no tree reached beyond the end";
+    EXPECT_GT(spoiled.backend().num_spoiled(), 0) << "the test proves nothing: no tree reached beyond the end";
   }
 }
 
@@ -407,7 +408,7 @@ TEST_F(EngineTest, HigherPriorityGoesFirst) {
   while (engine->Step()) continue;
 }
 
-TEST_F(EngineTest, AShortPromptBehindALongOneBeginsSoonAndTheLongOneGoesOn) {
+TEST_F(EngineTest, AShortPromptBehindALongPromptBeginsSoon) {
   GuessingProposers none;
   GenerationRequest long_one = Request("x", 0, 5);
   while (long_one.prompt.size() < 900) {
@@ -421,13 +422,13 @@ TEST_F(EngineTest, AShortPromptBehindALongOneBeginsSoonAndTheLongOneGoesOn) {
   engine->Step();
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), short_one), absl::OkStatus());
   engine->Step();
-  EXPECT_EQ(results_.at({short_one.ticket, 0}).token_ids.size(), 1) << "the long prompt has 27 steps to go";
+  EXPECT_EQ(results_.at({short_one.ticket, 0}).token_ids.size(), 1) << "the long prompt needs 27 more steps";
   EXPECT_EQ(engine->GetStats().num_prompt_tokens, 32 + 32);
   while (engine->Step()) continue;
   EXPECT_EQ(results_, truth);
 }
 
-TEST_F(EngineTest, StoppingTheThreadEndsWhatRuns) {
+TEST_F(EngineTest, StoppingTheThreadEndsRunningRequests) {
   GuessingProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   engine->Start();

@@ -84,7 +84,7 @@ TEST_F(EngineVocabularyTest, AHoleIsNeverDrawnNorReported) {
   const tokenizer::Tokenizer with_holes = LoadFile(WithHoles(DemoFile()));
   GuessingProposers none;
   const Results whole = Generate(Requests(), none);
-  ASSERT_GT(NumUnknown(whole, with_holes.vocabulary()), 100) << "the model likes what the holes took";
+  ASSERT_GT(NumUnknown(whole, with_holes.vocabulary()), 100) << "the model draws many of the removed tokens";
   const Results results = Generate(Requests(), none, {.tokenizer = &with_holes});
   EXPECT_EQ(NumUnknown(results, with_holes.vocabulary()), 0);
   for (const auto& [key, result] : results) EXPECT_GE(result.token_ids.size(), 30);

@@ -79,7 +79,7 @@ TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
   EXPECT_EQ(planner.chances[1].num_hits[0], 0);
 }
 
-TEST_F(PlannerStatsTest, TellsWhatRowsCost) {
+TEST_F(PlannerStatsTest, HasTheLearnedCostOfRows) {
   GuessingProposers none;
   EngineOptions options = even_;
   options.config.max_step_rows = 100;
@@ -95,7 +95,7 @@ TEST_F(PlannerStatsTest, TellsWhatRowsCost) {
   EXPECT_NEAR(stats_.planner.row_costs.front().step_ms, 3, 1e-3);
 }
 
-TEST_F(PlannerStatsTest, TimeWithoutRequestsIsNobodysHostTime) {
+TEST_F(PlannerStatsTest, TimeWithoutRequestsIsNotHostTime) {
   absl::Time now = absl::UnixEpoch();
   GuessingProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {.now = [&now] { return now += absl::Microseconds(1); }});

@@ -102,7 +102,7 @@ class ReportStepTest : public testing::EngineFixture {
   const EngineOptions even_ = {.now = testing::EvenClock()};
 };
 
-TEST_F(ReportStepTest, TellsOnlyWhoAsks) {
+TEST_F(ReportStepTest, ReportsOnlyToRequestsThatAsk) {
   std::vector<GenerationRequest> requests = {Asking("import os\n", 0), Request("import os\n", 0)};
   GuessingProposers random({{"random", Random(1)}});
   const Results results = Generate(requests, random, even_);
@@ -185,7 +185,7 @@ TEST_F(ReportStepTest, NodesWithoutARowAreThereButNotPlanned) {
   EXPECT_GT(num_unplanned, 10);
 }
 
-TEST_F(ReportStepTest, WhereSlotsRunOutTheNodesThatGotOneAreTold) {
+TEST_F(ReportStepTest, IfSlotsRunOutTheReportHasTheNodesWithASlot) {
   std::vector<GenerationRequest> requests = {Asking("x = 1\nx = 1\n", 0), Asking("y = 2\ny = 2\n", 0)};
   for (GenerationRequest& request : requests) request.speculation.max_tree_nodes = 20;
   GuessingProposers two({{"random", Random(2)}, {"other", Random(3)}});
@@ -203,7 +203,7 @@ TEST_F(ReportStepTest, WhereSlotsRunOutTheNodesThatGotOneAreTold) {
       std::stable_sort(order.begin(), order.end(),
                        [&](size_t a, size_t b) { return report.tree.path_chances[a] > report.tree.path_chances[b]; });
       for (size_t rank = 20; rank < num_nodes; ++rank) {
-        EXPECT_FALSE(report.tree.planned[order[rank]]) << "was not even chosen";
+        EXPECT_FALSE(report.tree.planned[order[rank]]) << "the planner did not choose this node";
       }
     }
   }

@@ -33,7 +33,8 @@ TEST(StallDetector, AnIdleEngineNeverStalls) {
   StallDetector detector(absl::Seconds(30));
   detector.IsStalled({.num_beats = 1, .is_idle = true}, kStart);
   EXPECT_FALSE(detector.IsStalled({.num_beats = 1, .is_idle = true}, kStart + seconds(1000)));
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 1, .is_idle = false}, kStart + seconds(1001))) << "it has just woken";
+  EXPECT_FALSE(detector.IsStalled({.num_beats = 1, .is_idle = false}, kStart + seconds(1001)))
+      << "the engine has just begun to work";
 }
 
 }  // namespace

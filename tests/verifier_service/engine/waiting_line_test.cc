@@ -65,7 +65,7 @@ TEST_F(WaitingLineTest, AWaitOfPriorityAgingCountsAsOneLevel) {
   EXPECT_THAT(BeginAll(At(11)), ElementsAre("highest", "high, in time", "low", "high, late"));
 }
 
-TEST_F(WaitingLineTest, RequestsTakeTurnsHoweverManySamplesTheyHave) {
+TEST_F(WaitingLineTest, RequestsTakeTurnsForAnyNumberOfSamples) {
   Join("many", At(0), 0, 4);
   Join("some", At(0), 0, 2);
   EXPECT_EQ(BeginNext(At(1)), "many");
@@ -74,7 +74,7 @@ TEST_F(WaitingLineTest, RequestsTakeTurnsHoweverManySamplesTheyHave) {
   EXPECT_THAT(BeginAll(At(3)), ElementsAre("many", "one", "some", "many", "many"));
 }
 
-TEST_F(WaitingLineTest, APreemptedSampleComesBackToItsPlace) {
+TEST_F(WaitingLineTest, APreemptedSampleReturnsToItsPlace) {
   const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
   const std::shared_ptr<ActiveRequest> active = Join("preempted", At(0), 0, 2);
   const std::unique_ptr<Sequence> sequence = MakeSequence(1, active, {}, tokenizer);
@@ -86,11 +86,11 @@ TEST_F(WaitingLineTest, APreemptedSampleComesBackToItsPlace) {
   EXPECT_EQ(queue_.load().num_samples, 3);
   EXPECT_EQ(line_.entries().begin()->second.preempted, sequence.get());
   sequence->waited += line_.Begin(sequence->line_place, At(36));
-  EXPECT_EQ(line_.EffectivePriority(*sequence), 3) << "the time that it ran does not count";
+  EXPECT_EQ(line_.EffectivePriority(*sequence), 3) << "its running time does not count as waiting";
   EXPECT_THAT(BeginAll(At(36)), ElementsAre("preempted", "other"));
 }
 
-TEST_F(WaitingLineTest, WhatLeavesIsGone) {
+TEST_F(WaitingLineTest, ARemovedRequestIsGone) {
   const std::shared_ptr<ActiveRequest> active = Join("leaves", At(0), 0, 2);
   Join("stays", At(1));
   EXPECT_EQ(BeginNext(At(2)), "leaves");

@@ -38,7 +38,7 @@ StepCost Learned(const std::function<float(int32_t)>& cost_ms, int32_t max_rows 
   return cost;
 }
 
-TEST(Planner, TakesEveryLikelyNodeWhereRowsAreFree) {
+TEST(Planner, TakesEveryLikelyNodeIfRowsAreFree) {
   const StepCost cost = Learned([](int32_t) { return 10.0f; });
   const TokenTree tree = Chain({0.9f, 0.8f, 0.1f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
@@ -46,7 +46,7 @@ TEST(Planner, TakesEveryLikelyNodeWhereRowsAreFree) {
               ElementsAre(ElementsAre(0, 1, 2)));
 }
 
-TEST(Planner, TakesNothingWhereARowCostsMoreThanItsChance) {
+TEST(Planner, TakesNothingIfARowCostsMoreThanItsChance) {
   const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
   const TokenTree tree = Chain({0.9f, 0.8f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
@@ -54,7 +54,7 @@ TEST(Planner, TakesNothingWhereARowCostsMoreThanItsChance) {
               ElementsAre(IsEmpty()));
 }
 
-TEST(Planner, JumpsOverACostStepWhenWhatLiesBehindItPays) {
+TEST(Planner, JumpsOverACostStepIfTheNodesBehindItPay) {
   // The second row doubles the cost, and further rows up to 16 are free. One node never pays; fifteen good nodes do.
   const StepCost cost = Learned([](int32_t rows) { return rows == 1 ? 10.0f : 20.0f; });
   const TokenTree tree = Chain(std::vector<float>(15, 0.95f));
@@ -76,7 +76,7 @@ TEST(Planner, SequencesCompeteAndLimitsHold) {
               ElementsAre(ElementsAre(0), ElementsAre(0, 1)));
 }
 
-TEST(Planner, WhoTakesAllGetsItsNodesFirstWhateverTheyCost) {
+TEST(Planner, ASequenceThatTakesAllGetsItsNodesFirstAtAnyCost) {
   const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows * rows); });
   const TokenTree good = Chain({0.9f, 0.9f, 0.9f});
   const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
@@ -90,7 +90,7 @@ TEST(Planner, WhoTakesAllGetsItsNodesFirstWhateverTheyCost) {
               ElementsAre(IsEmpty(), ElementsAre(0)));
 }
 
-TEST(Planner, WhatPassesBetweenStepsMakesRowsWorthMore) {
+TEST(Planner, TimeBetweenStepsMakesRowsWorthMore) {
   const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
   const TokenTree tree = Chain({0.5f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
@@ -100,7 +100,7 @@ TEST(Planner, WhatPassesBetweenStepsMakesRowsWorthMore) {
   EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(ElementsAre(0)));
 }
 
-TEST(Planner, NodesOfLongContextsAreDearer) {
+TEST(Planner, NodesOfLargeContextsCostMore) {
   StepCost cost(64);
   for (int i = 0; i < 300; ++i) {
     for (const int32_t rows : {1, 2, 4, 8}) {
@@ -150,7 +150,7 @@ std::vector<std::vector<int32_t>> ChooseBySorting(std::span<const TreeOffer> off
   return chosen;
 }
 
-TEST(Planner, ChoosesWhatSortingAllNodesWouldChoose) {
+TEST(Planner, ChoosesTheNodesThatSortingAllNodesGives) {
   std::mt19937 random(5);
   std::uniform_real_distribution<float> uniform(0.05f, 1);
   for (int trial = 0; trial < 200; ++trial) {
@@ -182,7 +182,7 @@ TEST(StepCost, NeverFallsWithRowsAndForgetsOneOutlier) {
   EXPECT_NEAR(cost.Predict({.num_rows = 4}), 4, 0.3);
 }
 
-TEST(StepCost, ATimeThatIsNoneTeachesNothing) {
+TEST(StepCost, AnInvalidTimeIsIgnored) {
   StepCost cost(64);
   cost.Observe({.num_rows = 4}, 4);
   const float before = cost.Predict({.num_rows = 8, .num_positions = 100});
@@ -193,7 +193,7 @@ TEST(StepCost, ATimeThatIsNoneTeachesNothing) {
   EXPECT_EQ(cost.Predict({.num_rows = 8, .num_positions = 100}), before);
 }
 
-TEST(StepCost, GuessesAGentleSlopeBeforeItKnows) {
+TEST(StepCost, AssumesAGentleSlopeBeforeObservations) {
   StepCost cost(64);
   EXPECT_GT(cost.Predict({.num_rows = 8}), cost.Predict({.num_rows = 1}));
   EXPECT_LT(cost.Predict({.num_rows = 8}), 1.5f * cost.Predict({.num_rows = 1}));
@@ -201,23 +201,23 @@ TEST(StepCost, GuessesAGentleSlopeBeforeItKnows) {
   EXPECT_EQ(cost.NextBucket(64), 64);
 }
 
-TEST(Calibration, LearnsWhatStatedChancesAreWorth) {
+TEST(Calibration, LearnsHowOftenNodesOfAStatedChanceAreEmitted) {
   Calibration calibration(1);
   const TokenTree tree = Chain({0.9f, 0.9f});
   EXPECT_FLOAT_EQ(calibration.PathChances(tree)[0], 0.9f);
   for (int i = 0; i < 200; ++i) calibration.Observe(tree, std::vector<int32_t>{i % 4 == 0 ? 0 : 7, 9});
   EXPECT_NEAR(calibration.PathChances(tree)[0], 0.25f, 0.05f);
   EXPECT_LT(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.2f)
-      << "right once in four, and then always wrong";
+      << "right once in four trees, and then always wrong";
 }
 
-TEST(Calibration, ScoresOnlyChildrenOfWhatWasEmitted) {
+TEST(Calibration, ScoresOnlyChildrenOfEmittedNodes) {
   Calibration calibration(1);
   const TokenTree tree = Chain({0.9f, 0.9f, 0.9f});
   for (int i = 0; i < 100; ++i) calibration.Observe(tree, std::vector<int32_t>{5, 1, 2});
   EXPECT_LT(calibration.PathChances(tree)[0], 0.1f);
   EXPECT_FLOAT_EQ(calibration.PathChances(tree)[1] / calibration.PathChances(tree)[0], 0.9f)
-      << "below a wrong node nothing was tried";
+      << "nodes below a wrong node were not tried";
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST(NumPromptRows, KeepsTheStepWithinTheGrowthThatStreamsMaySee) {
   EXPECT_GE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 6);
   EXPECT_LE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 7);
   EXPECT_EQ(NumRows(later, streams, {.max_inter_token_growth = 1}), 1) << "every prompt ends";
-  EXPECT_EQ(NumRows(later, {}, {.max_inter_token_growth = 1}), 64) << "nothing decodes";
+  EXPECT_EQ(NumRows(later, {}, {.max_inter_token_growth = 1}), 64) << "no sequence decodes";
   EXPECT_EQ(NumRows(later, std::vector(64, kStart), {}), 0) << "the step is full";
   EXPECT_EQ(NumRows({}, streams, {}), 0);
 }
@@ -75,19 +75,19 @@ TEST(NumPromptRows, AStreamIsNotProtectedFromThePromptsOfItsOwnBurst) {
   EXPECT_EQ(NumRows({Prompt(200, kStart)}, {absl::InfiniteFuture()}, limits), 63);
 }
 
-TEST(NumPromptRows, ALongPromptIsNobodysPeer) {
+TEST(NumPromptRows, APromptWithManyTokensIsNoPeer) {
   const PromptLimits limits = {.max_burst_prompt_tokens = 300};
   EXPECT_EQ(NumRows({Prompt(300, kStart)}, {kStart}, limits), 63);
   EXPECT_LT(NumRows({Prompt(301, kStart)}, {kStart}, limits), 10);
 }
 
-TEST(NumPromptRows, WhatComesLaterWaitsBesideABurst) {
+TEST(NumPromptRows, ALaterPromptWaitsBesideABurst) {
   // The step may compute all remaining tokens of the burst. The later prompt adds no rows.
   const std::vector<WaitingPrompt> prompts = {Prompt(20, kStart), Prompt(200, kStart + absl::Seconds(9))};
   EXPECT_EQ(NumRows(prompts, std::vector(4, kStart), {}), 20);
 }
 
-TEST(SharePromptRows, AShortPromptBehindALongOneGoesFirstAndTheLongOneGoesOn) {
+TEST(SharePromptRows, AShortPromptBehindALongPromptGoesFirst) {
   const WaitingPrompt prompts[] = {Prompt(8192, kStart), Prompt(100, kStart)};
   EXPECT_THAT(SharePromptRows(prompts, 512), ElementsAre(412, 100));
   EXPECT_THAT(SharePromptRows(prompts, 16), ElementsAre(4, 12));
@@ -95,7 +95,7 @@ TEST(SharePromptRows, AShortPromptBehindALongOneGoesFirstAndTheLongOneGoesOn) {
   EXPECT_THAT(SharePromptRows(prompts, 0), ElementsAre(0, 0));
 }
 
-TEST(SharePromptRows, TheOldestEndsHoweverManyShorterOnesCome) {
+TEST(SharePromptRows, TheOldestPromptEndsDespiteShorterPrompts) {
   int32_t num_left = 8192;
   int num_steps = 0;
   for (; num_left > 0; ++num_steps) {
@@ -117,7 +117,7 @@ TEST(SharePromptRows, PriorityGoesBeforeLength) {
   EXPECT_THAT(SharePromptRows(prompts, 100), ElementsAre(25, 0, 75));
 }
 
-TEST(SharePromptRows, WhatAPromptCannotTakeGoesToTheNext) {
+TEST(SharePromptRows, UnusedRowsOfAPromptGoToTheNext) {
   WaitingPrompt scored = Prompt(1000, kStart);
   scored.max_rows = 64;
   const WaitingPrompt prompts[] = {scored, Prompt(300, kStart), Prompt(40, kStart)};

@@ -30,7 +30,7 @@ TEST(RankChances, NeverRiseWithTheRank) {
   EXPECT_TRUE(std::is_sorted(chances.chances().rbegin(), chances.chances().rend()));
   for (int i = 0; i < 100; ++i) chances.Observe(8, std::vector<int32_t>{2, 5});
   EXPECT_TRUE(std::is_sorted(chances.chances().rbegin(), chances.chances().rend()));
-  EXPECT_LT(chances.chances()[2], .1f) << "no prefix is taken for its worth without what stands before it";
+  EXPECT_LT(chances.chances()[2], .1f) << "a chance is never above the chances before it";
 }
 
 TEST(RankChances, LearnOfTheFirstRankWithoutARow) {
@@ -49,7 +49,7 @@ TEST(RankChances, LearnNothingOfRanksWhoseParentsMayHaveHadNoRow) {
   EXPECT_EQ(chances.chances()[5], RankChances(8).chances()[5]);
 }
 
-TEST(RankChances, RowsBeyondTheLastRankAreNoMatter) {
+TEST(RankChances, RowsBeyondTheLastRankDoNotMatter) {
   RankChances chances(2);
   chances.Observe(2, std::vector<int32_t>{0, 1});
   EXPECT_EQ(chances.chances().size(), 2);

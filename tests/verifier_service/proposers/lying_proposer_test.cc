@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 
 class LyingProposer : public ::testing::TestWithParam<Lie> {};
 
-TEST_P(LyingProposer, IsDroppedCountedAndGivenUpUntilItTellsTheTruth) {
+TEST_P(LyingProposer, IsDroppedCountedAndDisconnectedUntilItSendsValidTrees) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();
   options.max_bad_trees_in_a_row = 3;
@@ -56,7 +56,7 @@ TEST_P(LyingProposer, IsDroppedCountedAndGivenUpUntilItTellsTheTruth) {
 INSTANTIATE_TEST_SUITE_P(Kinds, LyingProposer, ::testing::ValuesIn(Lies(kNumTokens)),
                          [](const auto& info) { return info.param.name; });
 
-TEST(ProposerPool, SampledTreesThatTellTheTruthAreTaken) {
+TEST(ProposerPool, ValidSampledTreesAreTaken) {
   ScriptedProposer proposer({});
   const auto pool = MakePool({Static(proposer)});
   ASSERT_TRUE(IsConnected(*pool));
@@ -99,7 +99,7 @@ TEST(ProposerPool, TreesOfAnUnknownDrawMethodAreGuessesUnderTheKeyedDrawOnly) {
   EXPECT_GE(pool->GetCounters()[0].num_bad_trees, 3);
 }
 
-TEST(ProposerPool, AResponseAboveTheLimitBreaksTheStreamOnly) {
+TEST(ProposerPool, AResponseAboveTheLimitBreaksOnlyTheStream) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();
   options.max_message_bytes = 4096;

@@ -90,7 +90,7 @@ TEST(ProposerPool, AProposerThatComesLateServesSequencesThatAreThere) {
   EXPECT_TRUE(speaker.GetsATree());
 }
 
-TEST(ProposerPool, ASilentReplicaIsGivenUpAndItsSequencesMove) {
+TEST(ProposerPool, ASilentReplicaIsDisconnectedAndItsSequencesMove) {
   ScriptedProposer silent({});
   ScriptedProposer other({});
   silent.SetBehaviour(Behaviour::kSilent);
@@ -154,7 +154,7 @@ TEST_P(ChattyReplica, IsGivenUpAndItsSequencesMove) {
 INSTANTIATE_TEST_SUITE_P(Kinds, ChattyReplica, ::testing::ValuesIn(Chatters()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(ProposerPool, AReplicaThatAnswersOnceAndLeavesIsSoughtEverMoreSeldom) {
+TEST(ProposerPool, TheBackoffGrowsForAReplicaThatAnswersOnceAndLeaves) {
   ScriptedProposer proposer({});
   proposer.SetBehaviour(Behaviour::kAnswerAndLeave);
   ProposerPoolOptions options = PoolOptions();
@@ -171,7 +171,7 @@ TEST(ProposerPool, AReplicaThatAnswersOnceAndLeavesIsSoughtEverMoreSeldom) {
   EXPECT_GE(SteadyNow() - start, absl::Milliseconds(775));
 }
 
-TEST(ProposerPool, AFloodOfMessagesIsReadAtItsPace) {
+TEST(ProposerPool, AFloodOfMessagesIsReadAtALimitedRate) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();
   options.pace = {.messages_per_second = 5000};
@@ -192,7 +192,7 @@ TEST(ProposerPool, AFloodOfMessagesIsReadAtItsPace) {
   EXPECT_EQ(pool->GetCounters()[0].num_breaks, 0);
 }
 
-TEST(ProposerPool, AMessageAboutMoreSessionsThanThereCanBeBreaksTheStreamOnly) {
+TEST(ProposerPool, AMessageWithTooManySessionsBreaksOnlyTheStream) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();
   options.max_message_sessions = 100;
@@ -242,13 +242,13 @@ TEST(AnswerPace, CountsMessagesAndBytesAndLetsABurstPass) {
   absl::Time now = absl::UnixEpoch();
   for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
   EXPECT_EQ(pace.Count(1, limits, now), absl::Milliseconds(10));
-  EXPECT_EQ(pace.Count(100, limits, now), absl::Milliseconds(110)) << "its bytes are dearer";
+  EXPECT_EQ(pace.Count(100, limits, now), absl::Milliseconds(110)) << "its bytes cost more than its number";
   now += absl::Hours(1);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
-  EXPECT_GT(pace.Count(1, limits, now), absl::ZeroDuration()) << "an hour's silence saves no more";
+  EXPECT_GT(pace.Count(1, limits, now), absl::ZeroDuration()) << "an hour of silence allows no larger burst";
 }
 
-TEST(ProposerPool, AHostThatIsGoneWithoutAWordIsNoticedThoughNothingIsAsked) {
+TEST(ProposerPool, ALostHostIsNoticedWithoutQuestions) {
   ScriptedProposer proposer({});
   TcpRelay relay(PortOf(proposer.address()));
   ProposerPoolOptions options = PoolOptions();
@@ -263,7 +263,7 @@ TEST(ProposerPool, AHostThatIsGoneWithoutAWordIsNoticedThoughNothingIsAsked) {
   EXPECT_EQ(pool->GetCounters()[0].num_breaks, 1);
 }
 
-TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
+TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndReceivesEverythingLater) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();
   options.silence_timeout = absl::Minutes(5);
@@ -310,7 +310,7 @@ TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndHearsItAllLater) {
   EXPECT_THAT(proposer.Breaches(), IsEmpty());
 }
 
-TEST(ProposerPool, APeerThatNeverReadsIsGivenUp) {
+TEST(ProposerPool, APeerThatNeverReadsIsDisconnected) {
   ScriptedProposer stuck({});
   ScriptedProposer other({});
   ProposerPoolOptions options = PoolOptions();

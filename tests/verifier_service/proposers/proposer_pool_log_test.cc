@@ -75,7 +75,7 @@ TEST(ProposerPoolLog, AFloodOfComplaintsBecomesAFewLinesAndACount) {
   EXPECT_THAT(log.Lines().back(), EndsWith(absl::StrCat("(", 500 - LineLimit::kBurst + 1, " lines were left out)")));
 }
 
-TEST(ProposerPoolLog, AnotherReplicaIsStillHeardOf) {
+TEST(ProposerPoolLog, AnotherReplicaIsStillLogged) {
   ScriptedProposer liar({});
   ScriptedProposer other({});
   CapturedLog log;

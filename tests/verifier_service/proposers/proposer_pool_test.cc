@@ -235,7 +235,7 @@ TEST(ProposerPool, RefusedSequencesMoveToAnotherReplica) {
   EXPECT_GE(pool->GetCounters()[0].num_moved_sessions, 2);
 }
 
-TEST(ProposerPool, ASequenceThatAllRefuseIsTakenLaterWithoutTheEngine) {
+TEST(ProposerPool, ASequenceThatAllRefuseIsAcceptedLaterWithoutTheEngine) {
   ScriptedProposer proposer({});
   proposer.SetBehaviour(Behaviour::kRefuse);
   const auto pool = MakePool({Static(proposer)});

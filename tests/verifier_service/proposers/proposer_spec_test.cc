@@ -47,7 +47,7 @@ struct BadSpec {
   const char* want;
 };
 
-TEST(ProposerSpec, NamesWhatIsWrong) {
+TEST(ProposerSpec, NamesTheMistake) {
   const BadSpec kBad[] = {
       {"", "expected METHOD=TARGET"},
       {"ngram", "expected METHOD=TARGET"},

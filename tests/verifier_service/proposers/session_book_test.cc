@@ -50,7 +50,7 @@ TEST_F(SessionBookTest, OpensOnceThenAdvances) {
   EXPECT_EQ(advance.advances(0).next_step_us(), 3000);
 }
 
-TEST_F(SessionBookTest, OnlyRejectionSamplingIsToldHowChildrenWereSampled) {
+TEST_F(SessionBookTest, OnlyRejectionSamplingGetsTheDraftDistributions) {
   book_.AddReplica(10, 0, {}, kNow);
   using enum kernels::VerificationRule;
   book_.Open({.sequence_id = 1, .token_ids = kTokens, .rule = kRejectionSampling, .proposers = 1}, kNow);
@@ -73,7 +73,7 @@ TEST_F(SessionBookTest, OnlyRejectionSamplingIsToldHowChildrenWereSampled) {
   EXPECT_THAT(proposals[1].tree.sampled, IsEmpty());
 }
 
-TEST_F(SessionBookTest, AdvancesThatWaitMergeFromTheEarliestPositionWithTheLastBudget) {
+TEST_F(SessionBookTest, WaitingAdvancesMergeWithTheLastBudget) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
   Next(10);
@@ -86,7 +86,7 @@ TEST_F(SessionBookTest, AdvancesThatWaitMergeFromTheEarliestPositionWithTheLastB
   EXPECT_EQ(request.advances(0).node_budget(), 4);
 }
 
-TEST_F(SessionBookTest, ASessionThatIsNotAskedIsToldNothingAndCatchesUpWhenItIs) {
+TEST_F(SessionBookTest, ASessionThatIsNotAskedReceivesNothingAndCatchesUpLater) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
   Next(10);
@@ -101,7 +101,7 @@ TEST_F(SessionBookTest, ASessionThatIsNotAskedIsToldNothingAndCatchesUpWhenItIs)
   EXPECT_EQ(request.advances(0).node_budget(), 16);
 }
 
-TEST_F(SessionBookTest, WhatASessionWasNotToldGoesWithItsFarewellTheOutputApartFromTheOpening) {
+TEST_F(SessionBookTest, TheFarewellHasUnsentTokensWithTheOutputApartFromTheOpening) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
   Next(10);
@@ -140,7 +140,7 @@ TEST_F(SessionBookTest, AClosedSessionIsClosedAtItsReplicaAndItsTreesAreStale) {
   book_.Close(1);
   const v1::ProposeRequest request = Next(10);
   ASSERT_THAT(request.advances(), SizeIs(1));
-  EXPECT_EQ(request.advances(0).node_budget(), 0) << "it is told the rest, and asked for nothing";
+  EXPECT_EQ(request.advances(0).node_budget(), 0) << "the book sends the rest and asks for no tree";
   ASSERT_THAT(request.closes(), SizeIs(1));
   EXPECT_EQ(request.closes(0).session_id(), 1);
   EXPECT_EQ(Tree(10, 1, 2).num_stale_trees, 1);
@@ -170,7 +170,7 @@ TEST_F(SessionBookTest, OnlyTheNewestTreeIsKept) {
   EXPECT_THAT(book_.TakeProposals(), IsEmpty());
 }
 
-TEST_F(SessionBookTest, ATreeAboutTokensNeverToldIsBad) {
+TEST_F(SessionBookTest, ATreeAboutUnsentTokensIsBad) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
   Next(10);
@@ -179,7 +179,7 @@ TEST_F(SessionBookTest, ATreeAboutTokensNeverToldIsBad) {
   EXPECT_THAT(verdict.first_fault, HasSubstr("position: expected at most 1, got 2"));
 }
 
-TEST_F(SessionBookTest, ATreeOfASessionThatNeverWasIsBad) {
+TEST_F(SessionBookTest, ATreeOfASessionThatNeverExistedIsBad) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5});
   Next(10);
@@ -274,7 +274,7 @@ TEST_F(SessionBookTest, ARefusedSequenceTriesAnotherReplicaThenWaitsWithBackoff)
   EXPECT_EQ(Next(10).opens(0).session_id(), 2);  // ids are never reused
 }
 
-TEST_F(SessionBookTest, AnUnknownSessionIsOpenedAnewUnderANewIdButNotForEver) {
+TEST_F(SessionBookTest, AnUnknownSessionIsReopenedUnderANewIdButNotForever) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5, 6});
   Next(10);
@@ -290,7 +290,7 @@ TEST_F(SessionBookTest, AnUnknownSessionIsOpenedAnewUnderANewIdButNotForEver) {
   EXPECT_TRUE(book_.NextRetry().has_value());
 }
 
-TEST_F(SessionBookTest, TreesBeforeEveryUnknownOrRefusalBuyNoMoreContexts) {
+TEST_F(SessionBookTest, TreesBetweenRefusalsDoNotResetTheBackoff) {
   for (const bool refuses : {false, true}) {
     const ReplicaId replica = refuses ? 20 : 10;
     book_.AddReplica(replica, refuses ? 1 : 0, {}, kNow);
@@ -307,11 +307,11 @@ TEST_F(SessionBookTest, TreesBeforeEveryUnknownOrRefusalBuyNoMoreContexts) {
     }
     // Three opens at once, then opens after at least 50, 100, 200 and 400 ms, and then two per second at most.
     EXPECT_LE(num_opens, 3 + 4 + 19);
-    EXPECT_GE(num_opens, 8) << "it is never given up";
+    EXPECT_GE(num_opens, 8) << "the book keeps trying";
   }
 }
 
-TEST_F(SessionBookTest, ASessionThatLastedIsBelievedAnew) {
+TEST_F(SessionBookTest, ASessionThatLastedResetsTheCount) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5, 6});
   absl::Time now = kNow;

@@ -54,7 +54,7 @@ TEST_F(WaitTest, LastsNoLongerThanTheReplicaUsuallyTakes) {
   EXPECT_FALSE(book_.WaitUntil(now + absl::Milliseconds(1), now + absl::Seconds(1)).has_value());
 }
 
-TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsWaitedForSeldom) {
+TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsRarelyWaitedFor) {
   absl::Time now = kNow;
   int num_waits = 0;
   for (int i = 0; i < 100; ++i) {
@@ -71,7 +71,7 @@ TEST_F(WaitTest, AReplicaThatKeepsMissingTheWaitIsWaitedForSeldom) {
   EXPECT_TRUE(book_.WaitUntil(now, now + absl::Milliseconds(1)).has_value());
 }
 
-TEST_F(WaitTest, SilenceOutlastsTheSessionsThatMetIt) {
+TEST_F(WaitTest, SilenceOutlastsItsSessions) {
   absl::Time now = kNow;
   Ask(now);
   for (SequenceId id = 2; id < 12; ++id) {  // one after the other, each closed before an answer
@@ -100,7 +100,7 @@ TEST_F(WaitTest, AReplicaThatIsAlwaysLateIsNotSilent) {
   }
 }
 
-TEST_F(WaitTest, WhatNobodyAskedForDoesNotEndASilence) {
+TEST_F(WaitTest, UnrequestedMessagesDoNotEndASilence) {
   const auto after = [](int seconds) { return kNow + absl::Seconds(seconds); };
   Open(2, {5}, /*proposers=*/1, /*told_proposers=*/kEverybody);  // receives tokens, but no question
   Open(3, {5});
@@ -112,7 +112,7 @@ TEST_F(WaitTest, WhatNobodyAskedForDoesNotEndASilence) {
   Tree(10, 2, 1, after(2));
   Tree(10, 3, 1, after(2));
   Tree(10, 77, 1, after(2));
-  EXPECT_EQ(book_.SilentSince(10), kNow) << "trees of sessions that are not asked, that ended, that never were";
+  EXPECT_EQ(book_.SilentSince(10), kNow) << "trees of sessions that were not asked, that ended, or that never existed";
   Unknown(10, 2, after(3));
   Refuse(10, 3, after(3));
   Refuse(10, 77, after(3));
@@ -123,7 +123,7 @@ TEST_F(WaitTest, WhatNobodyAskedForDoesNotEndASilence) {
   EXPECT_EQ(book_.SilentSince(10), after(4)) << "the same again";
 }
 
-TEST_F(WaitTest, LateAnswersOfASessionThatHasEndedEndASilenceAsLongAsTheyGetOn) {
+TEST_F(WaitTest, LateAnswersOfAnEndedSessionEndASilenceWhileTheirPositionsIncrease) {
   const auto after = [](int seconds) { return kNow + absl::Seconds(seconds); };
   Open(2, {5});
   Next(10);
@@ -140,7 +140,7 @@ TEST_F(WaitTest, LateAnswersOfASessionThatHasEndedEndASilenceAsLongAsTheyGetOn) 
   Tree(10, 1, 3, after(7));
   EXPECT_EQ(book_.SilentSince(10), after(7));
   Tree(10, 1, 4, after(9));
-  EXPECT_EQ(book_.SilentSince(10), after(7)) << "more than it was asked";
+  EXPECT_EQ(book_.SilentSince(10), after(7)) << "a later answer than the book asked for";
 }
 
 TEST_F(WaitTest, ABadTreeIsAnAnswer) {

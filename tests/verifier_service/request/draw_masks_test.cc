@@ -51,13 +51,13 @@ class DrawMasksTest : public ::testing::Test {
   GenerationRequest request_;
 };
 
-TEST_F(DrawMasksTest, ARequestThatMayDrawAllHasNone) {
+TEST_F(DrawMasksTest, ARequestWithoutListsHasNoMask) {
   EXPECT_EQ(Make().At(0), nullptr);
   request_.stop.min_tokens = 5;
-  EXPECT_EQ(Make({}).At(0), nullptr) << "nothing ends it";
+  EXPECT_EQ(Make({}).At(0), nullptr) << "no token ends the sample";
 }
 
-TEST_F(DrawMasksTest, WhatEndsASampleIsLeftOutBeforeMinTokensAlone) {
+TEST_F(DrawMasksTest, EndingIdsAreExcludedOnlyBeforeMinTokens) {
   request_.stop.min_tokens = 5;
   const DrawMasks masks = Make();
   for (const int32_t num_generated : {0, 4}) {
@@ -68,7 +68,7 @@ TEST_F(DrawMasksTest, WhatEndsASampleIsLeftOutBeforeMinTokensAlone) {
   EXPECT_EQ(masks.At(5), nullptr);
 }
 
-TEST_F(DrawMasksTest, AllowedLessBannedAndThenLessWhatEnds) {
+TEST_F(DrawMasksTest, BannedAndEndingIdsAreRemovedFromAllowedIds) {
   request_.allowed_token_ids = {0, 3, 31, 32, 63, 64, 69, 2000};
   request_.banned_token_ids = {5, 32, 3000};
   EXPECT_THAT(Allowed(Make().At(0)), ElementsAre(0, 3, 31, 63, 64, 69));
@@ -79,7 +79,7 @@ TEST_F(DrawMasksTest, AllowedLessBannedAndThenLessWhatEnds) {
   EXPECT_EQ(masks.At(1), masks.At(1000));
 }
 
-TEST_F(DrawMasksTest, BansAloneLeaveTheRest) {
+TEST_F(DrawMasksTest, BannedIdsAloneLeaveAllOtherIds) {
   request_.banned_token_ids = {0, 64};
   const std::vector<int32_t> ids = Allowed(Make().At(0));
   EXPECT_EQ(ids.size(), kNumTokens - 2);
@@ -91,7 +91,7 @@ TEST_F(DrawMasksTest, HolesOfTheVocabularyAreLeftOutOfEveryMask) {
   const DrawMasks without_lists = Make();
   EXPECT_EQ(Allowed(without_lists.At(0)).size(), kNumTokens - 3);
   EXPECT_FALSE(drawable_.Contains(33));
-  EXPECT_EQ(without_lists.At(0), Make().At(9)) << "one mask serves all";
+  EXPECT_EQ(without_lists.At(0), Make().At(9)) << "one mask serves all requests";
   request_.banned_token_ids = {0};
   EXPECT_EQ(Allowed(Make().At(0)).size(), kNumTokens - 4);
   request_.banned_token_ids.clear();
@@ -108,7 +108,7 @@ TEST_F(DrawMasksTest, IdsWithoutARowOfTheModelAreNotDrawable) {
   EXPECT_FALSE(drawable_.Contains(66));
   EXPECT_FALSE(drawable_.Contains(-1));
   Use({}, 1000);
-  EXPECT_EQ(drawable_.num_tokens(), kNumTokens) << "a row that is padded";
+  EXPECT_EQ(drawable_.num_tokens(), kNumTokens) << "padding is not drawable";
 }
 
 }  // namespace

@@ -86,21 +86,21 @@ TEST(Prediction, IsFollowedFromItsBeginningToItsEnd) {
   EXPECT_EQ(follower.num_rejected(), 0);
 }
 
-TEST(Prediction, GoesOnBehindWhatWasReplacedInsertedOrLeftOut) {
+TEST(Prediction, ContinuesBehindReplacedInsertedOrOmittedTokens) {
   const Prediction prediction(Counting(0, 100), kNoLimit);
   const Tokens before = Counting(0, 50);
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900}})), 51) << "900 for 50";
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900, 51}})), 52);
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900, 901, 902, 53}})), 54);
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900, 50}})), 51) << "900 before 50";
-  EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {70}})), 71) << "50 to 69 are gone";
+  EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {70}})), 71) << "50 to 69 are missing";
   for (const Tokens& output : {Joined({before, {900}, Counting(51, 49)}), Joined({before, {900}, Counting(50, 50)}),
                                Joined({before, Counting(70, 30)})}) {
     EXPECT_LE(NumSteps(prediction, output), 7);
   }
 }
 
-TEST(Prediction, AnUnknownTokenMayReplaceOneOrStandBeforeIt) {
+TEST(Prediction, AnUnknownTokenMayReplaceAPredictedTokenOrPrecedeIt) {
   const Prediction prediction(Counting(0, 100), kNoLimit);
   PredictionFollower follower(prediction);
   Say(Joined({Counting(0, 50), {900}}), follower);
@@ -147,7 +147,7 @@ TEST(Prediction, ItsChancesGrowWithAgreementAndFallWithMisses) {
   EXPECT_LT(chance_of_first(missing), 0.06f);
 }
 
-TEST(Prediction, SaysNothingWhereNothingAgrees) {
+TEST(Prediction, GuessesNothingIfNothingAgrees) {
   const Prediction prediction(Counting(0, 100), kNoLimit);
   PredictionFollower follower(prediction);
   Say(Counting(1000, 10), follower);
@@ -182,7 +182,7 @@ TEST(Prediction, MayBeEmptyOrTooLong) {
   EXPECT_EQ(follower.num_rejected(), 70);
 }
 
-TEST(Prediction, ItsTreesAreValidWhateverIsPredictedAndSaid) {
+TEST(Prediction, ItsTreesAreValidForAnyPredictionAndOutput) {
   RandomValues random(1);
   for (int run = 0; run < 300; ++run) {
     const int32_t num_tokens = 1 + random.Below(4);  // few distinct tokens, so that places agree for a while

@@ -29,7 +29,7 @@ class QueuePlaceTest : public ::testing::Test {
   QueueSpace space_{{.num_requests = 3, .num_samples = 10, .num_tokens = 100}};
 };
 
-TEST_F(QueuePlaceTest, EachBoundRefusesByItsName) {
+TEST_F(QueuePlaceTest, EachRefusalNamesItsBound) {
   const QueuePlace first = Filled(7, 90);
   QueuePlace second = space_.Reserve().value();
   const absl::Status samples = second.Fill(4, 1);
@@ -62,7 +62,7 @@ TEST_F(QueuePlaceTest, ARequestThatIsTooLargeWaitsAlone) {
   ExpectLoad({});
 }
 
-TEST_F(QueuePlaceTest, ARequestWaitsAsLongAsOneOfItsSamplesDoes) {
+TEST_F(QueuePlaceTest, ARequestCountsWhileOneOfItsSamplesWaits) {
   QueuePlace place = Filled(2, 5);
   place.BeginSample();
   ExpectLoad({.num_requests = 1, .num_samples = 1, .num_tokens = 5});
@@ -76,7 +76,7 @@ TEST_F(QueuePlaceTest, ARequestWaitsAsLongAsOneOfItsSamplesDoes) {
   ExpectLoad({});
 }
 
-TEST_F(QueuePlaceTest, WhatIsPutBackIsNeverRefused) {
+TEST_F(QueuePlaceTest, AReturnedSampleIsNeverRefused) {
   QueuePlace first = Filled(10, 1);
   for (int i = 0; i < 10; ++i) first.BeginSample();
   const QueuePlace second = Filled(10, 100);

@@ -91,7 +91,7 @@ TEST(StopMatcher, AStringBegunBeforeItCountsIsFound) {
   EXPECT_EQ(matcher.Append("OP", true).matched, 0);
 }
 
-TEST(StopMatcher, AgreesWithTheObviousRuleHoweverTheTextIsCut) {
+TEST(StopMatcher, AgreesWithTheObviousRuleForAllPiecesOfText) {
   std::mt19937 random(7);
   const auto draw = [&](size_t length) {
     std::string text(length, 'a');
