@@ -11,7 +11,7 @@ namespace foretoken::verifier {
 namespace {
 
 // The time for calls to receive the error. It is shorter than the time until the process ends.
-constexpr absl::Duration kLastWords = absl::Seconds(3);
+constexpr absl::Duration kErrorDeliveryTime = absl::Seconds(3);
 
 }  // namespace
 
@@ -20,7 +20,7 @@ DeviceFailureGuard::DeviceFailureGuard(GenerationService& service, std::function
     refuse_calls();
     service.FailAll(base::WithReason(
         absl::UnavailableError("a device of the server has failed, and the server ends: try again"), "DEVICE_FAILED"));
-    service.WaitUntilIdle(kLastWords);
+    service.WaitUntilIdle(kErrorDeliveryTime);
   });
 }
 

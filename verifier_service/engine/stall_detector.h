@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells an engine that hangs from one that works or has nothing to do. The engine's thread beats once a step; an engine
-// that has work and does not beat for the timeout has stalled, and has recovered with the next beat.
+// Detects an engine that hangs. The engine's thread beats once per step. An engine with work has stalled if it does not
+// beat within the timeout. It has recovered with the next beat. An idle engine never stalls.
 //
 //   StallDetector detector(absl::Seconds(30));
-//   if (detector.IsStalled(engine.pulse(), StallDetector::Clock::now())) ...  // asked every now and then
+//   if (detector.IsStalled(engine.pulse(), StallDetector::Clock::now())) ...  // called periodically
 //
 // Threads: one at a time.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace foretoken::verifier {
 
-// What an engine's thread is doing.
+// The state of an engine's thread.
 struct Pulse {
   uint64_t num_beats = 0;  // steps begun
   bool is_idle = true;     // waits for requests

@@ -20,7 +20,7 @@ class AnswerPace {
   struct Limits {
     double messages_per_second = 20'000;
     double bytes_per_second = 128 << 20;
-    absl::Duration burst = absl::Milliseconds(100);  // a pause of this length may be made up at once
+    absl::Duration burst = absl::Milliseconds(100);  // the messages of this time may come at once
   };
 
   // Counts a message. Returns the delay before the next read.
