@@ -24,9 +24,9 @@ void Score(const ScoreTokensArgs& args) {
   ScoreTokens(args, pool);
 }
 
-TEST(AcceptTrees, WalksAsTheTableSays) { testing::ExpectWalksAsTheTableSays(Accept); }
+TEST(AcceptTrees, FollowsTheTableOfWalks) { testing::ExpectWalksAsTheTableSays(Accept); }
 
-TEST(AcceptTrees, EmitsWhatPlainDecodingWould) {
+TEST(AcceptTrees, EmitsTheTokensOfPlainDecoding) {
   ForEachIsa([] { testing::ExpectPlainDecoding(Accept, 60); });
 }
 
@@ -46,7 +46,7 @@ TEST(AcceptTrees, ATreeDoesNotDependOnOthers) {
   ForEachIsa([] { testing::ExpectTreesToStandAlone(Accept, 40); });
 }
 
-TEST(AcceptTrees, ABrokenRowEndsTheTestAndSaysSo) { testing::ExpectABrokenRowToEndTheTestAndSaySo(Accept); }
+TEST(AcceptTrees, ABrokenRowEndsTheTestWithItsStatus) { testing::ExpectABrokenRowToEndTheTestAndSaySo(Accept); }
 
 TEST(ScoreTokens, ScoresEachRowsOwnToken) { testing::ExpectScoresOfEachRowsOwnToken(Score); }
 

@@ -20,7 +20,7 @@ using testing::RandomValues;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-TEST(AdjustRow, AMaskLeavesItsBitsAndNothingElse) {
+TEST(AdjustRow, AMaskKeepsOnlyTheTokensOfItsBits) {
   ForEachIsa([] {
     RandomValues random(3);
     for (const int32_t num_tokens : {1, 7, 31, 32, 33, 63, 64, 100, 1000}) {
@@ -54,7 +54,7 @@ TEST(AdjustRow, NothingLiftsAMaskedToken) {
   EXPECT_EQ(row[0], 1);
 }
 
-TEST(AdjustRow, WhatIsNotFiniteShowsThroughAMask) {
+TEST(AdjustRow, NonFiniteLogitsShowThroughAMask) {
   ForEachIsa([] {
     for (const size_t id : {0, 5, 31, 32, 37}) {
       std::vector<float> logits(38, 0);

@@ -40,7 +40,7 @@ TEST(Attention, MatchesTheReference) {
   });
 }
 
-TEST(Attention, GivesARowTheSameBitsHoweverItIsBatched) {
+TEST(Attention, GivesARowTheSameBitsInEveryBatch) {
   ForEachIsa([] {
     for (const HeadShape& shape :
          {HeadShape{4, 2, 16}, HeadShape{3, 1, 10}, HeadShape{4, 1, 64}, HeadShape{2, 2, 80}}) {

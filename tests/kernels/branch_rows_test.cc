@@ -36,7 +36,7 @@ TEST(BranchRows, ABrokenOrEmptyRowHasNoChildren) { testing::ExpectNoBranchesOfAB
 
 TEST(BranchRows, EachRowIsItsOwnAndPaddingHasNoPart) { testing::ExpectRowsToBranchAlone(Branch); }
 
-TEST(DrawTopTokens, TheFirstIsWhatTheTargetWouldDraw) {
+TEST(DrawTopTokens, TheFirstIsTheTargetsDraw) {
   testing::RandomValues random(32);
   for (int i = 0; i < 1000; ++i) {
     const reference::DrawInputs inputs = testing::RandomDrawInputs(random);

@@ -18,11 +18,11 @@ class EndOnDeviceFailureDeathTest : public ::testing::Test {
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-TEST_F(EndOnDeviceFailureDeathTest, SaysWhatFailedAndEndsTheProcess) {
+TEST_F(EndOnDeviceFailureDeathTest, NamesTheFailureAndEndsTheProcess) {
   EXPECT_EXIT(EndOnDeviceFailure("x.cu:3: Launch(): lost"), ::testing::KilledBySignal(SIGABRT), "^x.cu:3: .*: lost\n$");
 }
 
-TEST_F(EndOnDeviceFailureDeathTest, TellsTheHandlerFirst) {
+TEST_F(EndOnDeviceFailureDeathTest, CallsTheHandlerFirst) {
   const auto fail = [] {
     SetDeviceFailureHandler([](const std::string& what) { std::fprintf(stderr, "told: %s\n", what.c_str()); });
     EndOnDeviceFailure("lost");
@@ -39,7 +39,7 @@ TEST_F(EndOnDeviceFailureDeathTest, EndsThoughTheHandlerNeverReturns) {
 }
 
 // Several ranks may fail together, and the handler itself may fail too.
-TEST_F(EndOnDeviceFailureDeathTest, TellsOfTheFirstFailureOnly) {
+TEST_F(EndOnDeviceFailureDeathTest, ReportsOnlyTheFirstFailure) {
   const auto fail = [] {
     SetDeviceFailureHandler([](const std::string& what) {
       std::fprintf(stderr, "told: %s\n", what.c_str());

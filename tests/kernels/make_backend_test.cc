@@ -47,7 +47,7 @@ TEST(MakeBackend, DescribesTheTargetThatTheOpsReallyTake) {
   }
 }
 
-TEST(MakeBackend, RefusesWhatThisMachineOrBuildLacks) {
+TEST(MakeBackend, RefusesIsasAndDevicesOfOtherMachinesAndBuilds) {
   EXPECT_THAT(MakeBackend({.device = "abacus"}).error, HasSubstr("got \"abacus\""));
   const MadeBackend cuda = MakeBackend({.device = "cuda"});  // a build with CUDA names the fault of this machine
   EXPECT_TRUE(cuda.backend != nullptr || cuda.error.starts_with("device: ")) << cuda.error;

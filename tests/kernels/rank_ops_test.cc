@@ -28,7 +28,7 @@ TEST(JoinColumns, PutsColumnsOfDifferentWidthsSideBySide) {
   testing::ExpectJoinedColumns([&](const JoinColumnsArgs& args) { JoinColumns(args, pool); });
 }
 
-TEST(PrepareWeight, TakesThoseInputsThatAreAskedForAndReleasesWholeRows) {
+TEST(PrepareWeight, TakesTheRequestedInputsAndReleasesWholeRows) {
   const std::vector<uint16_t> values = DistinctElements(40 * 70);
   const std::vector<ConstTensorView> parts = {{values.data(), DType::kBF16, Shape(15, 70)},
                                               {values.data() + 15 * 70, DType::kBF16, Shape(25, 70)}};

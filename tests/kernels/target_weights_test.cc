@@ -58,7 +58,7 @@ TEST(TargetWeights, AreTheReferencesProbabilities) {
   });
 }
 
-TEST(TargetWeights, SayWhatIsWrongWithARow) {
+TEST(TargetWeights, NameTheFaultOfARow) {
   testing::ForEachIsa([] {
     reference::DrawInputs inputs{.logits = std::vector<float>(100, 1)};
     inputs.logits[70] = std::numeric_limits<float>::quiet_NaN();

@@ -30,7 +30,7 @@ void OnRanks(int num_ranks, const std::function<void(Communicator&)>& run) {
 }
 
 // Sizes change from call to call, and a rank overwrites its piece as soon as it may.
-TEST(ThreadCommunicator, AllGatherBringsEveryPieceToEveryRankInRankOrder) {
+TEST(ThreadCommunicator, AllGatherMovesEveryPieceToEveryRankInRankOrder) {
   for (const int num_ranks : {1, 2, 4}) {
     OnRanks(num_ranks, [&](Communicator& communicator) {
       ASSERT_EQ(communicator.num_ranks(), num_ranks);
@@ -47,7 +47,7 @@ TEST(ThreadCommunicator, AllGatherBringsEveryPieceToEveryRankInRankOrder) {
   }
 }
 
-TEST(ThreadCommunicator, GatherToFirstBringsEveryPieceToRankZeroAndLeavesTheOthersAlone) {
+TEST(ThreadCommunicator, GatherToFirstMovesEveryPieceToRankZeroAlone) {
   OnRanks(3, [](Communicator& communicator) {
     for (int round = 0; round < 500; ++round) {
       std::vector<int> pieces = {communicator.rank() * 1000 + round, -1, -1};

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 std::string Nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
 
-TEST(ParseJson, TakesSoManyLevelsAndNoMore) {
+TEST(ParseJson, AcceptsTheMostLevelsAndNoMore) {
   EXPECT_TRUE(ParseJson(Nested(kMaxJsonDepth), "x.json").ok());
   for (const size_t depth : {kMaxJsonDepth + 1, 1'000'000}) {
     const absl::Status status = ParseJson(Nested(depth), "x.json").status();
@@ -34,7 +34,7 @@ TEST(ParseJson, CountsNoBracketsInsideStrings) {
   EXPECT_FALSE(ParseJson("[\"\\\\\", " + Nested(100) + "]", "x.json").ok());
 }
 
-TEST(ParseJson, NamesTheSourceOfWhatIsNotJson) {
+TEST(ParseJson, NamesTheSourceOfTextThatIsNotJson) {
   for (const char* text : {"", "{", "]", "\"", "\"\\", "[1,]"}) {
     EXPECT_EQ(ParseJson(text, "x.json").status(), absl::InvalidArgumentError("x.json: not valid JSON")) << text;
   }

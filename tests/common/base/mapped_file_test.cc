@@ -48,7 +48,7 @@ TEST(MappedFile, MovesItsMapping) {
   EXPECT_EQ(second.path(), dir.path() + "/a");
 }
 
-TEST(MappedFile, RefusesWhatIsNoRegularFile) {
+TEST(MappedFile, RefusesAllButRegularFiles) {
   const TempDir dir;
   ExpectRefused(dir.path() + "/absent", absl::StatusCode::kNotFound);
   ExpectRefused(dir.path(), absl::StatusCode::kInvalidArgument);

@@ -15,7 +15,7 @@ TEST(Sha256, OfAbc) {
   EXPECT_EQ(ToHex(sha.Finish()), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST(Sha256, OfPiecesIsThatOfTheWhole) {
+TEST(Sha256, OfPiecesEqualsTheDigestOfTheWhole) {
   Sha256 pieces;
   pieces.Update("a");
   pieces.Update("");

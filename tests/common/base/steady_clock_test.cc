@@ -9,7 +9,7 @@
 namespace foretoken {
 namespace {
 
-TEST(SteadyClock, TellsTheTimeOfTheClockThatNobodySets) {
+TEST(SteadyClock, FollowsTheMonotonicClock) {
   const auto tick = [] { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); };
   const absl::Duration before = tick();
   const absl::Duration now = SteadyNow() - absl::UnixEpoch();

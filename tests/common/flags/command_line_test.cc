@@ -39,7 +39,7 @@ TEST(AbseilArguments, DashesAndUnderscoresMeanTheSameInNames) {
   EXPECT_THAT(Read({"--note=a-b"}), ElementsAre("--note=a-b"));
 }
 
-TEST(AbseilArguments, WhatIsTrueOrFalseMayStandAlone) {
+TEST(AbseilArguments, BoolFlagsNeedNoValue) {
   for (const std::string name : {"with_colour", "ignore_ends", "ignore-ends"}) {
     std::string flag = name;
     if (name == "ignore-ends") flag = "ignore_ends";
@@ -53,11 +53,11 @@ TEST(AbseilArguments, WhatIsTrueOrFalseMayStandAlone) {
   EXPECT_THAT(Read({"--note=no"}), ElementsAre("--note=no"));
 }
 
-TEST(AbseilArguments, NothingIsAFlagAfterTwoDashes) {
+TEST(AbseilArguments, ArgumentsAfterTwoDashesAreNotFlags) {
   EXPECT_THAT(Read({"-", "--", "--most-tokens"}), ElementsAre("-", "--", "--most-tokens"));
 }
 
-TEST(AbseilArguments, NamesAnUnknownFlagAndOneThatIsSpelledAlike) {
+TEST(AbseilArguments, NamesAnUnknownFlagAndASimilarOne) {
   EXPECT_EQ(AbseilArguments({"--most-token=5"}).status().message(), "unknown flag --most-token; is it --most_tokens?");
   EXPECT_THAT(std::string(AbseilArguments({"--sing"}).status().message()), HasSubstr("unknown flag --sing; --help"));
   EXPECT_FALSE(AbseilArguments({"--no-note"}).ok());

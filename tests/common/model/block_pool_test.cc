@@ -94,7 +94,7 @@ TEST(BlockPool, AnEqualBlockKeepsItsPlaceAndTheNewOneStaysPrivate) {
   EXPECT_EQ(pool.Find("a", Tokens(kBlock)).blocks, first);
 }
 
-TEST(BlockPool, KeepsItsBooksUnderRandomUse) {
+TEST(BlockPool, StaysConsistentUnderRandomUse) {
   BlockPool pool(16);
   std::mt19937 random(1);
   std::vector<std::vector<int32_t>> held;

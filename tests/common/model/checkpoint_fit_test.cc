@@ -41,7 +41,7 @@ std::string EmbeddingBytes(const std::string& directory) {
   return {static_cast<const char*>(view.data), view.num_bytes()};
 }
 
-TEST(FitToCheckpoint, SaysNothingWhereEverythingFits) {
+TEST(FitToCheckpoint, ReturnsNoNotesIfEverythingFits) {
   for (const char* name : testing::kRandomCheckpoints) {
     const testing::RandomCheckpoint files(name);
     const Fitted fitted = Fit(files.directory());

@@ -131,7 +131,7 @@ TEST(ModelConfig, TakesTheArchitectureFromEitherName) {
   EXPECT_EQ(ParseOrDie(With(kQwen2, R"("architectures":null)")).architecture, Architecture::kQwen2);
 }
 
-TEST(ModelConfig, EveryHeadHasItsOwnKeysWhereAnOldLlamaSaysNothing) {
+TEST(ModelConfig, EveryHeadHasItsOwnKeysInAnOldLlamaWithoutTheField) {
   EXPECT_EQ(ParseOrDie(Patched(R"({"num_key_value_heads":null})")).num_kv_heads, 4);
 }
 
@@ -179,7 +179,7 @@ TEST(ModelConfig, QwenLayerTypesOverrideMaxWindowLayers) {
   EXPECT_EQ(ParseOrDie(With(kQwen3, fields)).sliding_windows, (Windows{20, std::nullopt, 20}));
 }
 
-TEST(ModelConfig, EosMayBeAListOrNothing) {
+TEST(ModelConfig, EosMayBeAListOrAbsent) {
   EXPECT_EQ(ParseOrDie(Patched(R"({"eos_token_id":[7,9]})")).eos_token_ids, (Ids{7, 9}));
   EXPECT_EQ(ParseOrDie(With(kQwen2, "")).eos_token_ids, Ids{});
 }

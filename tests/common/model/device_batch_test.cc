@@ -65,7 +65,7 @@ TEST(PadBatch, AddsOneSequenceThatReadsAndStoresInTheSpareBlockOnly) {
   }
 }
 
-TEST(PadBatch, MakesAllCountsThoseOfThePadding) {
+TEST(PadBatch, RaisesAllCountsToThePadding) {
   for (const int32_t num_rows : {5, 8}) {
     const ForwardBatch padded = PadBatch(SmallBatch(), {.num_rows = num_rows, .num_segments = 4, .spare_block = 9});
     EXPECT_EQ(padded.num_rows(), num_rows);
@@ -108,7 +108,7 @@ class FreeCountingBackend final : public testing::ForwardingBackend {
 };
 
 // Ranks that wait for each other must not wait for a device either.
-TEST(DeviceBatch, GivesNoMemoryBackWhileItIsUsed) {
+TEST(DeviceBatch, FreesNoMemoryDuringUse) {
   FreeCountingBackend backend(kernels::MakeBackend({.num_threads = 1}).backend);
   {
     DeviceBatch device_batch(backend, 0);
@@ -120,7 +120,7 @@ TEST(DeviceBatch, GivesNoMemoryBackWhileItIsUsed) {
   EXPECT_GT(backend.num_freed, 1);
 }
 
-TEST(DeviceBatch, HasEveryArrayWhereItsViewSays) {
+TEST(DeviceBatch, HasEveryArrayAtTheAddressInItsView) {
   const kernels::MadeBackend made = kernels::MakeBackend({.num_threads = 1});
   DeviceBatch device_batch(*made.backend, 0);
   const ForwardBatch batch = SmallBatch();

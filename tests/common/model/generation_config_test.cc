@@ -38,7 +38,7 @@ TEST(GenerationConfig, ReadsAListOfEosIds) {
   EXPECT_EQ(config->eos_token_ids, (Ids{2, 5}));
 }
 
-TEST(GenerationConfig, RecommendsNothingWhereTheFileIsAbsent) {
+TEST(GenerationConfig, IsEmptyIfTheFileIsAbsent) {
   const testing::TempDir dir;
   const auto config = LoadGenerationConfig(dir.path());
   ASSERT_TRUE(config.ok()) << config.status();

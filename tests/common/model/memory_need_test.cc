@@ -64,7 +64,7 @@ struct NeedCase {
 class LargestRankNeedTest : public ::testing::TestWithParam<NeedCase> {};
 
 // Vectors belong to the weights, but are allocated like the rest.
-TEST_P(LargestRankNeedTest, IsWhatTheRanksTake) {
+TEST_P(LargestRankNeedTest, EqualsTheMemoryThatTheRanksTake) {
   const auto [name, num_ranks, quantization] = GetParam();
   const testing::RandomCheckpoint checkpoint(name);
   std::vector<CountingBackend::Taken> taken(num_ranks);

@@ -35,7 +35,7 @@ ModelConfig Sizes() {
   return {.intermediate_size = 96, .num_heads = 8, .num_kv_heads = 4, .head_dim = 16, .vocab_size = 301};
 }
 
-TEST(CheckTensorParallel, TakesDegreesThatDivideHeadsAndFfnWhateverTheVocabulary) {
+TEST(CheckTensorParallel, AcceptsDegreesThatDivideHeadsAndFfnWithAnyVocabulary) {
   for (const int32_t num_ranks : {1, 2, 4}) EXPECT_TRUE(CheckTensorParallel(Sizes(), num_ranks).ok()) << num_ranks;
 }
 

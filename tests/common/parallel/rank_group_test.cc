@@ -34,7 +34,7 @@ TEST(RankGroup, RunsEveryRankOnAThreadOfItsOwnRankZeroOnTheCallers) {
   }
 }
 
-TEST(RankGroup, RanksTalkToEachOtherAndOneAloneToNobody) {
+TEST(RankGroup, RanksReachEachOtherAndASingleRankHasNoCommunicator) {
   EXPECT_EQ(MakeGroup(1)->communicator(0), nullptr);
   const std::unique_ptr<RankGroup> group = MakeGroup(3);
   group->Run([&](int rank) {

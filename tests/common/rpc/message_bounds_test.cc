@@ -22,7 +22,7 @@ const MessageBounds& StopBounds() {
   return *bounds;
 }
 
-TEST(MessageBounds, TakesWhatIsWithin) {
+TEST(MessageBounds, AcceptsMessagesWithinTheBounds) {
   v1::StoppingOptions message;
   for (int i = 0; i < 3; ++i) message.add_stop_strings("abcd");
   for (const uint32_t id : {1u, 300u, 70'000u, 1u << 31, ~0u}) message.add_stop_token_ids(id);

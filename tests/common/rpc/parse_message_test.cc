@@ -34,7 +34,7 @@ absl::Status Parse(const std::string& bytes) {
   return ParseMessage(bytes, Bounds(), message);
 }
 
-TEST(ParseMessage, ReadsWhatIsSound) {
+TEST(ParseMessage, ReadsAValidMessage) {
   v1::StoppingOptions message;
   message.add_stop_strings("gr\xc3\xbc\xc3\x9f");
   EXPECT_TRUE(Parse(message.SerializeAsString()).ok());
@@ -47,7 +47,7 @@ TEST(ParseMessage, NamesTheStringThatIsNotUtf8) {
   EXPECT_EQ(Parse(Spoiled(message)), InvalidField("stop_strings[1]", "expected UTF-8, got another byte sequence"));
 }
 
-TEST(ParseMessage, RefusesWhatIsOutOfBounds) {
+TEST(ParseMessage, RefusesMessagesBeyondTheBounds) {
   v1::StoppingOptions message;
   for (int i = 0; i < 3; ++i) message.add_stop_strings("");
   EXPECT_EQ(Parse(message.SerializeAsString()), InvalidField("stop_strings", "expected at most 2, got 3"));

@@ -34,7 +34,7 @@ TEST(Server, TakesAFreePort) {
   EXPECT_NE(a->port(), b->port());
 }
 
-TEST(Server, SaysWhichAddressCannotBeBound) {
+TEST(Server, NamesAnAddressThatCannotBeBound) {
   const std::unique_ptr<Server> first = StartServer();
   const std::string address = absl::StrCat("127.0.0.1:", first->port());
   const absl::Status status = Server::Start({.listen_address = address}, {}).status();
@@ -42,7 +42,7 @@ TEST(Server, SaysWhichAddressCannotBeBound) {
   EXPECT_THAT(status.ToString(), HasSubstr(address));
 }
 
-TEST(Server, WantsAPort) {
+TEST(Server, RefusesAnAddressWithoutAPort) {
   const absl::Status status = Server::Start({.listen_address = "localhost"}, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.ToString(), HasSubstr("localhost"));

@@ -42,7 +42,7 @@ std::optional<Detail> Find(const google::rpc::Status& details) {
   return std::nullopt;
 }
 
-TEST(Status, DetailsSayWhyForPrograms) {
+TEST(Status, DetailsGiveAReasonForPrograms) {
   const google::rpc::Status details = DetailsOf(base::WithReason(absl::NotFoundError("no such model"), "NO_MODEL"));
   EXPECT_EQ(details.code(), 5);
   EXPECT_EQ(details.message(), "no such model");
@@ -66,7 +66,7 @@ TEST(Status, DetailsNameTheField) {
   EXPECT_EQ(Find<google::rpc::ErrorInfo>(details)->reason(), "INVALID_FIELD");
 }
 
-TEST(Status, DetailsSayWhenToTryAgainWhatMayWorkLater) {
+TEST(Status, DetailsGiveTheTimeOfARetry) {
   for (const absl::Status& status : {absl::ResourceExhaustedError("full"), absl::UnavailableError("draining")}) {
     const auto retry = Find<google::rpc::RetryInfo>(DetailsOf(status));
     ASSERT_TRUE(retry) << status;

@@ -63,7 +63,7 @@ TEST(TestedTree, PutsNodesWithRowsFirstAndTheirChildrenBehind) {
   EXPECT_THAT(tested.groups[3].children, ElementsAre(4));
 }
 
-TEST(TestedTree, WhetherANodeHasAGroupOfGuessesDoesNotDependOnWhatWasSampledThere) {
+TEST(TestedTree, AGroupOfGuessesDoesNotDependOnTheSampledTokens) {
   const auto draft = std::make_shared<DraftDistribution>(DraftDistribution{.token_ids = {10, 11}, .probs = {.5f, .5f}});
   const TokenTree guessed = {.position = 3, .nodes = {{11, -1, .5f, 2}}};
   for (const int32_t token_id : {10, 11}) {

@@ -199,7 +199,7 @@ TEST(TokenTree, MergeTestsTheChildrenOfANodeOneTreeAfterAnother) {
   }
 }
 
-TEST(TokenTree, WhatStandsBeforeANodeDoesNotDependOnItsDescendants) {
+TEST(TokenTree, TheBetterNodesOfANodeDoNotDependOnItsDescendants) {
   std::mt19937 random(9);
   for (int round = 0; round < 300; ++round) {
     TokenTree tree = RandomTree(random, 60, 1);
@@ -229,7 +229,7 @@ TEST(TokenTree, BestNodesHandlesPathChancesThatVanish) {
   EXPECT_EQ(best.num_nodes(), kMaxTreeNodes - 1);
 }
 
-TEST(TokenTree, NoticesAParentThatDoesNotStandBeforeItsChild) {
+TEST(TokenTree, NoticesAParentBehindItsChild) {
   EXPECT_TRUE(HasParentsFirst({.nodes = {{.parent = kRootParent}, {.parent = 0}, {.parent = kRootParent}}}));
   EXPECT_FALSE(HasParentsFirst({.nodes = {{.parent = kRootParent}, {.parent = 1}}}));
   EXPECT_FALSE(HasParentsFirst({.nodes = {{.parent = 1}, {.parent = kRootParent}}}));

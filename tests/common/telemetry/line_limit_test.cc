@@ -38,7 +38,7 @@ TEST(LineLimit, SavesNoMoreThanABurst) {
   }
 }
 
-TEST(LineLimit, SaysHowManyLinesWereLeftOut) {
+TEST(LineLimit, GivesTheNumberOfLinesLeftOut) {
   LineLimit limit;
   EXPECT_THAT(limit.Pass("first", kStart), Optional(std::string("first")));
   limit.LeaveOut();

@@ -20,14 +20,14 @@ TEST(ParseMetrics, ReadsNamesWithTheirLabelsAndLeavesCommentsOut) {
       UnorderedElementsAre(Pair("a_total", 3), Pair("b{phase=\"draw one\"}", 0.25), Pair("c{le=\"+Inf\"}", 1000)));
 }
 
-TEST(ReadMetrics, ReadsWhatAServiceShows) {
+TEST(ReadMetrics, ReadsThePageOfAServer) {
   telemetry::Metrics metrics;
   metrics.AddCounter("apples_total", "Apples.", {{"kind", "red"}}).Increment(7);
   const auto server = telemetry::MetricsServer::Start("127.0.0.1:0", metrics).value();
   EXPECT_EQ(ReadMetrics(server->port()).value().at("apples_total{kind=\"red\"}"), 7);
 }
 
-TEST(ReadMetrics, SaysWhereNobodyAnswers) { EXPECT_EQ(ReadMetrics(1).status().message(), "no metrics on port 1"); }
+TEST(ReadMetrics, NamesAPortWithoutAServer) { EXPECT_EQ(ReadMetrics(1).status().message(), "no metrics on port 1"); }
 
 TEST(SumOf, AddsAllLabelsOfTheNameAlone) {
   EXPECT_EQ(SumOf({{"a", 1}, {"a{b=\"1\"}", 2}, {"ab", 4}, {"ab{c=\"1\"}", 8}}, "a"), 3);

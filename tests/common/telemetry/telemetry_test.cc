@@ -53,7 +53,7 @@ TEST(Metrics, TheSameNameAndLabelsAreTheSameMetric) {
   EXPECT_EQ(&metrics.AddCounter("foretoken_test_total", "T."), &metrics.AddCounter("foretoken_test_total", "T."));
 }
 
-TEST(MetricsServer, SaysWhichAddressCannotBeBound) {
+TEST(MetricsServer, NamesAnAddressThatCannotBeBound) {
   Metrics metrics;
   const auto server = MetricsServer::Start("nonsense", metrics);
   EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable);

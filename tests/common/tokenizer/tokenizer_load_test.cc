@@ -35,13 +35,13 @@ json Split(const json& pattern, const std::string& behavior = "Isolated") {
       {"pre_tokenizer", {{"type", "Split"}, {"pretokenizers", nullptr}, {"pattern", pattern}, {"behavior", behavior}}}};
 }
 
-TEST(Load, SaysWhichFileIsMissing) {
+TEST(Load, NamesAMissingFile) {
   const absl::Status status = Tokenizer::Load("/no/such/directory").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(absl::StrContains(status.message(), "/no/such/directory/tokenizer.json")) << status;
 }
 
-TEST(Load, RefusesWhatIsNotJson) {
+TEST(Load, RefusesAFileThatIsNotJson) {
   const TokenizerFile file("qwen2");
   for (const char* content : {"", "{", "{\"model\": {}", "\xff\xfe", "{\"a\": \"\xff\"}"}) {
     file.Write("tokenizer.json", content);
@@ -104,7 +104,7 @@ TEST(Load, RefusesOtherStepsByName) {
   ExpectPatchRefused("qwen2", {{"normalizer", {{"type", 7}}}}, {"normalizer.type", "expected a string, got 7"});
 }
 
-TEST(Load, RefusesStepsInAnOrderThatItDoesNotKnow) {
+TEST(Load, RefusesStepsInAnUnsupportedOrder) {
   const json byte_level = {{"type", "ByteLevel"}};
   const json fuse = {{"type", "Fuse"}};
   const json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};

@@ -26,7 +26,7 @@ Tokenizer LoadStyle(const std::string& style) {
   return Tokenizer::Load(testing::SourcePath("tests/cases/tokenizer/" + style)).value();
 }
 
-TEST(Encode, AddsTheTokensOfTheTemplateUnlessToldNotTo) {
+TEST(Encode, AddsTheTokensOfTheTemplateByDefault) {
   const Tokenizer tokenizer = LoadStyle("llama2");
   const Ids plain = tokenizer.Encode("x", {.add_special_tokens = false}).value();
   Ids with_bos = plain;
@@ -35,7 +35,7 @@ TEST(Encode, AddsTheTokensOfTheTemplateUnlessToldNotTo) {
   EXPECT_EQ(tokenizer.Encode("x", {.add_special_tokens = true}).value(), with_bos);
 }
 
-TEST(Encode, AddsWhatTheConfigSaysWhereThereIsNoTemplate) {
+TEST(Encode, AddsTheTokensOfTheConfigIfThereIsNoTemplate) {
   const TokenizerFile file("qwen2");
   const Ids plain = Tokenizer::Load(file.directory())->Encode("x").value();
   file.Write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<|im_start|>", "add_eos_token": true,
@@ -177,7 +177,7 @@ TEST(IncrementalDecoder, ReplacesABrokenSequenceAsTheDecoderDoes) {
               ElementsAre("", "", "\ufffd\ufffd\ufffd", "", "", "\ufffd\ufffd"));
 }
 
-TEST(IncrementalDecoder, ReplacesWhatCanStartNoCharacter) {
+TEST(IncrementalDecoder, ReplacesBytesThatStartNoCharacter) {
   EXPECT_THAT(Deltas(LoadStyle("llama3"), {0x80, 0xc0, 0xed, 0xa0, 0xf5}),
               ElementsAre("\ufffd", "\ufffd", "", "\ufffd\ufffd", "\ufffd", ""));
 }
@@ -265,7 +265,7 @@ TEST(Vocabulary, TokensAroundEveryTextNeedARowOfTheModel) {
   EXPECT_THAT(std::string(tokenizer.CheckFits(static_cast<size_t>(bos)).message()), HasSubstr("<|begin_of_text|>"));
 }
 
-TEST(Encode, RefusesWhatAUnigramWithoutUnknownTokenCannotSay) {
+TEST(Encode, RefusesUnknownCharactersIfAUnigramHasNoUnknownToken) {
   const TokenizerFile file("unigram", {{"model", {{"unk_id", nullptr}}}});
   const Tokenizer tokenizer = Tokenizer::Load(file.directory()).value();
   EXPECT_TRUE(tokenizer.Encode("the").ok());
@@ -276,7 +276,7 @@ TEST(Encode, RefusesWhatAUnigramWithoutUnknownTokenCannotSay) {
 
 Vocabulary MakeVocabulary(std::vector<std::optional<Token>> tokens) { return Vocabulary(std::move(tokens)); }
 
-TEST(VocabularyFingerprint, IsTheSha256ThatItsCommentSays) {
+TEST(VocabularyFingerprint, IsTheSha256OfItsDefinition) {
   // python3: sha256(b"".join(struct.pack("<QQ", i, len(b)) + b + struct.pack("<Q", s) for i, b, s in
   //   [(0, b"a", 0), (2, b"<s>", 1)])).hexdigest()
   const Vocabulary vocabulary = MakeVocabulary({Token{"a", "a", false}, std::nullopt, Token{"<s>", "<s>", true}});

@@ -140,7 +140,7 @@ TEST(Checkpoint, NamesTheWeightsOfOtherFormatsThatTheDirectoryHolds) {
               HasSubstr(", but model-00001-of-00002.safetensors, model-f16\\n.gguf, model.gguf and 2 more files"));
 }
 
-TEST(Checkpoint, GitLfsPointersAreNamedAsWhatTheyAre) {
+TEST(Checkpoint, GitLfsPointersAreRefusedByName) {
   const TempDir dir;
   const std::string path = dir.Write("model.safetensors", "version https://git-lfs.github.com/spec/v1\nsize 5\n");
   EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(), HasSubstr(path + " is a Git LFS pointer"));
@@ -204,7 +204,7 @@ std::vector<bool> ResidentPages(const char* begin, size_t num_pages, size_t page
   return is_resident;
 }
 
-TEST(ReleasePages, GivesBackWholePagesAndKeepsTheContent) {
+TEST(ReleasePages, ReleasesWholePagesAndKeepsTheContent) {
   const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const TempDir dir;
   const std::string content(4 * page_bytes, 'x');

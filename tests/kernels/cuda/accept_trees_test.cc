@@ -20,12 +20,12 @@ class AcceptTreesTest : public OnDevice {
   }
 };
 
-TEST_F(AcceptTreesTest, WalksAsTheTableSays) {
+TEST_F(AcceptTreesTest, FollowsTheTableOfWalks) {
   if (!testing::HasWalkTable()) GTEST_SKIP() << "the table is in the sources, which are not here";
   testing::ExpectWalksAsTheTableSays(op());
 }
 
-TEST_F(AcceptTreesTest, EmitsWhatPlainDecodingWould) { testing::ExpectPlainDecoding(op(), 3); }
+TEST_F(AcceptTreesTest, EmitsTheTokensOfPlainDecoding) { testing::ExpectPlainDecoding(op(), 3); }
 
 TEST_F(AcceptTreesTest, ReportsLogprobsOfTheUnmodifiedRow) { testing::ExpectLogprobsOfTheUnmodifiedRow(op()); }
 
@@ -37,7 +37,7 @@ TEST_F(AcceptTreesTest, TestsDrawnChildrenOfALargeVocabularyByTheRule) {
 
 TEST_F(AcceptTreesTest, ATreeDoesNotDependOnOthers) { testing::ExpectTreesToStandAlone(op(), 20); }
 
-TEST_F(AcceptTreesTest, PathsAreThereOnceTheDeviceIsSynchronisedAndArgumentsAreFreeBefore) {
+TEST_F(AcceptTreesTest, SynchronizeFillsPathsAndArgumentsAreFreeBefore) {
   const int32_t num_tokens = 5;
   const Buffer logits = device().Allocate(2 * num_tokens * sizeof(float));
   const std::vector<float> rows = {0, 0, 7, 0, 0, 0, 0, 0, 7, 0};
@@ -57,7 +57,7 @@ TEST_F(AcceptTreesTest, PathsAreThereOnceTheDeviceIsSynchronisedAndArgumentsAreF
   EXPECT_EQ(path.token_ids, (std::vector<int32_t>{2, 3}));
 }
 
-TEST_F(AcceptTreesTest, ABrokenRowEndsTheTestAndSaysSo) { testing::ExpectABrokenRowToEndTheTestAndSaySo(op()); }
+TEST_F(AcceptTreesTest, ABrokenRowEndsTheTestWithItsStatus) { testing::ExpectABrokenRowToEndTheTestAndSaySo(op()); }
 
 using ScoreTokensTest = OnDevice;
 

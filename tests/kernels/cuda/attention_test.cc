@@ -69,7 +69,7 @@ TEST_F(AttentionTest, RoundsQueriesToBf16) {
   testing::ExpectAttentionRoundsQueriesToBf16({4, 2, 80}, 60, With(SplitWork::kBlockPerSplit));
 }
 
-TEST_F(AttentionTest, GivesARowTheSameBitsHoweverItIsBatched) {
+TEST_F(AttentionTest, GivesARowTheSameBitsInEveryBatch) {
   for (const SplitWork work : kSplitWorks) {
     for (const int32_t num_tokens : {1, 64, 110}) {
       for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(50)}) {

@@ -22,7 +22,7 @@ cudaError_t NoMemory() { return cudaErrorMemoryAllocation; }
 
 TEST(CudaCheck, TakesACallThatSucceeds) { FT_CUDA_CHECK(cudaSuccess); }
 
-TEST(CudaCheckDeathTest, NamesPlaceCallRankAndGpuAndTellsTheHandler) {
+TEST(CudaCheckDeathTest, NamesPlaceCallRankAndGpuAndCallsTheHandler) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fail = [] {
     SetFailingRank(3, 1);

@@ -25,7 +25,7 @@ DeviceFacts GoodFacts() {
 
 TEST(DeviceRefusal, TakesADeviceThatCanServe) { EXPECT_EQ(DeviceRefusal(GoodFacts()), std::nullopt); }
 
-TEST(DeviceRefusal, TakesADriverThatIsNewerOrOlderByAMinorVersion) {
+TEST(DeviceRefusal, AcceptsADriverThatIsNewerOrOlderByAMinorVersion) {
   DeviceFacts facts = GoodFacts();
   facts.toolkit = {13, 2};
   EXPECT_EQ(DeviceRefusal(facts), std::nullopt);
@@ -47,7 +47,7 @@ TEST(DeviceRefusal, SaysThatTheDriverIsOlderThanTheToolkit) {
             "device: the NVIDIA driver is too old: it knows CUDA up to 12.8, expected CUDA 13.0 or newer");
 }
 
-TEST(DeviceRefusal, PassesOnWhatTheDriverSays) {
+TEST(DeviceRefusal, QuotesTheDriversError) {
   DeviceFacts facts = GoodFacts();
   facts.error = "initialization error";
   EXPECT_EQ(DeviceRefusal(facts), "device: asking the NVIDIA driver for GPUs failed: initialization error");
@@ -75,12 +75,12 @@ TEST(DeviceRefusal, NamesAGpuThatTheBuildHasNoKernelsFor) {
       "device: this build has no kernels for NVIDIA H200, compute capability 9.0; build it with that architecture");
 }
 
-TEST(MemoryRefusal, TakesWhatJustFits) {
+TEST(MemoryRefusal, AcceptsANeedThatJustFits) {
   const MemoryNeed need = {.weight_bytes = 59 * kGiB, .kv_bytes = 40 * kGiB, .pass_bytes = kGiB};
   EXPECT_EQ(MemoryRefusal(need, GoodFacts()), std::nullopt);
 }
 
-TEST(MemoryRefusal, SaysHowMuchIsMissingAndHowMuchKvThereIsRoomFor) {
+TEST(MemoryRefusal, GivesTheMissingBytesAndTheLargestKvCache) {
   const MemoryNeed need = {.weight_bytes = 59 * kGiB, .kv_bytes = 42 * kGiB + kGiB / 2, .pass_bytes = kGiB};
   EXPECT_EQ(MemoryRefusal(need, GoodFacts()),
             "device: weights take 59.00 GiB, K/V 42.50 GiB and a forward pass 1.00 GiB, but NVIDIA H200 has 100.00 GiB "

@@ -20,7 +20,7 @@ class MeasuredProductTest : public OnDevice {
   }
 };
 
-TEST_F(MeasuredProductTest, TimesTheLibrarysProductBesideWhatIsServed) {
+TEST_F(MeasuredProductTest, TimesTheLibrarysProductBesideTheServedOne) {
   MeasuredProduct product = Product({.num_rows = 5, .num_outputs = 128, .num_inputs = 256});
   if (!product.error().empty()) GTEST_SKIP() << product.error();
   const ProductTimes times = product.Measure();
@@ -44,7 +44,7 @@ TEST_F(MeasuredProductTest, SeesWhetherTheBitsAreEqual) {
   EXPECT_FALSE(splits.Measure().bits_are_equal);
 }
 
-TEST_F(MeasuredProductTest, SaysWhetherTheLibraryServesTheProduct) {
+TEST_F(MeasuredProductTest, ReportsIfTheLibraryServesTheProduct) {
   const ProductShape shape = {.num_rows = 32, .num_outputs = 128, .num_inputs = 192};
   if (!PlayAlgorithms({{}})) GTEST_SKIP() << "what it serves is the library's own";
   MeasuredProduct equal(shape, {.library = LibraryPlayed({.min_rows = 32, .is_fast = true})}, device());

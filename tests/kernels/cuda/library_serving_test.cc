@@ -114,14 +114,14 @@ TEST_F(PlayedLibraryTest, ServesRowCountsOfEqualBitsWhereItIsFaster) {
   EXPECT_FALSE(AsksTheLibrary(products, *weight_, {.num_rows = 15}));
 }
 
-TEST_F(PlayedLibraryTest, LeavesToOurKernelsWhatTheyAreFasterAt) {
+TEST_F(PlayedLibraryTest, LeavesProductsToOurKernelsWhereTheyAreFaster) {
   LibraryServing products(device(), LibraryPlayed({.min_rows = 64, .is_fast = false}));
   EXPECT_EQ(Tune(products, *weight_), "cuBLASLt: 140 x 192: 64 rows slower, 128 rows slower");
   EXPECT_FALSE(AsksTheLibrary(products, *weight_, {.num_rows = 64}));
 }
 
 // E1: a row has the same bits in a product of any row count, whether our kernels or the library compute it.
-TEST_F(PlayedLibraryTest, RowsHaveTheSameBitsWhateverTheRowCount) {
+TEST_F(PlayedLibraryTest, RowsHaveTheSameBitsForAnyRowCount) {
   constexpr int64_t kRows = 1500;
   const auto weight = RandomWeight(68, 64);
   LibraryServing products(device(), LibraryPlayed({.min_rows = 512}));
@@ -136,7 +136,7 @@ TEST_F(PlayedLibraryTest, RowsHaveTheSameBitsWhateverTheRowCount) {
 }
 
 // Holds for any library: the machine's own gets products of a size that it would serve.
-TEST_F(LibraryServingTest, BitsAreOursWhoeverServes) {
+TEST_F(LibraryServingTest, BitsAreOursWithAnyLibrary) {
   const bool is_played = PlayAlgorithms({{}});
   const int64_t num_rows = is_played ? 80 : 3000;
   const auto weight = is_played ? RandomWeight(132, 128) : RandomWeight(12420, 1024);
@@ -222,7 +222,7 @@ TEST_F(PlayedLibraryTest, TakesTheFirstAlgorithmOfEqualBits) {
   EXPECT_EQ(Served(products, *weight_, asked), Ours(*weight_, asked));
 }
 
-TEST_F(PlayedLibraryTest, SplitsAreNotTriedWhateverTheirBits) {
+TEST_F(PlayedLibraryTest, AlgorithmsWithSplitsAreNeverTried) {
   PlayAlgorithms({{.num_splits = 2}});
   LibraryServing products(device(), LibraryPlayed({.min_rows = 64}));
   EXPECT_EQ(Tune(products, *weight_, 64), "cuBLASLt: 140 x 192: 64 rows no algorithm");
@@ -249,7 +249,7 @@ TEST_F(LibraryServingTest, OneLineSaysThatTheMachineLacksTheLibrary) {
 }
 
 // Weights of several splits, of FP8, of outputs and inputs that do not fill the library's units, and of few rows.
-TEST_F(LibraryServingTest, TriesOnlyWhatItCouldServe) {
+TEST_F(LibraryServingTest, TriesOnlyProductsThatItCouldServe) {
   LibraryServing products(device(), {.file = "libno_such.so.1", .min_rows = 64});
   EXPECT_EQ(Tune(products, *RandomWeight(140, 1024)), "");
   EXPECT_EQ(Tune(products, *RandomWeight(140, 192, WeightQuantization::kFp8)), "");
@@ -297,7 +297,7 @@ TEST_F(PlayedLibraryDeathTest, AProductThatIsRefusedLaterEndsTheProcess) {
 }
 
 // The backend with a library: bits and Describe stay the same, and ranks that share a GPU do not use it.
-TEST_F(PlayedLibraryTest, TheBackendServesByItAndIsCalledTheSame) {
+TEST_F(PlayedLibraryTest, TheBackendUsesItAndKeepsItsDescription) {
   const MadeBackend made = MakeBackendWithLibrary({.device = "cuda"}, LibraryPlayed({.min_rows = 128}));
   ASSERT_NE(made.backend, nullptr) << made.error;
   const std::string name = made.backend->Describe();
@@ -315,7 +315,7 @@ TEST_F(PlayedLibraryTest, TheBackendServesByItAndIsCalledTheSame) {
   EXPECT_NE(Run(*weight_, asked, multiply), Ours(*weight_, asked));
 }
 
-TEST_F(LibraryServingTest, RanksThatShareAGpuDoWithout) {
+TEST_F(LibraryServingTest, RanksThatShareAGpuDoNotUseIt) {
   const int num_devices = device().facts().num_devices;
   const MadeBackend made =
       MakeBackendWithLibrary({.device = "cuda", .num_ranks = num_devices + 1}, LibraryPlayed({.min_rows = 128}));

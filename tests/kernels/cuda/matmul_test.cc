@@ -339,7 +339,7 @@ TEST_F(MatMulTest, Fp8RowsDoNotDependOnTheirNeighbours) {
 }
 
 // Rows of zeros give the bias. Rows with one NaN or infinity give no finite value. Neither changes other rows.
-TEST_F(MatMulTest, Fp8ShowsWhatIsNotFiniteInItsRowAlone) {
+TEST_F(MatMulTest, Fp8KeepsNonFiniteValuesInTheirRow) {
   constexpr int64_t kOutputs = 20, kInputs = 33;
   for (const float spoilt : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     MatMulInput input = RandomInput(4, kOutputs, kInputs);

@@ -81,7 +81,7 @@ class NcclCommunicatorTest : public ::testing::Test {
   std::vector<NcclPlace> places_;
 };
 
-TEST_F(NcclCommunicatorTest, AllGatherBringsEveryPieceToEveryRankInRankOrder) {
+TEST_F(NcclCommunicatorTest, AllGatherMovesEveryPieceToEveryRankInRankOrder) {
   OnRanks([&](Communicator& communicator, RankMemory& memory) {
     const int num_ranks = communicator.num_ranks();
     ASSERT_EQ(num_ranks, places_.size());
@@ -98,7 +98,7 @@ TEST_F(NcclCommunicatorTest, AllGatherBringsEveryPieceToEveryRankInRankOrder) {
   });
 }
 
-TEST_F(NcclCommunicatorTest, GatherToFirstBringsEveryPieceToRankZeroAndLeavesTheOthersAlone) {
+TEST_F(NcclCommunicatorTest, GatherToFirstMovesEveryPieceToRankZeroAlone) {
   OnRanks([](Communicator& communicator, RankMemory& memory) {
     for (int round = 0; round < 100; ++round) {
       std::vector<int> pieces(communicator.num_ranks(), -1);
@@ -120,7 +120,7 @@ TEST_F(NcclCommunicatorTest, OneGpuForTwoRanksIsRefusedInNcclsWords) {
   EXPECT_THAT(made.error, ::testing::HasSubstr("invalid"));
 }
 
-TEST(LoadNccl, NamesWhatIsMissing) {
+TEST(LoadNccl, NamesAMissingLibraryOrFunction) {
   const LoadedNccl nowhere = LoadNccl("libno_such_nccl.so");
   EXPECT_FALSE(nowhere.library.has_value());
   EXPECT_THAT(nowhere.error, ::testing::HasSubstr("libno_such_nccl.so"));

@@ -26,7 +26,7 @@ TEST(NumericClass, SplitsCutTheInputsInOrderAndNoneIsShort) {
 }
 
 // Shapes of models that people serve. A change here moves bits, so it needs a new number in the numerics fingerprint.
-TEST(NumericClass, IsWhatItHasBeen) {
+TEST(NumericClass, StaysTheSame) {
   EXPECT_EQ(NumericClassOf(6144, 4096), (NumericClass{.num_slices = 64, .num_splits = 4}));    // 8B: qkv
   EXPECT_EQ(NumericClassOf(4096, 4096), (NumericClass{.num_slices = 64, .num_splits = 4}));    // o
   EXPECT_EQ(NumericClassOf(28672, 4096), (NumericClass{.num_slices = 64, .num_splits = 1}));   // gate and up

@@ -86,7 +86,7 @@ TEST_F(QuantizedRowsTest, OfZerosAreZeros) {
 }
 
 // A product with a scale that is not finite is not finite either.
-TEST_F(QuantizedRowsTest, ShowWhatIsNotFiniteByTheScaleAlone) {
+TEST_F(QuantizedRowsTest, ShowNonFiniteValuesByTheScaleAlone) {
   const HostRows rows = Quantize(AsBf16({1, kInfinity, 3, kNan, -kInfinity, 5, 7, 8, -kNan, 1, 2, 4}), 3);
   for (const int i : {0, 1, 2}) {
     EXPECT_FALSE(std::isfinite(rows.scales[i])) << i;
@@ -95,7 +95,7 @@ TEST_F(QuantizedRowsTest, ShowWhatIsNotFiniteByTheScaleAlone) {
   EXPECT_EQ(rows.scales[3], 4.0f / 448);
 }
 
-TEST_F(QuantizedRowsTest, LoseWhatAnOutlierMakesSmall) {
+TEST_F(QuantizedRowsTest, LoseValuesThatAnOutlierMakesSmall) {
   const HostRows rows = Quantize(AsBf16({448 * 1024, 1024, -1.5f, 0.5f}), 4);
   EXPECT_EQ(rows.scales[0], 1024);
   EXPECT_EQ(FloatFromE4m3(rows.codes[0]), 448);

@@ -30,7 +30,7 @@ TEST_F(JoinColumnsTest, PutsColumnsOfDifferentWidthsSideBySide) {
 }
 
 // Embed reads a weight's rows in any layout, so it shows the weight's elements.
-TEST_F(ShardedWeightTest, HasThoseInputsThatAreAskedFor) {
+TEST_F(ShardedWeightTest, HasTheRequestedInputs) {
   const std::vector<uint16_t> bf16 = DistinctElements(40 * 70);
   const std::vector<float> f32 = RandomValues(5).Normals(8 * 70);
   const std::vector<ConstTensorView> parts = {{bf16.data(), DType::kBF16, Shape(15, 70)},
@@ -58,7 +58,7 @@ TEST_F(ShardedWeightTest, HasThoseInputsThatAreAskedFor) {
   }
 }
 
-TEST_F(ShardedEmbedTest, GivesZerosForIdsThatItDoesNotHold) {
+TEST_F(ShardedEmbedTest, GivesZerosForIdsOfOtherRanks) {
   const std::vector<uint16_t> values = DistinctElements(40 * 70);
   const auto weight = Prepare({values.data(), DType::kBF16, Shape(40, 70)});
   testing::ExpectZerosOfIdsThatAreNotHeld(values, 70, [&](EmbedArgs args) {

@@ -73,7 +73,7 @@ TEST(FixedWeight, IsTheExponentialRoundedDown) {
   }
 }
 
-TEST(FixedWeight, OfTheLargestLogitIsOneAndOfAnImpossibleOneNothing) {
+TEST(FixedWeight, IsOneForTheLargestLogitAndZeroForAnImpossibleToken) {
   EXPECT_EQ(WeightOf(-7.25f, -7.25f, 1e5f), FixedWeight{1} << 44);
   EXPECT_EQ(WeightOf(kImpossible, 3, 1), 0);
   EXPECT_EQ(WeightOf(-3e38f, 3e38f, 1), 0);

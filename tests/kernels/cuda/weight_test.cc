@@ -75,7 +75,7 @@ TEST_F(Fp8WeightTest, HasHalfTheBytes) {
   EXPECT_EQ(Prepare({values.data(), DType::kF32, Shape(256, 128)})->num_bytes(), 2 * 256 * 128);
 }
 
-TEST_F(Fp8WeightTest, KeepsRowsOfZerosAndShowsWhatIsNotFinite) {
+TEST_F(Fp8WeightTest, KeepsRowsOfZerosAndShowsNonFiniteValues) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> values = {0, 0, 0, -0.0f, 2, kInfinity, kNan, 1, kInfinity, 3, 4, -448};
@@ -86,7 +86,7 @@ TEST_F(Fp8WeightTest, KeepsRowsOfZerosAndShowsWhatIsNotFinite) {
   EXPECT_EQ(weight[11], -448);
 }
 
-TEST_F(Fp8WeightTest, EmbedsWhatItMultiplies) {
+TEST_F(Fp8WeightTest, EmbedsTheRowsThatItMultiplies) {
   const auto weight = Quantise(testing::RandomValues(2).Normals(10 * 70), 70);
   const std::vector<int32_t> ids = {9, 0, 9, 4};
   std::vector<float> rows(4 * 70);

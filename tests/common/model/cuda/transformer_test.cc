@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaTransformerOf, ::testing::Values("llama-lin
                          });
 
 // Rows of a pass that was enqueued op by op equal those of every recorded pass: chunks and trees, padded or not.
-TEST_F(CudaTransformer, RecordedPassesComputeWhatEnqueuedOnesDo) {
+TEST_F(CudaTransformer, RecordedPassesEqualEnqueuedPasses) {
   LoadedModel enqueued = LoadUnrecorded();
   const std::vector<KnownSequence> known = {
       DecodePlainly(enqueued, {.num_tokens = 24, .parents = RandomParents(6, 1), .seed = 1}),
@@ -174,7 +174,7 @@ TEST_F(CudaTransformer, IsRowInvariant) {
 }
 
 // Passes of 32 rows and more: the library may compute their products.
-TEST_F(CudaTransformer, RowsAreTheSameWhoeverComputesTheirProducts) {
+TEST_F(CudaTransformer, RowsAreTheSameWithLibraryProducts) {
   const auto decode = [](LoadedModel& model, const std::vector<int32_t>& chunks) {
     const std::vector<int32_t> tokens = testing::RandomTokens(40, model.transformer->config().vocab_size, 1);
     return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = chunks});
@@ -213,7 +213,7 @@ TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
 }
 
 // Attention launches blocks for every segment that a recording has space for.
-TEST_F(CudaTransformer, RecordsALoneSequenceWithNextToNoRoomForOthers) {
+TEST_F(CudaTransformer, RecordsASingleSequenceWithFewSpareSegments) {
   std::set<int32_t> counts;
   LoadedModel model = Load([&](std::unique_ptr<kernels::Backend> backend) {
     return std::make_unique<SegmentCounter>(std::move(backend), &counts);
@@ -226,7 +226,7 @@ TEST_F(CudaTransformer, RecordsALoneSequenceWithNextToNoRoomForOthers) {
 
 // Each side of an e4m3 product has an average error of a 32nd of itself; logits have size 1, and zeros would be logits
 // of another size.
-TEST_F(CudaTransformer, OfFp8SaysNearlyTheSameAndIsRowInvariant) {
+TEST_F(CudaTransformer, WithFp8IsNearBf16AndRowInvariant) {
   LoadedModel bf16 = Load(), fp8 = LoadFp8();
   EXPECT_EQ(fp8.backend().Describe(), bf16.backend().Describe() + " fp8");
   const std::vector<int32_t> tokens = testing::RandomTokens(20, bf16.transformer->config().vocab_size, 1);

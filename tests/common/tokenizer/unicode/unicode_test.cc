@@ -116,7 +116,7 @@ TEST(Unicode, EveryCodePointIsAsInHuggingFace) {
 }
 
 // These characters were assigned in Unicode 15, 15.1 and 16.
-TEST(Unicode, LaterCharactersAreWhatTheyAre) {
+TEST(Unicode, KnowsCharactersOfLaterVersions) {
   const json spec = {{"type", "Split"}, {"pattern", {{"Regex", R"(\p{L}+|\p{S}+)"}}}, {"behavior", "Isolated"}};
   const std::string kFile = "test";
   const PreTokenizer pre_tokenizer = PreTokenizer::FromJson(JsonValue(spec, kFile)).value();
