@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <random>
 #include <tuple>
 
@@ -167,38 +166,6 @@ TEST(Planner, ChoosesTheNodesThatSortingAllNodesGives) {
     const StepBudget budget = {.fixed = {.num_rows = num_offers}, .max_rows = 100, .num_emitting = num_offers};
     EXPECT_EQ(ChooseNodes(offers, budget, cost), ChooseBySorting(offers, budget, cost)) << trial;
   }
-}
-
-TEST(StepCost, NeverFallsWithRowsAndForgetsOneOutlier) {
-  StepCost cost(64);
-  for (int i = 0; i < 20; ++i) {
-    for (const int32_t rows : {1, 4, 16}) cost.Observe({.num_rows = rows}, static_cast<float>(rows));
-  }
-  cost.Observe({.num_rows = 4}, 1000);
-  for (int32_t rows = 1; rows < 64; ++rows)
-    EXPECT_LE(cost.Predict({.num_rows = rows}), cost.Predict({.num_rows = rows + 1}));
-  EXPECT_LT(cost.Predict({.num_rows = 4}), 6);
-  for (int i = 0; i < 40; ++i) cost.Observe({.num_rows = 4}, 4);
-  EXPECT_NEAR(cost.Predict({.num_rows = 4}), 4, 0.3);
-}
-
-TEST(StepCost, AnInvalidTimeIsIgnored) {
-  StepCost cost(64);
-  cost.Observe({.num_rows = 4}, 4);
-  const float before = cost.Predict({.num_rows = 8, .num_positions = 100});
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0f}) {
-    cost.Observe({.num_rows = 4, .num_positions = 50}, bad);
-    cost.Observe({.num_rows = 9, .num_positions = 50}, bad);
-  }
-  EXPECT_EQ(cost.Predict({.num_rows = 8, .num_positions = 100}), before);
-}
-
-TEST(StepCost, AssumesAGentleSlopeBeforeObservations) {
-  StepCost cost(64);
-  EXPECT_GT(cost.Predict({.num_rows = 8}), cost.Predict({.num_rows = 1}));
-  EXPECT_LT(cost.Predict({.num_rows = 8}), 1.5f * cost.Predict({.num_rows = 1}));
-  EXPECT_EQ(cost.NextBucket(1), 2);
-  EXPECT_EQ(cost.NextBucket(64), 64);
 }
 
 TEST(Calibration, LearnsHowOftenNodesOfAStatedChanceAreEmitted) {

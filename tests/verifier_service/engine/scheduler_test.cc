@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which samples run and which K/V blocks they hold. If this test fails, a request never begins, a running one loses its
+// K/V to a guess, or the server runs out of memory that nobody uses.
+#include "verifier_service/engine/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/verifier_service/engine/lone_sequences.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int32_t kBlockSize = kernels::kKvBlockSize;
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  static absl::Time At(int seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
+  // A request whose prompt fills so many blocks.
+  static GenerationRequest Request(const std::string& id, int32_t num_blocks, int32_t priority = 0) {
+    std::vector<int32_t> prompt(num_blocks * kBlockSize);
+    std::iota(prompt.begin(), prompt.end(), static_cast<int32_t>(id.front()) * 1000);
+    return {.request_id = id, .priority = priority, .prompt = std::move(prompt), .stop = {.max_tokens = 64}};
+  }
+  void Enqueue(Scheduler& scheduler, GenerationRequest request) {
+    scheduler.Enqueue(sequences_.MakeRequest(std::move(request)), At(0));
+  }
+  std::vector<std::string> Admit(Scheduler& scheduler) {
+    std::vector<std::string> ids;
+    for (const Sequence* sequence :
+         scheduler.Admit(At(1), [this](const auto& active) { return sequences_.Make(active); })) {
+      ids.push_back(sequence->request().request_id);
+    }
+    return ids;
+  }
+  // As if the whole prompt had been computed and so many tokens emitted.
+  static void Decode(Sequence& sequence, int32_t num_tokens) {
+    sequence.token_ids.resize(sequence.token_ids.size() + num_tokens, 1);
+    sequence.num_computed = sequence.size() - 1;
+  }
+
+  LoneSequences sequences_;
+};
+
+TEST_F(SchedulerTest, AdmitsInOrderWhileThereAreBlocksAndPlaces) {
+  Scheduler scheduler({.max_running = 2, .max_tree_nodes = 0}, 8);
+  for (const char* id : {"a", "b", "c"}) Enqueue(scheduler, Request(id, 2));
+  EXPECT_THAT(Admit(scheduler), ElementsAre("a", "b"));
+  EXPECT_TRUE(scheduler.has_waiting());
+  Scheduler small({.max_running = 3, .max_tree_nodes = 0}, 5);
+  for (const char* id : {"a", "b", "c"}) Enqueue(small, Request(id, 2));
+  EXPECT_THAT(Admit(small), ElementsAre("a", "b"));
+}
+
+TEST_F(SchedulerTest, NoRequestOvertakesOneThatDoesNotFitYet) {
+  Scheduler scheduler({.max_running = 3, .max_tree_nodes = 0}, 5);
+  Enqueue(scheduler, Request("a", 3));
+  Enqueue(scheduler, Request("b", 3));
+  Enqueue(scheduler, Request("c", 1));
+  EXPECT_THAT(Admit(scheduler), ElementsAre("a"));
+}
+
+TEST_F(SchedulerTest, WithoutBlocksTheYoungestIsPreemptedAndComesBack) {
+  Scheduler scheduler({.max_running = 2, .enable_prefix_cache = false, .max_tree_nodes = 0}, 4);
+  Enqueue(scheduler, Request("a", 2));
+  Enqueue(scheduler, Request("b", 2));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("a", "b"));
+  Decode(*scheduler.running()[0], 1);
+  scheduler.ReserveRoots(At(2));
+  ASSERT_THAT(scheduler.running(), SizeIs(1));
+  EXPECT_EQ(scheduler.running()[0]->request().request_id, "a");
+  EXPECT_EQ(scheduler.num_preempted(), 1);
+  scheduler.running()[0]->is_finished = true;
+  scheduler.RemoveFinished([](Sequence&) {});
+  EXPECT_THAT(Admit(scheduler), ElementsAre("b"));
+  EXPECT_EQ(scheduler.num_preempted(), 0);
+}
+
+TEST_F(SchedulerTest, ALowPriorityIsPreemptedBeforeAYoungSample) {
+  Scheduler scheduler({.max_running = 2, .enable_prefix_cache = false, .max_tree_nodes = 0}, 4);
+  Enqueue(scheduler, Request("low", 2, -5));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("low"));
+  Enqueue(scheduler, Request("high", 2, 5));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("high"));
+  Decode(*scheduler.running()[1], 1);
+  scheduler.ReserveRoots(At(2));
+  ASSERT_THAT(scheduler.running(), SizeIs(1));
+  EXPECT_EQ(scheduler.running()[0]->request().request_id, "high");
+}
+
+TEST_F(SchedulerTest, TreesTakeFreeBlocksOnlyAndGiveThemBack) {
+  Scheduler scheduler({.max_running = 2, .max_tree_nodes = 64}, 6);
+  Enqueue(scheduler, Request("a", 2));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
+  Sequence& sequence = *scheduler.running()[0];
+  Decode(sequence, 1);
+  scheduler.ReserveRoots(At(2));
+  const int32_t num_free = scheduler.pool().num_free();
+  Scheduler::TreeSlots slots = scheduler.ReserveTree(sequence, 64 * kBlockSize, 1);
+  EXPECT_THAT(slots.slots, SizeIs(num_free * kBlockSize));
+  EXPECT_EQ(scheduler.pool().num_free(), 0);
+  EXPECT_EQ(scheduler.num_preemptions(), 0);
+  scheduler.GiveBack(slots);
+  EXPECT_EQ(scheduler.pool().num_free(), num_free);
+  EXPECT_THAT(slots.slots, IsEmpty());
+}
+
+TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
+  Scheduler scheduler({.max_running = 1, .max_tree_nodes = 64}, 4);
+  Enqueue(scheduler, Request("a", 3));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
+  Decode(*scheduler.running()[0], 1);
+  scheduler.Settle(*scheduler.running()[0]);
+  scheduler.running()[0]->is_finished = true;
+  scheduler.RemoveFinished([](Sequence&) {});
+  ASSERT_EQ(scheduler.pool().num_cached(), 3);
+  Enqueue(scheduler, Request("b", 1));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("b"));
+  Decode(*scheduler.running()[0], 0);
+  const Scheduler::TreeSlots slots = scheduler.ReserveTree(*scheduler.running()[0], 8, 1);
+  EXPECT_THAT(slots.slots, IsEmpty());
+  EXPECT_EQ(scheduler.pool().num_cached(), 3);
+}
+
+TEST_F(SchedulerTest, AKnownPromptBeginsWithItsCachedBlocks) {
+  Scheduler scheduler({.max_running = 1, .max_tree_nodes = 0}, 8);
+  Enqueue(scheduler, Request("a", 3));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
+  Decode(*scheduler.running()[0], 1);
+  scheduler.Settle(*scheduler.running()[0]);
+  scheduler.running()[0]->is_finished = true;
+  scheduler.RemoveFinished([](Sequence&) {});
+  Enqueue(scheduler, Request("a", 3));
+  ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
+  // The last token's row is always computed, so its block is not shared.
+  EXPECT_EQ(scheduler.running()[0]->num_computed, 2 * kBlockSize);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
