@@ -40,7 +40,7 @@ if(FORETOKEN_SANITIZER)
   target_link_libraries(foretoken_executable INTERFACE absl::synchronization gRPC::grpc ${CMAKE_DL_LIBS})
 endif()
 
-# A room is the files of one target. The file rooms.txt of the build lists the rooms: tests/rooms_test.cc checks with it
+# A room is the files of one target. The file rooms.txt of the build lists the rooms: tests/rooms/rooms_test.cc checks with it
 # that a file includes only its own room and the rooms that its target depends on. A line holds the target, the folder, the
 # stems of the room's files (* where it has all files of the folder that no other room names), and the dependencies.
 set_property(GLOBAL PROPERTY FORETOKEN_ROOMS "")

@@ -87,6 +87,7 @@ std::vector<std::string> WrongIncludes(const House& house, const std::filesystem
   std::smatch match;
   for (std::string line; std::getline(source, line);) {
     if (!std::regex_match(line, match, include)) continue;
+    if (match[1].str().starts_with("tests/")) wrong.push_back(absl::StrCat(room, " includes ", match[1].str()));
     const std::string included = RoomOf(house, std::filesystem::path(match[1].str()));
     if (!included.empty() && !allowed.contains(included)) {
       wrong.push_back(absl::StrCat(room, " includes ", match[1].str(), " of ", included));
@@ -154,9 +155,11 @@ TEST(Rooms, AnIncludeInTheWrongDirectionIsFound) {
       "#include \"a/bottom/x.h\"\n"
       "#include \"a/top/main.h\"\n"
       "# include \"a/bottom/face.h\"  // the room of one stem\n"
-      "#include \"absl/strings/string_view.h\"\n");
+      "#include \"absl/strings/string_view.h\"\n"
+      "#include \"tests/testing/paths.h\"\n");
   EXPECT_THAT(WrongIncludes(house, "a/side/y.cc", source),
-              ElementsAre("side includes a/top/main.h of top", "side includes a/bottom/face.h of face"));
+              ElementsAre("side includes a/top/main.h of top", "side includes a/bottom/face.h of face",
+                          "side includes tests/testing/paths.h"));
   std::istringstream generated("#include \"foretoken/v1/generation.pb.h\"\n");
   EXPECT_THAT(WrongIncludes(house, "a/side/y.cc", generated), ElementsAre(HasSubstr("of foretoken_proto")));
 }

@@ -79,6 +79,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
   own_stats_.num_blocks = parts_.kv->num_blocks;
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
   policy_ = speculation_.Decide({.num_sequences = 1, .allowed = ~0u});  // the first request finds all of them asked
+  own_stats_.planner.asked_proposers = speculation_.asked();
   stats_ = own_stats_;
 }
 

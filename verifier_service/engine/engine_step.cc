@@ -173,8 +173,8 @@ Engine::StepResult Engine::Finish(std::span<const PlannedSequence> plan, const S
                        .paths = std::move(step.paths),
                        .scores = std::move(step.scores),
                        .step_ms = times.forward_ms + times.draw_ms};
-  // Where the host prepared for longer than it then waited, the time may be the host's. And while sets of proposers are
-  // compared, the measure that they are compared by stays as it is.
+  // Where the host prepared for longer than it then waited, the time may be the host's. The steps of a trial teach
+  // nothing either: the trial compares its sets by the curve's predictions.
   const bool is_the_devices = !is_asynchronous() || timer_.ms(StepPhase::kDevice) >= timer_.ms(StepPhase::kPrepare);
   if (is_the_devices && !policy.is_trial) {
     experience_.step_cost.Observe(LoadOf(plan), static_cast<float>(result.step_ms));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace foretoken::verifier {
 namespace {
@@ -15,11 +16,15 @@ constexpr uint64_t kCuriousEvery = 32;
 // Loads are 1, 2, 4 and so on sequences, up to 128. A server has few situations; the bound is for hostile requests.
 constexpr int32_t kMaxLoad = 7;
 constexpr size_t kMaxSituations = 64;
-// Before the first trial the chances are learned; between two trials at least as much is decoded.
-constexpr double kPauseCycles = 64, kPausePerLoss = 100;
+// Before the first trial the chances are learned. Later pauses are at least as long, and longer after a round.
+constexpr double kPauseCycles = 64, kPausePerRoundCycle = 4, kPausePerLoss = 100;
+// A proposer that is asked anew catches up for so many cycles, or so long, but for a few cycles at least.
+constexpr double kLeastCatchUpCycles = 16, kCatchUpCycles = 64, kCatchUpMs = 1000;
 // A block of a trial.
 constexpr double kBlockCycles = 16, kBlockMs = 20;
 constexpr int32_t kMaxBlocks = 16;
+// A trial whose situation comes and goes is given up after so many cycles, or steps of other situations.
+constexpr uint64_t kMaxTrialCycles = 2000;
 // After a change of the set some cycles count for neither side: a draft model ends the pass that it is in.
 constexpr double kSettleCycles = 2, kSettleMs = 10, kMaxSettleCycles = 32;
 // A difference of so many standard errors is clear; after all blocks one is enough.
@@ -49,7 +54,12 @@ SpeculationPolicy::SpeculationPolicy(size_t num_proposers)
 
 double SpeculationPolicy::gain() const {
   const auto situation = situations_.find(key_);
-  return situation == situations_.end() ? 1 : situation->second.gain;
+  return situation == situations_.end() ? 1 : situation->second.waits.gain;
+}
+
+void SpeculationPolicy::Waits::Observe(const CycleOutcome& outcome) {
+  Approach(outcome.wait_ms, &ms);
+  if (outcome.num_roots > 0) Approach(1.0 * outcome.num_guessed / outcome.num_roots, &gain);
 }
 
 SpeculationPolicy::Situation& SpeculationPolicy::Enter(const Key& key) {
@@ -61,7 +71,7 @@ SpeculationPolicy::Situation& SpeculationPolicy::Enter(const Key& key) {
   std::optional<int32_t> nearest;
   for (const auto& [other, known] : situations_) {
     const int32_t distance = std::abs(other.second - key.second);
-    if (other.first != key.first || known.num_trials == 0 || (nearest.has_value() && *nearest <= distance)) continue;
+    if (other.first != key.first || !known.has_tried || (nearest.has_value() && *nearest <= distance)) continue;
     nearest = distance;
     situation.asked = known.asked;
   }
@@ -70,45 +80,45 @@ SpeculationPolicy::Situation& SpeculationPolicy::Enter(const Key& key) {
 
 StepPolicy SpeculationPolicy::Decide(const SpeculationDemand& demand) {
   ++num_decisions_;
-  policy_.is_curious = num_decisions_ % kCuriousEvery == 0;
-  if (demand.num_sequences == 0) {
-    policy_.waits = policy_.is_trial = false;
-    return policy_;
-  }
+  const bool is_turn_of_curiosity = num_decisions_ % kCuriousEvery == 0;
+  policy_.is_curious = is_turn_of_curiosity;
+  policy_.waits = policy_.is_trial = false;
+  if (demand.num_sequences == 0) return policy_;
   // Rounded, so that a batch of eight in which one sequence ends now and then stays in its situation.
   const auto load = static_cast<int32_t>(std::lround(std::log2(demand.num_sequences)));
   key_ = {demand.allowed & all_proposers_, std::min(load, kMaxLoad)};
   Situation& situation = Enter(key_);
+  if (num_decisions_ - situation.last_used > kMaxTrialCycles) situation.trial.reset();
   situation.last_used = num_decisions_;
   policy_.is_trial = situation.trial.has_value() && demand.may_try;
   const bool tries = policy_.is_trial && situation.trial->is_its_turn;
   const uint32_t proposers = tries ? situation.trial->proposers : situation.asked;
   if (proposers != policy_.proposers) cycles_of_set_ = ms_of_set_ = 0;
   policy_.proposers = proposers;
+  policy_.is_curious = is_turn_of_curiosity && !policy_.is_trial;
   // A wait pays where the tokens that guesses win are worth more of a step than the wait costs.
-  const bool is_wait_worth_it = situation.gain * policy_.expected_step_ms > situation.wait_ms;
-  policy_.waits = proposers != 0 && (policy_.is_curious || policy_.is_trial || is_wait_worth_it);
+  const Waits& waits = tries ? situation.trial->waits : situation.waits;
+  policy_.waits = proposers != 0 && (is_turn_of_curiosity || waits.gain * policy_.expected_step_ms > waits.ms);
   return policy_;
 }
 
 void SpeculationPolicy::Observe(const CycleOutcome& outcome) {
   policy_.expected_step_ms = outcome.step_ms;
   const auto found = situations_.find(key_);
-  if (!outcome.is_comparable || outcome.num_emitted == 0 || found == situations_.end()) return;
+  if (outcome.num_emitted == 0 || found == situations_.end()) return;
   Situation& situation = found->second;
+  const bool tried = policy_.is_trial && situation.trial->is_its_turn;
+  if (policy_.waits) (tried ? situation.trial->waits : situation.waits).Observe(outcome);
+  if (!outcome.is_comparable) return;
   Approach(outcome.cycle_ms - outcome.step_ms, &policy_.between_ms);
-  if (policy_.waits) {
-    Approach(outcome.wait_ms, &situation.wait_ms);
-    if (outcome.num_roots > 0) Approach(1.0 * outcome.num_guessed / outcome.num_roots, &situation.gain);
-  }
   if (policy_.is_trial) {
-    Continue(*situation.trial, outcome);
-    if (situation.trial->block_cycles >= kBlockCycles && situation.trial->block_ms >= kBlockMs) EndBlock(situation);
+    Continue(situation, outcome);
   } else if (!situation.trial.has_value()) {
     situation.pause_cycles -= 1;
     situation.pause_ms -= outcome.cycle_ms;
     if (situation.pause_cycles <= 0 && situation.pause_ms <= 0 && key_.first != 0) {
-      situation.trial = Trial{.proposers = NextCandidate(situation)};
+      const uint32_t candidate = NextCandidate(situation);
+      situation.trial = Trial{.proposers = candidate, .is_catching_up = (candidate & ~situation.asked) != 0};
     }
   }
   cycles_of_set_ += 1;
@@ -119,13 +129,22 @@ bool SpeculationPolicy::IsSettled() const {
   return cycles_of_set_ >= kMaxSettleCycles || (cycles_of_set_ >= kSettleCycles && ms_of_set_ >= kSettleMs);
 }
 
-void SpeculationPolicy::Continue(Trial& trial, const CycleOutcome& outcome) {
+void SpeculationPolicy::Continue(Situation& situation, const CycleOutcome& outcome) {
+  Trial& trial = *situation.trial;
   if (trial.is_its_turn) trial.tried_ms += outcome.cycle_ms;
+  trial.num_cycles += 1;
+  if (trial.num_cycles > kMaxTrialCycles) return EndTrial(situation, /*has_won=*/false);
+  if (trial.is_catching_up) {
+    const bool is_long = cycles_of_set_ >= kCatchUpCycles || ms_of_set_ >= kCatchUpMs;
+    trial.is_catching_up = !is_long || cycles_of_set_ < kLeastCatchUpCycles;
+    return;
+  }
   if (!IsSettled()) return;
   Speed& speed = trial.is_its_turn ? trial.tried_speed : trial.asked_speed;
   speed.Add(outcome.plain_ms * outcome.num_emitted / outcome.num_drawing, outcome.cycle_ms);
   trial.block_cycles += 1;
   trial.block_ms += outcome.cycle_ms;
+  if (trial.block_cycles >= kBlockCycles && trial.block_ms >= kBlockMs) EndBlock(situation);
 }
 
 void SpeculationPolicy::EndBlock(Situation& situation) {
@@ -136,27 +155,47 @@ void SpeculationPolicy::EndBlock(Situation& situation) {
   const double asked = trial.asked_speed.mean(), tried = trial.tried_speed.mean();
   const double error = std::sqrt(trial.asked_speed.variance() + trial.tried_speed.variance());
   if (trial.num_blocks < kMaxBlocks && std::abs(tried - asked) <= kClear * error) return;
-  situation.pause_cycles = kPauseCycles;
-  situation.pause_ms = kPausePerLoss * trial.tried_ms * std::max(0.0, 1 - tried / asked);
-  if (tried - asked > kLikely * error) situation.asked = trial.proposers;
-  ++situation.num_trials;
-  ++num_trials_;
   last_trial_speedup_ = tried / asked;
-  situation.trial.reset();
+  situation.lost_ms += trial.tried_ms * std::max(0.0, 1 - tried / asked);
+  EndTrial(situation, /*has_won=*/tried - asked > kLikely * error);
+}
+
+void SpeculationPolicy::EndTrial(Situation& situation, bool has_won) {
+  const Trial trial = *std::exchange(situation.trial, std::nullopt);
+  ++num_trials_;
+  situation.has_tried = true;
+  situation.round_cycles += trial.num_cycles;
+  situation.pause_cycles = kPauseCycles;
+  situation.pause_ms = 0;
+  if (has_won) {
+    situation.asked = trial.proposers;
+    situation.waits = trial.waits;
+    situation.turn = 0;
+    return;
+  }
+  const int32_t num_allowed = std::popcount(key_.first);
+  const int32_t num_turns = num_allowed == 1 ? 1 : num_allowed + 1;
+  if (++situation.turn % num_turns != 0) return;
+  situation.pause_cycles += kPausePerRoundCycle * std::exchange(situation.round_cycles, 0);
+  situation.pause_ms = kPausePerLoss * std::exchange(situation.lost_ms, 0);
 }
 
 // In turn: none or all, then the asked set with each allowed proposer taken in or left out.
 uint32_t SpeculationPolicy::NextCandidate(const Situation& situation) const {
   const uint32_t allowed = key_.first;
-  const uint32_t none_or_all = situation.asked != 0 ? 0 : allowed;
-  int32_t turn = situation.num_trials % (std::popcount(allowed) + 1);
-  for (uint32_t left = allowed; left != 0; left &= left - 1) {
-    if (turn-- == 1) {
-      const uint32_t toggled = situation.asked ^ (left & (~left + 1));
-      return toggled;
-    }
-  }
-  return none_or_all;
+  const int32_t num_allowed = std::popcount(allowed);
+  const auto nth = [allowed](int32_t n) {
+    uint32_t left = allowed;
+    for (; n > 0; --n) left &= left - 1;
+    return left & -left;
+  };
+  const int32_t turn = situation.turn % (num_allowed + 1);
+  if (turn == 0 || num_allowed == 1) return situation.asked != 0 ? 0 : allowed;
+  const uint32_t toggled = situation.asked ^ nth(turn - 1);
+  if (toggled != 0) return toggled;
+  // The set would be empty, which turn 0 tries. Another proposer alone may not be reached by way of a good pair.
+  const int32_t others_turn = situation.turn / (num_allowed + 1) % (num_allowed - 1);
+  return nth((turn + others_turn) % num_allowed);
 }
 
 }  // namespace foretoken::verifier

@@ -13,9 +13,13 @@
 // so that it does not depend on the number of sequences, nor on prompts that come and go. The faster set is asked from
 // then on. A trial ends when the difference is clear, or after some blocks.
 //
-// Trials never stop, so no verdict lasts for good. They try, in turn: no proposer (or, where none is asked, all of
-// them), and the asked set with one proposer more or less. After a trial that lost time the policy pauses for a hundred
-// times that time, so trials cost about one percent.
+// A proposer that was not asked was told nothing meanwhile. So before a trial compares anything, a set with a new
+// proposer is asked for a while in which the proposer catches up.
+//
+// Trials never stop, so no verdict lasts for good. A round of trials tries no proposer (or, where none is asked, all of
+// them), and then the asked set with each proposer more or less; where one proposer alone is asked, another one alone.
+// A set that wins begins a new round. After a round without a winner the policy pauses for four times the round's
+// cycles, and for a hundred times the time that the round lost: trials of worse sets cost about one percent.
 //
 // All of this is kept per situation: the number of sequences that speculate, rounded to a power of two, and the
 // proposers that their requests allow, taken together. A new situation starts with the set of the nearest load that has
@@ -94,29 +98,42 @@ class SpeculationPolicy {
     double mean() const { return won / spent; }
     double variance() const;  // of the mean
   };
+  // Whether a wait for a set's trees pays.
+  struct Waits {
+    double gain = 1;  // tokens that guesses win per sequence, a moving mean over steps that waited
+    double ms = 0;    // of such a wait, likewise
+
+    void Observe(const CycleOutcome& outcome);
+  };
   struct Trial {
-    uint32_t proposers = 0;   // the set that is tried
+    uint32_t proposers = 0;  // the set that is tried
+    bool is_catching_up = false;
     bool is_its_turn = true;  // in this block; else the asked set has its turn
     int32_t num_blocks = 0;   // that have ended
+    double num_cycles = 0;    // of the whole trial
     double block_cycles = 0, block_ms = 0;
-    double tried_ms = 0;  // with this set asked, whole cycles
+    double tried_ms = 0;  // with this set asked
     Speed asked_speed, tried_speed;
+    Waits waits;
   };
   struct Situation {
     uint32_t asked = 0;
     std::optional<Trial> trial;
-    int32_t num_trials = 0;
+    bool has_tried = false;
+    // Of the round that is on:
+    int32_t turn = 0;
+    double round_cycles = 0, lost_ms = 0;
     double pause_cycles = 0, pause_ms = 0;  // until the next trial, both at least
-    double gain = 1;                        // moving mean over steps that waited
-    double wait_ms = 0;                     // of such a step, likewise
+    Waits waits;
     uint64_t last_used = 0;
   };
   using Key = std::pair<uint32_t, int32_t>;  // the allowed proposers, the load
 
   Situation& Enter(const Key& key);
   uint32_t NextCandidate(const Situation& situation) const;
-  void Continue(Trial& trial, const CycleOutcome& outcome);
+  void Continue(Situation& situation, const CycleOutcome& outcome);
   void EndBlock(Situation& situation);
+  void EndTrial(Situation& situation, bool has_won);
   bool IsSettled() const;
 
   const uint32_t all_proposers_;

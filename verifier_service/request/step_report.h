@@ -26,8 +26,8 @@ struct StepForecast {
   bool is_curious = false;  // the step takes more rows than would pay, to learn
 };
 
-// Where time went. A step's host time reaches from one result's arrival to the next launch; waiting for proposals is
-// apart.
+// Where time went. A step's host time is the engine's own work since the end of the step before; waiting for proposals
+// is apart.
 struct StepTimes {
   double forward_ms = 0;  // the transformer
   double draw_ms = 0;     // accepted K/V moved into place included

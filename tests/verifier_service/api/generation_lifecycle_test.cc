@@ -61,7 +61,7 @@ TEST_F(UnreadServiceTest, BeyondTheLimitTheCallWithTheMostBytesEnds) {
   while (greedy->Read(&response)) continue;
   const grpc::Status status = greedy->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("the output is not read: all calls have over 8388608 bytes"));
+  EXPECT_THAT(status.error_message(), HasSubstr("the output is not read: all calls together have over 8388608 bytes"));
 
   engine_.Complete(modest_ticket, 0);
   size_t num_bytes = 0;

@@ -120,7 +120,9 @@ TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
   scheduler.running()[0]->is_finished = true;
   scheduler.RemoveFinished([](Sequence&) {});
   ASSERT_EQ(scheduler.pool().num_cached(), 3);
-  Enqueue(scheduler, Request("b", 1));
+  GenerationRequest request = Request("b", 1);
+  request.prompt.resize(2);  // so that its block has room for a path, and only the tree's nodes need a block
+  Enqueue(scheduler, std::move(request));
   ASSERT_THAT(Admit(scheduler), ElementsAre("b"));
   Decode(*scheduler.running()[0], 0);
   const Scheduler::TreeSlots slots = scheduler.ReserveTree(*scheduler.running()[0], 8, 1);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -26,14 +27,19 @@ class World {
     double tokens = 0, ms = 0;
     for (int cycle = 0; cycle < num_cycles; ++cycle) {
       const StepPolicy decided = policy.Decide({.num_sequences = num_sequences, .allowed = allowed});
+      missed_cycles = decided.proposers == 0 ? std::min(missed_cycles + 1, max_missed_cycles)
+                                             : std::max(missed_cycles - kCatchUpSpeed, 0);
+      num_trial_cycles += decided.is_trial ? 1 : 0;
       // Prompts make cycles longer, as predicted.
       const double rows_ms = 6 + static_cast<double>(random() % 5);
       double cycle_ms = rows_ms + 2 + 10 * std::abs(noise * std::normal_distribution<double>()(random));
       int num_won = 0;
+      if (std::popcount(decided.proposers) > 1) cycle_ms += slow_together_ms;
       for (size_t i = 0; i < costs_ms.size(); ++i) {
         if ((decided.proposers >> i & 1) == 0) continue;
         cycle_ms += costs_ms[i];
-        if (wins[i] > 0) num_won += std::poisson_distribution<int>(wins[i] * num_sequences)(random);
+        if (wins[i] > 0 && missed_cycles == 0)
+          num_won += std::poisson_distribution<int>(wins[i] * num_sequences)(random);
       }
       policy.Observe({.cycle_ms = cycle_ms,
                       .step_ms = rows_ms,
@@ -60,6 +66,12 @@ class World {
 
   std::vector<double> costs_ms, wins;
   double noise = 0.02;
+  double slow_together_ms = 0;  // of a cycle in which several proposers are asked
+  // A proposer that was not asked for so many cycles first catches up, kCatchUpSpeed cycles in one, and wins nothing.
+  static constexpr int kCatchUpSpeed = 4;
+  int max_missed_cycles = 0;
+  int missed_cycles = 0;
+  int num_trial_cycles = 0;
   SpeculationPolicy policy;
   std::mt19937 random{7};
 };
@@ -121,6 +133,48 @@ TEST(SpeculationPolicy, TrialsCostLittle) {
   EXPECT_GT(world.Run(20000, 1), 0.97 * off);
 }
 
+TEST(SpeculationPolicy, AProposerThatMustCatchUpComesBack) {
+  World world({8}, {0.2});
+  world.Run(2000, 1);
+  ASSERT_EQ(world.Asked(1), 0u);
+  world.costs_ms = {1};
+  world.wins = {1};
+  world.max_missed_cycles = 160;
+  world.Run(10000, 1);
+  EXPECT_EQ(world.Asked(1), 1u);
+}
+
+TEST(SpeculationPolicy, FindsTheBetterOfTwoThatHinderEachOther) {
+  World world({5, 5}, {0.5, 1.2});
+  world.slow_together_ms = 40;
+  world.Run(10000, 0b11);
+  EXPECT_EQ(world.Asked(0b11), 0b10u);
+}
+
+TEST(SpeculationPolicy, TrialsAmongEqualSetsTakeAFifthOfTheCyclesAtMost) {
+  World world({5}, {0.5});  // 10 ms for 1 token, 15 ms for 1.5
+  world.Run(20000, 1);
+  EXPECT_LT(world.num_trial_cycles, 20000 * 0.22);
+}
+
+TEST(SpeculationPolicy, ATrialThatNeverSettlesEnds) {
+  World world({1}, {1});
+  // Two loads take turns cycle by cycle, and their sets differ while one of them tries another.
+  for (int cycle = 0; cycle < 12000; ++cycle) world.Run(1, 1, cycle % 2 == 0 ? 1 : 4);
+  EXPECT_GT(world.policy.num_trials(), 1u);
+}
+
+TEST(SpeculationPolicy, LearnsFromRequestsThatAskInAnyCaseWhetherToWait) {
+  SpeculationPolicy policy(1);
+  int num_waits = 0;
+  for (int cycle = 0; cycle < 200; ++cycle) {
+    num_waits += policy.Decide({.num_sequences = 1, .allowed = 1, .may_try = false}).waits ? 1 : 0;
+    policy.Observe(
+        {.step_ms = 10, .wait_ms = 2, .num_drawing = 1, .num_emitted = 1, .num_roots = 1, .is_comparable = false});
+  }
+  EXPECT_LT(num_waits, 60);
+}
+
 TEST(SpeculationPolicy, ATrialThatCannotGoOnLeavesTheAskedSet) {
   World world({2, 0}, {1, 0.2});
   while (!world.policy.Decide({.num_sequences = 1, .allowed = 0b11}).is_trial) world.Run(1, 0b11);
@@ -165,10 +219,16 @@ TEST(SpeculationPolicy, WaitsOnlyWhereGuessesAreWorthTheWait) {
 
 TEST(SpeculationPolicy, ForgetsTheSituationThatWasUsedLongestAgo) {
   World world(std::vector<double>(8, 8), std::vector<double>(8, 0));
-  world.Run(3000, 1);
-  ASSERT_EQ(world.Asked(1), 0u);
-  for (uint32_t allowed = 2; allowed < 200; ++allowed) world.Run(1, allowed);
-  EXPECT_EQ(world.policy.Decide({.num_sequences = 1, .allowed = 1}).proposers, 1u);
+  for (const uint32_t allowed : {1u, 2u}) {
+    world.Run(3000, allowed);
+    ASSERT_EQ(world.Asked(allowed), 0u);
+  }
+  for (uint32_t allowed = 3; allowed < 200; ++allowed) {
+    world.Run(1, allowed);
+    world.Run(1, 2);
+  }
+  EXPECT_EQ(world.policy.Decide({.num_sequences = 1, .allowed = 2, .may_try = false}).proposers, 0u);
+  EXPECT_EQ(world.policy.Decide({.num_sequences = 1, .allowed = 1, .may_try = false}).proposers, 1u);
 }
 
 TEST(SpeculationPolicy, WithoutProposersNobodyIsAskedAndNothingIsTried) {

@@ -126,7 +126,7 @@ TEST(ProposerPool, CreateRefusesSpecsThatCannotBe) {
       std::string(ProposerPool::Create({ParseProposerSpec("prediction=static:127.0.0.1:1").value()}, PoolOptions())
                       .status()
                       .message()),
-      HasSubstr("that of a request's prediction"));
+      HasSubstr("expected another name"));
   std::vector<ProposerSpec> many(32, ngram);
   for (size_t i = 0; i < many.size(); ++i) many[i].method = absl::StrCat("m", i);
   EXPECT_THAT(std::string(ProposerPool::Create(many, PoolOptions()).status().message()), HasSubstr("at most 31"));
