@@ -133,7 +133,7 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
                          {"random", testing::Random(2)},
                          {"wrong", testing::AlwaysWrong(texts)},
                          {"right", testing::Oracle(texts)}});
-  EngineOptions tight = Arriving(/*seed=*/8, /*max_running=*/16);
+  EngineOptions tight = Arriving(/*seed=*/12, /*max_running=*/16);
   tight.num_blocks = 22;  // the longest request needs 21
   check("all at once, with little memory", all, tight);
   EXPECT_GT(stats_.proposers.back().num_accepted, num_tokens / 20);

@@ -383,8 +383,10 @@ TEST(Verifier, DrainingRefusesWaitingRequests) {
   const auto running = verifier.stub().Generate(&contexts[0], Endless());
   v1::GenerateResponse response;
   ASSERT_TRUE(running->Read(&response));
-  const auto waiting = verifier.stub().Generate(&contexts[1], Greedy("import os\n", 900));
-  ASSERT_TRUE(verifier.WaitUntil([](const EngineStats& stats) { return stats.num_queued == 1; }));
+  v1::GenerateRequest last = Greedy("import os\n", 900);
+  last.set_priority(-100);  // behind all samples of the first request
+  const auto waiting = verifier.stub().Generate(&contexts[1], last);
+  ASSERT_TRUE(verifier.WaitUntil([](const EngineStats& stats) { return stats.num_queued == 2; }));
   std::thread drain([&] { verifier->Drain(); });
   EXPECT_FALSE(waiting->Read(&response));
   EXPECT_EQ(waiting->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
