@@ -55,14 +55,14 @@ struct BothWays {
 };
 Comparison Summarise(const BothWays& results);
 
-// The request with speculation off or on. Without a seed it gets the default seed. Off and on are two tenants, so neither
-// finds the other's text in the prefix cache or in the proposers' memory.
+// The request with speculation off or on. Without a seed it gets the default seed. Off and on are two tenants, so
+// neither finds the other's text in the prefix cache or in the proposers' memory.
 foretoken::v1::GenerateRequest OneWay(foretoken::v1::GenerateRequest request, bool on, uint64_t default_seed);
 
 // Sends the requests in rounds, with one request per client. Each round runs once with speculation off and once with
 // speculation on. The order changes from round to round, so a machine that slows down slows both. A first round runs
-// both ways with tenants of its own and does not count, because a server is slow at first. A request without a seed gets
-// its index as seed.
+// both ways with tenants of its own and does not count, because a server is slow at first. A request without a seed
+// gets its index as seed.
 Comparison Compare(GenerationClient& client, std::span<const foretoken::v1::GenerateRequest> requests,
                    const LoadOptions& options, absl::FunctionRef<void(const TimedGeneration&)> on_done);
 

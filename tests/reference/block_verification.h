@@ -71,7 +71,8 @@ struct AcceptedBlock {
   double scale = 1;  // p_i at its end
 };
 
-// Returns the accepted part of x_1 ... x_n. A row without a possible draw ends the chain before it, so n becomes smaller.
+// Returns the accepted part of x_1 ... x_n. A row without a possible draw ends the chain before it, so n becomes
+// smaller.
 template <typename Rows, typename Coins>
 AcceptedBlock JudgeBlock(const TreeToAccept& tree, std::span<const int32_t> chain, Rows& rows, Coins& coins) {
   AcceptedBlock accepted;
