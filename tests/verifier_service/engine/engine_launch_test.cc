@@ -69,10 +69,9 @@ TEST_F(EngineLaunchTest, StartingEndsWhenTheCostOfRowsIsLearned) {
   GuessingProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   engine->Start();
-  const int num_passes = counting->num_passes;
-  EXPECT_GT(num_passes, 0);
+  // Both ends of the curve, each once to bring memory in and once to learn. The engine learns on until a request comes.
+  EXPECT_GE(counting->num_passes, 4);
   engine->Stop();
-  EXPECT_EQ(counting->num_passes, num_passes) << "the engine runs no learning pass afterwards";
 }
 
 TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
