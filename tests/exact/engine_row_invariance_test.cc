@@ -185,8 +185,9 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
   const Results truth = GeneratePlainly(model);
   GuessingProposers oracle = Oracle(truth);
   for (const bool enable_prefix_cache : {true, false}) {
-    // The longest sequence has 175 tokens, which is 11 blocks.
-    const EngineSetup tight = {.config = {.enable_prefix_cache = enable_prefix_cache}, .num_blocks = 14};
+    // The longest sequence has 175 tokens, which is 11 blocks. Two sequences that run side by side need more than 12 in
+    // the end, whichever of them is faster.
+    const EngineSetup tight = {.config = {.enable_prefix_cache = enable_prefix_cache}, .num_blocks = 12};
     EXPECT_EQ(Generate(model, Requests(), oracle, tight), truth);
     EXPECT_GT(stats_.num_preemptions, 0);
   }

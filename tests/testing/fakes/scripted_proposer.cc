@@ -11,6 +11,7 @@ namespace foretoken::testing {
 namespace {
 
 constexpr size_t kMaxPieceBytes = 64 * 1024;
+constexpr absl::Duration kMaxWaitForStream = absl::Seconds(30);
 
 template <typename Message>
 size_t TokenBytes(const Message& message) {
@@ -74,6 +75,9 @@ void ScriptedProposer::SetDelay(absl::Duration delay) {
 
 void ScriptedProposer::Push(const v1::ProposeResponse& response) {
   absl::MutexLock lock(&mutex_);
+  // A client counts a stream as open before this server has seen its call.
+  const auto has_stream = [this] { return !connections_.empty(); };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&has_stream), kMaxWaitForStream)) Breach("pushed without a stream");
   for (Connection* connection : connections_) connection->stream->Write(response);
 }
 

@@ -69,7 +69,7 @@ class ScriptedProposer final : private v1::ProposalService::Service {
   // Answers every question with the tree of the script. Default: CountingTree.
   void SetTree(TreeScript script);
   void SetDelay(absl::Duration delay);
-  // Sends this response at once on every open stream.
+  // Sends this response on every open stream. Waits for the first stream.
   void Push(const v1::ProposeResponse& response);
 
   std::vector<v1::ProposeRequest> Requests() const;
