@@ -45,7 +45,7 @@ void ActiveRequests::Drop(ActiveRequest& active, int32_t num_samples) {
 
 void ActiveRequests::RemoveIfEnded(ActiveRequest& active) {
   if (active.num_unfinished > 0) return;
-  active.masks = {};  // here, because outputs still share the request's part of it
+  active.masks = {};  // freed now, although a caller may still hold `active`
   requests_.erase(active.request->ticket);
 }
 

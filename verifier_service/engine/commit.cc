@@ -17,7 +17,7 @@ bool Contains(std::span<const int32_t> ascending, int32_t id) {
   return std::binary_search(ascending.begin(), ascending.end(), id);
 }
 
-// One more token of the sample. A token that ends it has no text.
+// Appends a token to the sample. A token that ends the sample has no text.
 void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   const GenerationRequest& request = sequence.request();
   sequence.token_ids.push_back(token_id);
@@ -55,7 +55,7 @@ void CountProposers(uint32_t bits, uint64_t ProposerCount::*field, Sequence& seq
   for (; bits != 0; bits &= bits - 1) ++(sequence.proposer_counts[std::countr_zero(bits)].*field);
 }
 
-// One more token of this step, of which `length` guesses are accepted by now.
+// Counts one more token of this step. The step has accepted `length` guesses so far.
 void CountAcceptedLength(size_t length, SpeculationCounts& counts) {
   if (length > 0) --counts.accepted_lengths[length - 1];
   counts.AddAcceptedLength(length, /*num_steps=*/1);
@@ -76,7 +76,7 @@ int32_t CommitPath(Sequence& sequence, const PlannedTree& tree, kernels::Accepte
   sequence.output.speculated.reserve(path.token_ids.size());
   sequence.output.text_ends.reserve(path.token_ids.size());
   for (size_t i = 0; i < path.token_ids.size() && !sequence.is_finished; ++i) {
-    if (i > 0) {  // the row that drew this token is an accepted node's, which carries the token before it
+    if (i > 0) {  // an accepted node's row drew this token; the node's own token is the one before it
       const int32_t node = path.node_idx[i] - 1;
       moves->push_back({.from_slot = tree.slots.slots[node],
                         .to_slot = model::SlotOf(sequence.blocks, old_size + static_cast<int32_t>(i) - 1)});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that changes a sequence: what the target said becomes its tokens, its text and its client's news, and
-// the K/V of the accepted path becomes its context.
+// The one place that changes a sequence. The target's tokens become the sequence's tokens, its text and its output, and
+// the K/V of the accepted path becomes part of its context.
 #pragma once
 
 #include <span>
@@ -11,21 +11,22 @@
 
 namespace foretoken::verifier {
 
-// Appends the path's tokens until one ends the sample, fills the sequence's output, and says which K/V must move for
-// num_computed to be true. Returns how many tokens were committed. Takes the path's log-probabilities away.
+// Appends the path's tokens, up to the token that ends the sample, and fills the sequence's output. Adds the K/V moves
+// that make num_computed true to `moves`. Moves the log-probabilities out of `path`. Returns the number of committed
+// tokens.
 int32_t CommitPath(Sequence& sequence, const PlannedTree& tree, kernels::AcceptedPath& path,
                    std::vector<kernels::KvMove>* moves);
 
-// A chunk without a draw: its num_chain rows are in the cache now.
+// Commits a chunk that draws no token. The K/V of its num_chain rows is in the cache now.
 void CommitChunk(Sequence& sequence, int32_t num_chain);
 
-// Puts the prompt into the output, once it is known as asked for.
+// Puts the prompt into the output, once, if the request asks for it and its requested log-probabilities are known.
 void ReportPrompt(Sequence& sequence);
 
-// Ends a sample: the rest of its text and the completion go into its output.
+// Ends a sample. Adds the rest of the text and the completion to the sample's output.
 void FinishSample(Sequence& sequence, FinishReason reason);
 
-// The one output of a sample that ends before it began to run.
+// Returns the only output of a sample that was aborted before it began to run.
 SampleOutput AbortUnbegun(const ActiveRequest& active, int32_t sample_index);
 
 }  // namespace foretoken::verifier

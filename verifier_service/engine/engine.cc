@@ -78,7 +78,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
   own_stats_.planner = PlannerStats(config.max_step_rows);
   own_stats_.num_blocks = parts_.kv->num_blocks;
   own_stats_.num_free_blocks = scheduler_.pool().num_free();
-  policy_ = speculation_.Decide({.num_sequences = 1, .allowed = ~0u});  // the first request finds all of them asked
+  policy_ = speculation_.Decide({.num_sequences = 1, .allowed = ~0u});  // all proposers are asked for the first request
   own_stats_.planner.asked_proposers = speculation_.asked();
   stats_ = own_stats_;
 }
@@ -184,7 +184,7 @@ void Engine::TakeInbox() {
   for (const Ticket ticket : inbox.aborts) End(ticket);
 }
 
-// Without the aborts: they end sequences, also those that a step is computing.
+// Takes the requests and leaves the aborts, because an abort may end a sequence that the device is computing.
 void Engine::TakeRequests() {
   std::vector<std::shared_ptr<ActiveRequest>> requests;
   {
@@ -214,7 +214,7 @@ std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>
 
 void Engine::End(Ticket ticket) {
   const std::shared_ptr<ActiveRequest> active = requests_.Find(ticket);
-  if (active == nullptr) return;  // it has ended meanwhile
+  if (active == nullptr) return;  // the request has ended already
   const int32_t num_dropped = DropUnbegun(*active);
   for (int32_t i = 0; i < num_dropped; ++i) outputs_.push_back(AbortUnbegun(*active, active->num_begun + i));
   for (Sequence* sequence : active->sequences) {
@@ -222,7 +222,7 @@ void Engine::End(Ticket ticket) {
   }
 }
 
-// Returns how many samples there were that had not begun.
+// Returns the number of dropped samples.
 int32_t Engine::DropUnbegun(ActiveRequest& active) {
   if (!active.line_place.has_value()) return 0;
   scheduler_.DropUnbegun(active);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: takes requests in, runs steps, gives outputs out. One thread owns every sequence and all K/V and takes no
-// lock inside a step; other threads reach it through the inbox.
+// The engine accepts requests, runs steps and publishes outputs. One thread owns every sequence and all K/V. Other
+// threads leave requests and aborts in the inbox.
 //
 //   Engine engine(config, {.transformer = ..., .kv = ..., .tokenizer = ..., .proposers = ..., .publish = ...});
 //   engine.Start();
 //   FT_ASSIGN_OR_RETURN(QueuePlace place, engine.Reserve());
 //   FT_RETURN_IF_ERROR(engine.Submit(std::move(place), std::move(request)));
 //
-// Errors: Reserve fails with RESOURCE_EXHAUSTED when too many requests or tokens wait, UNAVAILABLE when draining;
-// Submit with RESOURCE_EXHAUSTED when too many samples or tokens wait, INVALID_ARGUMENT for a prompt that can never
-// fit. What goes wrong with one request later comes as that request's last output: INTERNAL for logits that are not
-// finite, INVALID_ARGUMENT where its sampling parameters leave no token to draw; the tokens before it come first, as
-// without speculation.
-// Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any.
-// `publish` is called on the engine's thread, at most once for a step, with all samples' outputs, and must not block.
+// Errors: Reserve fails with RESOURCE_EXHAUSTED if too many requests or tokens wait, and with UNAVAILABLE while the
+// engine drains. Submit fails with RESOURCE_EXHAUSTED if too many samples or tokens wait, and with INVALID_ARGUMENT for
+// a prompt that can never fit. A later error of one request is the request's last output: INTERNAL for logits that are
+// not finite, INVALID_ARGUMENT if the sampling parameters leave no token to draw. The tokens before the error come
+// first, as without speculation.
+// Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any thread.
+// The engine calls `publish` on its own thread with the outputs of all samples. `publish` must not block.
 #pragma once
 
 #include <atomic>
@@ -57,81 +57,84 @@ namespace foretoken::verifier {
 using Publish = std::function<void(std::vector<SampleOutput>)>;
 
 struct EngineConfig {
-  // The queue's bounds; beyond: RESOURCE_EXHAUSTED. A request waits, with all its tokens, while a sample of it does.
-  int32_t max_queued_requests = 256;             // those that are being tokenised included
+  // The bounds of the queue. Beyond them a request gets RESOURCE_EXHAUSTED. A request and all its tokens count while
+  // one of its samples waits.
+  int32_t max_queued_requests = 256;             // including requests that are being tokenized
   int32_t max_queued_samples = 1024;             // of submitted requests
-  int64_t max_queued_tokens = int64_t{1} << 20;  // of their prompts, predictions and lists of token ids
-  // A wait of this length counts as one level of priority, so that no request waits for ever.
+  int64_t max_queued_tokens = int64_t{1} << 20;  // of prompts, predictions and lists of token ids
+  // A wait of this length counts as one level of priority, so that no request waits forever.
   absl::Duration priority_aging = absl::Seconds(10);
   int32_t max_running_samples = 64;  // sequences in a step
   int32_t max_step_rows = 512;       // rows of one forward pass: roots, tree nodes and prompt tokens
   int32_t max_tree_nodes = 32;       // per sequence and step; a request can lower it
-  PromptLimits prompts;              // what prompts may take from streams
+  PromptLimits prompts;              // how much prompts may delay the tokens of decoding sequences
   bool enable_prefix_cache = true;
 };
 
-// INVALID_ARGUMENT naming the field, expected and got.
+// Returns INVALID_ARGUMENT with the field, the expected value and the given one.
 absl::Status Validate(const EngineConfig& config);
 
 struct EngineParts {
-  model::Transformer* transformer = nullptr;  // its limits hold max_step_rows rows, with logits
+  model::Transformer* transformer = nullptr;  // must allow max_step_rows rows, and as many rows of logits
   model::KvCache* kv = nullptr;
   const tokenizer::Tokenizer* tokenizer = nullptr;
   ProposerClient* proposers = nullptr;
-  std::vector<int32_t> end_token_ids;  // what ends a sample, unless it ignores that
+  std::vector<int32_t> end_token_ids;  // end a sample, unless the request sets ignore_eos
   Publish publish;
   Clock now = SteadyNow;
-  std::function<void(const LearningPasses&)> learned;  // on the engine's thread, before its first step; or null
+  std::function<void(const LearningPasses&)> learned;  // called before the first step, on the engine's thread; or null
 };
 
-// Gauges and counters, as of the end of the last step.
+// Gauges and counters. The first three are of now, the others of the end of the last step.
 struct EngineStats {
-  int64_t num_queued = 0;          // requests, reserved or waiting
-  int64_t num_queued_samples = 0;  // that wait, preempted ones included
-  int64_t num_queued_tokens = 0;   // that their requests hold
-  int32_t num_running = 0;         // samples
+  int64_t num_queued = 0;          // requests with a reserved place or a waiting sample
+  int64_t num_queued_samples = 0;  // waiting samples, including preempted ones
+  int64_t num_queued_tokens = 0;   // tokens that the queued requests hold
+  int32_t num_running = 0;         // running samples
   int32_t num_blocks = 0;
   int32_t num_free_blocks = 0;
-  int32_t num_cached_blocks = 0;  // held by nobody, but findable
+  int32_t num_cached_blocks = 0;  // no sequence uses them; the prefix cache can find them
   uint64_t num_steps = 0;
   uint64_t num_rows = 0;
-  uint64_t num_prompt_tokens = 0;  // computed
-  uint64_t num_cached_tokens = 0;
+  uint64_t num_prompt_tokens = 0;  // prompt tokens that steps computed
+  uint64_t num_cached_tokens = 0;  // prompt tokens that the prefix cache had
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
-  int32_t num_preempted = 0;  // samples that wait to run again
+  int32_t num_preempted = 0;  // preempted samples that wait to run again
   StepTimes times;            // of all steps
   PlannerStats planner;
   // Of samples that have ended:
   SpeculationCounts speculation;
-  std::vector<ProposerCount> proposers;  // as ProposerClient::Names(), then the clients' predictions
+  std::vector<ProposerCount> proposers;  // one per ProposerClient::Names(), then one for predictions
 };
 
 class Engine {
  public:
   Engine(const EngineConfig& config, EngineParts parts);
-  ~Engine();  // stops the thread; running requests end with kAbort
+  ~Engine();  // stops the thread; unfinished requests end with kAbort
 
-  // Steps on a thread of its own until Stop. Returns when that thread has run the passes that the planner can least do
-  // without; it goes on learning what rows cost until a request comes. Tests call Step themselves instead.
+  // Runs steps on a separate thread until Stop. Before its first step the thread runs learning passes. Start returns
+  // after the most important passes; the others run until a request comes. Tests do not call Start: they call Step
+  // themselves.
   void Start();
   void Stop();
-  // One step, or only the inbox when there is nothing to compute. Returns whether there is more to do.
+  // Runs one step. If there is nothing to compute, it only empties the inbox. Returns true if there is more to do.
   bool Step();
 
-  // For a request whose message has so many bytes.
+  // Reserves a place in the queue for a request whose message has `num_bytes` bytes.
   absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0);
-  // The ticket is the caller's choice, never used before.
+  // The caller chooses the request's ticket. The ticket was never used before.
   absl::Status Submit(QueuePlace place, GenerationRequest request);
-  // Ends the request within one step; its samples finish with kAbort. One that is not known (any more) is left alone.
+  // Ends the request within one step. Its samples finish with kAbort. Does nothing if the request is unknown or has
+  // ended.
   void Abort(Ticket ticket);
-  // Refuses what is new from now on; what is accepted goes on.
+  // From now on Reserve refuses new requests. Accepted requests continue.
   void Drain();
 
   EngineStats GetStats() const;
-  // Of the thread: it beats once a step.
+  // The state of the engine's thread, which beats once per step.
   Pulse pulse() const { return {.num_beats = num_beats_.load(), .is_idle = is_idle_.load()}; }
-  // Tokens that prompt and output may have together: what the model and the K/V cache both hold.
+  // The largest number of tokens of prompt and output together: the smaller limit of the model and of the K/V cache.
   int32_t max_context_tokens() const { return max_context_tokens_; }
 
  private:
@@ -140,31 +143,32 @@ class Engine {
     std::vector<Ticket> aborts;
   };
 
-  // A step on the device, which fills paths and scores until Finish; in between the engine does not look at them.
+  // A step that the device computes. The device fills `paths` and `scores` until Finish returns. The engine does not
+  // read them before.
   struct LaunchedStep {
     TreeBatch batch;
-    std::vector<kernels::AcceptedPath> paths;               // as batch.trees
-    std::vector<std::vector<kernels::RowLogprobs>> scores;  // as batch.prompt_scores
+    std::vector<kernels::AcceptedPath> paths;               // one per entry of batch.trees
+    std::vector<std::vector<kernels::RowLogprobs>> scores;  // one per entry of batch.prompt_scores
   };
-  // What the target said.
+  // The results of a step: the tokens that the target drew, and the time of the step.
   struct StepResult {
     TreeBatch batch;
     std::vector<kernels::AcceptedPath> paths;
     std::vector<std::vector<kernels::RowLogprobs>> scores;
     double step_ms = 0;  // the forward pass and the draw
   };
-  // What became of it.
+  // The outcome of a committed step.
   struct StepOutcome {
-    std::vector<int32_t> num_committed;  // tokens, as the plan
-    int32_t num_emitted = 0;             // tokens, of all sequences
-    int32_t num_roots = 0;               // of sequences that proposers know
-    int32_t num_guessed = 0;             // tokens that some tree had right
+    std::vector<int32_t> num_committed;  // committed tokens, one entry per planned sequence
+    int32_t num_emitted = 0;             // emitted tokens of all sequences
+    int32_t num_roots = 0;               // drawing sequences that proposers know
+    int32_t num_guessed = 0;             // emitted tokens that a tree had guessed
     double step_ms = 0;
   };
 
   void Run();
 
-  // The stages of a step, in order. Each takes what the stage before returned.
+  // The stages of a step, in order. Each stage takes the result of the stage before it.
   void Admit();
   std::vector<Guess> Gather(const StepPolicy& policy);
   std::vector<PlannedSequence> Plan(std::span<const Guess> guesses, const StepPolicy& policy);
@@ -173,9 +177,9 @@ class Engine {
   StepOutcome Commit(std::span<PlannedSequence> plan, const StepPolicy& policy, StepResult result);
   void Publish();
 
-  // Between launch and finish.
+  // Runs between Launch and Finish.
   void Prepare();
-  // After commit.
+  // The stages after Commit.
   StepPolicy Decide(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome);
   void Advance(std::span<const PlannedSequence> plan, const StepOutcome& outcome, const StepPolicy& policy);
   void Account(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome);
@@ -205,15 +209,15 @@ class Engine {
 
   QueueSpace queue_;  // outlives the requests
 
-  // The engine's thread only.
+  // Only the engine's thread uses these.
   Scheduler scheduler_;
   ActiveRequests requests_;
   Experience experience_;
   SpeculationPolicy speculation_;
   StepPolicy policy_;                      // for the coming step
-  std::optional<absl::Time> cycle_began_;  // when the policy was decided; unset while nothing runs
+  std::optional<absl::Time> cycle_began_;  // the time of the last decision; unset while no sequence runs
   StepTimer timer_;
-  std::vector<SampleOutput> outputs_;  // to be published
+  std::vector<SampleOutput> outputs_;  // not published yet
   EngineStats own_stats_;
 
   std::atomic<bool> is_draining_{false};

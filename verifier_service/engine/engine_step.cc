@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of the engine, stage by stage.
+// The half of Engine that runs a step, stage by stage.
 #include <algorithm>
 #include <utility>
 
@@ -14,12 +14,12 @@
 namespace foretoken::verifier {
 namespace {
 
-// A wait for proposals ends after this part of a step.
+// The engine waits for proposals for at most this part of a step's expected time.
 constexpr double kMaxWaitPart = 0.25;
-// Proposers are asked for somewhat more nodes than the planner takes lately.
+// The engine asks proposers for kSparePart times the nodes that the planner takes lately, plus kSpareNodes.
 constexpr int32_t kSpareNodes = 4;
 constexpr float kSparePart = 1.5f;
-constexpr float kKeptNodes = 0.9f;  // of the usual number, in a step that takes fewer
+constexpr float kKeptNodes = 0.9f;  // a step with fewer nodes lowers the usual number by at most this factor
 
 absl::Duration Patience(const StepPolicy& policy) {
   return policy.waits ? absl::Milliseconds(kMaxWaitPart * policy.expected_step_ms) : absl::ZeroDuration();
@@ -33,8 +33,8 @@ uint32_t AskedOf(const Sequence& sequence, const StepPolicy& policy) {
   return sequence.request().speculation.mode == SpeculationMode::kAlways ? ~0u : policy.proposers;
 }
 
-// Some more than the planner is going to take, so that it has a choice and can take more. A proposer grows first what
-// it is about to send, so nodes that are sent in vain are grown in vain.
+// Asks for somewhat more nodes than the planner is likely to take, so that the planner has a choice and can take more.
+// Does not ask for many more, because a proposer spends time on every node that it sends.
 int32_t NodesToAskFor(const Sequence& sequence) {
   const int32_t max_nodes = sequence.active->max_tree_nodes;
   if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
@@ -55,7 +55,7 @@ bool Engine::Step() {
   Admit();
   if (!scheduler_.running().empty()) {
     const StepPolicy policy = policy_;
-    if (policy.waits) Publish();  // there is time for it
+    if (policy.waits) Publish();  // the step waits for proposers anyway
     const std::vector<Guess> guesses = Gather(policy);
     std::vector<PlannedSequence> plan = Plan(guesses, policy);
     const StepForecast forecast = Forecast(plan, policy, experience_.step_cost);
@@ -69,7 +69,8 @@ bool Engine::Step() {
   }
   EndStep();
   const bool is_running = !scheduler_.running().empty();
-  // Outputs wait for the next launch where the device then computes on its own, and not where that takes all of a step.
+  // With an asynchronous device the next step's Prepare publishes these outputs while the device computes. A
+  // synchronous device would delay them by a whole forward pass, so they are published now.
   if (!is_asynchronous() || !is_running) Publish();
   if (!is_running) timer_.Enter(StepPhase::kIdle);
   return is_running || scheduler_.has_waiting();
@@ -77,7 +78,7 @@ bool Engine::Step() {
 
 void Engine::Admit() {
   Retire();
-  scheduler_.ReserveRoots(timer_.entered());  // first, so that no sample begins only to be preempted at once
+  scheduler_.ReserveRoots(timer_.entered());  // before admission, so that a new sample is not preempted at once
   AdmitWaiting();
 }
 
@@ -118,10 +119,10 @@ std::vector<Guess> Engine::Gather(const StepPolicy& policy) {
   timer_.Enter(StepPhase::kHost);
   if (policy.waits) ++own_stats_.planner.num_waits;
   for (Proposal& proposal : proposals) {
-    FT_CHECK(speculation::HasParentsFirst(proposal.tree));  // a step walks parents without looking at them again
+    FT_CHECK(speculation::HasParentsFirst(proposal.tree));  // later stages rely on this order without a check
     Sequence* const sequence = requests_.FindSample(proposal.sequence_id);
-    if (sequence == nullptr) continue;                                               // it ended meanwhile
-    if (proposal.tree.position > static_cast<uint64_t>(sequence->size())) continue;  // about tokens never committed
+    if (sequence == nullptr) continue;                                               // the sequence has ended
+    if (proposal.tree.position > static_cast<uint64_t>(sequence->size())) continue;  // has uncommitted tokens
     sequence->guess_positions[proposal.proposer_idx] = proposal.tree.position;
     sequence->guesses[proposal.proposer_idx] = std::move(proposal.tree);
   }
@@ -156,8 +157,8 @@ Engine::LaunchedStep Engine::Launch(std::span<const PlannedSequence> plan) {
   return step;
 }
 
-// Host work while the device computes this step: what is left of the last one, and what the next ones can have without
-// this one's results.
+// Host work while the device computes this step. Publishes the outputs of the last step, and admits new requests for
+// the next one.
 void Engine::Prepare() {
   Publish();
   TakeRequests();
@@ -173,13 +174,14 @@ Engine::StepResult Engine::Finish(std::span<const PlannedSequence> plan, const S
                        .paths = std::move(step.paths),
                        .scores = std::move(step.scores),
                        .step_ms = times.forward_ms + times.draw_ms};
-  // Where the host prepared for longer than it then waited, the time may be the host's. The steps of a trial teach
-  // nothing either: the trial compares its sets by the curve's predictions.
+  // If Prepare took longer than the wait after it, the device may have finished earlier, so the measured time is not
+  // the device's. The steps of a trial must not change the cost curve, because the trial compares its sets by the
+  // curve's predictions.
   const bool is_the_devices = !is_asynchronous() || timer_.ms(StepPhase::kDevice) >= timer_.ms(StepPhase::kPrepare);
   if (is_the_devices && !policy.is_trial) {
     experience_.step_cost.Observe(LoadOf(plan), static_cast<float>(result.step_ms));
   }
-  // The likely ids of a row may be of padding; a client could do nothing with them.
+  // Padding of the model's rows may be among a row's most likely ids. Such an id is not a token, so it is removed.
   const auto keep_tokens = [this](std::vector<kernels::RowLogprobs>& rows) {
     const auto is_padding = [this](const kernels::TokenLogprob& top) { return !drawable_.Contains(top.token_id); };
     for (kernels::RowLogprobs& row : rows) std::erase_if(row.top, is_padding);
@@ -205,7 +207,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   for (size_t i = 0; i < result.paths.size(); ++i) {
     const PlannedSequence& planned = plan[batch.planned_idx[i]];
     Sequence& sequence = *planned.sequence;
-    if (sequence.is_finished) continue;  // its request failed at another sample
+    if (sequence.is_finished) continue;  // another sample of the request failed
     const int32_t num_committed = CommitPath(sequence, planned.tree, result.paths[i], &moves);
     outcome.num_committed[batch.planned_idx[i]] = num_committed;
     outcome.num_emitted += num_committed;
@@ -215,7 +217,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     if (policy.proposers != 0) {
       sequence.usual_nodes = std::max(planned.NumNodesPlanned(), kKeptNodes * sequence.usual_nodes);
     }
-    // A row counts where plain decoding would have come to it: not beyond a sample's end.
+    // An error behind the sample's end does not count, because plain decoding would not have reached its row.
     const kernels::DrawStatus status = result.paths[i].status;
     if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(*sequence.active, status);
   }
@@ -231,7 +233,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   return outcome;
 }
 
-// Returns how many of the tokens the guess had right.
+// Returns the number of committed tokens that the tree had guessed.
 int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> committed) {
   if (planned.tree.guess == nullptr) return 0;
   const speculation::TokenTree& guess = *planned.tree.guess;
@@ -253,7 +255,7 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
                           const StepOutcome& outcome) {
   const absl::Time now = parts_.now();
   const auto began = std::exchange(cycle_began_, now);
-  // Steps of sequences without speculation say nothing about proposers, and steps of sequences that ask in any case say
+  // A step without sequences that speculate says nothing about proposers. A step with a sequence that always asks says
   // nothing about the value of asking.
   const bool is_comparable =
       began.has_value() && outcome.num_roots > 0 &&
@@ -298,7 +300,7 @@ void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& b
 }
 
 StepTimes Engine::Times() const {
-  // Behind an asynchronous device's work, preparing costs nothing.
+  // Prepare runs while an asynchronous device computes, so its time belongs to the forward pass.
   const double prepare_ms = timer_.ms(StepPhase::kPrepare);
   const bool is_behind = is_asynchronous();
   return {.forward_ms = timer_.ms(StepPhase::kForward) + timer_.ms(StepPhase::kDevice) + (is_behind ? prepare_ms : 0),
@@ -307,7 +309,8 @@ StepTimes Engine::Times() const {
           .wait_ms = timer_.ms(StepPhase::kProposals)};
 }
 
-// Counts the step, and reports it to the requests that ask for reports. Host time from here on is the next step's.
+// Counts the step, and reports it to the requests that ask for reports. Host time after this point belongs to the next
+// step.
 void Engine::Account(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome) {
   timer_.Enter(StepPhase::kHost);
   const StepTimes times = Times();
@@ -325,7 +328,7 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepForecast& 
   for (const PlannedSequence& planned : plan) {
     Sequence& sequence = *planned.sequence;
     if (!sequence.request().speculation.reports_steps) continue;
-    if (sequence.is_finished && !sequence.output.completion.has_value()) continue;  // failed, and its client knows
+    if (sequence.is_finished && !sequence.output.completion.has_value()) continue;  // the request failed
     sequence.output.steps.push_back(
         ReportOf({.step_idx = own_stats_.num_steps, .forecast = forecast, .times = times}, planned));
   }
@@ -367,9 +370,9 @@ void Engine::Retire() {
   });
 }
 
-// The step's results go to the proposers, and are ready for clients and statistics.
+// Sends the step's tokens to the proposers, collects the outputs, and updates the statistics.
 void Engine::EndStep() {
-  Retire();  // proposers hear of ends, too
+  Retire();  // before Flush, so that proposers learn of ended sequences
   parts_.proposers->Flush({.patience = Patience(policy_), .step = absl::Milliseconds(policy_.expected_step_ms)});
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);

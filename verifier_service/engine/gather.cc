@@ -34,7 +34,7 @@ std::vector<const speculation::TokenTree*> CurrentTrees(Sequence& sequence) {
 const speculation::TokenTree* MergedGuess(Sequence& sequence) {
   const std::vector<const speculation::TokenTree*> trees = CurrentTrees(sequence);
   if (trees.empty()) return nullptr;
-  const speculation::TokenTree* merged = trees.front();  // a valid tree is a trie already
+  const speculation::TokenTree* merged = trees.front();  // a valid tree is a trie, so one tree needs no merge
   if (trees.size() > 1) {
     std::vector<speculation::TokenTree> copies;
     copies.reserve(trees.size());

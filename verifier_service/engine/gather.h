@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes one guess of the newest trees of a sequence: late trees are re-rooted onto the tokens that were committed
-// meanwhile, the request's own prediction is added, and all of them are merged.
+// Merges the newest trees of a sequence into one guess. Late trees are re-rooted first. The tree of the request's
+// prediction is one of them.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,14 @@
 
 namespace foretoken::verifier {
 
-// A guess for every sequence that decodes, in the order of `running`.
+// Returns a guess for every sequence that decodes, in the order of `running`.
 std::vector<Guess> MergeGuesses(std::span<const std::unique_ptr<Sequence>> running);
 
-// How deep the deepest node stands below the root.
+// Returns the depth of the deepest node. Children of the root have depth 1. An empty tree has depth 0.
 int32_t Depth(const speculation::TokenTree& tree);
 
-// Guesses deeper than this are of no use: the sample's last token is drawn at the node before it.
+// Returns the largest useful depth of a guess. The row of a node at this depth draws the last token that max_tokens
+// allows.
 int32_t MaxGuessDepth(const Sequence& sequence);
 
 }  // namespace foretoken::verifier

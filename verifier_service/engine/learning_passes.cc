@@ -11,11 +11,11 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr int32_t kMaxLearnedRows = 64;
-constexpr int32_t kFewRows = 16;  // of a small tree
+constexpr int32_t kFewRows = 16;  // the rows of a step with a small tree
 constexpr int kLearningRounds = 4;
 constexpr absl::Duration kMaxLearning = absl::Seconds(3);
 
-// The time of a pass of so many rows. The blocks serve as one long context; its K/V is never read by a request.
+// Returns the time of a pass of `num_rows` rows. The first blocks serve as one context. No request ever reads its K/V.
 double EmptyPassMs(const LearningArgs& args, int32_t num_rows) {
   std::vector<int32_t> blocks((num_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
   std::iota(blocks.begin(), blocks.end(), 0);
@@ -33,7 +33,8 @@ double EmptyPassMs(const LearningArgs& args, int32_t num_rows) {
 
 LearningPasses LearnStepCost(const LearningArgs& args, StepCost& step_cost) {
   const absl::Time began = args.now();
-  // A first pass brings memory in, a second may be recorded: both would make rows look dear for a long time.
+  // The first pass of a size loads memory, and a GPU may record the second pass. Both are slower than later passes, so
+  // they do not teach the curve.
   const int num_unlike_others = args.transformer->backend().recorder() != nullptr ? 2 : 1;
   LearningPasses passes;
   const auto learn = [&](int32_t num_rows, int round) {
@@ -42,7 +43,8 @@ LearningPasses LearnStepCost(const LearningArgs& args, StepCost& step_cost) {
     ++passes.num_passes;
     if (round >= num_unlike_others) step_cost.Observe({.num_rows = num_rows}, static_cast<float>(pass_ms));
   };
-  // The planner can least do without the curve's two ends. The rest of the curve is learned until a request comes.
+  // Passes of 1 row and of a small tree come first, because the planner needs their costs most. The other passes run
+  // until a request comes.
   for (int round = 0; round <= num_unlike_others; ++round) {
     for (const int32_t num_rows : {kFewRows, 1}) learn(num_rows, round);
   }

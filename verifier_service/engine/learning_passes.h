@@ -18,14 +18,14 @@ struct LearningPasses {
 
 struct LearningArgs {
   model::Transformer* transformer = nullptr;
-  const model::KvCache* kv = nullptr;  // its blocks hold nothing yet
-  int32_t max_rows = 0;                // of a pass
+  const model::KvCache* kv = nullptr;  // no request has written to its blocks yet
+  int32_t max_rows = 0;                // the most rows of a pass
   Clock now;
-  std::function<void()> on_ready;  // called when the passes are done that the planner can least do without
-  std::function<bool()> must_end;  // asked between later passes: a request has come
+  std::function<void()> on_ready;  // called after the most important passes
+  std::function<bool()> must_end;  // asked between later passes; true once a request has come
 };
 
-// Teaches the cost of passes of 1 to 64 rows. It takes at most about three seconds.
+// Measures passes of 1 to 64 rows and teaches their times to `step_cost`. Takes at most about three seconds.
 LearningPasses LearnStepCost(const LearningArgs& args, StepCost& step_cost);
 
 }  // namespace foretoken::verifier

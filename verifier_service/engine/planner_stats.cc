@@ -19,7 +19,7 @@ void CountStep(const StepForecast& forecast, std::span<const PlannedSequence> pl
   stats->step_rows.Add(forecast.num_rows);
   for (const PlannedSequence& planned : plan) {
     const std::vector<bool>& speculated = planned.sequence->output.speculated;
-    if (speculated.empty()) continue;  // a chunk of its prompt
+    if (speculated.empty()) continue;  // the step computed a chunk of the prompt and drew nothing
     stats->sequence_nodes.Add(planned.tree.rows.num_nodes());
     stats->num_accepted_nodes += static_cast<uint64_t>(std::count(speculated.begin(), speculated.end(), true));
   }

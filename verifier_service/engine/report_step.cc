@@ -12,7 +12,7 @@
 namespace foretoken::verifier {
 namespace {
 
-// The trees there were, and for each of the engine's proposers its place among them.
+// Adds the proposers that had a tree to the report. Returns each proposer's index in the report; unset without a tree.
 std::vector<std::optional<uint32_t>> ReportProposers(const Sequence& sequence, StepReport& report) {
   std::vector<std::optional<uint32_t>> places(sequence.guesses.size());
   for (size_t i = 0; i < sequence.guesses.size(); ++i) {
@@ -34,7 +34,7 @@ uint32_t MovedBits(uint32_t bits, const std::vector<std::optional<uint32_t>>& pl
   return moved;
 }
 
-// Chances by node; what the planner had were chances by rank.
+// Converts the planner's chances by rank to chances by node.
 std::vector<float> ChancesOfRankedNodes(const TestedChoice& choice, size_t num_nodes) {
   std::vector<float> chances(num_nodes, 0);
   const size_t num_ranked = std::min(choice.best_node_idx.size(), choice.rank_chances.size());
@@ -62,7 +62,7 @@ void ReportTree(const PlannedSequence& planned, StepReport& report) {
   report.tree.planned.resize(guess.nodes.size(), false);
   for (const int32_t node : planned.tree.row_node_idx) report.tree.planned[node] = true;
   for (const int32_t node : speculation::MatchedPath(guess, report.token_ids)) {
-    if (!report.tree.planned[node]) break;  // right, but nobody asked
+    if (!report.tree.planned[node]) break;  // the guess was right, but the node had no row
     report.accepted.push_back(node);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports what a step did to a sample, for requests that ask for it.
+// Makes the step reports of requests that ask for them.
 #pragma once
 
 #include "verifier_service/engine/step_plan.h"
@@ -7,8 +7,8 @@
 
 namespace foretoken::verifier {
 
-// The report of a committed step for one sample: its outputs are not taken yet, and the guess is still as it was
-// planned from.
+// Returns the report of a committed step for one sample. The sequence still holds its output, and its guess has not
+// changed since the plan.
 StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned);
 
 }  // namespace foretoken::verifier

@@ -91,7 +91,7 @@ class Scheduler {
   model::BlockPool pool_;
   WaitingLine line_;
   std::vector<std::unique_ptr<Sequence>> running_;
-  std::vector<std::unique_ptr<Sequence>> preempted_;  // waiting in the line
+  std::vector<std::unique_ptr<Sequence>> preempted_;  // they wait in `line_`
   uint64_t num_preemptions_ = 0;
 };
 

@@ -62,7 +62,7 @@ struct Sequence {
   std::vector<std::optional<speculation::TokenTree>>
       guesses;                                           // the newest tree of each proposer, the prediction's last
   std::vector<std::optional<uint64_t>> guess_positions;  // each guess's position when it arrived
-  speculation::TokenTree merged_guess;                   // of this step, if several guesses were merged
+  speculation::TokenTree merged_guess;                   // set in a step that merged several trees or cut a tree
   std::optional<PredictionFollower> follower;            // of the request's prediction
 
   // Output to the client
@@ -71,7 +71,7 @@ struct Sequence {
   std::vector<kernels::RowLogprobs> prompt_logprobs;
   SampleCompletion usage;
   SpeculationCounts speculation_counts;
-  std::vector<ProposerCount> proposer_counts;  // as guesses
+  std::vector<ProposerCount> proposer_counts;  // one per entry of `guesses`
   SampleOutput output;                         // of this step
   bool is_finished = false;
 };

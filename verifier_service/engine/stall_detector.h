@@ -40,7 +40,7 @@ class StallDetector {
  private:
   const Clock::duration timeout_;
   uint64_t num_beats_ = 0;
-  std::optional<Clock::time_point> last_beat_;  // when it was first seen
+  std::optional<Clock::time_point> last_beat_;  // when the current num_beats_ was first seen
 };
 
 }  // namespace foretoken::verifier

@@ -10,12 +10,13 @@
 namespace foretoken::verifier {
 namespace {
 
-// A prompt that is scored has at most so many rows in a step: each of them is a row of logits.
+// The most rows in a step for a prompt whose log-probabilities are requested, because each of these rows needs a row of
+// logits.
 constexpr int32_t kMaxScoredRows = 64;
 
 struct PromptsOfStep {
   std::vector<Sequence*> sequences;
-  std::vector<WaitingPrompt> prompts;  // as sequences
+  std::vector<WaitingPrompt> prompts;  // one per entry of `sequences`
 };
 
 PromptsOfStep FindPrompts(const Scheduler& scheduler) {
@@ -33,7 +34,7 @@ PromptsOfStep FindPrompts(const Scheduler& scheduler) {
   return found;
 }
 
-// Behind the sequences that decode, which are in the plan.
+// Adds prompts to a plan that has the decoding sequences already.
 void PlanPrompts(const Scheduler& scheduler, const StepPolicy& policy, const StepCost& step_cost,
                  const StepLimits& limits, std::vector<PlannedSequence>* plan) {
   const PromptsOfStep found = FindPrompts(scheduler);
@@ -58,14 +59,14 @@ TreeOffer OfferOf(const PlannedSequence& planned, const Experience& experience) 
                      .takes_all = sequence.request().speculation.mode == SpeculationMode::kAlways};
   if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
     offer.path_chances = experience.calibration.PathChances(*planned.tree.guess);
-  } else {  // by rank: the number of rows must not depend on the tree
+  } else {  // chances by rank, because the number of rows must not depend on the tree
     const std::span<const float> ranks = experience.rank_chances.chances();
     offer.path_chances.assign(ranks.begin(), ranks.end());
   }
   return offer;
 }
 
-// Gives rows to the chosen nodes of the guess, or to the best of them where slots are short.
+// Gives rows to the chosen nodes of the guess, or to the best of them if there are too few slots.
 void TakeNodes(std::vector<int32_t> node_idx, Scheduler& scheduler, PlannedSequence& planned) {
   PlannedTree& tree = planned.tree;
   tree.row_node_idx = std::move(node_idx);
@@ -80,9 +81,9 @@ void TakeNodes(std::vector<int32_t> node_idx, Scheduler& scheduler, PlannedSeque
   tree.rows = speculation::Keep(*tree.guess, tree.row_node_idx);
 }
 
-// The same for a rejection-sampled tree. The slots are reserved as for the worst tree of so many nodes, a chain: the
-// number of slots decides how many nodes get rows, so it must not depend on this tree's form. Which nodes get the rows
-// may depend on it: no node's rank depends on its descendants.
+// Gives rows to the best nodes of a rejection-sampled guess. The number of slots decides the number of rows, so it must
+// not depend on the form of the tree. Therefore the slots are reserved as for a chain of num_nodes nodes, the form that
+// needs the most. The choice of the nodes may depend on the tree, because no node's rank depends on its descendants.
 void TakeBestNodes(int32_t num_nodes, Scheduler& scheduler, PlannedSequence& planned) {
   PlannedTree& tree = planned.tree;
   auto& choice = std::get<TestedChoice>(tree.choice);

@@ -21,29 +21,30 @@
 
 namespace foretoken::verifier {
 
-// The merged tree of one decoding sequence, at its position; null: nothing was guessed. The tree stays where it is
-// until the next step gathers.
+// The merged tree of one decoding sequence, at the sequence's position. Null if no proposer guessed. The pointer is
+// valid until the next step gathers trees.
 struct Guess {
   Sequence* sequence = nullptr;
   const speculation::TokenTree* tree = nullptr;
 };
 
-// How the rows of a tree were chosen under the keyed draw: by the chances of its nodes.
+// The basis of the choice of rows under the keyed draw: the chances of the nodes.
 struct KeyedChoice {
-  std::vector<float> path_chances;  // of the guess's nodes, calibrated
+  std::vector<float> path_chances;  // calibrated, one per node of the guess
 };
 
-// How they were chosen under rejection sampling: by rank alone, before the guess was read (rank_chances.h).
+// The basis of the choice under rejection sampling: ranks alone. Their chances fixed the number of rows before the
+// planner read the guess (rank_chances.h).
 struct TestedChoice {
   std::vector<float> rank_chances;
-  int32_t row_budget = 0;              // how many nodes were to have rows
-  std::vector<int32_t> best_node_idx;  // of the guess, best first; at most one more than have rows
+  int32_t row_budget = 0;              // the number of rows, fixed before the guess was read
+  std::vector<int32_t> best_node_idx;  // the best nodes of the guess, best first; at most row_budget + 1
 };
 
 struct PlannedTree {
-  const speculation::TokenTree* guess = nullptr;  // null: nothing was guessed
+  const speculation::TokenTree* guess = nullptr;  // null: no proposer guessed
   speculation::TokenTree rows;                    // the nodes of the guess that get a row
-  std::vector<int32_t> row_node_idx;              // their indices in the guess, ascending
+  std::vector<int32_t> row_node_idx;              // the indices of these nodes in the guess, ascending
   Scheduler::TreeSlots slots;
   std::variant<KeyedChoice, TestedChoice> choice;
 };
@@ -56,15 +57,16 @@ struct PlannedSequence {
 
   kernels::VerificationRule rule() const { return sequence->request().verification; }
   bool draws() const { return sequence->num_computed + num_chain == sequence->size(); }
-  // How many nodes were to have rows; under rejection sampling this does not depend on the guess.
+  // The number of nodes with rows. Under rejection sampling it is row_budget instead, which does not depend on the
+  // guess.
   float NumNodesPlanned() const;
 };
 
-// What past steps have taught the planner.
+// The planner's estimates, learned from past steps.
 struct Experience {
   StepCost step_cost;
-  Calibration calibration;   // of sequences under the keyed draw
-  RankChances rank_chances;  // of rejection-sampled ones
+  Calibration calibration;   // learned from sequences under the keyed draw
+  RankChances rank_chances;  // learned from sequences under rejection sampling
 };
 
 struct StepLimits {
@@ -72,12 +74,12 @@ struct StepLimits {
   PromptLimits prompts;
 };
 
-// `guesses` has every running sequence that decodes. Prompts of the others follow, as far as there is room for them.
-// The plan's trees hold slots of the scheduler until they are given back.
+// Plans a step. `guesses` has an entry for every running sequence that decodes. The prompts of other sequences follow,
+// as far as there is room. The plan's trees hold slots until Scheduler::GiveBack.
 std::vector<PlannedSequence> PlanStep(std::span<const Guess> guesses, const StepPolicy& policy,
                                       const Experience& experience, const StepLimits& limits, Scheduler& scheduler);
 
-// What a step computes: of its sequences' own tokens, and with its tree nodes.
+// The load of a step: ContextLoadOf counts only the sequences' own tokens, and LoadOf counts tree nodes too.
 StepLoad ContextLoadOf(std::span<const PlannedSequence> plan);
 StepLoad LoadOf(std::span<const PlannedSequence> plan);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures where the time of the engine's thread goes: every moment belongs to one named phase.
+// Divides the time of the engine's thread into phases. Every moment belongs to one phase.
 //
 //   timer.Enter(StepPhase::kForward);
-//   ...                                  // this time is the forward pass's
+//   ...                                  // this time belongs to the forward pass
 //   timer.Enter(StepPhase::kHost);
 //
 // Threads: the engine's.
@@ -19,10 +19,10 @@ namespace foretoken::verifier {
 
 enum class StepPhase {
   kIdle,       // no sequence runs
-  kHost,       // the engine's own work
+  kHost,       // the engine's own work on the CPU
   kProposals,  // waiting for trees
   kForward,    // enqueueing the forward pass; on a CPU the pass itself
-  kDraw,       // the same for the draw
+  kDraw,       // enqueueing the draw; on a CPU the draw itself
   kPrepare,    // host work between launch and finish
   kDevice,     // waiting for the step's results
   kMove,       // moving accepted K/V
@@ -32,7 +32,7 @@ class StepTimer {
  public:
   explicit StepTimer(Clock now) : now_(std::move(now)), entered_(now_()) {}
 
-  // From now on the time belongs to this phase.
+  // Time from now on belongs to this phase.
   void Enter(StepPhase phase) {
     const absl::Time now = now_();
     ms_[static_cast<size_t>(phase_)] += absl::ToDoubleMilliseconds(now - entered_);
@@ -40,9 +40,9 @@ class StepTimer {
     phase_ = phase;
   }
 
-  // When the current phase was entered.
+  // The time at which the current phase began.
   absl::Time entered() const { return entered_; }
-  // Time of a phase since the last Clear, without the current stay.
+  // The time spent in a phase since the last Clear. The current phase counts only up to its latest Enter.
   double ms(StepPhase phase) const { return ms_[static_cast<size_t>(phase)]; }
   void Clear() { ms_ = {}; }
 

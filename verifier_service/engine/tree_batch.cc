@@ -7,7 +7,7 @@
 namespace foretoken::verifier {
 namespace {
 
-// Logit rows for the prompt tokens of this chunk that are not scored yet. Row p tells of token p + 1.
+// Adds logit rows for the prompt tokens that this chunk scores. The row of token p scores token p + 1.
 void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t first_row, TreeBatch* batch) {
   const Sequence& sequence = *planned.sequence;
   const auto num_prompt = static_cast<int32_t>(sequence.request().prompt.size());
@@ -25,11 +25,11 @@ void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t
   }
 }
 
-// The masks of a tree's rows; a row's position tells how many tokens stand before the token that it draws. Nodes
-// without a row draw nothing.
+// Adds the masks of a tree's rows. The mask depends on the number of generated tokens before the drawn token, which
+// follows from the row's position. A node without a row draws nothing and gets a null mask.
 void AddMasks(const Sequence& sequence, int32_t root_row, size_t num_rows, size_t num_nodes, TreeBatch* batch) {
   const DrawMasks& masks = sequence.active->masks;
-  if (masks.At(sequence.num_generated()) == nullptr) return;  // then no deeper row has one
+  if (masks.At(sequence.num_generated()) == nullptr) return;  // then deeper rows have no mask either
   const size_t first_node = batch->node_masks.size();
   const auto num_prompt = static_cast<int32_t>(sequence.request().prompt.size());
   for (size_t node = 0; node < num_rows; ++node) {
@@ -38,7 +38,7 @@ void AddMasks(const Sequence& sequence, int32_t root_row, size_t num_rows, size_
   batch->node_masks.resize(first_node + num_nodes, nullptr);
 }
 
-// The root and the nodes to verify.
+// Adds the root and the nodes to verify.
 void AddNodes(const PlannedSequence& planned, TreeBatch* batch) {
   batch->node_token_ids.push_back(planned.sequence->token_ids.back());
   batch->node_parents.push_back(-1);
@@ -48,7 +48,7 @@ void AddNodes(const PlannedSequence& planned, TreeBatch* batch) {
   }
 }
 
-// The same, and the children that are tested without a row.
+// Adds the root, the nodes with rows, and the children that are tested without a row.
 void AddTestedNodes(const PlannedSequence& planned, TreeBatch* batch) {
   const TestedTree& tested = batch->tested.emplace_back(
       MakeTestedTree(planned.sequence->token_ids.back(), planned.tree.guess, planned.tree.row_node_idx));
@@ -56,7 +56,7 @@ void AddTestedNodes(const PlannedSequence& planned, TreeBatch* batch) {
   batch->node_parents.insert(batch->node_parents.end(), tested.parents.begin(), tested.parents.end());
 }
 
-// Where a tree's nodes and masks begin in the batch's vectors.
+// The indices at which a tree's nodes and masks begin in the batch's vectors.
 struct TreeStart {
   size_t node = 0, mask = 0;
 };
@@ -83,7 +83,7 @@ TreeStart AddTree(const PlannedSequence& planned, size_t planned_idx, int32_t ro
   return start;
 }
 
-// Once all trees are added, so that the vectors stay where they are.
+// Sets the spans of all trees. Called after the last tree is added, because vectors that grow move.
 void PointTreesAtNodes(std::span<const TreeStart> starts, TreeBatch* batch) {
   const TreeStart end = {.node = batch->node_token_ids.size(), .mask = batch->node_masks.size()};
   auto tested = batch->tested.begin();

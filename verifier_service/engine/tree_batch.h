@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flat batches that a plan becomes: rows for the forward pass, trees for the draw.
+// Converts a plan to flat batches: rows for the forward pass, and trees for the draw.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 
 namespace foretoken::verifier {
 
-// Rows whose next token is known, because it is part of the prompt, and wanted with its log-probability.
+// Rows of a prompt whose next token is a prompt token too. The request asks for the log-probability of that next token.
 struct PromptScore {
   size_t planned_idx = 0;
   int32_t first_logit_row = 0;
   std::span<const int32_t> token_ids;
-  int32_t num_top = 0;  // how many of the most likely tokens are wanted beside it
+  int32_t num_top = 0;  // the number of most likely tokens to report at each position
 };
 
-// Spans point into the plan's sequences and into the batch's own vectors, which do not grow any more. The batch may be
-// moved; the plan and its sequences outlive it.
+// Its spans point into the plan's sequences and into its own vectors, which no longer grow. The batch may be moved. The
+// plan and its sequences outlive the batch.
 struct TreeBatch {
   model::ForwardBatch forward;
   std::vector<kernels::TreeToAccept> trees;
-  std::vector<size_t> planned_idx;  // of each tree
+  std::vector<size_t> planned_idx;  // [trees] index in the plan
   std::vector<PromptScore> prompt_scores;
 
-  std::vector<int32_t> node_token_ids;  // behind trees[].token_ids, tree by tree, each with its root first
+  std::vector<int32_t> node_token_ids;  // storage of trees[].token_ids: tree by tree, each root first
   std::vector<int32_t> node_parents;
-  std::vector<TestedTree> tested;           // behind them and trees[].drawn under rejection sampling
-  std::vector<const uint32_t*> node_masks;  // behind trees[].masks: of the trees that have any
+  std::vector<TestedTree> tested;           // storage of trees[].drawn, for trees under rejection sampling
+  std::vector<const uint32_t*> node_masks;  // storage of trees[].masks, for trees with masks
 };
 
 TreeBatch BuildTreeBatch(std::span<const PlannedSequence> plan);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one step did, told to the clients that ask for it: plain data between the engine, which fills it in, and the rpc
-// adapter (v1::StepReport has the meaning of every field).
+// The report of one step, for clients that ask for it. The engine fills it, and the client API converts it to
+// v1::StepReport, whose comments explain every field. Plain data.
 //
 // Units: milliseconds, tokens.
 #pragma once
@@ -11,28 +11,27 @@
 
 namespace foretoken::verifier {
 
-// What the planner expects of a step that it has planned.
+// The planner's expectations of a planned step.
 struct StepForecast {
   int32_t num_sequences = 0;
-  int32_t num_emitting = 0;  // sequences that draw: without trees the step would emit so many tokens
+  int32_t num_emitting = 0;  // sequences that draw; without trees the step emits one token for each
   int32_t num_rows = 0;
   int32_t num_prompt_rows = 0;
   int32_t num_tree_rows = 0;
-  int32_t num_offered_nodes = 0;  // of all trees
-  double expected_tokens = 0;     // of all sequences
+  int32_t num_offered_nodes = 0;  // nodes of all trees
+  double expected_tokens = 0;     // sum over all sequences
   float step_ms = 0;              // the forward pass and the draw
   float step_ms_without_trees = 0;
-  float between_ms = 0;     // between two steps, whatever they compute
+  float between_ms = 0;     // time between two forward passes, independent of their rows
   bool is_curious = false;  // the step takes more rows than would pay, to learn
 };
 
-// Where time went. A step's host time is the engine's own work since the end of the step before; waiting for proposals
-// is apart.
+// The parts of a step's time. host_ms is the engine's own work since the end of the step before.
 struct StepTimes {
-  double forward_ms = 0;  // the transformer
-  double draw_ms = 0;     // accepted K/V moved into place included
+  double forward_ms = 0;  // the forward pass
+  double draw_ms = 0;     // including the move of accepted K/V into place
   double host_ms = 0;
-  double wait_ms = 0;
+  double wait_ms = 0;  // for proposals
 
   StepTimes& operator+=(const StepTimes& other) {
     forward_ms += other.forward_ms;
@@ -43,7 +42,7 @@ struct StepTimes {
   }
 };
 
-// A step as a whole.
+// The whole step, with all its sequences.
 struct StepSummary {
   uint64_t step_idx = 0;  // counts from 1
   StepForecast forecast;
@@ -53,21 +52,21 @@ struct StepSummary {
 // A proposer's newest tree.
 struct ReportedProposer {
   std::string name;
-  uint64_t position = 0;  // where the tree stood when it arrived
-  int32_t num_nodes = 0;  // left of it at the step
+  uint64_t position = 0;  // the tree's position when it arrived
+  int32_t num_nodes = 0;  // usable nodes in this step
 };
 
-// What was guessed, merged: parallel arrays, as the protocol has them.
+// The merged guesses of all proposers, as parallel arrays.
 struct ReportedTree {
   std::vector<int32_t> token_ids;   // [N]
   std::vector<int32_t> parents;     // [N]
-  std::vector<float> chances;       // [N] stated, given the parent
-  std::vector<float> path_chances;  // [N] as experience says
+  std::vector<float> chances;       // [N] as stated by the proposers, given the parent
+  std::vector<float> path_chances;  // [N] as estimated by the planner
   std::vector<uint32_t> proposers;  // [N] bit i: StepReport::proposers[i]
-  std::vector<bool> planned;        // [N] had a row
+  std::vector<bool> planned;        // [N] true if the node had a row
 };
 
-// One sample's part of it.
+// The report of one step for one sample.
 struct StepReport {
   StepSummary step;
   int32_t position = 0;
@@ -75,9 +74,9 @@ struct StepReport {
   std::vector<ReportedProposer> proposers;
   ReportedTree tree;
   std::vector<int32_t> accepted;   // node indices of the tree, from the root on
-  std::vector<int32_t> token_ids;  // emitted
-  bool draws = false;              // could emit
-  float expected_tokens = 0;       // where it draws
+  std::vector<int32_t> token_ids;  // the emitted tokens
+  bool draws = false;              // the step emitted tokens of this sample
+  float expected_tokens = 0;       // set if the sample draws
 };
 
 }  // namespace foretoken::verifier
