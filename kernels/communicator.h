@@ -25,7 +25,7 @@ class Communicator {
   // fills in the others'.
   virtual void AllGather(void* pieces, size_t num_bytes) = 0;
 
-  // The same for rank 0 alone. On the other ranks `pieces` holds only their own piece.
+  // The same, for rank 0 alone. On the other ranks `pieces` holds only their own piece.
   virtual void GatherToFirst(void* pieces, size_t num_bytes) = 0;
 };
 

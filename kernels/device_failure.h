@@ -6,9 +6,9 @@
 //   ...
 //   EndOnDeviceFailure("matmul.cu:80: Launch(...): an illegal memory access was encountered, rank 1 on GPU 1");
 //
-// The process has one handler, like std::set_terminate. The code that finds the failure is too deep to know of calls.
+// The process has one handler, like std::set_terminate, because the code that finds a failure knows nothing of calls.
 // Threads: any. The handler runs on a thread of its own. It must not wait for the failing thread, nor for a thread that
-// waits for that one, as other ranks do.
+// waits for the failing thread, as other ranks do.
 #pragma once
 
 #include <functional>

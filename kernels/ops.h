@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments of every op: plain structs, shared by all backends. Shape letters are the legend's in
-// common/tensor/shape.h. Pointers, also those inside of views, point to the backend's memory. Spans are the host's
-// memory, and so are the parts of a WeightSource. The caller may free a span that an op reads when the call returns. A
-// span that an op fills (paths, children, scores) must stay until Backend::Synchronize returns, which has filled it.
+// common/tensor/shape.h. Pointers, including the pointers in views, point to the backend's memory. Spans point to host
+// memory, and so do the parts of a WeightSource. The caller may free a span that an op reads when the call returns. A
+// span that an op fills (paths, children, scores) is filled when Backend::Synchronize returns, and must stay until
+// then.
 //
 // Row invariance (E1): every value that an op writes for a row is a pure function of that row's inputs, bit for bit. It
 // depends on no other row, row count, thread count, slot or block number.
@@ -235,7 +236,7 @@ struct LogitBias {
   float bias = 0;
 };
 
-// How the target's rows and a tree decide tokens; see AcceptTreesArgs.
+// The rule by which the target's rows and a tree decide tokens; see AcceptTreesArgs.
 enum class VerificationRule { kKeyedDraw, kRejectionSampling };
 
 // The children that one proposer drew at one node. Without draft probabilities each child is a guess: a point mass.
@@ -263,9 +264,9 @@ struct TreeToAccept {
   std::optional<int32_t> num_top_logprobs;
 
   VerificationRule rule = VerificationRule::kKeyedDraw;
-  // Rejection sampling: nodes [0, num_rows) have rows. The other nodes are tested like any drawn child, and an accepted
-  // one ends the walk. `drawn` holds the children of every node that has a row, ordered by parent, and at one node by
-  // proposer. A child may stand in several groups.
+  // Rejection sampling: nodes [0, num_rows) have rows. The other nodes are tested like any drawn child. If such a node
+  // is accepted, the walk ends. `drawn` holds the children of every node that has a row, ordered by parent, and at one
+  // node by proposer. A child may stand in several groups.
   int32_t num_rows = 0;
   std::span<const DrawnChildren> drawn;
 };
@@ -282,7 +283,7 @@ struct RowLogprobs {
 
 enum class DrawStatus { kOk, kNonFiniteLogits, kEmptySupport };
 
-// The tokens that the target confirms: those of the accepted nodes and one more. node_idx[i] is the node whose row
+// The tokens that a walk emits: the tokens of the accepted nodes, and one more. node_idx[i] is the node whose row
 // emitted token_ids[i]: node_idx[0] == 0, and node_idx[i + 1] is the child that carried token_ids[i].
 struct AcceptedPath {
   DrawStatus status = DrawStatus::kOk;  // not kOk: token_ids ends before the row that failed

@@ -2,8 +2,7 @@
 // Philox4x32-10, the counter-based generator behind every random choice: a pure function of (key, counter).
 // Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 //
-// The token noise of the design: key = seed, counter = (v / 4, t, sample index, purpose); word v % 4 belongs to token
-// v.
+// The noise of tokens: key = seed, counter = (v / 4, t, sample index, purpose); word v % 4 belongs to token v.
 #pragma once
 
 #include <array>

@@ -10,7 +10,7 @@
 // When no child is left, the token is drawn from P. With one child per node this is the token-wise rule.
 //
 // Drawn children without a row are tested too. To leave out a child without a row would select among drawn values, and
-// the test is exact only for children that nobody has selected.
+// the test is exact only if no code has selected among the children.
 //
 // Coins are a class with
 //   void Begin(uint32_t t);                                   the next coins belong to the token at index t

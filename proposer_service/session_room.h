@@ -2,9 +2,10 @@
 // Counts the sessions and tokens of a proposer, over all streams and per stream, and keeps both within their limits.
 //
 //   SessionRoom room(limits, gauges);          // one per service
-//   StreamRoom of_stream(room);                // one per stream; its destructor returns what the stream has taken
-//   tokens if (std::optional<Refusal> refusal = of_stream.TakeSession()) ... if (std::optional<Refusal> refusal =
-//   of_stream.TakeTokens(num_tokens)) ... of_stream.GiveBackSession(num_tokens_of_it);
+//   StreamRoom of_stream(room);                // one per stream; its destructor returns everything that it has taken
+//   if (std::optional<Refusal> refusal = of_stream.TakeSession()) ...
+//   if (std::optional<Refusal> refusal = of_stream.TakeTokens(num_tokens)) ...
+//   of_stream.GiveBackSession(num_tokens);
 //
 // Tokens count when they arrive, so a context that stays incomplete counts, too.
 //

@@ -3,7 +3,7 @@
 //
 //   FT_ASSIGN_OR_RETURN(const nlohmann::json config, base::ParseJson(text, "config.json"));
 //
-// To copy, compare or print a parsed value takes recursion, so deep nesting is refused before parsing.
+// Copying, comparing and printing a parsed value are recursive, so ParseJson refuses deep nesting before it parses.
 // Errors: INVALID_ARGUMENT with the source.
 #pragma once
 

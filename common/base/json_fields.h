@@ -27,7 +27,7 @@ class JsonFields {
   static absl::StatusOr<JsonFields> Parse(absl::string_view text, absl::string_view source);
 
   bool Has(const std::string& name) const { return Get(name) != nullptr; }
-  // True if the field is written as null, where null differs from an absent field.
+  // True if the field is present and null. For fields in which null has another meaning than absence.
   bool IsNull(const std::string& name) const;
 
   template <typename T>

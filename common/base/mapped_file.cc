@@ -19,7 +19,7 @@ namespace foretoken::base {
 
 namespace {
 
-// In a clone without Git LFS each large file is replaced by a text that begins so.
+// In a clone without Git LFS each large file is replaced by a text that begins with these words.
 constexpr absl::string_view kLfsPointerBegin = "version https://git-lfs.github.com/spec/";
 
 bool IsLfsPointer(std::span<const std::byte> bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers of the operating system's generator. Nobody can predict one from others, however many are known. For
-// numbers that outsiders see and must not predict: ids, seeds.
+// Random numbers of the operating system's generator. Known numbers do not help to predict another one. Use them for
+// numbers that outsiders see and must not predict, such as ids and seeds.
 //
 // Threads: any.
 #pragma once

@@ -7,10 +7,11 @@
 //                                                         .arguments = "[DIRECTORY]",
 //                                                         .flag_files = {"verifier_service/main.cc"}});
 //
-// They are Abseil's flags, with these additions. A name may have dashes in place of underscores. A flag of type bool or
+// The flags are Abseil's, with these additions. A name may have dashes in place of underscores. A flag of type bool or
 // optional<bool> may stand alone, and --noNAME or --no-NAME turns it off; or it has a value, as --NAME=false. --help,
-// -h and --helpshort print the usage and the flags of `flag_files`, and --version prints the version; all of them end
-// the process with 0. For an argument that cannot be read, one line names it, and the process ends with 1.
+// -h and --helpshort print the usage and the flags of `flag_files`, and --version prints the version. Each of these
+// ends the process with code 0. If an argument cannot be read, the program prints one line that names it and ends with
+// code 1.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ struct CommandLine {
   std::string program;                  // "foretoken generate"
   std::string summary;                  // a sentence
   std::string arguments;                // the arguments that may follow the flags
-  std::vector<std::string> flag_files;  // ends of paths
+  std::vector<std::string> flag_files;  // the program's source files with flags, as ends of paths
 };
 
 // Returns the arguments that are not flags. `arguments` must not have the program's own name.

@@ -8,7 +8,7 @@
 //
 // Eviction takes the cached block that was released longest ago. A sequence releases its blocks from the last to the
 // first, so that a prefix outlives its continuations. If a parent is evicted, its children cannot be found any more and
-// are evicted in time.
+// are evicted later.
 //
 // Threads: one. Source of the idea: paged K/V is vLLM's (2309.06180).
 #pragma once
@@ -56,8 +56,8 @@ class BlockPool {
   };
   // Finds the longest cached run of full blocks that `tokens` starts with.
   Prefix Find(absl::string_view tenant, std::span<const int32_t> tokens);
-  // Makes a held, full block findable below `parent`. If an equal block is there already, that one stays, and this
-  // block is left as it was. Returns the prefix's id, the parent of the next block.
+  // Makes a held, full block findable below `parent`. If the trie has an equal block already, it keeps that block, and
+  // this block stays as it was. Returns the prefix's id, the parent of the next block.
   PrefixId Insert(absl::string_view tenant, PrefixId parent, BlockTokens tokens, int32_t block);
 
   // Ends the process unless every block is in exactly one of the three states and the trie points to its blocks.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides how long contexts may be and how many K/V blocks there are, from the request of the flags and the limits of
-// the model.
+// Decides how long contexts may be and how many K/V blocks there are, from the flags and the limits of the model.
 #pragma once
 
 #include <cstdint>

@@ -39,9 +39,9 @@ class DeviceBatch {
   };
 
   // Allocates space for this many integers. If a batch needs more, it allocates anew, and then every array has a new
-  // address. It keeps the old memory until it is destroyed (in sum less than the memory in use). To free memory would
-  // wait for the device. On GPUs that access each other's memory it would also wait for the GPUs of other ranks, which
-  // may be waiting for this rank.
+  // address. It keeps the old memory until it is destroyed (in sum less than the memory in use). Freeing memory waits
+  // for the device. On GPUs that access each other's memory it also waits for the GPUs of other ranks, which may be
+  // waiting for this rank.
   DeviceBatch(kernels::Backend& backend, size_t min_capacity);
 
   // The view is valid until the next call.

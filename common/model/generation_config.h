@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The defaults of a Hugging Face generation_config.json for the parameters that a request does not set. Most
-// directories have the file; without it there are no recommendations.
+// The defaults of a Hugging Face generation_config.json for the parameters that a request does not set. A directory may
+// lack the file. Then the model gives no defaults.
 //
 //   FT_ASSIGN_OR_RETURN(const GenerationConfig defaults, LoadGenerationConfig("models/llama"));
 //

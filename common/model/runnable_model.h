@@ -54,8 +54,8 @@ struct RunnableModel {
   std::string weight_digest;  // see WeightDigest; empty if it was not requested
   LoadTimes times;
 
-  // Ids at or beyond this have no meaning: the tokenizer does not have them, although the model's head may be wider, or
-  // the model has no row for them, although tokens were added.
+  // All ids that both the tokenizer and the model know are below this number. Larger ids are padding of the model's
+  // head, or added tokens for which the model has no row.
   int32_t num_tokens() const {
     return static_cast<int32_t>(
         std::min<int64_t>(static_cast<int64_t>(tokenizer.vocabulary().num_ids()), config.vocab_size));

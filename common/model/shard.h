@@ -23,8 +23,8 @@ struct Shard {
 // The shard's range of `count` items. Ranges are consecutive, by rank, and their sizes differ by at most one.
 kernels::IndexRange ShareOf(int64_t count, const Shard& shard);
 
-// INVALID_ARGUMENT names --tensor_parallel, the size that it does not divide, and the numbers. It need not divide the
-// vocabulary.
+// INVALID_ARGUMENT names --tensor_parallel, the size that it does not divide, and the numbers. num_ranks need not
+// divide the vocabulary.
 absl::Status CheckTensorParallel(const ModelConfig& config, int32_t num_ranks);
 
 // The narrower model whose layers a rank computes. Its vocabulary is the whole model's.

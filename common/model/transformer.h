@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that computes, on one rank or several. The engine and the draft proposer use it. Every rank runs the same
-// pass over its part of the weights and of the K/V. Block and slot numbers are the same on all ranks.
+// A loaded model, ready to compute on one rank or several. The engine and the draft proposer use it. Every rank runs
+// the same pass over its part of the weights and of the K/V. Block and slot numbers are the same on all ranks.
 //
 //   Transformer transformer(config, std::move(weights), ranks, {.max_rows = 512, .max_positions = 4096});
 //   KvCache kv = transformer.MakeKvCache(num_blocks);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prevents a small message from a peer that becomes a large one. gRPC checks its size limit only after it has inflated
-// a message, so servers and channels refuse compressed messages. A call with such a message ends with UNIMPLEMENTED
-// before anything is inflated.
+// Protects against small messages that become large when gRPC inflates them. gRPC checks its size limit only after it
+// has inflated a message, so servers and channels refuse compressed messages. A call with such a message ends with
+// UNIMPLEMENTED before anything is inflated.
 //
 //   for (const auto& [name, value] : kNoCompression) arguments.SetInt(name, value);
 #pragma once

@@ -17,8 +17,8 @@
 namespace foretoken::rpc {
 
 // The longest error message on the wire; longer ones are cut. A client accepts 8 KiB of trailers by default. The
-// message may stand in them three times, once with three bytes per byte. If the trailers were larger, the client would
-// see another error.
+// trailers may hold the message three times, once with three bytes for each of its bytes (percent-encoded). If the
+// trailers were larger, the client would see another error.
 inline constexpr size_t kMaxErrorBytes = 512;
 // A client may try again after this time: the queue may have space, or the server may be back.
 inline constexpr absl::Duration kRetryDelay = absl::Seconds(1);

@@ -2,10 +2,10 @@
 // The tree in the form that rejection sampling takes: the nodes with rows, every child drawn at one of them, and the
 // proposer that drew it.
 //
-// No child is left out because it has no row: that would select among drawn values. The grouping of a node's children
-// does not depend on their values either. A child that one proposer sampled and another guessed stands among the
-// guesses too. Its test there, after its rejection as a sampled child, has no effect. So a node has a group of guesses
-// exactly if some proposer guesses there.
+// The tree includes children without a row. To leave them out would select among drawn values. The grouping of a node's
+// children does not depend on their values either. A child that one proposer sampled and another guessed stands among
+// the guesses too. Its test there, after its rejection as a sampled child, has no effect. So a node has a group of
+// guesses exactly if some proposer guesses there.
 #pragma once
 
 #include <cstdint>

@@ -50,9 +50,9 @@ struct TokenTree {
   std::vector<TreeNode> nodes;  // [N]
 
   // How children were drawn, for rejection sampling. A child that is in no entry is a guess: a point mass. A node has
-  // at most one entry per proposer, and its entries are in the order of their tests. The test is exact only for
-  // children that nobody has selected. So a function that makes a tree from a tree keeps all of a node's sampled
-  // children or none. Empty under the keyed draw.
+  // at most one entry per proposer, and its entries are in the order of their tests. The test is exact only if no code
+  // has selected among the children. So a function that makes a tree from a tree keeps all of a node's sampled children
+  // or none. Empty under the keyed draw.
   std::vector<SampledChildren> sampled;
 
   int32_t num_nodes() const { return static_cast<int32_t>(nodes.size()); }
@@ -80,10 +80,10 @@ TokenTree ReRoot(const TokenTree& tree, std::span<const int32_t> committed);
 std::vector<int32_t> MatchedPath(const TokenTree& tree, std::span<const int32_t> tokens);
 
 // Merges trees at the same position into one trie. A node that several trees have keeps the largest chance and all of
-// their proposer bits. Children keep the order of first appearance. The sampled children of a node are tested one
-// tree's after another's, also if two trees sampled the same child. A child that one tree sampled and another guessed
-// counts as sampled only: once its test has rejected it, no target_prob is left for it, and a guess's test would have
-// no effect.
+// their proposer bits. Children keep the order of first appearance. At a node, the sampled children of one tree are
+// tested after those of the tree before it, even if both trees sampled the same child. A child that one tree sampled
+// and another guessed counts as sampled only: once its test has rejected it, no target_prob is left for it, and a
+// guess's test would have no effect.
 TokenTree Merge(std::span<const TokenTree> trees);
 
 // [N] the chance that each node is reached and emitted: the product of the chances along its path.

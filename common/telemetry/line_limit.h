@@ -28,7 +28,7 @@ class LineLimit {
 
   // Returns the line to write; unset: the line is left out. `now` comes from a steady clock.
   std::optional<std::string> Pass(std::string line, absl::Time now);
-  // Counts a line as left out that would repeat an earlier one.
+  // Counts a line that the caller leaves out because it would repeat an earlier one.
   void LeaveOut() { ++num_left_out_; }
 
  private:

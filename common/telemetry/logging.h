@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs log with spdlog: spdlog::info("listening on {}", address). This sets the form of the lines, once, at the
-// start of a program.
+// Programs log with spdlog: spdlog::info("listening on {}", address). InitLogging sets the form of the lines, once, at
+// the start of a program.
 #pragma once
 
 #include "absl/status/status.h"

@@ -4,8 +4,8 @@
 // If several start at the same place, the longest wins, and the search continues behind it. lstrip and rstrip extend a
 // token over the white space beside it. single_word allows no word character beside it. A token with `normalized` is
 // normalised itself and searched in the normalised text between the other tokens.
-// Source: AddedVocabulary of Hugging Face tokenizers, as of version 0.23. A habit of that source: a special token that
-// is not to be parsed still hides other tokens that start within it.
+// Source: AddedVocabulary of Hugging Face tokenizers, as of version 0.23. As in that source, a special token that is
+// not parsed still hides other tokens that start within it.
 // Time: O(text x longest token); the tokenizer refuses long tokens.
 // Threads: immutable.
 #pragma once

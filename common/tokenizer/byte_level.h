@@ -14,7 +14,7 @@
 
 namespace foretoken::tokenizer {
 
-// Nullopt if a character of the spelling is no byte's; no byte-level text contains such a token.
+// Returns nullopt if a character of the spelling stands for no byte. Such a token never occurs in byte-level text.
 std::optional<std::string> BytesOfSpelling(absl::string_view spelling);
 
 std::string SpellingOfBytes(absl::string_view bytes);

@@ -10,7 +10,8 @@
 //
 // Bytes that are not UTF-8 become U+FFFD. For ByteLevel there is one per broken sequence, as in Hugging Face. For byte
 // tokens there is one per byte that belongs to no character. Hugging Face replaces the whole run of byte tokens
-// instead. A line feed (a byte token) would then have to wait for the next other token, so here whole characters pass.
+// instead. With that rule a line feed (a byte token) would wait for the next token that is no byte token, so this
+// decoder keeps the whole characters of a run.
 // Errors: FromJson returns INVALID_ARGUMENT, which names the step.
 // Threads: a Decoder is immutable; a DecodeState belongs to one thread.
 #pragma once

@@ -4,8 +4,8 @@
 // Hugging Face files are written for Oniguruma (Ruby syntax). The parser returns operators in PCRE2's spelling. Every
 // literal, class, property and "." is a set, with the members of Oniguruma's Unicode tables. "[a[^b]&&\p{L}]" and
 // (?i:...) over ASCII are sets as well.
-// Errors: INVALID_ARGUMENT names the expression and the construct. Refused are constructs that differ between the two
-// languages or need more than sets: \b, \R, \K, \1, "{n,m}+", "{n}?", named groups, options other than i, POSIX
+// Errors: INVALID_ARGUMENT names the expression and the construct. The parser refuses constructs that differ between
+// the two languages or need more than sets: \b, \R, \K, \1, "{n,m}+", "{n}?", named groups, options other than i, POSIX
 // brackets, and under (?i) characters beyond ASCII that have case.
 // Threads: pure.
 #pragma once

@@ -34,7 +34,8 @@ struct SplitStep {
 
 enum class PrependScheme { kAlways, kFirst, kNever };  // before every part of the text, before the first part, nowhere
 
-// Spaces become `replacement`. One is added in front as the scheme says, unless it is there. Words start at each one.
+// Spaces become `replacement`. Where the scheme says so, the step adds a replacement in front, unless the text starts
+// with one. A word starts at every replacement.
 struct MetaspaceStep {
   std::string replacement;  // one character
   PrependScheme prepend_scheme;

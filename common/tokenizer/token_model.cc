@@ -9,7 +9,7 @@
 namespace foretoken::tokenizer {
 namespace {
 
-// Old files have no type; there the form of the vocabulary tells it.
+// Old files have no type. In them the form of the vocabulary shows the type.
 bool IsUnigram(const JsonValue& model) {
   const auto type = model.json().find("type");
   if (type != model.json().end() && !type->is_null()) return *type == "Unigram";

@@ -2,9 +2,10 @@
 // The Unigram model of SentencePiece: cuts a word into the tokens whose scores, which are log-probabilities, have the
 // largest sum.
 //
-// A character that is no token becomes an unknown one, with a score 10 below the lowest; neighbouring unknowns are one.
-// Such a run becomes the token with that spelling, or its bytes ("<0x0A>", byte_fallback) if all of them are tokens, or
-// the unknown token. Of equal sums, the cut counts whose last token starts first, as in Hugging Face.
+// A character that is no token becomes an unknown one, with a score 10 below the lowest; neighbouring unknown
+// characters form one run. Such a run becomes the token with that spelling, or its bytes ("<0x0A>", byte_fallback) if
+// all of them are tokens, or the unknown token. If two cuts have equal sums, the cut whose last token starts first
+// wins, as in Hugging Face.
 // Source: T. Kudo, arXiv 1804.10959; the model Unigram of Hugging Face tokenizers, encode_optimized.
 // Time: O(word x longest token); a token has at most 1024 bytes, real ones some 50. Space: 24 bytes per byte of the
 // word.

@@ -6,9 +6,8 @@
 //
 // Ids need not be dense: a file may leave some unused.
 // Threads: immutable after construction.
-// Source of the fingerprint: design, section 5: SHA-256 over (id, token bytes, special flag), not over padded widths or
-// file bytes. Per used id, ascending: the id, the number of bytes, the bytes, and 1 if special, else 0; integers as 8
-// little-endian bytes.
+// The fingerprint is a SHA-256 over (id, token bytes, special flag), not over padded widths or file bytes. Per used id,
+// ascending: the id, the number of bytes, the bytes, and 1 if special, else 0; integers as 8 little-endian bytes.
 #pragma once
 
 #include <cstdint>

@@ -20,10 +20,10 @@
 // is none, a session with less than its share of slots evicts the tree of the session that was asked longest ago,
 // unless it is itself that session. When no block is free for a context, the forest refuses the session.
 //
-// A session is idle while the verifier wants no tree of it. An idle session takes part in no pass and takes no room. It
-// keeps its K/V until other sessions need the room. The forest clears the session first that was asked longest ago. A
-// session that is asked again first computes the context that it missed. A session also becomes idle when the other
-// sessions are asked many times and it is not.
+// A session is idle while the verifier wants no tree of it. An idle session takes part in no pass and takes no room
+// from other sessions. It keeps its K/V until they need the room. The forest first clears the idle session that was
+// asked longest ago. A session that is asked again first computes the context that it missed. A session also becomes
+// idle if it is not asked while the other sessions are asked many times.
 //
 // Only passes take time. The forest's state is a function of the calls. With equal chance models, the best nodes of a
 // session that has stopped growing do not depend on the other sessions.
@@ -59,7 +59,7 @@ struct DraftForestOptions {
   int32_t max_context_rows = 128;  // context tokens computed in a pass, over all sessions
   int32_t max_grown_nodes = 512;   // nodes that a session's tree may have expanded, without the root; each takes a slot
   float min_path_chance = 0.0005f;  // the forest does not expand nodes of less worth
-  // The same while other threads want the same cores: growing would take time from them.
+  // The bound while other threads want the same cores, because growing takes time from them.
   float shared_min_path_chance = 0.01f;
   float tree_kv_fraction = 0.25f;  // of the K/V cache, for trees
   bool learns_chances = true;      // from committed tokens

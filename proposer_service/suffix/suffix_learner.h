@@ -22,7 +22,7 @@ namespace foretoken::proposer {
 
 struct SuffixLearnerOptions {
   absl::Duration snapshot_interval = absl::Minutes(5);
-  int64_t max_waiting_tokens = 1 << 22;  // the learner drops outputs beyond them; every output counts for 128 more
+  int64_t max_waiting_tokens = 1 << 22;  // bound of the queue; every output counts as 128 tokens more than it has
 };
 
 class SuffixLearner {

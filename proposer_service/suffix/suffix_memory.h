@@ -46,8 +46,8 @@ struct SuffixText {
 
 class SuffixMemory {
  public:
-  // The memory ignores shorter outputs, because they teach too little for the cost of an owner. Of an output longer
-  // than half the memory it keeps the end, half the memory long.
+  // The memory ignores shorter outputs, because they teach too little for the cost of an owner. If an output is longer
+  // than half the memory, the memory keeps only its end, which is half the memory long.
   static constexpr size_t kMinTokens = 8;
   // The memory has at most one owner per this many tokens of its size. An owner's names take up to a kilobyte, so all
   // owners together take no more memory than the tokens.

@@ -165,8 +165,8 @@ absl::StatusOr<std::string> SetAside(const std::string& path) {
 
 absl::StatusOr<std::vector<SuffixText>> ReadSnapshot(const std::string& path) {
   FT_ASSIGN_OR_RETURN(const base::MappedFile file, base::MappedFile::Open(path));
-  absl::StatusOr<std::vector<SuffixText>> texts =
-      Parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});  // bytes as they lie
+  absl::StatusOr<std::vector<SuffixText>> texts = Parse(
+      {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});  // reads the bytes as characters
   if (texts.ok()) return texts;
   return absl::Status(texts.status().code(), absl::StrCat(path, ": ", texts.status().message()));
 }
@@ -180,7 +180,7 @@ absl::Status WriteSnapshot(const std::string& path, std::span<const SuffixText> 
     PutString(bytes, text.owner.tenant);
     PutInteger(bytes, static_cast<uint32_t>(text.tokens.size()));
     bytes.append(reinterpret_cast<const char*>(text.tokens.data()),
-                 text.tokens.size() * sizeof(int32_t));  // as they lie
+                 text.tokens.size() * sizeof(int32_t));  // as in memory
   }
   absl::StrAppend(&bytes, AsBytes(DigestOf(bytes)));
 

@@ -23,7 +23,7 @@
 // string is the number of positions where it begins. To count a suffix, the tree walks from the root to the suffix's
 // end.
 //
-// Forgetting. The tree takes the counts of a text's suffixes back and frees nodes and edges without a count. Every node
+// Forgetting. The tree subtracts the counts of a text's suffixes and frees nodes and edges without a count. Every node
 // and leaf refers to its latest occurrence, and the oldest text goes first, so the remaining nodes and leaves refer to
 // the remaining texts.
 //

@@ -35,7 +35,7 @@ int32_t NumPromptRows(std::span<const WaitingPrompt> prompts, const PromptStep& 
     return std::ranges::any_of(prompts, [&](const auto& prompt) { return IsProtected(first_token, prompt, limits); });
   });
   if (num_protected == 0) return room;
-  int64_t num_unbounded = 0;  // rows of prompts that are peers of every stream
+  int64_t num_unbounded = 0;  // rows of prompts that are peers of every decoding sequence
   for (const WaitingPrompt& prompt : prompts) {
     const auto is_protected = [&](absl::Time first_token) { return IsProtected(first_token, prompt, limits); };
     if (std::ranges::none_of(step.first_tokens, is_protected)) num_unbounded += prompt.num_left;

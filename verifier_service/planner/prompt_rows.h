@@ -2,13 +2,13 @@
 // The prompt rows of a step: the number of rows for prompts beside the decoding sequences, and the share of each
 // prompt. Pure functions. The cut of a prompt into steps changes no bit of the output (E1).
 //
-// Number of rows. Prompt rows make a step longer, and every decoding stream in the step waits. The rules:
+// Number of rows. Prompt rows make a step longer, and every decoding sequence in the step waits for it. The rules:
 //   - If no sequence decodes, prompts get the whole step.
-//   - A stream is protected from later prompts: the step lasts at most `max_inter_token_growth` times as long as it
-//     would without prompts.
-//   - If more prompts wait than streams are protected, the time that prompts may add is multiplied by the number of
-//     prompts per protected stream. Then many requests gain at the cost of few.
-//   - A stream is not protected from its peers. Its peers are the prompts that began to run before the stream's first
+//   - A decoding sequence is protected from later prompts: the step lasts at most `max_inter_token_growth` times as
+//     long as it would without prompts.
+//   - If more prompts wait than sequences are protected, the time that prompts may add is multiplied by the number of
+//     prompts per protected sequence. Then many requests gain at the cost of few.
+//   - A decoding sequence is not protected from its peers. Its peers are the prompts that began to run before its first
 //     token, or up to `burst_window` after it: they belong to one burst of requests. Peers get all free rows, so that
 //     the burst soon decodes together. A prompt with more than `max_burst_prompt_tokens` left is never a peer, because
 //     its length makes it late, not its place in the line.
@@ -29,8 +29,8 @@
 namespace foretoken::verifier {
 
 struct PromptLimits {
-  // The longest step with prompts, relative to the step without them, while streams decode. The guarantee to streams is
-  // 1.5; the difference allows for errors in predicted durations.
+  // The longest step with prompts, relative to the step without them, while sequences decode. The guarantee to decoding
+  // sequences is 1.5. The difference allows for errors in predicted durations.
   float max_inter_token_growth = 1.4f;
   int32_t max_burst_prompt_tokens = 1024;
   absl::Duration burst_window = absl::Milliseconds(100);
@@ -46,7 +46,7 @@ struct WaitingPrompt {
 
 struct PromptStep {
   StepLoad decoding;                         // the rows of the decoding sequences
-  std::span<const absl::Time> first_tokens;  // time of each one's first token; InfiniteFuture: none yet
+  std::span<const absl::Time> first_tokens;  // time of each decoding sequence's first token; InfiniteFuture: none yet
   int32_t max_rows = 0;                      // of the step
 };
 

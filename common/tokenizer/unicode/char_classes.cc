@@ -16,7 +16,7 @@ constexpr char32_t kNumCodePoints = 0x110000;
 constexpr size_t kMaxSymbols = 256;
 constexpr uint8_t kLineFeed = '\n';
 
-// No set begins or ends between two of these.
+// Returns the code points at which runs begin. No set begins or ends inside a run.
 std::vector<char32_t> RunBegins(std::span<const CharSet> sets) {
   std::vector<char32_t> begins = {0, kLineFeed, kLineFeed + 1};
   for (const CharSet& set : sets) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization Form C, with the tables of Hugging Face's `tokenizers`. Their Unicode is older than that of its regular
-// expressions (unicode_tables.h): a combining mark of a later version stays in its place.
+// Normalization Form C, with the tables of Hugging Face's `tokenizers`. These tables have an older Unicode version than
+// its regular expressions (unicode_tables.h): a combining mark of a later version stays in its place.
 //
 // Source: The Unicode Standard, section 3.11; Hangul syllables by section 3.12.
 // Time: O(n log n) for any text: runs of combining marks are sorted. Most texts have no character that NFC could

@@ -25,7 +25,7 @@ bool HasAvx512Bf16() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
 }
 
-// The processor's flags are not enough: a process must ask the kernel (Linux 5.16) for the 8 KiB of tile state.
+// The processor's flags are not enough: a process must ask Linux (from 5.16 on) for the 8 KiB of tile state.
 bool HasAmx() {
   uint32_t eax, ebx, ecx, edx;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;

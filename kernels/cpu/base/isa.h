@@ -15,7 +15,7 @@ enum class Isa { kAmx, kAvx512Bf16, kAvx512, kAvx2, kBaseline };
 const char* Name(Isa isa);
 std::optional<Isa> IsaFromName(std::string_view name);
 
-// Best first, never empty: kBaseline runs everywhere. Asks the kernel for the AMX tile state, once.
+// Best first, never empty: kBaseline runs everywhere. Asks Linux for the AMX tile state, once.
 const std::vector<Isa>& SupportedIsas();
 
 // Names the version of Highway that the kernels were compiled with and the target that their ops take now:

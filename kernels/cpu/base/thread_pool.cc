@@ -6,7 +6,7 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-// 20 to 80 us of pauses: longer than the gap between two ops of a step, too short to matter elsewhere.
+// 20 to 80 us of pauses: longer than the gap between two ops of a step, but too short to waste much of a core's time.
 constexpr int kNumSpins = 2000;
 
 bool IsOpen(uint32_t generation) { return generation % 2 != 0; }

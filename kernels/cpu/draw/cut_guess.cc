@@ -18,15 +18,15 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr double kMargin = 2.5;  // in deviations
 
-// A sum over the sample, taken from one of its ends, passes a target somewhere. These are two places, counted from that
-// end: at the first the sum is surely below the target, at the second surely above.
+// The place where a running sum over the sample passes a target. The sum starts at one end of the sample, and places
+// are counted from that end. At `before` the sum is surely below the target, and at `after` it is surely above.
 struct Crossing {
   std::optional<size_t> before;
   std::optional<size_t> after;
   double deviation = 0;  // the standard deviation of the sum at the target, as far as the sample shows it
 };
 
-// `weight_of(i)` is the weight that the i-th sampled value, counted from that end, stands for.
+// `weight_of(i)` is the weight for which the i-th sampled value stands, counted from the end where the sum starts.
 template <typename WeightOf>
 Crossing FindCrossing(size_t sample_size, double target, const WeightOf& weight_of) {
   double sum = 0, squares = 0;
@@ -148,7 +148,8 @@ std::span<const float> SampleValues(std::span<const float> values, size_t stride
   return sample;
 }
 
-// Both the sums from the heaviest token down and from the lightest up give a range; the sum that varies less decides.
+// A sum from the heaviest token down gives one range, and a sum from the lightest token up gives another. The result is
+// the range of the sum that varies less.
 ValueRange GuessBySample(const CutSearch& search, double stride, std::span<const float> sample) {
   const size_t last = sample.size() - 1;
   if (sample[0] == sample[last]) return {sample[0], sample[0]};
@@ -169,7 +170,8 @@ ValueHistogram HistogramForShare(std::span<const float> row, const Softmax& soft
   // the end.
   const double least_log_weight = std::log((1 - share) / (20 * static_cast<double>(row.size())));
   const double low = std::max(softmax.max + least_log_weight * softmax.temperature, double{kLowest});
-  // A flat row ends long before. If all its values are equal, bins must still have a width.
+  // A row of similar values has no value that low, so the bins begin near its least value. If all its values are equal,
+  // bins must still have a width.
   float least = static_cast<float>(softmax.max - 1e-3 * softmax.temperature);
   for (size_t id = 0; id < row.size(); id += row.size() / 512 + 1) least = std::min(least, row[id]);
   return CountValues(row, std::max(least, static_cast<float>(low)), softmax.max);

@@ -23,8 +23,8 @@ struct CutSearch {
   double WeightOf(float value) const;
 };
 
-// Guesses from a sample of values, largest first. Each stands for `stride` tokens. Fits weights that are much alike.
-// The sampling follows Floyd and Rivest's SELECT (1975).
+// Guesses from a sample of values, largest first. Each sampled value stands for `stride` tokens. Suits rows whose
+// weights are similar. The sampling follows Floyd and Rivest's SELECT (1975).
 ValueRange GuessBySample(const CutSearch& search, double stride, std::span<const float> sample);
 
 // Every stride-th value inside the range, without -inf, largest first. Valid until the thread's next call.

@@ -14,7 +14,7 @@
 
 namespace foretoken::kernels::cpu {
 
-// Returns the arithmetic of an isa. Highway's arithmetic depends on the pin that lives during the call.
+// Returns the kernel of an isa. The target of the Highway kernel depends on the pin that lives during the call.
 const MatMulKernel& KernelOf(Isa isa);
 
 // `scratch` holds the packed x. It grows as needed, and the caller keeps it for the next call.

@@ -15,7 +15,7 @@ namespace foretoken::kernels::cpu {
 struct PackArgs {
   const uint16_t* x = nullptr;  // [num_rows, num_inputs] bf16
   int64_t num_rows = 0;
-  int64_t num_inputs = 0;         // of the weight; inputs from K on become zero
+  int64_t num_inputs = 0;         // K
   int64_t padded_num_inputs = 0;  // of the weight; inputs from K on become zero
   void* packed = nullptr;         // aligned to 64 bytes
 };
@@ -24,8 +24,8 @@ struct PackArgs {
 // lines of x lie one below the other. It is a copy, so that no two rows' lines compete for one set of the cache.
 void PackBf16(const PackArgs& args);
 
-// Rows x panels x a range of inputs. Sums of a range that begins at 0 start at zero. Sums of a later range continue
-// from the values in `sums`, so a sum in ranges is the same chain as a sum at once.
+// The product of some rows and some panels over a range of inputs. Sums of a range that begins at 0 start at zero. Sums
+// of a later range continue from the values in `sums`, so a sum in ranges is the same chain as a sum at once.
 struct MatMulTile {
   const void* x = nullptr;  // as packed
   int64_t num_rows = 0;
@@ -42,7 +42,7 @@ struct MatMulTile {
 struct MatMulTileShape {
   int64_t num_rows = 0;
   int64_t num_panels = 0;
-  int64_t num_cached_panels = 0;  // where the caches hold the weight
+  int64_t num_cached_panels = 0;  // num_panels for a weight that the caches hold
 };
 
 struct MatMulKernel {

@@ -17,13 +17,13 @@ constexpr size_t kTaskBytes = size_t{1} << 20;
 
 constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// Row `row` of the stacked parts.
+// A row of the stacked parts.
 struct SourceRow {
   const std::byte* data = nullptr;  // null: beyond the last row
   DType dtype = DType::kBF16;
 };
 
-// Begins at the row's input `first_input`.
+// Returns row `row` of the stacked parts, from input `first_input` on.
 SourceRow FindRow(std::span<const ConstTensorView> parts, int64_t row, int64_t first_input) {
   for (const ConstTensorView& part : parts) {
     if (row < part.shape[0]) {
@@ -91,7 +91,7 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
   }
 }
 
-// Calls `told` for the stacked rows [begin, end), part by part.
+// Calls `told` once per part, with its rows among the stacked rows [begin, end).
 void Tell(const std::function<void(const void* begin, size_t num_bytes)>& told, std::span<const ConstTensorView> parts,
           int64_t begin, int64_t end) {
   if (!told) return;
@@ -130,7 +130,7 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
   for (const ConstTensorView& part : source.parts) {
     FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
     out_features += part.shape[0];
-    source_bytes += part.num_bytes();  // all inputs: those that the weight does not take are released too
+    source_bytes += part.num_bytes();  // all inputs, because unused inputs are released too
   }
   FT_CHECK(out_features > 0);
   auto weight = std::make_unique<CpuWeight>(out_features, inputs.size());

@@ -7,7 +7,7 @@
 // the numbers that are added and their order (E1). The end of the row's chain, the other end of its window and its
 // neighbours in the batch do not matter.
 //
-// Products are the tensor cores', bf16 with f32 sums (mma.cuh). q is rounded to bf16, as K was when it was stored. A
+// Tensor cores compute the products, bf16 with f32 sums (mma.cuh). q is rounded to bf16, as K was when it was stored. A
 // second term for the rest of q would cost half as much again, and K's equal error would remain. The softmax is f32.
 // Its weights are rounded to bf16 before they multiply V and before they are summed, so the weights that V sees add up
 // to 1.

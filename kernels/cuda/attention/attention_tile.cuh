@@ -114,7 +114,7 @@ __device__ void WeighTile(FragmentC (&scores)[2 * kTileHalves], const float (&de
   }
 }
 
-// Mostly the maxima stay, and there is nothing to do.
+// Multiplies the outputs by the factors. The maxima mostly stay, and then there is nothing to do.
 template <int kSteps>
 __device__ void ShrinkOutputs(const float (&decay)[kLaneQueries], TileSoftmax<kSteps>& softmax) {
   if (!__any_sync(0xffffffffu, decay[0] != 1 || decay[1] != 1)) return;
@@ -151,7 +151,7 @@ __device__ bool MayShareV(const SharedTile<kSteps>& keys, int32_t tile_begin,
   return !__any_sync(0xffffffffu, has_non_finite);
 }
 
-// Sets the keys of half a tile to zero that are not in `seen`, which counts from the tile's first key.
+// Sets the keys outside of `seen` to zero, in one half of a tile. Positions in `seen` count from the tile's first key.
 __device__ inline void HideKeys(const Positions& seen, int half, FragmentB& v) {
 #pragma unroll
   for (int pair = 0; pair < 2; ++pair) {
@@ -161,8 +161,8 @@ __device__ inline void HideKeys(const Positions& seen, int half, FragmentB& v) {
   }
 }
 
-// Adds V where queries may not share a product: with one product per query, and only that query's row of it. It goes
-// step by step, so that registers hold no more than one step's sums twice.
+// Adds V if queries may not share a product. Computes one product per query and keeps only that query's row. Works step
+// by step, so that registers hold only one step's sums twice.
 template <int kSteps>
 __device__ void AddVOneByOne(const SharedTile<kSteps>& keys, int32_t tile_begin,
                              const Positions (&visible)[kLaneQueries], const FragmentA (&weights)[kTileHalves],

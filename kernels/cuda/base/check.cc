@@ -12,7 +12,7 @@ struct Place {
   int rank = 0;
   int gpu = 0;
 };
-// Per thread, as CUDA's current device is: ops get a stream and nothing else.
+// One per thread, like CUDA's current device, because an op knows only its stream.
 thread_local Place place;
 
 }  // namespace

@@ -13,7 +13,7 @@ __global__ void Probe() {}
 bool HasCodeForDevice() {
   cudaFuncAttributes attributes{};
   if (cudaFuncGetAttributes(&attributes, Probe) == cudaSuccess) return true;
-  cudaGetLastError();  // clears the error, or the next launch would report it
+  cudaGetLastError();  // clears the error, so that the next launch does not report it
   return false;
 }
 

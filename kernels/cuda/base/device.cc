@@ -37,7 +37,7 @@ DeviceFacts QueryDevice(int rank) {
   const auto failed = [&facts](cudaError_t error) {
     if (error == cudaSuccess) return false;
     if (error != cudaErrorNoDevice) facts.error = cudaGetErrorString(error);
-    cudaGetLastError();  // clears the error, or the next launch would report it
+    cudaGetLastError();  // clears the error, so that the next launch does not report it
     return true;
   };
   cudaDeviceProp properties{};
@@ -63,7 +63,7 @@ Device::Opened Device::Open(int rank) {
 Device::Device(DeviceFacts facts, int rank) : facts_(std::move(facts)), rank_(rank) {
   MakeCurrent();
   FT_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  // Keep the memory that StreamScratch returns for the next step; by default every synchronisation gives it back to the
+  // Keeps the memory that StreamScratch frees for the next step. By default every synchronisation returns it to the
   // driver.
   cudaMemPool_t pool = nullptr;
   uint64_t kept_bytes = std::numeric_limits<uint64_t>::max();
@@ -73,7 +73,7 @@ Device::Device(DeviceFacts facts, int rank) : facts_(std::move(facts)), rank_(ra
 
 Device::~Device() {
   MakeCurrent();
-  FT_CUDA_CHECK(cudaStreamSynchronize(stream_));  // nobody waits for these results any more
+  FT_CUDA_CHECK(cudaStreamSynchronize(stream_));  // pending work may still use pinned_; its callbacks never run
   FT_CUDA_CHECK(cudaStreamDestroy(stream_));
 }
 

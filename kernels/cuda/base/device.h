@@ -3,8 +3,8 @@
 //
 // Errors: Open checks the machine and returns one line about the fault. Any error of CUDA after that ends the process
 // with call and place.
-// Threads: one caller at a time. The device must be the calling thread's current one: it is after Open, and on other
-// threads after MakeCurrent.
+// Threads: one caller at a time. The device must be the calling thread's current device. Open and MakeCurrent make it
+// so for the thread that calls them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -39,7 +39,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Call it first on a thread that did not open the device.
+  // Call this first on a thread that did not open the device.
   void MakeCurrent() const;
 
   const DeviceFacts& facts() const { return facts_; }

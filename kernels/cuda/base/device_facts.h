@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's facts about one of a machine's GPUs, and the decision if it can serve. Pure: device.h asks the driver.
+// The driver's facts about one of a machine's GPUs, and the decision whether that GPU can serve. Pure: device.h asks
+// the driver.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,8 @@ struct LaunchShape {
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchShape& shape, Args... args) {
   if (shape.grid.x == 0 || shape.grid.y == 0) return cudaSuccess;
-  // A kernel must ask for more than 48 KiB, which count its static memory too. So we ask whatever the size.
+  // A kernel that uses more than 48 KiB, static memory included, must ask for them. Launch does not know the static
+  // memory, so it asks for any size.
   if (shape.shared_bytes > 0) {
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));

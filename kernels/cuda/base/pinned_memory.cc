@@ -11,7 +11,7 @@
 namespace foretoken::kernels::cuda {
 
 void* PinnedMemory::Take(size_t num_bytes) {
-  // Covers a step, so that all of it is taken while a model is loaded: to lock pages may wait for every GPU.
+  // The first chunk is enough for a step, so it is allocated while a model loads. Locking pages may wait for every GPU.
   constexpr size_t kAlignment = 256, kSmallestChunk = size_t{4} << 20;
   num_bytes = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
   while (current_ < chunks_.size() && used_ + num_bytes > chunks_[current_].size) {

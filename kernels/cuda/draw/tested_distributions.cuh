@@ -102,7 +102,7 @@ class BlockResidual {
   __device__ bool is_empty() const { return mass_ == 0; }
   __device__ double Prob(int32_t token_id) const {
     const auto left = static_cast<double>(left_[PlaceOfId(token_id)]);
-    __syncthreads();  // or another thread, which already sees the rejection, changes it
+    __syncthreads();  // no thread may go on to change the weight before all have read it
     return left / static_cast<double>(mass_);
   }
 

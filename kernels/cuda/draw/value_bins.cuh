@@ -2,10 +2,10 @@
 // The bins into which a search divides values, pass by pass. A bin holds larger values than the next one, and equal
 // values are always in one bin.
 //
-// The first pass cuts at multiples of 1/8 below the largest value. Logits mostly lie evenly enough there: threads
-// seldom meet in a bin, and few tokens are left in the right bin. Where they do not, as in a row of one value, the
-// search takes longer and finds the same. The other four passes take the 32 bits of a value byte by byte, so the last
-// pass leaves one value per bin.
+// The first pass cuts at multiples of 1/8 below the largest value. Most rows spread over many of these bins: threads
+// seldom add to the same bin, and few tokens are left in the right bin. If a row does not, as a row of one value, the
+// search takes longer and has the same result. The other four passes take the 32 bits of a value byte by byte, so the
+// last pass leaves one value per bin.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks if a product by cuBLASLt has the same bits as ours. Both are computed for random rows, all of them, and a
-// random weight of one split, once with stored results and once with results added to random numbers. The trial has the
-// conditions of service: the same algorithm at the same row count, the weight's rows in the memory where they would be
-// unpacked, the output's rows as far apart. Only numbers differ, and no kernel's order of sums depends on numbers.
+// Checks if a product by cuBLASLt has the same bits as ours. The check computes both for random rows and a random
+// weight of one split, and compares all rows. It does so once with stored results and once with results added to random
+// numbers. The trial has the conditions of service: the same algorithm at the same row count, the weight's rows in the
+// memory where they would be unpacked, the output's rows as far apart. Only numbers differ, and no kernel's order of
+// sums depends on numbers.
 #pragma once
 
 #include <cstdint>

@@ -110,7 +110,7 @@ std::string LibraryServing::TuneShape(const ProductUse& use) {
     if (num_rows > options_.min_rows) found += ",";
     found += RowsText(num_rows) + " " + TryBucket(weight, memory, checks, shape, num_rows);
   }
-  device_.Synchronize();  // or memory would be freed that is still in use
+  device_.Synchronize();  // work under way uses memory that is freed on return
   if (!shape.buckets.empty()) shapes_.push_back(std::move(shape));
   return found;
 }

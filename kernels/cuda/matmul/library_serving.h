@@ -35,7 +35,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// With fewer rows, to unpack a weight would take about as long as to multiply it.
+// With fewer rows, unpacking a weight takes about as long as multiplying it.
 inline constexpr int64_t kMinLibraryRows = 512;
 // The second-level cache of every GPU that we serve holds this much beside the rows.
 inline constexpr size_t kLibraryRunBytes = size_t{16} << 20;
