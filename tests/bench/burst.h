@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what the bound on the time between tokens costs a burst: prompts that come together, with and without the
-// bound.
+// Measures the cost of the bound on the time between tokens for a burst, that is, for prompts that come together.
+// Compares runs with the bound and without it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the engine's own time, how well the engine protects streams from a long prompt, and the cost of that
+// Measures the engine's own time, the protection of decoding sequences from a long prompt, and the cost of that
 // protection for a burst of prompts.
 //
 //   engine_bench [--short] [--json] [--threads=N] [--only=PART,...]
@@ -10,9 +10,9 @@
 // queueing: the additional host time of a step at whose beginning 64 requests with prompts of 900 tokens arrive and
 // wait, per request.
 //
-// admission: a model of random weights in the shape of Llama 3.2 1B, 4 streams, and then one, with 1,024 tokens of
-// context. The time between their tokens before a prompt of 4,096 tokens and while it is computed. --short: 4 layers,
-// 256 and 512 tokens.
+// admission: a model of random weights in the shape of Llama 3.2 1B, 4 decoding sequences, and then one, with 1,024
+// tokens of context. The time between their tokens before a prompt of 4,096 tokens and while it is computed. --short: 4
+// layers, 256 and 512 tokens.
 //
 // burst: the same model with 2 layers and a small head; burst.h describes the bursts. The draw is over the demo
 // tokenizer's vocabulary.

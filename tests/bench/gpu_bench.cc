@@ -9,7 +9,7 @@
 // difference is the cost of E1. Times are wall-clock times of work that is enqueued several times before one wait, so
 // the bench measures the GPU and not the host. Every round measures everything in turn, and figures are medians over
 // the rounds. "Idle between steps" is the sum of two times: the engine's work from a step's results to the next launch
-// (host_work.h, measured once, after the rounds), and the additional time of a step with a wait. No gRPC.
+// (host_work.h, measured once, after the rounds), and the additional time of a step with a wait. The bench does not use
 // gRPC.
 #include <algorithm>
 #include <cstdio>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures how long the engine's thread follows a client's prediction, by how much of the prediction is right: a file
-// of 8,192 tokens of code that is emitted unchanged, with small edits, as another file, and the most expensive case,
-// one token again and again. The time is one thread's own. The steps are those of an engine that verifies every guess
-// of 32-node trees.
+// Measures the time that the engine's thread takes to follow a client's prediction of 8,192 tokens of code. There are
+// four cases: the output equals the prediction, has small edits, or is another file, and, as the most expensive case,
+// both repeat one token. The time is one thread's own. The steps are those of an engine that verifies every guess of
+// 32-node trees.
 //
 //   prediction_bench
 #include <algorithm>

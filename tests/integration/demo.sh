@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The demo, on a target that is hardly widened: every token is equal, both columns show the same text, and no text
-# repeats itself, for a text that does is no proof.
+# The demo, on a target that is hardly widened. Every token must be equal, and both columns must show the same text. No
+# text may repeat itself, because a repeating text proves little.
 #
 #   tests/integration/demo.sh build/release
 set -euo pipefail

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# buf checks the style of our protos, and that they break no client of the published ones, which are
-# tests/cases/proto/foretoken.binpb. Then changed copies of the protos show that the check finds what it is there to find.
-# `./dev protos` publishes the protos as they are: after a compatible change, or before anybody depends on the old ones.
+# buf checks the style of our protos, and checks that they break no client of the published protos in
+# tests/cases/proto/foretoken.binpb. Then the test changes copies of the protos and shows that buf finds each fault.
+# `./dev protos` publishes the present protos. Run it after a compatible change, or before anybody depends on the old
+# protos.
 #
 #   tests/proto/buf.sh build/release
 #
-# Exits with 77 (skipped) where Python or PyPI is not at hand.
+# Exits with 77 (skipped) without Python or PyPI.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

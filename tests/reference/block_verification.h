@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference for block verification, which the system does not use. It verifies a sampled chain as a whole. It
+// The reference for block verification, which the server does not use. It verifies a sampled chain as a whole. It
 // accepts at least as many tokens as token-by-token verification, and as many as any exact rule can. But it has
 // requirements that a server with many proposers cannot ensure, as tests/exact shows:
 // - A block may reject x_1 because of x_2. So the choice of block verification must not depend on drawn tokens, for

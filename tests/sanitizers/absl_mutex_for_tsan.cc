@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows absl::Mutex to ThreadSanitizer, in every executable of the tsan build.
 //
-// The distribution's libabsl is not instrumented, so TSan knows nothing of its locks and would call all that they guard
-// a race. The functions below stand before the library's own (the dynamic linker takes the executable's first), call
-// them, and tell TSan what was locked: for our code, and for gRPC, whose mutexes are absl's too. Nothing is hidden by
-// this, for only what really is locked is announced. A condition of Await is evaluated by the library, in whichever
-// thread gives the lock back; TSan looks away meanwhile, as it does in an instrumented absl.
+// The distribution's libabsl is not instrumented. So TSan knows nothing of its locks, and would report a race for all
+// data that they guard. The functions below have the names of the library's functions, and the dynamic linker takes the
+// executable's functions first. They call the library's functions and announce each lock to TSan. This works for our
+// code and for gRPC, which uses absl::Mutex too. It hides no race, because only real locks are announced. The library
+// evaluates a condition of Await in any thread that releases the lock. TSan ignores that evaluation, as it does in an
+// instrumented absl.
 //
-// Not shown: what gRPC orders by atomics alone.
+// TSan still does not see the operations that gRPC orders by atomics alone.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -20,11 +21,11 @@
 namespace {
 
 // The library calls some of its own functions through the linker: AwaitWithTimeout calls AwaitWithDeadline. Only the
-// outermost is announced.
+// outermost call is announced.
 thread_local bool is_announced = false;
 
-// The function that `method`, one of those below, stands before. The name is asked of the linker, because it holds the
-// inline namespace of the library's version.
+// Returns the library's function with the name of `method`, which is one of the functions below. The linker gives the
+// name, because the name contains the inline namespace of the library's version.
 template <typename Method>
 Method Next(Method method) {
   void* address;  // a pointer to a member function that is not virtual begins with the function's address
@@ -59,7 +60,7 @@ void Unlocking(void* mutex, unsigned kind, Call call) {
   is_announced = false;
 }
 
-// A wait gives the lock back and takes it again.
+// A wait releases the lock and takes it again.
 template <typename Call>
 auto Waiting(void* mutex, Call call) {
   if (is_announced) return call();

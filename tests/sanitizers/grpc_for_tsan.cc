@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows to ThreadSanitizer, in every executable of the tsan build, what gRPC orders by atomics that it cannot see: what
-// was done before an operation was started comes before its completion, and what was done before a call was let go
-// comes before its server's end. The functions stand before the library's own, as those of absl_mutex_for_tsan.cc do.
+// Shows ThreadSanitizer two orders that gRPC establishes by atomics, in every executable of the tsan build. The work
+// before the start of an operation comes before the operation's completion. The work before the release of a call comes
+// before the end of the call's server. The functions replace the library's functions as in absl_mutex_for_tsan.cc.
 #include <dlfcn.h>
 #include <grpc/grpc.h>
 #include <sanitizer/tsan_interface.h>

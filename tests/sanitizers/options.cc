@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sanitizers are told, in every executable of their builds, however it is started.
+// The options of the sanitizers, in every executable of their builds.
 //
 // The distribution's gRPC, Protobuf and Abseil are not instrumented. AddressSanitizer still sees all their heap.
-// ThreadSanitizer sees of them what they call of the C library, their locks (absl_mutex_for_tsan.cc) and that an
-// operation comes before its completion (grpc_for_tsan.cc), but neither their own reads and writes nor their atomics.
-// So it finds races among our own lines, and may take for one what gRPC orders by atomics: the suppressions are for
-// that.
+// ThreadSanitizer sees their calls of the C library, their locks (absl_mutex_for_tsan.cc) and the order of an operation
+// and its completion (grpc_for_tsan.cc). It sees neither their own reads and writes nor their atomics. So it finds
+// races in our code, but it may also report accesses that gRPC orders by atomics. The suppressions hide those reports.
 extern "C" {
 
 const char* __asan_default_options() { return "detect_stack_use_after_return=1"; }
@@ -20,8 +19,8 @@ const char* __lsan_default_suppressions() {
 
 const char* __tsan_default_suppressions() {
   return
-      // Memory that these allocate, copy or free for another of their threads, which they know by their atomics.
-      // What our lines do to any memory is still watched.
+      // Memory that these libraries allocate, copy or free for another of their threads, in an order given by their
+      // atomics. Accesses of our own code are still checked.
       "called_from_lib:libgpr.so\n"
       "called_from_lib:libgrpc.so\n"
       "called_from_lib:libgrpc++.so\n"
@@ -33,14 +32,14 @@ const char* __tsan_default_suppressions() {
       "called_from_lib:libabsl_strings.so\n"
       "called_from_lib:libabsl_time.so\n"
       "called_from_lib:libabsl_time_zone.so\n"
-      // Bytes and a status that the libraries made, read by headers of their own; and the end of what gRPC allocates
-      // by.
+      // Bytes and a status that the libraries made and that inline code of their headers reads, and the end of gRPC's
+      // allocator.
       "race:google::protobuf::internal::EpsCopyInputStream::\n"
       "race:GrpcMemoryAllocatorImpl::Shutdown\n"
       "race:CallOpClientRecvStatus::FinishOp\n"
-      // The last thing that happens to a call, after all its other callbacks, which gRPC counts down in an atomic; and
-      // a cancellation, which gRPC brings from wherever it notices. Hides what OnDone, OnCancel and the destructors of
-      // calls do with the calls, no more; AddressSanitizer watches their lives.
+      // The last callback of a call, which gRPC orders after the others by an atomic count, and a cancellation, which
+      // may come from any thread of gRPC. These suppressions hide only accesses of OnDone, OnCancel and the destructors
+      // of calls to the calls. AddressSanitizer checks the lifetimes of calls.
       "race:Impl::CallOnDone\n"
       "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n"
       "race:ReplicaStream::~ReplicaStream\n"

@@ -2,8 +2,8 @@
 // Writes a target with the outputs of a small model and the cost of a large model. So both the acceptance of guesses
 // and the cost of a step are real.
 //
-//   FT_RETURN_IF_ERROR(WriteCostlyTarget({.source = "deploy/demo/target", .directory = dir, .num_bytes =
-//   1'000'000'000}));
+//   FT_RETURN_IF_ERROR(
+//       WriteCostlyTarget({.source = "deploy/demo/target", .directory = dir, .num_bytes = 1'000'000'000}));
 //
 // The writer widens every layer's intermediate_size. Gate and up get random rows, and down gets zeros in the new
 // columns, after the old columns. A sum in the order of its inputs then ends with additions of zero, so on the CPU

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision if a GPU can serve. If this test fails, a server starts on a GPU or driver that cannot run it, or its
-// refusal does not name the cause.
+// The decision whether a GPU can serve. If this test fails, a server starts on a GPU or driver that cannot run it, or
+// its refusal does not name the cause.
 #include "kernels/cuda/base/device_facts.h"
 
 #include <gmock/gmock.h>

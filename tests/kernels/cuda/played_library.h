@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuBLASLt of a build's tests: the machine's, or that of the emulated GPU, which behaves as a test tells it.
+// The cuBLASLt for tests: the machine's library or, in a build with the emulated GPU, a library whose algorithms the
+// test sets.
 #pragma once
 
 #include <dlfcn.h>

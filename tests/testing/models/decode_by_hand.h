@@ -3,8 +3,8 @@
 //
 //   LoadedModel model = LoadModel(directory);
 //   const std::vector<int32_t> tokens = RandomTokens(150, vocab_size, 1);
-//   const std::vector<Row> rows = DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {7,
-//   64}});
+//   const std::vector<Row> rows =
+//       DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {7, 64}});
 #pragma once
 
 #include <gtest/gtest.h>
