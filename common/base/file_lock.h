@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lock that one holder has at a time, among all processes of a machine, and among machines if the file system shares
-// locks. The kernel ends the lock with the process, so no crash leaves it behind.
+// locks. The operating system ends the lock with the process, so no crash leaves it behind.
 //
 //   FT_ASSIGN_OR_RETURN(const FileLock lock, FileLock::Take("/var/lib/outputs.lock"));
 //

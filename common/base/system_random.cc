@@ -9,7 +9,7 @@ namespace foretoken::base {
 
 uint64_t SystemRandomBits() {
   uint64_t bits = 0;
-  FT_CHECK(getentropy(&bits, sizeof(bits)) == 0);  // fails only if the kernel has no random generator
+  FT_CHECK(getentropy(&bits, sizeof(bits)) == 0);  // fails only if the operating system has no generator
   return bits;
 }
 

@@ -167,7 +167,7 @@ void FetchPages(const void* begin, size_t num_bytes) {
   const auto page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(begin);
   const uintptr_t first = address / page_bytes * page_bytes;
-  // If an older kernel refuses, the pages are only loaded one by one.
+  // If an older Linux refuses, the pages are loaded one by one.
   ::madvise(reinterpret_cast<void*>(first), address + num_bytes - first, MADV_WILLNEED);  // one request to the disk
   ::madvise(reinterpret_cast<void*>(first), address + num_bytes - first, MADV_POPULATE_READ);
 #endif
@@ -178,7 +178,7 @@ void ReleasePages(const void* begin, size_t num_bytes) {
   const auto address = reinterpret_cast<uintptr_t>(begin);
   const uintptr_t first = (address + page_bytes - 1) / page_bytes * page_bytes;
   const uintptr_t last = (address + num_bytes) / page_bytes * page_bytes;
-  // If the kernel refuses, the pages only stay resident.
+  // If Linux refuses, the pages stay resident.
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 

@@ -28,10 +28,11 @@ uint64_t DrawSalt() {
   return uint64_t{device()} << 32 | device();
 }
 
-// Preemptions per pass. On a core of its own the thread has hardly any; on a verifier's core, one in every second pass.
+// Preemptions per pass. A thread with its own core has hardly any. A thread on a verifier's core has one in every
+// second pass.
 constexpr double kMaxPreemptions = 0.15;
 
-// How often the kernel has preempted this thread while it could have gone on.
+// Returns how often the operating system has preempted this thread.
 int64_t NumPreemptions() {
   rusage usage;
   return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;

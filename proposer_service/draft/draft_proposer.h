@@ -12,8 +12,8 @@
 // The tree grows on after the answer, and the proposer announces it when it has doubled or is complete. An idle session
 // costs nothing. When the verifier wants trees of it again, the forest first computes the missing context.
 //
-// When the kernel often preempts the growth thread, another process wants its cores, perhaps the verifier. The thread
-// then expands likely nodes only.
+// If the operating system often preempts the growth thread, another process wants its cores, perhaps the verifier. The
+// thread then expands likely nodes only.
 //
 // The proposer sends a tree of sampled children after every pass. If the time depended on the sample, the children
 // would no longer be a fair sample.

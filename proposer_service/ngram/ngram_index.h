@@ -36,8 +36,8 @@ class NgramIndex {
   void Append(int32_t token_id);
 
   // Fills `found` with the latest occurrences of the tail's last `length` tokens, latest first, and returns their
-  // number. An occurrence is the index of the token *after* the n-gram, so the sequence's own end never counts. The
-  // tail need not be in the sequence. min_length <= length <= max_length, length <= tail.tokens.size().
+  // number. An occurrence is the index of the token *after* the n-gram, so the n-gram at the sequence's end is no
+  // occurrence. The tail need not be in the sequence. min_length <= length <= max_length, length <= tail.tokens.size().
   int32_t Find(const Tail& tail, int32_t length, std::span<TokenIndex> found) const;
 
   std::span<const int32_t> tokens() const { return tokens_; }

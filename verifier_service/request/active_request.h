@@ -46,7 +46,7 @@ struct ActiveRequest {
   QueuePlace place;
   std::optional<LinePlace> line_place;  // of the samples that have not begun
   int32_t num_begun = 0;                // samples that have begun, in their order
-  int32_t num_unfinished = 0;           // samples, including those that have not begun
+  int32_t num_unfinished = 0;           // samples that have not ended, begun or not
   std::vector<Sequence*> sequences;     // of begun samples, until they are removed
   DrawMasks masks;                      // set when the first sample begins
 };

@@ -2,7 +2,7 @@
 // The Unicode data of Hugging Face's `tokenizers`, as tables of our own. System libraries have other versions of
 // Unicode. A character that one of them does not have would be cut or normalised differently.
 //
-// make_unicode_tables.py made them: it asks the library itself, and records its versions.
+// make_unicode_tables.py made the tables. It queries the library and records its versions.
 #pragma once
 
 #include <cstdint>

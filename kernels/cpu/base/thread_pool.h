@@ -3,7 +3,7 @@
 //
 // Workers spin for a moment after a loop, because the next op follows within microseconds, then sleep. Threads claim
 // tasks one by one, so chance decides which thread runs a task. A task's result may depend on its number only (E1). A
-// worker that wakes too late finds the loop closed; nobody waits for it.
+// worker that wakes too late finds the loop closed, and no thread waits for that worker.
 // Threads: one caller at a time; the caller works too.
 #pragma once
 

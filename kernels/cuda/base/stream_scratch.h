@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory for the work enqueued on a stream between this object's construction and its destruction. It is
-// allocated and freed in the stream's order, so nobody waits. Not zeroed.
+// allocated and freed in the stream's order, so no thread waits. Not zeroed.
 #pragma once
 
 #include <cuda_runtime.h>
