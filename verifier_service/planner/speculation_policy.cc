@@ -28,7 +28,11 @@ constexpr uint64_t kMaxTrialCycles = 2000;
 // After a change of the set some cycles count for neither side: a draft model ends the pass that it is in.
 constexpr double kSettleCycles = 2, kSettleMs = 10, kMaxSettleCycles = 32;
 // A difference of so many standard errors is clear; after all blocks one is enough.
-constexpr double kClear = 3, kLikely = 1;
+constexpr double kClear = 2.5, kLikely = 1;
+
+// Texts have stretches that are easy to guess and others, each longer than a block. So cycles with guesses are not
+// independent: this much is added to the relative variance of one. Measured on sampled texts of the demo model.
+constexpr double kTextVariance = 0.7;
 
 void Approach(double value, double* mean) { *mean += kNewest * (value - *mean); }
 
@@ -43,10 +47,11 @@ void SpeculationPolicy::Speed::Add(double won_ms, double spent_ms) {
   spent_spent += spent_ms * spent_ms;
 }
 
-// The variance of a ratio of means, by the delta method.
+// The variance of a ratio of means, by the delta method, and what texts add to it.
 double SpeculationPolicy::Speed::variance() const {
   const double ratio = mean();
-  return std::max(0.0, won_won - 2 * ratio * won_spent + ratio * ratio * spent_spent) / (spent * spent);
+  const double apart = std::max(0.0, won_won - 2 * ratio * won_spent + ratio * ratio * spent_spent) / (spent * spent);
+  return apart + (has_guesses ? kTextVariance * ratio * ratio / num_cycles : 0);
 }
 
 SpeculationPolicy::SpeculationPolicy(size_t num_proposers)
@@ -67,15 +72,36 @@ SpeculationPolicy::Situation& SpeculationPolicy::Enter(const Key& key) {
   if (found != situations_.end()) return found->second;
   const auto last_used = [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; };
   if (situations_.size() >= kMaxSituations) situations_.erase(std::ranges::min_element(situations_, last_used));
-  Situation situation = {.asked = key.first, .pause_cycles = kPauseCycles};
+  return situations_.emplace(key, Begin(key)).first->second;
+}
+
+// What other situations have found out saves trials of the same.
+SpeculationPolicy::Situation SpeculationPolicy::Begin(const Key& key) const {
+  const auto& [allowed, load] = key;
+  Situation situation = {.asked = allowed, .pause_cycles = kPauseCycles};
   std::optional<int32_t> nearest;
   for (const auto& [other, known] : situations_) {
-    const int32_t distance = std::abs(other.second - key.second);
-    if (other.first != key.first || !known.has_tried || (nearest.has_value() && *nearest <= distance)) continue;
+    const int32_t distance = std::abs(other.second - load);
+    if (other.first != allowed || !known.has_tried || (nearest.has_value() && *nearest <= distance)) continue;
     nearest = distance;
     situation.asked = known.asked;
   }
-  return situations_.emplace(key, situation).first->second;
+  if (nearest.has_value()) return situation;
+  // A proposer that is not worth asking among fewer is not worth asking among more.
+  uint32_t known_proposers = 0;
+  double pause_cycles = kPauseCycles, pause_ms = 0;
+  for (const auto& [other, known] : situations_) {
+    if (other.second != load || (other.first & ~allowed) != 0 || !known.has_tried) continue;
+    situation.asked &= ~(other.first & ~known.asked);
+    known_proposers |= other.first;
+    pause_cycles = std::max(pause_cycles, known.pause_cycles);
+    pause_ms = std::max(pause_ms, known.pause_ms);
+  }
+  // Proposers that are worth asking each for itself may not be so together: that is tried soon.
+  if (known_proposers != allowed || std::popcount(situation.asked) > 1) return situation;
+  situation.pause_cycles = pause_cycles;
+  situation.pause_ms = pause_ms;
+  return situation;
 }
 
 StepPolicy SpeculationPolicy::Decide(const SpeculationDemand& demand) {
@@ -131,7 +157,7 @@ bool SpeculationPolicy::IsSettled() const {
 
 void SpeculationPolicy::Continue(Situation& situation, const CycleOutcome& outcome) {
   Trial& trial = *situation.trial;
-  if (trial.is_its_turn) trial.tried_ms += outcome.cycle_ms;
+  (trial.is_its_turn ? trial.tried_ms : trial.asked_ms) += outcome.cycle_ms;
   trial.num_cycles += 1;
   if (trial.num_cycles > kMaxTrialCycles) return EndTrial(situation, /*has_won=*/false);
   if (trial.is_catching_up) {
@@ -153,10 +179,12 @@ void SpeculationPolicy::EndBlock(Situation& situation) {
   trial.is_its_turn = !trial.is_its_turn;
   if (++trial.num_blocks % 2 != 0) return;
   const double asked = trial.asked_speed.mean(), tried = trial.tried_speed.mean();
+  trial.asked_speed.has_guesses = situation.asked != 0;
+  trial.tried_speed.has_guesses = trial.proposers != 0;
   const double error = std::sqrt(trial.asked_speed.variance() + trial.tried_speed.variance());
   if (trial.num_blocks < kMaxBlocks && std::abs(tried - asked) <= kClear * error) return;
   last_trial_speedup_ = tried / asked;
-  situation.lost_ms += trial.tried_ms * std::max(0.0, 1 - tried / asked);
+  situation.lost_ms += tried < asked ? trial.tried_ms * (1 - tried / asked) : trial.asked_ms * (1 - asked / tried);
   EndTrial(situation, /*has_won=*/tried - asked > kLikely * error);
 }
 
@@ -168,16 +196,29 @@ void SpeculationPolicy::EndTrial(Situation& situation, bool has_won) {
   situation.pause_cycles = kPauseCycles;
   situation.pause_ms = 0;
   if (has_won) {
-    situation.asked = trial.proposers;
+    situation.beaten = std::exchange(situation.asked, trial.proposers);
     situation.waits = trial.waits;
-    situation.turn = 0;
-    return;
   }
+  if (IsRoundOver(situation, has_won)) {
+    situation.beaten.reset();
+    situation.pause_cycles += kPausePerRoundCycle * std::exchange(situation.round_cycles, 0);
+    situation.pause_ms = kPausePerLoss * std::exchange(situation.lost_ms, 0);
+  }
+  for (auto& [key, other] : situations_) {
+    if (other.has_tried || other.trial.has_value()) continue;
+    const uint64_t last_used = other.last_used;
+    other = Begin(key);
+    other.last_used = last_used;
+  }
+}
+
+// Goes on to the next candidate.
+bool SpeculationPolicy::IsRoundOver(Situation& situation, bool has_won) const {
   const int32_t num_allowed = std::popcount(key_.first);
   const int32_t num_turns = num_allowed == 1 ? 1 : num_allowed + 1;
-  if (++situation.turn % num_turns != 0) return;
-  situation.pause_cycles += kPausePerRoundCycle * std::exchange(situation.round_cycles, 0);
-  situation.pause_ms = kPausePerLoss * std::exchange(situation.lost_ms, 0);
+  situation.turn = has_won ? 0 : situation.turn + 1;
+  if (!has_won && situation.turn % num_turns == 0) return true;
+  return NextCandidate(situation) == situation.beaten && ++situation.turn % num_turns == 0;
 }
 
 // In turn: none or all, then the asked set with each allowed proposer taken in or left out.

@@ -93,6 +93,7 @@ class SpeculationPolicy {
   // time.
   struct Speed {
     double num_cycles = 0, won = 0, spent = 0, won_won = 0, won_spent = 0, spent_spent = 0;
+    bool has_guesses = false;
 
     void Add(double won_ms, double spent_ms);
     double mean() const { return won / spent; }
@@ -112,7 +113,7 @@ class SpeculationPolicy {
     int32_t num_blocks = 0;   // that have ended
     double num_cycles = 0;    // of the whole trial
     double block_cycles = 0, block_ms = 0;
-    double tried_ms = 0;  // with this set asked
+    double tried_ms = 0, asked_ms = 0;  // with this set asked, and with the other
     Speed asked_speed, tried_speed;
     Waits waits;
   };
@@ -122,6 +123,7 @@ class SpeculationPolicy {
     bool has_tried = false;
     // Of the round that is on:
     int32_t turn = 0;
+    std::optional<uint32_t> beaten;  // the set that was asked before the present one won
     double round_cycles = 0, lost_ms = 0;
     double pause_cycles = 0, pause_ms = 0;  // until the next trial, both at least
     Waits waits;
@@ -130,10 +132,12 @@ class SpeculationPolicy {
   using Key = std::pair<uint32_t, int32_t>;  // the allowed proposers, the load
 
   Situation& Enter(const Key& key);
+  Situation Begin(const Key& key) const;
   uint32_t NextCandidate(const Situation& situation) const;
   void Continue(Situation& situation, const CycleOutcome& outcome);
   void EndBlock(Situation& situation);
   void EndTrial(Situation& situation, bool has_won);
+  bool IsRoundOver(Situation& situation, bool has_won) const;
   bool IsSettled() const;
 
   const uint32_t all_proposers_;

@@ -21,7 +21,8 @@ constexpr absl::Duration kGap = absl::Milliseconds(150);
 struct Target {
   std::string name;
   std::string directory;
-  int num_requests = 0;
+  int num_requests = 0;  // measured in each way, after a third as many that are not
+  int num_requests_with_gaps = 0;
   int max_tokens = 0;
 };
 
@@ -43,14 +44,16 @@ absl::Status MeasureServer(Setup& setup, const Target& target, absl::Duration ga
   FT_ASSIGN_OR_RETURN(const auto service, ServiceProcesses::Start({.model_directory = target.directory,
                                                                    .verifier_flags = setup.VerifierFlags(),
                                                                    .proposers = setup.Proposers()}));
-  auto requests = MakeRequests(setup.prompts(), /*temperature=*/0.8, target.max_tokens);
-  requests.resize(std::min<size_t>(requests.size(), target.num_requests));
-  const std::vector<foretoken::v1::GenerateRequest> first(requests.begin(), requests.begin() + requests.size() / 2);
+  const auto prompts = MakeRequests(setup.prompts(), /*temperature=*/0.8, target.max_tokens);
+  const int num_requests = gap > absl::ZeroDuration() ? target.num_requests_with_gaps : target.num_requests;
+  std::vector<foretoken::v1::GenerateRequest> requests;
+  for (int i = 0; i < num_requests; ++i) requests.push_back(prompts[i % prompts.size()]);
+  const std::vector<foretoken::v1::GenerateRequest> first(requests.begin(), requests.begin() + num_requests / 3);
   for (const std::vector<std::string>& set : AllowedSets(setup.Proposers())) {
     const std::string name = absl::StrJoin(set, "+");
     const std::vector<Way> ways = {{.name = "off", .service = service.get(), .speculation = SpeculationOff()},
                                    {.name = name, .service = service.get(), .speculation = SpeculationBy(set)}};
-    // A first round with half of the requests is not measured, because a set's first trial belongs to its start.
+    // The first requests are not measured, because a set's first trial belongs to its start.
     FT_RETURN_IF_ERROR(RunRounds(ways, first, {.label = name + ", before", .gap = gap}).status());
     FT_ASSIGN_OR_RETURN(const Rounds rounds, RunRounds(ways, requests, {.label = name, .gap = gap}));
     (*ratios)[name].push_back(TokensPerSecond(Sum(rounds.by_way[1])) / TokensPerSecond(Sum(rounds.by_way[0])));
@@ -79,12 +82,16 @@ void Report(const std::string& what, RatiosBySet& by_set, Findings* findings) {
 absl::Status MeasureSettling(Setup& setup, Findings* findings) {
   FT_ASSIGN_OR_RETURN(const std::string costly, setup.CostlyDirectory());
   const bool is_short = setup.options().is_short;
-  const std::vector<Target> targets = {
-      {.name = "demo target",
-       .directory = testing::SourcePath("deploy/demo/target"),
-       .num_requests = 16,
-       .max_tokens = 128},
-      {.name = "costly target", .directory = costly, .num_requests = is_short ? 4 : 8, .max_tokens = 64}};
+  const std::vector<Target> targets = {{.name = "demo target",
+                                        .directory = testing::SourcePath("deploy/demo/target"),
+                                        .num_requests = is_short ? 24 : 96,
+                                        .num_requests_with_gaps = is_short ? 9 : 24,
+                                        .max_tokens = 128},
+                                       {.name = "costly target",
+                                        .directory = costly,
+                                        .num_requests = is_short ? 6 : 18,
+                                        .num_requests_with_gaps = is_short ? 3 : 12,
+                                        .max_tokens = 64}};
   const int num_servers = is_short ? 2 : 10;
   for (const Target& target : targets) {
     for (const absl::Duration gap : {absl::ZeroDuration(), kGap}) {

@@ -194,6 +194,50 @@ TEST(SpeculationPolicy, ANewLoadBeginsWithTheVerdictOfTheNearest) {
   EXPECT_EQ(world.policy.Decide({.num_sequences = 8, .allowed = 1}).proposers, 0u);
 }
 
+TEST(SpeculationPolicy, ANewSetBeginsWithWhatItsPartsFoundOut) {
+  World world({8, 1}, {0.2, 1});
+  for (const uint32_t allowed : {0b01u, 0b10u}) world.Run(2000, allowed);
+  ASSERT_EQ(world.Asked(0b01), 0b00u);
+  ASSERT_EQ(world.Asked(0b10), 0b10u);
+  EXPECT_EQ(world.policy.Decide({.num_sequences = 1, .allowed = 0b11, .may_try = false}).proposers, 0b10u);
+}
+
+TEST(SpeculationPolicy, ASetThatWasAskedBrieflyTakesOverWhatItsPartsFindOut) {
+  World world({8, 8}, {0.2, 0.2});
+  world.Run(3, 0b11);
+  for (const uint32_t allowed : {0b01u, 0b10u}) world.Run(2000, allowed);
+  EXPECT_EQ(world.policy.Decide({.num_sequences = 1, .allowed = 0b11, .may_try = false}).proposers, 0u);
+}
+
+TEST(SpeculationPolicy, ASetWhosePartsAllLostIsNotTriedAtOnce) {
+  World world({8, 8}, {0.2, 0.2});
+  for (const uint32_t allowed : {0b01u, 0b10u}) world.Run(2000, allowed);
+  const uint64_t num_trials = world.policy.num_trials();
+  for (int cycle = 0; cycle < 500; ++cycle) {
+    world.Run(1, 0b11);
+    EXPECT_EQ(world.policy.asked(), 0u);
+  }
+  EXPECT_EQ(world.policy.num_trials(), num_trials);
+  world.Run(40000, 0b11);
+  EXPECT_GT(world.policy.num_trials(), num_trials);
+}
+
+TEST(SpeculationPolicy, ALossAmongManySaysNothingAboutFewer) {
+  World world({8, 8}, {0.2, 0.2});
+  world.Run(4000, 0b11);
+  ASSERT_EQ(world.Asked(0b11), 0u);
+  EXPECT_EQ(world.policy.Decide({.num_sequences = 1, .allowed = 0b10, .may_try = false}).proposers, 0b10u);
+}
+
+TEST(SpeculationPolicy, ASetThatJustLostIsNotTriedAgainAtOnce) {
+  World world({8}, {0.2});
+  while (world.policy.num_trials() == 0) world.Run(1, 1);
+  for (int cycle = 0; cycle < 300; ++cycle) {
+    world.Run(1, 1);
+    EXPECT_EQ(world.policy.asked(), 0u);
+  }
+}
+
 TEST(SpeculationPolicy, WaitsOnlyWhereGuessesAreWorthTheWait) {
   SpeculationPolicy policy(1);
   const auto num_waits = [&](double wait_ms, int32_t num_guessed) {
