@@ -18,7 +18,7 @@
 #include "tests/testing/distributions/remembered_coins.h"
 #include "tests/testing/distributions/small_distribution.h"
 #include "tests/testing/distributions/small_proposer.h"
-#include "verifier_service/planner/rank_chances.h"
+#include "verifier_service/planner/place_chances.h"
 
 namespace foretoken::testing {
 
@@ -161,20 +161,20 @@ class SmallGeneration {
     return path.token_ids;
   }
 
-  // Returns the number of ranks with a sufficient chance.
+  // Returns the number of places with a sufficient chance.
   int32_t LearnedBudget() const {
-    const std::span<const float> chances = rank_chances_.chances();
+    const std::span<const float> chances = place_chances_.chances();
     return static_cast<int32_t>(std::count_if(chances.begin(), chances.end(), [](float c) { return c >= 0.35f; }));
   }
 
   void Learn(const speculation::TokenTree& tree, std::span<const int32_t> best, int32_t budget,
              std::span<const int32_t> committed) {
-    std::vector<int32_t> ranks;
+    std::vector<int32_t> places;
     for (const int32_t node : speculation::MatchedPath(tree, committed)) {
-      const auto rank = std::find(best.begin(), best.end(), node) - best.begin();
-      if (rank < static_cast<int64_t>(best.size())) ranks.push_back(static_cast<int32_t>(rank));
+      const auto place = std::find(best.begin(), best.end(), node) - best.begin();
+      if (place < static_cast<int64_t>(best.size())) places.push_back(static_cast<int32_t>(place));
     }
-    rank_chances_.Observe(budget, ranks);
+    place_chances_.Observe(budget, places);
   }
 
   const SmallServing& serving_;
@@ -182,7 +182,7 @@ class SmallGeneration {
   RememberedCoins coins_;
   std::vector<Session> sessions_;
   std::vector<int32_t> emitted_;
-  verifier::RankChances rank_chances_{4};
+  verifier::PlaceChances place_chances_{4};
   int32_t num_steps_ = 0;
 };
 

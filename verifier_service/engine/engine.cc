@@ -69,7 +69,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
                  parts_.kv->num_blocks),
       experience_({.step_cost = StepCost(config.max_step_rows),
                    .calibration = Calibration(parts_.proposers->Names().size() + 1),
-                   .rank_chances = RankChances(config.max_tree_nodes)}),
+                   .place_chances = PlaceChances(config.max_tree_nodes)}),
       speculation_(parts_.proposers->Names().size()),
       timer_(parts_.now) {
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);

@@ -227,7 +227,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   for (PlannedSequence& planned : plan) {
     ReportPrompt(*planned.sequence);
     scheduler_.GiveBack(planned.tree.slots);
-    scheduler_.Settle(*planned.sequence);
+    scheduler_.CacheAndTrim(*planned.sequence);
   }
   scheduler_.KeepFree();
   return outcome;
@@ -239,15 +239,15 @@ int32_t Engine::Learn(const PlannedSequence& planned, std::span<const int32_t> c
   const speculation::TokenTree& guess = *planned.tree.guess;
   const auto* tested = std::get_if<TestedChoice>(&planned.tree.choice);
   if (tested == nullptr) return experience_.calibration.Observe(guess, committed);
-  std::vector<int32_t> ranks;
+  std::vector<int32_t> places;
   const std::vector<int32_t> path = speculation::MatchedPath(guess, committed);
   for (const int32_t node : path) {
     const auto best = std::ranges::find(tested->best_node_idx, node);
     if (best != tested->best_node_idx.end()) {
-      ranks.push_back(static_cast<int32_t>(best - tested->best_node_idx.begin()));
+      places.push_back(static_cast<int32_t>(best - tested->best_node_idx.begin()));
     }
   }
-  experience_.rank_chances.Observe(tested->row_budget, ranks);
+  experience_.place_chances.Observe(tested->row_budget, places);
   return static_cast<int32_t>(path.size());
 }
 

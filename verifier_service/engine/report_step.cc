@@ -34,11 +34,13 @@ uint32_t MovedBits(uint32_t bits, const std::vector<std::optional<uint32_t>>& pl
   return moved;
 }
 
-// Converts the planner's chances by rank to chances by node.
+// Converts the planner's chances by place to chances by node.
 std::vector<float> ChancesOfRankedNodes(const TestedChoice& choice, size_t num_nodes) {
   std::vector<float> chances(num_nodes, 0);
-  const size_t num_ranked = std::min(choice.best_node_idx.size(), choice.rank_chances.size());
-  for (size_t rank = 0; rank < num_ranked; ++rank) chances[choice.best_node_idx[rank]] = choice.rank_chances[rank];
+  const size_t num_placed = std::min(choice.best_node_idx.size(), choice.place_chances.size());
+  for (size_t place = 0; place < num_placed; ++place) {
+    chances[choice.best_node_idx[place]] = choice.place_chances[place];
+  }
   return chances;
 }
 

@@ -160,7 +160,7 @@ void Scheduler::GiveBack(TreeSlots& tree_slots) {
   tree_slots = {};
 }
 
-void Scheduler::Settle(Sequence& sequence) {
+void Scheduler::CacheAndTrim(Sequence& sequence) {
   while (options_.enable_prefix_cache && (sequence.num_registered_blocks + 1) * kKvBlockSize <= sequence.num_computed) {
     const int32_t block_idx = sequence.num_registered_blocks++;
     const auto tokens = std::span(sequence.token_ids).subspan(block_idx * kKvBlockSize).first<kKvBlockSize>();

@@ -58,7 +58,7 @@ class Scheduler {
   TreeSlots ReserveTree(Sequence& sequence, int32_t num_nodes, int32_t depth);
   void GiveBack(TreeSlots& tree_slots);
   // Call after a commit. Adds full blocks to the prefix cache and frees spare blocks.
-  void Settle(Sequence& sequence);
+  void CacheAndTrim(Sequence& sequence);
   // Removes finished sequences, running or preempted.
   void RemoveFinished(const std::function<void(Sequence&)>& on_removed);
   void KeepFree();

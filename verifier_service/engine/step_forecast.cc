@@ -9,7 +9,7 @@ namespace foretoken::verifier {
 float ExpectedTokens(const PlannedSequence& planned) {
   float expected = 1;
   if (const auto* tested = std::get_if<TestedChoice>(&planned.tree.choice)) {
-    const std::span<const float> chances = tested->rank_chances;
+    const std::span<const float> chances = tested->place_chances;
     const std::span<const float> taken = chances.first(std::min(chances.size(), planned.tree.row_node_idx.size()));
     return std::accumulate(taken.begin(), taken.end(), expected);
   }

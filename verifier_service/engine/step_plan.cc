@@ -59,9 +59,9 @@ TreeOffer OfferOf(const PlannedSequence& planned, const Experience& experience) 
                      .takes_all = sequence.request().speculation.mode == SpeculationMode::kAlways};
   if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
     offer.path_chances = experience.calibration.PathChances(*planned.tree.guess);
-  } else {  // chances by rank, because the number of rows must not depend on the tree
-    const std::span<const float> ranks = experience.rank_chances.chances();
-    offer.path_chances.assign(ranks.begin(), ranks.end());
+  } else {  // chances by place, because the number of rows must not depend on the tree
+    const std::span<const float> chances = experience.place_chances.chances();
+    offer.path_chances.assign(chances.begin(), chances.end());
   }
   return offer;
 }
@@ -83,7 +83,7 @@ void TakeNodes(std::vector<int32_t> node_idx, Scheduler& scheduler, PlannedSeque
 
 // Gives rows to the best nodes of a rejection-sampled guess. The number of slots decides the number of rows, so it must
 // not depend on the form of the tree. Therefore the slots are reserved as for a chain of num_nodes nodes, the form that
-// needs the most. The choice of the nodes may depend on the tree, because no node's rank depends on its descendants.
+// needs the most. The choice of the nodes may depend on the tree, because no node's place depends on its descendants.
 void TakeBestNodes(int32_t num_nodes, Scheduler& scheduler, PlannedSequence& planned) {
   PlannedTree& tree = planned.tree;
   auto& choice = std::get<TestedChoice>(tree.choice);
@@ -124,7 +124,7 @@ void PlanTrees(const StepPolicy& policy, const Experience& experience, const Ste
       planned.tree.choice = KeyedChoice{.path_chances = std::move(offers[i].path_chances)};
       TakeNodes(std::move(chosen[i]), scheduler, planned);
     } else {
-      planned.tree.choice = TestedChoice{.rank_chances = std::move(offers[i].path_chances)};
+      planned.tree.choice = TestedChoice{.place_chances = std::move(offers[i].path_chances)};
       TakeBestNodes(static_cast<int32_t>(chosen[i].size()), scheduler, planned);
     }
   }

@@ -14,8 +14,8 @@
 #include "verifier_service/engine/scheduler.h"
 #include "verifier_service/engine/sequence.h"
 #include "verifier_service/planner/calibration.h"
+#include "verifier_service/planner/place_chances.h"
 #include "verifier_service/planner/prompt_rows.h"
-#include "verifier_service/planner/rank_chances.h"
 #include "verifier_service/planner/speculation_policy.h"
 #include "verifier_service/planner/step_cost.h"
 
@@ -33,10 +33,10 @@ struct KeyedChoice {
   std::vector<float> path_chances;  // calibrated, one per node of the guess
 };
 
-// The basis of the choice under rejection sampling: ranks alone. Their chances fixed the number of rows before the
-// planner read the guess (rank_chances.h).
+// The basis of the choice under rejection sampling: places alone. Their chances fixed the number of rows before the
+// planner read the guess (place_chances.h).
 struct TestedChoice {
-  std::vector<float> rank_chances;
+  std::vector<float> place_chances;
   int32_t row_budget = 0;              // the number of rows, fixed before the guess was read
   std::vector<int32_t> best_node_idx;  // the best nodes of the guess, best first; at most row_budget + 1
 };
@@ -65,8 +65,8 @@ struct PlannedSequence {
 // The planner's estimates, learned from past steps.
 struct Experience {
   StepCost step_cost;
-  Calibration calibration;   // learned from sequences under the keyed draw
-  RankChances rank_chances;  // learned from sequences under rejection sampling
+  Calibration calibration;    // learned from sequences under the keyed draw
+  RankChances place_chances;  // learned from sequences under rejection sampling
 };
 
 struct StepLimits {

@@ -16,42 +16,54 @@ constexpr uint64_t kCuriousEvery = 32;
 // Loads are 1, 2, 4 and so on sequences, up to 128. A server has few situations; the bound is for hostile requests.
 constexpr int32_t kMaxLoad = 7;
 constexpr size_t kMaxSituations = 64;
-// Before the first trial the chances are learned. Later pauses are at least as long, and longer after a round.
-constexpr double kPauseCycles = 64, kPausePerRoundCycle = 4, kPausePerLoss = 100;
+// A cycle that takes so much longer than its step says nothing about proposers: the process was stopped.
+constexpr double kStallFactor = 50, kLeastStallMs = 100;
+// Before the first trial the chances are learned. Later pauses are at least as long, and longer after a long trial or
+// one that lost time.
+constexpr double kPauseCycles = 64, kPausePerTrialCycle = 4, kPausePerLoss = 100, kMaxPauseMs = 600'000;
 // A proposer that is asked anew catches up for so many cycles, or so long, but for a few cycles at least.
 constexpr double kLeastCatchUpCycles = 16, kCatchUpCycles = 64, kCatchUpMs = 1000;
-// A block of a trial.
-constexpr double kBlockCycles = 16, kBlockMs = 20;
+// A block of a trial. Cycles without guesses all emit as much, so a few of them suffice.
+constexpr double kBlockCycles = 16, kBlockCyclesWithoutGuesses = 4, kBlockMs = 20;
 constexpr int32_t kMaxBlocks = 16;
-// A trial whose situation comes and goes is given up after so many cycles, or steps of other situations.
-constexpr uint64_t kMaxTrialCycles = 2000;
+// A trial is given up whose situation comes and goes: if it has no block after so many cycles, if it has so many cycles
+// in all, or after so many steps of others.
+constexpr double kMaxCyclesToFirstBlock = 600, kMaxTrialCycles = 2000;
+constexpr uint64_t kMaxAbsence = 2000;
 // After a change of the set some cycles count for neither side: a draft model ends the pass that it is in.
 constexpr double kSettleCycles = 2, kSettleMs = 10, kMaxSettleCycles = 32;
-// A difference of so many standard errors is clear; after all blocks one is enough.
-constexpr double kClear = 2.5, kLikely = 1;
-
+// A difference of so many standard errors is clear. After all blocks the faster set wins.
+constexpr double kClear = 2.5;
 // Texts have stretches that are easy to guess and others, each longer than a block. So cycles with guesses are not
-// independent: this much is added to the relative variance of one. Measured on sampled texts of the demo model.
+// independent: this much is added to the relative variance of a cycle of one sequence. Estimated from trials on sampled
+// texts of the demo model.
 constexpr double kTextVariance = 0.7;
+
+// No proposer or all of them, and each more or less.
+int32_t NumTurns(uint32_t allowed) {
+  const int32_t num_allowed = std::popcount(allowed);
+  return num_allowed == 1 ? 1 : num_allowed + 1;
+}
 
 void Approach(double value, double* mean) { *mean += kNewest * (value - *mean); }
 
 }  // namespace
 
-void SpeculationPolicy::Speed::Add(double won_ms, double spent_ms) {
+void SpeculationPolicy::Pace::Add(double won_ms, double spent_ms, double text_variance) {
   num_cycles += 1;
   won += won_ms;
   spent += spent_ms;
   won_won += won_ms * won_ms;
   won_spent += won_ms * spent_ms;
   spent_spent += spent_ms * spent_ms;
+  text += text_variance;
 }
 
-// The variance of a ratio of means, by the delta method, and what texts add to it.
-double SpeculationPolicy::Speed::variance() const {
+// The variance of a ratio of means, by the delta method, with what texts add to it.
+double SpeculationPolicy::Pace::variance() const {
   const double ratio = mean();
-  const double apart = std::max(0.0, won_won - 2 * ratio * won_spent + ratio * ratio * spent_spent) / (spent * spent);
-  return apart + (has_guesses ? kTextVariance * ratio * ratio / num_cycles : 0);
+  const double apart = std::max(0.0, spent_spent - 2 * ratio * won_spent + ratio * ratio * won_won) / (won * won);
+  return apart + ratio * ratio * text / (num_cycles * num_cycles);
 }
 
 SpeculationPolicy::SpeculationPolicy(size_t num_proposers)
@@ -59,7 +71,7 @@ SpeculationPolicy::SpeculationPolicy(size_t num_proposers)
 
 double SpeculationPolicy::gain() const {
   const auto situation = situations_.find(key_);
-  return situation == situations_.end() ? 1 : situation->second.waits.gain;
+  return policy_.proposers == 0 || situation == situations_.end() ? 0 : situation->second.waits.gain;
 }
 
 void SpeculationPolicy::Waits::Observe(const CycleOutcome& outcome) {
@@ -78,29 +90,30 @@ SpeculationPolicy::Situation& SpeculationPolicy::Enter(const Key& key) {
 // What other situations have found out saves trials of the same.
 SpeculationPolicy::Situation SpeculationPolicy::Begin(const Key& key) const {
   const auto& [allowed, load] = key;
-  Situation situation = {.asked = allowed, .pause_cycles = kPauseCycles};
+  Situation situation = {.asked = allowed, .num_to_explore = NumTurns(allowed), .pause = {.cycles = kPauseCycles}};
   std::optional<int32_t> nearest;
   for (const auto& [other, known] : situations_) {
     const int32_t distance = std::abs(other.second - load);
     if (other.first != allowed || !known.has_tried || (nearest.has_value() && *nearest <= distance)) continue;
     nearest = distance;
     situation.asked = known.asked;
+    situation.num_to_explore = 0;
   }
   if (nearest.has_value()) return situation;
   // A proposer that is not worth asking among fewer is not worth asking among more.
   uint32_t known_proposers = 0;
-  double pause_cycles = kPauseCycles, pause_ms = 0;
+  Pause pause = situation.pause;
   for (const auto& [other, known] : situations_) {
     if (other.second != load || (other.first & ~allowed) != 0 || !known.has_tried) continue;
     situation.asked &= ~(other.first & ~known.asked);
     known_proposers |= other.first;
-    pause_cycles = std::max(pause_cycles, known.pause_cycles);
-    pause_ms = std::max(pause_ms, known.pause_ms);
+    pause = {.cycles = std::max(pause.cycles, known.pause.cycles), .ms = std::max(pause.ms, known.pause.ms)};
   }
   // Proposers that are worth asking each for itself may not be so together: that is tried soon.
-  if (known_proposers != allowed || std::popcount(situation.asked) > 1) return situation;
-  situation.pause_cycles = pause_cycles;
-  situation.pause_ms = pause_ms;
+  if (known_proposers == allowed && std::popcount(situation.asked) <= 1) {
+    situation.num_to_explore = 0;
+    situation.pause = pause;
+  }
   return situation;
 }
 
@@ -114,7 +127,7 @@ StepPolicy SpeculationPolicy::Decide(const SpeculationDemand& demand) {
   const auto load = static_cast<int32_t>(std::lround(std::log2(demand.num_sequences)));
   key_ = {demand.allowed & all_proposers_, std::min(load, kMaxLoad)};
   Situation& situation = Enter(key_);
-  if (num_decisions_ - situation.last_used > kMaxTrialCycles) situation.trial.reset();
+  if (situation.trial.has_value() && num_decisions_ - situation.last_used > kMaxAbsence) GiveUp(situation);
   situation.last_used = num_decisions_;
   policy_.is_trial = situation.trial.has_value() && demand.may_try;
   const bool tries = policy_.is_trial && situation.trial->is_its_turn;
@@ -135,17 +148,16 @@ void SpeculationPolicy::Observe(const CycleOutcome& outcome) {
   Situation& situation = found->second;
   const bool tried = policy_.is_trial && situation.trial->is_its_turn;
   if (policy_.waits) (tried ? situation.trial->waits : situation.waits).Observe(outcome);
-  if (!outcome.is_comparable) return;
+  const bool is_stall = outcome.cycle_ms > kStallFactor * outcome.plain_ms && outcome.cycle_ms > kLeastStallMs;
+  if (!outcome.is_comparable || is_stall) return;
   Approach(outcome.cycle_ms - outcome.step_ms, &policy_.between_ms);
   if (policy_.is_trial) {
     Continue(situation, outcome);
   } else if (!situation.trial.has_value()) {
-    situation.pause_cycles -= 1;
-    situation.pause_ms -= outcome.cycle_ms;
-    if (situation.pause_cycles <= 0 && situation.pause_ms <= 0 && key_.first != 0) {
-      const uint32_t candidate = NextCandidate(situation);
-      situation.trial = Trial{.proposers = candidate, .is_catching_up = (candidate & ~situation.asked) != 0};
-    }
+    situation.paused.cycles += 1;
+    situation.paused.ms += outcome.cycle_ms;
+    const bool is_over = situation.paused.cycles >= situation.pause.cycles && situation.paused.ms >= situation.pause.ms;
+    if (is_over && key_.first != 0) situation.trial = BeginTrial(situation);
   }
   cycles_of_set_ += 1;
   ms_of_set_ += outcome.cycle_ms;
@@ -155,22 +167,32 @@ bool SpeculationPolicy::IsSettled() const {
   return cycles_of_set_ >= kMaxSettleCycles || (cycles_of_set_ >= kSettleCycles && ms_of_set_ >= kSettleMs);
 }
 
+SpeculationPolicy::Trial SpeculationPolicy::BeginTrial(const Situation& situation) const {
+  const uint32_t candidate = NextCandidate(situation);
+  Trial trial = {.proposers = candidate, .is_catching_up = (candidate & ~situation.asked) != 0};
+  if (candidate != 0 && situation.asked != 0) trial.waits = situation.waits;
+  return trial;
+}
+
 void SpeculationPolicy::Continue(Situation& situation, const CycleOutcome& outcome) {
   Trial& trial = *situation.trial;
   (trial.is_its_turn ? trial.tried_ms : trial.asked_ms) += outcome.cycle_ms;
   trial.num_cycles += 1;
-  if (trial.num_cycles > kMaxTrialCycles) return EndTrial(situation, /*has_won=*/false);
+  if (trial.num_cycles > (trial.num_blocks == 0 ? kMaxCyclesToFirstBlock : kMaxTrialCycles)) return GiveUp(situation);
   if (trial.is_catching_up) {
     const bool is_long = cycles_of_set_ >= kCatchUpCycles || ms_of_set_ >= kCatchUpMs;
     trial.is_catching_up = !is_long || cycles_of_set_ < kLeastCatchUpCycles;
     return;
   }
   if (!IsSettled()) return;
-  Speed& speed = trial.is_its_turn ? trial.tried_speed : trial.asked_speed;
-  speed.Add(outcome.plain_ms * outcome.num_emitted / outcome.num_drawing, outcome.cycle_ms);
+  const bool has_guesses = policy_.proposers != 0;
+  Pace& pace = trial.is_its_turn ? trial.tried_pace : trial.asked_pace;
+  pace.Add(outcome.plain_ms * outcome.num_emitted / outcome.num_drawing, outcome.cycle_ms,
+           has_guesses ? kTextVariance / outcome.num_drawing : 0);
   trial.block_cycles += 1;
   trial.block_ms += outcome.cycle_ms;
-  if (trial.block_cycles >= kBlockCycles && trial.block_ms >= kBlockMs) EndBlock(situation);
+  const double enough = has_guesses ? kBlockCycles : kBlockCyclesWithoutGuesses;
+  if (trial.block_cycles >= enough && trial.block_ms >= kBlockMs) EndBlock(situation);
 }
 
 void SpeculationPolicy::EndBlock(Situation& situation) {
@@ -178,64 +200,66 @@ void SpeculationPolicy::EndBlock(Situation& situation) {
   trial.block_cycles = trial.block_ms = 0;
   trial.is_its_turn = !trial.is_its_turn;
   if (++trial.num_blocks % 2 != 0) return;
-  const double asked = trial.asked_speed.mean(), tried = trial.tried_speed.mean();
-  trial.asked_speed.has_guesses = situation.asked != 0;
-  trial.tried_speed.has_guesses = trial.proposers != 0;
-  const double error = std::sqrt(trial.asked_speed.variance() + trial.tried_speed.variance());
+  const double asked = trial.asked_pace.mean(), tried = trial.tried_pace.mean();
+  const double error = std::sqrt(trial.asked_pace.variance() + trial.tried_pace.variance());
   if (trial.num_blocks < kMaxBlocks && std::abs(tried - asked) <= kClear * error) return;
-  last_trial_speedup_ = tried / asked;
-  situation.lost_ms += tried < asked ? trial.tried_ms * (1 - tried / asked) : trial.asked_ms * (1 - asked / tried);
-  EndTrial(situation, /*has_won=*/tried - asked > kLikely * error);
-}
-
-void SpeculationPolicy::EndTrial(Situation& situation, bool has_won) {
-  const Trial trial = *std::exchange(situation.trial, std::nullopt);
-  ++num_trials_;
+  last_trial_speedup_ = asked / tried;
+  const bool has_won = tried < asked;
+  const double lost_ms = has_won ? trial.asked_ms * (1 - tried / asked) : trial.tried_ms * (1 - asked / tried);
   situation.has_tried = true;
-  situation.round_cycles += trial.num_cycles;
-  situation.pause_cycles = kPauseCycles;
-  situation.pause_ms = 0;
   if (has_won) {
-    situation.beaten = std::exchange(situation.asked, trial.proposers);
+    situation.asked = trial.proposers;
     situation.waits = trial.waits;
   }
-  if (IsRoundOver(situation, has_won)) {
-    situation.beaten.reset();
-    situation.pause_cycles += kPausePerRoundCycle * std::exchange(situation.round_cycles, 0);
-    situation.pause_ms = kPausePerLoss * std::exchange(situation.lost_ms, 0);
-  }
-  for (auto& [key, other] : situations_) {
-    if (other.has_tried || other.trial.has_value()) continue;
-    const uint64_t last_used = other.last_used;
-    other = Begin(key);
-    other.last_used = last_used;
-  }
+  EndTrial(situation, lost_ms);
+  situation.turn = has_won ? 1 : situation.turn + 1;
+  InformUntried();
 }
 
-// Goes on to the next candidate.
-bool SpeculationPolicy::IsRoundOver(Situation& situation, bool has_won) const {
-  const int32_t num_allowed = std::popcount(key_.first);
-  const int32_t num_turns = num_allowed == 1 ? 1 : num_allowed + 1;
-  situation.turn = has_won ? 0 : situation.turn + 1;
-  if (!has_won && situation.turn % num_turns == 0) return true;
-  return NextCandidate(situation) == situation.beaten && ++situation.turn % num_turns == 0;
+// Nothing is known of the tried set, so all of its time counts as lost.
+void SpeculationPolicy::GiveUp(Situation& situation) {
+  EndTrial(situation, situation.trial->tried_ms);
+  situation.turn += 1;
+}
+
+void SpeculationPolicy::EndTrial(Situation& situation, double lost_ms) {
+  ++num_trials_;
+  situation.cycles_owed += situation.trial->num_cycles;
+  situation.ms_owed += lost_ms;
+  situation.trial.reset();
+  situation.paused = {};
+  situation.pause = {.cycles = kPauseCycles};
+  if (--situation.num_to_explore > 0) return;
+  situation.pause.cycles += kPausePerTrialCycle * std::exchange(situation.cycles_owed, 0);
+  situation.pause.ms = std::min(kMaxPauseMs, kPausePerLoss * std::exchange(situation.ms_owed, 0));
+}
+
+// A verdict may tell a situation without a trial to begin with other proposers.
+void SpeculationPolicy::InformUntried() {
+  for (auto& [key, untried] : situations_) {
+    if (untried.has_tried || untried.trial.has_value()) continue;
+    Situation begun = Begin(key);
+    if (begun.asked == untried.asked) continue;
+    begun.last_used = untried.last_used;
+    untried = begun;
+  }
 }
 
 // In turn: none or all, then the asked set with each allowed proposer taken in or left out.
 uint32_t SpeculationPolicy::NextCandidate(const Situation& situation) const {
   const uint32_t allowed = key_.first;
-  const int32_t num_allowed = std::popcount(allowed);
   const auto nth = [allowed](int32_t n) {
     uint32_t left = allowed;
     for (; n > 0; --n) left &= left - 1;
     return left & -left;
   };
-  const int32_t turn = situation.turn % (num_allowed + 1);
-  if (turn == 0 || num_allowed == 1) return situation.asked != 0 ? 0 : allowed;
+  const int32_t num_turns = NumTurns(allowed), num_allowed = std::popcount(allowed);
+  const int32_t turn = situation.turn % num_turns;
+  if (turn == 0) return situation.asked != 0 ? 0 : allowed;
   const uint32_t toggled = situation.asked ^ nth(turn - 1);
   if (toggled != 0) return toggled;
   // The set would be empty, which turn 0 tries. Another proposer alone may not be reached by way of a good pair.
-  const int32_t others_turn = situation.turn / (num_allowed + 1) % (num_allowed - 1);
+  const int32_t others_turn = situation.turn / num_turns % (num_allowed - 1);
   return nth((turn + others_turn) % num_allowed);
 }
 

@@ -16,14 +16,16 @@
 // A proposer that was not asked was told nothing meanwhile. So before a trial compares anything, a set with a new
 // proposer is asked for a while in which the proposer catches up.
 //
-// Trials never stop, so no verdict lasts for good. A round of trials tries no proposer (or, where none is asked, all of
-// them), and then the asked set with each proposer more or less; where one proposer alone is asked, another one alone.
-// A set that wins begins a new round. After a round without a winner the policy pauses for four times the round's
-// cycles, and for a hundred times the time that the round lost: trials of worse sets cost about one percent.
+// Trials never stop, so no verdict lasts for good. They take turns: no proposer (or, where none is asked, all of them),
+// and then the asked set with each proposer more or less; where one proposer alone is asked, another one alone. The
+// first turn of each follows soon. From then on the policy pauses after a trial for a hundred times the time that the
+// trial lost, so trials of worse sets cost about one percent. It also pauses for four times the trial's cycles.
 //
 // All of this is kept per situation: the number of sequences that speculate, rounded to a power of two, and the
 // proposers that their requests allow, taken together. A new situation starts with the set of the nearest load that has
-// had a trial, else with all allowed proposers.
+// had a trial. Without one it starts with all allowed proposers, except those that lost in a situation with fewer
+// allowed proposers. If they leave nothing to explore, it starts with their pause, too. Until its first
+// trial a situation goes on learning from others in this way.
 //
 // Example:
 //   const StepPolicy policy = speculation.Decide({.num_sequences = 1, .allowed = 0b11});  // for the coming cycle
@@ -90,13 +92,14 @@ class SpeculationPolicy {
 
  private:
   // Sums over cycles of two numbers: won, the plain time that the emitted tokens are worth, and spent, the cycle's
-  // time.
-  struct Speed {
-    double num_cycles = 0, won = 0, spent = 0, won_won = 0, won_spent = 0, spent_spent = 0;
-    bool has_guesses = false;
+  // time. The pace is time spent per time won, the inverse of the speed: one cycle that takes very long raises the
+  // mean and its variance alike, so it cannot look like a clear difference.
+  struct Pace {
+    double num_cycles = 0, won = 0, spent = 0, won_won = 0, won_spent = 0, spent_spent = 0, text = 0;
 
-    void Add(double won_ms, double spent_ms);
-    double mean() const { return won / spent; }
+    // `text_variance` is the relative variance that texts add to this cycle.
+    void Add(double won_ms, double spent_ms, double text_variance);
+    double mean() const { return spent / won; }
     double variance() const;  // of the mean
   };
   // Whether a wait for a set's trees pays.
@@ -106,6 +109,9 @@ class SpeculationPolicy {
 
     void Observe(const CycleOutcome& outcome);
   };
+  struct Pause {
+    double cycles = 0, ms = 0;  // until the next trial, both at least
+  };
   struct Trial {
     uint32_t proposers = 0;  // the set that is tried
     bool is_catching_up = false;
@@ -114,18 +120,17 @@ class SpeculationPolicy {
     double num_cycles = 0;    // of the whole trial
     double block_cycles = 0, block_ms = 0;
     double tried_ms = 0, asked_ms = 0;  // with this set asked, and with the other
-    Speed asked_speed, tried_speed;
+    Pace asked_pace, tried_pace;
     Waits waits;
   };
   struct Situation {
     uint32_t asked = 0;
     std::optional<Trial> trial;
-    bool has_tried = false;
-    // Of the round that is on:
-    int32_t turn = 0;
-    std::optional<uint32_t> beaten;  // the set that was asked before the present one won
-    double round_cycles = 0, lost_ms = 0;
-    double pause_cycles = 0, pause_ms = 0;  // until the next trial, both at least
+    bool has_tried = false;               // a trial has ended with a comparison
+    int32_t turn = 0;                     // of the next candidate
+    int32_t num_to_explore = 0;           // trials that come without a long pause
+    double cycles_owed = 0, ms_owed = 0;  // cycles of trials, and lost time, that no pause has made up for
+    Pause pause, paused;                  // the length of the pause, and how much of it has passed
     Waits waits;
     uint64_t last_used = 0;
   };
@@ -134,10 +139,12 @@ class SpeculationPolicy {
   Situation& Enter(const Key& key);
   Situation Begin(const Key& key) const;
   uint32_t NextCandidate(const Situation& situation) const;
+  Trial BeginTrial(const Situation& situation) const;
   void Continue(Situation& situation, const CycleOutcome& outcome);
   void EndBlock(Situation& situation);
-  void EndTrial(Situation& situation, bool has_won);
-  bool IsRoundOver(Situation& situation, bool has_won) const;
+  void GiveUp(Situation& situation);
+  void EndTrial(Situation& situation, double lost_ms);
+  void InformUntried();
   bool IsSettled() const;
 
   const uint32_t all_proposers_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,7 +41,7 @@ std::vector<std::vector<std::string>> AllowedSets(const std::vector<Proposer>& p
 
 using RatiosBySet = std::map<std::string, std::vector<double>>;  // the ratio of AUTO and off, for each server
 
-absl::Status MeasureServer(Setup& setup, const Target& target, absl::Duration gap, RatiosBySet* ratios) {
+absl::Status MeasureServer(Setup& setup, const Target& target, absl::Duration gap, int server, RatiosBySet* ratios) {
   FT_ASSIGN_OR_RETURN(const auto service, ServiceProcesses::Start({.model_directory = target.directory,
                                                                    .verifier_flags = setup.VerifierFlags(),
                                                                    .proposers = setup.Proposers()}));
@@ -49,7 +50,10 @@ absl::Status MeasureServer(Setup& setup, const Target& target, absl::Duration ga
   std::vector<foretoken::v1::GenerateRequest> requests;
   for (int i = 0; i < num_requests; ++i) requests.push_back(prompts[i % prompts.size()]);
   const std::vector<foretoken::v1::GenerateRequest> first(requests.begin(), requests.begin() + num_requests / 3);
-  for (const std::vector<std::string>& set : AllowedSets(setup.Proposers())) {
+  // Each server meets another set first, which it knows nothing about.
+  std::vector<std::vector<std::string>> sets = AllowedSets(setup.Proposers());
+  std::ranges::rotate(sets, sets.begin() + (sets.size() - 1 + server) % sets.size());
+  for (const std::vector<std::string>& set : sets) {
     const std::string name = absl::StrJoin(set, "+");
     const std::vector<Way> ways = {{.name = "off", .service = service.get(), .speculation = SpeculationOff()},
                                    {.name = name, .service = service.get(), .speculation = SpeculationBy(set)}};
@@ -97,7 +101,7 @@ absl::Status MeasureSettling(Setup& setup, Findings* findings) {
     for (const absl::Duration gap : {absl::ZeroDuration(), kGap}) {
       RatiosBySet ratios;
       for (int server = 0; server < num_servers; ++server) {
-        FT_RETURN_IF_ERROR(MeasureServer(setup, target, gap, &ratios));
+        FT_RETURN_IF_ERROR(MeasureServer(setup, target, gap, server, &ratios));
       }
       Report(absl::StrCat(target.name, ", gaps of ", absl::FormatDuration(gap)), ratios, findings);
     }

@@ -116,7 +116,7 @@ TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
   Enqueue(scheduler, Request("a", 3));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
   Decode(*scheduler.running()[0], 1);
-  scheduler.Settle(*scheduler.running()[0]);
+  scheduler.CacheAndTrim(*scheduler.running()[0]);
   scheduler.running()[0]->is_finished = true;
   scheduler.RemoveFinished([](Sequence&) {});
   ASSERT_EQ(scheduler.pool().num_cached(), 3);
@@ -135,7 +135,7 @@ TEST_F(SchedulerTest, AKnownPromptBeginsWithItsCachedBlocks) {
   Enqueue(scheduler, Request("a", 3));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
   Decode(*scheduler.running()[0], 1);
-  scheduler.Settle(*scheduler.running()[0]);
+  scheduler.CacheAndTrim(*scheduler.running()[0]);
   scheduler.running()[0]->is_finished = true;
   scheduler.RemoveFinished([](Sequence&) {});
   Enqueue(scheduler, Request("a", 3));
