@@ -295,7 +295,8 @@ void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& b
   for (const PlannedSequence& planned : plan) {
     Sequence& sequence = *planned.sequence;
     if (planned.draws()) ++sequence.usage.num_steps;
-    if (!sequence.decodes()) own_stats_.num_prompt_tokens += planned.num_chain;
+    const auto num_prompt = static_cast<int32_t>(sequence.request().prompt.size());
+    own_stats_.num_prompt_tokens += std::clamp(num_prompt - sequence.num_computed, 0, planned.num_chain);
   }
 }
 

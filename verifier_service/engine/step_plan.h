@@ -66,7 +66,7 @@ struct PlannedSequence {
 struct Experience {
   StepCost step_cost;
   Calibration calibration;    // learned from sequences under the keyed draw
-  RankChances place_chances;  // learned from sequences under rejection sampling
+  PlaceChances place_chances;  // learned from sequences under rejection sampling
 };
 
 struct StepLimits {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learned cost of a step. If this test fails, the planner takes rows for cheap that are dear, and speculation makes
+// The learned cost of a step. If this test fails, the planner underestimates the cost of rows, and speculation makes
 // serving slower.
 #include "verifier_service/planner/step_cost.h"
 
