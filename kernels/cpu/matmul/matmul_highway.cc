@@ -34,6 +34,13 @@ constexpr int NumPanels(int64_t num_rows) { return HWY_TARGET <= HWY_AVX3 || num
 
 constexpr int NumInputsAhead(int num_rows) { return num_rows >= 3 ? 96 : 0; }
 
+// Prefetches one line of each panel.
+template <int kPanels>
+HWY_INLINE void PrefetchLines(const uint16_t* line, int64_t panel_elements) {
+#pragma GCC unroll 32
+  for (int p = 0; p < kPanels; ++p) __builtin_prefetch(line + p * panel_elements);
+}
+
 template <int kRows, int kPanels>
 void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
   constexpr int kAllVectors = kPanels * kVectors;
@@ -62,10 +69,7 @@ void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
     const bool near_end = input + kInputsAhead >= tile.padded_num_inputs;
     const uint16_t* ahead = lines + kInputsAhead * kPanelWidth + (near_end ? (kPanels - 1) * panel_elements : 0);
     for (int k = 0; k < kInputsPadding / 2; ++k) {
-#pragma GCC unroll 32
-      for (int p = 0; p < kPanels && kInputsAhead != 0; ++p) {
-        __builtin_prefetch(ahead + p * panel_elements + k * 2 * kPanelWidth);
-      }
+      if constexpr (kInputsAhead != 0) PrefetchLines<kPanels>(ahead + k * 2 * kPanelWidth, panel_elements);
 #pragma GCC unroll 32
       for (int g = 0; g < kAllVectors; g += kGroup) {
         Vector first[kGroup], second[kGroup];
@@ -73,8 +77,7 @@ void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
         for (int i = 0; i < kGroup; ++i) {
           const int v = g + i;
           const uint16_t* line = lines + v / kVectors * panel_elements + k * 2 * kPanelWidth;
-          const auto* pairs_at = reinterpret_cast<const uint32_t*>(line) + v % kVectors * kLanes;
-          const auto pairs = hn::Load(bits_tag, pairs_at);
+          const auto pairs = hn::Load(bits_tag, reinterpret_cast<const uint32_t*>(line) + v % kVectors * kLanes);
           first[i] = hn::BitCast(float_tag, hn::ShiftLeft<16>(pairs));
           second[i] = hn::BitCast(float_tag, hn::And(pairs, high_half));
         }
