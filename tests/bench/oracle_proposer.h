@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A proposer inside the engine's own thread that answers at once. It knows the continuation of each prompt. Its trees
 // are chains of the next tokens with a wrong guess beside each of them.
+//
+// The host work of a step, which a bench measures, includes this class. So it stores no contexts, searches no texts and
+// converts no trees, as InProcessProposers of the tests and their guesses do.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // A draft model behind the engine. If this test fails, a draft model changes a client's tokens, or saves no steps.
 #include "gtest/gtest.h"
 #include "tests/testing/engine_fixture.h"
-#include "tests/testing/fakes/guessing_proposers.h"
 #include "tests/testing/fakes/in_process_proposers.h"
+#include "tests/testing/fakes/over_the_wire.h"
 #include "tests/testing/models/draft_model.h"
 
 namespace foretoken::verifier {
@@ -24,12 +24,12 @@ class DraftProposerExactTest : public testing::EngineFixture {
 };
 
 TEST_F(DraftProposerExactTest, EveryRequestGetsTheTokensItGetsWithoutIt) {
-  testing::GuessingProposers none;
+  testing::InProcessProposers none;
   const std::vector<GenerationRequest> requests = Requests();
   const testing::Results truth = Generate(requests, none);
   for (const int delay : {0, 1, 3}) {
     testing::DrivenDraft draft({.max_grown_nodes = 64});
-    testing::InProcessProposers proposers({&draft}, 4096);
+    testing::InProcessProposers proposers({&draft}, testing::OverTheWire(4096));
     proposers.set_delay(delay);
     EXPECT_EQ(Generate(requests, proposers, {.now = testing::EvenClock()}), truth) << "delay " << delay;
   }
@@ -37,7 +37,7 @@ TEST_F(DraftProposerExactTest, EveryRequestGetsTheTokensItGetsWithoutIt) {
 
 TEST_F(DraftProposerExactTest, AStepEmitsMoreThanAToken) {
   testing::DrivenDraft draft;
-  testing::InProcessProposers proposers({&draft}, 4096);
+  testing::InProcessProposers proposers({&draft}, testing::OverTheWire(4096));
   const std::unique_ptr<Engine> engine = MakeEngine(proposers, {.now = testing::EvenClock()});
   for (GenerationRequest& request : Requests()) {
     request.speculation.mode = SpeculationMode::kAlways;  // no plain steps for trials of asking

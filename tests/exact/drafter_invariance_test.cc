@@ -16,25 +16,23 @@
 #include <utility>
 #include <vector>
 
+#include "proposer_service/ngram/ngram.h"
 #include "tests/testing/cases/varied_requests.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
-#include "tests/testing/fakes/ngram_guess.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/fakes/other_draw_backend.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using testing::EngineOptions;
-using testing::Guess;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using ::testing::IsEmpty;
 using testing::Results;
 using testing::SampleKey;
 
 using Requests = std::vector<GenerationRequest>;
-using Proposers = std::vector<std::pair<std::string, Guess>>;
 using Texts = std::vector<std::vector<int32_t>>;
 
 // Returns the samples that differ from the truth.
@@ -77,12 +75,12 @@ class DrafterInvariance : public testing::EngineFixture {
 };
 
 Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none, Roomy());
   const Texts texts = testing::WholeTexts(truth, requests);
   const uint64_t num_tokens = stats_.num_generated_tokens;
   Requests asked = requests;
-  const auto check = [&](const std::string& name, GuessingProposers& proposers, const EngineOptions& options,
+  const auto check = [&](const std::string& name, InProcessProposers& proposers, const EngineOptions& options,
                          const std::function<void(int)>& before_step = nullptr) {
     EXPECT_THAT(Differences(truth, Generate(asked, proposers, options, before_step)), IsEmpty()) << name;
     std::cout << name << ": " << stats_.num_generated_tokens << " tokens, " << num_accepted() << " of "
@@ -92,30 +90,31 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
   check("off, in another batch", none, Arriving(/*seed=*/1, /*max_running=*/7));
   EXPECT_EQ(stats_.num_generated_tokens, num_tokens);
 
-  GuessingProposers ngram({{"ngram", testing::Ngram()}});
-  check("n-gram", ngram, Arriving(/*seed=*/2, /*max_running=*/16));
+  proposer::NgramProposer ngram({});
+  InProcessProposers only_ngram({&ngram});
+  check("n-gram", only_ngram, Arriving(/*seed=*/2, /*max_running=*/16));
   EXPECT_GT(num_accepted(), num_tokens / 20);
 
-  GuessingProposers random({{"random", testing::Random(1)}});
+  InProcessProposers random({{"random", testing::Random(1)}});
   check("random", random, Arriving(/*seed=*/3, /*max_running=*/16));
   EXPECT_GT(num_proposed(), num_tokens);
 
-  GuessingProposers wrong({{"wrong", testing::AlwaysWrong(texts)}});
+  InProcessProposers wrong({{"wrong", testing::AlwaysWrong(texts)}});
   check("always wrong", wrong, Arriving(/*seed=*/4, /*max_running=*/16));
   EXPECT_GT(num_proposed(), num_tokens);
   EXPECT_EQ(num_accepted(), 0);
 
-  GuessingProposers right({{"right", testing::Oracle(texts)}});
+  InProcessProposers right({{"right", testing::Oracle(texts)}});
   check("nearly always right", right, Arriving(/*seed=*/5, /*max_running=*/8));
   EXPECT_GT(num_accepted(), num_tokens / 2);
   EXPECT_GT(num_stops_in_trees_, 0);
 
-  GuessingProposers late({{"late", testing::Oracle(texts)}});
+  InProcessProposers late({{"late", testing::Oracle(texts)}});
   late.set_delay(3);
   check("three steps late", late, Arriving(/*seed=*/6, /*max_running=*/16));
   EXPECT_GT(num_accepted(), num_tokens / 20);
 
-  GuessingProposers mortal({{"mortal", testing::Oracle(texts)}});
+  InProcessProposers mortal({{"mortal", testing::Oracle(texts)}});
   check("dies and returns", mortal, Arriving(/*seed=*/7, /*max_running=*/16),
         [&](int step) { mortal.set_dead(step % 7 < 3); });
   EXPECT_GT(num_accepted(), num_tokens / 4);
@@ -129,10 +128,10 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
   check("clients' predictions", none, Arriving(/*seed=*/9, /*max_running=*/16));
   EXPECT_GT(num_accepted(), num_tokens / 4);
 
-  GuessingProposers all({{"ngram", testing::Ngram()},
-                         {"random", testing::Random(2)},
-                         {"wrong", testing::AlwaysWrong(texts)},
-                         {"right", testing::Oracle(texts)}});
+  InProcessProposers all({&ngram,
+                          {"random", testing::Random(2)},
+                          {"wrong", testing::AlwaysWrong(texts)},
+                          {"right", testing::Oracle(texts)}});
   EngineOptions tight = Arriving(/*seed=*/12, /*max_running=*/16);
   tight.num_blocks = 22;  // the longest request needs 21
   check("all at once, with little memory", all, tight);
@@ -175,9 +174,9 @@ class DrafterInvarianceControl : public DrafterInvariance {
         }});
     Use(*model.transformer);
     const Requests requests = testing::VariedRequests(*tokenizer_, 12, {0.7f});
-    GuessingProposers none;
+    InProcessProposers none;
     const Results truth = Generate(requests, none, Roomy());
-    GuessingProposers right({{"right", testing::Oracle(testing::WholeTexts(truth, requests))}});
+    InProcessProposers right({{"right", testing::Oracle(testing::WholeTexts(truth, requests))}});
     return Differences(truth, Generate(requests, right, Roomy())).size();
   }
 };

@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/tokenizer/tokenizer.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/fakes/variant_backend.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/exact_models.h"
@@ -24,7 +23,7 @@
 namespace foretoken::verifier {
 namespace {
 
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 
 constexpr int32_t kVocabulary = 4096;  // of the demo's tokenizer, which the random models use
 
@@ -109,7 +108,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   // Runs each request alone, without guesses.
   Results GeneratePlainly(testing::LoadedModel& model) {
     Results results;
-    GuessingProposers none;
+    InProcessProposers none;
     for (const GenerationRequest& request : Requests()) results.merge(Generate(model, {request}, none));
     EXPECT_EQ(results.size(), Requests().size());
     for (const auto& [ticket, result] : results) EXPECT_EQ(result.token_ids.size(), 40);
@@ -117,30 +116,14 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   }
 
   // Guesses the tokens of `truth`, with wrong siblings.
-  static GuessingProposers Oracle(const Results& truth) {
+  static InProcessProposers Oracle(const Results& truth) {
     std::vector<std::vector<int32_t>> texts;
     for (const GenerationRequest& request : Requests()) {
       texts.push_back(request.prompt);
       const std::vector<int32_t>& output = truth.at(request.ticket).token_ids;
       texts.back().insert(texts.back().end(), output.begin(), output.end());
     }
-    return GuessingProposers(
-        {{"oracle", [texts](std::span<const int32_t> context, int32_t node_budget) {
-            speculation::TokenTree tree;
-            for (const std::vector<int32_t>& text : texts) {
-              if (text.size() <= context.size() || !std::equal(context.begin(), context.end(), text.begin())) {
-                continue;
-              }
-              int32_t parent = speculation::kRootParent;
-              for (size_t i = context.size(); i < std::min(text.size(), context.size() + 5); ++i) {
-                for (const int32_t id : {(text[i] + 1) % kVocabulary, text[i]}) {
-                  tree.Append({.token_id = id, .parent = parent, .chance = 0.8f, .proposers = 1});
-                }
-                parent = tree.num_nodes() - 1;
-              }
-            }
-            return tree.num_nodes() <= node_budget ? tree : speculation::BestNodes(tree, node_budget);
-          }}});
+    return InProcessProposers({{"oracle", testing::Oracle(std::move(texts))}});
   }
 
   const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
@@ -153,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance, ::testing::Values("demo", 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {
   testing::LoadedModel model = Load();
   const Results truth = GeneratePlainly(model);
-  GuessingProposers none;
+  InProcessProposers none;
   EXPECT_EQ(Generate(model, Requests(), none), truth);
   EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 2, .max_step_rows = 5}}), truth);
   testing::LoadedModel dual = Load({.num_threads = 2});
@@ -163,7 +146,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnSpeculation) {
   testing::LoadedModel model = Load();
   const Results truth = GeneratePlainly(model);
-  GuessingProposers oracle = Oracle(truth);
+  InProcessProposers oracle = Oracle(truth);
   EXPECT_EQ(Generate(model, Requests(), oracle), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 20);
 }
@@ -171,7 +154,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnSpeculation) {
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnCachedPrefixes) {
   testing::LoadedModel model = Load();
   const Results truth = GeneratePlainly(model);
-  GuessingProposers none;
+  InProcessProposers none;
   // The requests run one after another on one engine. Each finds the beginning that the first request cached.
   EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 1}}), truth);
   EXPECT_GE(stats_.num_cached_tokens, 2 * 48);
@@ -183,7 +166,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnCachedPrefixes) {
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
   testing::LoadedModel model = Load();
   const Results truth = GeneratePlainly(model);
-  GuessingProposers oracle = Oracle(truth);
+  InProcessProposers oracle = Oracle(truth);
   for (const bool enable_prefix_cache : {true, false}) {
     // The longest sequence has 175 tokens, which is 11 blocks. Two sequences that run side by side need more than 12 in
     // the end, whichever of them is faster.
@@ -197,7 +180,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
 TEST_P(EngineRowInvariance, AMatMulThatSplitsItsInputsForBatchesIsDetected) {
   testing::LoadedModel model = Load(
       {.num_threads = 1, .device = "cpu", .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});
-  GuessingProposers none;
+  InProcessProposers none;
   EXPECT_NE(Generate(model, Requests(), none), GeneratePlainly(model));
 }
 

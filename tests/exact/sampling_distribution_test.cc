@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -21,15 +20,15 @@
 #include <vector>
 
 #include "common/model/forward_batch.h"
+#include "proposer_service/ngram/ngram.h"
 #include "tests/reference/sampling.h"
 #include "tests/testing/cases/varied_requests.h"
 #include "tests/testing/distributions/pair_distribution.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
 #include "tests/testing/fakes/in_process_proposers.h"
-#include "tests/testing/fakes/ngram_guess.h"
 #include "tests/testing/fakes/other_draw_backend.h"
+#include "tests/testing/fakes/over_the_wire.h"
 #include "tests/testing/fakes/sampling_proposer.h"
 
 namespace foretoken::verifier {
@@ -40,7 +39,7 @@ using kernels::VerificationRule;
 using speculation::TokenTree;
 using testing::GTestResult;
 using testing::Guess;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using testing::Pair;
 using testing::PairDistribution;
 
@@ -146,16 +145,12 @@ Guess Likely(const std::vector<int32_t>& prompt, const PairDistribution& distrib
   };
 }
 
-// The draft model's distributions after a prompt and after the first token. Samples of one prompt repeat these
-// contexts, so the results are kept. Guesses after more tokens do not matter, so any distribution serves there.
+// The draft model's distributions after a prompt and after the first token. Guesses after more tokens do not matter, so
+// any distribution serves there.
 testing::LogitDistribution DrawnDistribution() {
-  auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
-  return [distribution = testing::ModelDistribution(testing::SourcePath("deploy/demo/draft")),
-          known](std::span<const int32_t> context) {
-    context = context.first(std::min(context.size(), kPromptTokens + 1));
-    std::vector<float>& logits = (*known)[{context.begin(), context.end()}];
-    if (logits.empty()) logits = distribution(context);
-    return logits;
+  return [known = testing::Remembered(testing::ModelDistribution(testing::SourcePath("deploy/demo/draft")))](
+             std::span<const int32_t> context) {
+    return known(context.first(std::min(context.size(), kPromptTokens + 1)));
   };
 }
 
@@ -187,31 +182,25 @@ class SamplingDistribution : public testing::EngineFixture {
     return requests;
   }
 
-  std::unique_ptr<ProposerClient> MakeProposers(const DistributionCase& distribution_case,
-                                                const std::vector<int32_t>& prompt,
-                                                const PairDistribution& distribution) {
-    if (distribution_case.proposers == Proposers::kDraft) {
-      auto draft = std::make_unique<testing::InProcessProposers>(std::vector<proposer::Proposer*>{&draft_},
-                                                                 tokenizer_->vocabulary().num_ids());
-      draft->set_answers_opens(true);
-      return draft;
-    }
-    const Guess guess =
-        distribution_case.proposers == Proposers::kNgram ? testing::Ngram() : Likely(prompt, distribution);
-    return std::make_unique<GuessingProposers>(std::vector<std::pair<std::string, Guess>>{{"guess", guess}});
+  InProcessProposers::Member MakeProposer(const DistributionCase& distribution_case, const std::vector<int32_t>& prompt,
+                                          const PairDistribution& distribution) {
+    if (distribution_case.proposers == Proposers::kDraft) return &draft_;
+    if (distribution_case.proposers == Proposers::kNgram) return &ngram_;
+    return {"likely", Likely(prompt, distribution)};
   }
 
   // Generates with the case's proposers. Fails unless the engine accepts a good part of their guesses.
   Samples Draw(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case,
                const PairDistribution& distribution, int num_requests) {
-    const std::unique_ptr<ProposerClient> proposers = MakeProposers(distribution_case, prompt, distribution);
+    InProcessProposers proposers({MakeProposer(distribution_case, prompt, distribution)},
+                                 testing::OverTheWire(tokenizer_->vocabulary().num_ids()));
     const testing::EngineOptions options = {.config = {.max_queued_requests = 1024,
                                                        .max_queued_samples = 1 << 16,
                                                        .max_running_samples = 48,
                                                        .max_tree_nodes = 7},
                                             .now = testing::EvenClock()};
     Samples samples(num_requests, std::vector<Pair>(kSamplesPerRequest));
-    for (const auto& [key, result] : Generate(Requests(prompt, distribution_case, num_requests), *proposers, options)) {
+    for (const auto& [key, result] : Generate(Requests(prompt, distribution_case, num_requests), proposers, options)) {
       samples[key.first][key.second] = {result.token_ids.at(0), result.token_ids.at(1)};
     }
     std::cout << stats_.proposers[0].num_accepted << " of " << stats_.proposers[0].num_proposed
@@ -242,6 +231,7 @@ class SamplingDistribution : public testing::EngineFixture {
     EXPECT_GE(result.num_cells, 4) << what;
   }
 
+  proposer::NgramProposer ngram_{{}};
   testing::SamplingProposer draft_{DrawnDistribution(), {.top_k = 8, .children_by_depth = {3, 1}}};
 };
 

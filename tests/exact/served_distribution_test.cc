@@ -12,6 +12,7 @@
 #include "tests/testing/distributions/g_test.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/in_process_proposers.h"
+#include "tests/testing/fakes/over_the_wire.h"
 #include "tests/testing/fakes/sampling_proposer.h"
 #include "tests/testing/models/draft_model.h"
 
@@ -34,16 +35,6 @@ struct DistributionCase {
   int32_t num_blocks = 256;
   friend void PrintTo(const DistributionCase& distribution_case, std::ostream* out) { *out << distribution_case.name; }
 };
-
-// Keeps results, because samples of one prompt ask for the same few contexts again.
-testing::LogitDistribution Remembered(testing::LogitDistribution distribution) {
-  auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();
-  return [distribution = std::move(distribution), known](std::span<const int32_t> context) {
-    std::vector<float>& logits = (*known)[std::vector<int32_t>(context.begin(), context.end())];
-    if (logits.empty()) logits = distribution(context);
-    return logits;
-  };
-}
 
 // Compares the count of each text with the product of its tokens' probabilities.
 GTestResult FitOf(const Results& results) {
@@ -78,7 +69,7 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
   std::vector<int32_t> LikelyText(verifier::GenerationRequest request) {
     request.num_samples = 1;
     request.sampling.temperature = 0;
-    InProcessProposers none({}, kNumTokens);
+    InProcessProposers none;
     std::vector<int32_t> text = Generate({request}, none).begin()->second.token_ids;
     text[kNumDistributionTokens / 2] = 7;
     return text;
@@ -89,7 +80,7 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
     const LogitDistribution draft = Remembered(ModelDistribution(SourcePath("deploy/demo/draft")));
     proposer::NgramProposer ngram({});
     std::vector<std::unique_ptr<SamplingProposer>> samplers;
-    std::vector<proposer::Proposer*> proposers;
+    std::vector<InProcessProposers::Member> proposers;
     for (const std::vector<int32_t>& children : param.children_by_depth) {
       samplers.push_back(std::make_unique<SamplingProposer>(
           draft,
@@ -106,7 +97,7 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
       proposers.push_back(drafts.back().get());
     }
     if (param.has_ngram) proposers.push_back(&ngram);
-    InProcessProposers client(proposers, kNumTokens);
+    InProcessProposers client(proposers, OverTheWire(kNumTokens));
     client.set_delay(param.delay);
     verifier::GenerationRequest request =
         Request("import os\nfor i in range(10):\n    print(i)\nfor i in range(20):\n    print(i)\n", kTemperature,

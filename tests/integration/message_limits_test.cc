@@ -2,8 +2,6 @@
 // The memory that one message may take in the receiving process. If this test fails, a small message can fill a
 // service's memory, because it is compressed, or because its fields take two bytes on the wire and many more when
 // parsed.
-#include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,6 +15,7 @@
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/fakes/fake_generation_service.h"
+#include "tests/testing/fakes/scripted_proposer.h"
 
 namespace foretoken {
 namespace {
@@ -93,45 +92,9 @@ TEST_F(MessageLimits, ACompressedMessageIsRefusedBeforeItIsInflated) {
   EXPECT_TRUE(Connect(verifier).GetModelInfo().ok()) << "afterwards";
 }
 
-// A proposer that sends compressed answers.
-class CompressingProposer final : private v1::ProposalService::Service {
- public:
-  CompressingProposer() {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.SetMaxSendMessageSize(-1);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~CompressingProposer() override { server_->Shutdown(std::chrono::system_clock::now()); }
-  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-  int num_bombs() const { return num_bombs_; }
-
- private:
-  grpc::Status DescribeProposer(grpc::ServerContext*, const v1::DescribeProposerRequest*,
-                                v1::DescribeProposerResponse* response) override {
-    response->set_method("ngram");
-    response->set_max_sessions(8);
-    response->set_max_context_tokens(1024);
-    return grpc::Status::OK;
-  }
-  grpc::Status Propose(grpc::ServerContext* context,
-                       grpc::ServerReaderWriter<v1::ProposeResponse, v1::ProposeRequest>* stream) override {
-    context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
-    v1::ProposeResponse bomb;
-    bomb.add_refusals()->set_detail(std::string(96 * kMiB, 'x'));
-    stream->Write(bomb);
-    ++num_bombs_;
-    return grpc::Status::OK;
-  }
-
-  std::atomic<int> num_bombs_{0};
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-};
-
 TEST_F(MessageLimits, AProposersCompressedAnswerIsRefusedBeforeItIsInflated) {
-  CompressingProposer proposer;
+  testing::ScriptedProposer proposer({});
+  proposer.SetBehaviour(testing::ScriptedProposer::Behaviour::kCompressedBomb);
   ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
   client::GenerationClient client = Connect(verifier);
   const int64_t growth =

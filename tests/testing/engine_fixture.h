@@ -3,7 +3,7 @@
 //
 //   class EngineTest : public testing::EngineFixture {};
 //   TEST_F(EngineTest, ...) {
-//     GuessingProposers none;
+//     InProcessProposers none;
 //     const Results truth = Generate({Request("import os\n", 0.8f)}, none);
 //
 // All tests of a suite share one model. Every engine has its own K/V cache.

@@ -19,7 +19,7 @@
 #include "kernels/device_failure.h"
 #include "prometheus/registry.h"
 #include "tests/testing/fakes/forwarding_backend.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
 #include "verifier_service/engine/engine.h"
@@ -121,7 +121,7 @@ class FailingService {
  private:
   testing::LoadedModel model_;
   tokenizer::Tokenizer tokenizer_;
-  testing::GuessingProposers proposers_;
+  testing::InProcessProposers proposers_;
   Publisher publisher_;
   Engine engine_;
   prometheus::Registry registry_;

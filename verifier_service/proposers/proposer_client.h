@@ -66,7 +66,7 @@ struct ProposerStatus {
   int32_t num_connected = 0;
 };
 
-// Implemented by the pool and by the scripted proposers of the tests.
+// Implemented by the pool and by the in-process proposers of the tests.
 class ProposerClient {
  public:
   virtual ~ProposerClient() = default;

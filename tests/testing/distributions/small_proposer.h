@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposers over small distributions with enumerable draws, and a verifier step over their trees. Everything except the
-// forward pass is production code.
+// Proposers over small distributions, for tests that add up exact probabilities, and a verifier step over their trees.
+// Everything except the forward pass is production code.
+//
+// A test makes every possible draw of a tree, one after another (Branches). SamplingProposer
+// (fakes/sampling_proposer.h) makes one draw, by its noise: an engine can ask it, but no sum over its draws is exact.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/testing/engine_fixture.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/guessing_proposer.h"
 
 namespace foretoken::testing {
 

@@ -1,69 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real proposers behind ProposerClient without a network. Their sessions are real, and their trees pass through the
-// protocol's messages and checks.
+// Proposers behind ProposerClient in the test's own process. They answer at once, late, or not at all. They answer Open
+// too, so that a sequence's first token has guesses.
+//
+//   InProcessProposers none;
+//   InProcessProposers several({&ngram, {"oracle", Oracle(texts)}});
+//
+// Their trees reach the engine as they are, so a test can also give the engine a wrong tree. OverTheWire
+// (over_the_wire.h) sends them through the protocol's messages and checks instead, and needs the protocol's library,
+// which the tests on a GPU do not link.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/rpc/tree_conversion.h"
-#include "gtest/gtest.h"
 #include "proposer_service/proposer/proposer.h"
+#include "tests/testing/fakes/guessing_proposer.h"
 #include "verifier_service/proposers/proposer_client.h"
 
 namespace foretoken::testing {
 
+// Makes the tree that the engine gets from the tree that a proposer made. Every node of it gets this proposer's bit.
+using Delivery = std::function<speculation::TokenTree(speculation::TokenTree tree, uint32_t proposer_bit)>;
+
+inline speculation::TokenTree AsItIs(speculation::TokenTree tree, uint32_t proposer_bit) {
+  for (speculation::TreeNode& node : tree.nodes) node.proposers = proposer_bit;
+  return tree;
+}
+
 class InProcessProposers : public verifier::ProposerClient {
  public:
-  InProcessProposers(std::vector<proposer::Proposer*> proposers, int32_t num_tokens)
-      : proposers_(std::move(proposers)), num_tokens_(num_tokens) {
-    for (proposer::Proposer* proposer : proposers_) names_.push_back(proposer->Describe().method);
+  // A proposer that outlives the client, or a guess under the name of a method.
+  class Member {
+   public:
+    Member(proposer::Proposer* proposer)  // NOLINT(google-explicit-constructor): a list of members stays short
+        : proposer_(std::shared_ptr<void>(), proposer) {}
+    Member(std::string method, Guess guess)
+        : proposer_(std::make_shared<GuessingProposer>(std::move(method), std::move(guess))) {}
+    proposer::Proposer* operator->() const { return proposer_.get(); }
+
+   private:
+    std::shared_ptr<proposer::Proposer> proposer_;  // shared, because a list of members is copied; may own nothing
+  };
+
+  explicit InProcessProposers(std::vector<Member> members = {}, Delivery delivery = AsItIs)
+      : members_(std::move(members)), delivery_(std::move(delivery)) {
+    for (const Member& member : members_) names_.push_back(member->Describe().method);
   }
 
   // Later trees arrive this many calls of TakeProposals late.
   void set_delay(int delay) { delay_ = delay; }
-  // If set, the proposers also answer Open, so that a sequence's first token has guesses.
-  void set_answers_opens(bool answers_opens) { answers_opens_ = answers_opens; }
+  // No further tree arrives, not even trees on their way.
+  void set_dead(bool is_dead) {
+    is_dead_ = is_dead;
+    if (is_dead) in_flight_.clear();
+  }
+  size_t num_open() const { return sessions_.size(); }
 
   const std::vector<std::string>& Names() const override { return names_; }
 
   void Open(const verifier::SequenceIntroduction& introduction) override {
-    for (proposer::Proposer* proposer : proposers_) {
-      auto session = proposer->Open({.rule = introduction.rule,
-                                     .seed = introduction.seed,
-                                     .sample_index = introduction.sample_index,
-                                     .temperature = introduction.temperature,
-                                     .top_k = static_cast<uint32_t>(introduction.top_k),
-                                     .top_p = introduction.top_p,
-                                     .min_p = introduction.min_p,
-                                     .tenant = introduction.tenant});
-      if (!answers_opens_) session->Append(introduction.token_ids);
-      sessions_[introduction.sequence_id].push_back(std::move(session));
+    Sessions& sessions = sessions_[introduction.sequence_id];
+    for (const Member& member : members_) {
+      sessions.push_back(member->Open({.rule = introduction.rule,
+                                       .seed = introduction.seed,
+                                       .sample_index = introduction.sample_index,
+                                       .temperature = introduction.temperature,
+                                       .top_k = static_cast<uint32_t>(introduction.top_k),
+                                       .top_p = introduction.top_p,
+                                       .min_p = introduction.min_p,
+                                       .tenant = introduction.tenant}));
     }
-    if (answers_opens_) {
-      Advance(introduction.sequence_id, introduction.token_ids,
-              {.node_budget = kFirstNodeBudget, .proposers = introduction.told_proposers});
-    }
+    Advance(introduction.sequence_id, introduction.token_ids,
+            {.node_budget = kFirstNodeBudget, .proposers = introduction.told_proposers});
   }
 
   void Advance(verifier::SequenceId id, std::span<const int32_t> committed, const verifier::Ask& ask) override {
-    for (uint32_t i = 0; i < proposers_.size(); ++i) {
+    for (uint32_t i = 0; i < members_.size(); ++i) {
       proposer::Session& session = *sessions_.at(id)[i];
       session.Append(committed);
-      const bool is_asked = (ask.proposers >> i & 1) != 0 && ask.node_budget > 0;
+      const bool is_asked = !is_dead_ && (ask.proposers >> i & 1) != 0 && ask.node_budget > 0;
       session.Want({.node_budget = is_asked ? ask.node_budget : 0});
       if (!is_asked) continue;
       const proposer::ProposalRequest request = {.session = &session, .node_budget = ask.node_budget};
-      absl::StatusOr<speculation::TokenTree> tree =
-          rpc::FromProto(rpc::ToProto(proposers_[i]->Propose({&request, 1}).front(), id),
-                         {.num_tokens = num_tokens_, .proposers = 1u << i});
-      EXPECT_TRUE(tree.ok()) << tree.status();
-      if (!tree.ok()) continue;
-      in_flight_.push_back({num_takes_ + delay_, {.sequence_id = id, .proposer_idx = i, .tree = *std::move(tree)}});
+      in_flight_.push_back({num_takes_ + delay_,
+                            {.sequence_id = id,
+                             .proposer_idx = i,
+                             .tree = delivery_(std::move(members_[i]->Propose({&request, 1}).front()), 1u << i)}});
     }
   }
 
@@ -83,16 +110,17 @@ class InProcessProposers : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {}; }
 
  private:
-  static constexpr int32_t kFirstNodeBudget = 16;  // of the answer to Open, which has no budget
+  static constexpr int32_t kFirstNodeBudget = 16;                    // of the answer to Open, which has no budget
+  using Sessions = std::vector<std::unique_ptr<proposer::Session>>;  // one per member
 
-  std::vector<proposer::Proposer*> proposers_;
-  int32_t num_tokens_;
+  std::vector<Member> members_;
+  Delivery delivery_;
   std::vector<std::string> names_;
-  std::map<verifier::SequenceId, std::vector<std::unique_ptr<proposer::Session>>> sessions_;
+  std::map<verifier::SequenceId, Sessions> sessions_;
   std::deque<std::pair<int, verifier::Proposal>> in_flight_;
   int num_takes_ = 0;
   int delay_ = 0;
-  bool answers_opens_ = false;
+  bool is_dead_ = false;
 };
 
 }  // namespace foretoken::testing

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -73,6 +75,72 @@ struct DraftModel {
   }
 };
 
+// The guess of a SamplingProposer.
+struct Sampler {
+  double Uniform(const proposer::SessionIntroduction& introduction, std::span<const int32_t> context,
+                 uint32_t child) const;
+  TokenTree operator()(const proposer::SessionIntroduction& introduction, std::span<const int32_t> context,
+                       int32_t node_budget) const;
+
+  LogitDistribution distribution;
+  SamplingProposerOptions options;
+};
+
+// Returns 53 bits of noise in [0, 1) for one child of the node with this context.
+double Sampler::Uniform(const proposer::SessionIntroduction& introduction, std::span<const int32_t> context,
+                        uint32_t child) const {
+  uint64_t place = Mix(HashOf(context), child);
+  for (const char letter : options.method) place = Mix(place, static_cast<unsigned char>(letter));
+  const kernels::PhiloxBlock block = kernels::Philox4x32(
+      introduction.seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32), introduction.sample_index,
+                          static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});
+  const uint64_t bits = uint64_t{block[0]} << 32 | block[1];
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// Expands the best nodes first. A node gets all its children or none. The choice depends only on the node's
+// distribution and on nodes that are not below it: the first node whose children do not fit ends the tree.
+TokenTree Sampler::operator()(const proposer::SessionIntroduction& introduction, std::span<const int32_t> context,
+                              int32_t node_budget) const {
+  struct Leaf {
+    int32_t node_idx;
+    float path_chance;
+    std::vector<int32_t> context;
+    size_t depth;
+  };
+  TokenTree tree;
+  const bool samples = introduction.rule == kernels::VerificationRule::kRejectionSampling;
+  std::vector<Leaf> leaves;
+  if (!context.empty()) leaves.push_back({kRootParent, 1, {context.begin(), context.end()}, 0});
+  while (!leaves.empty()) {
+    const auto best = std::max_element(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
+      return a.path_chance != b.path_chance ? a.path_chance < b.path_chance : a.node_idx > b.node_idx;
+    });
+    const Leaf leaf = std::move(*best);
+    leaves.erase(best);
+    if (leaf.depth >= options.children_by_depth.size()) continue;
+    const auto draft = std::make_shared<const DraftDistribution>(
+        Truncate(distribution(leaf.context), options.top_k, introduction.temperature));
+    const int32_t num_children = options.children_by_depth[leaf.depth];
+    const std::vector<size_t> drawn =
+        samples ? SampleWithoutReplacement(draft->probs, num_children,
+                                           [&](uint32_t i) { return Uniform(introduction, leaf.context, i); })
+                : Best(draft->probs, num_children);
+    if (tree.num_nodes() + static_cast<int32_t>(drawn.size()) > node_budget) break;
+    speculation::SampledChildren group{.parent = leaf.node_idx, .draft = draft};
+    for (const size_t entry : drawn) {
+      const int32_t node_idx = tree.num_nodes();
+      const float chance = std::min(draft->probs[entry], 1.0f);
+      group.children.push_back(node_idx);
+      tree.Append({.token_id = draft->token_ids[entry], .parent = leaf.node_idx, .chance = chance});
+      leaves.push_back({node_idx, leaf.path_chance * chance, leaf.context, leaf.depth + 1});
+      leaves.back().context.push_back(draft->token_ids[entry]);
+    }
+    if (samples) tree.sampled.push_back(std::move(group));
+  }
+  return tree;
+}
+
 }  // namespace
 
 LogitDistribution HashDistribution(int32_t num_tokens) {
@@ -91,6 +159,15 @@ LogitDistribution ModelDistribution(const std::string& directory) {
   draft->model = LoadModel(directory, {.num_threads = 1, .device = "cpu"});
   for (int32_t block = 0; block < draft->model.kv.num_blocks; ++block) draft->block_table.push_back(block);
   return [draft](std::span<const int32_t> context) { return draft->Logits(context); };
+}
+
+LogitDistribution Remembered(LogitDistribution distribution) {
+  auto known = std::make_shared<std::map<std::vector<int32_t>, std::vector<float>>>();  // shared by copies, too
+  return [distribution = std::move(distribution), known](std::span<const int32_t> context) {
+    std::vector<float>& logits = (*known)[{context.begin(), context.end()}];
+    if (logits.empty()) logits = distribution(context);
+    return logits;
+  };
 }
 
 DraftDistribution Truncate(std::span<const float> logits, int32_t top_k, float temperature) {
@@ -130,90 +207,7 @@ std::vector<size_t> SampleWithoutReplacement(std::span<const float> probs, int32
   return drawn;
 }
 
-class SamplingProposer::Mirror : public proposer::Session {
- public:
-  explicit Mirror(const proposer::SessionIntroduction& introduction) : introduction_(introduction) {}
-  void Append(std::span<const int32_t> token_ids) override {
-    token_ids_.insert(token_ids_.end(), token_ids.begin(), token_ids.end());
-  }
-  uint64_t position() const override { return token_ids_.size(); }
-  const std::vector<int32_t>& token_ids() const { return token_ids_; }
-  const proposer::SessionIntroduction& introduction() const { return introduction_; }
-
- private:
-  proposer::SessionIntroduction introduction_;
-  std::vector<int32_t> token_ids_;
-};
-
-SamplingProposer::SamplingProposer(LogitDistribution distribution, SamplingProposerOptions options)
-    : description_{.method = options.method}, options_(std::move(options)), distribution_(std::move(distribution)) {}
-
-std::unique_ptr<proposer::Session> SamplingProposer::Open(const proposer::SessionIntroduction& introduction) {
-  return std::make_unique<Mirror>(introduction);
-}
-
-std::vector<TokenTree> SamplingProposer::Propose(std::span<const proposer::ProposalRequest> requests) {
-  absl::MutexLock lock(&mutex_);
-  std::vector<TokenTree> trees;
-  for (const proposer::ProposalRequest& request : requests) {
-    trees.push_back(Grow(static_cast<const Mirror&>(*request.session), request.node_budget));
-  }
-  return trees;
-}
-
-// Returns 53 bits of noise in [0, 1) for one child of the node with this context.
-double SamplingProposer::Uniform(const Mirror& mirror, std::span<const int32_t> context, uint32_t child) const {
-  uint64_t place = Mix(HashOf(context), child);
-  for (const char letter : options_.method) place = Mix(place, static_cast<unsigned char>(letter));
-  const kernels::PhiloxBlock block =
-      kernels::Philox4x32(mirror.introduction().seed, {static_cast<uint32_t>(place), static_cast<uint32_t>(place >> 32),
-                                                       mirror.introduction().sample_index,
-                                                       static_cast<uint32_t>(kernels::NoisePurpose::kDraftDraw)});
-  const uint64_t bits = uint64_t{block[0]} << 32 | block[1];
-  return static_cast<double>(bits >> 11) * 0x1p-53;
-}
-
-// Expands the best nodes first. A node gets all its children or none. The choice depends only on the node's
-// distribution and on nodes that are not below it: the first node whose children do not fit ends the tree.
-TokenTree SamplingProposer::Grow(const Mirror& mirror, int32_t node_budget) {
-  struct Leaf {
-    int32_t node_idx;
-    float path_chance;
-    std::vector<int32_t> context;
-    size_t depth;
-  };
-  TokenTree tree{.position = mirror.position()};
-  const proposer::SessionIntroduction& introduction = mirror.introduction();
-  const bool samples = introduction.rule == kernels::VerificationRule::kRejectionSampling;
-  std::vector<Leaf> leaves;
-  if (mirror.position() > 0) leaves.push_back({kRootParent, 1, mirror.token_ids(), 0});
-  while (!leaves.empty()) {
-    const auto best = std::max_element(leaves.begin(), leaves.end(), [](const Leaf& a, const Leaf& b) {
-      return a.path_chance != b.path_chance ? a.path_chance < b.path_chance : a.node_idx > b.node_idx;
-    });
-    const Leaf leaf = std::move(*best);
-    leaves.erase(best);
-    if (leaf.depth >= options_.children_by_depth.size()) continue;
-    const auto draft = std::make_shared<const DraftDistribution>(
-        Truncate(distribution_(leaf.context), options_.top_k, introduction.temperature));
-    const int32_t num_children = options_.children_by_depth[leaf.depth];
-    const std::vector<size_t> drawn =
-        samples ? SampleWithoutReplacement(draft->probs, num_children,
-                                           [&](uint32_t i) { return Uniform(mirror, leaf.context, i); })
-                : Best(draft->probs, num_children);
-    if (tree.num_nodes() + static_cast<int32_t>(drawn.size()) > node_budget) break;
-    speculation::SampledChildren group{.parent = leaf.node_idx, .draft = draft};
-    for (const size_t entry : drawn) {
-      const int32_t node_idx = tree.num_nodes();
-      const float chance = std::min(draft->probs[entry], 1.0f);
-      group.children.push_back(node_idx);
-      tree.Append({.token_id = draft->token_ids[entry], .parent = leaf.node_idx, .chance = chance});
-      leaves.push_back({node_idx, leaf.path_chance * chance, leaf.context, leaf.depth + 1});
-      leaves.back().context.push_back(draft->token_ids[entry]);
-    }
-    if (samples) tree.sampled.push_back(std::move(group));
-  }
-  return tree;
-}
+SamplingProposer::SamplingProposer(LogitDistribution distribution, const SamplingProposerOptions& options)
+    : GuessingProposer(options.method, Sampler{.distribution = std::move(distribution), .options = options}) {}
 
 }  // namespace foretoken::testing

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer that samples. It draws children without replacement from the top_k of a draft distribution, rounded as it
-// is sent, and sends the distribution. It keeps all rules of DRAW_METHOD_SAMPLED in the protocol. Under the keyed draw
-// its children are the most likely tokens of the same distribution, as guesses.
+// A proposer that samples as a draft model does, for tests that serve: an engine or a verifier asks it over and over.
+// It draws children without replacement from the top_k of a draft distribution, rounded as it is sent, and sends the
+// distribution. It keeps all rules of DRAW_METHOD_SAMPLED in the protocol. Under the keyed draw its children are the
+// most likely tokens of the same distribution, as guesses.
+//
+// It makes one draw, by its noise. SmallProposer (distributions/small_proposer.h) makes every possible draw, for tests
+// that add up exact probabilities.
 //
 // Noise is keyed by (seed, method, the node's whole context, number of the child, sample index). So a node that is
 // drawn again gets the same children, and neither two nodes nor two proposers share noise.
@@ -9,18 +13,16 @@
 // Example:
 //   SamplingProposer proposer(HashDistribution(4096), {.top_k = 8, .children_by_depth = {3, 2, 1}});
 //
-// Threads: as Proposer. One thread at a time uses a distribution.
+// Threads: as GuessingProposer. One thread at a time uses a distribution.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
-#include "proposer_service/proposer/proposer.h"
+#include "tests/testing/fakes/guessing_proposer.h"
 
 namespace foretoken::testing {
 
@@ -31,6 +33,8 @@ using LogitDistribution = std::function<std::vector<float>(std::span<const int32
 LogitDistribution HashDistribution(int32_t num_tokens);
 // The model of a checkpoint directory. It does not compute the common beginning of two consecutive contexts again.
 LogitDistribution ModelDistribution(const std::string& directory);
+// Keeps every result, because samples of one prompt ask for the same few contexts again.
+LogitDistribution Remembered(LogitDistribution distribution);
 
 struct SamplingProposerOptions {
   std::string method = "sampling";
@@ -39,23 +43,9 @@ struct SamplingProposerOptions {
   std::vector<int32_t> children_by_depth = {3, 2, 1};
 };
 
-class SamplingProposer : public proposer::Proposer {
+class SamplingProposer : public GuessingProposer {
  public:
-  SamplingProposer(LogitDistribution distribution, SamplingProposerOptions options);
-
-  const proposer::ProposerDescription& Describe() const override { return description_; }
-  std::unique_ptr<proposer::Session> Open(const proposer::SessionIntroduction& introduction) override;
-  std::vector<speculation::TokenTree> Propose(std::span<const proposer::ProposalRequest> requests) override;
-
- private:
-  class Mirror;
-  double Uniform(const Mirror& mirror, std::span<const int32_t> context, uint32_t child) const;
-  speculation::TokenTree Grow(const Mirror& mirror, int32_t node_budget);
-
-  proposer::ProposerDescription description_;
-  SamplingProposerOptions options_;
-  absl::Mutex mutex_;
-  LogitDistribution distribution_;  // one caller at a time
+  SamplingProposer(LogitDistribution distribution, const SamplingProposerOptions& options);
 };
 
 // Returns the top_k of softmax(logits / temperature), rounded to f32, without entries that round to 0.

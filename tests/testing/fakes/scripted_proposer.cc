@@ -29,6 +29,7 @@ void ScriptedProposer::Start() {
   int port = 0;
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(), &port);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // 0: accept any number of pings
+  builder.SetMaxSendMessageSize(-1);                               // any size
   builder.RegisterService(this);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   absl::MutexLock lock(&mutex_);
@@ -105,6 +106,11 @@ int ScriptedProposer::num_describes() const {
   return num_describes_;
 }
 
+int ScriptedProposer::num_bombs() const {
+  absl::MutexLock lock(&mutex_);
+  return num_bombs_;
+}
+
 std::vector<std::string> ScriptedProposer::Breaches() const {
   absl::MutexLock lock(&mutex_);
   return breaches_;
@@ -148,12 +154,15 @@ bool ScriptedProposer::MayRead(grpc::ServerContext* context) const {
 
 grpc::Status ScriptedProposer::Propose(grpc::ServerContext* context, Stream* stream) {
   Connection connection{.stream = stream};
+  bool is_bomb = false;
   {
     absl::MutexLock lock(&mutex_);
     connections_.insert(&connection);
+    is_bomb = behaviour_ == Behaviour::kCompressedBomb;
   }
+  if (is_bomb) SendBomb(context, stream);
   v1::ProposeRequest request;
-  while (MayRead(context) && stream->Read(&request)) {
+  while (!is_bomb && MayRead(context) && stream->Read(&request)) {
     absl::Duration delay;
     {
       absl::MutexLock lock(&mutex_);
@@ -168,6 +177,15 @@ grpc::Status ScriptedProposer::Propose(grpc::ServerContext* context, Stream* str
   absl::MutexLock lock(&mutex_);
   connections_.erase(&connection);
   return grpc::Status::OK;
+}
+
+void ScriptedProposer::SendBomb(grpc::ServerContext* context, Stream* stream) {
+  context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::ProposeResponse bomb;
+  bomb.add_refusals()->set_detail(std::string(kBombBytes, 'x'));
+  stream->Write(bomb);
+  absl::MutexLock lock(&mutex_);
+  ++num_bombs_;
 }
 
 v1::ProposeResponse ScriptedProposer::Hear(Connection& connection, const v1::ProposeRequest& request) {

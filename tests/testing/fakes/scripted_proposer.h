@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer service on a real port, controlled by a test. It can answer with given trees, refuse, delay, lie, go
-// silent, never read, die and return at the same port. It keeps true mirrors of its sessions and records every breach
-// of the protocol.
+// A proposer service on a real port, controlled by a test. It can answer with given trees, refuse, delay, lie, send a
+// compressed bomb, go silent, never read, die and return at the same port. It keeps true mirrors of its sessions and
+// records every breach of the protocol.
+//
+// It is the fake for tests of the pool and of whole processes. Tests of the engine alone use InProcessProposers.
 //
 // Example:
 //   ScriptedProposer proposer({.method = "ngram"});
@@ -31,8 +33,10 @@ namespace foretoken::testing {
 
 class ScriptedProposer final : private v1::ProposalService::Service {
  public:
-  // kAnswerAndLeave ends the stream after each answer with a tree.
-  enum class Behaviour { kAnswer, kAnswerAndLeave, kRefuse, kUnknown, kSilent, kNeverRead };
+  // kAnswerAndLeave ends the stream after each answer with a tree. kCompressedBomb sends a response of kBombBytes that
+  // is small on the wire, and ends the stream.
+  enum class Behaviour { kAnswer, kAnswerAndLeave, kRefuse, kUnknown, kSilent, kNeverRead, kCompressedBomb };
+  static constexpr size_t kBombBytes = size_t{96} << 20;
 
   struct Options {
     std::string method = "ngram";
@@ -77,6 +81,7 @@ class ScriptedProposer final : private v1::ProposalService::Service {
   std::vector<Mirror> Mirrors() const;
   int num_streams() const;    // open streams
   int num_describes() const;  // calls of DescribeProposer so far
+  int num_bombs() const;      // sent so far
   std::vector<std::string> Breaches() const;
 
   // A chain that counts up from the last token, with at most node_budget nodes: 7 -> 8, 9, 10.
@@ -96,6 +101,7 @@ class ScriptedProposer final : private v1::ProposalService::Service {
   v1::ProposeResponse Hear(Connection& connection, const v1::ProposeRequest& request);
   template <typename Message>
   void Extend(Connection& connection, Mirror& mirror, const Message& message, v1::ProposeResponse& response);
+  void SendBomb(grpc::ServerContext* context, Stream* stream);
   void Breach(std::string what) { breaches_.push_back(std::move(what)); }
   bool MayRead(grpc::ServerContext* context) const;
 
@@ -108,6 +114,7 @@ class ScriptedProposer final : private v1::ProposalService::Service {
   std::vector<std::string> breaches_;
   std::set<Connection*> connections_;
   int num_describes_ = 0;
+  int num_bombs_ = 0;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

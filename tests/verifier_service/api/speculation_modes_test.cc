@@ -9,13 +9,13 @@
 
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using testing::EngineOptions;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 
 class SpeculationModes : public testing::EngineFixture {
  protected:
@@ -37,17 +37,17 @@ class SpeculationModes : public testing::EngineFixture {
 
 TEST_F(SpeculationModes, ARequestThatAlwaysAsksLeavesTheOthersTheirNodes) {
   const EngineOptions even = {.now = testing::EvenClock()};
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest request = Endless("def read_config(path):\n");
   // This run leaves K/V in the prefix cache for the requests below.
   const std::vector<std::vector<int32_t>> truth = testing::WholeTexts(Generate({request}, none, even), {request});
-  GuessingProposers slow({{"slow", [&](std::span<const int32_t> context, int32_t) {
-                             // Only one right guess, so that the request lasts many steps.
-                             speculation::TokenTree tree;
-                             if (!testing::GoesOn(truth[0], context)) return tree;
-                             testing::AddGuess(truth[0][context.size()], speculation::kRootParent, 0.7f, &tree);
-                             return tree;
-                           }}});
+  InProcessProposers slow({{"slow", [&](std::span<const int32_t> context, int32_t) {
+                              // Only one right guess, so that the request lasts many steps.
+                              speculation::TokenTree tree;
+                              if (!testing::GoesOn(truth[0], context)) return tree;
+                              testing::AddGuess(truth[0][context.size()], speculation::kRootParent, 0.7f, &tree);
+                              return tree;
+                            }}});
   request.speculation.reports_steps = true;
   const GenerationRequest companion = Endless("import os\n");
   GenerationRequest greedy = Endless("class Node:\n");

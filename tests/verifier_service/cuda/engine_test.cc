@@ -12,12 +12,12 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using testing::Result;
 using testing::Results;
 
@@ -42,7 +42,7 @@ TEST_F(CudaEngineTest, TokensDoNotDependOnProposers) {
   requests[1].output.num_logprobs = 2;
   const testing::EngineOptions options = {
       .config = {.max_running_samples = 4, .max_step_rows = 64}, .num_blocks = 24, .now = testing::EvenClock()};
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none, options);
   const uint64_t num_plain_steps = stats_.num_steps;
   ASSERT_EQ(truth.size(), 2);
@@ -53,7 +53,7 @@ TEST_F(CudaEngineTest, TokensDoNotDependOnProposers) {
   EXPECT_EQ(truth.at({1, 0}).prompt_logprobs.size(), requests[0].prompt.size() - 1);
   EXPECT_EQ(truth.at({2, 0}).logprobs.size(), 8);
 
-  GuessingProposers oracle({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}});
+  InProcessProposers oracle({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}});
   EXPECT_EQ(Generate(requests, oracle, options), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 4);
   EXPECT_LT(stats_.num_steps, num_plain_steps);
@@ -63,7 +63,7 @@ TEST_F(CudaEngineTest, TokensDoNotDependOnProposers) {
 TEST_F(CudaEngineTest, GivesTheGreedyTokensOfTheCpu) {
   const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0, 6)};
   const testing::EngineOptions options = {.config = {.max_running_samples = 4, .max_step_rows = 64}, .num_blocks = 24};
-  GuessingProposers none;
+  InProcessProposers none;
   const Results cuda = Generate(requests, none, options);
   const testing::LoadedModel cpu_model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
   Use(*cpu_model.transformer);

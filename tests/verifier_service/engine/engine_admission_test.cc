@@ -11,15 +11,15 @@
 
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 #include "verifier_service/engine/engine.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using testing::EngineOptions;
-using testing::GuessingProposers;
 using ::testing::HasSubstr;
+using testing::InProcessProposers;
 using testing::Results;
 
 class EngineAdmissionTest : public testing::EngineFixture {
@@ -44,7 +44,7 @@ class EngineAdmissionTest : public testing::EngineFixture {
     return result == results_.end() ? 0 : result->second.token_ids.size();
   }
 
-  GuessingProposers none_;
+  InProcessProposers none_;
 };
 
 TEST_F(EngineAdmissionTest, SamplesThatWaitAreBounded) {

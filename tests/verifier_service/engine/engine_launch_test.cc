@@ -15,7 +15,7 @@
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/fakes/late_backend.h"
 #include "verifier_service/engine/engine.h"
 
@@ -23,7 +23,7 @@ namespace foretoken::verifier {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using testing::LateBackend;
 using testing::Results;
 
@@ -66,7 +66,7 @@ TEST_F(EngineLaunchTest, StartingEndsWhenTheCostOfRowsIsLearned) {
         return wrapped;
       }});
   Use(*model.transformer);
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   engine->Start();
   // Both ends of the curve, each once to bring memory in and once to learn. The engine learns on until a request comes.
@@ -76,7 +76,7 @@ TEST_F(EngineLaunchTest, StartingEndsWhenTheCostOfRowsIsLearned) {
 
 TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
   UseLateBackend();
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   engine->Start();
   absl::Notification hangs, goes_on;
@@ -103,13 +103,13 @@ TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
   requests[0].output.num_prompt_logprobs = 2;
   requests[1].output.num_logprobs = 3;
   requests[2].verification = kernels::VerificationRule::kRejectionSampling;
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none);
   const testing::Guess oracle = testing::Oracle(testing::WholeTexts(truth, requests));
-  GuessingProposers on_time({{"oracle", oracle}});
+  InProcessProposers on_time({{"oracle", oracle}});
   const Results expected = Generate(requests, on_time, {.now = testing::EvenClock()});
   UseLateBackend();
-  GuessingProposers late({{"oracle", oracle}});
+  InProcessProposers late({{"oracle", oracle}});
   EXPECT_EQ(Generate(requests, late, {.now = testing::EvenClock()}), expected);
   EXPECT_GT(stats_.proposers[0].num_accepted, 40);
 }
@@ -117,7 +117,7 @@ TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
 // The engine looks up the prompt, reserves blocks and informs proposers without waiting for the device.
 TEST_F(EngineLaunchTest, ARequestIsAdmittedWhileTheDeviceComputes) {
   UseLateBackend();
-  GuessingProposers proposers({{"random", testing::Random(1)}});
+  InProcessProposers proposers({{"random", testing::Random(1)}});
   const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});
   const GenerationRequest first = Request("import os\n", 0), second = Request("import sys\n", 0);
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), first), absl::OkStatus());
@@ -145,7 +145,7 @@ TEST_F(EngineLaunchTest, ARequestIsAdmittedWhileTheDeviceComputes) {
 // A sequence must not end while a step computes it.
 TEST_F(EngineLaunchTest, AnAbortWaitsForTheEndOfTheStep) {
   UseLateBackend();
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   const GenerationRequest request = Request("import os\n", 0);
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
@@ -159,7 +159,7 @@ TEST_F(EngineLaunchTest, AnAbortWaitsForTheEndOfTheStep) {
 // The device does not wait until clients receive the outputs.
 TEST_F(EngineLaunchTest, OutputsAreSentWhileTheDeviceComputesTheNextStep) {
   UseLateBackend();
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   const GenerationRequest request = Request("import os\n", 0, /*max_tokens=*/3);
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
@@ -178,7 +178,7 @@ TEST_F(EngineLaunchTest, OutputsAreSentWhileTheDeviceComputesTheNextStep) {
 // This holds also for a sequence that is preempted before the next launch.
 TEST_F(EngineLaunchTest, EveryTokenIsSentByTheNextStepEvenWithFewBlocks) {
   UseLateBackend();
-  GuessingProposers none;
+  InProcessProposers none;
   std::vector<GenerationRequest> requests = {Request("import os\n", 0, 100), Request("import sys\n", 0, 100)};
   int num_waits = 0;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {.num_blocks = 9});
@@ -198,14 +198,14 @@ TEST_F(EngineLaunchTest, EveryTokenIsSentByTheNextStepEvenWithFewBlocks) {
 }
 
 // Proposers that guess, with a callback at every wait for them.
-class AwaitedProposers final : public GuessingProposers {
+class AwaitedProposers final : public InProcessProposers {
  public:
-  using GuessingProposers::GuessingProposers;
+  using InProcessProposers::InProcessProposers;
 
   void set_on_wait(std::function<void()> on_wait) { on_wait_ = std::move(on_wait); }
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override {
     if (max_wait > absl::ZeroDuration()) on_wait_();
-    return GuessingProposers::TakeProposals(max_wait);
+    return InProcessProposers::TakeProposals(max_wait);
   }
 
  private:

@@ -10,13 +10,13 @@
 
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using testing::EngineOptions;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using testing::Random;
 using testing::RandomValues;
 using testing::Results;
@@ -53,7 +53,7 @@ class EnginePrediction : public testing::EngineFixture {
     return completions_.at({request.ticket, 0});
   }
 
-  GuessingProposers none_;
+  InProcessProposers none_;
   const EngineOptions even_ = {.now = testing::EvenClock()};
 };
 
@@ -87,7 +87,7 @@ TEST_F(EnginePrediction, TokensDoNotDependOnIt) {
     std::vector<GenerationRequest> predicted = requests;
     for (GenerationRequest& request : predicted) Predict(predict(truth.at({request.ticket, 0}).token_ids), request);
     EXPECT_EQ(Generate(predicted, none_, even_), truth) << name;
-    GuessingProposers others(
+    InProcessProposers others(
         {{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}, {"random", Random(2)}});
     EXPECT_EQ(Generate(predicted, others, even_), truth) << name << ", merged with others";
     EXPECT_GT(stats_.proposers[0].num_accepted, 0) << name;
@@ -190,7 +190,7 @@ TEST_F(EnginePrediction, NodesAreLimitedAndThePredictionNeedsNoName) {
   Predict(truth.at({request.ticket, 0}).token_ids, request);
   request.speculation.max_tree_nodes = 4;
   request.speculation.proposers = {"random"};
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   EXPECT_EQ(Generate({request}, random, even_), truth);
   const SampleCompletion completion = CompletionOf(request);
   EXPECT_GE(completion.num_steps, 20);

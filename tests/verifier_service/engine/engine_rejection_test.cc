@@ -10,6 +10,7 @@
 #include "proposer_service/ngram/ngram.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/in_process_proposers.h"
+#include "tests/testing/fakes/over_the_wire.h"
 #include "tests/testing/fakes/sampling_proposer.h"
 
 namespace foretoken::verifier {
@@ -22,6 +23,8 @@ using ::testing::Not;
 using testing::Results;
 using testing::SamplingProposer;
 using enum kernels::VerificationRule;
+
+using Members = std::vector<InProcessProposers::Member>;
 
 constexpr int32_t kNumTokens = 4093;
 
@@ -59,10 +62,11 @@ class RejectionTest : public testing::EngineFixture {
   }
 
   static inline std::unique_ptr<testing::LogitDistribution> draft_;
-  InProcessProposers none_{{}, kNumTokens};
+  InProcessProposers none_;
   SamplingProposer tree_{*draft_, {.top_k = 12, .children_by_depth = {3, 2, 1}}};
   SamplingProposer chain_{*draft_, {.top_k = 12, .children_by_depth = {1, 1, 1, 1, 1}}};
   proposer::NgramProposer ngram_{{}};
+  const testing::Delivery wire_ = testing::OverTheWire(kNumTokens);
   const EngineOptions even_ = {.now = testing::EvenClock()};
 };
 
@@ -71,22 +75,21 @@ TEST_F(RejectionTest, GreedyTokensAreThoseOfTheKeyedDrawForAnyProposals) {
   const std::vector<GenerationRequest> requests = MixedRequests(kRejectionSampling, 0);
   EXPECT_EQ(Generate(requests, none_, even_), truth);
   SamplingProposer wrong(testing::HashDistribution(kNumTokens), {});
-  for (const std::vector<proposer::Proposer*>& proposers :
-       std::vector<std::vector<proposer::Proposer*>>{{&tree_}, {&chain_}, {&wrong}, {&ngram_}, {&ngram_, &tree_}}) {
-    InProcessProposers client(proposers, kNumTokens);
+  for (const Members& members : std::vector<Members>{{&tree_}, {&chain_}, {&wrong}, {&ngram_}, {&ngram_, &tree_}}) {
+    InProcessProposers client(members, wire_);
     EXPECT_EQ(Generate(requests, client, even_), truth);
   }
-  InProcessProposers late({&tree_, &ngram_}, kNumTokens);
+  InProcessProposers late({&tree_, &ngram_}, wire_);
   late.set_delay(1);
   EXPECT_EQ(Generate(requests, late, even_), truth);
-  InProcessProposers tight({&tree_}, kNumTokens);
+  InProcessProposers tight({&tree_}, wire_);
   EXPECT_EQ(Generate(requests, tight, {.num_blocks = 7, .now = testing::EvenClock()}), truth);
   EXPECT_GT(stats_.num_preemptions, 0);
 }
 
 TEST_F(RejectionTest, SampledChainsAndTreesAreAccepted) {
   for (SamplingProposer* proposer : {&chain_, &tree_}) {
-    InProcessProposers client({proposer}, kNumTokens);
+    InProcessProposers client({proposer}, wire_);
     const Results results = Generate({Rejecting("import os\nimport sys\n", 0.8f, 100)}, client, even_);
     EXPECT_EQ(results.begin()->second.token_ids.size(), 100);
     EXPECT_GT(stats_.proposers[0].num_accepted, 10);
@@ -95,7 +98,7 @@ TEST_F(RejectionTest, SampledChainsAndTreesAreAccepted) {
 }
 
 TEST_F(RejectionTest, GuessesMeetSampledChildrenAtOneNode) {
-  InProcessProposers client({&ngram_, &tree_}, kNumTokens);
+  InProcessProposers client({&ngram_, &tree_}, wire_);
   const Results results = Generate({Rejecting("x = 1\nx = 1\nx = 1\nx = 1\n", 0.8f, 100)}, client, even_);
   EXPECT_EQ(results.begin()->second.token_ids.size(), 100);
   EXPECT_GT(stats_.proposers[0].num_accepted, 10);
@@ -111,7 +114,7 @@ TEST_F(RejectionTest, SequencesOfTheKeyedDrawKeepTheirTokensBesideIt) {
     request.request_id += "r";
     requests.push_back(std::move(request));
   }
-  InProcessProposers client({&tree_, &ngram_}, kNumTokens);
+  InProcessProposers client({&tree_, &ngram_}, wire_);
   const Results results = Generate(requests, client, even_);
   EXPECT_EQ(results.size(), requests.size());
   for (const auto& [key, result] : truth) EXPECT_EQ(results.at(key), result);
@@ -130,7 +133,7 @@ TEST_F(RejectionTest, WithoutRowsTheRootsChildrenAreStillTested) {
   const EngineOptions narrow = {.config = {.max_running_samples = 1, .max_step_rows = 1}, .now = testing::EvenClock()};
   const GenerationRequest request = Rejecting("import os\nimport sys\n", 0.8f, 60);
   const Results untested = Generate({request}, none_, narrow);
-  InProcessProposers client({&tree_}, kNumTokens);
+  InProcessProposers client({&tree_}, wire_);
   const Results tested = Generate({request}, client, narrow);
   EXPECT_EQ(stats_.proposers[0].num_proposed, 0);
   EXPECT_EQ(tested.begin()->second.token_ids.size(), 60);
@@ -138,7 +141,7 @@ TEST_F(RejectionTest, WithoutRowsTheRootsChildrenAreStillTested) {
 }
 
 TEST_F(RejectionTest, ConditionsOfTheRequestHold) {
-  InProcessProposers client({&tree_, &ngram_}, kNumTokens);
+  InProcessProposers client({&tree_, &ngram_}, wire_);
   GenerationRequest request = Rejecting("for i in range(10):\n    print(i)\n", 1, 40);
   request.num_samples = 4;
   request.banned_token_ids = {11, 258, 300};

@@ -12,13 +12,13 @@
 #include "tests/testing/cases/varied_requests.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using testing::EngineOptions;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using ::testing::IsEmpty;
 using testing::Random;
 using testing::Results;
@@ -36,7 +36,7 @@ class EngineStatistics : public testing::EngineFixture {
     return num_accepted;
   }
 
-  GuessingProposers none_;
+  InProcessProposers none_;
   const EngineOptions even_ = {
       .config = {.max_queued_requests = 1024}, .num_blocks = 1024, .now = testing::EvenClock()};
 };
@@ -47,7 +47,7 @@ TEST_F(EngineStatistics, AddUpWhereverASampleEnds) {
   for (GenerationRequest& request : requests) {
     request.speculation.prediction = Prediction(truth.at({request.ticket, 0}).token_ids, 1024);
   }
-  GuessingProposers proposers(
+  InProcessProposers proposers(
       {{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}, {"random", Random(2)}});
   EXPECT_EQ(Generate(requests, proposers, even_), truth);
   EXPECT_GT(num_stops_in_trees_, 0) << "some samples end inside an accepted path";
@@ -85,7 +85,7 @@ TEST_F(EngineStatistics, ANodeCountsForEveryProposerThatNamesItAndOnceInTheSum) 
   const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0, 60)};
   const Results truth = Generate(requests, none_, even_);
   const testing::Guess oracle = testing::Oracle(testing::WholeTexts(truth, requests));
-  GuessingProposers twins({{"one", oracle}, {"other", oracle}});
+  InProcessProposers twins({{"one", oracle}, {"other", oracle}});
   EXPECT_EQ(Generate(requests, twins, even_), truth);
   const SampleCompletion& completion = completions_.begin()->second;
   ASSERT_EQ(completion.proposers.size(), 2);

@@ -7,12 +7,12 @@
 
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using testing::Results;
 
 class TensorParallelEngine : public testing::EngineFixture {
@@ -44,15 +44,15 @@ class TensorParallelEngine : public testing::EngineFixture {
 
 TEST_F(TensorParallelEngine, TokensDoNotDependOnProposersOrTheBatch) {
   const std::vector<GenerationRequest> requests = Requests();
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none);
   ASSERT_EQ(truth.size(), 4);
 
-  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  InProcessProposers oracle({{"oracle", Oracle(truth, requests)}});
   EXPECT_EQ(Generate(requests, oracle), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 50);
 
-  GuessingProposers several({{"random", testing::Random(2)}, {"oracle", Oracle(truth, requests)}});
+  InProcessProposers several({{"random", testing::Random(2)}, {"oracle", Oracle(truth, requests)}});
   EXPECT_EQ(Generate(requests, several), truth);
   EXPECT_GT(stats_.proposers[1].num_accepted, 50);
 
@@ -65,9 +65,9 @@ TEST_F(TensorParallelEngine, TokensDoNotDependOnPreemption) {
     request.stop.max_tokens = 80;
     request.stop.ignore_eos = true;
   }
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none);
-  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  InProcessProposers oracle({{"oracle", Oracle(truth, requests)}});
   EXPECT_EQ(Generate(requests, oracle, {.num_blocks = 9}), truth);
   EXPECT_GT(stats_.num_preemptions, 0);
 }

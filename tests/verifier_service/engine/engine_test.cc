@@ -14,7 +14,7 @@
 
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/fakes/spoiled_backend.h"
 
 namespace foretoken::verifier {
@@ -22,8 +22,8 @@ namespace {
 
 using testing::EngineOptions;
 using testing::Guess;
-using testing::GuessingProposers;
 using ::testing::HasSubstr;
+using testing::InProcessProposers;
 using testing::Random;
 using testing::Result;
 using testing::Results;
@@ -56,47 +56,47 @@ class EngineTest : public testing::EngineFixture {
 
 TEST_F(EngineTest, TokensDoNotDependOnProposers) {
   const std::vector<GenerationRequest> requests = MixedRequests();
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none);
   ASSERT_EQ(truth.size(), 7);
   EXPECT_EQ(truth.at({5, 0}).logprobs.size(), truth.at({5, 0}).token_ids.size());
   EXPECT_EQ(truth.at({5, 0}).prompt_logprobs.size(), requests[4].prompt.size() - 1);
   EXPECT_NE(truth.at({3, 0}).token_ids, truth.at({3, 1}).token_ids);
 
-  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  InProcessProposers oracle({{"oracle", Oracle(truth, requests)}});
   EXPECT_EQ(Generate(requests, oracle), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 100);
   const uint64_t num_oracle_steps = stats_.num_steps;
 
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   EXPECT_EQ(Generate(requests, random), truth);
   EXPECT_GT(stats_.num_steps, num_oracle_steps);
 
-  GuessingProposers several({{"random", Random(2)}, {"oracle", Oracle(truth, requests)}, {"other", Random(3)}});
+  InProcessProposers several({{"random", Random(2)}, {"oracle", Oracle(truth, requests)}, {"other", Random(3)}});
   EXPECT_EQ(Generate(requests, several), truth);
   EXPECT_GT(stats_.proposers[1].num_accepted, 100);
 
-  GuessingProposers late({{"oracle", Oracle(truth, requests)}});
+  InProcessProposers late({{"oracle", Oracle(truth, requests)}});
   late.set_delay(1);
   EXPECT_EQ(Generate(requests, late), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 0);
 
-  GuessingProposers mortal({{"oracle", Oracle(truth, requests)}});
+  InProcessProposers mortal({{"oracle", Oracle(truth, requests)}});
   EXPECT_EQ(Generate(requests, mortal, {}, [&](int step) { mortal.set_dead(step % 10 < 5); }), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 0);
 }
 
 TEST_F(EngineTest, StopsAtATreeThatNoCheckedProposalCanBe) {
   const std::vector<GenerationRequest> requests = {Request("x = 1\n", 0, 8)};
-  GuessingProposers broken({{"broken", [](std::span<const int32_t>, int32_t) {
-                               return speculation::TokenTree{.nodes = {{.parent = 1}, {.token_id = 1}}};
-                             }}});
+  InProcessProposers broken({{"broken", [](std::span<const int32_t>, int32_t) {
+                                return speculation::TokenTree{.nodes = {{.parent = 1}, {.token_id = 1}}};
+                              }}});
   EXPECT_DEATH(Generate(requests, broken), "HasParentsFirst");
 }
 
 TEST_F(EngineTest, TokensDoNotDependOnTheBatch) {
   const std::vector<GenerationRequest> requests = MixedRequests();
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none);
   for (const GenerationRequest& request : requests) {
     for (const auto& [key, result] : Generate({request}, none)) EXPECT_EQ(result, truth.at(key));
@@ -107,9 +107,9 @@ TEST_F(EngineTest, TokensDoNotDependOnTheBatch) {
 
 TEST_F(EngineTest, TokensDoNotDependOnPreemption) {
   const std::vector<GenerationRequest> requests = MixedRequests();
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none);
-  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  InProcessProposers oracle({{"oracle", Oracle(truth, requests)}});
   for (const bool enable_prefix_cache : {true, false}) {
     const EngineOptions tight = {.config = {.enable_prefix_cache = enable_prefix_cache}, .num_blocks = 9};
     EXPECT_EQ(Generate(requests, oracle, tight), truth);
@@ -122,7 +122,7 @@ TEST_F(EngineTest, AWarmPrefixCacheSavesThePromptAndChangesNothing) {
   GenerationRequest second = first;
   second.ticket = next_ticket_++;
   second.request_id = "second";
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   for (const GenerationRequest& request : {first, second}) {
     ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
@@ -139,7 +139,7 @@ TEST_F(EngineTest, OtherTenantsFindNothingInThePrefixCache) {
   second.ticket = next_ticket_++;
   second.request_id = "second";
   second.tenant = "other";
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   for (const GenerationRequest& request : {first, second}) {
     ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
@@ -149,7 +149,7 @@ TEST_F(EngineTest, OtherTenantsFindNothingInThePrefixCache) {
 }
 
 TEST_F(EngineTest, StopsInsideAnAcceptedPathWhereItWouldHaveStoppedWithoutOne) {
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 60);
   const Results unstopped = Generate({request}, none);
   const std::string stop = unstopped.begin()->second.text.substr(20, 9);  // more than one token
@@ -158,7 +158,7 @@ TEST_F(EngineTest, StopsInsideAnAcceptedPathWhereItWouldHaveStoppedWithoutOne) {
   EXPECT_EQ(truth.begin()->second.finish_reason, FinishReason::kStop);
   EXPECT_EQ(truth.begin()->second.matched_stop_string, stop);
   EXPECT_THAT(truth.begin()->second.text, ::testing::Not(HasSubstr(stop)));
-  GuessingProposers oracle({{"oracle", Oracle(unstopped, {request})}});
+  InProcessProposers oracle({{"oracle", Oracle(unstopped, {request})}});
   EXPECT_EQ(Generate({request}, oracle), truth);
 
   request.stop.stop_strings.clear();
@@ -173,11 +173,11 @@ TEST_F(EngineTest, StopsInsideAnAcceptedPathWhereItWouldHaveStoppedWithoutOne) {
 }
 
 TEST_F(EngineTest, MaxTokensHoldsWithADeepTree) {
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 40);
   const Results longer = Generate({request}, none);
   request.stop.max_tokens = 13;
-  GuessingProposers oracle({{"oracle", Oracle(longer, {request})}});
+  InProcessProposers oracle({{"oracle", Oracle(longer, {request})}});
   const Result result = Generate({request}, oracle).begin()->second;
   EXPECT_EQ(result.token_ids.size(), 13);
   EXPECT_EQ(result.finish_reason, FinishReason::kLength);
@@ -185,7 +185,7 @@ TEST_F(EngineTest, MaxTokensHoldsWithADeepTree) {
 }
 
 TEST_F(EngineTest, FillsTheContextToItsLastToken) {
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   GenerationRequest request = Request("x = 1\n", 0.8f);
   request.stop.ignore_eos = true;
   request.stop.max_tokens = 16 * 16 - static_cast<int32_t>(request.prompt.size());
@@ -195,7 +195,7 @@ TEST_F(EngineTest, FillsTheContextToItsLastToken) {
 }
 
 TEST_F(EngineTest, RefusesARequestThatCanNeverFit) {
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {.num_blocks = 4});
   EXPECT_EQ(engine->max_context_tokens(), 64);
   GenerationRequest request = Request("x = 1\n", 0, 64);
@@ -203,7 +203,7 @@ TEST_F(EngineTest, RefusesARequestThatCanNeverFit) {
 }
 
 TEST_F(EngineTest, AFullQueueRefusesAtOnceAndRecovers) {
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {.config = {.max_queued_requests = 2}});
   {
     const QueuePlace first = engine->Reserve().value();
@@ -217,7 +217,7 @@ TEST_F(EngineTest, AFullQueueRefusesAtOnceAndRecovers) {
 }
 
 TEST_F(EngineTest, AnAbortFreesEverythingWithinOneStep) {
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   const std::unique_ptr<Engine> engine = MakeEngine(random, {});
   GenerationRequest running = Request("x = 1\n", 0.8f, 500);
   running.num_samples = 2;
@@ -238,7 +238,7 @@ TEST_F(EngineTest, AnAbortFreesEverythingWithinOneStep) {
 }
 
 TEST_F(EngineTest, ASequenceOfARequestWithoutSpeculationIsNeverShownToProposers) {
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   GenerationRequest off = Request("x = 1\n", 0, 20);
   off.speculation.mode = SpeculationMode::kOff;
   GenerationRequest other_proposer = Request("x = 1\n", 0, 20);
@@ -248,7 +248,7 @@ TEST_F(EngineTest, ASequenceOfARequestWithoutSpeculationIsNeverShownToProposers)
 }
 
 TEST_F(EngineTest, ARequestWithoutATokenToDrawEndsAlone) {
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest empty = Request("x = 1\n", 1, 20);
   for (int32_t id = 0; id < 4096; ++id) empty.stop.stop_token_ids.push_back(id);
   empty.stop.min_tokens = 5;  // excludes all allowed ids, so no token is left
@@ -262,7 +262,7 @@ TEST_F(EngineTest, ARequestWithoutATokenToDrawEndsAlone) {
 }
 
 TEST_F(EngineTest, ListsMinTokensAndPenaltiesHoldUnderSpeculation) {
-  GuessingProposers none;
+  InProcessProposers none;
   const Result free = Generate({Request("x = 1\nx = 1\nx = 1\n", 0, 40)}, none).begin()->second;
   std::vector<int32_t> digits_and_lines;
   for (int32_t id = 0; id < 4096; ++id) {
@@ -303,19 +303,19 @@ TEST_F(EngineTest, ListsMinTokensAndPenaltiesHoldUnderSpeculation) {
   EXPECT_LT(truth.at({requests[2].ticket, 0}).token_ids.size(), 40)
       << "the test proves nothing: the output reaches max_tokens";
 
-  GuessingProposers oracle({{"oracle", Oracle(truth, requests)}});
+  InProcessProposers oracle({{"oracle", Oracle(truth, requests)}});
   for (GenerationRequest& request : requests) request.speculation.mode = SpeculationMode::kAlways;
   EXPECT_EQ(Generate(requests, oracle), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 200);
   // The proposer guesses the output without masks and penalties. The engine must reject these guesses.
-  GuessingProposers wrong({{"free", Oracle({{{requests[0].ticket, 0}, free}}, requests)}});
+  InProcessProposers wrong({{"free", Oracle({{{requests[0].ticket, 0}, free}}, requests)}});
   EXPECT_EQ(Generate(requests, wrong), truth);
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   EXPECT_EQ(Generate(requests, random), truth);
 }
 
 TEST_F(EngineTest, AnAllowedListWithoutTheEndGoesOnToTheLast) {
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest request = Request("x = 1\n", 0.8f, 30);
   request.allowed_token_ids = {4092};
   Result result = Generate({request}, none).begin()->second;
@@ -350,17 +350,17 @@ class SpoiledModel {
 TEST_F(EngineTest, ASpoiledRowEndsOnlyItsRequestAfterTheTokensBeforeIt) {
   SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
   const std::vector<GenerationRequest> requests = MixedRequests();
-  GuessingProposers none;
+  InProcessProposers none;
   const Results whole = Generate(requests, none);
   Use(*spoiled.transformer());
-  GuessingProposers oracle({{"oracle", Oracle(whole, requests)}});
+  InProcessProposers oracle({{"oracle", Oracle(whole, requests)}});
   const GenerationRequest& victim = requests[4];
   constexpr size_t kNumBefore = 17;
   for (const float value :
        {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
     spoiled.backend().Spoil(
         {.seed = victim.sampling.seed, .t = static_cast<uint32_t>(victim.prompt.size() + kNumBefore), .value = value});
-    for (GuessingProposers* const proposers : {&none, &oracle}) {
+    for (InProcessProposers* const proposers : {&none, &oracle}) {
       Results results = Generate(requests, *proposers);
       const Result& failed = results.at({victim.ticket, 0});
       const bool is_finite = std::isinf(value) && value < 0;
@@ -377,10 +377,10 @@ TEST_F(EngineTest, ASpoiledRowEndsOnlyItsRequestAfterTheTokensBeforeIt) {
 
 TEST_F(EngineTest, ASpoiledRowBeyondTheEndOfASampleIsNoError) {
   SpoiledModel spoiled(testing::SourcePath("deploy/demo/target"));
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest request = Request("x = 1\nx = 1\nx = 1\nx = 1\n", 0, 40);
   const Results whole = Generate({request}, none);
-  GuessingProposers oracle({{"oracle", Oracle(whole, {request})}});
+  InProcessProposers oracle({{"oracle", Oracle(whole, {request})}});
   request.stop.stop_token_ids = {whole.begin()->second.token_ids[7]};
   const Results truth = Generate({request}, none);
   Use(*spoiled.transformer());
@@ -396,7 +396,7 @@ TEST_F(EngineTest, ASpoiledRowBeyondTheEndOfASampleIsNoError) {
 }
 
 TEST_F(EngineTest, HigherPriorityGoesFirst) {
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest low = Request("x = 1\n", 0, 5);
   GenerationRequest high = Request("x = 2\n", 0, 5);
   high.priority = 1;
@@ -409,7 +409,7 @@ TEST_F(EngineTest, HigherPriorityGoesFirst) {
 }
 
 TEST_F(EngineTest, AShortPromptBehindALongPromptBeginsSoon) {
-  GuessingProposers none;
+  InProcessProposers none;
   GenerationRequest long_one = Request("x", 0, 5);
   while (long_one.prompt.size() < 900) {
     long_one.prompt.push_back(static_cast<int32_t>(100 + 7 * long_one.prompt.size() % 900));
@@ -429,7 +429,7 @@ TEST_F(EngineTest, AShortPromptBehindALongPromptBeginsSoon) {
 }
 
 TEST_F(EngineTest, StoppingTheThreadEndsRunningRequests) {
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {});
   engine->Start();
   const GenerationRequest request = Request("x = 1\n", 0.8f, 900);

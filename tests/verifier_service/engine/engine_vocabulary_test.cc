@@ -10,7 +10,7 @@
 
 #include "nlohmann/json.hpp"
 #include "tests/testing/engine_fixture.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -18,7 +18,7 @@ namespace foretoken::verifier {
 namespace {
 
 using nlohmann::json;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using testing::Results;
 
 json DemoFile() {
@@ -82,7 +82,7 @@ class EngineVocabularyTest : public testing::EngineFixture {
 
 TEST_F(EngineVocabularyTest, AHoleIsNeverDrawnNorReported) {
   const tokenizer::Tokenizer with_holes = LoadFile(WithHoles(DemoFile()));
-  GuessingProposers none;
+  InProcessProposers none;
   const Results whole = Generate(Requests(), none);
   ASSERT_GT(NumUnknown(whole, with_holes.vocabulary()), 100) << "the model draws many of the removed tokens";
   const Results results = Generate(Requests(), none, {.tokenizer = &with_holes});
@@ -95,7 +95,7 @@ TEST_F(EngineVocabularyTest, ATokenWithoutARowChangesNothing) {
   content["added_tokens"].push_back({{"id", 4096}, {"content", "<pad>"}, {"special", true}});
   const tokenizer::Tokenizer padded = LoadFile(content);
   ASSERT_EQ(padded.vocabulary().num_ids(), 4097);
-  GuessingProposers none;
+  InProcessProposers none;
   EXPECT_EQ(Generate(Requests(), none, {.tokenizer = &padded}), Generate(Requests(), none));
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "kernels/make_backend.h"
 #include "tests/testing/paths.h"
 #include "verifier_service/engine/sequence.h"
 #include "verifier_service/request/active_request.h"
@@ -18,7 +19,7 @@ namespace foretoken::verifier {
 class LoneSequences {
  public:
   std::shared_ptr<ActiveRequest> MakeRequest(GenerationRequest request) {
-    std::shared_ptr<ActiveRequest> active = PrepareRequest(std::move(request), {});
+    std::shared_ptr<ActiveRequest> active = PrepareRequest(std::move(request), {.drawable = &drawable_});
     active->place = queue_.Reserve().value();
     FT_CHECK(active->place.Fill(active->request->num_samples, 1).ok());
     return active;
@@ -29,10 +30,14 @@ class LoneSequences {
     return sequence;
   }
   std::unique_ptr<Sequence> Make(GenerationRequest request) { return Make(MakeRequest(std::move(request))); }
+  const QueueSpace& queue() const { return queue_; }
 
  private:
   QueueSpace queue_{{.num_requests = 1000, .num_samples = 1000, .num_tokens = 1000}};
   const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
+  const std::unique_ptr<kernels::Backend> backend_ = kernels::MakeBackend({.num_threads = 1}).backend;
+  const DrawableIds drawable_{tokenizer_.vocabulary(), static_cast<int64_t>(tokenizer_.vocabulary().num_ids()),
+                              *backend_};
   SequenceId next_id_ = 1;
 };
 

@@ -12,13 +12,13 @@
 
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
+#include "tests/testing/fakes/in_process_proposers.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using testing::EngineOptions;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using testing::Random;
 using testing::Results;
 
@@ -46,7 +46,7 @@ class PlannerStatsTest : public testing::EngineFixture {
 };
 
 TEST_F(PlannerStatsTest, WithoutGuessesEveryStepIsPlain) {
-  GuessingProposers none;
+  InProcessProposers none;
   Generate({Request("import os\n", 0), Request("x = 1\n", 0)}, none, even_);
   CheckTotals();
   EXPECT_EQ(stats_.planner.num_tree_steps, 0);
@@ -59,9 +59,9 @@ TEST_F(PlannerStatsTest, WithoutGuessesEveryStepIsPlain) {
 
 TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
   const std::vector<GenerationRequest> requests = {Request("import os\n", 0), Request("x = 1\n", 0.8f)};
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none, even_);
-  GuessingProposers two({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}, {"random", Random(1)}});
+  InProcessProposers two({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}, {"random", Random(1)}});
   EXPECT_EQ(Generate(requests, two, even_), truth);
   CheckTotals();
   const PlannerStats& planner = stats_.planner;
@@ -80,7 +80,7 @@ TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
 }
 
 TEST_F(PlannerStatsTest, HasTheLearnedCostOfRows) {
-  GuessingProposers none;
+  InProcessProposers none;
   EngineOptions options = even_;
   options.config.max_step_rows = 100;
   Generate({Request("import os\n", 0)}, none, options);
@@ -97,7 +97,7 @@ TEST_F(PlannerStatsTest, HasTheLearnedCostOfRows) {
 
 TEST_F(PlannerStatsTest, TimeWithoutRequestsIsNotHostTime) {
   absl::Time now = absl::UnixEpoch();
-  GuessingProposers none;
+  InProcessProposers none;
   const std::unique_ptr<Engine> engine = MakeEngine(none, {.now = [&now] { return now += absl::Microseconds(1); }});
   for (int round = 0; round < 2; ++round) {
     now += absl::Hours(1);

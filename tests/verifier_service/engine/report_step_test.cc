@@ -14,15 +14,15 @@
 
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
-#include "tests/testing/fakes/guessing_proposers.h"
 #include "tests/testing/fakes/in_process_proposers.h"
+#include "tests/testing/fakes/over_the_wire.h"
 #include "tests/testing/fakes/sampling_proposer.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using testing::EngineOptions;
-using testing::GuessingProposers;
+using testing::InProcessProposers;
 using ::testing::IsEmpty;
 using testing::Random;
 using testing::Results;
@@ -104,7 +104,7 @@ class ReportStepTest : public testing::EngineFixture {
 
 TEST_F(ReportStepTest, ReportsOnlyToRequestsThatAsk) {
   std::vector<GenerationRequest> requests = {Asking("import os\n", 0), Request("import os\n", 0)};
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   const Results results = Generate(requests, random, even_);
   EXPECT_EQ(reports_.size(), 1);
   EXPECT_EQ(reports_[std::make_pair(requests[0].ticket, 0)].size(), 40);
@@ -114,7 +114,7 @@ TEST_F(ReportStepTest, ReportsOnlyToRequestsThatAsk) {
 TEST_F(ReportStepTest, StepsAddUpToTheOutputOfEverySample) {
   std::vector<GenerationRequest> requests = {Asking("def read_config(path):\n", 0.8f), Asking("x = 1\nx = 1\n", 0)};
   requests[0].num_samples = 3;
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none, even_);
   CheckReports(requests, truth);
   for (const StepReport& report : reports_[std::make_pair(requests[1].ticket, 0)]) {
@@ -122,7 +122,7 @@ TEST_F(ReportStepTest, StepsAddUpToTheOutputOfEverySample) {
     EXPECT_EQ(report.step.forecast.num_tree_rows, 0);
   }
 
-  GuessingProposers two({{"random", Random(2)}, {"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}});
+  InProcessProposers two({{"random", Random(2)}, {"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}});
   EXPECT_EQ(Generate(requests, two, even_), truth);
   CheckReports(requests, truth);
   const std::vector<StepReport>& reports = reports_[std::make_pair(requests[1].ticket, 0)];
@@ -142,7 +142,7 @@ TEST_F(ReportStepTest, StepsAddUpToTheOutputOfEverySample) {
 
 TEST_F(ReportStepTest, TimeWithoutRequestsIsNotBetweenSteps) {
   absl::Time now = absl::UnixEpoch();
-  GuessingProposers random({{"random", Random(1)}});
+  InProcessProposers random({{"random", Random(1)}});
   const std::unique_ptr<Engine> engine = MakeEngine(random, {.now = [&now] { return now += absl::Microseconds(1); }});
   for (int round = 0; round < 3; ++round) {
     now += absl::Hours(1);
@@ -156,9 +156,9 @@ TEST_F(ReportStepTest, TimeWithoutRequestsIsNotBetweenSteps) {
 
 TEST_F(ReportStepTest, ATreeThatCameLateShowsWhereItStood) {
   const std::vector<GenerationRequest> requests = {Asking("x = 1\nx = 1\n", 0)};
-  GuessingProposers none;
+  InProcessProposers none;
   const Results truth = Generate(requests, none, even_);
-  GuessingProposers late({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}});
+  InProcessProposers late({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}});
   late.set_delay(1);
   EXPECT_EQ(Generate(requests, late, even_), truth);
   CheckReports(requests, truth);
@@ -172,7 +172,7 @@ TEST_F(ReportStepTest, ATreeThatCameLateShowsWhereItStood) {
 TEST_F(ReportStepTest, NodesWithoutARowAreThereButNotPlanned) {
   std::vector<GenerationRequest> requests = {Asking("import os\nimport sys\n", 0)};
   requests[0].speculation.max_tree_nodes = 3;
-  GuessingProposers two({{"random", Random(2)}, {"other", Random(3)}});
+  InProcessProposers two({{"random", Random(2)}, {"other", Random(3)}});
   const Results results = Generate(requests, two, even_);
   CheckReports(requests, results);
   int num_unplanned = 0;
@@ -188,7 +188,7 @@ TEST_F(ReportStepTest, NodesWithoutARowAreThereButNotPlanned) {
 TEST_F(ReportStepTest, IfSlotsRunOutTheReportHasTheNodesWithASlot) {
   std::vector<GenerationRequest> requests = {Asking("x = 1\nx = 1\n", 0), Asking("y = 2\ny = 2\n", 0)};
   for (GenerationRequest& request : requests) request.speculation.max_tree_nodes = 20;
-  GuessingProposers two({{"random", Random(2)}, {"other", Random(3)}});
+  InProcessProposers two({{"random", Random(2)}, {"other", Random(3)}});
   EngineOptions tight = even_;
   tight.num_blocks = 7;
   CheckReports(requests, Generate(requests, two, tight));
@@ -213,7 +213,7 @@ TEST_F(ReportStepTest, IfSlotsRunOutTheReportHasTheNodesWithASlot) {
 TEST_F(ReportStepTest, UnderRejectionSamplingChancesAreThoseOfRanks) {
   const testing::LogitDistribution distribution = testing::ModelDistribution(testing::SourcePath("deploy/demo/draft"));
   testing::SamplingProposer tree(distribution, {.top_k = 12, .children_by_depth = {3, 2, 1}});
-  testing::InProcessProposers client({&tree}, 4093);
+  testing::InProcessProposers client({&tree}, testing::OverTheWire(4093));
   std::vector<GenerationRequest> requests = {Asking("def read_config(path):\n", 0.8f)};
   requests[0].verification = kernels::VerificationRule::kRejectionSampling;
   const Results results = Generate(requests, client, even_);

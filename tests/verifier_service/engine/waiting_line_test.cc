@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/testing/paths.h"
+#include "tests/verifier_service/engine/lone_sequences.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -26,9 +26,7 @@ class WaitingLineTest : public ::testing::Test {
   std::shared_ptr<ActiveRequest> Join(const std::string& id, absl::Time now, int32_t priority = 0,
                                       int32_t num_samples = 1) {
     std::shared_ptr<ActiveRequest> active =
-        PrepareRequest({.request_id = id, .priority = priority, .prompt = {1}, .num_samples = num_samples}, {});
-    active->place = queue_.Reserve().value();
-    EXPECT_EQ(active->place.Fill(num_samples, 1), absl::OkStatus());
+        sequences_.MakeRequest({.request_id = id, .priority = priority, .prompt = {1}, .num_samples = num_samples});
     line_.Join(active, now);
     return active;
   }
@@ -45,7 +43,7 @@ class WaitingLineTest : public ::testing::Test {
     return ids;
   }
 
-  QueueSpace queue_{{.num_requests = 100, .num_samples = 100, .num_tokens = 100}};
+  LoneSequences sequences_;
   WaitingLine line_{kAging};
 };
 
@@ -75,15 +73,14 @@ TEST_F(WaitingLineTest, RequestsTakeTurnsForAnyNumberOfSamples) {
 }
 
 TEST_F(WaitingLineTest, APreemptedSampleReturnsToItsPlace) {
-  const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
   const std::shared_ptr<ActiveRequest> active = Join("preempted", At(0), 0, 2);
-  const std::unique_ptr<Sequence> sequence = MakeSequence(1, active, {}, tokenizer);
+  const std::unique_ptr<Sequence> sequence = sequences_.Make(active);
   sequence->line_place = line_.entries().begin()->first;
   sequence->waited += line_.Begin(sequence->line_place, At(25));
   EXPECT_EQ(line_.EffectivePriority(*sequence), 2);
   Join("other", At(26));
   line_.Return(*sequence, At(30));
-  EXPECT_EQ(queue_.load().num_samples, 3);
+  EXPECT_EQ(sequences_.queue().load().num_samples, 3);
   EXPECT_EQ(line_.entries().begin()->second.preempted, sequence.get());
   sequence->waited += line_.Begin(sequence->line_place, At(36));
   EXPECT_EQ(line_.EffectivePriority(*sequence), 3) << "its running time does not count as waiting";

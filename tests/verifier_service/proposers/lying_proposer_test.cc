@@ -5,25 +5,17 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/fakes/lies.h"
-#include "tests/testing/fakes/pool_speaker.h"
 #include "tests/testing/fakes/scripted_proposer.h"
+#include "tests/verifier_service/proposers/pool_speaker.h"
 #include "verifier_service/proposers/proposer_pool.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using ::foretoken::testing::Eventually;
-using ::foretoken::testing::IsConnected;
-using ::foretoken::testing::kLong;
-using ::foretoken::testing::kNumTokens;
-using ::foretoken::testing::Lie;
-using ::foretoken::testing::Lies;
-using ::foretoken::testing::MakePool;
-using ::foretoken::testing::PoolOptions;
-using ::foretoken::testing::ScriptedProposer;
-using ::foretoken::testing::Speaker;
-using ::foretoken::testing::Static;
 using ::testing::IsEmpty;
+using testing::Lie;
+using testing::Lies;
+using testing::ScriptedProposer;
 
 class LyingProposer : public ::testing::TestWithParam<Lie> {};
 

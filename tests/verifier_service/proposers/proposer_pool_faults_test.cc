@@ -13,25 +13,18 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "tests/testing/fakes/pool_speaker.h"
 #include "tests/testing/fakes/scripted_proposer.h"
 #include "tests/testing/fakes/tcp_relay.h"
+#include "tests/verifier_service/proposers/pool_speaker.h"
 #include "verifier_service/engine/engine.h"
 #include "verifier_service/proposers/proposer_pool.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using ::foretoken::testing::Eventually;
-using ::foretoken::testing::IsConnected;
-using ::foretoken::testing::kLong;
-using ::foretoken::testing::MakePool;
-using ::foretoken::testing::PoolOptions;
-using ::foretoken::testing::ScriptedProposer;
-using ::foretoken::testing::Speaker;
-using ::foretoken::testing::Static;
-using ::foretoken::testing::TcpRelay;
 using ::testing::IsEmpty;
+using testing::ScriptedProposer;
+using testing::TcpRelay;
 using Behaviour = ScriptedProposer::Behaviour;
 
 int PortOf(const std::string& address) {

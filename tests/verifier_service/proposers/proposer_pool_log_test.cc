@@ -13,25 +13,18 @@
 #include "absl/strings/str_cat.h"
 #include "common/telemetry/line_limit.h"
 #include "tests/testing/captured_log.h"
-#include "tests/testing/fakes/pool_speaker.h"
 #include "tests/testing/fakes/scripted_proposer.h"
+#include "tests/verifier_service/proposers/pool_speaker.h"
 #include "verifier_service/proposers/proposer_pool.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using ::foretoken::telemetry::LineLimit;
-using ::foretoken::testing::CapturedLog;
-using ::foretoken::testing::Eventually;
-using ::foretoken::testing::IsConnected;
-using ::foretoken::testing::kLong;
-using ::foretoken::testing::MakePool;
-using ::foretoken::testing::PoolOptions;
-using ::foretoken::testing::ScriptedProposer;
-using ::foretoken::testing::Speaker;
-using ::foretoken::testing::Static;
+using telemetry::LineLimit;
+using testing::CapturedLog;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using testing::ScriptedProposer;
 using ::testing::SizeIs;
 
 TEST(ProposerPoolLog, AVersionForgesNoLine) {

@@ -13,23 +13,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/testing/cases/tree_columns.h"
-#include "tests/testing/fakes/pool_speaker.h"
 #include "tests/testing/fakes/scripted_proposer.h"
+#include "tests/verifier_service/proposers/pool_speaker.h"
 
 namespace foretoken::verifier {
 namespace {
 
-using ::foretoken::testing::Eventually;
-using ::foretoken::testing::IsConnected;
-using ::foretoken::testing::kLong;
-using ::foretoken::testing::MakePool;
-using ::foretoken::testing::PoolOptions;
-using ::foretoken::testing::ScriptedProposer;
-using ::foretoken::testing::Speaker;
-using ::foretoken::testing::Static;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::ScriptedProposer;
 using ::testing::SizeIs;
 using Behaviour = ScriptedProposer::Behaviour;
 

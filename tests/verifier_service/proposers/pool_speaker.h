@@ -20,7 +20,7 @@
 #include "tests/testing/fakes/scripted_proposer.h"
 #include "verifier_service/proposers/proposer_pool.h"
 
-namespace foretoken::testing {
+namespace foretoken::verifier {
 
 inline constexpr int32_t kNumTokens = 1'000'000;
 inline constexpr absl::Duration kLong = absl::Seconds(20);  // only a failing test waits this long
@@ -33,7 +33,7 @@ bool Eventually(Predicate predicate) {
   return false;
 }
 
-inline verifier::ProposerPoolOptions PoolOptions() {
+inline ProposerPoolOptions PoolOptions() {
   return {.num_tokens = kNumTokens,
           .vocabulary_fingerprint = "aa",
           .resolve_period = absl::Milliseconds(20),
@@ -41,23 +41,23 @@ inline verifier::ProposerPoolOptions PoolOptions() {
           .jitter_seed = 1};
 }
 
-inline std::unique_ptr<verifier::ProposerPool> MakePool(const std::vector<std::string>& specs,
-                                                        verifier::ProposerPoolOptions options = PoolOptions()) {
-  std::vector<verifier::ProposerSpec> parsed;
-  for (const std::string& spec : specs) parsed.push_back(verifier::ParseProposerSpec(spec).value());
-  return verifier::ProposerPool::Create(std::move(parsed), std::move(options)).value();
+inline std::unique_ptr<ProposerPool> MakePool(const std::vector<std::string>& specs,
+                                              ProposerPoolOptions options = PoolOptions()) {
+  std::vector<ProposerSpec> parsed;
+  for (const std::string& spec : specs) parsed.push_back(ParseProposerSpec(spec).value());
+  return ProposerPool::Create(std::move(parsed), std::move(options)).value();
 }
 
-inline std::string Static(const ScriptedProposer& proposer) { return "ngram=static:" + proposer.address(); }
+inline std::string Static(const testing::ScriptedProposer& proposer) { return "ngram=static:" + proposer.address(); }
 
-inline bool IsConnected(const verifier::ProposerPool& pool, int num_replicas = 1) {
+inline bool IsConnected(const ProposerPool& pool, int num_replicas = 1) {
   return Eventually([&] { return pool.GetStatus()[0].num_connected == num_replicas; });
 }
 
 // An engine of one sequence: it commits a token and wants a tree.
 class Speaker {
  public:
-  Speaker(verifier::ProposerPool& pool, verifier::SequenceId id, size_t num_prompt_tokens = 3)
+  Speaker(ProposerPool& pool, SequenceId id, size_t num_prompt_tokens = 3)
       : pool_(pool), id_(id), num_tokens_(num_prompt_tokens) {
     std::vector<int32_t> prompt(num_prompt_tokens);
     std::iota(prompt.begin(), prompt.end(), 0);
@@ -70,7 +70,7 @@ class Speaker {
   }
   bool GetsATree() {
     return Eventually([&] {
-      for (const verifier::Proposal& proposal : pool_.TakeProposals(absl::Milliseconds(50))) {
+      for (const Proposal& proposal : pool_.TakeProposals(absl::Milliseconds(50))) {
         if (proposal.sequence_id == id_ && proposal.tree.num_nodes() > 0) {
           newest_ = proposal;
           return true;
@@ -83,20 +83,20 @@ class Speaker {
   bool Regains() {
     return Eventually([&] {
       Step();
-      for (const verifier::Proposal& proposal : pool_.TakeProposals(absl::Milliseconds(20))) {
+      for (const Proposal& proposal : pool_.TakeProposals(absl::Milliseconds(20))) {
         if (proposal.sequence_id == id_ && proposal.tree.position == num_tokens_) return true;
       }
       return false;
     });
   }
   uint64_t num_tokens() const { return num_tokens_; }
-  const verifier::Proposal& newest() const { return newest_; }
+  const Proposal& newest() const { return newest_; }
 
  private:
-  verifier::ProposerPool& pool_;
-  verifier::SequenceId id_;
+  ProposerPool& pool_;
+  SequenceId id_;
   uint64_t num_tokens_;
-  verifier::Proposal newest_;
+  Proposal newest_;
 };
 
-}  // namespace foretoken::testing
+}  // namespace foretoken::verifier
