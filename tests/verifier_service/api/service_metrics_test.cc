@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -13,6 +14,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,7 +27,9 @@
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::Contains;
 using ::testing::IsSupersetOf;
+using ::testing::Key;
 using ::testing::StartsWith;
 
 // Returns the names in backquotes on a page of this repository.
@@ -38,10 +43,12 @@ std::set<std::string> NamesOn(const std::string& path) {
   return names;
 }
 
-TEST(EngineCollector, HasTheCountersOfTheEngineAndThePool) {
+// Returns the metrics of an engine that has finished one request of five tokens. The request's prediction of three
+// tokens was wrong. No process listens at the address of the engine's proposer, so the proposer is never connected. Two
+// calls have outputs that their clients have not read.
+std::vector<prometheus::MetricFamily> MetricsAfterOneRequest() {
   testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
   const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/draft")).value();
-  // No process listens at this address, so the proposer exists and is never connected.
   const auto pool =
       ProposerPool::Create({ParseProposerSpec("ngram=static:127.0.0.1:1").value()}, {.num_tokens = 4096}).value();
   Engine engine({}, {.transformer = model.transformer.get(),
@@ -52,68 +59,133 @@ TEST(EngineCollector, HasTheCountersOfTheEngineAndThePool) {
   GenerationRequest request{.ticket = 1, .request_id = "r", .prompt = {1, 2, 3}};
   request.stop = {.max_tokens = 5, .ignore_eos = true};
   request.speculation.prediction = Prediction({4090, 4090, 4090}, 64);
-  ASSERT_TRUE(engine.Submit(engine.Reserve().value(), request).ok());
+  EXPECT_EQ(engine.Submit(engine.Reserve().value(), request), absl::OkStatus());
   while (engine.Step()) continue;
   UnreadOutputs unread(1000);
   unread.Set(7, 30);
   unread.Set(8, 12);
+  return EngineCollector(engine, *pool, unread).Collect();
+}
 
-  const std::set<std::string> documented = NamesOn("docs/metrics.md");
-  std::map<std::string, double> values;
-  std::map<std::string, prometheus::MetricFamily> families;
-  for (const prometheus::MetricFamily& family : EngineCollector(engine, *pool, unread).Collect()) {
-    EXPECT_TRUE(families.emplace(family.name, family).second) << family.name << " twice";
-    EXPECT_FALSE(family.help.empty()) << family.name;
-    EXPECT_TRUE(documented.contains(family.name)) << family.name << " is not in docs/metrics.md";
-    EXPECT_THAT(family.name, StartsWith("foretoken_"));
-    EXPECT_EQ(absl::EndsWith(family.name, "_total"), family.type == prometheus::MetricType::Counter) << family.name;
-    for (const prometheus::ClientMetric& metric : family.metric) {
-      std::string name = family.name;
-      for (const auto& label : metric.label) absl::StrAppend(&name, ",", label.name, "=", label.value);
-      values[name] = metric.counter.value + metric.gauge.value + metric.histogram.sample_sum;
-      if (family.name == "foretoken_accepted_length") {
-        EXPECT_EQ(metric.histogram.sample_count, 5);
-        EXPECT_EQ(metric.histogram.bucket.back().cumulative_count, metric.histogram.sample_count);
+class EngineCollectorTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    families_ = MetricsAfterOneRequest();
+    for (const prometheus::MetricFamily& family : families_) {
+      for (const prometheus::ClientMetric& metric : family.metric) {
+        std::string name = family.name;
+        for (const auto& label : metric.label) absl::StrAppend(&name, ",", label.name, "=", label.value);
+        values_[name] = metric.counter.value + metric.gauge.value + metric.histogram.sample_sum;
       }
     }
   }
+  static void TearDownTestSuite() {
+    families_.clear();
+    values_.clear();
+  }
+
+  // Returns the value of this name and labels, which must exist.
+  static double ValueOf(const std::string& name) {
+    EXPECT_THAT(values_, Contains(Key(name)));
+    return values_[name];
+  }
+  // Returns the histogram of this name, which must have no labels.
+  static prometheus::ClientMetric::Histogram Histogram(const std::string& name) {
+    const auto family = std::ranges::find(families_, name, &prometheus::MetricFamily::name);
+    if (family == families_.end() || family->type != prometheus::MetricType::Histogram || family->metric.size() != 1) {
+      ADD_FAILURE() << name << " is not one histogram";
+      return {};
+    }
+    return family->metric[0].histogram;
+  }
+
   using Value = std::pair<const std::string, double>;
-  EXPECT_THAT(values, IsSupersetOf({Value("foretoken_generated_tokens_total", 5), Value("foretoken_steps_total", 5),
-                                    Value("foretoken_prompt_tokens_total", 3), Value("foretoken_samples_running", 0),
-                                    Value("foretoken_kv_blocks", 64), Value("foretoken_accepted_length", 0),
-                                    Value("foretoken_rejected_prediction_tokens_total", 3),
-                                    Value("foretoken_accepted_tokens_total,proposer=prediction", 0),
-                                    Value("foretoken_proposed_tokens_total,proposer=ngram", 0),
-                                    Value("foretoken_proposer_replicas_connected,proposer=ngram", 0),
-                                    Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0),
-                                    Value("foretoken_proposer_refusals_total,proposer=ngram,reason=stream_full", 0),
-                                    Value("foretoken_unknown_sessions_total,proposer=ngram", 0),
-                                    Value("foretoken_proposer_round_trip_seconds,proposer=ngram", 0),
-                                    Value("foretoken_samples_queued", 0), Value("foretoken_samples_preempted", 0),
-                                    Value("foretoken_unread_calls", 2), Value("foretoken_unread_bytes", 42)}));
-  EXPECT_THAT(values, IsSupersetOf({Value("foretoken_tree_nodes_accepted_total", 0),
-                                    Value("foretoken_proposer_asked,proposer=ngram", 1),
-                                    Value("foretoken_proposer_trials_total", 0),
-                                    Value("foretoken_proposer_chance_trials_total,proposer=ngram,depth=3-4", 0),
-                                    Value("foretoken_proposer_chance_hits_total,proposer=ngram,depth=9+", 0)}));
-  // The prediction's nodes, which are all wrong.
-  const double num_nodes = values["foretoken_proposed_tokens_total,proposer=prediction"];
+  static inline std::vector<prometheus::MetricFamily> families_;
+  static inline std::map<std::string, double> values_;  // by NAME,LABEL=VALUE; of a histogram the sum of its samples
+};
+
+TEST_F(EngineCollectorTest, HasEveryMetricOnceWithAHelpText) {
+  std::set<std::string> names;
+  for (const prometheus::MetricFamily& family : families_) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
+    EXPECT_FALSE(family.help.empty()) << family.name;
+  }
+}
+
+TEST_F(EngineCollectorTest, HasMetricsThatAreOnThePageOfMetrics) {
+  const std::set<std::string> documented = NamesOn("docs/metrics.md");
+  for (const prometheus::MetricFamily& family : families_) EXPECT_THAT(documented, Contains(family.name));
+}
+
+TEST_F(EngineCollectorTest, EndsTheNamesOfCountersAndOfNothingElseWithTotal) {
+  for (const prometheus::MetricFamily& family : families_) {
+    EXPECT_THAT(family.name, StartsWith("foretoken_"));
+    EXPECT_EQ(absl::EndsWith(family.name, "_total"), family.type == prometheus::MetricType::Counter) << family.name;
+  }
+}
+
+TEST_F(EngineCollectorTest, CountsTheTokensStepsAndSamplesOfTheEngine) {
+  EXPECT_THAT(values_, IsSupersetOf({Value("foretoken_generated_tokens_total", 5), Value("foretoken_steps_total", 5),
+                                     Value("foretoken_prompt_tokens_total", 3), Value("foretoken_samples_running", 0),
+                                     Value("foretoken_samples_queued", 0), Value("foretoken_samples_preempted", 0),
+                                     Value("foretoken_kv_blocks", 64)}));
+}
+
+TEST_F(EngineCollectorTest, HasAZeroForWhatAProposerWithoutAConnectionHasNotDone) {
+  EXPECT_THAT(values_, IsSupersetOf({Value("foretoken_proposed_tokens_total,proposer=ngram", 0),
+                                     Value("foretoken_proposer_replicas_connected,proposer=ngram", 0),
+                                     Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0),
+                                     Value("foretoken_proposer_refusals_total,proposer=ngram,reason=stream_full", 0),
+                                     Value("foretoken_unknown_sessions_total,proposer=ngram", 0),
+                                     Value("foretoken_proposer_round_trip_seconds,proposer=ngram", 0),
+                                     Value("foretoken_proposer_trials_total", 0),
+                                     Value("foretoken_proposer_chance_trials_total,proposer=ngram,depth=3-4", 0),
+                                     Value("foretoken_proposer_chance_hits_total,proposer=ngram,depth=9+", 0)}));
+}
+
+TEST_F(EngineCollectorTest, SaysWhichProposersAreAsked) {
+  EXPECT_THAT(values_, Contains(Value("foretoken_proposer_asked,proposer=ngram", 1)));
+}
+
+TEST_F(EngineCollectorTest, CountsCallsAndBytesThatClientsHaveNotRead) {
+  EXPECT_THAT(values_, IsSupersetOf({Value("foretoken_unread_calls", 2), Value("foretoken_unread_bytes", 42)}));
+}
+
+TEST_F(EngineCollectorTest, CountsAWrongPredictionAsRejected) {
+  EXPECT_THAT(values_,
+              IsSupersetOf({Value("foretoken_rejected_prediction_tokens_total", 3),
+                            Value("foretoken_accepted_tokens_total,proposer=prediction", 0),
+                            Value("foretoken_tree_nodes_accepted_total", 0), Value("foretoken_accepted_length", 0)}));
+}
+
+TEST_F(EngineCollectorTest, CountsTheNodesOfAPredictionInEveryMetricOfNodes) {
+  const double num_nodes = ValueOf("foretoken_proposed_tokens_total,proposer=prediction");
   EXPECT_GT(num_nodes, 0);
-  EXPECT_EQ(values["foretoken_tree_nodes_planned_total"], num_nodes);
-  EXPECT_EQ(values["foretoken_sequence_tree_nodes"], num_nodes);
-  EXPECT_EQ(values["foretoken_step_rows"], 7 + num_nodes);
-  EXPECT_GE(values["foretoken_tree_nodes_offered_total"], num_nodes);
-  EXPECT_GT(values["foretoken_tree_steps_total"], 0);
-  EXPECT_GT(values["foretoken_expected_tokens_total"], 5);
-  EXPECT_GT(values["foretoken_step_seconds_total,part=forward"], 0);
-  EXPECT_GT(values["foretoken_step_cost_seconds,rows=512"], 0);
-  EXPECT_LT(values["foretoken_step_cost_seconds,rows=1"], 1);  // the demo's draft takes milliseconds
-  ASSERT_EQ(families["foretoken_step_rows"].type, prometheus::MetricType::Histogram);
-  const prometheus::ClientMetric::Histogram& rows = families["foretoken_step_rows"].metric.at(0).histogram;
+  EXPECT_EQ(ValueOf("foretoken_tree_nodes_planned_total"), num_nodes);
+  EXPECT_EQ(ValueOf("foretoken_sequence_tree_nodes"), num_nodes);
+  EXPECT_EQ(ValueOf("foretoken_step_rows"), 7 + num_nodes);
+  EXPECT_GE(ValueOf("foretoken_tree_nodes_offered_total"), num_nodes);
+  EXPECT_GT(ValueOf("foretoken_tree_steps_total"), 0);
+  EXPECT_GT(ValueOf("foretoken_expected_tokens_total"), 5);
+}
+
+TEST_F(EngineCollectorTest, ShowsTheTimesOfStepsAndTheLearnedCostOfRows) {
+  EXPECT_GT(ValueOf("foretoken_step_seconds_total,part=forward"), 0);
+  EXPECT_GT(ValueOf("foretoken_step_cost_seconds,rows=512"), 0);
+  EXPECT_LT(ValueOf("foretoken_step_cost_seconds,rows=1"), 1);  // the demo's draft takes milliseconds
+}
+
+TEST_F(EngineCollectorTest, HasEveryStepInItsHistograms) {
+  const prometheus::ClientMetric::Histogram rows = Histogram("foretoken_step_rows");
   EXPECT_EQ(rows.sample_count, 5);
+  ASSERT_GT(rows.bucket.size(), 1);
   EXPECT_EQ(rows.bucket[1].upper_bound, 1);
   EXPECT_EQ(rows.bucket.back().cumulative_count, 5);
   EXPECT_TRUE(std::isinf(rows.bucket.back().upper_bound));
+  const prometheus::ClientMetric::Histogram lengths = Histogram("foretoken_accepted_length");
+  EXPECT_EQ(lengths.sample_count, 5);
+  ASSERT_FALSE(lengths.bucket.empty());
+  EXPECT_EQ(lengths.bucket.back().cumulative_count, 5);
 }
 
 TEST(CallMetrics, AreOnThePageOfMetrics) {
