@@ -280,51 +280,61 @@ TEST(ConvertRequest, SpecialTokensInTextAreTextUnlessAsked) {
   EXPECT_EQ(Convert(request)->prompt, (std::vector<int32_t>{4092}));
 }
 
-TEST(ConvertRequest, CarriesEverythingElseOver) {
-  const GenerationRequest request = *Convert(Parse(R"pb(
-    request_id: "r"
-    tenant: "t"
-    priority: -3
-    tokens { ids: 1 }
-    sampling {
-      top_k: 4000000000
-      min_p: 0.1
-      repetition_penalty: 1.1
-      presence_penalty: -2
-      frequency_penalty: 2
-      n: 3
-      logit_bias { key: 9 value: -1 }
-      logit_bias { key: 2 value: 1 }
-    }
-    stopping {
-      stop_strings: "x"
-      stop_token_ids: [ 7, 7, 3 ]
-      ignore_eos: true
-      include_stop_string: true
-    }
-    output { logprobs: 5 prompt_logprobs: 20 echo: true skip_special_tokens: false }
-    speculation { mode: SPECULATION_MODE_OFF proposers: "suffix" max_tree_nodes: 4 }
-    verification: VERIFICATION_RULE_KEYED_DRAW)pb"));
+TEST(ConvertRequest, CarriesTheIdTheTenantAndThePriorityOver) {
+  const GenerationRequest request = *Convert(Parse("request_id: 'r' tenant: 't' priority: -3 tokens { ids: 1 }"));
   EXPECT_EQ(request.request_id, "r");
   EXPECT_EQ(request.tenant, "t");
   EXPECT_EQ(request.priority, -3);
-  EXPECT_EQ(request.sampling.top_k, 4096);
+}
+
+TEST(ConvertRequest, CarriesSamplingOptionsOver) {
+  const GenerationRequest request = *Convert(Parse(R"pb(
+    tokens { ids: 1 }
+    sampling { min_p: 0.1 repetition_penalty: 1.1 presence_penalty: -2 frequency_penalty: 2 n: 3 })pb"));
   EXPECT_FLOAT_EQ(request.sampling.min_p, 0.1f);
   EXPECT_FLOAT_EQ(request.sampling.repetition_penalty, 1.1f);
   EXPECT_EQ(request.sampling.presence_penalty, -2);
   EXPECT_EQ(request.sampling.frequency_penalty, 2);
   EXPECT_EQ(request.num_samples, 3);
+}
+
+TEST(ConvertRequest, CutsTopKToTheVocabulary) {
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 } sampling { top_k: 4000000000 }"))->sampling.top_k, 4096);
+}
+
+TEST(ConvertRequest, SortsBiasesById) {
+  const GenerationRequest request =
+      *Convert(Parse("tokens { ids: 1 } sampling { logit_bias { key: 9 value: -1 } logit_bias { key: 2 value: 1 } }"));
   ASSERT_EQ(request.logit_bias.size(), 2);
   EXPECT_EQ(request.logit_bias[0].token_id, 2);
   EXPECT_EQ(request.logit_bias[1].bias, -1);
+}
+
+TEST(ConvertRequest, CarriesStopConditionsOver) {
+  const GenerationRequest request =
+      *Convert(Parse("tokens { ids: 1 } stopping { stop_strings: 'x' ignore_eos: true include_stop_string: true }"));
   EXPECT_EQ(request.stop.stop_strings, std::vector<std::string>{"x"});
-  EXPECT_EQ(request.stop.stop_token_ids, (std::vector<int32_t>{3, 7}));
   EXPECT_TRUE(request.stop.ignore_eos);
   EXPECT_TRUE(request.stop.include_stop_string);
+}
+
+TEST(ConvertRequest, SortsStopTokensAndDropsRepeats) {
+  EXPECT_EQ(Convert(Parse("tokens { ids: 1 } stopping { stop_token_ids: [7, 7, 3] }"))->stop.stop_token_ids,
+            (std::vector<int32_t>{3, 7}));
+}
+
+TEST(ConvertRequest, CarriesOutputOptionsOver) {
+  const GenerationRequest request = *Convert(
+      Parse("tokens { ids: 1 } output { logprobs: 5 prompt_logprobs: 20 echo: true skip_special_tokens: false }"));
   EXPECT_EQ(request.output.num_logprobs, 5);
   EXPECT_EQ(request.output.num_prompt_logprobs, 20);
   EXPECT_TRUE(request.output.echo);
   EXPECT_FALSE(request.output.skip_special_tokens);
+}
+
+TEST(ConvertRequest, CarriesSpeculationOptionsOver) {
+  const GenerationRequest request = *Convert(
+      Parse("tokens { ids: 1 } speculation { mode: SPECULATION_MODE_OFF proposers: 'suffix' max_tree_nodes: 4 }"));
   EXPECT_EQ(request.speculation.mode, SpeculationMode::kOff);
   EXPECT_EQ(request.speculation.proposers, std::vector<std::string>{"suffix"});
   EXPECT_EQ(request.speculation.max_tree_nodes, 4);
