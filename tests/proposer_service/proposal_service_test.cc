@@ -211,23 +211,21 @@ TEST(EmbeddedProposalService, IsServedInProcess) {
   EXPECT_EQ(response.method(), "ngram");
 }
 
-// DescribeProposer changes no state, whatever its request says.
-TEST(EmbeddedProposalService, ASuffixProposerServesEveryVocabularyAndSeparatesThem) {
-  telemetry::Metrics metrics;
-  const std::unique_ptr<ProposalService> service = *ProposalService::Create({.method = "suffix"}, metrics);
-  const std::unique_ptr<rpc::Server> server = *rpc::Server::Start({}, {service.get()});
-  const auto stub = v1::ProposalService::NewStub(server->InProcessChannel());
-  const auto describe = [&](const std::string& fingerprint) {
+// A suffix proposer, which serves every vocabulary.
+class SuffixServiceTest : public ::testing::Test {
+ protected:
+  grpc::Status Describe(const std::string& fingerprint) {
     grpc::ClientContext context;
     v1::DescribeProposerRequest request;
     request.set_vocabulary_fingerprint(fingerprint);
     v1::DescribeProposerResponse response;
-    return stub->DescribeProposer(&context, request, &response);
-  };
-  // Opens a stream of the vocabulary, returns the proposed tokens after 3, 4, 5, and finishes an output there.
-  const auto propose_and_teach = [&](const std::string& fingerprint) {
+    return stub_->DescribeProposer(&context, request, &response);
+  }
+  // Opens a stream of the vocabulary, returns the proposed tokens after 3, 4, 5, and finishes the output 6, 7, ...
+  // there.
+  std::vector<uint32_t> ProposeAndTeach(const std::string& fingerprint) {
     grpc::ClientContext context;
-    const std::unique_ptr<Stream> stream = stub->Propose(&context);
+    const std::unique_ptr<Stream> stream = stub_->Propose(&context);
     v1::ProposeRequest request;
     request.set_vocabulary_fingerprint(fingerprint);
     v1::OpenSession* open = request.add_opens();
@@ -247,21 +245,37 @@ TEST(EmbeddedProposalService, ASuffixProposerServesEveryVocabularyAndSeparatesTh
     stream->WritesDone();
     EXPECT_TRUE(stream->Finish().ok());
     return std::vector<uint32_t>(response.trees(0).token_ids().begin(), response.trees(0).token_ids().end());
-  };
-  prometheus::Gauge& outputs = metrics.AddGauge("foretoken_suffix_outputs", "Finished outputs remembered.");
-  const auto await_outputs = [&](double num) {
+  }
+  // True once the proposer has learned this many outputs.
+  bool HasLearned(double num_outputs) {
+    const prometheus::Gauge& outputs = metrics_.AddGauge("foretoken_suffix_outputs", "Finished outputs remembered.");
     const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (outputs.Value() < num && absl::Now() < deadline) std::this_thread::yield();
-    ASSERT_EQ(outputs.Value(), num);
-  };
-  for (const char* fingerprint : {"cc", "aa", "", "bb", "aa"}) EXPECT_TRUE(describe(fingerprint).ok()) << fingerprint;
-  EXPECT_THAT(propose_and_teach("aa"), IsEmpty());
-  await_outputs(1);
-  for (const char* fingerprint : {"cc", "aa", "", "bb"}) EXPECT_TRUE(describe(fingerprint).ok()) << fingerprint;
-  EXPECT_THAT(propose_and_teach("bb"), IsEmpty()) << "learned from another vocabulary";
-  await_outputs(2);
-  EXPECT_THAT(propose_and_teach(""), IsEmpty());
-  EXPECT_THAT(propose_and_teach("aa"), ElementsAre(6));
+    while (outputs.Value() < num_outputs && absl::Now() < deadline) std::this_thread::yield();
+    return outputs.Value() == num_outputs;
+  }
+
+  telemetry::Metrics metrics_;
+  const std::unique_ptr<ProposalService> service_ = *ProposalService::Create({.method = "suffix"}, metrics_);
+  const std::unique_ptr<rpc::Server> server_ = *rpc::Server::Start({}, {service_.get()});
+  const std::unique_ptr<v1::ProposalService::Stub> stub_ = v1::ProposalService::NewStub(server_->InProcessChannel());
+};
+
+TEST_F(SuffixServiceTest, SeparatesVocabularies) {
+  EXPECT_THAT(ProposeAndTeach("aa"), IsEmpty());
+  ASSERT_TRUE(HasLearned(1));
+  EXPECT_THAT(ProposeAndTeach("bb"), IsEmpty()) << "learned from another vocabulary";
+  ASSERT_TRUE(HasLearned(2));
+  EXPECT_THAT(ProposeAndTeach(""), IsEmpty());
+  EXPECT_THAT(ProposeAndTeach("aa"), ElementsAre(6));
+}
+
+TEST_F(SuffixServiceTest, DescribesItselfForEveryVocabularyAndForgetsNothing) {
+  for (const char* fingerprint : {"cc", "aa", "", "bb", "aa"}) EXPECT_TRUE(Describe(fingerprint).ok()) << fingerprint;
+  EXPECT_THAT(ProposeAndTeach("aa"), IsEmpty());
+  ASSERT_TRUE(HasLearned(1));
+  for (const char* fingerprint : {"cc", "aa", "", "bb"}) EXPECT_TRUE(Describe(fingerprint).ok()) << fingerprint;
+  EXPECT_THAT(ProposeAndTeach("bb"), IsEmpty()) << "a description mixes vocabularies";
+  EXPECT_THAT(ProposeAndTeach("aa"), ElementsAre(6));
 }
 
 TEST_F(ProposalServiceTest, AStreamHasOneVocabulary) {
