@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <ostream>
 #include <thread>
 
@@ -256,51 +258,81 @@ TEST(ProposerPool, ALostHostIsNoticedWithoutQuestions) {
   EXPECT_EQ(pool->GetCounters()[0].num_breaks, 1);
 }
 
-TEST(ProposerPool, APeerThatNeverReadsNeverBlocksTheEngineAndReceivesEverythingLater) {
-  ScriptedProposer proposer({});
-  ProposerPoolOptions options = PoolOptions();
-  options.silence_timeout = absl::Minutes(5);
-  const auto pool = MakePool({Static(proposer)}, options);
-  ASSERT_TRUE(IsConnected(*pool));
-  Speaker speaker(*pool, 1);
-  speaker.Step();
-  ASSERT_TRUE(speaker.GetsATree());
-  proposer.SetBehaviour(Behaviour::kNeverRead);
-  speaker.Step();  // the peer's pending read still gets this message
-  absl::Duration longest;
-  for (SequenceId id = 100; id < 164; ++id) {  // about 13 MB, far more than sockets and windows hold
-    const absl::Time start = absl::Now();
-    Speaker filler(*pool, id, 100'000);
-    filler.Step();
-    speaker.Step();
-    pool->TakeProposals(absl::ZeroDuration());
-    longest = std::max(longest, absl::Now() - start);
+// A pool whose only proposer has stopped reading, and a sequence that the proposer knows.
+class UnreadProposerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(IsConnected(*pool_));
+    speaker_.emplace(*pool_, 1);
+    speaker_->Step();
+    ASSERT_TRUE(speaker_->GetsATree());
+    proposer_.SetBehaviour(Behaviour::kNeverRead);
+    speaker_->Step();  // the peer's pending read still gets this message
   }
-  EXPECT_LT(longest, absl::Seconds(2));
-  const auto sent_bytes = [&] { return pool->GetCounters()[0].num_sent_bytes; };
-  ASSERT_TRUE(Eventually([&] {  // until all windows and buffers are full
-    const uint64_t before = sent_bytes();
-    absl::SleepFor(absl::Milliseconds(100));
-    return sent_bytes() == before;
-  }));
-  const uint64_t num_stalled_bytes = sent_bytes();
-  for (int step = 0; step < 200; ++step) speaker.Step();
-  for (SequenceId id = 100; id < 164; ++id) pool->Close(id);
-  pool->Flush({});
-  EXPECT_EQ(sent_bytes(), num_stalled_bytes);
-  proposer.SetBehaviour(Behaviour::kAnswer);
-  ASSERT_TRUE(Eventually([&] {
-    for (const Proposal& proposal : pool->TakeProposals(absl::Milliseconds(20))) {
-      if (proposal.tree.position == speaker.num_tokens()) return true;
+  // Opens sequences of about 13 MB together, far more than sockets and windows hold. Returns the longest time of one
+  // step.
+  absl::Duration OpenFillers() {
+    absl::Duration longest;
+    for (SequenceId id = kFirstFiller; id < kEndOfFillers; ++id) {
+      const absl::Time start = absl::Now();
+      Speaker filler(*pool_, id, 100'000);
+      filler.Step();
+      speaker_->Step();
+      pool_->TakeProposals(absl::ZeroDuration());
+      longest = std::max(longest, absl::Now() - start);
     }
-    return false;
-  }));
-  // 200 steps against a stalled peer become one advance, and sequences that closed unsent are never sent. So the peer
-  // gets 4 bytes per token, and a few bytes for the closes of sessions that it knows.
-  EXPECT_LT(sent_bytes() - num_stalled_bytes, 264 * 4 + 64 * 8 + 100);
-  EXPECT_TRUE(Eventually([&] { return proposer.Mirrors().size() == 1; }));
-  EXPECT_EQ(proposer.Mirrors()[0].token_ids.size(), speaker.num_tokens());
-  EXPECT_THAT(proposer.Breaches(), IsEmpty());
+    return longest;
+  }
+  uint64_t NumSentBytes() const { return pool_->GetCounters()[0].num_sent_bytes; }
+  // True once all windows and buffers are full.
+  bool IsStalled() const {
+    return Eventually([&] {
+      const uint64_t before = NumSentBytes();
+      absl::SleepFor(absl::Milliseconds(100));
+      return NumSentBytes() == before;
+    });
+  }
+  // True once a tree for the sequence's newest position has come.
+  bool GetsTheNewestTree() {
+    return Eventually([&] {
+      for (const Proposal& proposal : pool_->TakeProposals(absl::Milliseconds(20))) {
+        if (proposal.tree.position == speaker_->num_tokens()) return true;
+      }
+      return false;
+    });
+  }
+
+  static constexpr SequenceId kFirstFiller = 100, kEndOfFillers = 164;
+  ScriptedProposer proposer_{{}};
+  const std::unique_ptr<ProposerPool> pool_ = MakePool({Static(proposer_)}, PatientOptions());
+  std::optional<Speaker> speaker_;
+
+ private:
+  static ProposerPoolOptions PatientOptions() {
+    ProposerPoolOptions options = PoolOptions();
+    options.silence_timeout = absl::Minutes(5);
+    return options;
+  }
+};
+
+TEST_F(UnreadProposerTest, NeverBlocksTheEngine) { EXPECT_LT(OpenFillers(), absl::Seconds(2)); }
+
+// 200 steps against a stalled peer become one advance, and sequences that closed unsent are never sent. So the peer
+// gets 4 bytes per token, and a few bytes for the closes of sessions that it knows.
+TEST_F(UnreadProposerTest, ReceivesAllTokensLaterInOneSmallMessage) {
+  OpenFillers();
+  ASSERT_TRUE(IsStalled());
+  const uint64_t num_stalled_bytes = NumSentBytes();
+  for (int step = 0; step < 200; ++step) speaker_->Step();
+  for (SequenceId id = kFirstFiller; id < kEndOfFillers; ++id) pool_->Close(id);
+  pool_->Flush({});
+  EXPECT_EQ(NumSentBytes(), num_stalled_bytes);
+  proposer_.SetBehaviour(Behaviour::kAnswer);
+  ASSERT_TRUE(GetsTheNewestTree());
+  EXPECT_LT(NumSentBytes() - num_stalled_bytes, 264 * 4 + 64 * 8 + 100);
+  EXPECT_TRUE(Eventually([&] { return proposer_.Mirrors().size() == 1; }));
+  EXPECT_EQ(proposer_.Mirrors()[0].token_ids.size(), speaker_->num_tokens());
+  EXPECT_THAT(proposer_.Breaches(), IsEmpty());
 }
 
 TEST(ProposerPool, APeerThatNeverReadsIsDisconnected) {
