@@ -42,49 +42,83 @@ std::vector<int32_t> Sample(RandomValues& random, Distribution distribution, int
   return token_ids;
 }
 
+// A node with children that one to three proposers drew, in the form of the formula and in the form of the production
+// rule.
+class RandomNode {
+ public:
+  explicit RandomNode(RandomValues& random) : weights_(RandomDistribution(random, 2 + random.Below(4))) {
+    for (int i = random.Below(3); i >= 0; --i) AddGroup(random);
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      drawn_.push_back(
+          {.children = children_[i], .draft_token_ids = drafts_[i].token_ids, .draft_probs = drafts_[i].probs});
+    }
+  }
+  RandomNode(const RandomNode&) = delete;
+  RandomNode& operator=(const RandomNode&) = delete;
+
+  const Distribution& weights() const { return weights_; }
+  size_t num_children() const { return token_ids_.size() - 1; }
+  kernels::TreeToAccept tree() const { return {.token_ids = token_ids_, .num_rows = 1, .drawn = drawn_}; }
+  reference::NodeOutcomes ByFormula() const { return reference::TestNode(reference::Normalised(weights_), groups_); }
+
+ private:
+  void AddGroup(RandomValues& random) {
+    const Distribution draft = RandomDistribution(random, static_cast<int32_t>(weights_.size()));
+    const bool is_point = random.Coin(0.3);
+    groups_.push_back({.token_ids = Sample(random, draft, 1 + random.Below(3)),
+                       .draft = is_point ? Distribution() : reference::Normalised(draft)});
+    drafts_.push_back(is_point ? speculation::DraftDistribution() : DraftOf(draft));
+    children_.emplace_back(groups_.back().token_ids.size());
+    std::iota(children_.back().begin(), children_.back().end(), static_cast<int32_t>(token_ids_.size()));
+    token_ids_.insert(token_ids_.end(), groups_.back().token_ids.begin(), groups_.back().token_ids.end());
+  }
+
+  Distribution weights_;
+  std::vector<Group> groups_;
+  std::vector<speculation::DraftDistribution> drafts_;
+  std::vector<int32_t> token_ids_ = {0};
+  std::vector<std::vector<int32_t>> children_;
+  std::vector<kernels::DrawnChildren> drawn_;
+};
+
 TEST(ReferenceRules, ANodeIsTestedByTheFormula) {
   RandomValues random(1);
   for (int round = 0; round < 500; ++round) {
-    const int32_t num_tokens = 2 + random.Below(4);
-    Distribution weights = RandomDistribution(random, num_tokens);
-    std::vector<Group> groups;
-    std::vector<speculation::DraftDistribution> drafts;
-    std::vector<int32_t> token_ids = {0};
-    std::vector<std::vector<int32_t>> children;
-    for (int i = random.Below(3); i >= 0; --i) {
-      const Distribution draft = RandomDistribution(random, num_tokens);
-      const bool is_point = random.Coin(0.3);
-      groups.push_back({.token_ids = Sample(random, draft, 1 + random.Below(3)),
-                        .draft = is_point ? Distribution() : reference::Normalised(draft)});
-      drafts.push_back(is_point ? speculation::DraftDistribution() : DraftOf(draft));
-      children.emplace_back(groups.back().token_ids.size());
-      std::iota(children.back().begin(), children.back().end(), static_cast<int32_t>(token_ids.size()));
-      token_ids.insert(token_ids.end(), groups.back().token_ids.begin(), groups.back().token_ids.end());
-    }
-    std::vector<kernels::DrawnChildren> drawn;
-    for (size_t i = 0; i < groups.size(); ++i) {
-      drawn.push_back(
-          {.children = children[i], .draft_token_ids = drafts[i].token_ids, .draft_probs = drafts[i].probs});
-    }
-    const kernels::TreeToAccept tree = {.token_ids = token_ids, .num_rows = 1, .drawn = drawn};
-
-    const reference::NodeOutcomes expected = reference::TestNode(reference::Normalised(weights), groups);
-    std::vector<double> accepted(token_ids.size() - 1, 0);
+    const RandomNode node(random);
+    const kernels::TreeToAccept tree = node.tree();
+    const reference::NodeOutcomes expected = node.ByFormula();
+    std::vector<double> accepted(node.num_children(), 0);
     double none_accepted = 0;
     EnumerateOutcomes([&](Branches& branches) {
-      Distribution row = weights;
+      Distribution row = node.weights();
       kernels::TargetResidual target(row);
       EnumeratedCoins coins(branches);
       coins.Begin(0);
       const std::optional<int32_t> child = kernels::TestChildren(tree, 0, target, coins);
       (child.has_value() ? accepted[*child - 1] : none_accepted) += branches.probability();
       if (child.has_value() || branches.probability() < kExact) return;
-      for (int32_t id = 0; id < num_tokens; ++id)
-        ASSERT_NEAR(target.Prob(id), expected.last_distribution[id], 1e-9) << round;
+      for (size_t id = 0; id < node.weights().size(); ++id)
+        ASSERT_NEAR(target.Prob(static_cast<int32_t>(id)), expected.last_distribution[id], 1e-9) << round;
     });
     for (size_t i = 0; i < accepted.size(); ++i) ASSERT_NEAR(accepted[i], expected.accepted[i], kExact) << round;
     ASSERT_NEAR(none_accepted, expected.none_accepted, kExact) << round;
   }
+}
+
+// Returns the distribution of what a block emits: its accepted tokens, and one more where there is a row for it.
+EmittedDistribution EmittedByFormula(const SmallDistribution& target, const std::vector<int32_t>& block,
+                                     const reference::BlockOutcomes& outcomes) {
+  EmittedDistribution distribution(target);
+  for (size_t len = 0; len < outcomes.num_accepted.size(); ++len) {
+    std::vector<int32_t> emitted(block.begin(), block.begin() + len);
+    if (outcomes.last_distributions[len].empty()) distribution.Add(emitted, outcomes.num_accepted[len]);
+    for (size_t id = 0; id < outcomes.last_distributions[len].size(); ++id) {
+      emitted.push_back(static_cast<int32_t>(id));
+      distribution.Add(emitted, outcomes.num_accepted[len] * outcomes.last_distributions[len][id]);
+      emitted.pop_back();
+    }
+  }
+  return distribution;
 }
 
 TEST(ReferenceRules, ABlockIsVerifiedByTheFormula) {
@@ -112,21 +146,9 @@ TEST(ReferenceRules, ABlockIsVerifiedByTheFormula) {
     } else {
       targets.push_back(reference::Normalised({target.At(block).begin(), target.At(block).end()}));
     }
-    EmittedDistribution expected(target), distribution(target);
-    const reference::BlockOutcomes outcomes = reference::JudgeBlock(block, targets, drafts);
-    for (size_t len = 0; len < outcomes.num_accepted.size(); ++len) {
-      std::vector<int32_t> emitted(block.begin(), block.begin() + len);
-      if (outcomes.last_distributions[len].empty()) expected.Add(emitted, outcomes.num_accepted[len]);
-      for (size_t id = 0; id < outcomes.last_distributions[len].size(); ++id) {
-        emitted.push_back(static_cast<int32_t>(id));
-        expected.Add(emitted, outcomes.num_accepted[len] * outcomes.last_distributions[len][id]);
-        emitted.pop_back();
-      }
-    }
-    EnumerateOutcomes([&](Branches& branches) {
-      const std::vector<int32_t> emitted = Emit(target, {}, tree, row_node_idx, branches, ByBlock());
-      distribution.Add(emitted, branches.probability());
-    });
+    const EmittedDistribution distribution = DistributionOf(
+        target, [&](Branches& branches) { return Emit(target, {}, tree, row_node_idx, branches, ByBlock()); });
+    const EmittedDistribution expected = EmittedByFormula(target, block, reference::JudgeBlock(block, targets, drafts));
     ASSERT_LE(distribution.Distance(expected), kExact) << round;
   }
 }
