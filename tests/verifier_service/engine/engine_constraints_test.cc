@@ -17,8 +17,8 @@ namespace foretoken::verifier {
 namespace {
 
 using testing::Guess;
-using testing::InProcessProposers;
 using ::testing::HasSubstr;
+using testing::InProcessProposers;
 using testing::Random;
 using testing::Result;
 using testing::Results;
