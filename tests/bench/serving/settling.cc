@@ -88,13 +88,13 @@ absl::Status MeasureSettling(Setup& setup, Findings* findings) {
   const bool is_short = setup.options().is_short;
   const std::vector<Target> targets = {{.name = "demo target",
                                         .directory = testing::SourcePath("deploy/demo/target"),
-                                        .num_requests = is_short ? 24 : 96,
-                                        .num_requests_with_gaps = is_short ? 9 : 24,
+                                        .num_requests = is_short ? 24 : 72,
+                                        .num_requests_with_gaps = is_short ? 9 : 18,
                                         .max_tokens = 128},
                                        {.name = "costly target",
                                         .directory = costly,
-                                        .num_requests = is_short ? 6 : 18,
-                                        .num_requests_with_gaps = is_short ? 3 : 12,
+                                        .num_requests = is_short ? 6 : 12,
+                                        .num_requests_with_gaps = is_short ? 3 : 9,
                                         .max_tokens = 64}};
   const int num_servers = is_short ? 2 : 10;
   for (const Target& target : targets) {
