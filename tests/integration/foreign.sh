@@ -39,7 +39,9 @@ fi
 # Builds the Go client as docs/clients.md says; prints why where it cannot.
 build_go_client() {
   local folder="$build/foreign-go" name options=() module=example.com/client
-  [[ -x $folder/client ]] && return
+  if [[ -x $folder/client && -z $(find "$root/proto" "$root/docs/examples/go_client" -newer "$folder/client") ]]; then
+    return
+  fi
   command -v go >/dev/null && command -v protoc >/dev/null || { echo "foreign.sh: no Go client: no go or protoc here"; return 1; }
   rm -rf "$folder" && mkdir -p "$folder"
   cp "$root"/docs/examples/go_client/* "$folder"

@@ -19,13 +19,14 @@
 // Trials never stop, so no verdict lasts for good. They take turns: no proposer (or, where none is asked, all of them),
 // and then the asked set with each proposer more or less; where one proposer alone is asked, another one alone. The
 // first turn of each follows soon. From then on the policy pauses after a trial for a hundred times the time that the
-// trial lost, so trials of worse sets cost about one percent. It also pauses for four times the trial's cycles.
+// trial lost, which is meant to keep the cost of trials near one percent. It also pauses for four times the trial's
+// cycles.
 //
 // All of this is kept per situation: the number of sequences that speculate, rounded to a power of two, and the
 // proposers that their requests allow, taken together. A new situation starts with the set of the nearest load that has
-// had a trial. Without one it starts with all allowed proposers, except those that lost in a situation with fewer
-// allowed proposers. If they leave nothing to explore, it starts with their pause, too. Until its first
-// trial a situation goes on learning from others in this way.
+// had a trial. Without such a load it starts with all allowed proposers, but leaves out every proposer that lost in a
+// situation with fewer allowed proposers. If those situations leave nothing to explore, it also starts with the longest
+// of their pauses. Until its first trial a situation goes on learning from others in this way.
 //
 // Example:
 //   const StepPolicy policy = speculation.Decide({.num_sequences = 1, .allowed = 0b11});  // for the coming cycle
