@@ -6,7 +6,9 @@ set(FORETOKEN_SANITIZER "" CACHE STRING "Sanitizers to build with, as -fsanitize
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # What another build folder or another clone has compiled is found again: paths are hashed as relative ones.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
 endif()
 
 if(FORETOKEN_CUDA)
