@@ -37,7 +37,8 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
   arguments.SetMaxSendMessageSize(-1);  // the server limits the length of a prompt
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-  auto channel = grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
+  FT_ASSIGN_OR_RETURN(const auto credentials, rpc::ChannelCredentials(options.tls, options.is_secure));
+  auto channel = grpc::CreateCustomChannel(options.target, credentials, arguments);
   const auto begin = std::chrono::system_clock::now();
   const auto stands_after = [&](int32_t ms) {
     return channel->WaitForConnected(begin + std::chrono::milliseconds(ms));
@@ -51,14 +52,16 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
     return absl::UnavailableError(
         absl::StrCat("no server answers at ", options.target, " within ", options.connect_timeout_ms, " ms"));
   }
-  return GenerationClient(channel, options.call_timeout_ms);
+  return GenerationClient(channel, options);
 }
 
-GenerationClient::GenerationClient(const std::shared_ptr<grpc::Channel>& channel,
-                                   std::optional<int64_t> call_timeout_ms)
-    : stub_(foretoken::v1::GenerationService::NewStub(channel)), call_timeout_ms_(call_timeout_ms) {}
+GenerationClient::GenerationClient(const std::shared_ptr<grpc::Channel>& channel, const ConnectOptions& options)
+    : stub_(foretoken::v1::GenerationService::NewStub(channel)),
+      call_timeout_ms_(options.call_timeout_ms),
+      metadata_(options.metadata) {}
 
-void GenerationClient::SetDeadline(grpc::ClientContext& context) const {
+void GenerationClient::SetUp(grpc::ClientContext& context) const {
+  for (const auto& [key, value] : metadata_) context.AddMetadata(key, value);
   if (!call_timeout_ms_.has_value()) return;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(*call_timeout_ms_));
 }
@@ -66,7 +69,7 @@ void GenerationClient::SetDeadline(grpc::ClientContext& context) const {
 absl::Status GenerationClient::Generate(const GenerateRequest& request, OnResponse on_response,
                                         Cancellation* cancellation) {
   grpc::ClientContext context;
-  SetDeadline(context);
+  SetUp(context);
   ScopedCancellable cancellable(context, cancellation);
   auto reader = stub_->Generate(&context, request);
   GenerateResponse response;
@@ -91,7 +94,7 @@ absl::StatusOr<Generation> GenerationClient::Generate(const GenerateRequest& req
 template <typename Request, typename Response>
 absl::StatusOr<Response> GenerationClient::Call(UnaryMethod<Request, Response> method, const Request& request) {
   grpc::ClientContext context;
-  SetDeadline(context);
+  SetUp(context);
   Response response;
   const grpc::Status status = ((*stub_).*method)(&context, request, &response);
   if (!status.ok()) return FromGrpc(status);

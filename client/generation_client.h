@@ -18,15 +18,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cancellation.h"
 #include "client/generation.h"
+#include "common/rpc/tls.h"
 #include "foretoken/v1/generation.grpc.pb.h"
 
 namespace foretoken::client {
+
+// Pairs of a lower-case key and a value.
+using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 struct ConnectOptions {
   std::string target = "localhost:50051";  // any gRPC name: host:port, dns:///, unix:
@@ -35,11 +41,15 @@ struct ConnectOptions {
   std::function<void()> on_slow_connect = nullptr;
   std::optional<int64_t> call_timeout_ms = std::nullopt;  // for every call, its whole stream included; unset: none
   int32_t keepalive_ms = 30'000;                          // the client pings a silent connection after this time
+  Metadata metadata = {};                                 // of every call
+  rpc::TlsFiles tls = {};
+  bool is_secure = false;  // TLS with the system's authorities, if `tls` names no files
 };
 
 class GenerationClient {
  public:
-  // Waits for the connection. UNAVAILABLE names the target if there is none within connect_timeout_ms.
+  // Waits for the connection. UNAVAILABLE names the target if there is none within connect_timeout_ms. INVALID_ARGUMENT
+  // names a TLS file that cannot be used.
   static absl::StatusOr<GenerationClient> Connect(const ConnectOptions& options);
 
   // Called for each message as it arrives. If it returns false, the client cancels the call.
@@ -59,8 +69,8 @@ class GenerationClient {
       const foretoken::v1::GetModelInfoRequest& request = {});
 
  private:
-  GenerationClient(const std::shared_ptr<grpc::Channel>& channel, std::optional<int64_t> call_timeout_ms);
-  void SetDeadline(grpc::ClientContext& context) const;
+  GenerationClient(const std::shared_ptr<grpc::Channel>& channel, const ConnectOptions& options);
+  void SetUp(grpc::ClientContext& context) const;
 
   using Stub = foretoken::v1::GenerationService::Stub;
   template <typename Request, typename Response>
@@ -70,6 +80,7 @@ class GenerationClient {
 
   std::unique_ptr<Stub> stub_;
   std::optional<int64_t> call_timeout_ms_;
+  Metadata metadata_;
 };
 
 }  // namespace foretoken::client

@@ -27,7 +27,7 @@ const std::vector<Command>& Commands() {
        "stream the text that follows a prompt (argument, --prompt_file or standard input)",
        RunGenerate,
        {"client/commands/connect_flags.cc", "client/commands/request_flags.cc", "client/commands/prompts.cc",
-        "client/commands/color_flag.cc", "client/commands/commands.cc"}},
+        "client/commands/color_flag.cc", "client/commands/traced_call.cc", "client/commands/commands.cc"}},
       {"explain",
        "[PROMPT]",
        "run one request and show the guesses, the rows, the accepted tokens and the time of each step",

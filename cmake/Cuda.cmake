@@ -28,3 +28,8 @@ find_path(NCCL_INCLUDE_DIR nccl.h PATHS ${CMAKE_SOURCE_DIR}/.cuda/nvidia/nccl/in
 if(NOT NCCL_INCLUDE_DIR)
   message(FATAL_ERROR "FORETOKEN_CUDA: no nccl.h on this machine; ./dev setup --cuda brings one")
 endif()
+# The toolkit's headers, for rooms and tests that include them. All other files are compiled as in a build without CUDA, so
+# the compiler's cache has them for both.
+add_library(foretoken_cuda_toolkit INTERFACE)
+target_include_directories(foretoken_cuda_toolkit SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
+  ${NCCL_INCLUDE_DIR})

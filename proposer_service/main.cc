@@ -12,14 +12,19 @@
 #include "common/flags/command_line.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
+#include "common/rpc/server_flags.h"
 #include "common/telemetry/logging.h"
 #include "common/telemetry/metrics.h"
+#include "common/tracing/process_tracing.h"
 #include "proposer_service/proposal_service.h"
 #include "spdlog/spdlog.h"
 
-ABSL_FLAG(std::string, listen, "0.0.0.0:50052", "HOST:PORT to serve on; port 0 takes a free one");
+ABSL_FLAG(std::string, listen, "127.0.0.1:50052", "HOST:PORT to serve on; port 0 takes a free one");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning, error or off");
+ABSL_FLAG(std::string, log_format, "text", "text or json: the form of a log line");
+ABSL_FLAG(bool, trace_proposals, false,
+          "whether the trace of a session has a span for every tree; OTEL_* variables say where traces go");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "time that streams may take to end after SIGTERM");
 ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "method of guessing: ngram, suffix or draft");
 
@@ -53,9 +58,14 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
 
 absl::Status Run(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
-  FT_RETURN_IF_ERROR(telemetry::InitLogging(absl::GetFlag(FLAGS_log_level)));
+  FT_RETURN_IF_ERROR(telemetry::InitLogging(absl::GetFlag(FLAGS_log_level), absl::GetFlag(FLAGS_log_format)));
   telemetry::Metrics metrics;
-  FT_ASSIGN_OR_RETURN(const std::unique_ptr<ProposalService> service, ProposalService::Create(config, metrics));
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<tracing::ProcessTracing> tracing,
+                      tracing::ProcessTracing::Start("foretoken-proposer", metrics));
+  FT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ProposalService> service,
+      ProposalService::Create(config, metrics,
+                              {.tracer = tracing->tracer(), .traces_proposals = absl::GetFlag(FLAGS_trace_proposals)}));
   std::unique_ptr<telemetry::MetricsServer> metrics_server;
   if (const std::string address = absl::GetFlag(FLAGS_metrics_listen); !address.empty()) {
     FT_ASSIGN_OR_RETURN(metrics_server, telemetry::MetricsServer::Start(address, metrics));
@@ -64,6 +74,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   const std::string listen = absl::GetFlag(FLAGS_listen);
   FT_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
                       rpc::Server::Start({.listen_address = listen,
+                                          .security = rpc::ServerSecurityFromFlags(),
                                           .service_names = {v1::ProposalService::service_full_name()},
                                           .max_receive_bytes = rpc::kMaxProposeRequestBytes,
                                           .drain_grace = absl::GetFlag(FLAGS_drain_grace)},
@@ -92,7 +103,7 @@ int main(int argc, char** argv) {
       {.program = "foretoken_proposer",
        .summary = "serves token trees to verifiers; it guesses them from repeating text or with a draft model",
        .arguments = "[DIRECTORY OF A DRAFT MODEL]",
-       .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc"}});
+       .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc", "common/rpc/server_flags.cc"}});
   const absl::Status status = foretoken::proposer::Run(arguments);
   if (!status.ok()) {
     std::fprintf(stderr, "foretoken_proposer: %s\n", std::string(status.message()).c_str());

@@ -49,24 +49,28 @@ rpc::MessageBounds RequestBounds() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
-                                                                         telemetry::Metrics& metrics) {
+                                                                         telemetry::Metrics& metrics,
+                                                                         TraceOptions trace) {
   FT_RETURN_IF_ERROR(Validate(config));
   FT_ASSIGN_OR_RETURN(std::unique_ptr<Proposer> proposer, MakeProposer(config, metrics));
-  return Create(config, std::move(proposer), metrics);
+  return Create(config, std::move(proposer), metrics, std::move(trace));
 }
 
 absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const Config& config,
                                                                          std::unique_ptr<Proposer> proposer,
-                                                                         telemetry::Metrics& metrics) {
+                                                                         telemetry::Metrics& metrics,
+                                                                         TraceOptions trace) {
   FT_RETURN_IF_ERROR(Validate(config));
-  return std::unique_ptr<ProposalService>(new ProposalService(config, std::move(proposer), metrics));
+  return std::unique_ptr<ProposalService>(new ProposalService(config, std::move(proposer), metrics, std::move(trace)));
 }
 
-ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics)
+ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics,
+                                 TraceOptions trace)
     : config_(FittedTo(proposer->Describe(), config)),
       request_bounds_(RequestBounds()),
       proposer_(std::move(proposer)),
       metrics_(metrics, {{"proposer", proposer_->Describe().method}}),
+      trace_(std::move(trace)),
       room_(config_.limits, metrics_.room()) {}
 
 ProposalService::~ProposalService() = default;
@@ -80,7 +84,8 @@ void ProposalService::StopAdmitting() {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ProposalService::Propose(
     grpc::CallbackServerContext* /*context*/) {
-  auto* stream = new ProposalStream(*this, {.proposer = *proposer_, .room = room_, .metrics = metrics_});
+  auto* stream =
+      new ProposalStream(*this, {.proposer = *proposer_, .room = room_, .metrics = metrics_, .trace = &trace_});
   metrics_.streams.Increment();
   absl::MutexLock lock(&mutex_);
   const auto num_streams = static_cast<int32_t>(streams_.size());

@@ -32,11 +32,12 @@ using RawProposalService = v1::ProposalService::WithRawCallbackMethod_Propose<
 class ProposalService : public RawProposalService {
  public:
   // Errors: those of Validate and of MakeProposer.
-  static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config, telemetry::Metrics& metrics);
+  static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config, telemetry::Metrics& metrics,
+                                                                 TraceOptions trace = {});
   // The same with the caller's own proposer.
   static absl::StatusOr<std::unique_ptr<ProposalService>> Create(const Config& config,
                                                                  std::unique_ptr<Proposer> proposer,
-                                                                 telemetry::Metrics& metrics);
+                                                                 telemetry::Metrics& metrics, TraceOptions trace = {});
   ~ProposalService() override;
 
   // Ends every open stream with UNAVAILABLE after its current write, and every new stream at once.
@@ -50,13 +51,15 @@ class ProposalService : public RawProposalService {
  private:
   friend class ProposalStream;
 
-  ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics);
+  ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics,
+                  TraceOptions trace);
   void Forget(ProposalStream* stream);
 
   const Config config_;
   const rpc::MessageBounds request_bounds_;
   const std::unique_ptr<Proposer> proposer_;
   ProposerMetrics metrics_;
+  const TraceOptions trace_;
   SessionRoom room_;
   absl::Mutex mutex_;
   bool admitting_ ABSL_GUARDED_BY(mutex_) = true;

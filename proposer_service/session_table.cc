@@ -96,6 +96,9 @@ void SessionTable::Open(const v1::OpenSession& open) {
     if (announce) announce(session_id);
   };
   entry->second.session = environment_.proposer.Open(introduction);
+  if (environment_.trace != nullptr) {
+    entry->second.trace = SessionTrace::Begin(*environment_.trace, environment_.proposer.Describe().method, open);
+  }
   if (!Append(entry, open.token_ids())) return;
   if (!open.awaiting_more()) RequestTree(open.session_id(), entry->second, {}, open.node_budget());
 }
@@ -140,7 +143,11 @@ void SessionTable::RequestTree(uint64_t session_id, Entry& entry, TreeRequest tr
   entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
   tree_request.node_budget = entry.node_budget;
   entry.session->Want(tree_request);
-  if (entry.node_budget > 0) List(session_id, entry);
+  if (entry.node_budget == 0) return;
+  if (entry.trace != nullptr) {
+    entry.trace->Ask(entry.session->position(), entry.node_budget, entry.session->readiness() == Readiness::kReady);
+  }
+  List(session_id, entry);
 }
 
 void SessionTable::List(uint64_t session_id, Entry& entry) {
@@ -156,6 +163,7 @@ void SessionTable::Announce(uint64_t session_id) {
 void SessionTable::Drop(Entries::iterator entry) {
   if (entry->second.is_listed) std::erase(owed_, entry->first);
   room_.GiveBackSession(static_cast<int64_t>(entry->second.session->position()));
+  if (entry->second.trace != nullptr) entry->second.trace->SetPosition(entry->second.session->position());
   entries_.erase(entry);
 }
 
@@ -203,6 +211,8 @@ size_t SessionTable::AddTrees(std::span<const uint64_t> session_ids, v1::Propose
     v1::TokenTree& tree = *response.add_trees() = rpc::ToProto(trees[i], ready[i]);
     num_bytes += tree.ByteSizeLong() + kTreeFieldOverhead;
     num_nodes += trees[i].nodes.size();
+    SessionTrace* const trace = entries_.find(ready[i])->second.trace.get();
+    if (trace != nullptr) trace->Answer(trees[i].num_nodes());
   }
   environment_.metrics.trees.Increment(static_cast<double>(trees.size()));
   environment_.metrics.nodes.Increment(static_cast<double>(num_nodes));

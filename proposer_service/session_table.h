@@ -32,6 +32,7 @@
 #include "foretoken/v1/proposal.pb.h"
 #include "proposer_service/proposer/proposer.h"
 #include "proposer_service/session_room.h"
+#include "proposer_service/session_trace.h"
 
 namespace foretoken::proposer {
 
@@ -57,6 +58,7 @@ class SessionTable {
     Proposer& proposer;
     SessionRoom& room;
     ProposerMetrics& metrics;
+    const TraceOptions* trace = nullptr;  // null: no session is traced
     // Carries a session's announcement, from any thread, to Announce under the table's own lock.
     std::function<void(uint64_t session_id)> announce;
   };
@@ -83,8 +85,9 @@ class SessionTable {
  private:
   struct Entry {
     std::unique_ptr<Session> session;
-    int32_t node_budget = 0;  // of the last tree request; 0: the verifier wants no tree
-    bool is_listed = false;   // in owed_
+    int32_t node_budget = 0;                        // of the last tree request; 0: the verifier wants no tree
+    bool is_listed = false;                         // in owed_
+    std::unique_ptr<SessionTrace> trace = nullptr;  // null: the request is not traced
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
   struct RefusedId {

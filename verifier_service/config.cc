@@ -42,7 +42,15 @@ absl::Status Validate(const Config& config) {
   constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
   if (config.model_directory.empty()) return Invalid("model", "expected a directory with a checkpoint, got none");
   FT_RETURN_IF_ERROR(CheckAddress("listen", config.listen_address));
+  FT_RETURN_IF_ERROR(rpc::CheckSecurity(config.listen_address, config.security));
+  FT_RETURN_IF_ERROR(rpc::CheckTls(config.proposer_tls));
+  if (!config.security.health_address.empty()) {
+    FT_RETURN_IF_ERROR(CheckAddress("health_listen", config.security.health_address));
+  }
   if (!config.metrics_address.empty()) FT_RETURN_IF_ERROR(CheckAddress("metrics_listen", config.metrics_address));
+  if (!config.metrics_compat.empty() && config.metrics_compat != "vllm") {
+    return Invalid("metrics_compat", "expected vllm or nothing, got \"", config.metrics_compat, "\"");
+  }
   FT_RETURN_IF_ERROR(CheckRange("threads", config.num_threads, 0, 4096));
   FT_RETURN_IF_ERROR(CheckRange("tensor_parallel", config.tensor_parallel, 1, 64));
   if (config.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *config.kv_cache_mb, 1, kMaxInt));

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/rpc/server.h"
 #include "verifier_service/api/unread_outputs.h"
 #include "verifier_service/engine/engine.h"
 
@@ -18,8 +19,13 @@ namespace foretoken::verifier {
 struct Config {
   std::string model_directory;
   std::string model_name;  // empty: the directory's base name
-  std::string listen_address = "0.0.0.0:50051";
-  std::string metrics_address;  // empty: none
+  std::string listen_address = "127.0.0.1:50051";
+  rpc::ServerSecurity security;
+  std::string token_file;           // bearer tokens of clients; empty: none are asked for
+  rpc::TlsFiles proposer_tls;       // of connections to proposers
+  std::string metrics_address;      // empty: none
+  std::string metrics_compat;       // vllm: its names too; empty: only our own
+  std::string log_format = "text";  // or json
   std::string log_level = "info";
   std::string device = "cpu";
   std::string cpu_isa = "auto";
@@ -33,6 +39,7 @@ struct Config {
   std::vector<std::string> proposers;  // specs, as in proposer_pool.h
   // A step report shows guesses. A guess may be part of another request's output that a proposer remembers.
   bool allow_step_reports = false;
+  bool trace_steps = false;  // a recorded trace has every step and every proposal
   // A request in this mode takes rows at any cost to other requests.
   bool allow_always_speculation = true;
   int32_t max_lookups = 16;  // Tokenize and Detokenize calls that wait or run

@@ -19,8 +19,10 @@
 #include "common/flags/command_line.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
+#include "common/rpc/server_flags.h"
 #include "common/telemetry/logging.h"
 #include "common/telemetry/metrics.h"
+#include "common/tracing/process_tracing.h"
 #include "proposer_service/options.h"
 #include "proposer_service/proposal_service.h"
 #include "spdlog/spdlog.h"
@@ -32,6 +34,7 @@ ABSL_FLAG(std::string, listen, foretoken::verifier::Config().listen_address,
           "HOST:PORT to serve on; port 0 takes a free one");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
 ABSL_FLAG(std::string, log_level, foretoken::verifier::Config().log_level, "trace, debug, info, warning, error or off");
+ABSL_FLAG(std::string, log_format, foretoken::verifier::Config().log_format, "text or json: the form of a log line");
 ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
           "the device that computes: cpu, or cuda if the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
@@ -82,6 +85,21 @@ ABSL_FLAG(
     bool, allow_step_reports, foretoken::verifier::Config().allow_step_reports,
     "whether requests may ask for step reports, as `foretoken explain` does; they show guesses, which may be parts "
     "of other outputs of the same tenant");
+ABSL_FLAG(
+    std::string, token_file, "",
+    "file with the bearer tokens of clients, one per line; it is read again when it changes; empty: clients need none");
+ABSL_FLAG(std::string, proposer_tls_ca, "",
+          "PEM file of the authorities of proposers' certificates; it turns on TLS to proposers");
+ABSL_FLAG(std::string, proposer_tls_certificate, "", "PEM file of the certificate that proposers ask the verifier for");
+ABSL_FLAG(std::string, proposer_tls_key, "", "PEM file of that certificate's key");
+ABSL_FLAG(std::vector<std::string>, proposer_tls_identities, {},
+          "URI or DNS names, as in their certificates, of the only proposers to connect to; empty: a proposer's "
+          "certificate must have the name of its address");
+ABSL_FLAG(std::string, metrics_compat, foretoken::verifier::Config().metrics_compat,
+          "vllm: show the metrics under vLLM's names too, for dashboards that were made for it");
+ABSL_FLAG(
+    bool, trace_steps, foretoken::verifier::Config().trace_steps,
+    "whether a recorded trace has a span for every step and every proposal; OTEL_* variables say where traces go");
 ABSL_FLAG(bool, allow_always_speculation, foretoken::verifier::Config().allow_always_speculation,
           "whether requests may ask for SPECULATION_MODE_ALWAYS, which slows the requests beside them");
 ABSL_FLAG(
@@ -102,7 +120,16 @@ Config ConfigFromFlags() {
   return {.model_directory = absl::GetFlag(FLAGS_model),
           .model_name = absl::GetFlag(FLAGS_model_name),
           .listen_address = absl::GetFlag(FLAGS_listen),
+          .security = rpc::ServerSecurityFromFlags(),
+          .token_file = absl::GetFlag(FLAGS_token_file),
+          .proposer_tls = {.certificate = absl::GetFlag(FLAGS_proposer_tls_certificate),
+                           .key = absl::GetFlag(FLAGS_proposer_tls_key),
+                           .ca = absl::GetFlag(FLAGS_proposer_tls_ca),
+                           .identities = absl::GetFlag(FLAGS_proposer_tls_identities),
+                           .refresh = rpc::ServerSecurityFromFlags().tls.refresh},
           .metrics_address = absl::GetFlag(FLAGS_metrics_listen),
+          .metrics_compat = absl::GetFlag(FLAGS_metrics_compat),
+          .log_format = absl::GetFlag(FLAGS_log_format),
           .log_level = absl::GetFlag(FLAGS_log_level),
           .device = absl::GetFlag(FLAGS_device),
           .cpu_isa = absl::GetFlag(FLAGS_cpu_isa),
@@ -125,6 +152,7 @@ Config ConfigFromFlags() {
                      .enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache)},
           .proposers = absl::StrSplit(absl::GetFlag(FLAGS_proposer), ';', absl::SkipEmpty()),
           .allow_step_reports = absl::GetFlag(FLAGS_allow_step_reports),
+          .trace_steps = absl::GetFlag(FLAGS_trace_steps),
           .allow_always_speculation = absl::GetFlag(FLAGS_allow_always_speculation),
           .max_lookups = absl::GetFlag(FLAGS_max_lookups),
           .max_prompt_bytes = absl::GetFlag(FLAGS_max_prompt_bytes),
@@ -138,12 +166,13 @@ Config ConfigFromFlags() {
 // Proposers inside this process. Each has a server that only its own channel can reach.
 class EmbeddedProposers {
  public:
-  explicit EmbeddedProposers(telemetry::Metrics& metrics) : metrics_(metrics) {}
+  EmbeddedProposers(telemetry::Metrics& metrics, proposer::TraceOptions trace)
+      : metrics_(metrics), trace_(std::move(trace)) {}
 
   absl::Status Start(ProposerSpec& spec) {
     FT_ASSIGN_OR_RETURN(const proposer::Config config, proposer::ConfigFromOptions(spec.method, spec.options));
     FT_ASSIGN_OR_RETURN(std::unique_ptr<proposer::ProposalService> service,
-                        proposer::ProposalService::Create(config, metrics_));
+                        proposer::ProposalService::Create(config, metrics_, trace_));
     FT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Server> server,
                         rpc::Server::Start({.max_receive_bytes = rpc::kMaxProposeRequestBytes}, {service.get()}));
     server->SetServing(true);
@@ -157,6 +186,7 @@ class EmbeddedProposers {
 
  private:
   telemetry::Metrics& metrics_;
+  const proposer::TraceOptions trace_;
   std::vector<std::unique_ptr<proposer::ProposalService>> services_;
   std::vector<std::unique_ptr<rpc::Server>> servers_;  // end before the services
 };
@@ -207,10 +237,12 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
 
 absl::Status Run(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
-  FT_RETURN_IF_ERROR(telemetry::InitLogging(config.log_level));
+  FT_RETURN_IF_ERROR(telemetry::InitLogging(config.log_level, config.log_format));
   FT_RETURN_IF_ERROR(Validate(config));
   telemetry::Metrics metrics;
-  EmbeddedProposers embedded(metrics);
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<tracing::ProcessTracing> tracing,
+                      tracing::ProcessTracing::Start("foretoken-verifier", metrics));
+  EmbeddedProposers embedded(metrics, {.tracer = tracing->tracer(), .traces_proposals = config.trace_steps});
   std::vector<ProposerSpec> specs;
   for (const std::string& text : config.proposers) {
     FT_ASSIGN_OR_RETURN(ProposerSpec spec, ParseProposerSpec(text));
@@ -225,6 +257,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
       Verifier::Start(config, {.proposers = std::move(specs),
                                .metrics = &metrics,
                                .draw_bits = base::SystemRandomBits,
+                               .tracer = tracing->tracer(),
                                .progress = [&progress](size_t done, size_t all) { progress.Show(done, all); }}));
   const std::string host = config.listen_address.substr(0, config.listen_address.rfind(':'));
   std::printf("listening on %s:%d\n", host.c_str(), verifier->port());
@@ -246,7 +279,7 @@ int main(int argc, char** argv) {
       {.program = "foretoken_verifier",
        .summary = "serves a model's text over gRPC, decoded speculatively from proposers' token trees",
        .arguments = "[DIRECTORY OF THE MODEL]",
-       .flag_files = {"verifier_service/main.cc"}});
+       .flag_files = {"verifier_service/main.cc", "common/rpc/server_flags.cc"}});
   const absl::Status status = foretoken::verifier::Run(arguments);
   if (!status.ok()) {
     std::fprintf(stderr, "foretoken_verifier: %s\n", std::string(status.message()).c_str());

@@ -24,6 +24,9 @@ constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, VerifierEnvironment environment) {
   FT_RETURN_IF_ERROR(Validate(config));
   std::unique_ptr<Verifier> verifier(new Verifier(config));
+  if (!config.token_file.empty()) {
+    FT_ASSIGN_OR_RETURN(verifier->client_tokens_, ClientTokens::Load(config.token_file));
+  }
   FT_ASSIGN_OR_RETURN(verifier->model_, LoadModel(config, environment.progress));
   if (const std::string& tuning = verifier->model_->transformer->product_tuning(); !tuning.empty()) {
     spdlog::info("{}", tuning);
@@ -41,13 +44,15 @@ Verifier::~Verifier() {
 }
 
 absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
+  FT_ASSIGN_OR_RETURN(const auto proposer_credentials, rpc::ChannelCredentials(config_.proposer_tls));
   FT_ASSIGN_OR_RETURN(pool_,
                       ProposerPool::Create(std::move(environment.proposers),
                                            {.num_tokens = model_->num_tokens(),
                                             .vocabulary_fingerprint = model_->vocabulary_fingerprint,
                                             .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary()),
                                             // A tree larger than any request's limit is a bad tree.
-                                            .max_tree_nodes = config_.engine.max_tree_nodes}));
+                                            .max_tree_nodes = config_.engine.max_tree_nodes,
+                                            .credentials = proposer_credentials}));
   engine_ = std::make_unique<Engine>(
       config_.engine,
       EngineParts{.transformer = model_->transformer.get(),
@@ -95,6 +100,9 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
       .publisher = &publisher_,
       .metrics = call_metrics_.get(),
       .draw_bits = std::move(environment.draw_bits),
+      .tokens = client_tokens_.get(),
+      .tracer = std::move(environment.tracer),
+      .traces_steps = config_.trace_steps,
       .max_lookups = config_.max_lookups,
       .proposers = [this] { return pool_->GetStatus(); },
       .unread = config_.unread});
@@ -103,9 +111,19 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
                         telemetry::MetricsServer::Start(config_.metrics_address, *environment.metrics));
     collector_ = std::make_shared<EngineCollector>(*engine_, *pool_, service_->unread());
     metrics_server_->Add(collector_);
+    if (config_.metrics_compat == "vllm") {
+      vllm_collector_ = std::make_shared<VllmCollector>(
+          std::vector<std::shared_ptr<const prometheus::Collectable>>{environment.metrics->registry(), collector_},
+          DescribeModel().name,
+          CacheConfig{.num_blocks = engine_->GetStats().num_blocks,
+                      .block_size = kernels::kKvBlockSize,
+                      .has_prefix_cache = config_.engine.enable_prefix_cache});
+      metrics_server_->Add(vllm_collector_);
+    }
     spdlog::info("metrics on port {}", metrics_server_->port());
   }
   FT_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen_address = config_.listen_address,
+                                                   .security = config_.security,
                                                    .service_names = {v1::GenerationService::service_full_name()},
                                                    .max_receive_bytes = static_cast<int>(config_.max_receive_bytes),
                                                    .drain_grace = kLastCalls},

@@ -17,8 +17,10 @@
 #include "absl/status/statusor.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
+#include "verifier_service/api/client_tokens.h"
 #include "verifier_service/api/generation_service.h"
 #include "verifier_service/api/periodic_task.h"
+#include "verifier_service/api/vllm_metrics.h"
 #include "verifier_service/config.h"
 #include "verifier_service/device_failure_guard.h"
 #include "verifier_service/engine/stall_detector.h"
@@ -31,6 +33,7 @@ struct VerifierEnvironment {
   std::vector<ProposerSpec> proposers;  // embedded proposers have their channel set
   telemetry::Metrics* metrics = nullptr;
   DrawBits draw_bits;
+  tracing::Tracer tracer = {};
   model::LoadProgress progress;
 };
 
@@ -62,7 +65,9 @@ class Verifier {
   std::unique_ptr<ProposerPool> pool_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CallMetrics> call_metrics_;
-  std::shared_ptr<EngineCollector> collector_;  // the metrics library needs a shared pointer
+  std::shared_ptr<EngineCollector> collector_;     // the metrics library needs a shared pointer
+  std::shared_ptr<VllmCollector> vllm_collector_;  // null: its names are not shown
+  std::unique_ptr<ClientTokens> client_tokens_;    // null: clients need no token
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<DeviceFailureGuard> failure_guard_;

@@ -16,6 +16,7 @@
 #include "client/commands/interrupt.h"
 #include "client/commands/prompts.h"
 #include "client/commands/request_flags.h"
+#include "client/commands/traced_call.h"
 #include "client/generation_stats.h"
 #include "client/logprob_text.h"
 #include "client/proto_json.h"
@@ -108,8 +109,9 @@ nlohmann::ordered_json SampleToJson(const Sample& sample) {
   return json;
 }
 
-std::string ToJsonText(const TimedGeneration& timed, const GenerationStats& stats) {
+std::string ToJsonText(const TimedGeneration& timed, const GenerationStats& stats, const std::string& trace_id) {
   nlohmann::ordered_json json = {{"request_id", timed.generation.request_id}};
+  if (!trace_id.empty()) json["trace_id"] = trace_id;
   if (timed.generation.prompt.has_value()) json["prompt"] = ToJson(*timed.generation.prompt);
   json["samples"] = nlohmann::ordered_json::array();
   for (const Sample& sample : timed.generation.samples) json["samples"].push_back(SampleToJson(sample));
@@ -123,7 +125,8 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
   FT_RETURN_IF_ERROR(SetPromptFromFlags(arguments, request));
   Cancellation cancellation;
   const InterruptWatcher interrupt(cancellation);
-  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<TracedCall> trace, TracedCall::FromFlags());
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags(trace == nullptr ? Metadata() : trace->metadata()));
 
   const bool is_json = absl::GetFlag(FLAGS_json);
   Printer printer(style, request.sampling().n() > 1);
@@ -131,9 +134,11 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
   const TimedGeneration timed = GenerateTimed(
       client, request, [&](const GenerateResponse& response) { is_json ? void() : printer.Print(response); },
       &cancellation);
+  if (trace != nullptr) trace->End(timed.status);
+  const std::string trace_id = trace == nullptr ? "" : trace->trace_id();
   const GenerationStats stats = Summarise({&timed, 1}, absl::Now() - start);
   if (is_json) {
-    std::cout << ToJsonText(timed, stats) << std::endl;
+    std::cout << ToJsonText(timed, stats, trace_id) << std::endl;
   } else {
     printer.Finish();
     if (timed.status.ok() && HasLogprobs(timed.generation)) {
@@ -141,6 +146,7 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
       std::cerr << LogprobText(timed.generation, texts.value_or(TokenTexts()));
     }
     if (stats.num_tokens > 0) std::cerr << ToLine(stats) << std::endl;
+    if (!trace_id.empty()) std::cerr << "trace " << trace_id << std::endl;
   }
   return timed.status;
 }

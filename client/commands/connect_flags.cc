@@ -1,57 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/commands/connect_flags.h"
 
+#include <algorithm>
 #include <iostream>
 #include <string>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 
-ABSL_FLAG(std::string, target, "localhost:50051", "Address of the verifier: HOST:PORT, or any name that gRPC resolves");
+ABSL_FLAG(std::string, target, "localhost:50051",
+          "Address of the verifier: HOST:PORT, https://HOST:PORT for TLS, or any name that gRPC resolves");
 ABSL_FLAG(absl::Duration, connect_timeout, absl::Seconds(3), "Longest wait for the connection, for example 500ms");
 ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(), "Longest time for a call, its whole stream included");
+ABSL_FLAG(std::string, tls_ca, "", "PEM file of the authorities of the server's certificate; turns TLS on");
+ABSL_FLAG(std::string, tls_certificate, "", "PEM file of the certificate that the server asks for");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of that certificate's key");
+ABSL_FLAG(std::string, token_file, "", "File with the bearer token that the server asks for");
 
 namespace foretoken::client {
 namespace {
 
-// The target as a name for gRPC. The flag may also be an http:// address.
-absl::StatusOr<std::string> TargetFromFlags() {
+struct Target {
+  std::string name;        // for gRPC
+  bool is_secure = false;  // https://
+};
+
+// The flag may also be an http:// or https:// address.
+absl::StatusOr<Target> TargetFromFlags() {
   const std::string flag = absl::GetFlag(FLAGS_target);
-  absl::string_view target = flag;
-  if (absl::StartsWithIgnoreCase(target, "https://")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--target: expected HOST:PORT, got \"", flag, "\": connections are not encrypted"));
+  absl::string_view name = flag;
+  Target target;
+  for (const absl::string_view scheme : {"https://", "http://"}) {
+    if (!absl::StartsWithIgnoreCase(name, scheme)) continue;
+    target.is_secure = scheme == "https://";
+    name.remove_prefix(scheme.size());
+    absl::ConsumeSuffix(&name, "/");
+    break;
   }
-  if (absl::StartsWithIgnoreCase(target, "http://")) {
-    target.remove_prefix(absl::string_view("http://").size());
-    absl::ConsumeSuffix(&target, "/");
+  if (name.empty()) return absl::InvalidArgumentError(absl::StrCat("--target: expected HOST:PORT, got \"", flag, "\""));
+  target.name = std::string(name);
+  return target;
+}
+
+// The file holds the token alone, so that no token is on a command line.
+absl::Status AddToken(Metadata& metadata) {
+  const std::string path = absl::GetFlag(FLAGS_token_file);
+  if (path.empty()) return absl::OkStatus();
+  FT_ASSIGN_OR_RETURN(const std::string contents, base::ReadFile(path));
+  const absl::string_view token = absl::StripAsciiWhitespace(contents);
+  if (token.empty() || !std::ranges::all_of(token, [](char c) { return absl::ascii_isgraph(c); })) {
+    return absl::InvalidArgumentError(absl::StrCat("--token_file: expected one token in ", path));
   }
-  if (target.empty())
-    return absl::InvalidArgumentError(absl::StrCat("--target: expected HOST:PORT, got \"", flag, "\""));
-  return std::string(target);
+  metadata.push_back({"authorization", absl::StrCat("Bearer ", token)});
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<GenerationClient> ConnectFromFlags() {
+absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
   const absl::Duration connect_timeout = absl::GetFlag(FLAGS_connect_timeout);
   const absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
   if (connect_timeout <= absl::ZeroDuration() || connect_timeout > absl::Hours(24)) {
     return absl::InvalidArgumentError("--connect_timeout: expected more than 0 and at most 24h");
   }
   if (timeout <= absl::ZeroDuration()) return absl::InvalidArgumentError("--timeout: expected more than 0");
-  FT_ASSIGN_OR_RETURN(const std::string target, TargetFromFlags());
-  ConnectOptions options = {.target = target,
+  FT_ASSIGN_OR_RETURN(const Target target, TargetFromFlags());
+  FT_RETURN_IF_ERROR(AddToken(metadata));
+  ConnectOptions options = {.target = target.name,
                             .connect_timeout_ms = static_cast<int32_t>(absl::ToInt64Milliseconds(connect_timeout)),
-                            .on_slow_connect = [&] {
-                              std::cerr << "foretoken: connecting to " << target << ", for at most "
-                                        << absl::FormatDuration(connect_timeout) << " ..." << std::endl;
-                            }};
+                            .on_slow_connect =
+                                [&] {
+                                  std::cerr << "foretoken: connecting to " << target.name << ", for at most "
+                                            << absl::FormatDuration(connect_timeout) << " ..." << std::endl;
+                                },
+                            .metadata = std::move(metadata),
+                            .tls = {.certificate = absl::GetFlag(FLAGS_tls_certificate),
+                                    .key = absl::GetFlag(FLAGS_tls_key),
+                                    .ca = absl::GetFlag(FLAGS_tls_ca)},
+                            .is_secure = target.is_secure};
   if (timeout < absl::Hours(24 * 365)) options.call_timeout_ms = absl::ToInt64Milliseconds(timeout);
   absl::StatusOr<GenerationClient> client = GenerationClient::Connect(options);
   if (client.ok()) return client;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags --target, --connect_timeout and --timeout.
+// The flags --target, --connect_timeout, --timeout, --tls_... and --token_file.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,7 +7,8 @@
 
 namespace foretoken::client {
 
-// Connects to the target of the flags. INVALID_ARGUMENT names the flag; otherwise as GenerationClient::Connect.
-absl::StatusOr<GenerationClient> ConnectFromFlags();
+// Connects to the target of the flags. Every call carries the metadata. INVALID_ARGUMENT names the flag; otherwise as
+// GenerationClient::Connect.
+absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata = {});
 
 }  // namespace foretoken::client

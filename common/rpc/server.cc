@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/compression.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -28,11 +29,19 @@ sigset_t TerminationSignals() {
   return signals;
 }
 
+// Bounds on what one connection can cost before a service sees anything of it.
+constexpr int kMaxStreamsPerConnection = 1024;  // a client's further calls wait at the client
+constexpr int kMaxMetadataBytes = 16 << 10;     // of one call; a call with more ends with RESOURCE_EXHAUSTED
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
 
 void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   for (const auto& [name, value] : kNoCompression) builder.AddChannelArgument(name, value);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
   builder.SetResourceQuota(grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes));
   // Otherwise two servers on one port would each get some of the connections; the second server must fail instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -46,7 +55,26 @@ void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
   }
 }
 
+absl::Status CheckHasPort(absl::string_view flag, const std::string& address) {
+  if (address.rfind(':') != std::string::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected HOST:PORT, got '", address, "'"));
+}
+
+absl::Status CannotBind(absl::string_view flag, const std::string& address) {
+  return absl::UnavailableError(
+      absl::StrCat(flag, ": cannot bind '", address, "': the address is in use, not local or not permitted"));
+}
+
 }  // namespace
+
+absl::Status CheckSecurity(const std::string& listen_address, const ServerSecurity& security) {
+  if (!security.tls.is_used() && !security.is_insecure && !IsLoopback(listen_address)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen: other machines reach '", listen_address,
+                     "': expected --tls_certificate and --tls_key, or --insecure to serve without encryption"));
+  }
+  return CheckTls(security.tls);
+}
 
 void BlockTerminationSignals() {
   const sigset_t signals = TerminationSignals();
@@ -58,44 +86,66 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   // Both switches belong to the library, and apply to every server built afterwards.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  FT_RETURN_IF_ERROR(CheckSecurity(options.listen_address.value_or("localhost:0"), options.security));
+  FT_ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options.security.tls));
   grpc::ServerBuilder builder;
   Configure(options, builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
   int port = 0;
   if (options.listen_address.has_value()) {
-    if (options.listen_address->rfind(':') == std::string::npos) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("listen: expected HOST:PORT, got '", *options.listen_address, "'"));
-    }
-    builder.AddListeningPort(*options.listen_address, grpc::InsecureServerCredentials(), &port);
+    FT_RETURN_IF_ERROR(CheckHasPort("listen", *options.listen_address));
+    builder.AddListeningPort(*options.listen_address, credentials, &port);
   }
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || (options.listen_address.has_value() && port <= 0)) {
-    return absl::UnavailableError(absl::StrCat("listen: cannot bind '", options.listen_address.value_or("in process"),
-                                               "': the address is in use, not local or not permitted"));
+    return CannotBind("listen", options.listen_address.value_or("in process"));
   }
-  auto started = std::unique_ptr<Server>(new Server(std::move(server), port, options.drain_grace));
+  int health_port = 0;
+  std::unique_ptr<grpc::Server> health;
+  if (const std::string& address = options.security.health_address; !address.empty()) {
+    FT_RETURN_IF_ERROR(CheckHasPort("health_listen", address));
+    grpc::ServerBuilder health_builder;
+    Configure({.max_receive_bytes = 1 << 10, .max_memory_bytes = size_t{16} << 20}, health_builder);
+    health_builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &health_port);
+    health = health_builder.BuildAndStart();
+    if (health == nullptr || health_port <= 0) return CannotBind("health_listen", address);
+  }
+  auto started = std::unique_ptr<Server>(new Server(std::move(server), std::move(health), port, options.drain_grace));
+  started->health_port_ = health_port;
+  if (health_port != 0) spdlog::info("health checks on port {}", health_port);
   // SetServing sets all known names, so a name must be made known before.
   for (const std::string& name : options.service_names) {
-    started->server_->GetHealthCheckService()->SetServingStatus(name, false);
+    started->ForEachHealthService([&](auto& service) { service.SetServingStatus(name, false); });
   }
   started->SetServing(false);
   return started;
 }
 
-Server::Server(std::unique_ptr<grpc::Server> server, int port, absl::Duration drain_grace)
-    : server_(std::move(server)), port_(port), drain_grace_(drain_grace) {}
+Server::Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health, int port,
+               absl::Duration drain_grace)
+    : server_(std::move(server)), health_(std::move(health)), port_(port), drain_grace_(drain_grace) {}
 
-Server::~Server() { server_->Shutdown(absl::ToChronoTime(absl::Now())); }
+Server::~Server() {
+  server_->Shutdown(absl::ToChronoTime(absl::Now()));
+  if (health_ != nullptr) health_->Shutdown(absl::ToChronoTime(absl::Now()));
+}
+
+void Server::ForEachHealthService(const std::function<void(grpc::HealthCheckServiceInterface&)>& change) {
+  change(*server_->GetHealthCheckService());
+  if (health_ != nullptr) change(*health_->GetHealthCheckService());
+}
 
 std::shared_ptr<grpc::Channel> Server::InProcessChannel(const grpc::ChannelArguments& arguments) {
   return server_->InProcessChannel(arguments);
 }
 
-void Server::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
+void Server::SetServing(bool serving) {
+  ForEachHealthService([serving](auto& service) { service.SetServingStatus(serving); });
+}
 
 void Server::Drain(const std::function<void()>& stop_admitting) {
-  server_->GetHealthCheckService()->Shutdown();  // reports NOT_SERVING, and ignores every later SetServing
+  // Reports NOT_SERVING, and ignores every later SetServing.
+  ForEachHealthService([](auto& service) { service.Shutdown(); });
   stop_admitting();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + drain_grace_));
 }

@@ -2,7 +2,7 @@
 // Serves a Foretoken service: one bootstrap with health checks, reflection, keepalive, limits and a graceful end.
 //
 //   BlockTerminationSignals();  // before any thread exists
-//   const ServerOptions options = {.listen_address = "0.0.0.0:50052"};
+//   const ServerOptions options = {.listen_address = "127.0.0.1:50052"};
 //   FT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, {&service}));
 //   server->SetServing(true);
 //   server->ServeUntilSignal([&] { service.StopAdmitting(); });
@@ -21,15 +21,25 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/tls.h"
 #include "grpcpp/channel.h"
+#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace foretoken::rpc {
 
+// Who may connect to a server, and how.
+struct ServerSecurity {
+  TlsFiles tls = {};
+  bool is_insecure = false;         // no encryption is meant, also where other machines reach the address
+  std::string health_address = {};  // HOST:PORT of a second port, for health checks alone and without TLS; empty: none
+};
+
 struct ServerOptions {
   // HOST:PORT; port 0 takes a free one. Unset: only the in-process channel reaches the server.
   std::optional<std::string> listen_address;
+  ServerSecurity security = {};
   std::vector<std::string> service_names;  // names for health checks besides "", the whole server
   // A larger message ends its call with RESOURCE_EXHAUSTED, a compressed one of any size with UNIMPLEMENTED.
   int max_receive_bytes = 4 << 20;
@@ -44,6 +54,10 @@ struct ServerOptions {
   absl::Duration drain_grace = absl::Seconds(30);
 };
 
+// INVALID_ARGUMENT for TLS files that cannot be used, and for an address that other machines reach if neither TLS nor
+// is_insecure is set.
+absl::Status CheckSecurity(const std::string& listen_address, const ServerSecurity& security);
+
 // Blocks SIGTERM and SIGINT, so that ServeUntilSignal gets them. Call it before the first thread starts: threads
 // inherit the mask.
 void BlockTerminationSignals();
@@ -51,12 +65,15 @@ void BlockTerminationSignals();
 class Server {
  public:
   // The services must outlive the server. Health says NOT_SERVING until SetServing.
-  // Errors: INVALID_ARGUMENT for an address without a port; UNAVAILABLE if the address cannot be bound.
+  // Errors: those of CheckSecurity; INVALID_ARGUMENT for an address without a port; UNAVAILABLE if the address cannot
+  // be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<grpc::Service*>& services);
   // Cancels the calls in flight.
   ~Server();
 
+  // The second port; 0 without one.
+  int health_port() const { return health_port_; }
   // The bound port; 0 without a listen address.
   int port() const { return port_; }
   std::shared_ptr<grpc::Channel> InProcessChannel(const grpc::ChannelArguments& arguments = {});
@@ -67,10 +84,14 @@ class Server {
   void ServeUntilSignal(const std::function<void()>& stop_admitting);
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, int port, absl::Duration drain_grace);
+  Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health, int port,
+         absl::Duration drain_grace);
+  void ForEachHealthService(const std::function<void(grpc::HealthCheckServiceInterface&)>& change);
 
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::Server> health_;  // null: no second port
   int port_;
+  int health_port_ = 0;
   absl::Duration drain_grace_;
 };
 

@@ -1,27 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/telemetry/logging.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/base/error_text.h"
+#include "nlohmann/json.hpp"
+#include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::telemetry {
+namespace {
 
-absl::Status InitLogging(absl::string_view level) {
+constexpr size_t kMaxFieldBytes = 256;   // of a text, which a client may have chosen
+constexpr char kMembersFollow = '\x1e';  // the message is an event's members of a JSON object
+
+std::atomic<bool> writes_json = false;
+
+std::string JsonText(absl::string_view text) {
+  return nlohmann::json(std::string(text)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+// A message as members of a JSON object. Only LogEvent writes the mark, because no other text can begin with it: texts
+// of others are quoted.
+std::string Members(absl::string_view message) {
+  if (!message.empty() && message.front() == kMembersFollow) return std::string(message.substr(1));
+  return absl::StrCat("\"message\":", JsonText(message));
+}
+
+class JsonFormatter : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& line) override {
+    const std::string time =
+        absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(message.time), absl::UTCTimeZone());
+    const spdlog::string_view_t level = spdlog::level::to_string_view(message.level);
+    const std::string text = absl::StrCat(
+        "{\"time\":\"", time, "\",\"level\":\"", absl::string_view(level.data(), level.size()),
+        "\",\"thread\":", message.thread_id, ",", Members({message.payload.data(), message.payload.size()}), "}\n");
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+};
+
+std::string Shown(const std::string& text, bool in_json) {
+  if (!in_json) return base::Quoted(text, kMaxFieldBytes);
+  return JsonText(absl::string_view(text).substr(0, kMaxFieldBytes));
+}
+std::string Shown(int64_t number, bool) { return absl::StrCat(number); }
+std::string Shown(double number, bool) { return absl::StrFormat("%.3f", number); }
+
+}  // namespace
+
+absl::Status InitLogging(absl::string_view level, absl::string_view format) {
   const auto parsed = spdlog::level::from_str(std::string(level));
   if (parsed == spdlog::level::off && level != "off") {
     return absl::InvalidArgumentError(
         absl::StrCat("log_level: expected trace, debug, info, warning, error or off, got '", level, "'"));
   }
+  if (format != "text" && format != "json") {
+    return absl::InvalidArgumentError(absl::StrCat("log_format: expected text or json, got '", format, "'"));
+  }
+  writes_json = format == "json";
   auto logger = std::make_shared<spdlog::logger>("foretoken", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %t %v", spdlog::pattern_time_type::utc);
+  if (writes_json) {
+    logger->set_formatter(std::make_unique<JsonFormatter>());
+  } else {
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %t %v", spdlog::pattern_time_type::utc);
+  }
   logger->set_level(parsed);
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
   return absl::OkStatus();
+}
+
+void LogEvent(spdlog::level::level_enum level, absl::string_view message, std::initializer_list<LogField> fields) {
+  if (!spdlog::should_log(level)) return;
+  const bool in_json = writes_json;
+  std::string line =
+      in_json ? absl::StrCat(std::string(1, kMembersFollow), Members(message)) : absl::StrCat(message, ":");
+  for (const LogField& field : fields) {
+    const std::string value = std::visit([in_json](const auto& shown) { return Shown(shown, in_json); }, field.value);
+    absl::StrAppend(&line, in_json ? ",\"" : " ", field.name, in_json ? "\":" : "=", value);
+  }
+  spdlog::log(level, "{}", line);
 }
 
 }  // namespace foretoken::telemetry

@@ -25,14 +25,17 @@ int MetricsPortOf(const std::string& log) {
 
 }  // namespace
 
-ServiceProcess::ServiceProcess(const std::string& binary, std::vector<std::string> flags)
-    : binary_(binary), flags_(std::move(flags)) {
+ServiceProcess::ServiceProcess(const std::string& binary, std::vector<std::string> flags,
+                               std::vector<std::string> environment)
+    : binary_(binary), flags_(std::move(flags)), environment_(std::move(environment)) {
   Start("127.0.0.1:0");
 }
 
 void ServiceProcess::Start(const std::string& listen) {
-  std::vector<std::string> command = {absl::StrCat(FORETOKEN_BINARY_DIR, "/", binary_),
-                                      absl::StrCat("--listen=", listen), "--metrics_listen=127.0.0.1:0"};
+  std::vector<std::string> command = {"/usr/bin/env"};
+  command.insert(command.end(), environment_.begin(), environment_.end());
+  command.insert(command.end(), {absl::StrCat(FORETOKEN_BINARY_DIR, "/", binary_), absl::StrCat("--listen=", listen),
+                                 "--metrics_listen=127.0.0.1:0"});
   const auto is_model = [](const std::string& flag) { return absl::StartsWith(flag, "--model="); };
   if (binary_ == "foretoken_verifier" && std::ranges::none_of(flags_, is_model)) {
     command.push_back(absl::StrCat("--model=", SourcePath("deploy/demo/target")));

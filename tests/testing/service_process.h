@@ -22,8 +22,8 @@ namespace foretoken::testing {
 class ServiceProcess {
  public:
   // `binary` is foretoken_proposer or foretoken_verifier. A verifier serves the demo model unless the flags name
-  // another.
-  ServiceProcess(const std::string& binary, std::vector<std::string> flags);
+  // another. `environment` has variables as NAME=VALUE.
+  ServiceProcess(const std::string& binary, std::vector<std::string> flags, std::vector<std::string> environment = {});
 
   const std::string& address() const { return address_; }
   ChildProcess& process() { return *process_; }
@@ -43,6 +43,7 @@ class ServiceProcess {
 
   const std::string binary_;
   const std::vector<std::string> flags_;
+  const std::vector<std::string> environment_;
   const TempDir directory_;
   std::unique_ptr<ChildProcess> process_;
   std::string address_;

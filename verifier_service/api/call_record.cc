@@ -4,31 +4,28 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "common/base/error_text.h"
+#include "common/telemetry/logging.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;  // the longest name in the log line
+constexpr double kMsPerSecond = 1000;
 
 double SecondsSince(CallRecord::Clock::time_point then, CallRecord::Clock::time_point now) {
   return std::chrono::duration<double>(now - then).count();
 }
 
-std::string Milliseconds(const std::optional<double>& seconds) {
-  return seconds ? absl::StrFormat("%.1f ms", *seconds * 1000) : "none";
-}
-
 }  // namespace
 
-void CallRecord::Submit(const GenerationRequest& request) {
+void CallRecord::Submit(const GenerationRequest& request, absl::string_view model) {
+  trace_.Submit(request, model);
   is_submitted_ = true;
   request_id_ = request.request_id;
   tenant_ = request.tenant;
   num_prompt_tokens_ = static_cast<int64_t>(request.prompt.size());
-  last_tokens_.resize(static_cast<size_t>(request.num_samples));
+  samples_.resize(static_cast<size_t>(request.num_samples));
+  metrics_->ObserveParameters(request);
 }
 
 void CallRecord::LeaveQueue(Clock::time_point now) {
@@ -38,42 +35,62 @@ void CallRecord::LeaveQueue(Clock::time_point now) {
 }
 
 void CallRecord::Observe(const SampleOutput& output) {
+  trace_.Observe(output);
   const Clock::time_point now = Clock::now();
-  if (output.begins) LeaveQueue(now);
+  if (output.began) LeaveQueue(now);
   if (!output.token_ids.empty()) {
-    std::optional<Clock::time_point>& last = last_tokens_[static_cast<size_t>(output.sample_index)];
-    if (last) {
-      metrics_->ObserveTokens(SecondsSince(*last, now), output.token_ids.size());
+    Sample& sample = samples_[static_cast<size_t>(output.sample_index)];
+    if (sample.last_tokens) {
+      metrics_->ObserveTokens(SecondsSince(*sample.last_tokens, now), output.token_ids.size());
     } else {
       metrics_->ObserveFirstToken(SecondsSince(arrival_, now));
+      sample.first_tokens = now;
     }
-    last = now;
+    sample.last_tokens = now;
     if (!first_token_seconds_) first_token_seconds_ = SecondsSince(arrival_, now);
     num_tokens_ += output.token_ids.size();
     num_accepted_ += static_cast<uint64_t>(std::count(output.speculated.begin(), output.speculated.end(), true));
   }
   if (!output.completion) return;
   num_steps_ += static_cast<uint64_t>(output.completion->num_steps);
-  const FinishReason reason = output.completion->finish_reason;
-  metrics_->CountSample(reason);
-  absl::StrAppend(&finish_reasons_, finish_reasons_.empty() ? "" : ",", FinishReasonName(reason));
+  CountSample(samples_[static_cast<size_t>(output.sample_index)], *output.completion);
+  absl::StrAppend(&finish_reasons_, finish_reasons_.empty() ? "" : ",",
+                  FinishReasonName(output.completion->finish_reason));
+}
+
+void CallRecord::CountSample(const Sample& sample, const SampleCompletion& completion) {
+  SampleTimes times;
+  if (sample.first_tokens) {
+    times.prompt = SecondsSince(arrival_, *sample.first_tokens) - queue_seconds_.value_or(0);
+    times.decode = SecondsSince(*sample.first_tokens, *sample.last_tokens);
+  }
+  metrics_->ObserveSample(times, completion);
 }
 
 void CallRecord::End(const absl::Status& status) {
-  metrics_->CountCall("Generate", status.code());
+  trace_.End(status);
+  metrics_->CountCall("Generate", status);
   if (status.ok()) metrics_->ObserveRequest(SecondsSince(arrival_, Clock::now()));
   if (!is_submitted_) return;
   LeaveQueue(Clock::now());
-  if (spdlog::should_log(spdlog::level::debug)) spdlog::debug("{}", ToLine(status));
+  if (spdlog::should_log(spdlog::level::debug)) Log(status);
 }
 
-std::string CallRecord::ToLine(const absl::Status& status) const {
-  return absl::StrCat("request ", base::Quoted(request_id_, kMaxNameBytes), " of tenant ",
-                      base::Quoted(tenant_, kMaxNameBytes), ": ", absl::StatusCodeToString(status.code()), ", ",
-                      num_prompt_tokens_, " prompt tokens, ", num_tokens_, " tokens, ", num_accepted_, " accepted, ",
-                      num_steps_, " steps, finished [", finish_reasons_, "], queued ", Milliseconds(queue_seconds_),
-                      ", first token after ", Milliseconds(first_token_seconds_), ", all after ",
-                      Milliseconds(SecondsSince(arrival_, Clock::now())));
+void CallRecord::Log(const absl::Status& status) const {
+  telemetry::LogEvent(spdlog::level::debug, "request ended",
+                      {{"request_id", request_id_},
+                       {"trace_id", trace_.context().is_set() ? tracing::FormatTraceId(trace_.context().trace_id) : ""},
+                       {"tenant", tenant_},
+                       {"code", absl::StatusCodeToString(status.code())},
+                       {"error", std::string(status.message())},
+                       {"prompt_tokens", num_prompt_tokens_},
+                       {"tokens", static_cast<int64_t>(num_tokens_)},
+                       {"accepted", static_cast<int64_t>(num_accepted_)},
+                       {"steps", static_cast<int64_t>(num_steps_)},
+                       {"finish_reasons", finish_reasons_},
+                       {"queue_ms", kMsPerSecond * queue_seconds_.value_or(0)},
+                       {"first_token_ms", kMsPerSecond * first_token_seconds_.value_or(-1)},
+                       {"total_ms", kMsPerSecond * SecondsSince(arrival_, Clock::now())}});
 }
 
 }  // namespace foretoken::verifier

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The times and counts of one Generate call. They feed the metrics and, at debug level, one line of the log.
+// The times and counts of one Generate call. They feed the metrics, the trace and, at debug level, one event of
+// the log.
 //
-//   CallRecord record(&metrics);           // when the call arrives
-//   record.Submit(request);
+//   CallRecord record(&metrics, CallTrace(tracer, call));  // when the call arrives
+//   record.Submit(request, "llama");
 //   record.Observe(output);                // every output of the engine
 //   record.End(absl::OkStatus());          // once
 //
@@ -13,9 +14,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "verifier_service/api/call_trace.h"
 #include "verifier_service/api/service_metrics.h"
 #include "verifier_service/request/request.h"
 
@@ -25,25 +29,32 @@ class CallRecord {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit CallRecord(CallMetrics* metrics) : metrics_(metrics) {}
+  CallRecord(CallMetrics* metrics, CallTrace trace) : metrics_(metrics), trace_(std::move(trace)) {}
 
-  void Submit(const GenerationRequest& request);
+  void Submit(const GenerationRequest& request, absl::string_view model);
   void Observe(const SampleOutput& output);
   void End(const absl::Status& status);
 
   Clock::time_point arrival() const { return arrival_; }
-  // One line for the log. Names are escaped, because clients choose them.
-  std::string ToLine(const absl::Status& status) const;
+  const CallTrace& trace() const { return trace_; }
 
  private:
+  // When a sample's first tokens and its newest tokens were known.
+  struct Sample {
+    std::optional<Clock::time_point> first_tokens, last_tokens;
+  };
+
   void LeaveQueue(Clock::time_point now);
+  void Log(const absl::Status& status) const;
+  void CountSample(const Sample& sample, const SampleCompletion& completion);
 
   CallMetrics* const metrics_;
+  CallTrace trace_;
   const Clock::time_point arrival_ = Clock::now();
   bool is_submitted_ = false;
   std::string request_id_;
   std::string tenant_;
-  std::vector<std::optional<Clock::time_point>> last_tokens_;  // [samples]
+  std::vector<Sample> samples_;
   std::optional<double> queue_seconds_;  // from arrival until the first sample ran or the call ended
   std::optional<double> first_token_seconds_;
   int64_t num_prompt_tokens_ = 0;

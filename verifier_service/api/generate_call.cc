@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
+#include "foretoken/v1/generation.grpc.pb.h"
 #include "grpc/grpc.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/check.h"
@@ -24,6 +25,18 @@ constexpr std::chrono::milliseconds kDeadlineTravel(20);
 constexpr std::chrono::milliseconds kIdPatience(100);
 constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 
+absl::string_view FirstMetadata(const grpc::CallbackServerContext& rpc, const char* key) {
+  const auto found = rpc.client_metadata().find(key);
+  if (found == rpc.client_metadata().end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
+TracedCall CallOf(const grpc::CallbackServerContext& rpc) {
+  return {.method = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate"),
+          .caller = tracing::ParseTraceContext(FirstMetadata(rpc, "traceparent"), FirstMetadata(rpc, "tracestate")),
+          .peer = rpc.peer()};
+}
+
 absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const ServedModel& model) {
   if (!request.output.echo) return std::string();
   return model.tokenizer->Decode(request.prompt, {.skip_special = request.output.skip_special_tokens});
@@ -33,17 +46,24 @@ absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const Ser
 
 std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
                                                  std::function<void()> on_done) {
-  std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, ticket, std::move(on_done)));
+  CallTrace trace(context->tracer, CallOf(*rpc));
+  std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, ticket, std::move(trace), std::move(on_done)));
   call->self_ = call;
   return call;
 }
 
-GenerateCall::GenerateCall(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
+GenerateCall::GenerateCall(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket, CallTrace trace,
                            std::function<void()> on_done)
-    : context_(context), rpc_(rpc), ticket_(ticket), on_done_(std::move(on_done)), record_(context->metrics) {}
+    : context_(context),
+      rpc_(rpc),
+      ticket_(ticket),
+      on_done_(std::move(on_done)),
+      traceparent_(tracing::FormatTraceparent(trace.context())),
+      is_traced_(trace.is_recorded()),
+      record_(context->metrics, std::move(trace)) {}
 
-void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request, const std::string& traceparent) {
-  absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request, traceparent);
+void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
+  absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request);
   if (!checked.ok()) return End(checked.status());  // Check has released the place, so the client may retry at once
   {
     absl::MutexLock lock(&mutex_);
@@ -53,15 +73,20 @@ void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request, cons
   TrySubmit(Clock::now() + kIdPatience);
 }
 
-absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place, const grpc::ByteBuffer& bytes,
-                                                                 const std::string& traceparent) const {
+absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place,
+                                                                 const grpc::ByteBuffer& bytes) const {
   v1::GenerateRequest message;
   FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, context_->bounds.generate, message));
   FT_ASSIGN_OR_RETURN(GenerationRequest request, ConvertRequest(message, context_->model, context_->draw_bits));
   request.ticket = ticket_;
-  request.traceparent = traceparent;
+  request.traceparent = traceparent_;
+  const bool sends_reports = request.speculation.reports_steps;
+  if (is_traced_ && context_->traces_steps) request.speculation.reports_steps = true;
   FT_ASSIGN_OR_RETURN(std::string echo_text, EchoText(request, context_->model));
-  return CheckedRequest{.place = std::move(place), .request = std::move(request), .echo_text = std::move(echo_text)};
+  return CheckedRequest{.place = std::move(place),
+                        .request = std::move(request),
+                        .echo_text = std::move(echo_text),
+                        .sends_reports = sends_reports};
 }
 
 void GenerateCall::TrySubmit(Clock::time_point patience_end) {
@@ -89,7 +114,8 @@ absl::Status GenerateCall::Submit() {
                                   .seed = request.sampling.seed,
                                   .numerics_fingerprint = context_->model.numerics_fingerprint,
                                   .prompt_text = std::move(checked_->echo_text)});
-    record_.Submit(request);
+    record_.Submit(request, context_->model.name);
+    sends_reports_ = checked_->sends_reports;
     checked = std::exchange(checked_, std::nullopt);
   }
   context_->publisher->Subscribe(
@@ -193,6 +219,7 @@ void GenerateCall::Deliver(SampleOutput output) {
       output.completion->finish_reason = FinishReason::kShutdown;
     }
     record_.Observe(output);
+    if (!sends_reports_) output.steps.clear();
     outbox_->Add(std::move(output));
     action = Next();
   }
@@ -267,6 +294,10 @@ void GenerateCall::Do(const NextAction& action) {
   if (action.end_unread) context_->end_unread(*action.end_unread);  // first, because the next lines may destroy *this
   if (action.write) StartWrite(&message_);
   if (action.finish) {
+    // gRPC's own retries of a client wait this long before the next try.
+    if (absl::IsResourceExhausted(*action.finish)) {
+      rpc_->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(absl::ToInt64Milliseconds(rpc::kRetryDelay)));
+    }
     Finish(rpc::ToGrpc(*action.finish));
   }
 }

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/tracing/tracer.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -44,6 +45,8 @@ struct CallContext {
   Publisher* publisher = nullptr;
   CallMetrics* metrics = nullptr;
   DrawBits draw_bits;
+  tracing::Tracer tracer;
+  bool traces_steps = false;  // a recorded call's trace has every step
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
@@ -57,7 +60,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                                             std::function<void()> on_done);
 
   // Checks, encodes and submits the request.
-  void Start(QueuePlace place, const grpc::ByteBuffer& request, const std::string& traceparent);
+  void Start(QueuePlace place, const grpc::ByteBuffer& request);
   // Ends the call with RESOURCE_EXHAUSTED because its client does not read. Does not wait for a write under way.
   void EndUnread(absl::string_view why);
   // Calls EndUnread if the client has not taken the current write within `max_write_time`.
@@ -84,16 +87,17 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     QueuePlace place;
     GenerationRequest request;
     std::string echo_text;
+    bool sends_reports = false;  // to the client; step reports may also be for the trace alone
   };
 
-  GenerateCall(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket, std::function<void()> on_done);
+  GenerateCall(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket, CallTrace trace,
+               std::function<void()> on_done);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
-  absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes,
-                                       const std::string& traceparent) const;
+  absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes) const;
   // Submits the request as soon as its id is free. Fails the call if the id is still in use at `patience_end`.
   void TrySubmit(Clock::time_point patience_end);
   absl::Status Submit();
@@ -111,6 +115,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::CallbackServerContext* const rpc_;  // until OnDone
   const Ticket ticket_;
   const std::function<void()> on_done_;
+  const std::string traceparent_;  // of the call's span; empty: no trace
+  const bool is_traced_;
   std::shared_ptr<GenerateCall> self_;  // gRPC's reference, until OnDone
 
   absl::Mutex mutex_;
@@ -119,6 +125,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::optional<Outbox> outbox_ ABSL_GUARDED_BY(mutex_);           // set from the submission on
   std::optional<RequestRegistry::Registration> registration_ ABSL_GUARDED_BY(mutex_);  // until the call ends
   std::optional<absl::Status> early_end_ ABSL_GUARDED_BY(mutex_);  // failed or cancelled: unwritten output is dropped
+  bool sends_reports_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_submitted_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_unwanted_ ABSL_GUARDED_BY(mutex_) = false;   // the engine ends the request as soon as it has it
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;  // the server's end is the reason for the abort

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/base/status_macros.h"
@@ -14,6 +13,7 @@
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "kernels/check.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -23,19 +23,6 @@ constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 // With two threads one long text does not delay the next request.
 constexpr int kNumWorkers = 2;
 constexpr int kNumLookupWorkers = 1;
-
-// The caller's W3C trace context, 00-<32 hex>-<16 hex>-<2 hex>. Empty if it is missing or malformed.
-std::string Traceparent(const grpc::CallbackServerContext& context) {
-  const auto it = context.client_metadata().find("traceparent");
-  if (it == context.client_metadata().end()) return {};
-  const std::string value(it->second.data(), it->second.size());
-  if (value.size() != 55 || value[2] != '-' || value[35] != '-' || value[52] != '-') return {};
-  for (size_t i = 0; i < value.size(); ++i) {
-    const bool is_hex = absl::ascii_isxdigit(value[i]) && !absl::ascii_isupper(value[i]);
-    if (i != 2 && i != 35 && i != 52 && !is_hex) return {};
-  }
-  return value;
-}
 
 v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
   v1::SamplingOptions sampling;
@@ -53,13 +40,13 @@ v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
 // A lookup that waits for its turn. Its worker or its cancellation takes it from the queue and finishes it.
 class LookupCall : public grpc::ServerUnaryReactor {
  public:
-  using FinishWith = std::function<void(const grpc::Status& status, grpc::ServerUnaryReactor* reactor)>;
+  using FinishWith = std::function<void(const absl::Status& status, grpc::ServerUnaryReactor* reactor)>;
   LookupCall(WorkQueue& queue, Ticket ticket, FinishWith finish)
       : queue_(queue), ticket_(ticket), finish_(std::move(finish)) {}
 
  private:
   void OnCancel() override {
-    if (queue_.Remove(ticket_)) finish_(grpc::Status::CANCELLED, this);
+    if (queue_.Remove(ticket_)) finish_(absl::CancelledError("the client has gone"), this);
   }
   void OnDone() override { delete this; }
 
@@ -73,12 +60,15 @@ class LookupCall : public grpc::ServerUnaryReactor {
 GenerationService::GenerationService(GenerationServiceParts parts)
     : proposers_(std::move(parts.proposers)),
       max_lookups_(parts.max_lookups),
+      tokens_(parts.tokens),
       call_context_{.model = parts.model,
                     .bounds = RequestBounds(parts.model),
                     .engine = std::move(parts.engine),
                     .publisher = parts.publisher,
                     .metrics = parts.metrics,
                     .draw_bits = std::move(parts.draw_bits),
+                    .tracer = std::move(parts.tracer),
+                    .traces_steps = parts.traces_steps,
                     .unread = UnreadOutputs(parts.unread.max_bytes),
                     .end_unread =
                         [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
@@ -145,15 +135,26 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
     calls_.emplace(ticket, call);
   }
   GenerateCall* const reactor = call.get();
+  if (const absl::Status allowed = CheckClient(*context); !allowed.ok()) {
+    call->End(allowed);
+    return reactor;
+  }
   absl::StatusOr<QueuePlace> place = call_context_.engine.reserve(static_cast<int64_t>(request->Length()));
   if (!place.ok()) {
     call->End(place.status());
     return reactor;
   }
-  work_queue_.Push(
-      ticket, [call = std::move(call), place = *std::move(place), bytes = *request,
-               traceparent = Traceparent(*context)]() mutable { call->Start(std::move(place), bytes, traceparent); });
+  work_queue_.Push(ticket, [call = std::move(call), place = *std::move(place), bytes = *request]() mutable {
+    call->Start(std::move(place), bytes);
+  });
   return reactor;
+}
+
+absl::Status GenerationService::CheckClient(const grpc::CallbackServerContext& context) const {
+  if (tokens_ == nullptr) return absl::OkStatus();
+  const auto found = context.client_metadata().find("authorization");
+  if (found == context.client_metadata().end()) return tokens_->Check({});
+  return tokens_->Check({found->second.data(), found->second.size()});
 }
 
 absl::StatusOr<GenerationService::LookupPlace> GenerationService::ReserveLookup() {
@@ -167,15 +168,14 @@ absl::StatusOr<GenerationService::LookupPlace> GenerationService::ReserveLookup(
 }
 
 template <typename Request, typename Response>
-grpc::Status GenerationService::Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
+absl::Status GenerationService::Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
                                        grpc::ByteBuffer* response) {
   Request message;
-  const absl::Status parsed = rpc::ParseMessage(request, method.bounds, message);
-  if (!parsed.ok()) return rpc::ToGrpc(parsed);
-  const absl::StatusOr<Response> answer = (this->*method.handle)(message);
-  if (!answer.ok()) return rpc::ToGrpc(answer.status());
+  FT_RETURN_IF_ERROR(rpc::ParseMessage(request, method.bounds, message));
+  FT_ASSIGN_OR_RETURN(const Response answer, (this->*method.handle)(message));
   bool owns_buffer;
-  return grpc::SerializationTraits<Response>::Serialize(*answer, response, &owns_buffer);
+  FT_CHECK(grpc::SerializationTraits<Response>::Serialize(answer, response, &owns_buffer).ok());
+  return absl::OkStatus();
 }
 
 template <typename Request, typename Response>
@@ -183,32 +183,39 @@ grpc::ServerUnaryReactor* GenerationService::Answer(grpc::CallbackServerContext*
                                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                                     const Method<Request, Response>& method) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  FinishUnary(method.name, Handle(*request, method, response), reactor);
+  absl::Status status = CheckClient(*context);
+  if (status.ok()) status = Handle(*request, method, response);
+  FinishUnary(method.name, status, reactor);
   return reactor;
 }
 
-void GenerationService::FinishUnary(absl::string_view name, const grpc::Status& status,
+void GenerationService::FinishUnary(absl::string_view name, const absl::Status& status,
                                     grpc::ServerUnaryReactor* reactor) {
-  call_context_.metrics->CountCall(name, static_cast<absl::StatusCode>(status.error_code()));
-  reactor->Finish(status);
+  call_context_.metrics->CountCall(name, status);
+  reactor->Finish(rpc::ToGrpc(status));
 }
 
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* GenerationService::LookUp(const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+grpc::ServerUnaryReactor* GenerationService::LookUp(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                                     const Method<Request, Response>& method) {
   const Ticket ticket = next_ticket_.fetch_add(1);
-  const auto finish = [this, name = method.name](const grpc::Status& status, grpc::ServerUnaryReactor* reactor) {
+  const auto finish = [this, name = method.name](const absl::Status& status, grpc::ServerUnaryReactor* reactor) {
     FinishUnary(name, status, reactor);
   };
   auto* const reactor = new LookupCall(lookup_queue_, ticket, finish);
+  if (const absl::Status allowed = CheckClient(*context); !allowed.ok()) {
+    finish(allowed, reactor);
+    return reactor;
+  }
   absl::StatusOr<LookupPlace> place = ReserveLookup();
   if (!place.ok()) {
-    finish(rpc::ToGrpc(place.status()), reactor);
+    finish(place.status(), reactor);
     return reactor;
   }
   lookup_queue_.Push(ticket,
                      [this, method, finish, reactor, response, bytes = *request, place = *std::move(place)]() mutable {
-                       const grpc::Status status = Handle(bytes, method, response);
+                       const absl::Status status = Handle(bytes, method, response);
                        place.reset();  // before the client sees the answer, so that it may call again at once
                        finish(status, reactor);
                      });
@@ -222,17 +229,17 @@ grpc::ServerUnaryReactor* GenerationService::Abort(grpc::CallbackServerContext* 
       {.name = "Abort", .bounds = call_context_.bounds.abort, .handle = &GenerationService::Abort});
 }
 
-grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* /*context*/,
+grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   return LookUp<v1::TokenizeRequest, v1::TokenizeResponse>(
-      request, response,
+      context, request, response,
       {.name = "Tokenize", .bounds = call_context_.bounds.tokenize, .handle = &GenerationService::Tokenize});
 }
 
-grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* /*context*/,
+grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   return LookUp<v1::DetokenizeRequest, v1::DetokenizeResponse>(
-      request, response,
+      context, request, response,
       {.name = "Detokenize", .bounds = call_context_.bounds.detokenize, .handle = &GenerationService::Detokenize});
 }
 

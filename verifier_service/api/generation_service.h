@@ -25,6 +25,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "foretoken/v1/generation.grpc.pb.h"
+#include "verifier_service/api/client_tokens.h"
 #include "verifier_service/api/generate_call.h"
 #include "verifier_service/api/periodic_task.h"
 #include "verifier_service/api/work_queue.h"
@@ -43,8 +44,11 @@ struct GenerationServiceParts {
   EnginePort engine;
   Publisher* publisher = nullptr;
   CallMetrics* metrics = nullptr;
-  DrawBits draw_bits;        // for unset seeds and request ids
-  int32_t max_lookups = 16;  // waiting and running; one more gets RESOURCE_EXHAUSTED
+  DrawBits draw_bits;              // for unset seeds and request ids
+  ClientTokens* tokens = nullptr;  // null: clients need no token
+  tracing::Tracer tracer = {};
+  bool traces_steps = false;  // a recorded call's trace has every step
+  int32_t max_lookups = 16;   // waiting and running; one more gets RESOURCE_EXHAUSTED
   std::function<std::vector<ProposerStatus>()> proposers;
   UnreadLimits unread;
 };
@@ -73,6 +77,8 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
                                          grpc::ByteBuffer* response) override;
 
  private:
+  // UNAUTHENTICATED if clients need a token and the call has none.
+  absl::Status CheckClient(const grpc::CallbackServerContext& context) const;
   absl::StatusOr<v1::AbortResponse> Abort(const v1::AbortRequest& request);
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request);
@@ -85,7 +91,7 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
     absl::StatusOr<Response> (GenerationService::*handle)(const Request&);
   };
   template <typename Request, typename Response>
-  grpc::Status Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
+  absl::Status Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
                       grpc::ByteBuffer* response);
   // Answers on the caller's thread.
   template <typename Request, typename Response>
@@ -93,8 +99,8 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
                                    grpc::ByteBuffer* response, const Method<Request, Response>& method);
   // Answers on the lookup thread, because the work may take long.
   template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* LookUp(const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                   const Method<Request, Response>& method);
+  grpc::ServerUnaryReactor* LookUp(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response, const Method<Request, Response>& method);
   // A place among the lookups that wait or run. Its destruction frees it.
   struct LeaveLookups {
     void operator()(std::atomic<int32_t>* num_lookups) const { num_lookups->fetch_sub(1); }
@@ -102,13 +108,14 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
   absl::StatusOr<LookupPlace> ReserveLookup();
   // Finishes the call and counts it.
-  void FinishUnary(absl::string_view name, const grpc::Status& status, grpc::ServerUnaryReactor* reactor);
+  void FinishUnary(absl::string_view name, const absl::Status& status, grpc::ServerUnaryReactor* reactor);
 
   std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
   std::vector<std::shared_ptr<GenerateCall>> Calls();
 
   const std::function<std::vector<ProposerStatus>()> proposers_;
   const int32_t max_lookups_;
+  ClientTokens* const tokens_;
   std::atomic<int32_t> num_lookups_{0};
   CallContext call_context_;
   std::atomic<Ticket> next_ticket_{1};

@@ -6,7 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
 #include "common/rpc/proposal_protocol.h"
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_type.h"
@@ -26,6 +28,10 @@ const prometheus::Histogram::BucketBoundaries kRequestSeconds = {.01, .025, .05,
 // The bounds are finer than usual, because with speculation several tokens share a step of a few milliseconds.
 const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
                                                                     .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
+
+const prometheus::Histogram::BucketBoundaries kTokenCounts = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                                                              1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+const prometheus::Histogram::BucketBoundaries kSamples = {1, 2, 5, 10, 20};
 
 constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  6,  8,
                                        12, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
@@ -242,6 +248,21 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
                                 "From a request's arrival until it runs, or ends before it ran.", kQueueWaitSeconds)),
       request_(MakeHistogram(registry, "foretoken_request_seconds",
                              "From a request's arrival to its end, where that is OK.", kRequestSeconds)),
+      prompt_(MakeHistogram(registry, "foretoken_prompt_seconds",
+                            "From the end of the queue to a sample's first token.", kFirstTokenSeconds)),
+      decode_(MakeHistogram(registry, "foretoken_decode_seconds", "From a sample's first token to its last one.",
+                            kRequestSeconds)),
+      inference_(MakeHistogram(registry, "foretoken_inference_seconds",
+                               "From the end of the queue to a sample's last token.", kRequestSeconds)),
+      output_token_(MakeHistogram(registry, "foretoken_output_token_seconds",
+                                  "Mean time of a sample's tokens after the first.", kInterTokenSeconds)),
+      prompt_tokens_(
+          MakeHistogram(registry, "foretoken_request_prompt_tokens", "Prompt tokens of a sample.", kTokenCounts)),
+      output_tokens_(
+          MakeHistogram(registry, "foretoken_request_output_tokens", "Generated tokens of a sample.", kTokenCounts)),
+      num_samples_(MakeHistogram(registry, "foretoken_request_samples", "Samples that a request asks for.", kSamples)),
+      max_tokens_(MakeHistogram(registry, "foretoken_request_max_tokens",
+                                "The largest output that a request allows, in tokens.", kTokenCounts)),
       samples_(
           prometheus::BuildCounter()
               .Name("foretoken_samples_finished_total")
@@ -250,7 +271,11 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
       calls_(prometheus::BuildCounter()
                  .Name("foretoken_rpc_calls_total")
                  .Help("Calls that have ended, by method and gRPC status.")
-                 .Register(registry)) {
+                 .Register(registry)),
+      refusals_(prometheus::BuildCounter()
+                    .Name("foretoken_refusals_total")
+                    .Help("Calls that ended with an error, by method and by the error's reason.")
+                    .Register(registry)) {
   // A rate needs a first value, so the usual outcomes exist with count 0 before they happen.
   for (const char* rpc : {"Generate", "Abort", "Tokenize", "Detokenize", "GetModelInfo"}) {
     calls_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
@@ -265,12 +290,29 @@ void CallMetrics::ObserveTokens(double seconds, size_t num_tokens) {
   for (size_t i = 0; i < num_tokens; ++i) inter_token_.Observe(seconds / static_cast<double>(num_tokens));
 }
 
-void CallMetrics::CountSample(FinishReason reason) {
-  samples_.Add({{"reason", std::string(FinishReasonName(reason))}}).Increment();
+void CallMetrics::ObserveParameters(const GenerationRequest& request) {
+  num_samples_.Observe(request.num_samples);
+  max_tokens_.Observe(request.stop.max_tokens);
 }
 
-void CallMetrics::CountCall(absl::string_view rpc, absl::StatusCode code) {
-  calls_.Add({{"rpc", std::string(rpc)}, {"code", absl::StatusCodeToString(code)}}).Increment();
+void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion& completion) {
+  samples_.Add({{"reason", std::string(FinishReasonName(completion.finish_reason))}}).Increment();
+  const int32_t num_tokens = completion.num_completion_tokens;
+  if (times.prompt.has_value()) {
+    prompt_.Observe(*times.prompt);
+    decode_.Observe(*times.decode);
+    inference_.Observe(*times.prompt + *times.decode);
+    if (num_tokens > 1) output_token_.Observe(*times.decode / (num_tokens - 1));
+  }
+  prompt_tokens_.Observe(completion.num_prompt_tokens);
+  output_tokens_.Observe(num_tokens);
+}
+
+void CallMetrics::CountCall(absl::string_view rpc, const absl::Status& status) {
+  calls_.Add({{"rpc", std::string(rpc)}, {"code", absl::StatusCodeToString(status.code())}}).Increment();
+  if (status.ok()) return;
+  // Reasons are names in this program, so a client cannot make new ones.
+  refusals_.Add({{"rpc", std::string(rpc)}, {"reason", absl::AsciiStrToLower(base::ReasonOf(status))}}).Increment();
 }
 
 std::vector<MetricFamily> EngineCollector::Collect() const {

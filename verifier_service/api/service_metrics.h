@@ -4,6 +4,7 @@
 // Units: seconds, tokens. Threads: any.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@
 
 namespace foretoken::verifier {
 
+// The parts of a sample's time, in seconds. A part that was not reached is unset.
+struct SampleTimes {
+  std::optional<double> prompt;  // from the end of the queue to the first token
+  std::optional<double> decode;  // from the first token to the last one; set if `prompt` is
+};
+
 // Latencies and counts of calls.
 class CallMetrics {
  public:
@@ -34,17 +41,29 @@ class CallMetrics {
   void ObserveQueueWait(double seconds) { queue_wait_.Observe(seconds); }
   // From a request's arrival to the end of its call.
   void ObserveRequest(double seconds) { request_.Observe(seconds); }
-  void CountSample(FinishReason reason);
+  // The parameters of an accepted request.
+  void ObserveParameters(const GenerationRequest& request);
+  // A sample that has ended.
+  void ObserveSample(const SampleTimes& times, const SampleCompletion& completion);
   // `rpc` is the method's name, as in the protocol.
-  void CountCall(absl::string_view rpc, absl::StatusCode code);
+  void CountCall(absl::string_view rpc, const absl::Status& status);
 
  private:
   prometheus::Histogram& first_token_;
   prometheus::Histogram& inter_token_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& request_;
+  prometheus::Histogram& prompt_;
+  prometheus::Histogram& decode_;
+  prometheus::Histogram& inference_;
+  prometheus::Histogram& output_token_;
+  prometheus::Histogram& prompt_tokens_;
+  prometheus::Histogram& output_tokens_;
+  prometheus::Histogram& num_samples_;
+  prometheus::Histogram& max_tokens_;
   prometheus::Family<prometheus::Counter>& samples_;
   prometheus::Family<prometheus::Counter>& calls_;
+  prometheus::Family<prometheus::Counter>& refusals_;
 };
 
 // The counters and gauges of the engine, of the proposer pool and of unread output, at the time of a scrape.

@@ -207,7 +207,7 @@ std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>
   }
   std::unique_ptr<Sequence> sequence =
       MakeSequence(requests_.NextId(), active, parts_.proposers->Names(), *parts_.tokenizer);
-  sequence->output.begins = sequence->sample_index == 0;
+  if (sequence->sample_index == 0) sequence->output.began = timer_.entered();
   requests_.Begin(*sequence);
   return sequence;
 }

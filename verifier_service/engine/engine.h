@@ -182,7 +182,8 @@ class Engine {
   // The stages after Commit.
   StepPolicy Decide(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome);
   void Advance(std::span<const PlannedSequence> plan, const StepOutcome& outcome, const StepPolicy& policy);
-  void Account(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome);
+  void Account(std::span<const PlannedSequence> plan, const StepPolicy& policy, const StepForecast& forecast,
+               const StepOutcome& outcome);
   void EndStep();
 
   void TakeInbox();

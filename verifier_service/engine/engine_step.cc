@@ -42,7 +42,7 @@ int32_t NodesToAskFor(const Sequence& sequence) {
 }
 
 bool HasNews(const SampleOutput& output) {
-  return output.begins || !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
+  return output.began.has_value() || !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
          !output.steps.empty() || output.completion.has_value();
 }
 
@@ -65,7 +65,7 @@ bool Engine::Step() {
     const StepOutcome outcome = Commit(plan, policy, std::move(result));
     policy_ = Decide(plan, forecast, outcome);
     Advance(plan, outcome, policy_);
-    Account(plan, forecast, outcome);
+    Account(plan, policy, forecast, outcome);
   }
   EndStep();
   const bool is_running = !scheduler_.running().empty();
@@ -123,7 +123,10 @@ std::vector<Guess> Engine::Gather(const StepPolicy& policy) {
     Sequence* const sequence = requests_.FindSample(proposal.sequence_id);
     if (sequence == nullptr) continue;                                               // the sequence has ended
     if (proposal.tree.position > static_cast<uint64_t>(sequence->size())) continue;  // has uncommitted tokens
-    sequence->guess_positions[proposal.proposer_idx] = proposal.tree.position;
+    sequence->guess_origins[proposal.proposer_idx] = {.position = proposal.tree.position,
+                                                      .step_idx = own_stats_.num_steps + 1,
+                                                      .asked = proposal.asked,
+                                                      .arrived = proposal.arrived};
     sequence->guesses[proposal.proposer_idx] = std::move(proposal.tree);
   }
   return MergeGuesses(scheduler_.running());
@@ -312,7 +315,8 @@ StepTimes Engine::Times() const {
 
 // Counts the step, and reports it to the requests that ask for reports. Host time after this point belongs to the next
 // step.
-void Engine::Account(std::span<const PlannedSequence> plan, const StepForecast& forecast, const StepOutcome& outcome) {
+void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& policy, const StepForecast& forecast,
+                     const StepOutcome& outcome) {
   timer_.Enter(StepPhase::kHost);
   const StepTimes times = Times();
   timer_.Clear();
@@ -331,7 +335,8 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepForecast& 
     if (!sequence.request().speculation.reports_steps) continue;
     if (sequence.is_finished && !sequence.output.completion.has_value()) continue;  // the request failed
     sequence.output.steps.push_back(
-        ReportOf({.step_idx = own_stats_.num_steps, .forecast = forecast, .times = times}, planned));
+        ReportOf({.step_idx = own_stats_.num_steps, .forecast = forecast, .times = times, .end = timer_.entered()},
+                 planned, policy, parts_.proposers->Names()));
   }
 }
 
@@ -354,6 +359,7 @@ void Engine::TakeOutput(Sequence& sequence) {
   sequence.num_text_bytes += static_cast<uint32_t>(sequence.output.text.size());
   sequence.output.ticket = sequence.request().ticket;
   sequence.output.sample_index = sequence.sample_index;
+  sequence.output.time = timer_.entered();
   outputs_.push_back(std::move(sequence.output));
   sequence.output = {};
 }

@@ -18,9 +18,14 @@ std::vector<std::optional<uint32_t>> ReportProposers(const Sequence& sequence, S
   for (size_t i = 0; i < sequence.guesses.size(); ++i) {
     if (!sequence.guesses[i].has_value()) continue;
     places[i] = static_cast<uint32_t>(report.proposers.size());
+    const GuessOrigin origin =
+        sequence.guess_origins[i].value_or(GuessOrigin{.position = sequence.guesses[i]->position});
     report.proposers.push_back({.name = sequence.proposer_counts[i].proposer,
-                                .position = sequence.guess_positions[i].value_or(sequence.guesses[i]->position),
-                                .num_nodes = sequence.guesses[i]->num_nodes()});
+                                .position = origin.position,
+                                .num_nodes = sequence.guesses[i]->num_nodes(),
+                                .is_new = origin.step_idx == report.step.step_idx,
+                                .asked = origin.asked,
+                                .arrived = origin.arrived});
   }
   return places;
 }
@@ -71,7 +76,8 @@ void ReportTree(const PlannedSequence& planned, StepReport& report) {
 
 }  // namespace
 
-StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned) {
+StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, const StepPolicy& policy,
+                    std::span<const std::string> proposers) {
   const Sequence& sequence = *planned.sequence;
   const std::vector<int32_t>& emitted = sequence.output.token_ids;  // a chunk of the prompt emits nothing
   StepReport report{.step = step,
@@ -80,6 +86,12 @@ StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned) {
                     .token_ids = emitted,
                     .draws = !emitted.empty()};
   ReportTree(planned, report);
+  const bool asks_all = sequence.request().speculation.mode == SpeculationMode::kAlways;
+  for (size_t i = 0; i < proposers.size(); ++i) {
+    if ((sequence.active->allowed_proposers >> i & 1) == 0) continue;
+    const bool is_asked = asks_all || (policy.proposers >> i & 1) != 0;
+    (is_asked ? report.asked_proposers : report.resting_proposers).push_back(proposers[i]);
+  }
   if (report.draws) report.expected_tokens = ExpectedTokens(planned);
   return report;
 }

@@ -2,13 +2,17 @@
 // Makes the step reports of requests that ask for them.
 #pragma once
 
+#include <span>
+#include <string>
+
 #include "verifier_service/engine/step_plan.h"
 #include "verifier_service/request/step_report.h"
 
 namespace foretoken::verifier {
 
 // Returns the report of a committed step for one sample. The sequence still holds its output, and its guess has not
-// changed since the plan.
-StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned);
+// changed since the plan. `policy` is the step's, and `proposers` are the names of all proposers.
+StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, const StepPolicy& policy,
+                    std::span<const std::string> proposers);
 
 }  // namespace foretoken::verifier

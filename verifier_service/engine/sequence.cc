@@ -20,7 +20,7 @@ std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequ
   sequence->usual_nodes = static_cast<float>(sequence->active->max_tree_nodes);
   sequence->proposer_counts = NoCounts(proposers);
   sequence->guesses.resize(sequence->proposer_counts.size());
-  sequence->guess_positions.resize(sequence->guesses.size());
+  sequence->guess_origins.resize(sequence->guesses.size());
   if (sequence->active->max_tree_nodes > 0 && !request.speculation.prediction.empty()) {
     sequence->follower.emplace(request.speculation.prediction);
   }

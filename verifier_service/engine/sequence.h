@@ -23,6 +23,13 @@
 
 namespace foretoken::verifier {
 
+// Where a guess comes from, for reports.
+struct GuessOrigin {
+  uint64_t position = 0;  // the tree's position when it arrived
+  uint64_t step_idx = 0;  // the first step that had the tree
+  absl::Time asked, arrived;
+};
+
 struct Sequence {
   Sequence(SequenceId id, std::shared_ptr<ActiveRequest> active, int32_t sample_index, TextStream text)
       : id(id), active(std::move(active)), sample_index(sample_index), text(std::move(text)) {}
@@ -60,10 +67,10 @@ struct Sequence {
   // The number of nodes that the planner takes lately. It rises at once and falls slowly.
   float usual_nodes = 0;
   std::vector<std::optional<speculation::TokenTree>>
-      guesses;                                           // the newest tree of each proposer, the prediction's last
-  std::vector<std::optional<uint64_t>> guess_positions;  // each guess's position when it arrived
-  speculation::TokenTree merged_guess;                   // set in a step that merged several trees or cut a tree
-  std::optional<PredictionFollower> follower;            // of the request's prediction
+      guesses;                                            // the newest tree of each proposer, the prediction's last
+  std::vector<std::optional<GuessOrigin>> guess_origins;  // as guesses; unset for the prediction
+  speculation::TokenTree merged_guess;                    // set in a step that merged several trees or cut a tree
+  std::optional<PredictionFollower> follower;             // of the request's prediction
 
   // Output to the client
   uint32_t num_text_bytes = 0;  // published

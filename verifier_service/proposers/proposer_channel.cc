@@ -5,7 +5,8 @@
 
 namespace foretoken::verifier {
 
-std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, const ProposerPoolOptions& options) {
+std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, const std::string& dns_name,
+                                                   const ProposerPoolOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
   for (const auto& [name, value] : rpc::kNoCompression) arguments.SetInt(name, value);
@@ -21,7 +22,8 @@ std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, c
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0: no limit
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (!dns_name.empty()) arguments.SetSslTargetNameOverride(dns_name.substr(0, dns_name.rfind(':')));
+  return grpc::CreateCustomChannel(address, options.credentials, arguments);
 }
 
 }  // namespace foretoken::verifier

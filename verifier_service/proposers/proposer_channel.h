@@ -12,7 +12,9 @@
 namespace foretoken::verifier {
 
 // Makes a channel that connects on first use. Every channel has its own connection, so that each address is one
-// replica.
-std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, const ProposerPoolOptions& options);
+// replica. `dns_name` is the HOST:PORT that was resolved to the address; empty: none. TLS expects the certificate of
+// its host.
+std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, const std::string& dns_name,
+                                                   const ProposerPoolOptions& options);
 
 }  // namespace foretoken::verifier

@@ -59,6 +59,7 @@ struct Proposal {
   SequenceId sequence_id = 0;
   uint32_t proposer_idx = 0;  // of ProposerClient::Names()
   speculation::TokenTree tree;
+  absl::Time asked, arrived;  // equal if the proposer sent the tree without being asked again
 };
 
 struct ProposerStatus {

@@ -20,6 +20,8 @@
 // resolves names.
 #pragma once
 
+#include <grpcpp/security/credentials.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -54,6 +56,7 @@ struct ProposerPoolOptions {
   int32_t max_message_bytes = rpc::kMaxProposeResponseBytes;  // of one ProposeResponse
   int32_t max_message_sessions = 16'384;                      // in one ProposeResponse; more end the stream
   AnswerPace::Limits pace;                                    // for a replica's messages; beyond it reads are delayed
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   NameResolver resolve = ResolveName;
   Clock now = SteadyNow;     // of all timers
   uint64_t jitter_seed = 0;  // 0: drawn

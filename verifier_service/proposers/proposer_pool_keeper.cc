@@ -37,7 +37,7 @@ ProposerPool::Keeper::Keeper(std::vector<ProposerSpec> the_specs, ProposerPoolOp
     names.push_back(specs[i].method);
     if (specs[i].is_embedded) AddLink(i, "embedded", specs[i].channel);
     for (const std::string& address : specs[i].static_addresses)
-      AddLink(i, address, MakeProposerChannel(address, options));
+      AddLink(i, address, MakeProposerChannel(address, "", options));
     has_dns = has_dns || !specs[i].dns_names.empty();
   }
   keep_thread_ = std::thread([this] { Keep(); });
@@ -153,7 +153,7 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
   }
   for (const std::string& address : addresses) {
     if (std::find(known.begin(), known.end(), address) != known.end()) continue;
-    AddLink(proposer_idx, address, MakeProposerChannel(address, options)).dns_name = dns_name;
+    AddLink(proposer_idx, address, MakeProposerChannel(address, dns_name, options)).dns_name = dns_name;
   }
   const absl::Time now = options.now();
   for (const uint64_t id : gone) {

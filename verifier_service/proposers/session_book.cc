@@ -113,10 +113,9 @@ std::vector<Proposal> SessionBook::TakeProposals() {
   for (const auto& [sequence_id, proposer_idx] : fresh_) {
     const auto it = sequences_.find(sequence_id);
     if (it == sequences_.end()) continue;  // the sequence was closed meanwhile
-    std::optional<speculation::TokenTree>& newest = it->second.placements[proposer_idx].newest;
+    std::optional<Proposal>& newest = it->second.placements[proposer_idx].newest;
     if (!newest.has_value()) continue;  // the id was closed and opened again
-    proposals.push_back({.sequence_id = sequence_id, .proposer_idx = proposer_idx, .tree = *std::move(newest)});
-    newest.reset();
+    proposals.push_back(*std::exchange(newest, std::nullopt));
   }
   fresh_.clear();
   return proposals;
@@ -286,7 +285,9 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     ClearDue(replica, session);
     return blame(absl::StrCat("token tree position: expected at most ", session.num_told, ", got ", tree.position));
   }
+  absl::Time asked = now;
   if (session.due_position.has_value() && tree.position >= *session.due_position) {
+    asked = session.due_since;
     replica.round_trip.Add(now - session.due_since);
     verdict.round_trips.push_back(now - session.due_since);
     ClearDue(replica, session);
@@ -306,7 +307,11 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
   ++verdict.num_trees;
   placement.newest_position = tree.position;
   if (!placement.newest.has_value()) fresh_.emplace_back(session.sequence_id, replica.proposer_idx);
-  placement.newest = std::move(tree);
+  placement.newest = {.sequence_id = session.sequence_id,
+                      .proposer_idx = replica.proposer_idx,
+                      .tree = std::move(tree),
+                      .asked = asked,
+                      .arrived = now};
 }
 
 void SessionBook::MarkDirty(Replica& replica, uint64_t session_id, Session& session) {

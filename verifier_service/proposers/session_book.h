@@ -123,9 +123,9 @@ class SessionBook {
     std::optional<ReplicaId> last_replica_id;
     std::vector<ReplicaId> refused_by;
     std::optional<absl::Time> retry_at;
-    int num_refusals = 0;                          // rounds in a row in which every replica refused
-    int num_unknowns = 0;                          // unknown reports in a row
-    std::optional<speculation::TokenTree> newest;  // not taken by the engine yet
+    int num_refusals = 0;            // rounds in a row in which every replica refused
+    int num_unknowns = 0;            // unknown reports in a row
+    std::optional<Proposal> newest;  // not taken by the engine yet
     uint64_t newest_position = 0;
   };
   struct Sequence {

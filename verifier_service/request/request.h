@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "kernels/ops.h"
 #include "verifier_service/request/prediction.h"
 #include "verifier_service/request/step_report.h"
@@ -49,8 +50,8 @@ struct SpeculationRequest {
   SpeculationMode mode = SpeculationMode::kAuto;
   std::vector<std::string> proposers;  // method names; empty: all
   std::optional<int32_t> max_tree_nodes;
-  Prediction prediction;  // used with any `proposers`
-  bool reports_steps = false;
+  Prediction prediction;       // used with any `proposers`
+  bool reports_steps = false;  // the outputs carry step reports
 };
 
 struct GenerationRequest {
@@ -121,7 +122,8 @@ struct PromptEcho {
 struct SampleOutput {
   Ticket ticket = 0;
   int32_t sample_index = 0;
-  bool begins = false;  // the request has left the queue
+  absl::Time time;                  // the end of the step, on the engine's clock
+  std::optional<absl::Time> began;  // set once: when the request left the queue
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<uint32_t> text_ends;             // as token_ids: bytes of the sample's text up to this token

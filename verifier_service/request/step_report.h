@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace foretoken::verifier {
 
 // The planner's expectations of a planned step.
@@ -47,13 +49,16 @@ struct StepSummary {
   uint64_t step_idx = 0;  // counts from 1
   StepForecast forecast;
   StepTimes times;  // since the end of the step before
+  absl::Time end;   // on the engine's clock
 };
 
 // A proposer's newest tree.
 struct ReportedProposer {
   std::string name;
-  uint64_t position = 0;  // the tree's position when it arrived
-  int32_t num_nodes = 0;  // usable nodes in this step
+  uint64_t position = 0;      // the tree's position when it arrived
+  int32_t num_nodes = 0;      // usable nodes in this step
+  bool is_new = false;        // no step before had this tree
+  absl::Time asked, arrived;  // on the engine's clock
 };
 
 // The merged guesses of all proposers, as parallel arrays.
@@ -77,6 +82,9 @@ struct StepReport {
   std::vector<int32_t> token_ids;  // the emitted tokens
   bool draws = false;              // the step emitted tokens of this sample
   float expected_tokens = 0;       // set if the sample draws
+  // The proposers that the request allows, by name: those asked for trees for this step, and those not asked because
+  // asking them did not pay lately.
+  std::vector<std::string> asked_proposers, resting_proposers;
 };
 
 }  // namespace foretoken::verifier

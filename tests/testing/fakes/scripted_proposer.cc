@@ -77,8 +77,7 @@ void ScriptedProposer::SetDelay(absl::Duration delay) {
 void ScriptedProposer::Push(const v1::ProposeResponse& response) {
   absl::MutexLock lock(&mutex_);
   // A client counts a stream as open before this server has seen its call.
-  const auto has_stream = [this] { return !connections_.empty(); };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&has_stream), kMaxWaitForStream)) Breach("pushed without a stream");
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&has_had_stream_), kMaxWaitForStream)) Breach("no stream ever came");
   for (Connection* connection : connections_) connection->stream->Write(response);
 }
 
@@ -158,6 +157,7 @@ grpc::Status ScriptedProposer::Propose(grpc::ServerContext* context, Stream* str
   {
     absl::MutexLock lock(&mutex_);
     connections_.insert(&connection);
+    has_had_stream_ = true;
     is_bomb = behaviour_ == Behaviour::kCompressedBomb;
   }
   if (is_bomb) SendBomb(context, stream);

@@ -113,6 +113,7 @@ class ScriptedProposer final : private v1::ProposalService::Service {
   std::vector<v1::ProposeRequest> requests_;
   std::vector<std::string> breaches_;
   std::set<Connection*> connections_;
+  bool has_had_stream_ = false;
   int num_describes_ = 0;
   int num_bombs_ = 0;
   int port_ = 0;

@@ -7,38 +7,52 @@
 #include <gtest/gtest.h>
 
 #include "prometheus/registry.h"
+#include "tests/testing/captured_log.h"
 
 namespace foretoken::verifier {
 namespace {
 
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
-TEST(CallRecord, ItsLineHasTimesAndCountsOfAllSamples) {
+CallTrace Untraced() {
+  static const tracing::Tracer off;
+  return CallTrace(off, {});
+}
+
+TEST(CallRecord, ItsEventHasTimesAndCountsOfAllSamples) {
+  testing::CapturedLog log;
+  spdlog::set_level(spdlog::level::debug);
   prometheus::Registry registry;
   CallMetrics metrics(registry);
-  CallRecord record(&metrics);
-  record.Submit({.request_id = "mine", .tenant = "team", .prompt = {1, 2, 3}, .num_samples = 2});
-  record.Observe({.begins = true, .token_ids = {1, 2}, .speculated = {false, true}});
+  CallRecord record(&metrics, Untraced());
+  record.Submit({.request_id = "mine", .tenant = "team", .prompt = {1, 2, 3}, .num_samples = 2}, "model");
+  record.Observe({.began = absl::UnixEpoch(), .token_ids = {1, 2}, .speculated = {false, true}});
   record.Observe({.sample_index = 1, .token_ids = {3}, .speculated = {false}});
   record.Observe({.completion = SampleCompletion{.finish_reason = FinishReason::kStop, .num_steps = 4}});
   record.Observe(
       {.sample_index = 1, .completion = SampleCompletion{.finish_reason = FinishReason::kLength, .num_steps = 5}});
-  EXPECT_THAT(record.ToLine(absl::OkStatus()),
-              ContainsRegex("request \"mine\" of tenant \"team\": OK, 3 prompt tokens, 3 tokens, 1 accepted, 9 steps, "
-                            "finished \\[stop,length\\], queued [0-9.]+ ms, first token after [0-9.]+ ms, all after"));
+  record.End(absl::OkStatus());
+  EXPECT_THAT(
+      log.Lines(),
+      ElementsAre(ContainsRegex(
+          "request ended: request_id=\"mine\" trace_id=\"\" tenant=\"team\" code=\"OK\" error=\"\" prompt_tokens=3 "
+          "tokens=3 accepted=1 steps=9 finish_reasons=\"stop,length\" queue_ms=[0-9.]+ first_token_ms=[0-9.]+ "
+          "total_ms=[0-9.]+")));
 }
 
-TEST(CallRecord, ItsLineIsOneLineForAnyNames) {
+TEST(CallRecord, ItsEventIsOneLineForAnyNames) {
+  testing::CapturedLog log;
+  spdlog::set_level(spdlog::level::debug);
   prometheus::Registry registry;
   CallMetrics metrics(registry);
-  CallRecord record(&metrics);
-  record.Submit({.request_id = "a\n2026 error \"x\"", .tenant = "\x1b[31m"});
-  const std::string line = record.ToLine(absl::CancelledError("gone"));
-  EXPECT_THAT(line, HasSubstr("request \"a\\n2026 error \\\"x\\\"\" of tenant \"\\x1b[31m\": CANCELLED"));
-  EXPECT_THAT(line, Not(HasSubstr("\n")));
-  EXPECT_THAT(line, HasSubstr("first token after none"));
+  CallRecord record(&metrics, Untraced());
+  record.Submit({.request_id = "a\n2026 error \"x\"", .tenant = "\x1b[31m"}, "model");
+  record.End(absl::CancelledError("gone"));
+  ASSERT_EQ(log.Lines().size(), 1u);
+  EXPECT_THAT(log.Lines()[0], HasSubstr("request_id=\"a\\n2026 error \\\"x\\\"\""));
+  EXPECT_THAT(log.Lines()[0], HasSubstr("tenant=\"\\x1b[31m\" code=\"CANCELLED\" error=\"gone\""));
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/commands/traced_call.h"
+
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/system_random.h"
+#include "common/telemetry/logging.h"
+
+ABSL_FLAG(bool, trace, false,
+          "Print a trace id, and ask every service on the way to record the call's trace; OTEL_* variables say where "
+          "the command's own span goes");
+
+namespace foretoken::client {
+
+absl::StatusOr<std::unique_ptr<TracedCall>> TracedCall::FromFlags() {
+  std::unique_ptr<TracedCall> trace;
+  if (!absl::GetFlag(FLAGS_trace)) return trace;
+  FT_RETURN_IF_ERROR(telemetry::InitLogging("warning"));
+  trace.reset(new TracedCall());
+  FT_ASSIGN_OR_RETURN(trace->process_, tracing::ProcessTracing::Start("foretoken-client", trace->metrics_));
+  trace->tracer_ = tracing::Tracer(tracing::Sampler(), base::SystemRandomBits,
+                                   [process = trace->process_.get()](tracing::Span span) { process->Export(span); });
+  const std::string rpc = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate");
+  trace->call_ = trace->tracer_.Begin({.name = rpc, .kind = tracing::SpanKind::kClient});
+  trace->call_.attributes = {{"rpc.system.name", "grpc"}, {"rpc.method", rpc}};
+  return trace;
+}
+
+Metadata TracedCall::metadata() const { return {{"traceparent", tracing::FormatTraceparent(call_.context)}}; }
+
+// A client's convention: every status but OK is an error.
+void TracedCall::End(const absl::Status& status) {
+  const std::string code = absl::StatusCodeToString(status.code());
+  call_.attributes.push_back({"rpc.response.status_code", code});
+  if (!status.ok()) {
+    call_.attributes.push_back({"error.type", code});
+    call_.error = std::string(status.message());
+  }
+  tracer_.End(call_);
+}
+
+}  // namespace foretoken::client

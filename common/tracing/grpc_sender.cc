@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tracing/grpc_sender.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/notification.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/tracing/credential_files.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using Outcome = SendResult::Outcome;
+using Stub = grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, otlp::ExportTraceServiceResponse>;
+
+constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+constexpr int kMaxResponseBytes = 4 << 20;
+
+std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return std::nullopt;
+  for (const google::protobuf::Any& detail : details.details()) {
+    google::rpc::RetryInfo info;
+    if (detail.UnpackTo(&info)) {
+      return absl::Seconds(info.retry_delay().seconds()) + absl::Nanoseconds(info.retry_delay().nanos());
+    }
+  }
+  return std::nullopt;
+}
+
+// OTLP's table of codes. A collector that is out of resources takes the batch later only if it says when.
+SendResult FailureOf(const grpc::Status& status) {
+  SendResult result = {.outcome = Outcome::kRefused, .message = status.error_message()};
+  switch (status.error_code()) {
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::OUT_OF_RANGE:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DATA_LOSS:
+      result.outcome = Outcome::kTryAgain;
+      result.try_again_after = RetryDelay(status);
+      break;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      result.try_again_after = RetryDelay(status);
+      if (result.try_again_after.has_value()) result.outcome = Outcome::kTryAgain;
+      break;
+    default:
+      break;
+  }
+  return result;
+}
+
+SendResult Send(Stub& stub, const Endpoint& endpoint, const otlp::ExportTraceServiceRequest& request,
+                absl::Duration timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  for (const auto& [key, value] : endpoint.headers) context.AddMetadata(absl::AsciiStrToLower(key), value);
+  if (endpoint.compresses) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  otlp::ExportTraceServiceResponse response;
+  grpc::Status status;
+  absl::Notification is_done;
+  stub.UnaryCall(&context, kMethod, grpc::StubOptions(), &request, &response, [&](grpc::Status ended) {
+    status = std::move(ended);
+    is_done.Notify();
+  });
+  is_done.WaitForNotification();
+  if (!status.ok()) return FailureOf(status);
+  const otlp::ExportTracePartialSuccess& partial = response.partial_success();
+  return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),
+          .message = partial.error_message()};
+}
+
+}  // namespace
+
+absl::StatusOr<SendBatch> MakeGrpcSender(const Endpoint& endpoint) {
+  absl::string_view address = endpoint.url;
+  const bool is_secure = absl::ConsumePrefix(&address, "https://");
+  absl::ConsumePrefix(&address, "http://");
+  address = address.substr(0, address.find('/'));
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (is_secure) {
+    FT_ASSIGN_OR_RETURN(const CredentialFiles files, ReadCredentialFiles(endpoint));
+    credentials = grpc::SslCredentials({files.ca, files.client_key, files.client_certificate});
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
+  arguments.SetUserAgentPrefix(absl::StrCat("foretoken/", base::Version()));
+  const auto stub = std::make_shared<Stub>(grpc::CreateCustomChannel(std::string(address), credentials, arguments));
+  return [stub, endpoint](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
+    return Send(*stub, endpoint, request, timeout);
+  };
+}
+
+}  // namespace foretoken::tracing

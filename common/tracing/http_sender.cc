@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tracing/http_sender.h"
+
+#include <curl/curl.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/tracing/credential_files.h"
+#include "kernels/check.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using Outcome = SendResult::Outcome;
+
+constexpr size_t kMaxResponseBytes = size_t{4} << 20;
+constexpr int kGzipWindowBits = 15 + 16;  // zlib's way to ask for gzip
+
+std::string Gzip(const std::string& plain) {
+  z_stream stream{};
+  FT_CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindowBits, /*memLevel=*/8,
+                        Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string packed(deflateBound(&stream, plain.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  FT_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+// What the collector answered.
+struct Answer {
+  std::string body;
+  std::string retry_after;
+};
+
+size_t TakeBody(char* data, size_t, size_t num_bytes, void* answer) {
+  std::string& body = static_cast<Answer*>(answer)->body;
+  if (body.size() + num_bytes > kMaxResponseBytes) return 0;  // ends the call
+  body.append(data, num_bytes);
+  return num_bytes;
+}
+
+size_t TakeHeader(char* data, size_t, size_t num_bytes, void* answer) {
+  constexpr absl::string_view kName = "retry-after:";
+  const absl::string_view line(data, num_bytes);
+  if (absl::StartsWithIgnoreCase(line, kName)) {
+    static_cast<Answer*>(answer)->retry_after = std::string(absl::StripAsciiWhitespace(line.substr(kName.size())));
+  }
+  return num_bytes;
+}
+
+// One connection that is used again, and the headers of every request.
+class HttpSender {
+ public:
+  HttpSender(Endpoint endpoint, const CredentialFiles& files)
+      : endpoint_(std::move(endpoint)), curl_(curl_easy_init()) {
+    FT_CHECK(curl_ != nullptr);
+    AddHeader("Content-Type", "application/x-protobuf");
+    AddHeader("Expect", "");  // or curl waits for an answer before it sends a large body
+    if (endpoint_.compresses) AddHeader("Content-Encoding", "gzip");
+    for (const auto& [key, value] : endpoint_.headers) AddHeader(key, value);
+    Set(CURLOPT_URL, endpoint_.url.c_str());
+    Set(CURLOPT_HTTPHEADER, headers_);
+    Set(CURLOPT_USERAGENT, absl::StrCat("foretoken/", base::Version()).c_str());
+    Set(CURLOPT_NOSIGNAL, 1L);
+    Set(CURLOPT_WRITEFUNCTION, TakeBody);
+    Set(CURLOPT_HEADERFUNCTION, TakeHeader);
+    SetBlob(CURLOPT_CAINFO_BLOB, files.ca);
+    SetBlob(CURLOPT_SSLKEY_BLOB, files.client_key);
+    SetBlob(CURLOPT_SSLCERT_BLOB, files.client_certificate);
+  }
+  HttpSender(const HttpSender&) = delete;
+  HttpSender& operator=(const HttpSender&) = delete;
+  ~HttpSender() {
+    curl_slist_free_all(headers_);
+    curl_easy_cleanup(curl_);
+  }
+
+  SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
+    const std::string plain = request.SerializeAsString();
+    const std::string body = endpoint_.compresses ? Gzip(plain) : plain;
+    Answer answer;
+    Set(CURLOPT_POSTFIELDS, body.data());
+    Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+    Set(CURLOPT_TIMEOUT_MS, std::max<long>(1, static_cast<long>(absl::ToInt64Milliseconds(timeout))));
+    Set(CURLOPT_WRITEDATA, &answer);
+    Set(CURLOPT_HEADERDATA, &answer);
+    const CURLcode code = curl_easy_perform(curl_);
+    if (code != CURLE_OK) return {.outcome = Outcome::kTryAgain, .message = curl_easy_strerror(code)};
+    long status = 0;
+    curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
+    return ResultOf(status, answer);
+  }
+
+ private:
+  static SendResult ResultOf(long status, const Answer& answer) {
+    if (status == 429 || status == 502 || status == 503 || status == 504) {
+      return {.outcome = Outcome::kTryAgain,
+              .try_again_after = ParseRetryAfter(answer.retry_after, absl::Now()),
+              .message = absl::StrCat("HTTP ", status)};
+    }
+    if (status < 200 || status >= 300) return {.outcome = Outcome::kRefused, .message = absl::StrCat("HTTP ", status)};
+    otlp::ExportTraceServiceResponse response;
+    if (!response.ParseFromString(answer.body)) return {};  // the collector took the batch and said more than it had to
+    const otlp::ExportTracePartialSuccess& partial = response.partial_success();
+    return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),
+            .message = partial.error_message()};
+  }
+
+  template <typename Value>
+  void Set(CURLoption option, Value value) {
+    FT_CHECK(curl_easy_setopt(curl_, option, value) == CURLE_OK);
+  }
+  void SetBlob(CURLoption option, const std::string& contents) {
+    if (contents.empty()) return;
+    curl_blob blob = {const_cast<char*>(contents.data()), contents.size(), CURL_BLOB_COPY};
+    Set(option, &blob);
+  }
+  void AddHeader(const std::string& key, const std::string& value) {
+    headers_ = curl_slist_append(headers_, absl::StrCat(key, ":", value.empty() ? "" : " ", value).c_str());
+  }
+
+  const Endpoint endpoint_;
+  CURL* const curl_;
+  curl_slist* headers_ = nullptr;
+};
+
+}  // namespace
+
+std::optional<absl::Duration> ParseRetryAfter(const std::string& value, absl::Time now) {
+  int64_t seconds = 0;
+  if (absl::SimpleAtoi(value, &seconds)) return absl::Seconds(std::max<int64_t>(0, seconds));
+  absl::Time date;
+  if (!absl::ParseTime("%a, %d %b %Y %H:%M:%S GMT", value, &date, nullptr)) return std::nullopt;
+  return std::max(absl::ZeroDuration(), date - now);
+}
+
+absl::StatusOr<SendBatch> MakeHttpSender(const Endpoint& endpoint) {
+  FT_ASSIGN_OR_RETURN(const CredentialFiles files, ReadCredentialFiles(endpoint));
+  const auto sender = std::make_shared<HttpSender>(endpoint, files);
+  return [sender](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
+    return sender->Send(request, timeout);
+  };
+}
+
+}  // namespace foretoken::tracing

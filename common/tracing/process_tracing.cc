@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tracing/process_tracing.h"
+
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "common/base/error_text.h"
+#include "common/base/status_macros.h"
+#include "common/base/system_random.h"
+#include "common/tracing/grpc_sender.h"
+#include "common/tracing/http_sender.h"
+#include "common/tracing/settings.h"
+#include "spdlog/spdlog.h"
+
+namespace foretoken::tracing {
+namespace {
+
+// Without the name and the password that may stand before the host.
+std::string ShownUrl(const std::string& url) {
+  const size_t host = url.find("://") + 3;
+  const size_t at = url.substr(0, url.find('/', host)).rfind('@');
+  return at == std::string::npos ? url : url.substr(0, host) + url.substr(at + 1);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessTracing>> ProcessTracing::Start(const std::string& service_name,
+                                                                      telemetry::Metrics& metrics) {
+  std::vector<std::string> warnings;
+  const Settings settings = ReadSettings([](const char* name) { return std::getenv(name); }, service_name, &warnings);
+  for (const std::string& warning : warnings) spdlog::warn("{}", warning);
+  std::unique_ptr<ProcessTracing> tracing(new ProcessTracing());
+  if (settings.endpoint.url.empty()) return tracing;
+  const bool is_grpc = settings.endpoint.protocol == Protocol::kGrpc;
+  FT_ASSIGN_OR_RETURN(SendBatch send, is_grpc ? MakeGrpcSender(settings.endpoint) : MakeHttpSender(settings.endpoint));
+  tracing->exporter_ = std::make_unique<SpanExporter>(settings, std::move(send), base::SystemRandomBits, metrics);
+  tracing->tracer_ = Tracer(settings.sampler, base::SystemRandomBits,
+                            [process = tracing.get()](Span span) { process->Export(std::move(span)); });
+  spdlog::info("traces go to {}, by {}", base::Quoted(ShownUrl(settings.endpoint.url)), is_grpc ? "gRPC" : "HTTP");
+  return tracing;
+}
+
+void ProcessTracing::Export(Span span) {
+  if (exporter_ != nullptr) exporter_->Add(std::move(span));
+}
+
+}  // namespace foretoken::tracing

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tracing/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/error_text.h"
+#include "common/base/system_random.h"
+#include "common/base/version.h"
+
+namespace foretoken::tracing {
+namespace {
+
+constexpr char kGrpcUrl[] = "http://localhost:4317";
+constexpr char kHttpUrl[] = "http://localhost:4318/v1/traces";
+constexpr char kHttpPath[] = "v1/traces";
+
+// The variables of one process, with the warnings about them.
+class Variables {
+ public:
+  Variables(const ReadVariable& read, std::vector<std::string>* warnings) : read_(read), warnings_(warnings) {}
+
+  // Empty if the variable is unset.
+  std::string Text(const std::string& name) const {
+    const char* const value = read_(name.c_str());
+    return std::string(absl::StripAsciiWhitespace(value == nullptr ? "" : value));
+  }
+  // A variable of the trace exporter, or the same one of all exporters.
+  std::string ExporterText(absl::string_view suffix) const {
+    const std::string own = Text(absl::StrCat("OTEL_EXPORTER_OTLP_TRACES_", suffix));
+    return own.empty() ? Text(absl::StrCat("OTEL_EXPORTER_OTLP_", suffix)) : own;
+  }
+  // Leaves `value` as it is if the variable is unset or no number of at least `min`.
+  void Number(const std::string& name, int64_t min, int64_t* value) const {
+    const std::string text = Text(name);
+    if (text.empty()) return;
+    int64_t number = 0;
+    if (absl::SimpleAtoi(text, &number) && number >= min) {
+      *value = number;
+    } else {
+      Warn(name, absl::StrCat("expected a number of at least ", min), text);
+    }
+  }
+  bool IsTrue(const std::string& name) const {
+    const std::string text = absl::AsciiStrToLower(Text(name));
+    if (!text.empty() && text != "true" && text != "false") Warn(name, "expected true or false", text);
+    return text == "true";
+  }
+  void Warn(const std::string& name, absl::string_view expected, absl::string_view text) const {
+    warnings_->push_back(absl::StrCat(name, ": ", expected, ", got ", base::Quoted(text), "; the variable is ignored"));
+  }
+
+ private:
+  const ReadVariable& read_;
+  std::vector<std::string>* warnings_;
+};
+
+// %41 -> A. Unset for a broken escape.
+std::optional<std::string> PercentDecoded(absl::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded.push_back(text[i]);
+      continue;
+    }
+    uint32_t byte = 0;
+    if (i + 2 >= text.size() || !absl::SimpleHexAtoi(text.substr(i + 1, 2), &byte)) return std::nullopt;
+    decoded.push_back(static_cast<char>(byte));
+    i += 2;
+  }
+  return decoded;
+}
+
+// key1=value1,key2=value2 with percent-encoded values. One broken pair makes the whole variable unusable.
+std::vector<std::pair<std::string, std::string>> Pairs(const Variables& variables, const std::string& name,
+                                                       const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const absl::string_view member : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(member, absl::MaxSplits('=', 1));
+    const absl::string_view key = absl::StripAsciiWhitespace(parts[0]);
+    const auto value = parts.size() == 2 ? PercentDecoded(absl::StripAsciiWhitespace(parts[1])) : std::nullopt;
+    if (key.empty() || !value.has_value()) {
+      variables.Warn(name, "expected KEY=VALUE,KEY=VALUE", "another text");  // the text may hold a secret
+      return {};
+    }
+    pairs.push_back({std::string(key), *value});
+  }
+  return pairs;
+}
+
+Protocol ReadProtocol(const Variables& variables) {
+  const std::string text = variables.ExporterText("PROTOCOL");
+  if (text == "http/protobuf") return Protocol::kHttpProtobuf;
+  if (!text.empty() && text != "grpc") {
+    variables.Warn("OTEL_EXPORTER_OTLP_PROTOCOL", "expected grpc or http/protobuf", text);
+  }
+  return Protocol::kGrpc;
+}
+
+std::string ReadUrl(const Variables& variables, Protocol protocol) {
+  const std::string exporter = variables.Text("OTEL_TRACES_EXPORTER");
+  if (variables.IsTrue("OTEL_SDK_DISABLED") || exporter == "none") return {};
+  if (!exporter.empty() && exporter != "otlp") {
+    variables.Warn("OTEL_TRACES_EXPORTER", "expected otlp or none", exporter);
+  }
+  const std::string own = variables.Text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+  std::string url = own.empty() ? variables.Text("OTEL_EXPORTER_OTLP_ENDPOINT") : own;
+  const bool is_http = protocol == Protocol::kHttpProtobuf;
+  if (url.empty()) return exporter != "otlp" ? "" : is_http ? kHttpUrl : kGrpcUrl;
+  if (!absl::StrContains(url, "://")) {
+    url = absl::StrCat(variables.ExporterText("INSECURE") == "true" ? "http://" : "https://", url);
+  }
+  if (!absl::StartsWith(url, "http://") && !absl::StartsWith(url, "https://")) {
+    variables.Warn("OTEL_EXPORTER_OTLP_ENDPOINT", "expected http://HOST:PORT or https://HOST:PORT", url);
+    return {};
+  }
+  // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
+  if (is_http && own.empty()) absl::StrAppend(&url, absl::EndsWith(url, "/") ? "" : "/", kHttpPath);
+  return url;
+}
+
+Endpoint ReadEndpoint(const Variables& variables) {
+  Endpoint endpoint = {.protocol = ReadProtocol(variables)};
+  endpoint.url = ReadUrl(variables, endpoint.protocol);
+  endpoint.headers = Pairs(variables, "OTEL_EXPORTER_OTLP_HEADERS", variables.ExporterText("HEADERS"));
+  endpoint.ca_file = variables.ExporterText("CERTIFICATE");
+  endpoint.client_key_file = variables.ExporterText("CLIENT_KEY");
+  endpoint.client_certificate_file = variables.ExporterText("CLIENT_CERTIFICATE");
+  const std::string compression = variables.ExporterText("COMPRESSION");
+  endpoint.compresses = compression == "gzip";
+  if (!compression.empty() && compression != "gzip" && compression != "none") {
+    variables.Warn("OTEL_EXPORTER_OTLP_COMPRESSION", "expected gzip or none", compression);
+  }
+  int64_t timeout_ms = absl::ToInt64Milliseconds(endpoint.timeout);
+  variables.Number("OTEL_EXPORTER_OTLP_TIMEOUT", 1, &timeout_ms);
+  variables.Number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", 1, &timeout_ms);
+  endpoint.timeout = absl::Milliseconds(timeout_ms);
+  return endpoint;
+}
+
+BatchLimits ReadBatchLimits(const Variables& variables) {
+  BatchLimits batch;
+  int64_t delay_ms = absl::ToInt64Milliseconds(batch.delay),
+          timeout_ms = absl::ToInt64Milliseconds(batch.export_timeout);
+  auto max_queued = static_cast<int64_t>(batch.max_queued_spans),
+       max_batch = static_cast<int64_t>(batch.max_batch_spans);
+  variables.Number("OTEL_BSP_SCHEDULE_DELAY", 0, &delay_ms);
+  variables.Number("OTEL_BSP_EXPORT_TIMEOUT", 1, &timeout_ms);
+  variables.Number("OTEL_BSP_MAX_QUEUE_SIZE", 1, &max_queued);
+  variables.Number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 1, &max_batch);
+  return {.delay = absl::Milliseconds(delay_ms),
+          .export_timeout = absl::Milliseconds(timeout_ms),
+          .max_queued_spans = static_cast<size_t>(max_queued),
+          .max_batch_spans = static_cast<size_t>(std::min(max_batch, max_queued))};
+}
+
+SpanLimits ReadSpanLimits(const Variables& variables) {
+  int64_t attributes = SpanLimits().max_attributes, events = SpanLimits().max_events, links = SpanLimits().max_links;
+  variables.Number("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", 0, &attributes);
+  variables.Number("OTEL_SPAN_EVENT_COUNT_LIMIT", 0, &events);
+  variables.Number("OTEL_SPAN_LINK_COUNT_LIMIT", 0, &links);
+  return {.max_attributes = static_cast<uint32_t>(attributes),
+          .max_events = static_cast<uint32_t>(events),
+          .max_links = static_cast<uint32_t>(links)};
+}
+
+Sampler ReadSampler(const Variables& variables) {
+  const std::string name = variables.Text("OTEL_TRACES_SAMPLER");
+  if (name.empty()) return Sampler();
+  const absl::StatusOr<Sampler> sampler = Sampler::Parse(name, variables.Text("OTEL_TRACES_SAMPLER_ARG"));
+  if (sampler.ok()) return *sampler;
+  variables.Warn("OTEL_TRACES_SAMPLER", sampler.status().message(), name);
+  return Sampler();
+}
+
+// Later keys win: the service's own name is the default, OTEL_RESOURCE_ATTRIBUTES may replace it, and
+// OTEL_SERVICE_NAME replaces both.
+Attributes ReadResource(const Variables& variables, const std::string& service_name) {
+  Attributes resource;
+  const auto set = [&resource](const std::string& key, const std::string& value) {
+    const auto same = std::ranges::find(resource, key, &Attribute::key);
+    if (same == resource.end()) {
+      resource.push_back({key, value});
+    } else {
+      same->value = value;
+    }
+  };
+  char host[256] = {};
+  if (gethostname(host, sizeof(host) - 1) == 0) set("host.name", host);
+  set("service.name", service_name);
+  set("service.version", std::string(base::Version()));
+  set("service.instance.id", absl::StrCat(absl::Hex(base::SystemRandomBits(), absl::kZeroPad16)));
+  for (const auto& [key, value] :
+       Pairs(variables, "OTEL_RESOURCE_ATTRIBUTES", variables.Text("OTEL_RESOURCE_ATTRIBUTES"))) {
+    set(key, value);
+  }
+  if (const std::string name = variables.Text("OTEL_SERVICE_NAME"); !name.empty()) set("service.name", name);
+  // They name the exporter itself, so no variable may replace them.
+  set("telemetry.sdk.language", "cpp");
+  set("telemetry.sdk.name", "foretoken");
+  set("telemetry.sdk.version", std::string(base::Version()));
+  return resource;
+}
+
+}  // namespace
+
+Settings ReadSettings(const ReadVariable& read, const std::string& service_name, std::vector<std::string>* warnings) {
+  const Variables variables(read, warnings);
+  return {.endpoint = ReadEndpoint(variables),
+          .batch = ReadBatchLimits(variables),
+          .limits = ReadSpanLimits(variables),
+          .sampler = ReadSampler(variables),
+          .resource = ReadResource(variables, service_name)};
+}
+
+}  // namespace foretoken::tracing

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A span: one named piece of a trace, with its begin and end. Plain data in OpenTelemetry's terms.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/tracing/trace_context.h"
+
+namespace foretoken::tracing {
+
+using AttributeValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+                                    std::vector<std::string>>;
+
+struct Attribute {
+  std::string key;
+  AttributeValue value;
+};
+using Attributes = std::vector<Attribute>;
+
+// The numbers are OTLP's.
+enum class SpanKind {
+  kInternal = 1,
+  kServer = 2,  // handles a remote call
+  kClient = 3,  // makes one
+};
+
+struct SpanEvent {
+  absl::Time time;
+  std::string name;
+  Attributes attributes;
+};
+
+// Another span that this one has to do with, without being its child.
+struct SpanLink {
+  TraceContext context;
+  Attributes attributes;
+};
+
+// The bounds of OpenTelemetry's specification. What goes beyond is dropped and counted.
+struct SpanLimits {
+  uint32_t max_attributes = 128;  // of a span, an event or a link
+  uint32_t max_events = 128;
+  uint32_t max_links = 128;
+};
+
+struct Span {
+  TraceContext context;
+  std::optional<SpanId> parent;
+  bool has_remote_parent = false;  // the parent is in another process
+  std::string name;
+  SpanKind kind = SpanKind::kInternal;
+  absl::Time begin, end;
+  Attributes attributes;
+  std::vector<SpanEvent> events;
+  std::vector<SpanLink> links;
+  std::optional<std::string> error;  // set: the operation failed, for this reason
+};
+
+}  // namespace foretoken::tracing

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tracing/span_exporter.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/error_text.h"
+#include "common/tracing/otlp.h"
+#include "spdlog/spdlog.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using Outcome = SendResult::Outcome;
+
+constexpr absl::Duration kFirstPause = absl::Seconds(1), kMaxPause = absl::Seconds(5);
+constexpr double kPauseGrowth = 1.5;
+constexpr double kJitter = 0.2;  // a pause is up to this part shorter or longer
+
+}  // namespace
+
+ExporterMetrics::ExporterMetrics(telemetry::Metrics& metrics)
+    : exported(metrics.AddCounter("foretoken_trace_spans_exported_total", "Spans that the trace collector took.")),
+      queue_full(
+          metrics.AddCounter("foretoken_trace_spans_dropped_total", "Spans dropped.", {{"reason", "queue_full"}})),
+      undelivered(
+          metrics.AddCounter("foretoken_trace_spans_dropped_total", "Spans dropped.", {{"reason", "undelivered"}})),
+      queued(metrics.AddGauge("foretoken_trace_spans_queued", "Spans that wait to be sent.")) {}
+
+SpanExporter::SpanExporter(Settings settings, SendBatch send, std::function<uint64_t()> random_bits,
+                           telemetry::Metrics& metrics)
+    : settings_(std::move(settings)),
+      send_(std::move(send)),
+      random_bits_(std::move(random_bits)),
+      metrics_(metrics),
+      thread_([this] { Run(); }) {}
+
+SpanExporter::~SpanExporter() {
+  {
+    absl::MutexLock lock(&mutex_);
+    flush_deadline_ = absl::Now() + kMaxFlush;
+  }
+  thread_.join();
+}
+
+void SpanExporter::Add(Span span) {
+  absl::MutexLock lock(&mutex_);
+  if (queue_.size() >= settings_.batch.max_queued_spans) {
+    metrics_.queue_full.Increment();
+  } else {
+    queue_.push_back(std::move(span));
+    metrics_.queued.Increment();
+  }
+}
+
+void SpanExporter::Run() {
+  while (true) {
+    const std::vector<Span> batch = TakeBatch();
+    if (batch.empty()) return;
+    Export(batch);
+  }
+}
+
+// Empty: the exporter ends, and nothing is left.
+std::vector<Span> SpanExporter::TakeBatch() {
+  absl::MutexLock lock(&mutex_);
+  const auto has_any = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !queue_.empty() || flush_deadline_; };
+  const auto is_full = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return queue_.size() >= settings_.batch.max_batch_spans || flush_deadline_;
+  };
+  mutex_.Await(absl::Condition(&has_any));
+  mutex_.AwaitWithTimeout(absl::Condition(&is_full), settings_.batch.delay);
+  const size_t num_taken = std::min(queue_.size(), settings_.batch.max_batch_spans);
+  const auto end = queue_.begin() + static_cast<ptrdiff_t>(num_taken);
+  std::vector<Span> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  queue_.erase(queue_.begin(), end);
+  metrics_.queued.Decrement(static_cast<double>(num_taken));
+  return batch;
+}
+
+void SpanExporter::Export(const std::vector<Span>& batch) {
+  const SendResult result = SendWithRetries(ToOtlp(batch, settings_.resource, settings_.limits));
+  const bool is_delivered = result.outcome == Outcome::kDelivered;
+  const uint64_t num_lost = is_delivered ? std::min<uint64_t>(result.num_rejected_spans, batch.size()) : batch.size();
+  // One line when the trouble begins: a collector that is down for a day would otherwise fill the log.
+  if (num_lost > 0 && !std::exchange(has_warned_, true)) {
+    spdlog::warn("the collector of traces did not take {} of {} spans: {}", num_lost, batch.size(),
+                 base::Quoted(result.message, 200));
+  }
+  if (num_lost == 0 && std::exchange(has_warned_, false)) spdlog::info("the collector of traces takes spans again");
+  metrics_.exported.Increment(static_cast<double>(batch.size() - num_lost));
+  metrics_.undelivered.Increment(static_cast<double>(num_lost));
+}
+
+SendResult SpanExporter::SendWithRetries(const otlp::ExportTraceServiceRequest& request) {
+  const absl::Time give_up = absl::Now() + settings_.batch.export_timeout;
+  absl::Duration pause = kFirstPause;
+  for (int num_tries = 1;; ++num_tries) {
+    const absl::Duration left = std::min(give_up, Deadline()) - absl::Now();
+    if (left <= absl::ZeroDuration()) return {.outcome = Outcome::kRefused, .message = "there was no time left"};
+    SendResult result = send_(request, std::min(left, settings_.endpoint.timeout));
+    if (result.outcome != Outcome::kTryAgain || num_tries == kMaxTries) return result;
+    const double unit = static_cast<double>(random_bits_() >> 11) * 0x1p-53;  // [0, 1)
+    const absl::Duration wait = result.try_again_after.value_or(pause * (1 + kJitter * (2 * unit - 1)));
+    if (absl::Now() + wait >= give_up || !Pause(wait)) return result;
+    pause = std::min(kMaxPause, pause * kPauseGrowth);
+  }
+}
+
+bool SpanExporter::Pause(absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  const auto ends = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return flush_deadline_.has_value(); };
+  return !mutex_.AwaitWithTimeout(absl::Condition(&ends), duration);
+}
+
+absl::Time SpanExporter::Deadline() const {
+  absl::MutexLock lock(&mutex_);
+  return flush_deadline_.value_or(absl::InfiniteFuture());
+}
+
+}  // namespace foretoken::tracing

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends ended spans to a collector, in batches and from a thread of its own. Whoever adds a span never waits for the
+// network: if the queue is full, the span is dropped and counted.
+//
+//   FT_ASSIGN_OR_RETURN(SendBatch send, MakeGrpcSender(settings.endpoint));
+//   SpanExporter exporter(settings, std::move(send), base::SystemRandomBits, metrics);
+//   exporter.Add(std::move(span));
+//
+// A batch leaves when it is full or its first span has waited for the delay. A batch that the collector cannot take now
+// is sent again, at most four times, with growing pauses that vary at random, so that many servers do not come back
+// together. A batch that it refuses is dropped and counted. The destructor sends what is queued, but waits no longer
+// than kMaxFlush.
+//
+// Threads: any may call Add.
+// Source: OpenTelemetry specification, "Batching processor" and "OTLP", its rules on retries and partial success.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/telemetry/metrics.h"
+#include "common/tracing/settings.h"
+#include "common/tracing/span.h"
+#include "otlp/traces.pb.h"
+
+namespace foretoken::tracing {
+
+// The end of one try to send a batch.
+struct SendResult {
+  enum class Outcome {
+    kDelivered,
+    kTryAgain,  // the collector cannot be reached or is busy
+    kRefused,   // another try would end the same way
+  };
+  Outcome outcome = Outcome::kDelivered;
+  std::optional<absl::Duration> try_again_after = std::nullopt;  // as the collector said
+  uint64_t num_rejected_spans = 0;                               // of a delivered batch
+  std::string message = {};                                      // for the log
+};
+
+// Makes one try, which takes no longer than `timeout`. Only the exporter's thread calls it.
+using SendBatch = std::function<SendResult(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout)>;
+
+struct ExporterMetrics {
+  explicit ExporterMetrics(telemetry::Metrics& metrics);
+
+  prometheus::Counter& exported;     // spans that the collector took
+  prometheus::Counter& queue_full;   // spans dropped, because the queue was full
+  prometheus::Counter& undelivered;  // spans dropped after the last try, or refused by the collector
+  prometheus::Gauge& queued;         // spans that wait now
+};
+
+class SpanExporter {
+ public:
+  static constexpr int kMaxTries = 5;
+  static constexpr absl::Duration kMaxFlush = absl::Seconds(3);
+
+  // The metrics outlive the exporter.
+  SpanExporter(Settings settings, SendBatch send, std::function<uint64_t()> random_bits, telemetry::Metrics& metrics);
+  ~SpanExporter();
+
+  void Add(Span span);
+
+ private:
+  void Run();
+  std::vector<Span> TakeBatch();
+  void Export(const std::vector<Span>& batch);
+  SendResult SendWithRetries(const otlp::ExportTraceServiceRequest& request);
+  // Returns false if the exporter ends meanwhile.
+  bool Pause(absl::Duration duration);
+  absl::Time Deadline() const;
+
+  const Settings settings_;
+  const SendBatch send_;
+  const std::function<uint64_t()> random_bits_;
+  const ExporterMetrics metrics_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<Span> queue_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Time> flush_deadline_ ABSL_GUARDED_BY(mutex_);  // set: the exporter ends
+  bool has_warned_ = false;                                           // about the present trouble
+  std::thread thread_;
+};
+
+}  // namespace foretoken::tracing

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// TLS between two processes' ends. If this test fails, a stranger reaches a service, a good peer does not, or a renewed
+// certificate breaks calls.
+#include "common/rpc/tls.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/steady_clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fakes/fake_generation_service.h"
+#include "tests/testing/test_authority.h"
+
+namespace foretoken::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MountedCertificate;
+using testing::TestAuthority;
+
+constexpr char kVerifier[] = "spiffe://cluster/ns/llm/sa/verifier", kStranger[] = "spiffe://cluster/ns/llm/sa/stranger";
+
+TlsFiles FilesOf(const MountedCertificate& mounted) {
+  return {.certificate = mounted.certificate(), .key = mounted.key(), .ca = mounted.ca(), .refresh = absl::Seconds(1)};
+}
+
+// A server of any service with these credentials.
+class SecureServer {
+ public:
+  explicit SecureServer(const TlsFiles& files) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", ServerCredentials(files).value(), &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+  ~SecureServer() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  // Opens a connection of its own.
+  grpc::StatusCode Call(const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                        const std::string& host = "localhost") const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto channel = grpc::CreateCustomChannel(absl::StrCat(host, ":", port_), credentials, arguments);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    v1::GetModelInfoResponse response;
+    return v1::GenerationService::NewStub(channel)->GetModelInfo(&context, {}, &response).error_code();
+  }
+  grpc::StatusCode Call(const TlsFiles& files, const std::string& host = "localhost") const {
+    return Call(ChannelCredentials(files).value(), host);
+  }
+
+ private:
+  testing::FakeGenerationService service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class Tls : public ::testing::Test {
+ protected:
+  static constexpr grpc::StatusCode kOk = grpc::StatusCode::OK, kRefused = grpc::StatusCode::UNAVAILABLE;
+  const TestAuthority authority_;
+  const MountedCertificate server_files_{authority_, {.names = {"DNS:localhost"}}};
+  const MountedCertificate client_files_{authority_, {.names = {absl::StrCat("URI:", kVerifier)}}};
+};
+
+TEST_F(Tls, AServersCertificateIsEnoughWithoutMutualTls) {
+  TlsFiles files = FilesOf(server_files_);
+  files.ca.clear();
+  const SecureServer server(files);
+  EXPECT_EQ(server.Call(TlsFiles{.ca = server_files_.ca()}), kOk);
+  EXPECT_EQ(server.Call(grpc::InsecureChannelCredentials()), kRefused);
+}
+
+TEST_F(Tls, AServerOfAnotherAuthorityOrAnotherNameIsRefused) {
+  TlsFiles files = FilesOf(server_files_);
+  files.ca.clear();
+  const SecureServer server(files);
+  const TestAuthority other;
+  const MountedCertificate other_files(other, {});
+  EXPECT_EQ(server.Call(TlsFiles{.ca = other_files.ca()}), kRefused);
+  EXPECT_EQ(server.Call(TlsFiles{.ca = server_files_.ca()}, "127.0.0.1"), kRefused);
+}
+
+TEST_F(Tls, MutualTlsAsksEveryClientForACertificate) {
+  const SecureServer server(FilesOf(server_files_));
+  EXPECT_EQ(server.Call(FilesOf(client_files_)), kOk);
+  EXPECT_EQ(server.Call(TlsFiles{.ca = server_files_.ca()}), kRefused);
+  const TestAuthority other;
+  MountedCertificate stranger(other, {});
+  TlsFiles files = FilesOf(stranger);
+  files.ca = server_files_.ca();
+  EXPECT_EQ(server.Call(files), kRefused);
+}
+
+TEST_F(Tls, AnExpiredOrFutureCertificateIsRefused) {
+  const SecureServer server(FilesOf(server_files_));
+  const MountedCertificate expired(authority_, {.begins = -absl::Hours(2), .ends = -absl::Hours(1)});
+  EXPECT_EQ(server.Call(FilesOf(expired)), kRefused);
+  const MountedCertificate future(authority_, {.begins = absl::Hours(1), .ends = absl::Hours(2)});
+  EXPECT_EQ(server.Call(FilesOf(future)), kRefused);
+}
+
+TEST_F(Tls, OnlyAllowedIdentitiesMayCallAServer) {
+  TlsFiles files = FilesOf(server_files_);
+  files.identities = {kVerifier};
+  const SecureServer server(files);
+  EXPECT_EQ(server.Call(FilesOf(client_files_)), kOk);
+  const MountedCertificate stranger(authority_, {.names = {absl::StrCat("URI:", kStranger)}});
+  EXPECT_EQ(server.Call(FilesOf(stranger)), kRefused);
+  const MountedCertificate nameless(authority_, {});
+  EXPECT_EQ(server.Call(FilesOf(nameless)), kRefused);
+}
+
+TEST_F(Tls, OnlyAnAllowedIdentityMayBeTheServerWhateverItsAddress) {
+  const SecureServer server(FilesOf(server_files_));
+  TlsFiles files = FilesOf(client_files_);
+  files.identities = {"localhost"};
+  EXPECT_EQ(server.Call(files, "127.0.0.1"), kOk);
+  files.identities = {"other"};
+  EXPECT_EQ(server.Call(files), kRefused);
+}
+
+TEST_F(Tls, ARenewedCertificateIsTakenWithoutARestart) {
+  MountedCertificate mounted(authority_, {.names = {"DNS:localhost"}});
+  const SecureServer server(FilesOf(mounted));
+  EXPECT_EQ(server.Call(FilesOf(client_files_)), kOk);
+  const TestAuthority next;
+  mounted.Renew(next, {.names = {"DNS:localhost"}});
+  const MountedCertificate next_client(next, {});
+  const absl::Time give_up = SteadyNow() + absl::Seconds(20);
+  while (server.Call(FilesOf(next_client)) != kOk && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(server.Call(FilesOf(next_client)), kOk);
+  EXPECT_EQ(server.Call(FilesOf(client_files_)), kRefused);
+}
+
+TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
+  TlsFiles files = FilesOf(server_files_);
+  files.key = "/no/such.key";
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("/no/such.key"));
+  files = FilesOf(server_files_);
+  files.key.clear();
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("needs its key"));
+  EXPECT_THAT(ServerCredentials({.ca = server_files_.ca()}).status().message(), HasSubstr("certificate"));
+  EXPECT_THAT(ChannelCredentials({.identities = {"x"}}).status().message(), HasSubstr("CA"));
+  files = FilesOf(server_files_);
+  files.refresh = absl::ZeroDuration();
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("1s"));
+  const testing::TempDir directory;
+  files = FilesOf(server_files_);
+  files.ca = directory.path() + "/ca";
+  std::ofstream(files.ca) << "no certificate";
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("no PEM"));
+}
+
+TEST(IsLoopback, KnowsTheAddressesOfThisMachineAlone) {
+  for (const char* address : {"localhost:1", "127.0.0.1:0", "127.1.2.3:50051", "[::1]:1"}) {
+    EXPECT_TRUE(IsLoopback(address)) << address;
+  }
+  for (const char* address :
+       {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "localhost.evil:1", "127.evil:1", "1.127.0.1:1"}) {
+    EXPECT_FALSE(IsLoopback(address)) << address;
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::rpc

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spans as OTLP. If this test fails, collectors show wrong times, parents or attributes, or refuse our batches.
+#include "common/tracing/otlp.h"
+
+#include "gtest/gtest.h"
+
+namespace foretoken::tracing {
+namespace {
+
+TraceContext Context(uint8_t id) {
+  TraceContext context;
+  context.trace_id.fill(id);
+  context.span_id.fill(id);
+  context.flags = TraceContext::kSampled;
+  context.state = "k=v";
+  return context;
+}
+
+otlp::Span Convert(const Span& span, const SpanLimits& limits = {}) {
+  return ToOtlp({&span, 1}, {{"service.name", "s"}}, limits).resource_spans(0).scope_spans(0).spans(0);
+}
+
+TEST(Otlp, ASpanKeepsItsIdentityTimesAndKind) {
+  const otlp::Span span = Convert({.context = Context(7),
+                                   .parent = Context(5).span_id,
+                                   .has_remote_parent = true,
+                                   .name = "call",
+                                   .kind = SpanKind::kServer,
+                                   .begin = absl::FromUnixNanos(1'000),
+                                   .end = absl::FromUnixNanos(3'000)});
+  EXPECT_EQ(span.trace_id(), std::string(16, 7));
+  EXPECT_EQ(span.span_id(), std::string(8, 7));
+  EXPECT_EQ(span.parent_span_id(), std::string(8, 5));
+  EXPECT_EQ(span.trace_state(), "k=v");
+  EXPECT_EQ(span.name(), "call");
+  EXPECT_EQ(span.kind(), 2);
+  EXPECT_EQ(span.start_time_unix_nano(), 1'000u);
+  EXPECT_EQ(span.end_time_unix_nano(), 3'000u);
+  EXPECT_EQ(span.flags(), 0x301u);
+  EXPECT_FALSE(span.has_status());
+}
+
+TEST(Otlp, ARootHasNoParentAndAnEndIsNeverBeforeTheBegin) {
+  const otlp::Span span =
+      Convert({.context = Context(1), .begin = absl::FromUnixNanos(5), .end = absl::FromUnixNanos(4), .error = "bad"});
+  EXPECT_EQ(span.parent_span_id(), "");
+  EXPECT_EQ(span.flags(), 0x101u);
+  EXPECT_EQ(span.end_time_unix_nano(), 5u);
+  EXPECT_EQ(span.status().code(), 2);
+  EXPECT_EQ(span.status().message(), "bad");
+}
+
+TEST(Otlp, AttributesOfEveryTypeArrive) {
+  const otlp::Span span = Convert({.context = Context(1),
+                                   .attributes = {{"b", true},
+                                                  {"i", int64_t{-1}},
+                                                  {"d", 0.5},
+                                                  {"s", "text"},
+                                                  {"is", std::vector<int64_t>{1, 2}},
+                                                  {"none", std::vector<std::string>{}}}});
+  ASSERT_EQ(span.attributes_size(), 6);
+  EXPECT_TRUE(span.attributes(0).value().bool_value());
+  EXPECT_EQ(span.attributes(1).value().int_value(), -1);
+  EXPECT_EQ(span.attributes(2).value().double_value(), 0.5);
+  EXPECT_EQ(span.attributes(3).value().string_value(), "text");
+  EXPECT_EQ(span.attributes(4).value().array_value().values(1).int_value(), 2);
+  EXPECT_TRUE(span.attributes(5).value().has_array_value());
+}
+
+TEST(Otlp, WhatIsBeyondTheLimitsIsCounted) {
+  Span span = {.context = Context(1)};
+  for (int i = 0; i < 3; ++i) {
+    span.attributes.push_back({"a", int64_t{i}});
+    span.events.push_back({.name = "e"});
+    span.links.push_back({.context = Context(2)});
+  }
+  const otlp::Span cut = Convert(span, {.max_attributes = 2, .max_events = 1, .max_links = 0});
+  EXPECT_EQ(cut.attributes_size(), 2);
+  EXPECT_EQ(cut.dropped_attributes_count(), 1u);
+  EXPECT_EQ(cut.events_size(), 1);
+  EXPECT_EQ(cut.dropped_events_count(), 2u);
+  EXPECT_EQ(cut.links_size(), 0);
+  EXPECT_EQ(cut.dropped_links_count(), 3u);
+}
+
+}  // namespace
+}  // namespace foretoken::tracing

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// One try to send a batch, by gRPC and by HTTP. If this test fails, a collector gets nothing, gets a batch twice, or
+// loses a batch that it would have taken later.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/tracing/grpc_sender.h"
+#include "common/tracing/http_sender.h"
+#include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fakes/trace_collector.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Outcome = SendResult::Outcome;
+using testing::TraceCollector;
+
+otlp::ExportTraceServiceRequest Batch() {
+  otlp::ExportTraceServiceRequest request;
+  request.add_resource_spans()->add_scope_spans()->add_spans()->set_name("a span");
+  return request;
+}
+
+SendResult SendByGrpc(const TraceCollector& collector, Endpoint endpoint = {}) {
+  endpoint.url = collector.url();
+  return MakeGrpcSender(endpoint).value()(Batch(), absl::Seconds(10));
+}
+
+TEST(GrpcSender, DeliversABatch) {
+  TraceCollector collector;
+  EXPECT_EQ(SendByGrpc(collector).outcome, Outcome::kDelivered);
+  EXPECT_EQ(SendByGrpc(collector, {.compresses = true}).outcome, Outcome::kDelivered);
+  ASSERT_EQ(collector.spans().size(), 2u);
+  EXPECT_EQ(collector.spans()[1].span.name(), "a span");
+}
+
+TEST(GrpcSender, ReportsAPartialSuccess) {
+  TraceCollector collector([](otlp::ExportTraceServiceResponse* response) {
+    response->mutable_partial_success()->set_rejected_spans(3);
+    response->mutable_partial_success()->set_error_message("bad");
+    return grpc::Status::OK;
+  });
+  const SendResult result = SendByGrpc(collector);
+  EXPECT_EQ(result.outcome, Outcome::kDelivered);
+  EXPECT_EQ(result.num_rejected_spans, 3u);
+  EXPECT_EQ(result.message, "bad");
+}
+
+TEST(GrpcSender, KnowsWhichErrorsPass) {
+  for (const auto& [code, outcome] : {std::pair(grpc::StatusCode::UNAVAILABLE, Outcome::kTryAgain),
+                                      {grpc::StatusCode::ABORTED, Outcome::kTryAgain},
+                                      {grpc::StatusCode::RESOURCE_EXHAUSTED, Outcome::kRefused},
+                                      {grpc::StatusCode::INVALID_ARGUMENT, Outcome::kRefused},
+                                      {grpc::StatusCode::UNAUTHENTICATED, Outcome::kRefused}}) {
+    TraceCollector collector([code = code](otlp::ExportTraceServiceResponse*) { return grpc::Status(code, "no"); });
+    EXPECT_EQ(SendByGrpc(collector).outcome, outcome) << code;
+  }
+}
+
+TEST(GrpcSender, AFullCollectorThatSaysWhenIsTriedAgainThen) {
+  TraceCollector collector([](otlp::ExportTraceServiceResponse*) {
+    google::rpc::RetryInfo info;
+    info.mutable_retry_delay()->set_seconds(2);
+    google::rpc::Status details;
+    details.add_details()->PackFrom(info);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full", details.SerializeAsString());
+  });
+  const SendResult result = SendByGrpc(collector);
+  EXPECT_EQ(result.outcome, Outcome::kTryAgain);
+  EXPECT_EQ(result.try_again_after, absl::Seconds(2));
+}
+
+TEST(GrpcSender, NobodyThereIsTriedAgainAndTakesNoLongerThanTheTimeout) {
+  const SendBatch send = MakeGrpcSender({.url = "http://127.0.0.1:1"}).value();
+  EXPECT_EQ(send(Batch(), absl::Milliseconds(200)).outcome, Outcome::kTryAgain);
+}
+
+TEST(Senders, ACertificateThatCannotBeReadIsAnError) {
+  const Endpoint endpoint = {.url = "https://127.0.0.1:1", .ca_file = "/no/such.pem"};
+  EXPECT_THAT(MakeGrpcSender(endpoint).status().message(), HasSubstr("/no/such.pem"));
+  EXPECT_THAT(MakeHttpSender(endpoint).status().message(), HasSubstr("/no/such.pem"));
+}
+
+// Answers one HTTP request with fixed bytes.
+class HttpCollector {
+ public:
+  explicit HttpCollector(std::string answer) : answer_(std::move(answer)), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof(address);
+    bind(socket_, reinterpret_cast<sockaddr*>(&address), size);
+    listen(socket_, 1);
+    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~HttpCollector() {
+    if (thread_.joinable()) thread_.join();
+    close(socket_);
+  }
+  std::string url() const { return absl::StrCat("http://127.0.0.1:", port_, "/v1/traces"); }
+  // After the answer.
+  std::string TakeRequest() {
+    thread_.join();
+    return request_;
+  }
+
+ private:
+  void Serve() {
+    const int connection = accept(socket_, nullptr, nullptr);
+    char buffer[4096];
+    while (!IsWhole()) {
+      const ssize_t num_bytes = recv(connection, buffer, sizeof(buffer), 0);
+      if (num_bytes <= 0) break;
+      request_.append(buffer, static_cast<size_t>(num_bytes));
+    }
+    send(connection, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+    close(connection);
+  }
+  bool IsWhole() const {
+    const size_t head = request_.find("\r\n\r\n"), length = request_.find("Content-Length: ");
+    return head != std::string::npos && length != std::string::npos &&
+           request_.size() >= head + 4 + std::stoul(request_.substr(length + 16));
+  }
+
+  const std::string answer_;
+  const int socket_;
+  int port_ = 0;
+  std::string request_;
+  std::thread thread_;
+};
+
+SendResult SendByHttp(HttpCollector& collector, Endpoint endpoint = {}) {
+  endpoint.url = collector.url();
+  return MakeHttpSender(endpoint).value()(Batch(), absl::Seconds(10));
+}
+
+TEST(HttpSender, DeliversABatchWithItsHeaders) {
+  HttpCollector collector("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(SendByHttp(collector, {.headers = {{"Authorization", "Bearer x"}}}).outcome, Outcome::kDelivered);
+  const std::string request = collector.TakeRequest();
+  EXPECT_THAT(request, HasSubstr("POST /v1/traces HTTP/1.1\r\n"));
+  EXPECT_THAT(request, HasSubstr("Content-Type: application/x-protobuf\r\n"));
+  EXPECT_THAT(request, HasSubstr("Authorization: Bearer x\r\n"));
+  EXPECT_THAT(request, Not(HasSubstr("Expect:")));
+  otlp::ExportTraceServiceRequest batch;
+  ASSERT_TRUE(batch.ParseFromString(request.substr(request.find("\r\n\r\n") + 4)));
+  EXPECT_EQ(batch.SerializeAsString(), Batch().SerializeAsString());
+}
+
+TEST(HttpSender, CompressesWithGzip) {
+  HttpCollector collector("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(SendByHttp(collector, {.compresses = true}).outcome, Outcome::kDelivered);
+  const std::string request = collector.TakeRequest();
+  EXPECT_THAT(request, HasSubstr("Content-Encoding: gzip\r\n"));
+  EXPECT_EQ(request.substr(request.find("\r\n\r\n") + 4, 2), "\x1f\x8b");
+}
+
+TEST(HttpSender, ReportsAPartialSuccess) {
+  otlp::ExportTraceServiceResponse response;
+  response.mutable_partial_success()->set_rejected_spans(4);
+  const std::string body = response.SerializeAsString();
+  HttpCollector collector(absl::StrCat("HTTP/1.1 200 OK\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  EXPECT_EQ(SendByHttp(collector).num_rejected_spans, 4u);
+}
+
+TEST(HttpSender, KnowsWhichStatusesPass) {
+  for (const auto& [status, outcome] : {std::pair("429", Outcome::kTryAgain),
+                                        {"502", Outcome::kTryAgain},
+                                        {"503", Outcome::kTryAgain},
+                                        {"504", Outcome::kTryAgain},
+                                        {"500", Outcome::kRefused},
+                                        {"400", Outcome::kRefused},
+                                        {"302", Outcome::kRefused}}) {
+    HttpCollector collector(absl::StrCat("HTTP/1.1 ", status, " No\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"));
+    const SendResult result = SendByHttp(collector);
+    EXPECT_EQ(result.outcome, outcome) << status;
+    if (outcome == Outcome::kTryAgain) {
+      EXPECT_EQ(result.try_again_after, absl::Seconds(7));
+    }
+  }
+}
+
+TEST(HttpSender, ABrokenConnectionIsTriedAgain) {
+  HttpCollector collector("");
+  EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kTryAgain);
+}
+
+TEST(RetryAfter, IsSecondsOrADate) {
+  const absl::Time now = absl::FromCivil(absl::CivilSecond(2026, 11, 23, 12, 0, 0), absl::UTCTimeZone());
+  EXPECT_EQ(ParseRetryAfter("120", now), absl::Minutes(2));
+  EXPECT_EQ(ParseRetryAfter("-5", now), absl::ZeroDuration());
+  EXPECT_EQ(ParseRetryAfter("Mon, 23 Nov 2026 12:00:30 GMT", now), absl::Seconds(30));
+  EXPECT_EQ(ParseRetryAfter("Mon, 23 Nov 2026 11:00:00 GMT", now), absl::ZeroDuration());
+  EXPECT_FALSE(ParseRetryAfter("soon", now).has_value());
+  EXPECT_FALSE(ParseRetryAfter("", now).has_value());
+}
+
+}  // namespace
+}  // namespace foretoken::tracing

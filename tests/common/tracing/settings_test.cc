@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The OTEL_* variables. If this test fails, an operator's usual settings do not work here, or a bad one stops a server.
+#include "common/tracing/settings.h"
+
+#include <map>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+using Variables = std::map<std::string, std::string>;
+
+struct Read {
+  explicit Read(const Variables& variables)
+      : settings(ReadSettings(
+            [&](const char* name) {
+              const auto found = variables.find(name);
+              return found == variables.end() ? nullptr : found->second.c_str();
+            },
+            "foretoken-verifier", &warnings)) {}
+
+  std::string Resource(const std::string& key) const {
+    for (const Attribute& attribute : settings.resource) {
+      if (attribute.key == key) return std::get<std::string>(attribute.value);
+    }
+    return "";
+  }
+
+  std::vector<std::string> warnings;
+  Settings settings;
+};
+
+TEST(TraceSettings, WithoutAVariableNothingIsExported) {
+  const Read read(Variables{});
+  EXPECT_EQ(read.settings.endpoint.url, "");
+  EXPECT_EQ(read.settings.batch.max_queued_spans, 2048u);
+  EXPECT_EQ(read.settings.batch.max_batch_spans, 512u);
+  EXPECT_EQ(read.settings.batch.delay, absl::Seconds(5));
+  EXPECT_EQ(read.settings.endpoint.timeout, absl::Seconds(10));
+  EXPECT_THAT(read.warnings, IsEmpty());
+}
+
+TEST(TraceSettings, TheExporterWithoutAnEndpointMeansTheDefaultPort) {
+  EXPECT_EQ(Read(Variables{{"OTEL_TRACES_EXPORTER", "otlp"}}).settings.endpoint.url, "http://localhost:4317");
+  const Read http(Variables{{"OTEL_TRACES_EXPORTER", "otlp"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}});
+  EXPECT_EQ(http.settings.endpoint.url, "http://localhost:4318/v1/traces");
+}
+
+TEST(TraceSettings, TheGeneralEndpointIsABaseForHttpAndTheTracesOwnIsNot) {
+  const std::pair<std::string, std::string> http = {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"};
+  EXPECT_EQ(Read(Variables{http, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1/base"}}).settings.endpoint.url,
+            "http://c:1/base/v1/traces");
+  EXPECT_EQ(Read(Variables{http, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:1/base"}}).settings.endpoint.url,
+            "http://c:1/base");
+}
+
+TEST(TraceSettings, AnEndpointWithoutASchemeIsSecureUnlessSaidOtherwise) {
+  EXPECT_EQ(Read(Variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}}).settings.endpoint.url, "https://c:1");
+  EXPECT_EQ(Read(Variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}, {"OTEL_EXPORTER_OTLP_INSECURE", "true"}})
+                .settings.endpoint.url,
+            "http://c:1");
+}
+
+TEST(TraceSettings, CanBeSwitchedOff) {
+  const std::pair<std::string, std::string> endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"};
+  EXPECT_EQ(Read(Variables{endpoint, {"OTEL_SDK_DISABLED", "TRUE"}}).settings.endpoint.url, "");
+  EXPECT_EQ(Read(Variables{endpoint, {"OTEL_TRACES_EXPORTER", "none"}}).settings.endpoint.url, "");
+  EXPECT_EQ(Read(Variables{endpoint, {"OTEL_SDK_DISABLED", ""}}).settings.endpoint.url,
+            "http://c:1");  // empty is unset
+}
+
+TEST(TraceSettings, ReadsTheRestOfTheExporterAndTheTracesOwnVariableWins) {
+  const Read read(Variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:1"},
+                            {"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, b = 2"},
+                            {"OTEL_EXPORTER_OTLP_COMPRESSION", "none"},
+                            {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip"},
+                            {"OTEL_EXPORTER_OTLP_TIMEOUT", "2000"},
+                            {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "3000"},
+                            {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"},
+                            {"OTEL_EXPORTER_OTLP_CLIENT_KEY", "/key.pem"},
+                            {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/cert.pem"}});
+  const Endpoint& endpoint = read.settings.endpoint;
+  EXPECT_THAT(endpoint.headers, ElementsAre(Pair("authorization", "Bearer x"), Pair("b", "2")));
+  EXPECT_TRUE(endpoint.compresses);
+  EXPECT_EQ(endpoint.timeout, absl::Seconds(3));
+  EXPECT_EQ(endpoint.ca_file, "/ca.pem");
+  EXPECT_EQ(endpoint.client_key_file, "/key.pem");
+  EXPECT_EQ(endpoint.client_certificate_file, "/cert.pem");
+  EXPECT_THAT(read.warnings, IsEmpty());
+}
+
+TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
+  const Read read(Variables{{"OTEL_BSP_SCHEDULE_DELAY", "100"},
+                            {"OTEL_BSP_EXPORT_TIMEOUT", "200"},
+                            {"OTEL_BSP_MAX_QUEUE_SIZE", "10"},
+                            {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "20"},
+                            {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3"},
+                            {"OTEL_TRACES_SAMPLER", "always_off"}});
+  EXPECT_EQ(read.settings.batch.delay, absl::Milliseconds(100));
+  EXPECT_EQ(read.settings.batch.export_timeout, absl::Milliseconds(200));
+  EXPECT_EQ(read.settings.batch.max_queued_spans, 10u);
+  EXPECT_EQ(read.settings.batch.max_batch_spans, 10u);  // a batch is no larger than the queue
+  EXPECT_EQ(read.settings.limits.max_attributes, 3u);
+  TraceId high;
+  high.fill(0xff);
+  EXPECT_FALSE(read.settings.sampler.Samples(std::nullopt, high));
+}
+
+TEST(TraceSettings, TheServicesNameHasAnOrder) {
+  EXPECT_EQ(Read(Variables{}).Resource("service.name"), "foretoken-verifier");
+  const std::pair<std::string, std::string> attributes = {"OTEL_RESOURCE_ATTRIBUTES",
+                                                          "service.name=a,k8s.pod.name=p%2C1,telemetry.sdk.name=x"};
+  const Read read(Variables{attributes});
+  EXPECT_EQ(read.Resource("service.name"), "a");
+  EXPECT_EQ(read.Resource("k8s.pod.name"), "p,1");
+  EXPECT_EQ(read.Resource("telemetry.sdk.name"), "foretoken");
+  EXPECT_EQ(Read(Variables{attributes, {"OTEL_SERVICE_NAME", "b"}}).Resource("service.name"), "b");
+}
+
+class BadVariable : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
+TEST_P(BadVariable, IsIgnoredAndNamed) {
+  const Read read(Variables{GetParam()});
+  ASSERT_THAT(read.warnings, ElementsAre(HasSubstr(GetParam().first)));
+  const Settings defaults = Read(Variables{}).settings;
+  EXPECT_EQ(read.settings.batch.max_queued_spans, defaults.batch.max_queued_spans);
+  EXPECT_EQ(read.settings.endpoint.timeout, defaults.endpoint.timeout);
+  EXPECT_THAT(read.settings.endpoint.headers, IsEmpty());
+}
+INSTANTIATE_TEST_SUITE_P(
+    Variables, BadVariable,
+    ::testing::Values(std::pair("OTEL_BSP_MAX_QUEUE_SIZE", "0"), std::pair("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
+                      std::pair("OTEL_EXPORTER_OTLP_TIMEOUT", "-1"), std::pair("OTEL_TRACES_SAMPLER", "sometimes"),
+                      std::pair("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), std::pair("OTEL_SDK_DISABLED", "yes"),
+                      std::pair("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://c"),
+                      std::pair("OTEL_EXPORTER_OTLP_HEADERS", "no pair"),
+                      std::pair("OTEL_EXPORTER_OTLP_HEADERS", "a=%4"),
+                      std::pair("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
+                      std::pair("OTEL_TRACES_EXPORTER", "zipkin")));
+
+TEST(TraceSettings, AWarningDoesNotShowHeaders) {
+  const Read read(Variables{{"OTEL_EXPORTER_OTLP_HEADERS", "secret"}});
+  ASSERT_EQ(read.warnings.size(), 1u);
+  EXPECT_EQ(read.warnings[0].find("\"secret\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace foretoken::tracing

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue of spans. If this test fails, a slow or dead collector delays a step or fills the memory, or lost spans are
+// not counted.
+#include "common/tracing/span_exporter.h"
+
+#include "absl/synchronization/notification.h"
+#include "common/base/steady_clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using ::testing::ElementsAre;
+using Outcome = SendResult::Outcome;
+
+Span Named(const std::string& name) { return {.name = name, .begin = absl::Now(), .end = absl::Now()}; }
+
+// A collector that answers from a script, and an exporter of it.
+class SpanExporterTest : public ::testing::Test {
+ protected:
+  void Start(std::vector<SendResult> script, BatchLimits batch = {.delay = absl::Milliseconds(1)}) {
+    script_ = std::move(script);
+    exporter_.emplace(
+        Settings{.batch = batch},
+        [this](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
+          return Send(request, timeout);
+        },
+        [] { return uint64_t{0}; }, metrics_);
+  }
+  ~SpanExporterTest() override { Unblock(); }
+
+  SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
+    if (blocks_) may_send_.WaitForNotification();
+    EXPECT_GT(timeout, absl::ZeroDuration());
+    absl::MutexLock lock(&mutex_);
+    sent_.push_back(request.resource_spans(0).scope_spans(0).spans_size());
+    return sent_.size() <= script_.size() ? script_[sent_.size() - 1] : SendResult();
+  }
+  void Unblock() {
+    if (!may_send_.HasBeenNotified()) may_send_.Notify();
+  }
+  std::vector<int> sent() {
+    absl::MutexLock lock(&mutex_);
+    return sent_;
+  }
+  double Value(const std::string& name, const prometheus::Labels& labels = {}) {
+    return metrics_.AddCounter(name, "", labels).Value();
+  }
+  double Exported() { return ExporterMetrics(metrics_).exported.Value(); }
+  double QueueFull() { return ExporterMetrics(metrics_).queue_full.Value(); }
+  double Undelivered() { return ExporterMetrics(metrics_).undelivered.Value(); }
+
+  telemetry::Metrics metrics_;
+  absl::Mutex mutex_;
+  std::vector<int> sent_ ABSL_GUARDED_BY(mutex_);  // spans of each try
+  std::vector<SendResult> script_;
+  bool blocks_ = false;
+  absl::Notification may_send_;
+  std::optional<SpanExporter> exporter_;
+};
+
+TEST_F(SpanExporterTest, AnEndSendsWhatWaits) {
+  Start({}, {.delay = absl::Hours(1)});
+  exporter_->Add(Named("a"));
+  exporter_->Add(Named("b"));
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(2));
+  EXPECT_EQ(Exported(), 2);
+}
+
+TEST_F(SpanExporterTest, AFullBatchDoesNotWait) {
+  Start({}, {.delay = absl::Hours(1), .max_batch_spans = 2});
+  exporter_->Add(Named("a"));
+  exporter_->Add(Named("b"));
+  const absl::Time give_up = SteadyNow() + absl::Seconds(20);
+  while (sent().empty() && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_THAT(sent(), ElementsAre(2));
+}
+
+TEST_F(SpanExporterTest, ABlockedCollectorCostsNobodyTimeAndDropsAreCounted) {
+  blocks_ = true;
+  Start({}, {.delay = absl::ZeroDuration(), .max_queued_spans = 10, .max_batch_spans = 10});
+  const absl::Time begin = SteadyNow();
+  for (int i = 0; i < 1000; ++i) exporter_->Add(Named("a"));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(2));
+  Unblock();
+  exporter_.reset();
+  EXPECT_EQ(Exported() + QueueFull(), 1000);
+  EXPECT_GE(QueueFull(), 1000 - 20);  // ten in the queue, ten on their way
+  EXPECT_EQ(ExporterMetrics(metrics_).queued.Value(), 0);
+}
+
+TEST_F(SpanExporterTest, TriesAgainWhatTheCollectorCannotTakeNow) {
+  const SendResult busy = {.outcome = Outcome::kTryAgain, .try_again_after = absl::Milliseconds(1)};
+  Start({busy, busy}, {.delay = absl::Hours(1), .max_batch_spans = 1});
+  exporter_->Add(Named("a"));
+  const absl::Time give_up = SteadyNow() + absl::Seconds(20);
+  while (sent().size() < 3 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(1));
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(1, 1, 1));
+  EXPECT_EQ(Exported(), 1);
+}
+
+TEST_F(SpanExporterTest, GivesUpAfterFiveTriesOrWhenARetryWouldComeTooLate) {
+  const SendResult busy = {.outcome = Outcome::kTryAgain, .try_again_after = absl::Milliseconds(1)};
+  const SendResult busy_for_long = {.outcome = Outcome::kTryAgain, .try_again_after = absl::Hours(1)};
+  Start({busy, busy, busy, busy, busy, busy_for_long}, {.delay = absl::Hours(1), .max_batch_spans = 1});
+  exporter_->Add(Named("a"));
+  exporter_->Add(Named("b"));
+  const absl::Time give_up = SteadyNow() + absl::Seconds(20);
+  while (Undelivered() < 2 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(Undelivered(), 2);
+  EXPECT_THAT(sent(), ElementsAre(1, 1, 1, 1, 1, 1));
+}
+
+TEST_F(SpanExporterTest, APartialSuccessIsNotSentAgain) {
+  Start({{.num_rejected_spans = 2, .message = "two were bad"}}, {.delay = absl::Hours(1)});
+  for (int i = 0; i < 3; ++i) exporter_->Add(Named("a"));
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(3));
+  EXPECT_EQ(Exported(), 1);
+  EXPECT_EQ(Undelivered(), 2);
+}
+
+TEST_F(SpanExporterTest, ACollectorCannotRejectMoreThanItGot) {
+  Start({{.num_rejected_spans = ~uint64_t{0}}}, {.delay = absl::Hours(1)});
+  exporter_->Add(Named("a"));
+  exporter_.reset();
+  EXPECT_EQ(Exported(), 0);
+  EXPECT_EQ(Undelivered(), 1);
+}
+
+TEST_F(SpanExporterTest, ADeadCollectorDelaysTheEndByAtMostTheFlushTime) {
+  Start(std::vector<SendResult>(100, {.outcome = Outcome::kTryAgain}), {.delay = absl::Hours(1), .max_batch_spans = 1});
+  for (int i = 0; i < 20; ++i) exporter_->Add(Named("a"));
+  const absl::Time begin = SteadyNow();
+  exporter_.reset();
+  EXPECT_LT(SteadyNow() - begin, SpanExporter::kMaxFlush + absl::Seconds(5));
+  EXPECT_EQ(Undelivered(), 20);
+}
+
+}  // namespace
+}  // namespace foretoken::tracing

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request's trace through three processes: the client, the verifier and a proposer. If this test fails, an operator
+// cannot follow a request, or its step spans do not explain its time.
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mapped_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/connect.h"
+#include "tests/testing/fakes/trace_collector.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken {
+namespace {
+
+using testing::ChildProcess;
+using testing::CollectedSpan;
+using testing::TempDir;
+using testing::TraceCollector;
+
+constexpr char kGenerate[] = "foretoken.v1.GenerationService/Generate";
+constexpr char kPropose[] = "foretoken.v1.ProposalService/Propose";
+
+std::vector<std::string> Environment(const TraceCollector& collector) {
+  return {absl::StrCat("OTEL_EXPORTER_OTLP_ENDPOINT=", collector.url()), "OTEL_BSP_SCHEDULE_DELAY=50"};
+}
+
+void WaitForProposer(client::GenerationClient& client) {
+  const absl::Time give_up = absl::Now() + absl::Seconds(20);
+  while (NumConnected(client) == 0 && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(10));
+}
+
+// Runs `foretoken generate --trace` and returns the trace id that it prints.
+std::string GenerateTraced(const ServiceProcess& verifier, const TraceCollector& collector) {
+  const TempDir directory;
+  std::vector<std::string> command = {"/usr/bin/env"};
+  for (const std::string& variable : Environment(collector)) command.push_back(variable);
+  for (const std::string& part :
+       {absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken"), std::string("generate"),
+        absl::StrCat("--target=", verifier.address()), std::string("--trace"), std::string("--max_tokens=48"),
+        std::string("--ignore_eos"), std::string("--temperature=0.8"), std::string("--seed=7"),
+        std::string("--speculation=always"), std::string("def sum(a, b):\n    return a + b\n\ndef sum(")}) {
+    command.push_back(part);
+  }
+  ChildProcess generate(command, directory.path() + "/log");
+  EXPECT_EQ(generate.Wait(), 0);
+  const std::string log = base::ReadFile(directory.path() + "/log").value_or("");
+  const size_t begin = log.find("trace ");
+  return begin == std::string::npos ? log : log.substr(begin + 6, 32);
+}
+
+// The spans of one trace, by id.
+struct Trace {
+  Trace(const std::vector<CollectedSpan>& all, const std::string& trace_id) {
+    for (const CollectedSpan& span : all) {
+      if (absl::BytesToHexString(span.span.trace_id()) == trace_id) spans.push_back(span);
+    }
+  }
+  std::vector<CollectedSpan> Find(const std::string& service, const std::string& name) const {
+    std::vector<CollectedSpan> found;
+    std::ranges::copy_if(spans, std::back_inserter(found), [&](const CollectedSpan& span) {
+      return span.service == service && span.span.name() == name;
+    });
+    return found;
+  }
+  std::vector<CollectedSpan> ChildrenOf(const CollectedSpan& parent, const std::string& name) const {
+    std::vector<CollectedSpan> children = Find(parent.service, name);
+    std::erase_if(children, [&](const auto& span) { return span.span.parent_span_id() != parent.span.span_id(); });
+    return children;
+  }
+
+  std::vector<CollectedSpan> spans;
+};
+
+class Tracing : public ::testing::Test {
+ protected:
+  Tracing() { WaitForProposer(client_); }
+  // Ends both services, which send the last spans.
+  Trace Finish(const std::string& trace_id) {
+    verifier_.Terminate();
+    proposer_.Terminate();
+    return {collector_.spans(), trace_id};
+  }
+
+  TraceCollector collector_;
+  ServiceProcess proposer_{"foretoken_proposer", {"--method=ngram", "--trace_proposals"}, Environment(collector_)};
+  ServiceProcess verifier_{"foretoken_verifier",
+                           {"--proposer=ngram=static:" + proposer_.address(), "--trace_steps"},
+                           Environment(collector_)};
+  client::GenerationClient client_ = Connect(verifier_);
+};
+
+TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
+  const std::string trace_id = GenerateTraced(verifier_, collector_);
+  const Trace trace = Finish(trace_id);
+  ASSERT_EQ(trace.Find("foretoken-client", kGenerate).size(), 1u) << trace_id;
+  const CollectedSpan client = trace.Find("foretoken-client", kGenerate)[0];
+  EXPECT_EQ(client.span.kind(), 3);
+  EXPECT_EQ(client.span.parent_span_id(), "");
+  ASSERT_EQ(trace.Find("foretoken-verifier", kGenerate).size(), 1u);
+  const CollectedSpan call = trace.Find("foretoken-verifier", kGenerate)[0];
+  EXPECT_EQ(call.span.kind(), 2);
+  EXPECT_EQ(call.span.parent_span_id(), client.span.span_id());
+  EXPECT_EQ(call.Text("rpc.response.status_code"), "OK");
+  EXPECT_EQ(call.Int("gen_ai.usage.output_tokens"), 48);
+  EXPECT_GT(call.Int("foretoken.speculation.accepted_tokens"), 0);
+  const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kPropose);
+  ASSERT_EQ(sessions.size(), 1u);
+  EXPECT_EQ(sessions[0].span.parent_span_id(), call.span.span_id());
+  ASSERT_EQ(sessions[0].span.links_size(), 1);
+  EXPECT_EQ(sessions[0].span.links(0).span_id(), call.span.span_id());
+  EXPECT_EQ(sessions[0].Int("foretoken.session.trees"),
+            static_cast<int64_t>(trace.ChildrenOf(sessions[0], "proposal").size()));
+}
+
+TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
+  const std::string trace_id = GenerateTraced(verifier_, collector_);
+  const Trace trace = Finish(trace_id);
+  const std::vector<CollectedSpan> calls = trace.Find("foretoken-verifier", kGenerate);
+  ASSERT_EQ(calls.size(), 1u);
+  ASSERT_EQ(trace.ChildrenOf(calls[0], "decode").size(), 1u);
+  const CollectedSpan decode = trace.ChildrenOf(calls[0], "decode")[0];
+  int64_t nanos = 0, tokens = 0, num_proposals = 0;
+  for (const CollectedSpan& step : trace.ChildrenOf(decode, "step")) {
+    nanos += step.nanos();
+    tokens += step.Int("foretoken.step.tokens");
+    num_proposals += static_cast<int64_t>(trace.ChildrenOf(step, "proposal").size());
+  }
+  EXPECT_NEAR(static_cast<double>(nanos), static_cast<double>(decode.nanos()), 0.02 * decode.nanos());
+  EXPECT_EQ(tokens, 47);  // the first token ends the prompt
+  EXPECT_GT(num_proposals, 0);
+  EXPECT_EQ(decode.Find("foretoken.speculation.accepted_lengths")->array_value().values_size(),
+            static_cast<int>(trace.ChildrenOf(decode, "step").size()));
+}
+
+TEST(TracingWithoutACollector, CostsNoRequestAndIsCounted) {
+  const std::vector<std::string> nobody = {"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1",
+                                           "OTEL_BSP_MAX_QUEUE_SIZE=8", "OTEL_BSP_SCHEDULE_DELAY=1"};
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram,embedded", "--trace_steps"}, nobody);
+  client::GenerationClient client = Connect(verifier);
+  v1::GenerateRequest request;
+  request.set_text("def f():");
+  request.mutable_stopping()->set_max_tokens(32);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(client.Generate(request).ok());
+  EXPECT_GT(verifier.Metric("foretoken_trace_spans_dropped_total"), 0);
+  EXPECT_EQ(verifier.Metric("foretoken_trace_spans_exported_total"), 0);
+}
+
+}  // namespace
+}  // namespace foretoken

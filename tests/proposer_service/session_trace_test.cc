@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The spans of a session. If this test fails, a trace does not show what a proposer did for a request.
+#include "proposer_service/session_trace.h"
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+#include "tests/proposer_service/session_table_fixture.h"
+
+namespace foretoken::proposer {
+namespace {
+
+constexpr char kRequest[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+class SessionTraceTest : public SessionTableTest {
+ protected:
+  Stream Traced(bool traces_proposals) {
+    options_.traces_proposals = traces_proposals;
+    return Stream({.proposer = proposer_, .room = room_, .metrics = metrics_, .trace = &options_});
+  }
+  std::vector<tracing::Span> Named(const std::string& name) const {
+    std::vector<tracing::Span> named;
+    std::ranges::copy_if(spans_, std::back_inserter(named), [&](const auto& span) { return span.name == name; });
+    return named;
+  }
+  static int64_t Int(const tracing::Span& span, const std::string& key) {
+    const auto found = std::ranges::find(span.attributes, key, &tracing::Attribute::key);
+    return found == span.attributes.end() ? -1 : std::get<int64_t>(found->value);
+  }
+
+  std::vector<tracing::Span> spans_;
+  uint64_t next_id_ = 1;
+  TraceOptions options_ = {.tracer = tracing::Tracer(
+                               tracing::Sampler(), [this] { return next_id_++; },
+                               [this](tracing::Span span) { spans_.push_back(std::move(span)); })};
+};
+
+constexpr char kSession[] = "foretoken.v1.ProposalService/Propose";
+
+TEST_F(SessionTraceTest, ASessionOfATracedRequestIsASpanOfItsTrace) {
+  Stream stream = Traced(false);
+  stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+  stream.Exchange();
+  stream.Advance(7, 4, {2}, 2);
+  stream.Exchange();
+  EXPECT_TRUE(spans_.empty());
+  stream.Close(7);
+  stream.Exchange();
+  ASSERT_EQ(spans_.size(), 1u);
+  const tracing::Span& session = spans_[0];
+  EXPECT_EQ(session.name, kSession);
+  EXPECT_EQ(session.kind, tracing::SpanKind::kServer);
+  EXPECT_EQ(tracing::FormatTraceId(session.context.trace_id), "0af7651916cd43dd8448eb211c80319c");
+  EXPECT_EQ(session.parent, tracing::ParseTraceContext(kRequest)->span_id);
+  ASSERT_EQ(session.links.size(), 1u);
+  EXPECT_EQ(Int(session, "foretoken.session.tokens"), 5);
+  EXPECT_EQ(Int(session, "foretoken.session.trees"), 2);
+  EXPECT_GT(Int(session, "foretoken.session.nodes"), 0);
+}
+
+TEST_F(SessionTraceTest, WithDetailEveryTreeIsASpan) {
+  Stream stream = Traced(true);
+  stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+  stream.Exchange();
+  stream.Advance(7, 4, {2}, 1);
+  stream.Exchange();
+  stream.Close(7);
+  stream.Exchange();
+  const std::vector<tracing::Span> proposals = Named("proposal");
+  ASSERT_EQ(proposals.size(), 2u);
+  EXPECT_EQ(proposals[0].parent, Named(kSession).at(0).context.span_id);
+  EXPECT_EQ(Int(proposals[0], "foretoken.proposal.position"), 4);
+  EXPECT_EQ(Int(proposals[1], "foretoken.proposal.position"), 5);
+  EXPECT_EQ(Int(proposals[1], "foretoken.proposal.node_budget"), 1);
+  EXPECT_GT(Int(proposals[0], "foretoken.proposal.nodes"), 0);
+}
+
+TEST_F(SessionTraceTest, TheEndOfTheStreamEndsTheSpan) {
+  {
+    Stream stream = Traced(true);
+    stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+    stream.Exchange();
+  }
+  EXPECT_EQ(Named(kSession).size(), 1u);
+}
+
+TEST_F(SessionTraceTest, OtherSessionsHaveNoSpan) {
+  {
+    Stream stream = Traced(true);
+    const std::string unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    for (const std::string& traceparent : {std::string(), std::string("nonsense"), unsampled, std::string(256, '0')}) {
+      stream.Open(100 + traceparent.size(), {1, 2, 3, 1}, 2).set_traceparent(traceparent);
+      EXPECT_EQ(stream.Exchange().trees_size(), 1);
+      stream.Close(100 + traceparent.size());
+      stream.Exchange();
+    }
+  }
+  EXPECT_TRUE(spans_.empty());
+}
+
+}  // namespace
+}  // namespace foretoken::proposer

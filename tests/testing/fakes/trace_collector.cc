@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/fakes/trace_collector.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+
+namespace foretoken::testing {
+namespace {
+
+constexpr char kExport[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+// One unary call over the generic service.
+class ExportCall : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit ExportCall(TraceCollector& collector) : collector_(collector) { StartRead(&message_); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no message"));
+    otlp::ExportTraceServiceRequest request;
+    otlp::ExportTraceServiceResponse response;
+    grpc::Status status = grpc::SerializationTraits<otlp::ExportTraceServiceRequest>::Deserialize(&message_, &request);
+    if (status.ok()) status = collector_.Take(request, &response);
+    if (!status.ok()) return Finish(status);
+    bool owns_buffer;
+    message_.Clear();
+    grpc::SerializationTraits<otlp::ExportTraceServiceResponse>::Serialize(response, &message_, &owns_buffer);
+    StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+  TraceCollector& collector_;
+  grpc::ByteBuffer message_;
+};
+
+class UnknownCall : public grpc::ServerGenericBidiReactor {
+ public:
+  UnknownCall() { Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "expected an export of traces")); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+class TraceCollector::Service : public grpc::CallbackGenericService {
+ public:
+  explicit Service(TraceCollector& collector) : collector_(collector) {}
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    if (context->method() != kExport) return new UnknownCall();
+    return new ExportCall(collector_);
+  }
+
+ private:
+  TraceCollector& collector_;
+};
+
+const otlp::AnyValue* CollectedSpan::Find(const std::string& key) const {
+  const auto found = std::ranges::find(span.attributes(), key, &otlp::KeyValue::key);
+  return found == span.attributes().end() ? nullptr : &found->value();
+}
+
+TraceCollector::TraceCollector(Answer answer) : answer_(std::move(answer)), service_(std::make_unique<Service>(*this)) {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterCallbackGenericService(service_.get());
+  server_ = builder.BuildAndStart();
+}
+
+TraceCollector::~TraceCollector() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+std::string TraceCollector::url() const { return absl::StrCat("http://127.0.0.1:", port_); }
+
+std::vector<CollectedSpan> TraceCollector::spans() const {
+  absl::MutexLock lock(&mutex_);
+  return spans_;
+}
+
+int TraceCollector::num_exports() const {
+  absl::MutexLock lock(&mutex_);
+  return num_exports_;
+}
+
+std::vector<CollectedSpan> TraceCollector::WaitForSpans(size_t num_spans) const {
+  absl::MutexLock lock(&mutex_);
+  const auto has_all = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return spans_.size() >= num_spans; };
+  mutex_.AwaitWithTimeout(absl::Condition(&has_all), absl::Seconds(20));
+  return spans_;
+}
+
+grpc::Status TraceCollector::Take(const otlp::ExportTraceServiceRequest& request,
+                                  otlp::ExportTraceServiceResponse* response) {
+  absl::MutexLock lock(&mutex_);
+  ++num_exports_;
+  const grpc::Status status = answer_ == nullptr ? grpc::Status::OK : answer_(response);
+  if (!status.ok()) return status;
+  for (const otlp::ResourceSpans& process : request.resource_spans()) {
+    std::string service;
+    for (const otlp::KeyValue& attribute : process.resource().attributes()) {
+      if (attribute.key() == "service.name") service = attribute.value().string_value();
+    }
+    for (const otlp::ScopeSpans& scope : process.scope_spans()) {
+      for (const otlp::Span& span : scope.spans()) spans_.push_back({.service = service, .span = span});
+    }
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace foretoken::testing

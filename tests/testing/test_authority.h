@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A certificate authority for tests. Its certificates lie in a folder behind a symbolic link, as Kubernetes mounts a
+// secret, so that a test can replace them all at once.
+//
+//   TestAuthority authority;
+//   MountedCertificate server(authority, {.names = {"DNS:localhost", "IP:127.0.0.1"}});
+//   rpc::ServerCredentials({.certificate = server.certificate(), .key = server.key(), .ca = server.ca()});
+//   server.Renew(authority, {...});
+#pragma once
+
+#include <openssl/x509.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::testing {
+
+struct CertificateRequest {
+  std::vector<std::string> names;  // as OpenSSL writes alternative names: "DNS:localhost", "IP:127.0.0.1", "URI:..."
+  absl::Duration begins = -absl::Hours(1), ends = absl::Hours(1);  // from now
+};
+
+class TestAuthority {
+ public:
+  TestAuthority();
+
+  struct Pair {
+    std::string certificate, key;  // PEM
+  };
+  Pair Issue(const CertificateRequest& request) const;
+  const std::string& certificate() const { return certificate_; }
+
+ private:
+  using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+  using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+  static Key MakeKey();
+
+  Key key_;
+  Certificate authority_;
+  std::string certificate_;
+};
+
+class MountedCertificate {
+ public:
+  MountedCertificate(const TestAuthority& authority, const CertificateRequest& request) { Renew(authority, request); }
+
+  std::string certificate() const { return current() + "/tls.crt"; }
+  std::string key() const { return current() + "/tls.key"; }
+  std::string ca() const { return current() + "/ca.crt"; }
+  // Switches the link to a folder with a new certificate of this authority.
+  void Renew(const TestAuthority& authority, const CertificateRequest& request);
+
+ private:
+  std::string current() const { return directory_.path() + "/current"; }
+
+  const TempDir directory_;
+  int num_renewals_ = 0;
+};
+
+}  // namespace foretoken::testing

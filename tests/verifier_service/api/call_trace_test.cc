@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The spans of a call. If this test fails, an operator sees time in the wrong place, or a trace without its end.
+#include "verifier_service/api/call_trace.h"
+
+#include <algorithm>
+
+#include "common/base/steady_clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+class CallTraceTest : public ::testing::Test {
+ protected:
+  CallTrace Begin(std::optional<tracing::TraceContext> caller = std::nullopt) {
+    return CallTrace(tracer_, {.method = "p.S/M", .caller = std::move(caller), .peer = "ipv4:10.0.0.1:4711"});
+  }
+  static absl::Time At(int ms) { return kStart + absl::Milliseconds(ms); }
+  // An output with `num_accepted` guesses and one more token at this time.
+  static SampleOutput Tokens(int ms, int num_accepted) {
+    SampleOutput output = {.time = At(ms)};
+    output.token_ids.resize(static_cast<size_t>(num_accepted) + 1);
+    output.speculated.resize(static_cast<size_t>(num_accepted), true);
+    output.speculated.push_back(false);
+    return output;
+  }
+  static StepReport Step(int end_ms, double num_ms) {
+    return {.step = {.step_idx = 7, .times = {.forward_ms = num_ms / 2, .wait_ms = num_ms / 2}, .end = At(end_ms)}};
+  }
+  const tracing::Span& Named(const std::string& name) const {
+    const auto found = std::ranges::find(spans_, name, &tracing::Span::name);
+    EXPECT_NE(found, spans_.end()) << name;
+    return *found;
+  }
+  template <typename Value>
+  static Value Attribute(const tracing::Span& span, const std::string& key) {
+    const auto found = std::ranges::find(span.attributes, key, &tracing::Attribute::key);
+    if (found == span.attributes.end()) throw std::out_of_range(key);
+    return std::get<Value>(found->value);
+  }
+  static double Milliseconds(const tracing::Span& span) { return absl::ToDoubleMilliseconds(span.end - span.begin); }
+
+  static inline const absl::Time kStart = SteadyNow() + absl::Seconds(1);
+  std::vector<tracing::Span> spans_;
+  uint64_t next_id_ = 1;
+  const tracing::Tracer tracer_{tracing::Sampler(), [this] { return next_id_++; },
+                                [this](tracing::Span span) { spans_.push_back(std::move(span)); }};
+};
+
+TEST_F(CallTraceTest, AWholeCallHasItsPhasesOneAfterAnother) {
+  CallTrace trace = Begin();
+  trace.Submit({.request_id = "mine", .prompt = {1, 2}}, "llama");
+  trace.Observe({.time = At(10), .began = At(5)});
+  trace.Observe(Tokens(30, 0));
+  trace.Observe(Tokens(50, 3));
+  SampleOutput last = Tokens(60, 1);
+  last.completion = SampleCompletion{.num_prompt_tokens = 2, .num_cached_tokens = 1, .num_steps = 3};
+  trace.Observe(last);
+  trace.End(absl::OkStatus());
+  ASSERT_EQ(spans_.size(), 4u);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(Named("prompt").begin - Named("queue").end), 0, 1e-3);
+  EXPECT_NEAR(Milliseconds(Named("prompt")), 25, 1e-3);
+  EXPECT_NEAR(Milliseconds(Named("decode")), 30, 1e-3);
+  EXPECT_THAT(Attribute<std::vector<int64_t>>(Named("decode"), "foretoken.speculation.accepted_lengths"),
+              ElementsAre(3, 1));
+  const tracing::Span& call = Named("p.S/M");
+  for (const tracing::Span& span : spans_) {
+    if (&span == &call) continue;
+    EXPECT_EQ(span.parent, call.context.span_id) << span.name;
+  }
+  EXPECT_EQ(Attribute<int64_t>(call, "gen_ai.usage.output_tokens"), 7);
+  EXPECT_EQ(Attribute<int64_t>(call, "gen_ai.usage.input_tokens"), 2);
+  EXPECT_EQ(Attribute<int64_t>(call, "gen_ai.usage.cache_read.input_tokens"), 1);
+  EXPECT_EQ(Attribute<std::string>(call, "gen_ai.request.model"), "llama");
+  EXPECT_EQ(Attribute<std::string>(call, "rpc.response.status_code"), "OK");
+  EXPECT_EQ(Attribute<std::string>(call, "network.peer.address"), "10.0.0.1");
+  EXPECT_EQ(Attribute<int64_t>(call, "network.peer.port"), 4711);
+  EXPECT_FALSE(call.error.has_value());
+}
+
+TEST_F(CallTraceTest, StepsLieInTheirPhaseAndAddUpToTheDecode) {
+  CallTrace trace = Begin();
+  trace.Submit({}, "llama");
+  SampleOutput chunk = {.time = At(10), .began = At(2)};
+  chunk.steps = {Step(10, 20)};  // began before the sample: the span is cut
+  trace.Observe(chunk);
+  for (int ms = 20; ms <= 50; ms += 10) {
+    SampleOutput output = Tokens(ms, 0);
+    output.steps = {Step(ms, 10)};
+    trace.Observe(output);
+  }
+  trace.End(absl::OkStatus());
+  double in_prompt = 0, in_decode = 0;
+  for (const tracing::Span& span : spans_) {
+    if (span.name != "step") continue;
+    (span.parent == Named("decode").context.span_id ? in_decode : in_prompt) += Milliseconds(span);
+  }
+  EXPECT_NEAR(in_prompt, 18, 1e-3);
+  EXPECT_NEAR(in_decode, 30, 1e-3);
+}
+
+TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
+  CallTrace trace = Begin();
+  trace.Submit({}, "llama");
+  SampleOutput output = Tokens(20, 0);
+  output.began = At(0);
+  StepReport step = Step(20, 10);
+  step.position = 9;
+  step.proposers = {{.name = "draft", .position = 8, .is_new = true, .asked = At(11), .arrived = At(13)},
+                    {.name = "ngram", .position = 9}};
+  step.asked_proposers = {"draft"};
+  step.resting_proposers = {"ngram"};
+  output.steps = {step};
+  trace.Observe(output);
+  trace.End(absl::OkStatus());
+  ASSERT_EQ(std::ranges::count(spans_, "proposal", &tracing::Span::name), 1);
+  const tracing::Span& proposal = Named("proposal");
+  EXPECT_EQ(proposal.kind, tracing::SpanKind::kClient);
+  EXPECT_EQ(proposal.parent, Named("step").context.span_id);
+  EXPECT_NEAR(Milliseconds(proposal), 2, 1e-3);
+  EXPECT_TRUE(Attribute<bool>(proposal, "foretoken.proposal.is_late"));
+  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.resting_proposers"),
+              ElementsAre("ngram"));
+}
+
+TEST_F(CallTraceTest, EverySampleHasItsOwnPhases) {
+  CallTrace trace = Begin();
+  trace.Submit({.num_samples = 2}, "llama");
+  trace.Observe({.time = At(1), .began = At(0)});
+  for (int i = 0; i < 2; ++i) {
+    SampleOutput output = Tokens(10 + i, 0);
+    output.sample_index = i;
+    output.completion = SampleCompletion{};
+    trace.Observe(output);
+  }
+  trace.End(absl::OkStatus());
+  std::vector<int64_t> decoded;
+  for (const tracing::Span& span : spans_) {
+    if (span.name == "decode") decoded.push_back(Attribute<int64_t>(span, "foretoken.sample_index"));
+  }
+  EXPECT_THAT(decoded, UnorderedElementsAre(0, 1));
+  EXPECT_EQ(Attribute<std::vector<std::string>>(Named("p.S/M"), "gen_ai.response.finish_reasons").size(), 2u);
+}
+
+TEST_F(CallTraceTest, ARefusedCallHasItsStatusAndOnlyServersFaultsAreErrors) {
+  Begin().End(absl::InvalidArgumentError("bad"));
+  EXPECT_EQ(Attribute<std::string>(Named("p.S/M"), "error.type"), "INVALID_ARGUMENT");
+  EXPECT_FALSE(Named("p.S/M").error.has_value());
+  spans_.clear();
+  Begin().End(absl::InternalError("broken"));
+  EXPECT_EQ(Named("p.S/M").error, "broken");
+}
+
+TEST_F(CallTraceTest, AVanishedClientLeavesNoOpenSpan) {
+  CallTrace trace = Begin();
+  trace.Submit({.num_samples = 2}, "llama");
+  trace.Observe({.time = At(1), .began = At(0)});
+  trace.Observe(Tokens(5, 0));
+  trace.End(absl::CancelledError("the client has gone"));
+  EXPECT_THAT(std::ranges::count(spans_, "decode", &tracing::Span::name), 1);
+  EXPECT_THAT(std::ranges::count(spans_, "p.S/M", &tracing::Span::name), 1);
+}
+
+TEST_F(CallTraceTest, GoesOnWithTheCallersTrace) {
+  const auto caller = tracing::ParseTraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  CallTrace trace = Begin(caller);
+  EXPECT_EQ(trace.context().trace_id, caller->trace_id);
+  EXPECT_NE(trace.context().span_id, caller->span_id);
+  trace.End(absl::OkStatus());
+  EXPECT_EQ(Named("p.S/M").parent, caller->span_id);
+}
+
+TEST_F(CallTraceTest, AnUnsampledTraceHasAContextAndNoSpans) {
+  CallTrace trace = Begin(tracing::ParseTraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"));
+  EXPECT_FALSE(trace.is_recorded());
+  EXPECT_TRUE(trace.context().is_set());
+  trace.Submit({}, "llama");
+  trace.Observe(Tokens(1, 0));
+  trace.End(absl::OkStatus());
+  EXPECT_THAT(spans_, IsEmpty());
+}
+
+TEST_F(CallTraceTest, AcceptedLengthsAreBounded) {
+  CallTrace trace = Begin();
+  trace.Submit({}, "llama");
+  trace.Observe({.time = At(1), .began = At(0)});
+  for (int i = 0; i < 1000; ++i) trace.Observe(Tokens(2 + i, 1));
+  trace.End(absl::OkStatus());
+  EXPECT_EQ(Attribute<std::vector<int64_t>>(Named("decode"), "foretoken.speculation.accepted_lengths").size(),
+            CallTrace::kMaxAcceptedLengths);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bearer tokens. If this test fails, a stranger gets in, a client with a good token does not, or a revoked token stays
+// good.
+#include "verifier_service/api/client_tokens.h"
+
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kToken[] = "0123456789abcdef", kOther[] = "fedcba9876543210";
+
+class ClientTokensTest : public ::testing::Test {
+ protected:
+  // Replaces the file by another one, as Kubernetes does.
+  void Write(const std::string& contents) {
+    const std::string path = absl::StrCat(directory_.path(), "/", ++num_files_);
+    std::ofstream(path) << contents;
+    ASSERT_EQ(std::rename(path.c_str(), path_.c_str()), 0);
+  }
+  std::unique_ptr<ClientTokens> Load() {
+    return ClientTokens::Load(path_, [this] { return now_; }).value();
+  }
+
+  const testing::TempDir directory_;
+  const std::string path_ = directory_.path() + "/tokens";
+  int num_files_ = 0;
+  absl::Time now_ = absl::UnixEpoch();
+};
+
+TEST_F(ClientTokensTest, LetsInTheTokensOfTheFileAlone) {
+  Write(absl::StrCat("# clients\n\n", kToken, "\r\n  ", kOther, "  \n"));
+  const auto tokens = Load();
+  EXPECT_TRUE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
+  EXPECT_TRUE(tokens->Check(absl::StrCat("bearer  ", kOther)).ok());
+  for (const std::string& bad :
+       {std::string(), std::string("Bearer "), std::string(kToken), absl::StrCat("Basic ", kToken),
+        absl::StrCat("Bearer ", kToken, "x"), absl::StrCat("Bearer ", std::string(kToken, 15)),
+        absl::StrCat("Bearer # clients"), absl::StrCat("Bearer ", std::string(100'000, 'x'))}) {
+    EXPECT_EQ(tokens->Check(bad).code(), absl::StatusCode::kUnauthenticated) << bad.substr(0, 40);
+  }
+}
+
+TEST_F(ClientTokensTest, ReadsAChangedFileWithinASecond) {
+  Write(kToken);
+  const auto tokens = Load();
+  Write(kOther);
+  EXPECT_TRUE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());  // not looked yet
+  now_ += ClientTokens::kRefresh;
+  EXPECT_FALSE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
+  EXPECT_TRUE(tokens->Check(absl::StrCat("Bearer ", kOther)).ok());
+}
+
+TEST_F(ClientTokensTest, AFileThatVanishesLeavesTheLastTokensAndAnEmptyOneNone) {
+  Write(kToken);
+  const auto tokens = Load();
+  ASSERT_EQ(std::remove(path_.c_str()), 0);
+  now_ += ClientTokens::kRefresh;
+  EXPECT_TRUE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
+  Write("# nobody\n");
+  now_ += ClientTokens::kRefresh;
+  EXPECT_FALSE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
+}
+
+TEST_F(ClientTokensTest, RefusesAFileWithoutATokenOrWithAWeakOneAndDoesNotShowIt) {
+  EXPECT_THAT(ClientTokens::Load(path_).status().message(), HasSubstr(path_));
+  Write("# none\n");
+  EXPECT_EQ(ClientTokens::Load(path_).status().code(), absl::StatusCode::kInvalidArgument);
+  Write(absl::StrCat(kToken, "\nsecret\n"));
+  const absl::Status weak = ClientTokens::Load(path_).status();
+  EXPECT_THAT(weak.message(), HasSubstr("line 2"));
+  EXPECT_THAT(weak.message(), Not(HasSubstr("secret")));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/api/call_trace.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "common/base/steady_clock.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using tracing::Attributes;
+
+absl::string_view ModeName(SpeculationMode mode) {
+  switch (mode) {
+    case SpeculationMode::kAuto:
+      return "auto";
+    case SpeculationMode::kOff:
+      return "off";
+    case SpeculationMode::kAlways:
+      return "always";
+  }
+  return "unknown";
+}
+
+// The convention's rule for servers: a status that the client caused is no error of the server.
+bool IsServersFault(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDataLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// "ipv4:10.0.0.1:4711" -> address and port. Adds nothing for a peer without a port, such as an in-process one.
+void AddPeer(absl::string_view peer, Attributes& attributes) {
+  if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:")) return;
+  const size_t colon = peer.rfind(':');
+  int64_t port = 0;
+  if (colon == absl::string_view::npos || !absl::SimpleAtoi(peer.substr(colon + 1), &port)) return;
+  attributes.push_back({"network.peer.address", std::string(peer.substr(0, colon))});
+  attributes.push_back({"network.peer.port", port});
+}
+
+Attributes RequestAttributes(const GenerationRequest& request, absl::string_view model) {
+  const kernels::SamplingParams& sampling = request.sampling;
+  Attributes attributes = {
+      {"gen_ai.operation.name", "text_completion"},
+      {"gen_ai.provider.name", "foretoken"},
+      {"gen_ai.request.model", std::string(model)},
+      {"gen_ai.request.max_tokens", int64_t{request.stop.max_tokens}},
+      {"gen_ai.request.temperature", double{sampling.temperature}},
+      {"gen_ai.request.top_p", double{sampling.top_p}},
+      {"gen_ai.request.top_k", static_cast<double>(sampling.top_k)},
+      {"gen_ai.request.frequency_penalty", double{sampling.frequency_penalty}},
+      {"gen_ai.request.presence_penalty", double{sampling.presence_penalty}},
+      {"gen_ai.request.seed", static_cast<int64_t>(sampling.seed)},
+      {"gen_ai.request.stream", true},
+      {"gen_ai.response.id", request.request_id},
+      {"gen_ai.response.model", std::string(model)},
+      {"foretoken.priority", int64_t{request.priority}},
+      {"foretoken.speculation.mode", std::string(ModeName(request.speculation.mode))},
+  };
+  if (request.num_samples > 1) attributes.push_back({"gen_ai.request.choice.count", int64_t{request.num_samples}});
+  if (!request.tenant.empty()) attributes.push_back({"foretoken.tenant", request.tenant});
+  return attributes;
+}
+
+int64_t NumAccepted(const SpeculationCounts& counts) {
+  int64_t num_accepted = 0;
+  for (size_t length = 0; length < counts.accepted_lengths.size(); ++length) {
+    num_accepted += static_cast<int64_t>(length * counts.accepted_lengths[length]);
+  }
+  return num_accepted;
+}
+
+}  // namespace
+
+CallTrace::CallTrace(const tracing::Tracer& tracer, TracedCall call)
+    : tracer_(tracer),
+      steady_to_wall_(absl::Now() - SteadyNow()),
+      call_(tracer.Begin({.name = call.method, .kind = tracing::SpanKind::kServer, .remote_parent = call.caller})) {
+  if (!is_recorded()) return;
+  call_.attributes = {{"rpc.system.name", "grpc"}, {"rpc.method", std::move(call.method)}};
+  AddPeer(call.peer, call_.attributes);
+  queue_ = tracer_.BeginChild(call_, "queue", call_.begin);
+}
+
+void CallTrace::Submit(const GenerationRequest& request, absl::string_view model) {
+  if (!is_recorded()) return;
+  Attributes attributes = RequestAttributes(request, model);
+  std::ranges::move(attributes, std::back_inserter(call_.attributes));
+  samples_.resize(static_cast<size_t>(request.num_samples));
+}
+
+void CallTrace::EndQueue(absl::Time end) {
+  if (!queue_.has_value()) return;
+  queue_end_ = std::max(end, queue_->begin);
+  tracer_.End(*std::exchange(queue_, std::nullopt), queue_end_);
+}
+
+void CallTrace::BeginPhase(Sample& sample, int32_t sample_index, std::string name, absl::Time begin) {
+  sample.phase = tracer_.BeginChild(call_, std::move(name), begin);
+  if (samples_.size() > 1) sample.phase->attributes.push_back({"foretoken.sample_index", int64_t{sample_index}});
+}
+
+void CallTrace::EndPhase(Sample& sample, absl::Time end) {
+  if (!sample.phase.has_value()) return;
+  tracing::Span span = *std::exchange(sample.phase, std::nullopt);
+  if (sample.has_token) {
+    span.attributes.push_back({"foretoken.speculation.accepted_lengths", std::move(sample.accepted_lengths)});
+  }
+  tracer_.End(std::move(span), end);
+}
+
+void CallTrace::Observe(const SampleOutput& output) {
+  if (!is_recorded()) return;
+  if (output.began.has_value()) EndQueue(WallTime(*output.began));
+  if (queue_.has_value() || !output.error.ok()) return;  // the call ends with this output
+  Sample& sample = samples_[static_cast<size_t>(output.sample_index)];
+  const absl::Time now = WallTime(output.time);
+  if (!sample.phase.has_value()) BeginPhase(sample, output.sample_index, "prompt", queue_end_);
+  for (const StepReport& report : output.steps) ObserveStep(report, sample);
+  sample.last_output = now;
+  if (!output.token_ids.empty()) {
+    num_output_tokens_ += static_cast<int64_t>(output.token_ids.size());
+    if (!sample.has_token) {
+      EndPhase(sample, now);
+      BeginPhase(sample, output.sample_index, "decode", now);
+      sample.has_token = true;
+      if (!first_token_.has_value()) first_token_ = now;
+    } else if (sample.accepted_lengths.size() < kMaxAcceptedLengths) {
+      sample.accepted_lengths.push_back(std::ranges::count(output.speculated, true));
+    }
+  }
+  if (output.completion.has_value()) Complete(*output.completion, sample);
+}
+
+void CallTrace::Complete(const SampleCompletion& completion, Sample& sample) {
+  finish_reasons_.push_back(std::string(FinishReasonName(completion.finish_reason)));
+  num_prompt_tokens_ = std::max<int64_t>(num_prompt_tokens_, completion.num_prompt_tokens);
+  num_cached_tokens_ = std::max<int64_t>(num_cached_tokens_, completion.num_cached_tokens);
+  num_steps_ += completion.num_steps;
+  speculation_.Add(completion.speculation);
+  EndPhase(sample, sample.last_output);
+}
+
+// The parts of the engine's time since the step before are the step's own: a sample waits for all of them.
+void CallTrace::ObserveStep(const StepReport& report, const Sample& sample) {
+  const StepTimes& times = report.step.times;
+  const absl::Time end = WallTime(report.step.end);
+  const absl::Duration length = absl::Milliseconds(times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms);
+  tracing::Span step = tracer_.BeginChild(*sample.phase, "step", std::max(end - length, sample.phase->begin));
+  const StepForecast& forecast = report.step.forecast;
+  step.attributes = {
+      {"foretoken.step.index", static_cast<int64_t>(report.step.step_idx)},
+      {"foretoken.step.position", int64_t{report.position}},
+      {"foretoken.step.context_rows", int64_t{report.num_context_rows}},
+      {"foretoken.step.tree_nodes", static_cast<int64_t>(report.tree.token_ids.size())},
+      {"foretoken.step.verified_nodes", std::ranges::count(report.tree.planned, true)},
+      {"foretoken.step.accepted", static_cast<int64_t>(report.accepted.size())},
+      {"foretoken.step.tokens", static_cast<int64_t>(report.token_ids.size())},
+      {"foretoken.step.expected_tokens", double{report.expected_tokens}},
+      {"foretoken.step.asked_proposers", report.asked_proposers},
+      {"foretoken.step.resting_proposers", report.resting_proposers},
+      {"foretoken.step.batch.sequences", int64_t{forecast.num_sequences}},
+      {"foretoken.step.batch.rows", int64_t{forecast.num_rows}},
+      {"foretoken.step.batch.prompt_rows", int64_t{forecast.num_prompt_rows}},
+      {"foretoken.step.batch.tree_rows", int64_t{forecast.num_tree_rows}},
+      {"foretoken.step.expected_ms", double{forecast.step_ms}},
+      {"foretoken.step.forward_ms", times.forward_ms},
+      {"foretoken.step.draw_ms", times.draw_ms},
+      {"foretoken.step.host_ms", times.host_ms},
+      {"foretoken.step.wait_ms", times.wait_ms},
+  };
+  for (const ReportedProposer& proposer : report.proposers) {
+    if (!proposer.is_new) continue;
+    const absl::Time arrived = WallTime(proposer.arrived);
+    tracing::Span proposal = tracer_.BeginChild(step, "proposal", std::min(WallTime(proposer.asked), arrived));
+    proposal.kind = tracing::SpanKind::kClient;
+    proposal.attributes = {{"foretoken.proposer", proposer.name},
+                           {"foretoken.proposal.position", static_cast<int64_t>(proposer.position)},
+                           {"foretoken.proposal.usable_nodes", int64_t{proposer.num_nodes}},
+                           {"foretoken.proposal.is_late", proposer.position < static_cast<uint64_t>(report.position)}};
+    tracer_.End(std::move(proposal), arrived);
+  }
+  tracer_.End(std::move(step), end);
+}
+
+void CallTrace::End(const absl::Status& status) {
+  if (!is_recorded()) return;
+  const absl::Time now = absl::Now();
+  EndQueue(now);
+  for (Sample& sample : samples_) EndPhase(sample, now);
+  const std::string code = absl::StatusCodeToString(status.code());
+  Attributes& attributes = call_.attributes;
+  attributes.push_back({"rpc.response.status_code", code});
+  if (!status.ok()) attributes.push_back({"error.type", code});
+  if (IsServersFault(status.code())) call_.error = std::string(status.message());
+  if (num_output_tokens_ > 0 || !finish_reasons_.empty()) {
+    attributes.push_back({"gen_ai.response.finish_reasons", finish_reasons_});
+    attributes.push_back({"gen_ai.usage.input_tokens", num_prompt_tokens_});
+    attributes.push_back({"gen_ai.usage.output_tokens", num_output_tokens_});
+    attributes.push_back({"gen_ai.usage.cache_read.input_tokens", num_cached_tokens_});
+    attributes.push_back({"foretoken.speculation.steps", num_steps_});
+    attributes.push_back(
+        {"foretoken.speculation.proposed_nodes", static_cast<int64_t>(speculation_.num_proposed_nodes)});
+    attributes.push_back(
+        {"foretoken.speculation.verified_nodes", static_cast<int64_t>(speculation_.num_verified_nodes)});
+    attributes.push_back({"foretoken.speculation.accepted_tokens", NumAccepted(speculation_)});
+  }
+  if (first_token_.has_value()) {
+    attributes.push_back({"gen_ai.response.time_to_first_chunk", absl::ToDoubleSeconds(*first_token_ - call_.begin)});
+  }
+  tracer_.End(std::move(call_), now);
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The spans of one Generate call:
+//
+//   foretoken.v1.GenerationService/Generate   from the call's arrival to its status
+//     queue                                   until the first sample runs
+//     prompt                                  of one sample: until its first token
+//       step                                  a pass over the model that computed a part of the prompt
+//     decode                                  of one sample: from its first token to its last one
+//       step                                  a pass over the model that drew tokens
+//         proposal                            a tree of guesses, from the verifier's question to its arrival
+//
+// Steps and proposals are there only if the outputs carry step reports. The steps of a decode follow one another, so
+// their times add up to its time, unless the sample was preempted.
+//
+//   CallTrace trace(tracer, {.method = "foretoken.v1.GenerationService/Generate", .caller = caller});
+//   trace.Submit(request, "llama");
+//   trace.Observe(output);                  // every output of the engine
+//   trace.End(absl::OkStatus());            // once
+//
+// Threads: one at a time.
+// Source of the attributes' names: OpenTelemetry's semantic conventions for RPC and for generative AI; names that begin
+// with "foretoken." are explained in docs/operating.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/tracing/tracer.h"
+#include "verifier_service/request/request.h"
+
+namespace foretoken::verifier {
+
+// Who calls what.
+struct TracedCall {
+  std::string method;                           // PACKAGE.SERVICE/METHOD
+  std::optional<tracing::TraceContext> caller;  // from the call's metadata
+  std::string peer = {};                        // as gRPC names it: ipv4:HOST:PORT
+};
+
+class CallTrace {
+ public:
+  // A span holds at most this many accepted lengths; later steps are only counted.
+  static constexpr size_t kMaxAcceptedLengths = 256;
+
+  // The tracer outlives the trace.
+  CallTrace(const tracing::Tracer& tracer, TracedCall call);
+
+  bool is_recorded() const { return tracer_.IsRecorded(call_); }
+  // The context of the call's span, for the services behind this one and for logs.
+  const tracing::TraceContext& context() const { return call_.context; }
+
+  void Submit(const GenerationRequest& request, absl::string_view model);
+  void Observe(const SampleOutput& output);
+  void End(const absl::Status& status);
+
+ private:
+  struct Sample {
+    std::optional<tracing::Span> phase;  // prompt or decode
+    bool has_token = false;              // the phase is decode
+    absl::Time last_output;
+    std::vector<int64_t> accepted_lengths;  // of the steps of the decode
+  };
+
+  // Engine times follow a steady clock, spans the system's.
+  absl::Time WallTime(absl::Time steady) const { return steady + steady_to_wall_; }
+  void EndQueue(absl::Time end);
+  void BeginPhase(Sample& sample, int32_t sample_index, std::string name, absl::Time begin);
+  void EndPhase(Sample& sample, absl::Time end);
+  void ObserveStep(const StepReport& report, const Sample& sample);
+  void Complete(const SampleCompletion& completion, Sample& sample);
+
+  const tracing::Tracer& tracer_;
+  const absl::Duration steady_to_wall_;
+  tracing::Span call_;
+  std::optional<tracing::Span> queue_;
+  std::vector<Sample> samples_;
+  absl::Time queue_end_;
+  std::optional<absl::Time> first_token_;
+  std::vector<std::string> finish_reasons_;
+  int64_t num_prompt_tokens_ = 0, num_cached_tokens_ = 0, num_output_tokens_ = 0, num_steps_ = 0;
+  SpeculationCounts speculation_;
+};
+
+}  // namespace foretoken::verifier
