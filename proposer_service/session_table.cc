@@ -59,6 +59,13 @@ ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::
       refused(RefusalCounters(metrics, labels)),
       unknown(metrics.AddCounter("foretoken_proposer_unknown_sessions_total", "Sessions reported unknown.", labels)) {}
 
+SessionTable::SessionTable(const Environment& environment)
+    : environment_(environment),
+      room_(environment.room),
+      trace_(environment.trace == nullptr
+                 ? nullptr
+                 : std::make_unique<StreamTrace>(*environment.trace, environment.proposer.Describe().method)) {}
+
 absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
   FT_RETURN_IF_ERROR(SetVocabulary(request.vocabulary_fingerprint()));
   for (const v1::OpenSession& open : request.opens()) Open(open);
@@ -96,8 +103,9 @@ void SessionTable::Open(const v1::OpenSession& open) {
     if (announce) announce(session_id);
   };
   entry->second.session = environment_.proposer.Open(introduction);
-  if (environment_.trace != nullptr) {
-    entry->second.trace = SessionTrace::Begin(*environment_.trace, environment_.proposer.Describe().method, open);
+  if (trace_ != nullptr) {
+    entry->second.trace =
+        SessionTrace::Begin(*environment_.trace, environment_.proposer.Describe().method, open, *trace_);
   }
   if (!Append(entry, open.token_ids())) return;
   if (!open.awaiting_more()) RequestTree(open.session_id(), entry->second, {}, open.node_budget());

@@ -63,7 +63,7 @@ class SessionTable {
     std::function<void(uint64_t session_id)> announce;
   };
 
-  explicit SessionTable(const Environment& environment) : environment_(environment), room_(environment.room) {}
+  explicit SessionTable(const Environment& environment);
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
 
@@ -115,7 +115,8 @@ class SessionTable {
 
   Environment environment_;
   StreamRoom room_;
-  std::string vocabulary_;  // the stream's fingerprint; empty: not told yet
+  const std::unique_ptr<StreamTrace> trace_;  // null: no session is traced
+  std::string vocabulary_;                    // the stream's fingerprint; empty: not told yet
   Entries entries_;
   std::vector<uint64_t> owed_;  // sessions that may have a tree to send
   std::vector<RefusedId> refused_;

@@ -8,20 +8,35 @@
 
 namespace foretoken::proposer {
 
+StreamTrace::StreamTrace(const TraceOptions& options, const std::string& method) : options_(options) {
+  const std::string rpc = absl::StrCat(v1::ProposalService::service_full_name(), "/Propose");
+  stream_ = options.tracer.Begin({.name = rpc, .kind = tracing::SpanKind::kServer});
+  stream_.attributes = {{"rpc.system.name", "grpc"}, {"rpc.method", rpc}, {"foretoken.proposer", method}};
+}
+
+StreamTrace::~StreamTrace() { options_.tracer.End(std::move(stream_)); }
+
+void StreamTrace::AddRequest(const tracing::TraceContext& request) {
+  if (stream_.links.size() < kMaxLinks) stream_.links.push_back({.context = request});
+}
+
+std::optional<tracing::TraceContext> StreamTrace::context() const {
+  if (!options_.tracer.IsRecorded(stream_)) return std::nullopt;
+  return stream_.context;
+}
+
 std::unique_ptr<SessionTrace> SessionTrace::Begin(const TraceOptions& options, const std::string& method,
-                                                  const v1::OpenSession& open) {
+                                                  const v1::OpenSession& open, StreamTrace& stream) {
   if (open.traceparent().empty()) return nullptr;
   const std::optional<tracing::TraceContext> request = tracing::ParseTraceContext(open.traceparent());
   if (!request.has_value()) return nullptr;
-  const std::string rpc = absl::StrCat(v1::ProposalService::service_full_name(), "/Propose");
   tracing::Span session =
-      options.tracer.Begin({.name = rpc, .kind = tracing::SpanKind::kServer, .remote_parent = request});
+      options.tracer.Begin({.name = "session", .kind = tracing::SpanKind::kServer, .remote_parent = request});
   if (!options.tracer.IsRecorded(session)) return nullptr;
-  session.attributes = {{"rpc.system.name", "grpc"},
-                        {"rpc.method", rpc},
-                        {"foretoken.proposer", method},
+  session.attributes = {{"foretoken.proposer", method},
                         {"foretoken.session.sample_index", static_cast<int64_t>(open.sample_index())}};
-  session.links = {{.context = *request}};
+  if (const auto context = stream.context()) session.links = {{.context = *context}};
+  stream.AddRequest(*request);
   return std::unique_ptr<SessionTrace>(new SessionTrace(options, std::move(session)));
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spans of one session whose request is traced. They belong to the request's trace, because the stream that carries
-// the session is shared by many requests:
+// The spans of a stream and of its sessions. The stream carries the sessions of many requests, so its own span is a
+// trace of its own, and the spans of a session belong to the trace of its request. Links lead from each to the other:
 //
-//   foretoken.v1.ProposalService/Propose   from the session's opening to its end
+//   foretoken.v1.ProposalService/Propose   the stream; links to the requests that it served
+//
+//   session                                from its opening to its end, below the request's span; links to the stream
 //     proposal                             a tree, from the verifier's question to the answer; only on request
 //
 // Threads: one at a time.
@@ -23,11 +25,33 @@ struct TraceOptions {
   bool traces_proposals = false;
 };
 
+// A stream's own span. It is there also if it is not recorded.
+class StreamTrace {
+ public:
+  // A stream lives for days; it keeps links to its first requests.
+  static constexpr size_t kMaxLinks = 128;
+
+  // The options outlive the trace.
+  StreamTrace(const TraceOptions& options, const std::string& method);
+  // Ends the stream's span.
+  ~StreamTrace();
+  StreamTrace(const StreamTrace&) = delete;
+  StreamTrace& operator=(const StreamTrace&) = delete;
+
+  void AddRequest(const tracing::TraceContext& request);
+  // Unset if the stream's span is not recorded.
+  std::optional<tracing::TraceContext> context() const;
+
+ private:
+  const TraceOptions& options_;
+  tracing::Span stream_;
+};
+
 class SessionTrace {
  public:
   // Null if the request's trace is not recorded. The options outlive the trace.
   static std::unique_ptr<SessionTrace> Begin(const TraceOptions& options, const std::string& method,
-                                             const v1::OpenSession& open);
+                                             const v1::OpenSession& open, StreamTrace& stream);
   // Ends the session's span.
   ~SessionTrace();
   SessionTrace(const SessionTrace&) = delete;

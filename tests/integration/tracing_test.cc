@@ -23,7 +23,7 @@ using testing::TempDir;
 using testing::TraceCollector;
 
 constexpr char kGenerate[] = "foretoken.v1.GenerationService/Generate";
-constexpr char kPropose[] = "foretoken.v1.ProposalService/Propose";
+constexpr char kSession[] = "session";
 
 std::vector<std::string> Environment(const TraceCollector& collector) {
   return {absl::StrCat("OTEL_EXPORTER_OTLP_ENDPOINT=", collector.url()), "OTEL_BSP_SCHEDULE_DELAY=50"};
@@ -108,11 +108,11 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   EXPECT_EQ(call.Text("rpc.response.status_code"), "OK");
   EXPECT_EQ(call.Int("gen_ai.usage.output_tokens"), 48);
   EXPECT_GT(call.Int("foretoken.speculation.accepted_tokens"), 0);
-  const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kPropose);
+  const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kSession);
   ASSERT_EQ(sessions.size(), 1u);
   EXPECT_EQ(sessions[0].span.parent_span_id(), call.span.span_id());
   ASSERT_EQ(sessions[0].span.links_size(), 1);
-  EXPECT_EQ(sessions[0].span.links(0).span_id(), call.span.span_id());
+  EXPECT_NE(sessions[0].span.links(0).trace_id(), sessions[0].span.trace_id());  // the stream's own trace
   EXPECT_EQ(sessions[0].Int("foretoken.session.trees"),
             static_cast<int64_t>(trace.ChildrenOf(sessions[0], "proposal").size()));
 }

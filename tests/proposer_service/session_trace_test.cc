@@ -35,7 +35,7 @@ class SessionTraceTest : public SessionTableTest {
                                [this](tracing::Span span) { spans_.push_back(std::move(span)); })};
 };
 
-constexpr char kSession[] = "foretoken.v1.ProposalService/Propose";
+constexpr char kStream[] = "foretoken.v1.ProposalService/Propose", kSession[] = "session";
 
 TEST_F(SessionTraceTest, ASessionOfATracedRequestIsASpanOfItsTrace) {
   Stream stream = Traced(false);
@@ -53,6 +53,7 @@ TEST_F(SessionTraceTest, ASessionOfATracedRequestIsASpanOfItsTrace) {
   EXPECT_EQ(tracing::FormatTraceId(session.context.trace_id), "0af7651916cd43dd8448eb211c80319c");
   EXPECT_EQ(session.parent, tracing::ParseTraceContext(kRequest)->span_id);
   ASSERT_EQ(session.links.size(), 1u);
+  EXPECT_NE(session.links[0].context.trace_id, session.context.trace_id);
   EXPECT_EQ(Int(session, "foretoken.session.tokens"), 5);
   EXPECT_EQ(Int(session, "foretoken.session.trees"), 2);
   EXPECT_GT(Int(session, "foretoken.session.nodes"), 0);
@@ -84,6 +85,24 @@ TEST_F(SessionTraceTest, TheEndOfTheStreamEndsTheSpan) {
   EXPECT_EQ(Named(kSession).size(), 1u);
 }
 
+TEST_F(SessionTraceTest, AStreamIsATraceOfItsOwnWithLinksToItsRequests) {
+  {
+    Stream stream = Traced(false);
+    for (uint64_t i = 0; i < StreamTrace::kMaxLinks + 10; ++i) {
+      stream.Open(i, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+      stream.Exchange();
+      stream.Close(i);
+      stream.Exchange();
+    }
+  }
+  ASSERT_EQ(Named(kStream).size(), 1u);
+  const tracing::Span stream = Named(kStream)[0];
+  EXPECT_FALSE(stream.parent.has_value());
+  EXPECT_EQ(stream.links.size(), StreamTrace::kMaxLinks);
+  EXPECT_EQ(tracing::FormatTraceparent(stream.links[0].context), kRequest);
+  EXPECT_EQ(Named(kSession).at(0).links.at(0).context.span_id, stream.context.span_id);
+}
+
 TEST_F(SessionTraceTest, OtherSessionsHaveNoSpan) {
   {
     Stream stream = Traced(true);
@@ -95,7 +114,8 @@ TEST_F(SessionTraceTest, OtherSessionsHaveNoSpan) {
       stream.Exchange();
     }
   }
-  EXPECT_TRUE(spans_.empty());
+  EXPECT_TRUE(Named(kSession).empty());
+  EXPECT_TRUE(Named(kStream).at(0).links.empty());
 }
 
 }  // namespace

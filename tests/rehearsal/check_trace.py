@@ -5,7 +5,6 @@ import json
 import sys
 
 GENERATE = "foretoken.v1.GenerationService/Generate"
-PROPOSE = "foretoken.v1.ProposalService/Propose"
 
 
 def main(path: str) -> None:
@@ -28,18 +27,18 @@ def main(path: str) -> None:
 
     client = one("foretoken-client", GENERATE)
     call = one("foretoken-verifier", GENERATE, client)
-    session = one("foretoken-proposer", PROPOSE, call)
+    session = one("foretoken-proposer", "session", call)
     assert client["tag"]["span.kind"] == "client" and call["tag"]["span.kind"] == "server"
-    assert any(r["refType"] == "FOLLOWS_FROM" and r["spanID"] == call["spanID"] for r in session["references"]), \
-        "the session does not link to its call"
+    assert any(r["refType"] == "FOLLOWS_FROM" and r["traceID"] != trace["traceID"] for r in session["references"]), \
+        "the session does not link to its stream"
     assert call["tag"]["rpc.response.status_code"] == "OK"
-    assert call["tag"]["gen_ai.usage.output_tokens"] == 40, call["tag"]
+    assert call["tag"]["gen_ai.usage.output_tokens"] == 200, call["tag"]
     assert call["tag"]["foretoken.speculation.accepted_tokens"] > 0, "no guess was accepted"
     queue, prompt, decode = (one("foretoken-verifier", name, call) for name in ("queue", "prompt", "decode"))
     steps = find("foretoken-verifier", "step", decode)
     in_steps = sum(step["duration"] for step in steps)
     assert abs(in_steps - decode["duration"]) <= 0.02 * decode["duration"], (in_steps, decode["duration"])
-    assert sum(step["tag"]["foretoken.step.tokens"] for step in steps) == 39, "the first token ends the prompt"
+    assert sum(step["tag"]["foretoken.step.tokens"] for step in steps) == 199, "the first token ends the prompt"
     asked = [p for step in steps for p in find("foretoken-verifier", "proposal", step)]
     answered = find("foretoken-proposer", "proposal", session)
     assert asked and answered, (len(asked), len(answered))
