@@ -9,7 +9,7 @@
 // of the rounds' ratios, and [low, high] their 95 % intervals. Token ids must be equal with all settings. If a token
 // differs or a request fails, the bench ends with exit code 1.
 //
-// Parts: theory, load, merging, split, recovery, editing, uncostly, settling; parts.h describes them.
+// Parts: theory, load, merging, split, recovery, editing, uncostly, settling, tracing; parts.h describes them.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -43,7 +43,7 @@ struct Part {
 };
 constexpr Part kParts[] = {{"theory", MeasureTheory},     {"load", MeasureLoad},         {"merging", MeasureMerging},
                            {"split", MeasureSplit},       {"recovery", MeasureRecovery}, {"editing", MeasureEditing},
-                           {"uncostly", MeasureUncostly}, {"settling", MeasureSettling}};
+                           {"uncostly", MeasureUncostly}, {"settling", MeasureSettling}, {"tracing", MeasureTracing}};
 
 SetupOptions OptionsFromFlags() {
   const bool is_short = absl::GetFlag(FLAGS_short);

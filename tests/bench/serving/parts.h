@@ -28,4 +28,7 @@ absl::Status MeasureUncostly(Setup& setup, Findings* findings);
 // server finds a good set of proposers, for every set that requests allow.
 absl::Status MeasureSettling(Setup& setup, Findings* findings);
 
+// 16 clients: the throughput with traces of no request, of one in 20, and of every step, against none.
+absl::Status MeasureTracing(Setup& setup, Findings* findings);
+
 }  // namespace foretoken::bench

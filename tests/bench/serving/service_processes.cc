@@ -45,7 +45,8 @@ absl::StatusOr<std::unique_ptr<ServiceProcesses>> ServiceProcesses::Start(const 
   std::vector<std::string> flags = options.verifier_flags;
   flags.push_back(absl::StrCat("--model=", options.model_directory));
   flags.push_back(absl::StrCat("--proposer=", absl::StrJoin(specs, ";")));
-  service->verifier_ = std::make_unique<testing::ServiceProcess>("foretoken_verifier", std::move(flags));
+  service->verifier_ =
+      std::make_unique<testing::ServiceProcess>("foretoken_verifier", std::move(flags), options.verifier_environment);
   FT_ASSIGN_OR_RETURN(client::GenerationClient client,
                       client::GenerationClient::Connect({.target = service->verifier_->address()}));
   service->client_ = std::make_unique<client::GenerationClient>(std::move(client));

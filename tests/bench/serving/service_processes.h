@@ -30,6 +30,7 @@ enum class Placement { kProcesses, kEmbedded };
 struct ServiceOptions {
   std::string model_directory;
   std::vector<std::string> verifier_flags;
+  std::vector<std::string> verifier_environment = {};  // NAME=VALUE
   std::vector<Proposer> proposers;
   Placement placement = Placement::kProcesses;  // embedded: inside the verifier
 };
