@@ -144,6 +144,7 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
   entry->second.session->Append(
       {reinterpret_cast<const int32_t*>(token_ids.data()),  // the signed type of the same size may alias
        static_cast<size_t>(token_ids.size())});
+  if (entry->second.trace != nullptr) entry->second.trace->SetPosition(new_position);
   return true;
 }
 
@@ -171,7 +172,6 @@ void SessionTable::Announce(uint64_t session_id) {
 void SessionTable::Drop(Entries::iterator entry) {
   if (entry->second.is_listed) std::erase(owed_, entry->first);
   room_.GiveBackSession(static_cast<int64_t>(entry->second.session->position()));
-  if (entry->second.trace != nullptr) entry->second.trace->SetPosition(entry->second.session->position());
   entries_.erase(entry);
 }
 

@@ -85,6 +85,11 @@ absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
                                     .key = absl::GetFlag(FLAGS_tls_key),
                                     .ca = absl::GetFlag(FLAGS_tls_ca)},
                             .is_secure = target.is_secure};
+  const bool is_encrypted = options.is_secure || options.tls.is_used();
+  if (!absl::GetFlag(FLAGS_token_file).empty() && !is_encrypted && !rpc::IsLoopback(target.name)) {
+    return absl::InvalidArgumentError(
+        "--token_file: anybody on the way could read the token: expected --tls_ca, or --target=https://HOST:PORT");
+  }
   if (timeout < absl::Hours(24 * 365)) options.call_timeout_ms = absl::ToInt64Milliseconds(timeout);
   absl::StatusOr<GenerationClient> client = GenerationClient::Connect(options);
   if (client.ok()) return client;

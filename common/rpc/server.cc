@@ -32,6 +32,9 @@ sigset_t TerminationSignals() {
 // Bounds on what one connection can cost before a service sees anything of it.
 constexpr int kMaxStreamsPerConnection = 1024;  // a client's further calls wait at the client
 constexpr int kMaxMetadataBytes = 16 << 10;     // of one call; a call with more ends with RESOURCE_EXHAUSTED
+// gRPC's reflection has a thread for each of its calls; our services have none. A call beyond it ends with
+// RESOURCE_EXHAUSTED.
+constexpr int kMaxReflectionThreads = 16;
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
@@ -42,7 +45,9 @@ void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
-  builder.SetResourceQuota(grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes));
+  builder.SetResourceQuota(
+      grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes).SetMaxThreads(kMaxReflectionThreads));
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);  // each needs a thread of the quota
   // Otherwise two servers on one port would each get some of the connections; the second server must fail instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));

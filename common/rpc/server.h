@@ -32,8 +32,9 @@ namespace foretoken::rpc {
 // Who may connect to a server, and how.
 struct ServerSecurity {
   TlsFiles tls = {};
-  bool is_insecure = false;         // no encryption is meant, also where other machines reach the address
-  std::string health_address = {};  // HOST:PORT of a second port, for health checks alone and without TLS; empty: none
+  bool is_insecure = false;  // no encryption is meant, also where other machines reach the address
+  std::string health_address =
+      {};  // HOST:PORT of a second port without TLS, for health checks and reflection; empty: none
 };
 
 struct ServerOptions {

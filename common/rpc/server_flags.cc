@@ -19,7 +19,7 @@ ABSL_FLAG(std::vector<std::string>, tls_client_identities, {},
           "spiffe://cluster/ns/llm/sa/verifier; empty: every client with a certificate of --tls_client_ca");
 ABSL_FLAG(absl::Duration, tls_refresh, absl::Seconds(10), "time between looks at the TLS files for newer ones");
 ABSL_FLAG(std::string, health_listen, "",
-          "HOST:PORT of a second port that answers health checks alone, without TLS; empty: none");
+          "HOST:PORT of a second port, without TLS, for health checks and reflection; empty: none");
 
 namespace foretoken::rpc {
 

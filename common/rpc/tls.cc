@@ -2,6 +2,8 @@
 #include "common/rpc/tls.h"
 
 #include <arpa/inet.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 
 #include <algorithm>
 #include <functional>
@@ -58,6 +60,25 @@ absl::Status CheckReadable(absl::string_view what, const std::string& path) {
   return absl::OkStatus();
 }
 
+// With a key of another certificate every handshake would fail.
+absl::Status CheckPair(const TlsFiles& files) {
+  FT_ASSIGN_OR_RETURN(const std::string certificate_pem, base::ReadFile(files.certificate));
+  FT_ASSIGN_OR_RETURN(const std::string key_pem, base::ReadFile(files.key));
+  using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+  const Bio certificate_bio(BIO_new_mem_buf(certificate_pem.data(), static_cast<int>(certificate_pem.size())),
+                            &BIO_free);
+  const Bio key_bio(BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())), &BIO_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr), &X509_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free);
+  if (certificate != nullptr && key != nullptr && X509_check_private_key(certificate.get(), key.get()) == 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("TLS: ", files.key, " is not the key of the certificate ", files.certificate));
+}
+
 void Configure(const TlsFiles& files, tls::TlsCredentialsOptions& options) {
   options.set_certificate_provider(std::make_shared<tls::FileWatcherCertificateProvider>(
       files.key, files.certificate, files.ca, static_cast<unsigned>(absl::ToInt64Seconds(files.refresh))));
@@ -83,6 +104,7 @@ absl::Status CheckTls(const TlsFiles& files) {
   }
   FT_RETURN_IF_ERROR(CheckReadable("certificate", files.certificate));
   FT_RETURN_IF_ERROR(CheckReadable("key", files.key));
+  if (!files.certificate.empty()) FT_RETURN_IF_ERROR(CheckPair(files));
   return CheckReadable("CA", files.ca);
 }
 

@@ -28,6 +28,7 @@ using Outcome = SendResult::Outcome;
 using Stub = grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, otlp::ExportTraceServiceResponse>;
 
 constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+constexpr absl::Duration kEndPeriod = absl::Milliseconds(100);  // between looks whether the process ends
 constexpr int kMaxResponseBytes = 4 << 20;
 
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
@@ -66,7 +67,7 @@ SendResult FailureOf(const grpc::Status& status) {
 }
 
 SendResult Send(Stub& stub, const Endpoint& endpoint, const otlp::ExportTraceServiceRequest& request,
-                absl::Duration timeout) {
+                absl::Duration timeout, const MustEnd& must_end) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   for (const auto& [key, value] : endpoint.headers) context.AddMetadata(absl::AsciiStrToLower(key), value);
@@ -78,7 +79,9 @@ SendResult Send(Stub& stub, const Endpoint& endpoint, const otlp::ExportTraceSer
     status = std::move(ended);
     is_done.Notify();
   });
-  is_done.WaitForNotification();
+  while (!is_done.WaitForNotificationWithTimeout(kEndPeriod)) {
+    if (must_end()) context.TryCancel();
+  }
   if (!status.ok()) return FailureOf(status);
   const otlp::ExportTracePartialSuccess& partial = response.partial_success();
   return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),
@@ -92,6 +95,7 @@ absl::StatusOr<SendBatch> MakeGrpcSender(const Endpoint& endpoint) {
   const bool is_secure = absl::ConsumePrefix(&address, "https://");
   absl::ConsumePrefix(&address, "http://");
   address = address.substr(0, address.find('/'));
+  address = address.substr(address.rfind('@') + 1);  // a name and a password are not gRPC's way to log in
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (is_secure) {
     FT_ASSIGN_OR_RETURN(const CredentialFiles files, ReadCredentialFiles(endpoint));
@@ -101,9 +105,8 @@ absl::StatusOr<SendBatch> MakeGrpcSender(const Endpoint& endpoint) {
   arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
   arguments.SetUserAgentPrefix(absl::StrCat("foretoken/", base::Version()));
   const auto stub = std::make_shared<Stub>(grpc::CreateCustomChannel(std::string(address), credentials, arguments));
-  return [stub, endpoint](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
-    return Send(*stub, endpoint, request, timeout);
-  };
+  return [stub, endpoint](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout,
+                          const MustEnd& must_end) { return Send(*stub, endpoint, request, timeout, must_end); };
 }
 
 }  // namespace foretoken::tracing

@@ -63,6 +63,10 @@ size_t TakeHeader(char* data, size_t, size_t num_bytes, void* answer) {
   return num_bytes;
 }
 
+int EndsNow(void* must_end, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return (*static_cast<MustEnd*>(must_end))() ? 1 : 0;
+}
+
 // One connection that is used again, and the headers of every request.
 class HttpSender {
  public:
@@ -77,6 +81,8 @@ class HttpSender {
     Set(CURLOPT_HTTPHEADER, headers_);
     Set(CURLOPT_USERAGENT, absl::StrCat("foretoken/", base::Version()).c_str());
     Set(CURLOPT_NOSIGNAL, 1L);
+    Set(CURLOPT_NOPROGRESS, 0L);  // curl then calls EndsNow about once per second
+    Set(CURLOPT_XFERINFOFUNCTION, EndsNow);
     Set(CURLOPT_WRITEFUNCTION, TakeBody);
     Set(CURLOPT_HEADERFUNCTION, TakeHeader);
     SetBlob(CURLOPT_CAINFO_BLOB, files.ca);
@@ -90,16 +96,19 @@ class HttpSender {
     curl_easy_cleanup(curl_);
   }
 
-  SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
+  SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
     const std::string plain = request.SerializeAsString();
     const std::string body = endpoint_.compresses ? Gzip(plain) : plain;
     Answer answer;
     Set(CURLOPT_POSTFIELDS, body.data());
     Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
     Set(CURLOPT_TIMEOUT_MS, std::max<long>(1, static_cast<long>(absl::ToInt64Milliseconds(timeout))));
+    Set(CURLOPT_XFERINFODATA, const_cast<MustEnd*>(&must_end));
     Set(CURLOPT_WRITEDATA, &answer);
     Set(CURLOPT_HEADERDATA, &answer);
     const CURLcode code = curl_easy_perform(curl_);
+    // The collector may have taken the batch, so it does not get it again.
+    if (code == CURLE_WRITE_ERROR) return {.outcome = Outcome::kRefused, .message = "the answer is too long"};
     if (code != CURLE_OK) return {.outcome = Outcome::kTryAgain, .message = curl_easy_strerror(code)};
     long status = 0;
     curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
@@ -152,8 +161,8 @@ std::optional<absl::Duration> ParseRetryAfter(const std::string& value, absl::Ti
 absl::StatusOr<SendBatch> MakeHttpSender(const Endpoint& endpoint) {
   FT_ASSIGN_OR_RETURN(const CredentialFiles files, ReadCredentialFiles(endpoint));
   const auto sender = std::make_shared<HttpSender>(endpoint, files);
-  return [sender](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
-    return sender->Send(request, timeout);
+  return [sender](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
+    return sender->Send(request, timeout, must_end);
   };
 }
 

@@ -2,6 +2,7 @@
 #include "common/tracing/otlp.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -52,7 +53,7 @@ void Convert(const SpanLink& link, const SpanLimits& limits, otlp::Span::Link* o
   out->set_trace_id(Bytes(link.context.trace_id));
   out->set_span_id(Bytes(link.context.span_id));
   out->set_trace_state(link.context.state);
-  out->set_flags(link.context.flags | kHasIsRemote | kIsRemote);  // all our links lead to other processes' spans
+  out->set_flags(link.context.flags);
   out->set_dropped_attributes_count(Convert(link.attributes, limits, out->mutable_attributes()));
 }
 
@@ -85,7 +86,8 @@ otlp::ExportTraceServiceRequest ToOtlp(std::span<const Span> spans, const Attrib
                                        const SpanLimits& limits) {
   otlp::ExportTraceServiceRequest request;
   otlp::ResourceSpans* const of_process = request.add_resource_spans();
-  Convert(resource, limits, of_process->mutable_resource()->mutable_attributes());
+  constexpr SpanLimits kNoLimits = {.max_attributes = std::numeric_limits<uint32_t>::max()};  // for resources
+  Convert(resource, kNoLimits, of_process->mutable_resource()->mutable_attributes());
   otlp::ScopeSpans* const of_scope = of_process->add_scope_spans();
   of_scope->mutable_scope()->set_name("foretoken");
   of_scope->mutable_scope()->set_version(base::Version());

@@ -16,11 +16,12 @@
 namespace foretoken::tracing {
 namespace {
 
-// Without the name and the password that may stand before the host.
+// Without the parts that may be secret: a name and a password before the host, and a query.
 std::string ShownUrl(const std::string& url) {
   const size_t host = url.find("://") + 3;
-  const size_t at = url.substr(0, url.find('/', host)).rfind('@');
-  return at == std::string::npos ? url : url.substr(0, host) + url.substr(at + 1);
+  const std::string shown = url.substr(0, url.find('?'));
+  const size_t at = shown.substr(0, shown.find('/', host)).rfind('@');
+  return at == std::string::npos ? shown : shown.substr(0, host) + shown.substr(at + 1);
 }
 
 }  // namespace

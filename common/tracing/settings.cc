@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -95,6 +96,13 @@ std::vector<std::pair<std::string, std::string>> Pairs(const Variables& variable
   return pairs;
 }
 
+// gRPC ends the process over a header that HTTP/2 does not allow, so such a header goes no further.
+bool IsHeader(absl::string_view key, absl::string_view value) {
+  const auto is_key_char = [](char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.'; };
+  const auto is_value_char = [](char c) { return c >= 0x20 && c <= 0x7E; };
+  return std::ranges::all_of(key, is_key_char) && std::ranges::all_of(value, is_value_char);
+}
+
 Protocol ReadProtocol(const Variables& variables) {
   const std::string text = variables.ExporterText("PROTOCOL");
   if (text == "http/protobuf") return Protocol::kHttpProtobuf;
@@ -115,10 +123,14 @@ std::string ReadUrl(const Variables& variables, Protocol protocol) {
   const bool is_http = protocol == Protocol::kHttpProtobuf;
   if (url.empty()) return exporter != "otlp" ? "" : is_http ? kHttpUrl : kGrpcUrl;
   if (!absl::StrContains(url, "://")) {
-    url = absl::StrCat(variables.ExporterText("INSECURE") == "true" ? "http://" : "https://", url);
+    const bool is_insecure = absl::AsciiStrToLower(variables.ExporterText("INSECURE")) == "true";
+    url = absl::StrCat(is_insecure ? "http://" : "https://", url);
   }
+  const size_t scheme_bytes = url.find("://");
+  url = absl::AsciiStrToLower(url.substr(0, scheme_bytes)) + url.substr(scheme_bytes);
   if (!absl::StartsWith(url, "http://") && !absl::StartsWith(url, "https://")) {
-    variables.Warn("OTEL_EXPORTER_OTLP_ENDPOINT", "expected http://HOST:PORT or https://HOST:PORT", url);
+    // The text may hold a password.
+    variables.Warn("OTEL_EXPORTER_OTLP_ENDPOINT", "expected http://HOST:PORT or https://HOST:PORT", "another text");
     return {};
   }
   // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
@@ -130,6 +142,11 @@ Endpoint ReadEndpoint(const Variables& variables) {
   Endpoint endpoint = {.protocol = ReadProtocol(variables)};
   endpoint.url = ReadUrl(variables, endpoint.protocol);
   endpoint.headers = Pairs(variables, "OTEL_EXPORTER_OTLP_HEADERS", variables.ExporterText("HEADERS"));
+  const auto is_header = [](const auto& header) { return IsHeader(header.first, header.second); };
+  if (!std::ranges::all_of(endpoint.headers, is_header)) {
+    variables.Warn("OTEL_EXPORTER_OTLP_HEADERS", "expected names and values that HTTP headers may have", "others");
+    endpoint.headers.clear();
+  }
   endpoint.ca_file = variables.ExporterText("CERTIFICATE");
   endpoint.client_key_file = variables.ExporterText("CLIENT_KEY");
   endpoint.client_certificate_file = variables.ExporterText("CLIENT_CERTIFICATE");
@@ -166,9 +183,10 @@ SpanLimits ReadSpanLimits(const Variables& variables) {
   variables.Number("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", 0, &attributes);
   variables.Number("OTEL_SPAN_EVENT_COUNT_LIMIT", 0, &events);
   variables.Number("OTEL_SPAN_LINK_COUNT_LIMIT", 0, &links);
-  return {.max_attributes = static_cast<uint32_t>(attributes),
-          .max_events = static_cast<uint32_t>(events),
-          .max_links = static_cast<uint32_t>(links)};
+  const auto bounded = [](int64_t number) {
+    return static_cast<uint32_t>(std::min<int64_t>(number, std::numeric_limits<uint32_t>::max()));
+  };
+  return {.max_attributes = bounded(attributes), .max_events = bounded(events), .max_links = bounded(links)};
 }
 
 Sampler ReadSampler(const Variables& variables) {
@@ -176,8 +194,11 @@ Sampler ReadSampler(const Variables& variables) {
   if (name.empty()) return Sampler();
   const absl::StatusOr<Sampler> sampler = Sampler::Parse(name, variables.Text("OTEL_TRACES_SAMPLER_ARG"));
   if (sampler.ok()) return *sampler;
-  variables.Warn("OTEL_TRACES_SAMPLER", sampler.status().message(), name);
-  return Sampler();
+  // Only the argument is at fault if the sampler can do without it.
+  const absl::StatusOr<Sampler> without_argument = Sampler::Parse(name, "");
+  const std::string at_fault = without_argument.ok() ? "OTEL_TRACES_SAMPLER_ARG" : "OTEL_TRACES_SAMPLER";
+  variables.Warn(at_fault, sampler.status().message(), variables.Text(at_fault));
+  return without_argument.value_or(Sampler());
 }
 
 // Later keys win: the service's own name is the default, OTEL_RESOURCE_ATTRIBUTES may replace it, and

@@ -39,7 +39,7 @@ struct Endpoint {
 
 // Spans wait in a queue and leave it in batches.
 struct BatchLimits {
-  absl::Duration delay = absl::Seconds(5);            // a span waits no longer for others
+  absl::Duration delay = absl::Seconds(5);            // a batch waits so long for more spans
   absl::Duration export_timeout = absl::Seconds(30);  // of a batch with all its tries
   size_t max_queued_spans = 2048;                     // further ones are dropped and counted
   size_t max_batch_spans = 512;

@@ -101,7 +101,8 @@ SendResult SpanExporter::SendWithRetries(const otlp::ExportTraceServiceRequest& 
   for (int num_tries = 1;; ++num_tries) {
     const absl::Duration left = std::min(give_up, Deadline()) - absl::Now();
     if (left <= absl::ZeroDuration()) return {.outcome = Outcome::kRefused, .message = "there was no time left"};
-    SendResult result = send_(request, std::min(left, settings_.endpoint.timeout));
+    SendResult result =
+        send_(request, std::min(left, settings_.endpoint.timeout), [this] { return absl::Now() >= Deadline(); });
     if (result.outcome != Outcome::kTryAgain || num_tries == kMaxTries) return result;
     const double unit = static_cast<double>(random_bits_() >> 11) * 0x1p-53;  // [0, 1)
     const absl::Duration wait = result.try_again_after.value_or(pause * (1 + kJitter * (2 * unit - 1)));

@@ -6,10 +6,10 @@
 //   SpanExporter exporter(settings, std::move(send), base::SystemRandomBits, metrics);
 //   exporter.Add(std::move(span));
 //
-// A batch leaves when it is full or its first span has waited for the delay. A batch that the collector cannot take now
-// is sent again, at most four times, with growing pauses that vary at random, so that many servers do not come back
-// together. A batch that it refuses is dropped and counted. The destructor sends what is queued, but waits no longer
-// than kMaxFlush.
+// A batch leaves when it is full, or after the delay. While a batch is sent, the next one waits. A batch that the
+// collector cannot take now is sent again, at most four times, with growing pauses that vary at random, so that many
+// servers do not come back together. A batch that it refuses is dropped and counted. The destructor sends what is
+// queued, but waits no longer than kMaxFlush.
 //
 // Threads: any may call Add.
 // Source: OpenTelemetry specification, "Batching processor" and "OTLP", its rules on retries and partial success.
@@ -45,8 +45,13 @@ struct SendResult {
   std::string message = {};                                      // for the log
 };
 
-// Makes one try, which takes no longer than `timeout`. Only the exporter's thread calls it.
-using SendBatch = std::function<SendResult(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout)>;
+// True as soon as the process ends and has no time left for a try that is under way.
+using MustEnd = std::function<bool()>;
+
+// Makes one try, which takes no longer than `timeout` and ends soon after must_end is true. Only the exporter's thread
+// calls it.
+using SendBatch = std::function<SendResult(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout,
+                                           const MustEnd& must_end)>;
 
 struct ExporterMetrics {
   explicit ExporterMetrics(telemetry::Metrics& metrics);

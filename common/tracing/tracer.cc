@@ -39,6 +39,7 @@ Span Tracer::Begin(BeginArgs args) const {
 }
 
 Span Tracer::BeginChild(const Span& parent, std::string name, absl::Time begin) const {
+  if (!is_on()) return {.context = parent.context, .name = std::move(name), .begin = begin};
   Span span = {.context = parent.context, .parent = parent.context.span_id, .name = std::move(name), .begin = begin};
   span.context.span_id = NewSpanId();
   return span;

@@ -41,7 +41,7 @@ std::string GenerateTraced(const ServiceProcess& verifier, const TraceCollector&
   for (const std::string& variable : Environment(collector)) command.push_back(variable);
   for (const std::string& part :
        {absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken"), std::string("generate"),
-        absl::StrCat("--target=", verifier.address()), std::string("--trace"), std::string("--max_tokens=48"),
+        absl::StrCat("--target=", verifier.address()), std::string("--trace"), std::string("--max_tokens=200"),
         std::string("--ignore_eos"), std::string("--temperature=0.8"), std::string("--seed=7"),
         std::string("--speculation=always"), std::string("def sum(a, b):\n    return a + b\n\ndef sum(")}) {
     command.push_back(part);
@@ -106,7 +106,7 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   EXPECT_EQ(call.span.kind(), 2);
   EXPECT_EQ(call.span.parent_span_id(), client.span.span_id());
   EXPECT_EQ(call.Text("rpc.response.status_code"), "OK");
-  EXPECT_EQ(call.Int("gen_ai.usage.output_tokens"), 48);
+  EXPECT_EQ(call.Int("gen_ai.usage.output_tokens"), 200);
   EXPECT_GT(call.Int("foretoken.speculation.accepted_tokens"), 0);
   const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kSession);
   ASSERT_EQ(sessions.size(), 1u);
@@ -131,7 +131,7 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
     num_proposals += static_cast<int64_t>(trace.ChildrenOf(step, "proposal").size());
   }
   EXPECT_NEAR(static_cast<double>(nanos), static_cast<double>(decode.nanos()), 0.02 * decode.nanos());
-  EXPECT_EQ(tokens, 47);  // the first token ends the prompt
+  EXPECT_EQ(tokens, 199);  // the first token ends the prompt
   EXPECT_GT(num_proposals, 0);
   EXPECT_EQ(decode.Find("foretoken.speculation.accepted_lengths")->array_value().values_size(),
             static_cast<int>(trace.ChildrenOf(decode, "step").size()));

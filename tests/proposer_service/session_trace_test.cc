@@ -82,7 +82,8 @@ TEST_F(SessionTraceTest, TheEndOfTheStreamEndsTheSpan) {
     stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
     stream.Exchange();
   }
-  EXPECT_EQ(Named(kSession).size(), 1u);
+  ASSERT_EQ(Named(kSession).size(), 1u);
+  EXPECT_EQ(Int(Named(kSession)[0], "foretoken.session.tokens"), 4);
 }
 
 TEST_F(SessionTraceTest, AStreamIsATraceOfItsOwnWithLinksToItsRequests) {

@@ -105,7 +105,7 @@ done
 "${by_grpc[@]}" "$build/bin/foretoken" generate --target="$target" --trace --json --max_tokens=200 --ignore_eos \
   --temperature=0.8 --seed=7 --speculation=always $'def total(prices):\n    ' >"$scratch/answer.json"
 trace_id=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["trace_id"])' <"$scratch/answer.json")
-kill "${pids[@]:1}"  # the services send their last spans
+kill "${pids[@]:1}" && wait "${pids[@]:1}" || true  # the services send their last spans
 for _ in {1..100}; do
   curl -fs "$query/api/traces/$trace_id" >"$out/trace.json" && grep -q '"operationName":"session"' "$out/trace.json" && break
   sleep 0.1

@@ -68,12 +68,13 @@ void CallRecord::CountSample(const Sample& sample, const SampleCompletion& compl
 }
 
 void CallRecord::End(const absl::Status& status) {
-  trace_.End(status);
   metrics_->CountCall("Generate", status);
   if (status.ok()) metrics_->ObserveRequest(SecondsSince(arrival_, Clock::now()));
-  if (!is_submitted_) return;
-  LeaveQueue(Clock::now());
-  if (spdlog::should_log(spdlog::level::debug)) Log(status);
+  if (is_submitted_) {
+    LeaveQueue(Clock::now());
+    if (spdlog::should_log(spdlog::level::debug)) Log(status);
+  }
+  trace_.End(status);
 }
 
 void CallRecord::Log(const absl::Status& status) const {

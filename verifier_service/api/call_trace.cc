@@ -40,13 +40,18 @@ bool IsServersFault(absl::StatusCode code) {
   }
 }
 
-// "ipv4:10.0.0.1:4711" -> address and port. Adds nothing for a peer without a port, such as an in-process one.
+// "ipv4:10.0.0.1:4711" or "ipv6:%5B::1%5D:4711" -> address and port. Adds nothing for a peer without a port, such as an
+// in-process one.
 void AddPeer(absl::string_view peer, Attributes& attributes) {
   if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:")) return;
   const size_t colon = peer.rfind(':');
   int64_t port = 0;
   if (colon == absl::string_view::npos || !absl::SimpleAtoi(peer.substr(colon + 1), &port)) return;
-  attributes.push_back({"network.peer.address", std::string(peer.substr(0, colon))});
+  absl::string_view host = peer.substr(0, colon);
+  if (absl::ConsumePrefix(&host, "%5B") || absl::ConsumePrefix(&host, "[")) {
+    if (!absl::ConsumeSuffix(&host, "%5D")) absl::ConsumeSuffix(&host, "]");
+  }
+  attributes.push_back({"network.peer.address", std::string(host)});
   attributes.push_back({"network.peer.port", port});
 }
 

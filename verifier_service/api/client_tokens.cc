@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/api/client_tokens.h"
 
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -8,13 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/error_text.h"
-#include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::verifier {
 namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
 // The scheme's name has any case (RFC 9110). Empty if the value has another scheme.
 absl::string_view BearerToken(absl::string_view authorization) {
@@ -46,11 +48,18 @@ absl::StatusOr<std::unique_ptr<ClientTokens>> ClientTokens::Load(const std::stri
 }
 
 absl::StatusOr<std::vector<ClientTokens::Digest>> ClientTokens::Read(const std::string& path) {
-  const absl::StatusOr<std::string> contents = base::ReadFile(path);
-  if (!contents.ok()) return absl::InvalidArgumentError(absl::StrCat("token file: ", contents.status().message()));
+  // Not mapped: somebody may be writing the file.
+  std::ifstream file(path);
+  std::string contents(kMaxFileBytes + 1, '\0');
+  file.read(contents.data(), static_cast<std::streamsize>(contents.size()));
+  if (!file.is_open() || file.bad()) return absl::InvalidArgumentError(absl::StrCat("token file: cannot read ", path));
+  contents.resize(static_cast<size_t>(file.gcount()));
+  if (contents.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " has more than ", kMaxFileBytes, " bytes"));
+  }
   std::vector<Digest> digests;
   int line_number = 0;
-  for (absl::string_view line : absl::StrSplit(*contents, '\n')) {
+  for (absl::string_view line : absl::StrSplit(contents, '\n')) {
     ++line_number;
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line.front() == '#') continue;

@@ -45,8 +45,9 @@ absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const Ser
 }  // namespace
 
 std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
-                                                 std::function<void()> on_done) {
-  CallTrace trace(context->tracer, CallOf(*rpc));
+                                                 bool may_be_traced, std::function<void()> on_done) {
+  static const tracing::Tracer no_tracer;
+  CallTrace trace(may_be_traced ? context->tracer : no_tracer, CallOf(*rpc));
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, ticket, std::move(trace), std::move(on_done)));
   call->self_ = call;
   return call;

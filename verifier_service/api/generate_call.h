@@ -55,9 +55,10 @@ struct CallContext {
 class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                      public std::enable_shared_from_this<GenerateCall> {
  public:
-  // `rpc` is gRPC's context of this call. The call runs `on_done` last, after gRPC has released it.
+  // `rpc` is gRPC's context of this call. `may_be_traced`: the client is one of ours. The call runs `on_done` last,
+  // after gRPC has released it.
   static std::shared_ptr<GenerateCall> Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
-                                            std::function<void()> on_done);
+                                            bool may_be_traced, std::function<void()> on_done);
 
   // Checks, encodes and submits the request.
   void Start(QueuePlace place, const grpc::ByteBuffer& request);

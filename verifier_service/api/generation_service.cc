@@ -125,17 +125,19 @@ void GenerationService::FailAll(const absl::Status& status) {
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
                                                                         const grpc::ByteBuffer* request) {
   const Ticket ticket = next_ticket_.fetch_add(1);
-  std::shared_ptr<GenerateCall> call = GenerateCall::Make(&call_context_, context, ticket, [this, ticket] {
-    work_queue_.Remove(ticket);  // if the call was cancelled before its turn
-    absl::MutexLock lock(&mutex_);
-    calls_.erase(ticket);
-  });
+  const absl::Status allowed = CheckClient(*context);
+  std::shared_ptr<GenerateCall> call =
+      GenerateCall::Make(&call_context_, context, ticket, allowed.ok(), [this, ticket] {
+        work_queue_.Remove(ticket);  // if the call was cancelled before its turn
+        absl::MutexLock lock(&mutex_);
+        calls_.erase(ticket);
+      });
   {
     absl::MutexLock lock(&mutex_);
     calls_.emplace(ticket, call);
   }
   GenerateCall* const reactor = call.get();
-  if (const absl::Status allowed = CheckClient(*context); !allowed.ok()) {
+  if (!allowed.ok()) {
     call->End(allowed);
     return reactor;
   }

@@ -244,6 +244,8 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
       inter_token_(MakeHistogram(registry, "foretoken_inter_token_seconds",
                                  "Time per token after the first; tokens of one step share its time.",
                                  kInterTokenSeconds)),
+      output_gap_(MakeHistogram(registry, "foretoken_output_gap_seconds", "Time between two outputs of a sample.",
+                                kInterTokenSeconds)),
       queue_wait_(MakeHistogram(registry, "foretoken_queue_wait_seconds",
                                 "From a request's arrival until it runs, or ends before it ran.", kQueueWaitSeconds)),
       request_(MakeHistogram(registry, "foretoken_request_seconds",
@@ -287,6 +289,7 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
 }
 
 void CallMetrics::ObserveTokens(double seconds, size_t num_tokens) {
+  output_gap_.Observe(seconds);
   for (size_t i = 0; i < num_tokens; ++i) inter_token_.Observe(seconds / static_cast<double>(num_tokens));
 }
 

@@ -51,6 +51,7 @@ class CallMetrics {
  private:
   prometheus::Histogram& first_token_;
   prometheus::Histogram& inter_token_;
+  prometheus::Histogram& output_gap_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& request_;
   prometheus::Histogram& prompt_;

@@ -30,7 +30,7 @@ constexpr SameMetric kSame[] = {
     {"foretoken_preemptions_total", "vllm:num_preemptions_total", "Samples put back to wait for K/V blocks."},
     {"foretoken_step_rows", "vllm:iteration_tokens_total", "Rows of a forward pass."},
     {"foretoken_time_to_first_token_seconds", "vllm:time_to_first_token_seconds", "Time to the first token."},
-    {"foretoken_inter_token_seconds", "vllm:inter_token_latency_seconds", "Time per token after the first."},
+    {"foretoken_output_gap_seconds", "vllm:inter_token_latency_seconds", "Time between two outputs of a sample."},
     {"foretoken_output_token_seconds", "vllm:request_time_per_output_token_seconds",
      "Mean time of a sample's tokens after the first."},
     {"foretoken_request_seconds", "vllm:e2e_request_latency_seconds", "From a request's arrival to its end."},

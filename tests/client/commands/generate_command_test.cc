@@ -137,6 +137,12 @@ TEST(ForetokenGenerate, TakesAnHttpAddress) {
   EXPECT_THAT(encrypted.out, HasSubstr("no server answers"));  // the server has no TLS
 }
 
+TEST(ForetokenGenerate, SendsNoTokenInPlainTextToAnotherMachine) {
+  const Outcome outcome = RunShell("generate --target=verifier.example:50051 --token_file=/dev/null abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("--token_file"));
+}
+
 TEST(ForetokenGenerate, SaysThatItConnectsAndThatNoServerAnswers) {
   std::string target;
   {

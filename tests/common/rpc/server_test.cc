@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -56,6 +57,60 @@ TEST(Server, StaysUnhealthyFromTheBeginningOfItsDrain) {
     server->SetServing(true);
     EXPECT_EQ(CheckHealth(channel), Health::kNotServing);
   });
+}
+
+TEST(Server, ASecondPortAnswersHealthChecksInStep) {
+  const std::unique_ptr<Server> server =
+      Server::Start({.listen_address = "127.0.0.1:0", .security = {.health_address = "127.0.0.1:0"}}, {}).value();
+  ASSERT_NE(server->health_port(), server->port());
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server->health_port()), grpc::InsecureChannelCredentials());
+  EXPECT_EQ(CheckHealth(channel), Health::kNotServing);
+  server->SetServing(true);
+  EXPECT_EQ(CheckHealth(channel), Health::kServing);
+  server->Drain([&] { EXPECT_EQ(CheckHealth(channel), Health::kNotServing); });
+}
+
+int NumThreads() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word && word != "Threads:") continue;
+  int num_threads = 0;
+  status >> num_threads;
+  return num_threads;
+}
+
+// gRPC's reflection has a thread for each of its calls.
+TEST(Server, OpenReflectionCallsDoNotTakeAllThreads) {
+  constexpr int kNumCalls = 100, kMaxNewThreads = 40;
+  const std::unique_ptr<Server> server = StartServer();
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server->port()), grpc::InsecureChannelCredentials());
+  EXPECT_EQ(CheckHealth(channel), Health::kNotServing);
+  const int num_before = NumThreads();
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls;
+  void* tag = nullptr;
+  bool ok = false;
+  for (int i = 0; i < kNumCalls; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    calls.push_back(stub.PrepareCall(contexts.back().get(),
+                                     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue));
+    calls.back()->StartCall(nullptr);
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+  }
+  EXPECT_EQ(CheckHealth(channel), Health::kNotServing);
+  EXPECT_LE(NumThreads(), num_before + kMaxNewThreads);
+  grpc::Status status;
+  for (int i = 0; i < kNumCalls; ++i) {
+    contexts[i]->TryCancel();
+    calls[i]->Finish(&status, nullptr);
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+  }
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) continue;
 }
 
 TEST(Server, IsHealthyOnlyWhileServing) {

@@ -147,6 +147,11 @@ TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
   EXPECT_THAT(ServerCredentials({.ca = server_files_.ca()}).status().message(), HasSubstr("certificate"));
   EXPECT_THAT(ChannelCredentials({.identities = {"x"}}).status().message(), HasSubstr("CA"));
   files = FilesOf(server_files_);
+  files.key = client_files_.key();
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("is not the key"));
+  files.key = server_files_.certificate();
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("is not the key"));
+  files = FilesOf(server_files_);
   files.refresh = absl::ZeroDuration();
   EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("1s"));
   const testing::TempDir directory;

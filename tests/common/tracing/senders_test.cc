@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
 #include "gmock/gmock.h"
@@ -32,7 +33,7 @@ otlp::ExportTraceServiceRequest Batch() {
 
 SendResult SendByGrpc(const TraceCollector& collector, Endpoint endpoint = {}) {
   endpoint.url = collector.url();
-  return MakeGrpcSender(endpoint).value()(Batch(), absl::Seconds(10));
+  return MakeGrpcSender(endpoint).value()(Batch(), absl::Seconds(10), [] { return false; });
 }
 
 TEST(GrpcSender, DeliversABatch) {
@@ -81,7 +82,18 @@ TEST(GrpcSender, AFullCollectorThatSaysWhenIsTriedAgainThen) {
 
 TEST(GrpcSender, NobodyThereIsTriedAgainAndTakesNoLongerThanTheTimeout) {
   const SendBatch send = MakeGrpcSender({.url = "http://127.0.0.1:1"}).value();
-  EXPECT_EQ(send(Batch(), absl::Milliseconds(200)).outcome, Outcome::kTryAgain);
+  EXPECT_EQ(send(Batch(), absl::Milliseconds(200), [] { return false; }).outcome, Outcome::kTryAgain);
+}
+
+TEST(GrpcSender, EndsWhenTheProcessEnds) {
+  absl::Notification may_answer;
+  TraceCollector collector([&](otlp::ExportTraceServiceResponse*) {
+    may_answer.WaitForNotification();
+    return grpc::Status::OK;
+  });
+  const SendBatch send = MakeGrpcSender({.url = collector.url()}).value();
+  EXPECT_EQ(send(Batch(), absl::Minutes(1), [] { return true; }).outcome, Outcome::kTryAgain);
+  may_answer.Notify();
 }
 
 TEST(Senders, ACertificateThatCannotBeReadIsAnError) {
@@ -140,7 +152,7 @@ class HttpCollector {
 
 SendResult SendByHttp(HttpCollector& collector, Endpoint endpoint = {}) {
   endpoint.url = collector.url();
-  return MakeHttpSender(endpoint).value()(Batch(), absl::Seconds(10));
+  return MakeHttpSender(endpoint).value()(Batch(), absl::Seconds(10), [] { return false; });
 }
 
 TEST(HttpSender, DeliversABatchWithItsHeaders) {

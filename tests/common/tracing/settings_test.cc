@@ -141,6 +141,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://c"),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "no pair"),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "a=%4"),
+                      std::pair("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer abc=="),
+                      std::pair("OTEL_EXPORTER_OTLP_HEADERS", "key=caf%C3%A9"),
                       std::pair("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
                       std::pair("OTEL_TRACES_EXPORTER", "zipkin")));
 

@@ -23,15 +23,16 @@ class SpanExporterTest : public ::testing::Test {
     script_ = std::move(script);
     exporter_.emplace(
         Settings{.batch = batch},
-        [this](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
-          return Send(request, timeout);
+        [this](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
+          return Send(request, timeout, must_end);
         },
         [] { return uint64_t{0}; }, metrics_);
   }
   ~SpanExporterTest() override { Unblock(); }
 
-  SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout) {
+  SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
     if (blocks_) may_send_.WaitForNotification();
+    while (blocks_until_the_end_ && !must_end()) absl::SleepFor(absl::Milliseconds(10));
     EXPECT_GT(timeout, absl::ZeroDuration());
     absl::MutexLock lock(&mutex_);
     sent_.push_back(request.resource_spans(0).scope_spans(0).spans_size());
@@ -44,9 +45,6 @@ class SpanExporterTest : public ::testing::Test {
     absl::MutexLock lock(&mutex_);
     return sent_;
   }
-  double Value(const std::string& name, const prometheus::Labels& labels = {}) {
-    return metrics_.AddCounter(name, "", labels).Value();
-  }
   double Exported() { return ExporterMetrics(metrics_).exported.Value(); }
   double QueueFull() { return ExporterMetrics(metrics_).queue_full.Value(); }
   double Undelivered() { return ExporterMetrics(metrics_).undelivered.Value(); }
@@ -55,7 +53,7 @@ class SpanExporterTest : public ::testing::Test {
   absl::Mutex mutex_;
   std::vector<int> sent_ ABSL_GUARDED_BY(mutex_);  // spans of each try
   std::vector<SendResult> script_;
-  bool blocks_ = false;
+  bool blocks_ = false, blocks_until_the_end_ = false;
   absl::Notification may_send_;
   std::optional<SpanExporter> exporter_;
 };
@@ -128,6 +126,18 @@ TEST_F(SpanExporterTest, ACollectorCannotRejectMoreThanItGot) {
   exporter_->Add(Named("a"));
   exporter_.reset();
   EXPECT_EQ(Exported(), 0);
+  EXPECT_EQ(Undelivered(), 1);
+}
+
+TEST_F(SpanExporterTest, ATryThatIsUnderWayDelaysTheEndByAtMostTheFlushTime) {
+  blocks_until_the_end_ = true;
+  Start({{.outcome = Outcome::kTryAgain}}, {.delay = absl::ZeroDuration()});
+  exporter_->Add(Named("a"));
+  absl::SleepFor(absl::Milliseconds(50));
+  const absl::Time begin = SteadyNow();
+  exporter_.reset();
+  EXPECT_GE(SteadyNow() - begin, SpanExporter::kMaxFlush - absl::Seconds(1));
+  EXPECT_LT(SteadyNow() - begin, SpanExporter::kMaxFlush + absl::Seconds(5));
   EXPECT_EQ(Undelivered(), 1);
 }
 

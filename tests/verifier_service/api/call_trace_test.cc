@@ -156,6 +156,13 @@ TEST_F(CallTraceTest, ARefusedCallHasItsStatusAndOnlyServersFaultsAreErrors) {
   EXPECT_EQ(Named("p.S/M").error, "broken");
 }
 
+TEST_F(CallTraceTest, APeerMayHaveAnIpv6AddressOrNone) {
+  CallTrace(tracer_, {.method = "p.S/M", .peer = "ipv6:%5B2001:db8::1%5D:4711"}).End(absl::OkStatus());
+  EXPECT_EQ(Attribute<std::string>(spans_.back(), "network.peer.address"), "2001:db8::1");
+  CallTrace(tracer_, {.method = "p.S/M", .peer = "inproc"}).End(absl::OkStatus());
+  EXPECT_THROW(Attribute<std::string>(spans_.back(), "network.peer.address"), std::out_of_range);
+}
+
 TEST_F(CallTraceTest, AVanishedClientLeavesNoOpenSpan) {
   CallTrace trace = Begin();
   trace.Submit({.num_samples = 2}, "llama");
