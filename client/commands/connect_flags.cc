@@ -53,8 +53,11 @@ absl::StatusOr<Target> TargetFromFlags() {
 absl::Status AddToken(Metadata& metadata) {
   const std::string path = absl::GetFlag(FLAGS_token_file);
   if (path.empty()) return absl::OkStatus();
-  FT_ASSIGN_OR_RETURN(const std::string contents, base::ReadFile(path));
-  const absl::string_view token = absl::StripAsciiWhitespace(contents);
+  const absl::StatusOr<std::string> contents = base::ReadFile(path);
+  if (!contents.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--token_file: ", contents.status().message()));
+  }
+  const absl::string_view token = absl::StripAsciiWhitespace(*contents);
   if (token.empty() || !std::ranges::all_of(token, [](char c) { return absl::ascii_isgraph(c); })) {
     return absl::InvalidArgumentError(absl::StrCat("--token_file: expected one token in ", path));
   }

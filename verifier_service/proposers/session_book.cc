@@ -272,8 +272,8 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     return;
   }
   Session& session = it->second;
-  Sequence& sequence = sequences_.at(session.sequence_id);
-  const bool is_tested = sequence.introduction.rule() == v1::VERIFICATION_RULE_REJECTION_SAMPLING;
+  const bool is_tested =
+      sequences_.at(session.sequence_id).introduction.rule() == v1::VERIFICATION_RULE_REJECTION_SAMPLING;
   absl::Status status = answer.tree.status();
   if (is_tested) status.Update(answer.fits_rejection_sampling);
   if (!status.ok()) {
@@ -295,23 +295,29 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
   session.answered_position = std::max(session.answered_position, tree.position);
   replica.num_bad_in_a_row = 0;
   if (!is_tested) tree.sampled.clear();
-  Placement& placement = sequence.placements[replica.proposer_idx];
-  if (now - session.placed_at >= retry_.max) {
+  KeepNewest(session,
+             {.sequence_id = session.sequence_id,
+              .proposer_idx = replica.proposer_idx,
+              .tree = std::move(tree),
+              .asked = asked,
+              .arrived = now},
+             verdict);
+}
+
+void SessionBook::KeepNewest(const Session& session, Proposal proposal, AnswerVerdict& verdict) {
+  Placement& placement = sequences_.at(session.sequence_id).placements[proposal.proposer_idx];
+  if (proposal.arrived - session.placed_at >= retry_.max) {
     placement.num_unknowns = placement.num_refusals = 0;
     placement.refused_by.clear();
   }
-  if (tree.position < placement.newest_position) {
+  if (proposal.tree.position < placement.newest_position) {
     ++verdict.num_stale_trees;
     return;
   }
   ++verdict.num_trees;
-  placement.newest_position = tree.position;
-  if (!placement.newest.has_value()) fresh_.emplace_back(session.sequence_id, replica.proposer_idx);
-  placement.newest = {.sequence_id = session.sequence_id,
-                      .proposer_idx = replica.proposer_idx,
-                      .tree = std::move(tree),
-                      .asked = asked,
-                      .arrived = now};
+  placement.newest_position = proposal.tree.position;
+  if (!placement.newest.has_value()) fresh_.emplace_back(session.sequence_id, proposal.proposer_idx);
+  placement.newest = std::move(proposal);
 }
 
 void SessionBook::MarkDirty(Replica& replica, uint64_t session_id, Session& session) {

@@ -176,6 +176,8 @@ class SessionBook {
   void Refuse(Replica& replica, ReplicaId replica_id, uint64_t session_id, absl::Time now);
   void Forget(Replica& replica, uint64_t session_id);
   void TakeTree(Replica& replica, CheckedAnswer::Tree& answer, AnswerVerdict& verdict, absl::Time now);
+  // Keeps the tree for the engine, unless a newer one came before it.
+  void KeepNewest(const Session& session, Proposal proposal, AnswerVerdict& verdict);
   void WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request);
   void WriteFarewell(Replica& replica, uint64_t session_id, const Session& session);
   static void MarkDirty(Replica& replica, uint64_t session_id, Session& session);

@@ -138,9 +138,13 @@ TEST(ForetokenGenerate, TakesAnHttpAddress) {
 }
 
 TEST(ForetokenGenerate, SendsNoTokenInPlainTextToAnotherMachine) {
-  const Outcome outcome = RunShell("generate --target=verifier.example:50051 --token_file=/dev/null abc 2>&1");
+  const testing::TempDir directory;
+  const std::string file = directory.path() + "/token";
+  std::ofstream(file) << "0123456789abcdef\n";
+  const Outcome outcome =
+      RunShell(absl::StrCat("generate --target=verifier.example:50051 --token_file=", file, " abc 2>&1"));
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.out, HasSubstr("--token_file"));
+  EXPECT_THAT(outcome.out, HasSubstr("--token_file: anybody on the way could read the token"));
 }
 
 TEST(ForetokenGenerate, SaysThatItConnectsAndThatNoServerAnswers) {
