@@ -72,10 +72,10 @@ TEST(ThreadPool, ThreadsOfALoopHaveDistinctIndices) {
 }
 
 TEST(ThreadPool, EndsWhileWorkersSpinAndWhileTheySleep) {
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     ThreadPool pool(3);
     pool.ParallelFor(3, [](int64_t, int) {});
-    if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (i % 40 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -67,8 +67,9 @@ uint32_t ThreadPool::AwaitChange(uint32_t seen) const {
 void ThreadPool::Work(int thread_idx) {
   uint32_t seen = 0;
   for (;;) {
-    seen = AwaitChange(seen);
+    // Before the wait, because `seen` may already be the generation with which the destructor wakes the workers.
     if (stopping_.load()) return;
+    seen = AwaitChange(seen);
     if (!IsOpen(seen)) continue;
     num_inside_.fetch_add(1);
     seen = generation_.load();
