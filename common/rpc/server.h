@@ -29,12 +29,12 @@
 
 namespace foretoken::rpc {
 
-// Who may connect to a server, and how.
+// The security of a server's ports.
 struct ServerSecurity {
   TlsFiles tls = {};
-  bool is_insecure = false;  // no encryption is meant, also where other machines reach the address
-  std::string health_address =
-      {};  // HOST:PORT of a second port without TLS, for health checks and reflection; empty: none
+  bool is_insecure = false;  // the operator accepts plain text on an address that other machines reach
+  // HOST:PORT of a second port without TLS, for health checks and reflection; empty: none.
+  std::string health_address = {};
 };
 
 struct ServerOptions {

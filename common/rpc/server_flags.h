@@ -3,13 +3,11 @@
 // --tls_client_identities, --tls_refresh and --health_listen. Each service has its own --listen.
 #pragma once
 
-#include <string>
-
 #include "common/rpc/server.h"
 
 namespace foretoken::rpc {
 
-// Who may connect, and how.
+// The security that the flags ask for.
 ServerSecurity ServerSecurityFromFlags();
 
 }  // namespace foretoken::rpc

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // TLS between clients, verifiers and proposers. Files are PEM, and are read again when they change, so that
-// certificates can be renewed while streams run on. Whoever renews them replaces certificate and key together: by a
-// symbolic link to another folder, as Kubernetes does with a mounted secret, or by renaming a folder.
+// certificates can be renewed while streams run on. A renewal must replace certificate and key together: by a symbolic
+// link to another folder, as Kubernetes does with a mounted secret, or by renaming a folder.
 //
-//   FT_ASSIGN_OR_RETURN(const auto credentials, ServerCredentials({.certificate = "/tls/tls.crt", .key =
-//   "/tls/tls.key",
-//                                                                   .ca = "/tls/ca.crt"}));
+//   const TlsFiles files = {.certificate = "/tls/tls.crt", .key = "/tls/tls.key", .ca = "/tls/ca.crt"};
+//   FT_ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(files));
 //   builder.AddListeningPort(address, credentials);
 //
 // A handshake with a wrong certificate fails, so no call reaches a service.

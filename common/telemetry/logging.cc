@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <type_traits>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

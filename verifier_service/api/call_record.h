@@ -36,7 +36,6 @@ class CallRecord {
   void End(const absl::Status& status);
 
   Clock::time_point arrival() const { return arrival_; }
-  const CallTrace& trace() const { return trace_; }
 
  private:
   // When a sample's first tokens and its newest tokens were known.

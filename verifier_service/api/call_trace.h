@@ -35,7 +35,7 @@
 
 namespace foretoken::verifier {
 
-// Who calls what.
+// The identity of a traced call.
 struct TracedCall {
   std::string method;                           // PACKAGE.SERVICE/METHOD
   std::optional<tracing::TraceContext> caller;  // from the call's metadata

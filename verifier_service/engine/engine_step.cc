@@ -336,7 +336,7 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
     if (sequence.is_finished && !sequence.output.completion.has_value()) continue;  // the request failed
     sequence.output.steps.push_back(
         ReportOf({.step_idx = own_stats_.num_steps, .forecast = forecast, .times = times, .end = timer_.entered()},
-                 planned, policy, parts_.proposers->Names()));
+                 planned, AskedOf(sequence, policy), parts_.proposers->Names()));
   }
 }
 

@@ -76,7 +76,7 @@ void ReportTree(const PlannedSequence& planned, StepReport& report) {
 
 }  // namespace
 
-StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, const StepPolicy& policy,
+StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, uint32_t asked,
                     std::span<const std::string> proposers) {
   const Sequence& sequence = *planned.sequence;
   const std::vector<int32_t>& emitted = sequence.output.token_ids;  // a chunk of the prompt emits nothing
@@ -86,10 +86,9 @@ StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, con
                     .token_ids = emitted,
                     .draws = !emitted.empty()};
   ReportTree(planned, report);
-  const bool asks_all = sequence.request().speculation.mode == SpeculationMode::kAlways;
   for (size_t i = 0; i < proposers.size(); ++i) {
     if ((sequence.active->allowed_proposers >> i & 1) == 0) continue;
-    const bool is_asked = asks_all || (policy.proposers >> i & 1) != 0;
+    const bool is_asked = (asked >> i & 1) != 0;
     (is_asked ? report.asked_proposers : report.resting_proposers).push_back(proposers[i]);
   }
   if (report.draws) report.expected_tokens = ExpectedTokens(planned);

@@ -11,8 +11,9 @@
 namespace foretoken::verifier {
 
 // Returns the report of a committed step for one sample. The sequence still holds its output, and its guess has not
-// changed since the plan. `policy` is the step's, and `proposers` are the names of all proposers.
-StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, const StepPolicy& policy,
+// changed since the plan. `proposers` are the names of all proposers, and `asked` has a bit for each that was asked for
+// this step.
+StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, uint32_t asked,
                     std::span<const std::string> proposers);
 
 }  // namespace foretoken::verifier

@@ -17,7 +17,7 @@ constexpr int kNumClients = 16;
 constexpr int kMaxTokens = 32;
 constexpr int kPromptTokens = 16;
 
-// A way to trace, and what it may cost.
+// A setting of the traces, and the least throughput that it must leave.
 struct Tracing {
   const char* name;
   std::vector<std::string> flags, variables;

@@ -80,22 +80,9 @@ std::vector<CollectedSpan> TraceCollector::spans() const {
   return spans_;
 }
 
-int TraceCollector::num_exports() const {
-  absl::MutexLock lock(&mutex_);
-  return num_exports_;
-}
-
-std::vector<CollectedSpan> TraceCollector::WaitForSpans(size_t num_spans) const {
-  absl::MutexLock lock(&mutex_);
-  const auto has_all = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return spans_.size() >= num_spans; };
-  mutex_.AwaitWithTimeout(absl::Condition(&has_all), absl::Seconds(20));
-  return spans_;
-}
-
 grpc::Status TraceCollector::Take(const otlp::ExportTraceServiceRequest& request,
                                   otlp::ExportTraceServiceResponse* response) {
   absl::MutexLock lock(&mutex_);
-  ++num_exports_;
   const grpc::Status status = answer_ == nullptr ? grpc::Status::OK : answer_(response);
   if (!status.ok()) return status;
   for (const otlp::ResourceSpans& process : request.resource_spans()) {

@@ -3,7 +3,7 @@
 //
 //   TraceCollector collector;
 //   setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url().c_str(), 1);
-//   std::vector<CollectedSpan> spans = collector.WaitForSpans(3);
+//   std::vector<CollectedSpan> spans = collector.spans();
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -16,7 +16,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "otlp/traces.pb.h"
 
 namespace foretoken::testing {
@@ -43,9 +42,6 @@ class TraceCollector {
   std::string url() const;
   // The spans that were accepted.
   std::vector<CollectedSpan> spans() const;
-  // Waits at most 20 s.
-  std::vector<CollectedSpan> WaitForSpans(size_t num_spans) const;
-  int num_exports() const;  // refused ones too
 
   // Called by gRPC.
   grpc::Status Take(const otlp::ExportTraceServiceRequest& request, otlp::ExportTraceServiceResponse* response);
@@ -56,7 +52,6 @@ class TraceCollector {
   const Answer answer_;
   mutable absl::Mutex mutex_;
   std::vector<CollectedSpan> spans_ ABSL_GUARDED_BY(mutex_);
-  int num_exports_ ABSL_GUARDED_BY(mutex_) = 0;
   int port_ = 0;
   std::unique_ptr<Service> service_;
   std::unique_ptr<grpc::Server> server_;
