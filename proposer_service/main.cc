@@ -16,6 +16,7 @@
 #include "common/rpc/server_flags.h"
 #include "common/telemetry/logging.h"
 #include "common/telemetry/metrics.h"
+#include "common/telemetry/metrics_server.h"
 #include "common/tracing/process_tracing.h"
 #include "proposer_service/proposal_service.h"
 #include "spdlog/spdlog.h"

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
+#include "common/tracing/trace_context.h"
 #include "proposer_service/description.h"
 #include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
@@ -37,6 +38,7 @@ rpc::MessageBounds RequestBounds() {
            {.path = "opens.token_ids", .max_count = kMaxTokens},
            {.path = "opens.tenant", .max_bytes = kMaxNameBytes},
            {.path = "opens.traceparent", .max_bytes = kMaxNameBytes},
+           {.path = "opens.tracestate", .max_bytes = tracing::kMaxTracestateBytes},
            {.path = "advances", .max_count = kMaxEvents},
            {.path = "advances.token_ids", .max_count = kMaxTokens},
            {.path = "closes", .max_count = kMaxEvents},

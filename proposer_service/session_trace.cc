@@ -17,7 +17,7 @@ StreamTrace::StreamTrace(const TraceOptions& options, const std::string& method)
 StreamTrace::~StreamTrace() { options_.tracer.End(std::move(stream_)); }
 
 void StreamTrace::AddRequest(const tracing::TraceContext& request) {
-  if (stream_.links.size() < kMaxLinks) stream_.links.push_back({.context = request});
+  if (stream_.links.size() < kMaxLinks) stream_.links.push_back({.context = request, .is_remote = true});
 }
 
 std::optional<tracing::TraceContext> StreamTrace::context() const {
@@ -28,7 +28,7 @@ std::optional<tracing::TraceContext> StreamTrace::context() const {
 std::unique_ptr<SessionTrace> SessionTrace::Begin(const TraceOptions& options, const std::string& method,
                                                   const v1::OpenSession& open, StreamTrace& stream) {
   if (open.traceparent().empty()) return nullptr;
-  const std::optional<tracing::TraceContext> request = tracing::ParseTraceContext(open.traceparent());
+  const std::optional<tracing::TraceContext> request = tracing::ParseTraceContext(open.traceparent(), open.tracestate());
   if (!request.has_value()) return nullptr;
   tracing::Span session =
       options.tracer.Begin({.name = "session", .kind = tracing::SpanKind::kServer, .remote_parent = request});

@@ -88,8 +88,23 @@ ServedModel Verifier::DescribeModel() const {
           .allows_always_speculation = config_.allow_always_speculation};
 }
 
+absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
+  FT_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(config_.metrics_address, metrics));
+  using Families = telemetry::MetricsServer::Families;
+  metrics_server_->Add([this](const Families&) { return CollectEngineMetrics(*engine_, *pool_, service_->unread()); });
+  if (config_.metrics_compat == "vllm") {
+    const CacheConfig cache{.num_blocks = engine_->GetStats().num_blocks,
+                            .block_size = kernels::kKvBlockSize,
+                            .has_prefix_cache = config_.engine.enable_prefix_cache};
+    metrics_server_->Add(
+        [model = DescribeModel().name, cache](const Families& own) { return ToVllm(own, model, cache); });
+  }
+  spdlog::info("metrics on port {}", metrics_server_->port());
+  return absl::OkStatus();
+}
+
 absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
-  call_metrics_ = std::make_unique<CallMetrics>(*environment.metrics->registry());
+  call_metrics_ = std::make_unique<CallMetrics>(*environment.metrics);
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .model = DescribeModel(),
       .engine = {
@@ -106,22 +121,7 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
       .max_lookups = config_.max_lookups,
       .proposers = [this] { return pool_->GetStatus(); },
       .unread = config_.unread});
-  if (!config_.metrics_address.empty()) {
-    FT_ASSIGN_OR_RETURN(metrics_server_,
-                        telemetry::MetricsServer::Start(config_.metrics_address, *environment.metrics));
-    collector_ = std::make_shared<EngineCollector>(*engine_, *pool_, service_->unread());
-    metrics_server_->Add(collector_);
-    if (config_.metrics_compat == "vllm") {
-      vllm_collector_ = std::make_shared<VllmCollector>(
-          std::vector<std::shared_ptr<const prometheus::Collectable>>{environment.metrics->registry(), collector_},
-          DescribeModel().name,
-          CacheConfig{.num_blocks = engine_->GetStats().num_blocks,
-                      .block_size = kernels::kKvBlockSize,
-                      .has_prefix_cache = config_.engine.enable_prefix_cache});
-      metrics_server_->Add(vllm_collector_);
-    }
-    spdlog::info("metrics on port {}", metrics_server_->port());
-  }
+  if (!config_.metrics_address.empty()) FT_RETURN_IF_ERROR(StartMetricsServer(*environment.metrics));
   FT_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen_address = config_.listen_address,
                                                    .security = config_.security,
                                                    .service_names = {v1::GenerationService::service_full_name()},

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
+#include "common/telemetry/metrics_server.h"
 #include "verifier_service/api/client_tokens.h"
 #include "verifier_service/api/generation_service.h"
 #include "verifier_service/api/periodic_task.h"
@@ -54,6 +55,7 @@ class Verifier {
   explicit Verifier(const Config& config) : config_(config), stall_detector_(config.engine_stall_timeout) {}
   absl::Status StartEngine(VerifierEnvironment& environment);
   absl::Status StartServing(VerifierEnvironment& environment);
+  absl::Status StartMetricsServer(const telemetry::Metrics& metrics);
   ServedModel DescribeModel() const;
   void FinishCalls();
   void LookAfterEngine();
@@ -65,9 +67,7 @@ class Verifier {
   std::unique_ptr<ProposerPool> pool_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CallMetrics> call_metrics_;
-  std::shared_ptr<EngineCollector> collector_;     // the metrics library needs a shared pointer
-  std::shared_ptr<VllmCollector> vllm_collector_;  // null: its names are not shown
-  std::unique_ptr<ClientTokens> client_tokens_;    // null: clients need no token
+  std::unique_ptr<ClientTokens> client_tokens_;  // null: clients need no token
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<DeviceFailureGuard> failure_guard_;

@@ -1,42 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/telemetry/metrics.h"
 
-#include <exception>
-#include <utility>
-
-#include "absl/strings/str_cat.h"
-
 namespace foretoken::telemetry {
 
 prometheus::Counter& Metrics::AddCounter(const std::string& name, const std::string& help,
                                          const prometheus::Labels& labels) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(labels);
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(labels);
 }
 
 prometheus::Gauge& Metrics::AddGauge(const std::string& name, const std::string& help,
                                      const prometheus::Labels& labels) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add(labels);
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels);
 }
 
 prometheus::Histogram& Metrics::AddHistogram(const std::string& name, const std::string& help,
                                              const prometheus::Histogram::BucketBoundaries& buckets,
                                              const prometheus::Labels& labels) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_).Add(labels, buckets);
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry_).Add(labels, buckets);
 }
 
-MetricsServer::MetricsServer(std::unique_ptr<prometheus::Exposer> exposer)
-    : exposer_(std::move(exposer)), port_(exposer_->GetListeningPorts().front()) {}
+TracedHistogram& Metrics::AddTracedHistogram(const std::string& name, const std::string& help,
+                                             const prometheus::Histogram::BucketBoundaries& buckets) {
+  prometheus::Histogram& histogram = AddHistogram(name, help, buckets);
+  absl::MutexLock lock(&mutex_);
+  return traced_.try_emplace(name, histogram, buckets).first->second;
+}
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
-                                                                    const Metrics& metrics) {
-  std::unique_ptr<prometheus::Exposer> exposer;
-  try {
-    exposer = std::make_unique<prometheus::Exposer>(address);
-  } catch (const std::exception& e) {
-    return absl::UnavailableError(absl::StrCat("metrics: cannot listen on '", address, "': ", e.what()));
-  }
-  exposer->RegisterCollectable(metrics.registry());
-  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(exposer)));
+ExemplarsByName Metrics::Exemplars() const {
+  ExemplarsByName exemplars;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [name, histogram] : traced_) exemplars[name] = histogram.Exemplars();
+  return exemplars;
 }
 
 }  // namespace foretoken::telemetry

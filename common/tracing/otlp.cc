@@ -2,7 +2,6 @@
 #include "common/tracing/otlp.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -13,11 +12,6 @@ namespace {
 
 constexpr int32_t kStatusError = 2;
 constexpr uint32_t kHasIsRemote = 0x100, kIsRemote = 0x200;
-
-template <size_t kNumBytes>
-std::string Bytes(const std::array<uint8_t, kNumBytes>& id) {
-  return std::string(id.begin(), id.end());
-}
 
 uint64_t UnixNanos(absl::Time time) { return static_cast<uint64_t>(absl::ToUnixNanos(time)); }
 
@@ -37,40 +31,31 @@ uint32_t Convert(const Attributes& attributes, const SpanLimits& limits,
   const size_t num_kept = std::min<size_t>(attributes.size(), limits.max_attributes);
   for (size_t i = 0; i < num_kept; ++i) {
     otlp::KeyValue* const pair = out->Add();
-    pair->set_key(attributes[i].key);
+    pair->set_key(attributes[i].key.data(), attributes[i].key.size());
     std::visit([pair](const auto& value) { Convert(value, pair->mutable_value()); }, attributes[i].value);
   }
   return static_cast<uint32_t>(attributes.size() - num_kept);
 }
 
-void Convert(const SpanEvent& event, const SpanLimits& limits, otlp::Span::Event* out) {
-  out->set_time_unix_nano(UnixNanos(event.time));
-  out->set_name(event.name);
-  out->set_dropped_attributes_count(Convert(event.attributes, limits, out->mutable_attributes()));
-}
-
 void Convert(const SpanLink& link, const SpanLimits& limits, otlp::Span::Link* out) {
-  out->set_trace_id(Bytes(link.context.trace_id));
-  out->set_span_id(Bytes(link.context.span_id));
+  out->set_trace_id(link.context.trace_id.data(), link.context.trace_id.size());
+  out->set_span_id(link.context.span_id.data(), link.context.span_id.size());
   out->set_trace_state(link.context.state);
-  out->set_flags(link.context.flags);
+  out->set_flags(link.context.flags | kHasIsRemote | (link.is_remote ? kIsRemote : 0));
   out->set_dropped_attributes_count(Convert(link.attributes, limits, out->mutable_attributes()));
 }
 
 void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
-  out->set_trace_id(Bytes(span.context.trace_id));
-  out->set_span_id(Bytes(span.context.span_id));
+  out->set_trace_id(span.context.trace_id.data(), span.context.trace_id.size());
+  out->set_span_id(span.context.span_id.data(), span.context.span_id.size());
   out->set_trace_state(span.context.state);
-  if (span.parent.has_value()) out->set_parent_span_id(Bytes(*span.parent));
+  if (span.parent.has_value()) out->set_parent_span_id(span.parent->data(), span.parent->size());
   out->set_flags(span.context.flags | kHasIsRemote | (span.has_remote_parent ? kIsRemote : 0));
   out->set_name(span.name);
   out->set_kind(static_cast<int32_t>(span.kind));
   out->set_start_time_unix_nano(UnixNanos(span.begin));
   out->set_end_time_unix_nano(UnixNanos(std::max(span.begin, span.end)));
   out->set_dropped_attributes_count(Convert(span.attributes, limits, out->mutable_attributes()));
-  const size_t num_events = std::min<size_t>(span.events.size(), limits.max_events);
-  for (size_t i = 0; i < num_events; ++i) Convert(span.events[i], limits, out->add_events());
-  out->set_dropped_events_count(static_cast<uint32_t>(span.events.size() - num_events));
   const size_t num_links = std::min<size_t>(span.links.size(), limits.max_links);
   for (size_t i = 0; i < num_links; ++i) Convert(span.links[i], limits, out->add_links());
   out->set_dropped_links_count(static_cast<uint32_t>(span.links.size() - num_links));
@@ -82,17 +67,18 @@ void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
 
 }  // namespace
 
-otlp::ExportTraceServiceRequest ToOtlp(std::span<const Span> spans, const Attributes& resource,
-                                       const SpanLimits& limits) {
-  otlp::ExportTraceServiceRequest request;
-  otlp::ResourceSpans* const of_process = request.add_resource_spans();
-  constexpr SpanLimits kNoLimits = {.max_attributes = std::numeric_limits<uint32_t>::max()};  // for resources
-  Convert(resource, kNoLimits, of_process->mutable_resource()->mutable_attributes());
+void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string>& resource, const SpanLimits& limits,
+            otlp::ExportTraceServiceRequest* request) {
+  otlp::ResourceSpans* const of_process = request->add_resource_spans();
+  for (const auto& [key, value] : resource) {
+    otlp::KeyValue* const pair = of_process->mutable_resource()->add_attributes();
+    pair->set_key(key);
+    pair->mutable_value()->set_string_value(value);
+  }
   otlp::ScopeSpans* const of_scope = of_process->add_scope_spans();
   of_scope->mutable_scope()->set_name("foretoken");
   of_scope->mutable_scope()->set_version(base::Version());
   for (const Span& span : spans) Convert(span, limits, of_scope->add_spans());
-  return request;
 }
 
 }  // namespace foretoken::tracing

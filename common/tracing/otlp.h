@@ -2,15 +2,18 @@
 // Spans as OTLP's messages.
 #pragma once
 
+#include <map>
 #include <span>
+#include <string>
 
 #include "common/tracing/span.h"
 #include "otlp/traces.pb.h"
 
 namespace foretoken::tracing {
 
-// The spans of one process. Attributes, events and links beyond the limits are counted instead.
-otlp::ExportTraceServiceRequest ToOtlp(std::span<const Span> spans, const Attributes& resource,
-                                       const SpanLimits& limits);
+// Fills an empty request with the spans of one process; `resource` are the process's own attributes. A span's
+// attributes and links beyond the limits are counted instead.
+void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string>& resource, const SpanLimits& limits,
+            otlp::ExportTraceServiceRequest* request);
 
 }  // namespace foretoken::tracing

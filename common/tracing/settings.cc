@@ -33,11 +33,12 @@ class Variables {
     const char* const value = read_(name.c_str());
     return std::string(absl::StripAsciiWhitespace(value == nullptr ? "" : value));
   }
-  // A variable of the trace exporter, or the same one of all exporters.
-  std::string ExporterText(absl::string_view suffix) const {
-    const std::string own = Text(absl::StrCat("OTEL_EXPORTER_OTLP_TRACES_", suffix));
-    return own.empty() ? Text(absl::StrCat("OTEL_EXPORTER_OTLP_", suffix)) : own;
+  // The variable of the trace exporter if it is set, or else the one of all exporters.
+  std::string ExporterName(absl::string_view suffix) const {
+    const std::string own = absl::StrCat("OTEL_EXPORTER_OTLP_TRACES_", suffix);
+    return Text(own).empty() ? absl::StrCat("OTEL_EXPORTER_OTLP_", suffix) : own;
   }
+  std::string ExporterText(absl::string_view suffix) const { return Text(ExporterName(suffix)); }
   // Leaves `value` as it is if the variable is unset or no number of at least `min`.
   void Number(const std::string& name, int64_t min, int64_t* value) const {
     const std::string text = Text(name);
@@ -107,7 +108,7 @@ Protocol ReadProtocol(const Variables& variables) {
   const std::string text = variables.ExporterText("PROTOCOL");
   if (text == "http/protobuf") return Protocol::kHttpProtobuf;
   if (!text.empty() && text != "grpc") {
-    variables.Warn("OTEL_EXPORTER_OTLP_PROTOCOL", "expected grpc or http/protobuf", text);
+    variables.Warn(variables.ExporterName("PROTOCOL"), "expected grpc or http/protobuf", text);
   }
   return Protocol::kGrpc;
 }
@@ -130,7 +131,8 @@ std::string ReadUrl(const Variables& variables, Protocol protocol) {
   url = absl::AsciiStrToLower(url.substr(0, scheme_bytes)) + url.substr(scheme_bytes);
   if (!absl::StartsWith(url, "http://") && !absl::StartsWith(url, "https://")) {
     // The text may hold a password.
-    variables.Warn("OTEL_EXPORTER_OTLP_ENDPOINT", "expected http://HOST:PORT or https://HOST:PORT", "another text");
+    variables.Warn(variables.ExporterName("ENDPOINT"), "expected http://HOST:PORT or https://HOST:PORT",
+                   "another text");
     return {};
   }
   // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
@@ -141,10 +143,10 @@ std::string ReadUrl(const Variables& variables, Protocol protocol) {
 Endpoint ReadEndpoint(const Variables& variables) {
   Endpoint endpoint = {.protocol = ReadProtocol(variables)};
   endpoint.url = ReadUrl(variables, endpoint.protocol);
-  endpoint.headers = Pairs(variables, "OTEL_EXPORTER_OTLP_HEADERS", variables.ExporterText("HEADERS"));
+  endpoint.headers = Pairs(variables, variables.ExporterName("HEADERS"), variables.ExporterText("HEADERS"));
   const auto is_header = [](const auto& header) { return IsHeader(header.first, header.second); };
   if (!std::ranges::all_of(endpoint.headers, is_header)) {
-    variables.Warn("OTEL_EXPORTER_OTLP_HEADERS", "expected names and values that HTTP headers may have", "others");
+    variables.Warn(variables.ExporterName("HEADERS"), "expected names and values that HTTP headers may have", "others");
     endpoint.headers.clear();
   }
   endpoint.ca_file = variables.ExporterText("CERTIFICATE");
@@ -153,7 +155,7 @@ Endpoint ReadEndpoint(const Variables& variables) {
   const std::string compression = variables.ExporterText("COMPRESSION");
   endpoint.compresses = compression == "gzip";
   if (!compression.empty() && compression != "gzip" && compression != "none") {
-    variables.Warn("OTEL_EXPORTER_OTLP_COMPRESSION", "expected gzip or none", compression);
+    variables.Warn(variables.ExporterName("COMPRESSION"), "expected gzip or none", compression);
   }
   int64_t timeout_ms = absl::ToInt64Milliseconds(endpoint.timeout);
   variables.Number("OTEL_EXPORTER_OTLP_TIMEOUT", 1, &timeout_ms);
@@ -179,14 +181,13 @@ BatchLimits ReadBatchLimits(const Variables& variables) {
 }
 
 SpanLimits ReadSpanLimits(const Variables& variables) {
-  int64_t attributes = SpanLimits().max_attributes, events = SpanLimits().max_events, links = SpanLimits().max_links;
+  int64_t attributes = SpanLimits().max_attributes, links = SpanLimits().max_links;
   variables.Number("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", 0, &attributes);
-  variables.Number("OTEL_SPAN_EVENT_COUNT_LIMIT", 0, &events);
   variables.Number("OTEL_SPAN_LINK_COUNT_LIMIT", 0, &links);
   const auto bounded = [](int64_t number) {
     return static_cast<uint32_t>(std::min<int64_t>(number, std::numeric_limits<uint32_t>::max()));
   };
-  return {.max_attributes = bounded(attributes), .max_events = bounded(events), .max_links = bounded(links)};
+  return {.max_attributes = bounded(attributes), .max_links = bounded(links)};
 }
 
 Sampler ReadSampler(const Variables& variables) {
@@ -203,30 +204,22 @@ Sampler ReadSampler(const Variables& variables) {
 
 // Later keys win: the service's own name is the default, OTEL_RESOURCE_ATTRIBUTES may replace it, and
 // OTEL_SERVICE_NAME replaces both.
-Attributes ReadResource(const Variables& variables, const std::string& service_name) {
-  Attributes resource;
-  const auto set = [&resource](const std::string& key, const std::string& value) {
-    const auto same = std::ranges::find(resource, key, &Attribute::key);
-    if (same == resource.end()) {
-      resource.push_back({key, value});
-    } else {
-      same->value = value;
-    }
-  };
+std::map<std::string, std::string> ReadResource(const Variables& variables, const std::string& service_name) {
+  std::map<std::string, std::string> resource;
   char host[256] = {};
-  if (gethostname(host, sizeof(host) - 1) == 0) set("host.name", host);
-  set("service.name", service_name);
-  set("service.version", std::string(base::Version()));
-  set("service.instance.id", absl::StrCat(absl::Hex(base::SystemRandomBits(), absl::kZeroPad16)));
+  if (gethostname(host, sizeof(host) - 1) == 0) resource["host.name"] = host;
+  resource["service.name"] = service_name;
+  resource["service.version"] = base::Version();
+  resource["service.instance.id"] = absl::StrCat(absl::Hex(base::SystemRandomBits(), absl::kZeroPad16));
   for (const auto& [key, value] :
        Pairs(variables, "OTEL_RESOURCE_ATTRIBUTES", variables.Text("OTEL_RESOURCE_ATTRIBUTES"))) {
-    set(key, value);
+    resource[key] = value;
   }
-  if (const std::string name = variables.Text("OTEL_SERVICE_NAME"); !name.empty()) set("service.name", name);
+  if (const std::string name = variables.Text("OTEL_SERVICE_NAME"); !name.empty()) resource["service.name"] = name;
   // They name the exporter itself, so no variable may replace them.
-  set("telemetry.sdk.language", "cpp");
-  set("telemetry.sdk.name", "foretoken");
-  set("telemetry.sdk.version", std::string(base::Version()));
+  resource["telemetry.sdk.language"] = "cpp";
+  resource["telemetry.sdk.name"] = "foretoken";
+  resource["telemetry.sdk.version"] = base::Version();
   return resource;
 }
 

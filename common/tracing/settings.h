@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,7 +51,7 @@ struct Settings {
   BatchLimits batch;
   SpanLimits limits;
   Sampler sampler;
-  Attributes resource;  // of every span of this process: service.name and others
+  std::map<std::string, std::string> resource;  // of every span of this process: service.name and others
 };
 
 using ReadVariable = std::function<const char*(const char* name)>;  // null: unset

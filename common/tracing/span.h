@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/tracing/trace_context.h"
 
@@ -18,7 +19,9 @@ using AttributeValue = std::variant<bool, int64_t, double, std::string, std::vec
                                     std::vector<std::string>>;
 
 struct Attribute {
-  std::string key;
+  Attribute(absl::string_view key, AttributeValue value);
+
+  absl::string_view key;  // lives as long as the process
   AttributeValue value;
 };
 using Attributes = std::vector<Attribute>;
@@ -30,22 +33,16 @@ enum class SpanKind {
   kClient = 3,  // makes one
 };
 
-struct SpanEvent {
-  absl::Time time;
-  std::string name;
-  Attributes attributes;
-};
-
 // Another span that this one has to do with, without being its child.
 struct SpanLink {
   TraceContext context;
+  bool is_remote = false;  // it is in another process
   Attributes attributes;
 };
 
 // The bounds of OpenTelemetry's specification. What goes beyond is dropped and counted.
 struct SpanLimits {
-  uint32_t max_attributes = 128;  // of a span, an event or a link
-  uint32_t max_events = 128;
+  uint32_t max_attributes = 128;  // of a span or a link
   uint32_t max_links = 128;
 };
 
@@ -57,7 +54,6 @@ struct Span {
   SpanKind kind = SpanKind::kInternal;
   absl::Time begin, end;
   Attributes attributes;
-  std::vector<SpanEvent> events;
   std::vector<SpanLink> links;
   std::optional<std::string> error;  // set: the operation failed, for this reason
 };

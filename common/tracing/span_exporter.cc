@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/base/error_text.h"
 #include "common/tracing/otlp.h"
+#include "google/protobuf/arena.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::tracing {
@@ -82,7 +83,10 @@ std::vector<Span> SpanExporter::TakeBatch() {
 }
 
 void SpanExporter::Export(const std::vector<Span>& batch) {
-  const SendResult result = SendWithRetries(ToOtlp(batch, settings_.resource, settings_.limits));
+  google::protobuf::Arena arena;  // a span has dozens of small messages
+  auto* const request = google::protobuf::Arena::CreateMessage<otlp::ExportTraceServiceRequest>(&arena);
+  ToOtlp(batch, settings_.resource, settings_.limits, request);
+  const SendResult result = SendWithRetries(*request);
   const bool is_delivered = result.outcome == Outcome::kDelivered;
   const uint64_t num_lost = is_delivered ? std::min<uint64_t>(result.num_rejected_spans, batch.size()) : batch.size();
   // One line when the trouble begins: a collector that is down for a day would otherwise fill the log.

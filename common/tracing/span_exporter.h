@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -88,7 +89,7 @@ class SpanExporter {
   const ExporterMetrics metrics_;
 
   mutable absl::Mutex mutex_;
-  std::vector<Span> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Span> queue_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Time> flush_deadline_ ABSL_GUARDED_BY(mutex_);  // set: the exporter ends
   bool has_warned_ = false;                                           // about the present trouble
   std::thread thread_;

@@ -13,7 +13,6 @@ namespace foretoken::tracing {
 namespace {
 
 constexpr size_t kTraceparentBytes = 55;
-constexpr size_t kMaxTracestateBytes = 512;
 constexpr size_t kMaxTracestateMembers = 32;
 constexpr size_t kMaxStateKeyBytes = 256, kMaxStateValueBytes = 256;
 

@@ -35,8 +35,10 @@ struct TraceContext {
   friend bool operator==(const TraceContext&, const TraceContext&) = default;
 };
 
+inline constexpr size_t kMaxTracestateBytes = 512;
+
 // Reads the two headers. Unset if the traceparent is missing or malformed. A tracestate that is malformed or longer
-// than 512 bytes is left out: the trace goes on without it.
+// than kMaxTracestateBytes is left out: the trace goes on without it.
 std::optional<TraceContext> ParseTraceContext(absl::string_view traceparent, absl::string_view tracestate = {});
 
 // Version 00, 55 characters. Empty for a context that names no trace.

@@ -2,36 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # The protos are enough for a third party. The Python proposer of docs/writing-a-proposer.md serves our verifier, and
 # foreign clients call it: the Python and the Go client of docs/clients.md, and a Python client that checks every answer.
+# Prometheus's parser reads the page of metrics.
 # If this test fails, the protos or the pages are not enough for a client or a proposer in another language.
 #
 #   tests/integration/foreign.sh build/release
 #
 # Exits with 77 (skipped) without Python or PyPI. Leaves out the Go client without Go or its modules.
-set -euo pipefail
-
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
+source "$here/../testing/services.sh"
 build=$(cd "$1" && pwd)
 venv="$build/foreign-venv"
-scratch=$(mktemp -d)
-pids=()
 
-cleanup() {
-  ((${#pids[@]} == 0)) || kill "${pids[@]}" 2>/dev/null || true
-  wait
-  rm -rf "$scratch"
-}
-trap cleanup EXIT
-
-fail() {
-  printf 'foreign.sh: %s\n' "$*" >&2
-  exit 1
-}
-
-if [[ ! -e $venv/ready ]]; then
+if [[ ! $venv/ready -nt $here/requirements.txt ]]; then
   if ! { python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$here/requirements.txt"; }; then
-    echo "foreign.sh: skipped: no Python virtual environment with $here/requirements.txt could be made" >&2
-    exit 77
+    skip "no Python virtual environment with $here/requirements.txt could be made"
   fi
   touch "$venv/ready"
 fi
@@ -59,25 +43,10 @@ build_go_client() {
   (cd "$folder" && go build -o client .) || fail "the Go client does not build"
 }
 
-# start NAME COMMAND...: runs the command in the background and sets `address` to its listening address.
-start() {
-  local log="$scratch/$1.out" pid
-  shift
-  : >"$log"  # the loop may read before the background shell opens the file
-  "$@" >"$log" &
-  pid=$!
-  pids+=("$pid")
-  for _ in {1..300}; do
-    address=$(sed -n 's/^listening on //p' "$log")
-    [[ -n $address ]] && return
-    kill -0 "$pid" 2>/dev/null || fail "$1 ended before it listened"
-    sleep 0.1
-  done
-  fail "$1 does not listen"
-}
-
 start proposer "$venv/bin/python" "$root/docs/examples/python_proposer.py" 0 "$root/proto"
-start verifier "$build/bin/foretoken_verifier" --model="$root/deploy/demo/target" --listen=127.0.0.1:0 \
+# An exemplar needs a recorded trace; no collector has to be there for it.
+start verifier env OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9 "$build/bin/foretoken_verifier" \
+  --model="$root/deploy/demo/target" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --metrics_compat=vllm \
   --proposer="python=static:$address"
 
 # Repetitive text, so that a proposer can guess.
@@ -86,6 +55,8 @@ prompt=$'def get_alpha(self):\n    return self.alpha\n\ndef get_beta(self):\n   
   2>"$scratch/client.err" || { cat "$scratch/client.err" >&2; fail "the client found an error"; }
 accepted=$(sed -n 's/.* \([0-9]*\) accepted guesses.*/\1/p' "$scratch/client.err")
 ((${accepted:-0} > 0)) || fail "no token of the Python proposer was accepted"
+
+"$venv/bin/python" "$here/check_open_metrics.py" "$metrics" || fail "the page of metrics is wrong"
 
 example="$root/docs/examples/python_client.py"
 "$venv/bin/python" "$example" "$address" "$root/proto" "$prompt" >"$scratch/example.out" 2>"$scratch/example.err" ||

@@ -39,7 +39,9 @@ constexpr char kStream[] = "foretoken.v1.ProposalService/Propose", kSession[] = 
 
 TEST_F(SessionTraceTest, ASessionOfATracedRequestIsASpanOfItsTrace) {
   Stream stream = Traced(false);
-  stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+  v1::OpenSession& open = stream.Open(7, {1, 2, 3, 1}, 2);
+  open.set_traceparent(kRequest);
+  open.set_tracestate("a=1");
   stream.Exchange();
   stream.Advance(7, 4, {2}, 2);
   stream.Exchange();
@@ -51,6 +53,7 @@ TEST_F(SessionTraceTest, ASessionOfATracedRequestIsASpanOfItsTrace) {
   EXPECT_EQ(session.name, kSession);
   EXPECT_EQ(session.kind, tracing::SpanKind::kServer);
   EXPECT_EQ(tracing::FormatTraceId(session.context.trace_id), "0af7651916cd43dd8448eb211c80319c");
+  EXPECT_EQ(session.context.state, "a=1");
   EXPECT_EQ(session.parent, tracing::ParseTraceContext(kRequest)->span_id);
   ASSERT_EQ(session.links.size(), 1u);
   EXPECT_NE(session.links[0].context.trace_id, session.context.trace_id);

@@ -7,32 +7,11 @@
 #
 # With a FOLDER it also writes trace.json there, as Jaeger's API shows the trace. Builds Jaeger once with Go, which takes
 # minutes, into build/release/jaeger. Exits with 77 (skipped) without Go or its modules.
-set -euo pipefail
-
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
+source "$here/../testing/services.sh"
 build=$(cd "$1" && pwd)
 jaeger="$build/jaeger/jaeger"
-scratch=$(mktemp -d)
 out=${2:-$scratch}
-pids=()
-
-cleanup() {
-  ((${#pids[@]} == 0)) || kill "${pids[@]}" 2>/dev/null || true
-  wait
-  rm -rf "$scratch"
-}
-trap cleanup EXIT
-
-skip() {
-  echo "jaeger.sh: skipped: $*" >&2
-  exit 77
-}
-
-fail() {
-  echo "jaeger.sh: $*" >&2
-  exit 1
-}
 
 # Jaeger's own module has replacements, which `go install` refuses; a module of ours may have the one that matters.
 build_jaeger() {
@@ -48,32 +27,8 @@ build_jaeger() {
   go build -ldflags "-s -w" -o jaeger github.com/jaegertracing/jaeger/cmd/all-in-one || fail "Jaeger does not build"
 }
 
-# Sets `ports` to free ones.
-find_ports() {
-  mapfile -t ports < <(python3 -c '
-import socket
-sockets = [socket.socket() for _ in range(8)]
-for s in sockets: s.bind(("127.0.0.1", 0))
-for s in sockets: print(s.getsockname()[1])')
-}
-
-# start NAME COMMAND...: runs a service in the background and sets `address` to its listening address.
-start() {
-  local log="$scratch/$1.out"
-  shift
-  : >"$log"
-  "$@" >"$log" &
-  pids+=("$!")
-  for _ in {1..300}; do
-    address=$(sed -n 's/^listening on //p' "$log")
-    [[ -n $address ]] && return
-    sleep 0.1
-  done
-  fail "a service does not listen: $*"
-}
-
 (build_jaeger)
-find_ports
+find_ports 8
 query="http://127.0.0.1:${ports[0]}"
 "$jaeger" --query.http-server.host-port="127.0.0.1:${ports[0]}" --query.grpc-server.host-port="127.0.0.1:${ports[1]}" \
   --admin.http.host-port="127.0.0.1:${ports[2]}" --collector.otlp.grpc.host-port="127.0.0.1:${ports[3]}" \
@@ -82,11 +37,7 @@ query="http://127.0.0.1:${ports[0]}"
   --processor.jaeger-compact.server-host-port=127.0.0.1:0 --processor.jaeger-binary.server-host-port=127.0.0.1:0 \
   --processor.zipkin-compact.server-host-port=127.0.0.1:0 >"$scratch/jaeger.log" 2>&1 &
 pids+=("$!")
-for _ in {1..100}; do
-  curl -fs "$query/api/services" >/dev/null && break
-  sleep 0.1
-done
-curl -fs "$query/api/services" >/dev/null || fail "Jaeger does not answer: $(tail -5 "$scratch/jaeger.log")"
+wait_for curl -fs "$query/api/services"
 
 # One process of each kind. Two send by gRPC and one by HTTP, so that both ways are proven.
 export OTEL_BSP_SCHEDULE_DELAY=100
@@ -98,16 +49,14 @@ start proposer "${by_http[@]}" "$build/bin/foretoken_proposer" --method=draft --
 start verifier "${by_grpc[@]}" "$build/bin/foretoken_verifier" --model="$root/deploy/demo/target" \
   --listen=127.0.0.1:0 --proposer="draft=static:$address" --trace_steps --log_level=warning
 target=$address
-for _ in {1..100}; do
-  "$build/bin/foretoken" info --target="$target" --json | grep -q '"num_connected": 1' && break
-  sleep 0.1
-done
+is_connected() { "$build/bin/foretoken" info --target="$target" --json | grep -q '"num_connected": 1'; }
+wait_for is_connected
 "${by_grpc[@]}" "$build/bin/foretoken" generate --target="$target" --trace --json --max_tokens=200 --ignore_eos \
   --temperature=0.8 --seed=7 --speculation=always $'def total(prices):\n    ' >"$scratch/answer.json"
 trace_id=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["trace_id"])' <"$scratch/answer.json")
 kill "${pids[@]:1}" && wait "${pids[@]:1}" || true  # the services send their last spans
-for _ in {1..100}; do
-  curl -fs "$query/api/traces/$trace_id" >"$out/trace.json" && grep -q '"operationName":"session"' "$out/trace.json" && break
-  sleep 0.1
-done
+is_stored() {
+  curl -fs "$query/api/traces/$trace_id" >"$out/trace.json" && grep -q '"operationName":"session"' "$out/trace.json"
+}
+wait_for is_stored
 python3 "$here/check_trace.py" "$out/trace.json"

@@ -5,32 +5,20 @@
 #   tests/rehearsal/trace_picture.sh build/release
 #
 # Needs Go (jaeger.sh records the trace), Java, Maven and Chromium. Zipkin comes from Maven Central, 131 MB.
-set -euo pipefail
-
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
+source "$here/../testing/services.sh"
 build=$(cd "$1" && pwd)
-scratch=$(mktemp -d)
-pid=
-cleanup() {
-  [[ -z $pid ]] || kill "$pid" 2>/dev/null || true
-  wait
-  rm -rf "$scratch"
-}
-trap cleanup EXIT
 
 "$here/jaeger.sh" "$build" "$scratch"
 version=3.5.1
 jar="$HOME/.m2/repository/io/zipkin/zipkin-server/$version/zipkin-server-$version-exec.jar"
 [[ -e $jar ]] || mvn -q dependency:get -Dtransitive=false "-Dartifact=io.zipkin:zipkin-server:$version:jar:exec"
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+find_ports 1
+port=${ports[0]}
 java -Xmx400m -jar "$jar" '--armeria.ports[0].ip=127.0.0.1' "--armeria.ports[0].port=$port" \
   '--armeria.ports[0].protocols[0]=http' >"$scratch/zipkin.log" 2>&1 &
-pid=$!
-for _ in {1..600}; do
-  curl -fs "http://127.0.0.1:$port/health" >/dev/null && break
-  sleep 0.1
-done
+pids+=("$!")
+wait_for curl -fs "http://127.0.0.1:$port/health"
 trace_id=$(python3 "$here/to_zipkin.py" "$scratch/trace.json" "$scratch/zipkin.json")
 curl -fs -H 'Content-Type: application/json' --data-binary "@$scratch/zipkin.json" "http://127.0.0.1:$port/api/v2/spans"
 sleep 1

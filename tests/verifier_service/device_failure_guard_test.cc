@@ -17,7 +17,6 @@
 
 #include "absl/time/clock.h"
 #include "kernels/device_failure.h"
-#include "prometheus/registry.h"
 #include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/models/loaded_model.h"
@@ -124,7 +123,7 @@ class FailingService {
   testing::InProcessProposers proposers_;
   Publisher publisher_;
   Engine engine_;
-  prometheus::Registry registry_;
+  telemetry::Metrics registry_;
   CallMetrics metrics_;
   GenerationService service_;
   DeviceFailureGuard guard_;

@@ -18,6 +18,12 @@ double SecondsSince(CallRecord::Clock::time_point then, CallRecord::Clock::time_
 
 }  // namespace
 
+CallRecord::CallRecord(CallMetrics* metrics, CallTrace trace)
+    : metrics_(metrics),
+      trace_(std::move(trace)),
+      trace_id_(trace_.context().is_set() ? tracing::FormatTraceId(trace_.context().trace_id) : ""),
+      recorded_trace_id_(trace_.is_recorded() ? trace_id_ : "") {}
+
 void CallRecord::Submit(const GenerationRequest& request, absl::string_view model) {
   trace_.Submit(request, model);
   is_submitted_ = true;
@@ -31,7 +37,7 @@ void CallRecord::Submit(const GenerationRequest& request, absl::string_view mode
 void CallRecord::LeaveQueue(Clock::time_point now) {
   if (queue_seconds_) return;
   queue_seconds_ = SecondsSince(arrival_, now);
-  metrics_->ObserveQueueWait(*queue_seconds_);
+  metrics_->ObserveQueueWait(*queue_seconds_, recorded_trace_id_);
 }
 
 void CallRecord::Observe(const SampleOutput& output) {
@@ -41,9 +47,9 @@ void CallRecord::Observe(const SampleOutput& output) {
   if (!output.token_ids.empty()) {
     Sample& sample = samples_[static_cast<size_t>(output.sample_index)];
     if (sample.last_tokens) {
-      metrics_->ObserveTokens(SecondsSince(*sample.last_tokens, now), output.token_ids.size());
+      metrics_->ObserveTokens(SecondsSince(*sample.last_tokens, now), output.token_ids.size(), recorded_trace_id_);
     } else {
-      metrics_->ObserveFirstToken(SecondsSince(arrival_, now));
+      metrics_->ObserveFirstToken(SecondsSince(arrival_, now), recorded_trace_id_);
       sample.first_tokens = now;
     }
     sample.last_tokens = now;
@@ -64,12 +70,12 @@ void CallRecord::CountSample(const Sample& sample, const SampleCompletion& compl
     times.prompt = SecondsSince(arrival_, *sample.first_tokens) - queue_seconds_.value_or(0);
     times.decode = SecondsSince(*sample.first_tokens, *sample.last_tokens);
   }
-  metrics_->ObserveSample(times, completion);
+  metrics_->ObserveSample(times, completion, recorded_trace_id_);
 }
 
 void CallRecord::End(const absl::Status& status) {
   metrics_->CountCall("Generate", status);
-  if (status.ok()) metrics_->ObserveRequest(SecondsSince(arrival_, Clock::now()));
+  if (status.ok()) metrics_->ObserveRequest(SecondsSince(arrival_, Clock::now()), recorded_trace_id_);
   if (is_submitted_) {
     LeaveQueue(Clock::now());
     if (spdlog::should_log(spdlog::level::debug)) Log(status);
@@ -80,7 +86,7 @@ void CallRecord::End(const absl::Status& status) {
 void CallRecord::Log(const absl::Status& status) const {
   telemetry::LogEvent(spdlog::level::debug, "request ended",
                       {{"request_id", request_id_},
-                       {"trace_id", trace_.context().is_set() ? tracing::FormatTraceId(trace_.context().trace_id) : ""},
+                       {"trace_id", trace_id_},
                        {"tenant", tenant_},
                        {"code", absl::StatusCodeToString(status.code())},
                        {"error", std::string(status.message())},

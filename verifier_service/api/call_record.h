@@ -29,7 +29,7 @@ class CallRecord {
  public:
   using Clock = std::chrono::steady_clock;
 
-  CallRecord(CallMetrics* metrics, CallTrace trace) : metrics_(metrics), trace_(std::move(trace)) {}
+  CallRecord(CallMetrics* metrics, CallTrace trace);
 
   void Submit(const GenerationRequest& request, absl::string_view model);
   void Observe(const SampleOutput& output);
@@ -49,6 +49,8 @@ class CallRecord {
 
   CallMetrics* const metrics_;
   CallTrace trace_;
+  const std::string trace_id_;           // empty without a trace
+  const std::string recorded_trace_id_;  // empty if the trace is not recorded
   const Clock::time_point arrival_ = Clock::now();
   bool is_submitted_ = false;
   std::string request_id_;

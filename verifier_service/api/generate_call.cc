@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/metadata.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
 #include "foretoken/v1/generation.grpc.pb.h"
@@ -25,16 +26,11 @@ constexpr std::chrono::milliseconds kDeadlineTravel(20);
 constexpr std::chrono::milliseconds kIdPatience(100);
 constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 
-absl::string_view FirstMetadata(const grpc::CallbackServerContext& rpc, const char* key) {
-  const auto found = rpc.client_metadata().find(key);
-  if (found == rpc.client_metadata().end()) return {};
-  return {found->second.data(), found->second.size()};
-}
-
-TracedCall CallOf(const grpc::CallbackServerContext& rpc) {
+TracedCall CallOf(const grpc::CallbackServerContext& context) {
   return {.method = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate"),
-          .caller = tracing::ParseTraceContext(FirstMetadata(rpc, "traceparent"), FirstMetadata(rpc, "tracestate")),
-          .peer = rpc.peer()};
+          .caller = tracing::ParseTraceContext(rpc::MetadataValue(context.client_metadata(), "traceparent"),
+                                               rpc::MetadataValue(context.client_metadata(), "tracestate")),
+          .peer = context.peer()};
 }
 
 absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const ServedModel& model) {
@@ -59,7 +55,7 @@ GenerateCall::GenerateCall(CallContext* context, grpc::CallbackServerContext* rp
       rpc_(rpc),
       ticket_(ticket),
       on_done_(std::move(on_done)),
-      traceparent_(tracing::FormatTraceparent(trace.context())),
+      trace_context_(trace.context()),
       is_traced_(trace.is_recorded()),
       record_(context->metrics, std::move(trace)) {}
 
@@ -80,7 +76,8 @@ absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace plac
   FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, context_->bounds.generate, message));
   FT_ASSIGN_OR_RETURN(GenerationRequest request, ConvertRequest(message, context_->model, context_->draw_bits));
   request.ticket = ticket_;
-  request.traceparent = traceparent_;
+  request.traceparent = tracing::FormatTraceparent(trace_context_);
+  request.tracestate = trace_context_.state;
   const bool sends_reports = request.speculation.reports_steps;
   if (is_traced_ && context_->traces_steps) request.speculation.reports_steps = true;
   FT_ASSIGN_OR_RETURN(std::string echo_text, EchoText(request, context_->model));

@@ -116,7 +116,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::CallbackServerContext* const rpc_;  // until OnDone
   const Ticket ticket_;
   const std::function<void()> on_done_;
-  const std::string traceparent_;  // of the call's span; empty: no trace
+  const tracing::TraceContext trace_context_;  // of the call's span
   const bool is_traced_;
   std::shared_ptr<GenerateCall> self_;  // gRPC's reference, until OnDone
 

@@ -10,6 +10,7 @@
 #include "common/base/error_text.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/rpc/metadata.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -154,9 +155,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
 
 absl::Status GenerationService::CheckClient(const grpc::CallbackServerContext& context) const {
   if (tokens_ == nullptr) return absl::OkStatus();
-  const auto found = context.client_metadata().find("authorization");
-  if (found == context.client_metadata().end()) return tokens_->Check({});
-  return tokens_->Check({found->second.data(), found->second.size()});
+  return tokens_->Check(rpc::MetadataValue(context.client_metadata(), "authorization"));
 }
 
 absl::StatusOr<GenerationService::LookupPlace> GenerationService::ReserveLookup() {

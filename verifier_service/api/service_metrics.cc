@@ -37,11 +37,6 @@ constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  6,  8,
                                        12, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
 constexpr double kMsPerSecond = 1000;
 
-prometheus::Histogram& MakeHistogram(prometheus::Registry& registry, const char* name, const char* help,
-                                     const prometheus::Histogram::BucketBoundaries& buckets) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
-}
-
 void SetValue(MetricType type, double value, prometheus::ClientMetric* metric) {
   if (type == MetricType::Counter) {
     metric->counter.value = value;
@@ -238,46 +233,47 @@ void AddChances(const EngineStats& stats, std::vector<MetricFamily>* families) {
 
 }  // namespace
 
-CallMetrics::CallMetrics(prometheus::Registry& registry)
-    : first_token_(MakeHistogram(registry, "foretoken_time_to_first_token_seconds",
-                                 "From a request's arrival to its first token.", kFirstTokenSeconds)),
-      inter_token_(MakeHistogram(registry, "foretoken_inter_token_seconds",
-                                 "Time per token after the first; tokens of one step share its time.",
-                                 kInterTokenSeconds)),
-      output_gap_(MakeHistogram(registry, "foretoken_output_gap_seconds", "Time between two outputs of a sample.",
-                                kInterTokenSeconds)),
-      queue_wait_(MakeHistogram(registry, "foretoken_queue_wait_seconds",
-                                "From a request's arrival until it runs, or ends before it ran.", kQueueWaitSeconds)),
-      request_(MakeHistogram(registry, "foretoken_request_seconds",
-                             "From a request's arrival to its end, where that is OK.", kRequestSeconds)),
-      prompt_(MakeHistogram(registry, "foretoken_prompt_seconds",
-                            "From the end of the queue to a sample's first token.", kFirstTokenSeconds)),
-      decode_(MakeHistogram(registry, "foretoken_decode_seconds", "From a sample's first token to its last one.",
-                            kRequestSeconds)),
-      inference_(MakeHistogram(registry, "foretoken_inference_seconds",
-                               "From the end of the queue to a sample's last token.", kRequestSeconds)),
-      output_token_(MakeHistogram(registry, "foretoken_output_token_seconds",
-                                  "Mean time of a sample's tokens after the first.", kInterTokenSeconds)),
+CallMetrics::CallMetrics(telemetry::Metrics& metrics)
+    : first_token_(metrics.AddTracedHistogram("foretoken_time_to_first_token_seconds",
+                                              "From a request's arrival to its first token.", kFirstTokenSeconds)),
+      inter_token_(metrics.AddTracedHistogram("foretoken_inter_token_seconds",
+                                              "Time per token after the first; tokens of one step share its time.",
+                                              kInterTokenSeconds)),
+      output_gap_(metrics.AddTracedHistogram("foretoken_output_gap_seconds", "Time between two outputs of a sample.",
+                                             kInterTokenSeconds)),
+      queue_wait_(metrics.AddTracedHistogram("foretoken_queue_wait_seconds",
+                                             "From a request's arrival until it runs, or ends before it ran.",
+                                             kQueueWaitSeconds)),
+      request_(metrics.AddTracedHistogram("foretoken_request_seconds",
+                                          "From a request's arrival to its end, where that is OK.", kRequestSeconds)),
+      prompt_(metrics.AddTracedHistogram("foretoken_prompt_seconds",
+                                         "From the end of the queue to a sample's first token.", kFirstTokenSeconds)),
+      decode_(metrics.AddTracedHistogram("foretoken_decode_seconds", "From a sample's first token to its last one.",
+                                         kRequestSeconds)),
+      inference_(metrics.AddTracedHistogram("foretoken_inference_seconds",
+                                            "From the end of the queue to a sample's last token.", kRequestSeconds)),
+      output_token_(metrics.AddTracedHistogram("foretoken_output_token_seconds",
+                                               "Mean time of a sample's tokens after the first.", kInterTokenSeconds)),
       prompt_tokens_(
-          MakeHistogram(registry, "foretoken_request_prompt_tokens", "Prompt tokens of a sample.", kTokenCounts)),
+          metrics.AddHistogram("foretoken_request_prompt_tokens", "Prompt tokens of a sample.", kTokenCounts)),
       output_tokens_(
-          MakeHistogram(registry, "foretoken_request_output_tokens", "Generated tokens of a sample.", kTokenCounts)),
-      num_samples_(MakeHistogram(registry, "foretoken_request_samples", "Samples that a request asks for.", kSamples)),
-      max_tokens_(MakeHistogram(registry, "foretoken_request_max_tokens",
-                                "The largest output that a request allows, in tokens.", kTokenCounts)),
+          metrics.AddHistogram("foretoken_request_output_tokens", "Generated tokens of a sample.", kTokenCounts)),
+      num_samples_(metrics.AddHistogram("foretoken_request_samples", "Samples that a request asks for.", kSamples)),
+      max_tokens_(metrics.AddHistogram("foretoken_request_max_tokens",
+                                       "The largest output that a request allows, in tokens.", kTokenCounts)),
       samples_(
           prometheus::BuildCounter()
               .Name("foretoken_samples_finished_total")
               .Help("Samples that have ended, by finish reason, without samples of calls that ended with an error.")
-              .Register(registry)),
+              .Register(metrics.registry())),
       calls_(prometheus::BuildCounter()
                  .Name("foretoken_rpc_calls_total")
                  .Help("Calls that have ended, by method and gRPC status.")
-                 .Register(registry)),
+                 .Register(metrics.registry())),
       refusals_(prometheus::BuildCounter()
                     .Name("foretoken_refusals_total")
                     .Help("Calls that ended with an error, by method and by the error's reason.")
-                    .Register(registry)) {
+                    .Register(metrics.registry())) {
   // A rate needs a first value, so the usual outcomes exist with count 0 before they happen.
   for (const char* rpc : {"Generate", "Abort", "Tokenize", "Detokenize", "GetModelInfo"}) {
     calls_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
@@ -288,9 +284,10 @@ CallMetrics::CallMetrics(prometheus::Registry& registry)
   }
 }
 
-void CallMetrics::ObserveTokens(double seconds, size_t num_tokens) {
-  output_gap_.Observe(seconds);
-  for (size_t i = 0; i < num_tokens; ++i) inter_token_.Observe(seconds / static_cast<double>(num_tokens));
+void CallMetrics::ObserveTokens(double seconds, size_t num_tokens, absl::string_view trace_id) {
+  output_gap_.Observe(seconds, trace_id);
+  const double token_seconds = seconds / static_cast<double>(num_tokens);
+  for (size_t i = 0; i < num_tokens; ++i) inter_token_.Observe(token_seconds, trace_id);
 }
 
 void CallMetrics::ObserveParameters(const GenerationRequest& request) {
@@ -298,14 +295,15 @@ void CallMetrics::ObserveParameters(const GenerationRequest& request) {
   max_tokens_.Observe(request.stop.max_tokens);
 }
 
-void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion& completion) {
+void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion& completion,
+                                absl::string_view trace_id) {
   samples_.Add({{"reason", std::string(FinishReasonName(completion.finish_reason))}}).Increment();
   const int32_t num_tokens = completion.num_completion_tokens;
   if (times.prompt.has_value()) {
-    prompt_.Observe(*times.prompt);
-    decode_.Observe(*times.decode);
-    inference_.Observe(*times.prompt + *times.decode);
-    if (num_tokens > 1) output_token_.Observe(*times.decode / (num_tokens - 1));
+    prompt_.Observe(*times.prompt, trace_id);
+    decode_.Observe(*times.decode, trace_id);
+    inference_.Observe(*times.prompt + *times.decode, trace_id);
+    if (num_tokens > 1) output_token_.Observe(*times.decode / (num_tokens - 1), trace_id);
   }
   prompt_tokens_.Observe(completion.num_prompt_tokens);
   output_tokens_.Observe(num_tokens);
@@ -318,8 +316,9 @@ void CallMetrics::CountCall(absl::string_view rpc, const absl::Status& status) {
   refusals_.Add({{"rpc", std::string(rpc)}, {"reason", absl::AsciiStrToLower(base::ReasonOf(status))}}).Increment();
 }
 
-std::vector<MetricFamily> EngineCollector::Collect() const {
-  const EngineStats stats = engine_.GetStats();
+std::vector<MetricFamily> CollectEngineMetrics(const Engine& engine, const ProposerPool& pool,
+                                               const UnreadOutputs& unread_outputs) {
+  const EngineStats stats = engine.GetStats();
   const auto gauge = [](const char* name, const char* help, double value) {
     return Single(MetricType::Gauge, name, help, value);
   };
@@ -361,14 +360,14 @@ std::vector<MetricFamily> EngineCollector::Collect() const {
   }
   MetricFamily connected =
       Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
-  for (const ProposerStatus& status : pool_.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
+  for (const ProposerStatus& status : pool.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
   families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
-  const UnreadOutputs::Totals unread = unread_.totals();
+  const UnreadOutputs::Totals unread = unread_outputs.totals();
   families.push_back(gauge("foretoken_unread_calls", "Calls with output that their clients have not read.",
                            static_cast<double>(unread.num_calls)));
   families.push_back(gauge("foretoken_unread_bytes", "Bytes of output that clients have not read.",
                            static_cast<double>(unread.num_bytes)));
-  AddPoolCounters(pool_, &families);
+  AddPoolCounters(pool, &families);
   AddStepTimes(stats.times, &families);
   AddPlannerCounters(stats.planner, &families);
   AddChances(stats, &families);

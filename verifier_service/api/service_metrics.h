@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics for Prometheus: the engine's counters, read at every scrape, and the latencies of calls.
+// The metrics for Prometheus: the engine's counters, read at every scrape, and the latencies of calls. Where a function
+// takes a `trace_id`, it is that of the call's recorded trace, or empty.
 //
 // Units: seconds, tokens. Threads: any.
 #pragma once
@@ -10,12 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "prometheus/collectable.h"
+#include "common/telemetry/metrics.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
-#include "prometheus/registry.h"
 #include "verifier_service/api/unread_outputs.h"
 #include "verifier_service/engine/engine.h"
 #include "verifier_service/proposers/proposer_pool.h"
@@ -31,33 +31,33 @@ struct SampleTimes {
 // Latencies and counts of calls.
 class CallMetrics {
  public:
-  // The registry must outlive it.
-  explicit CallMetrics(prometheus::Registry& registry);
+  // `metrics` outlive it.
+  explicit CallMetrics(telemetry::Metrics& metrics);
 
-  void ObserveFirstToken(double seconds) { first_token_.Observe(seconds); }
+  void ObserveFirstToken(double seconds, absl::string_view trace_id) { first_token_.Observe(seconds, trace_id); }
   // `num_tokens` tokens came together, `seconds` after the previous tokens.
-  void ObserveTokens(double seconds, size_t num_tokens);
+  void ObserveTokens(double seconds, size_t num_tokens, absl::string_view trace_id);
   // From a request's arrival until its first sample ran, or until its call ended without a run.
-  void ObserveQueueWait(double seconds) { queue_wait_.Observe(seconds); }
+  void ObserveQueueWait(double seconds, absl::string_view trace_id) { queue_wait_.Observe(seconds, trace_id); }
   // From a request's arrival to the end of its call.
-  void ObserveRequest(double seconds) { request_.Observe(seconds); }
+  void ObserveRequest(double seconds, absl::string_view trace_id) { request_.Observe(seconds, trace_id); }
   // The parameters of an accepted request.
   void ObserveParameters(const GenerationRequest& request);
   // A sample that has ended.
-  void ObserveSample(const SampleTimes& times, const SampleCompletion& completion);
+  void ObserveSample(const SampleTimes& times, const SampleCompletion& completion, absl::string_view trace_id);
   // `rpc` is the method's name, as in the protocol.
   void CountCall(absl::string_view rpc, const absl::Status& status);
 
  private:
-  prometheus::Histogram& first_token_;
-  prometheus::Histogram& inter_token_;
-  prometheus::Histogram& output_gap_;
-  prometheus::Histogram& queue_wait_;
-  prometheus::Histogram& request_;
-  prometheus::Histogram& prompt_;
-  prometheus::Histogram& decode_;
-  prometheus::Histogram& inference_;
-  prometheus::Histogram& output_token_;
+  telemetry::TracedHistogram& first_token_;
+  telemetry::TracedHistogram& inter_token_;
+  telemetry::TracedHistogram& output_gap_;
+  telemetry::TracedHistogram& queue_wait_;
+  telemetry::TracedHistogram& request_;
+  telemetry::TracedHistogram& prompt_;
+  telemetry::TracedHistogram& decode_;
+  telemetry::TracedHistogram& inference_;
+  telemetry::TracedHistogram& output_token_;
   prometheus::Histogram& prompt_tokens_;
   prometheus::Histogram& output_tokens_;
   prometheus::Histogram& num_samples_;
@@ -67,19 +67,8 @@ class CallMetrics {
   prometheus::Family<prometheus::Counter>& refusals_;
 };
 
-// The counters and gauges of the engine, of the proposer pool and of unread output, at the time of a scrape.
-class EngineCollector : public prometheus::Collectable {
- public:
-  // The arguments outlive the collector.
-  EngineCollector(const Engine& engine, const ProposerPool& pool, const UnreadOutputs& unread)
-      : engine_(engine), pool_(pool), unread_(unread) {}
-
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const Engine& engine_;
-  const ProposerPool& pool_;
-  const UnreadOutputs& unread_;
-};
+// The counters and gauges of the engine, of the proposer pool and of unread output, as they are now.
+std::vector<prometheus::MetricFamily> CollectEngineMetrics(const Engine& engine, const ProposerPool& pool,
+                                                           const UnreadOutputs& unread);
 
 }  // namespace foretoken::verifier

@@ -172,12 +172,4 @@ std::vector<MetricFamily> ToVllm(const std::vector<MetricFamily>& own, const std
   return to.Take();
 }
 
-std::vector<MetricFamily> VllmCollector::Collect() const {
-  std::vector<MetricFamily> own;
-  for (const std::shared_ptr<const prometheus::Collectable>& collectable : own_) {
-    std::ranges::move(collectable->Collect(), std::back_inserter(own));
-  }
-  return ToVllm(own, model_, cache_);
-}
-
 }  // namespace foretoken::verifier

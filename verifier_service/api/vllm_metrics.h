@@ -7,11 +7,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 
 namespace foretoken::verifier {
@@ -26,19 +24,5 @@ struct CacheConfig {
 // Returns vLLM's families for the verifier's own ones. A family whose source is missing is left out.
 std::vector<prometheus::MetricFamily> ToVllm(const std::vector<prometheus::MetricFamily>& own, const std::string& model,
                                              const CacheConfig& cache);
-
-class VllmCollector : public prometheus::Collectable {
- public:
-  // `own` are the collectables with the verifier's own metrics.
-  VllmCollector(std::vector<std::shared_ptr<const prometheus::Collectable>> own, std::string model, CacheConfig cache)
-      : own_(std::move(own)), model_(std::move(model)), cache_(cache) {}
-
-  std::vector<prometheus::MetricFamily> Collect() const override;
-
- private:
-  const std::vector<std::shared_ptr<const prometheus::Collectable>> own_;
-  const std::string model_;
-  const CacheConfig cache_;
-};
 
 }  // namespace foretoken::verifier

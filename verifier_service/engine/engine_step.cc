@@ -108,6 +108,7 @@ void Engine::OpenAtProposers(Sequence& sequence, const StepPolicy& policy) {
                           .min_p = sequence.sampling.min_p,
                           .tenant = request.tenant,
                           .traceparent = request.traceparent,
+                          .tracestate = request.tracestate,
                           .proposers = sequence.active->allowed_proposers,
                           .told_proposers = AskedOf(sequence, policy)});
   sequence.is_open = true;

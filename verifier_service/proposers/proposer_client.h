@@ -48,7 +48,7 @@ struct SequenceIntroduction {
   float top_p = 1;
   float min_p = 0;
   std::string tenant;
-  std::string traceparent;
+  std::string traceparent, tracestate;
   uint32_t proposers = ~0u;       // may serve the sequence: bit per Names() entry; other bits are ignored
   uint32_t told_proposers = ~0u;  // among them, receive the tokens now; as Ask::proposers
 };

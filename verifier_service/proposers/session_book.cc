@@ -67,6 +67,7 @@ void SessionBook::Open(const SequenceIntroduction& introduction, absl::Time now)
   if (introduction.min_p > 0) filters.set_min_p(introduction.min_p);
   sequence.introduction.set_tenant(introduction.tenant);
   sequence.introduction.set_traceparent(introduction.traceparent);
+  sequence.introduction.set_tracestate(introduction.tracestate);
   for (uint32_t bits = sequence.proposers; bits != 0; bits &= bits - 1) {
     Place(introduction.sequence_id, sequence, static_cast<uint32_t>(std::countr_zero(bits)), now);
   }

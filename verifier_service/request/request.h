@@ -69,7 +69,7 @@ struct GenerationRequest {
   StopConditions stop;
   OutputRequest output;
   SpeculationRequest speculation;
-  std::string traceparent;
+  std::string traceparent, tracestate;  // of the call's span, as in the headers; empty: no trace
 };
 
 enum class FinishReason {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/telemetry/metrics.h"
+#include "common/telemetry/metrics_server.h"
 
 namespace foretoken::testing {
 namespace {

@@ -17,7 +17,9 @@ TraceContext Context(uint8_t id) {
 }
 
 otlp::Span Convert(const Span& span, const SpanLimits& limits = {}) {
-  return ToOtlp({&span, 1}, {{"service.name", "s"}}, limits).resource_spans(0).scope_spans(0).spans(0);
+  otlp::ExportTraceServiceRequest request;
+  ToOtlp({&span, 1}, {{"service.name", "s"}}, limits, &request);
+  return request.resource_spans(0).scope_spans(0).spans(0);
 }
 
 TEST(Otlp, ASpanKeepsItsIdentityTimesAndKind) {
@@ -71,16 +73,20 @@ TEST(Otlp, WhatIsBeyondTheLimitsIsCounted) {
   Span span = {.context = Context(1)};
   for (int i = 0; i < 3; ++i) {
     span.attributes.push_back({"a", int64_t{i}});
-    span.events.push_back({.name = "e"});
     span.links.push_back({.context = Context(2)});
   }
-  const otlp::Span cut = Convert(span, {.max_attributes = 2, .max_events = 1, .max_links = 0});
+  const otlp::Span cut = Convert(span, {.max_attributes = 2, .max_links = 0});
   EXPECT_EQ(cut.attributes_size(), 2);
   EXPECT_EQ(cut.dropped_attributes_count(), 1u);
-  EXPECT_EQ(cut.events_size(), 1);
-  EXPECT_EQ(cut.dropped_events_count(), 2u);
   EXPECT_EQ(cut.links_size(), 0);
   EXPECT_EQ(cut.dropped_links_count(), 3u);
+}
+
+TEST(Otlp, ALinkSaysWhetherItsSpanIsInAnotherProcess) {
+  const otlp::Span span = Convert(
+      {.context = Context(1), .links = {{.context = Context(2)}, {.context = Context(3), .is_remote = true}}}, {});
+  EXPECT_EQ(span.links(0).flags() & 0x300, 0x100u);
+  EXPECT_EQ(span.links(1).flags() & 0x300, 0x300u);
 }
 
 }  // namespace

@@ -27,10 +27,8 @@ struct Read {
             "foretoken-verifier", &warnings)) {}
 
   std::string Resource(const std::string& key) const {
-    for (const Attribute& attribute : settings.resource) {
-      if (attribute.key == key) return std::get<std::string>(attribute.value);
-    }
-    return "";
+    const auto found = settings.resource.find(key);
+    return found == settings.resource.end() ? "" : found->second;
   }
 
   std::vector<std::string> warnings;
@@ -94,6 +92,14 @@ TEST(TraceSettings, ReadsTheRestOfTheExporterAndTheTracesOwnVariableWins) {
   EXPECT_EQ(endpoint.client_key_file, "/key.pem");
   EXPECT_EQ(endpoint.client_certificate_file, "/cert.pem");
   EXPECT_THAT(read.warnings, IsEmpty());
+}
+
+TEST(TraceSettings, AWarningNamesTheVariableThatIsAtFault) {
+  const Read own(
+      Variables{{"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"}, {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz"}});
+  EXPECT_THAT(own.warnings, ElementsAre(HasSubstr("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: expected gzip or none")));
+  const Read general(Variables{{"OTEL_EXPORTER_OTLP_COMPRESSION", "lz"}});
+  EXPECT_THAT(general.warnings, ElementsAre(HasSubstr("OTEL_EXPORTER_OTLP_COMPRESSION: expected gzip or none")));
 }
 
 TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {

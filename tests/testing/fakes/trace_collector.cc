@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "kernels/check.h"
 
 namespace foretoken::testing {
 namespace {
@@ -21,13 +22,10 @@ class ExportCall : public grpc::ServerGenericBidiReactor {
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no message"));
-    otlp::ExportTraceServiceRequest request;
     otlp::ExportTraceServiceResponse response;
-    grpc::Status status = grpc::SerializationTraits<otlp::ExportTraceServiceRequest>::Deserialize(&message_, &request);
-    if (status.ok()) status = collector_.Take(request, &response);
+    const grpc::Status status = collector_.Take(message_, &response);
     if (!status.ok()) return Finish(status);
     bool owns_buffer;
-    message_.Clear();
     grpc::SerializationTraits<otlp::ExportTraceServiceResponse>::Serialize(response, &message_, &owns_buffer);
     StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
   }
@@ -75,26 +73,30 @@ TraceCollector::~TraceCollector() { server_->Shutdown(std::chrono::system_clock:
 
 std::string TraceCollector::url() const { return absl::StrCat("http://127.0.0.1:", port_); }
 
-std::vector<CollectedSpan> TraceCollector::spans() const {
-  absl::MutexLock lock(&mutex_);
-  return spans_;
-}
-
-grpc::Status TraceCollector::Take(const otlp::ExportTraceServiceRequest& request,
-                                  otlp::ExportTraceServiceResponse* response) {
+grpc::Status TraceCollector::Take(const grpc::ByteBuffer& request, otlp::ExportTraceServiceResponse* response) {
   absl::MutexLock lock(&mutex_);
   const grpc::Status status = answer_ == nullptr ? grpc::Status::OK : answer_(response);
-  if (!status.ok()) return status;
-  for (const otlp::ResourceSpans& process : request.resource_spans()) {
-    std::string service;
-    for (const otlp::KeyValue& attribute : process.resource().attributes()) {
-      if (attribute.key() == "service.name") service = attribute.value().string_value();
-    }
-    for (const otlp::ScopeSpans& scope : process.scope_spans()) {
-      for (const otlp::Span& span : scope.spans()) spans_.push_back({.service = service, .span = span});
+  if (status.ok()) requests_.push_back(request);
+  return status;
+}
+
+std::vector<CollectedSpan> TraceCollector::spans() const {
+  std::vector<CollectedSpan> spans;
+  absl::MutexLock lock(&mutex_);
+  for (grpc::ByteBuffer bytes : requests_) {  // a copy of references: parsing empties the buffer
+    otlp::ExportTraceServiceRequest request;
+    FT_CHECK(grpc::SerializationTraits<otlp::ExportTraceServiceRequest>::Deserialize(&bytes, &request).ok());
+    for (const otlp::ResourceSpans& process : request.resource_spans()) {
+      std::string service;
+      for (const otlp::KeyValue& attribute : process.resource().attributes()) {
+        if (attribute.key() == "service.name") service = attribute.value().string_value();
+      }
+      for (const otlp::ScopeSpans& scope : process.scope_spans()) {
+        for (const otlp::Span& span : scope.spans()) spans.push_back({.service = service, .span = span});
+      }
     }
   }
-  return grpc::Status::OK;
+  return spans;
 }
 
 }  // namespace foretoken::testing

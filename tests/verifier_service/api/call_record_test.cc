@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "prometheus/registry.h"
 #include "tests/testing/captured_log.h"
 
 namespace foretoken::verifier {
@@ -24,7 +23,7 @@ CallTrace Untraced() {
 TEST(CallRecord, ItsEventHasTimesAndCountsOfAllSamples) {
   testing::CapturedLog log;
   spdlog::set_level(spdlog::level::debug);
-  prometheus::Registry registry;
+  telemetry::Metrics registry;
   CallMetrics metrics(registry);
   CallRecord record(&metrics, Untraced());
   record.Submit({.request_id = "mine", .tenant = "team", .prompt = {1, 2, 3}, .num_samples = 2}, "model");
@@ -45,7 +44,7 @@ TEST(CallRecord, ItsEventHasTimesAndCountsOfAllSamples) {
 TEST(CallRecord, ItsEventIsOneLineForAnyNames) {
   testing::CapturedLog log;
   spdlog::set_level(spdlog::level::debug);
-  prometheus::Registry registry;
+  telemetry::Metrics registry;
   CallMetrics metrics(registry);
   CallRecord record(&metrics, Untraced());
   record.Submit({.request_id = "a\n2026 error \"x\"", .tenant = "\x1b[31m"}, "model");

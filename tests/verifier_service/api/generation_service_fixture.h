@@ -27,7 +27,6 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "prometheus/registry.h"
 #include "tests/testing/paths.h"
 #include "verifier_service/api/generation_service.h"
 
@@ -203,7 +202,7 @@ class GenerationServiceTest : public ::testing::Test {
   }
 
   tokenizer::Tokenizer tokenizer_ = *tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target"));
-  prometheus::Registry registry_;
+  telemetry::Metrics registry_;
   CallMetrics metrics_;
   Publisher publisher_;
   ScriptedEngine engine_;

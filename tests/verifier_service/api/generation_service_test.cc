@@ -102,9 +102,12 @@ TEST_F(GenerationServiceTest, PassesOnOnlyAValidTraceContext) {
   for (const auto& [i, sent] : {std::pair(0, sound), {1, std::string("nonsense")}}) {
     grpc::ClientContext context;
     context.AddMetadata("traceparent", sent);
+    context.AddMetadata("tracestate", "a=1");
+    context.AddMetadata("tracestate", "b=2");
     const auto reader = stub_->Generate(&context, Request());
     const GenerationRequest request = engine_.WaitForRequest(i);
     EXPECT_EQ(request.traceparent, i == 0 ? sound : "");
+    EXPECT_EQ(request.tracestate, i == 0 ? "a=1,b=2" : "");
     engine_.Complete(request.ticket, 0);
     v1::GenerateResponse response;
     while (reader->Read(&response)) continue;

@@ -64,10 +64,10 @@ std::vector<prometheus::MetricFamily> MetricsAfterOneRequest() {
   UnreadOutputs unread(1000);
   unread.Set(7, 30);
   unread.Set(8, 12);
-  return EngineCollector(engine, *pool, unread).Collect();
+  return CollectEngineMetrics(engine, *pool, unread);
 }
 
-class EngineCollectorTest : public ::testing::Test {
+class EngineMetrics : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     families_ = MetricsAfterOneRequest();
@@ -104,7 +104,7 @@ class EngineCollectorTest : public ::testing::Test {
   static inline std::map<std::string, double> values_;  // by NAME,LABEL=VALUE; of a histogram the sum of its samples
 };
 
-TEST_F(EngineCollectorTest, HasEveryMetricOnceWithAHelpText) {
+TEST_F(EngineMetrics, HasEveryMetricOnceWithAHelpText) {
   std::set<std::string> names;
   for (const prometheus::MetricFamily& family : families_) {
     EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
@@ -112,26 +112,26 @@ TEST_F(EngineCollectorTest, HasEveryMetricOnceWithAHelpText) {
   }
 }
 
-TEST_F(EngineCollectorTest, HasMetricsThatAreOnThePageOfMetrics) {
+TEST_F(EngineMetrics, HasMetricsThatAreOnThePageOfMetrics) {
   const std::set<std::string> documented = NamesOn("docs/metrics.md");
   for (const prometheus::MetricFamily& family : families_) EXPECT_THAT(documented, Contains(family.name));
 }
 
-TEST_F(EngineCollectorTest, EndsTheNamesOfCountersAndOfNothingElseWithTotal) {
+TEST_F(EngineMetrics, EndsTheNamesOfCountersAndOfNothingElseWithTotal) {
   for (const prometheus::MetricFamily& family : families_) {
     EXPECT_THAT(family.name, StartsWith("foretoken_"));
     EXPECT_EQ(absl::EndsWith(family.name, "_total"), family.type == prometheus::MetricType::Counter) << family.name;
   }
 }
 
-TEST_F(EngineCollectorTest, CountsTheTokensStepsAndSamplesOfTheEngine) {
+TEST_F(EngineMetrics, CountsTheTokensStepsAndSamplesOfTheEngine) {
   EXPECT_THAT(values_, IsSupersetOf({Value("foretoken_generated_tokens_total", 5), Value("foretoken_steps_total", 5),
                                      Value("foretoken_prompt_tokens_total", 3), Value("foretoken_samples_running", 0),
                                      Value("foretoken_samples_queued", 0), Value("foretoken_samples_preempted", 0),
                                      Value("foretoken_kv_blocks", 64)}));
 }
 
-TEST_F(EngineCollectorTest, HasAZeroForWhatAProposerWithoutAConnectionHasNotDone) {
+TEST_F(EngineMetrics, HasAZeroForWhatAProposerWithoutAConnectionHasNotDone) {
   EXPECT_THAT(values_, IsSupersetOf({Value("foretoken_proposed_tokens_total,proposer=ngram", 0),
                                      Value("foretoken_proposer_replicas_connected,proposer=ngram", 0),
                                      Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0),
@@ -143,22 +143,22 @@ TEST_F(EngineCollectorTest, HasAZeroForWhatAProposerWithoutAConnectionHasNotDone
                                      Value("foretoken_proposer_chance_hits_total,proposer=ngram,depth=9+", 0)}));
 }
 
-TEST_F(EngineCollectorTest, SaysWhichProposersAreAsked) {
+TEST_F(EngineMetrics, SaysWhichProposersAreAsked) {
   EXPECT_THAT(values_, Contains(Value("foretoken_proposer_asked,proposer=ngram", 1)));
 }
 
-TEST_F(EngineCollectorTest, CountsCallsAndBytesThatClientsHaveNotRead) {
+TEST_F(EngineMetrics, CountsCallsAndBytesThatClientsHaveNotRead) {
   EXPECT_THAT(values_, IsSupersetOf({Value("foretoken_unread_calls", 2), Value("foretoken_unread_bytes", 42)}));
 }
 
-TEST_F(EngineCollectorTest, CountsAWrongPredictionAsRejected) {
+TEST_F(EngineMetrics, CountsAWrongPredictionAsRejected) {
   EXPECT_THAT(values_,
               IsSupersetOf({Value("foretoken_rejected_prediction_tokens_total", 3),
                             Value("foretoken_accepted_tokens_total,proposer=prediction", 0),
                             Value("foretoken_tree_nodes_accepted_total", 0), Value("foretoken_accepted_length", 0)}));
 }
 
-TEST_F(EngineCollectorTest, CountsTheNodesOfAPredictionInEveryMetricOfNodes) {
+TEST_F(EngineMetrics, CountsTheNodesOfAPredictionInEveryMetricOfNodes) {
   const double num_nodes = ValueOf("foretoken_proposed_tokens_total,proposer=prediction");
   EXPECT_GT(num_nodes, 0);
   EXPECT_EQ(ValueOf("foretoken_tree_nodes_planned_total"), num_nodes);
@@ -169,13 +169,13 @@ TEST_F(EngineCollectorTest, CountsTheNodesOfAPredictionInEveryMetricOfNodes) {
   EXPECT_GT(ValueOf("foretoken_expected_tokens_total"), 5);
 }
 
-TEST_F(EngineCollectorTest, ShowsTheTimesOfStepsAndTheLearnedCostOfRows) {
+TEST_F(EngineMetrics, ShowsTheTimesOfStepsAndTheLearnedCostOfRows) {
   EXPECT_GT(ValueOf("foretoken_step_seconds_total,part=forward"), 0);
   EXPECT_GT(ValueOf("foretoken_step_cost_seconds,rows=512"), 0);
   EXPECT_LT(ValueOf("foretoken_step_cost_seconds,rows=1"), 1);  // the demo's draft takes milliseconds
 }
 
-TEST_F(EngineCollectorTest, HasEveryStepInItsHistograms) {
+TEST_F(EngineMetrics, HasEveryStepInItsHistograms) {
   const prometheus::ClientMetric::Histogram rows = Histogram("foretoken_step_rows");
   EXPECT_EQ(rows.sample_count, 5);
   ASSERT_GT(rows.bucket.size(), 1);
@@ -189,7 +189,7 @@ TEST_F(EngineCollectorTest, HasEveryStepInItsHistograms) {
 }
 
 TEST(CallMetrics, AreOnThePageOfMetrics) {
-  prometheus::Registry registry;
+  telemetry::Metrics registry;
   const CallMetrics metrics(registry);
   const std::set<std::string> documented = NamesOn("docs/metrics.md");
   for (const prometheus::MetricFamily& family : registry.Collect()) {

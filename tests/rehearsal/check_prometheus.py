@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks a Prometheus that scrapes a verifier for the metrics that vLLM's dashboards and llm-d's picker query: each must be
-there with its type, and the queries of the board for speculation must have values that agree."""
+there with its type, and the queries of the board for speculation must have values that agree. The last request was traced, so exemplars must lead to its trace."""
 import json
 import sys
 import time
@@ -41,12 +41,24 @@ def wait_for_scrapes(url: str) -> None:
     raise SystemExit("Prometheus did not scrape both services")
 
 
-def main(url: str) -> None:
+def check_exemplars(url: str, trace_id: str) -> None:
+    now = time.time()
+    for name in ("time_to_first_token", "request", "inter_token"):
+        series = get(url, "/api/v1/query_exemplars", query=f"foretoken_{name}_seconds_bucket", start=f"{now - 60}",
+                     end=f"{now + 60}")
+        traces = {exemplar["labels"]["trace_id"] for entry in series for exemplar in entry["exemplars"]}
+        assert trace_id in traces, f"{name}: expected an exemplar of {trace_id}, got {traces}"
+
+
+def main(url: str, trace_id: str) -> None:
     wait_for_scrapes(url)
+    check_exemplars(url, trace_id)
     for kind, names in (("gauge", GAUGES), ("counter", COUNTERS), ("histogram", HISTOGRAMS)):
         for name in names:
             metric = f"vllm:{name}"
-            types = [entry["type"] for entry in get(url, "/api/v1/metadata", metric=metric).get(metric, [])]
+            # OpenMetrics names a counter's family without _total.
+            family = metric.removesuffix("_total") if kind == "counter" else metric
+            types = [entry["type"] for entry in get(url, "/api/v1/metadata", metric=family).get(family, [])]
             assert types == [kind], f"{metric}: expected {kind}, got {types}"
             series = f"{metric}_count" if kind == "histogram" else metric
             value(url, f'{series}{{engine="0",model_name="target"}}')
@@ -61,4 +73,4 @@ def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Metrics over HTTP. If this test fails, monitoring reads no metrics, or wrong ones, or dashboards find no trace of a
+// slow request.
+#include "common/telemetry/metrics_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/telemetry/open_metrics.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "prometheus/text_serializer.h"
+
+namespace foretoken::telemetry {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAreArray;
+
+std::string HttpRequest(int port, const std::string& method, const std::string& path, const std::string& headers = "") {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  const std::string request = absl::StrCat(method, " ", path, " HTTP/1.0\r\n", headers, "\r\n");
+  EXPECT_EQ(send(fd, request.data(), request.size(), 0), request.size());
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n; (n = recv(fd, buffer, sizeof(buffer), 0)) > 0;) answer.append(buffer, n);
+  close(fd);
+  return answer;
+}
+
+std::string HttpGet(int port, const std::string& path, const std::string& headers = "") {
+  return HttpRequest(port, "GET", path, headers);
+}
+
+TEST(Metrics, AreShownOverHttp) {
+  Metrics metrics;
+  metrics.AddCounter("foretoken_test_things_total", "Things.", {{"kind", "a"}}).Increment(3);
+  metrics.AddGauge("foretoken_test_level", "Level.").Set(7);
+  metrics.AddHistogram("foretoken_test_wait_seconds", "Wait.", {0.1, 1}).Observe(0.5);
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string page = HttpGet((*server)->port(), "/metrics");
+  EXPECT_THAT(page, HasSubstr("foretoken_test_things_total{kind=\"a\"} 3"));
+  EXPECT_THAT(page, HasSubstr("foretoken_test_level 7"));
+  EXPECT_THAT(page, HasSubstr("foretoken_test_wait_seconds_bucket{le=\"1\"} 1"));
+}
+
+TEST(Metrics, TheSameNameAndLabelsAreTheSameMetric) {
+  Metrics metrics;
+  EXPECT_EQ(&metrics.AddCounter("foretoken_test_total", "T."), &metrics.AddCounter("foretoken_test_total", "T."));
+}
+
+TEST(MetricsServer, NamesAnAddressThatCannotBeBound) {
+  Metrics metrics;
+  const auto server = MetricsServer::Start("nonsense", metrics);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(server.status().ToString(), HasSubstr("nonsense"));
+}
+
+TEST(MetricsServer, AnswersInTheFormatThatTheClientAccepts) {
+  Metrics metrics;
+  metrics.AddCounter("foretoken_test_total", "T.").Increment(3);
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  const std::string text = HttpGet((*server)->port(), "/metrics", "Accept: text/plain\r\n");
+  EXPECT_THAT(text, HasSubstr("Content-Type: text/plain; version=0.0.4"));
+  EXPECT_THAT(text, HasSubstr("# TYPE foretoken_test_total counter"));
+  const std::string open =
+      HttpGet((*server)->port(), "/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
+  EXPECT_THAT(open, HasSubstr("Content-Type: application/openmetrics-text; version=1.0.0"));
+  EXPECT_THAT(open, HasSubstr("# TYPE foretoken_test counter\nforetoken_test_total 3\n# EOF\n"));
+}
+
+TEST(MetricsServer, HasNothingAtOtherPathsAndByOtherMethods) {
+  Metrics metrics;
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  EXPECT_THAT(HttpGet((*server)->port(), "/"), StartsWith("HTTP/1.0 404"));
+  EXPECT_THAT(HttpGet((*server)->port(), "/metrics/all"), StartsWith("HTTP/1.0 404"));
+  EXPECT_THAT(HttpRequest((*server)->port(), "POST", "/metrics"), StartsWith("HTTP/1.0 405"));
+}
+
+TEST(MetricsServer, AddedFamiliesMayBeMadeFromThoseAbove) {
+  Metrics metrics;
+  metrics.AddGauge("foretoken_test_level", "Level.").Set(7);
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  (*server)->Add([](const MetricsServer::Families& above) {
+    MetricsServer::Families copy = above;
+    copy.at(0).name = "other_level";
+    return copy;
+  });
+  EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), HasSubstr("other_level 7"));
+}
+
+TEST(TracedHistogram, KeepsTheNewestTracedValueOfEachBucket) {
+  Metrics metrics;
+  TracedHistogram& wait = metrics.AddTracedHistogram("wait_seconds", "Wait.", {0.1, 1});
+  wait.Observe(0.1, "first");  // a bound belongs to the bucket below it
+  wait.Observe(0.05, "second");
+  wait.Observe(0.07);
+  wait.Observe(5, "slow");
+  const auto exemplars = metrics.Exemplars().at("wait_seconds");
+  ASSERT_EQ(exemplars.size(), 3u);
+  EXPECT_EQ(exemplars[0]->trace_id, "second");
+  EXPECT_EQ(exemplars[0]->value, 0.05);
+  EXPECT_EQ(exemplars[1], std::nullopt);
+  EXPECT_EQ(exemplars[2]->trace_id, "slow");
+  EXPECT_EQ(metrics.Collect().at(0).metric.at(0).histogram.bucket.at(0).cumulative_count, 3u);
+}
+
+std::vector<std::string> Samples(absl::string_view page) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(page, '\n', absl::SkipEmpty())) {
+    if (!absl::StartsWith(line, "#")) lines.emplace_back(line.substr(0, line.find(" # ")));
+  }
+  return lines;
+}
+
+// Series keep their identity when a scraper changes from one format to the other.
+TEST(OpenMetricsPage, HasTheSamplesOfTheTextFormat) {
+  Metrics metrics;
+  metrics.AddCounter("a_total", "A.", {{"kind", "quote \" slash \\ line \n"}}).Increment(1e15 + 0.5);
+  metrics.AddGauge("b", "B.").Set(-std::numeric_limits<double>::infinity());
+  metrics.AddGauge("c", "C.").Set(0.1);
+  TracedHistogram& d = metrics.AddTracedHistogram("d_seconds", "D.", {0.0005, 0.0075, 1, 200000});
+  d.Observe(0.1);
+  d.Observe(3, "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_THAT(Samples(OpenMetricsPage(metrics.Collect(), metrics.Exemplars())),
+              UnorderedElementsAreArray(Samples(prometheus::TextSerializer().Serialize(metrics.Collect()))));
+}
+
+TEST(OpenMetricsPage, ATracedBucketEndsWithItsExemplar) {
+  Metrics metrics;
+  metrics.AddTracedHistogram("d_seconds", "D.", {1, 5}).Observe(3, "4bf92f3577b34da6a3ce929d0e0e4736");
+  const std::string page = OpenMetricsPage(metrics.Collect(), metrics.Exemplars());
+  EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"1\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"5\"} 1 # {trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"} 3 1"));
+  EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"+Inf\"} 1\n"));
+}
+
+TEST(OpenMetricsPage, AHelpTextStaysInItsLine) {
+  Metrics metrics;
+  metrics.AddGauge("b", "one\ntwo \"three\"");
+  EXPECT_THAT(OpenMetricsPage(metrics.Collect(), {}), StartsWith("# HELP b one\\ntwo \\\"three\\\"\n# TYPE b gauge\n"));
+}
+
+}  // namespace
+}  // namespace foretoken::telemetry
