@@ -41,6 +41,8 @@ class CallMetrics {
   void ObserveQueueWait(double seconds) { queue_wait_.Observe(seconds); }
   // From a request's arrival to the end of its call.
   void ObserveRequest(double seconds) { request_.Observe(seconds); }
+  // From a request's arrival to its error, if the engine never had it.
+  void ObserveRefusal(double seconds) { refusal_.Observe(seconds); }
   // The parameters of an accepted request.
   void ObserveParameters(const GenerationRequest& request);
   // A sample that has ended.
@@ -54,6 +56,7 @@ class CallMetrics {
   prometheus::Histogram& output_gap_;
   prometheus::Histogram& queue_wait_;
   prometheus::Histogram& request_;
+  prometheus::Histogram& refusal_;
   prometheus::Histogram& prompt_;
   prometheus::Histogram& decode_;
   prometheus::Histogram& inference_;
