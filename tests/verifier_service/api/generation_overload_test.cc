@@ -119,7 +119,7 @@ TEST_F(OverloadTest, ABurstOfAThousandCallsCostsOnlyThePlacesOfTheQueue) {
   absl::Notification go_on;
   engine_.max_queued = kNumPlaces;
   engine_.before_submit = [&] { go_on.WaitForNotification(); };
-  CallBurst burst(*stub_, Request(std::string(10'000, 'x')), kNumCalls);
+  CallBurst burst(*stub_, Request(std::string(500, 'x')), kNumCalls);
   ASSERT_TRUE(burst.WaitForReason("QUEUE_FULL", kNumCalls - kNumPlaces));
   EXPECT_EQ(engine_.num_queued(), kNumPlaces);
   EXPECT_EQ(engine_.num_requests(), 0) << "the refusals did not wait for the requests that were taken";

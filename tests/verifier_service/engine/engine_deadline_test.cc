@@ -22,10 +22,8 @@ using testing::InProcessProposers;
 class EngineDeadlineTest : public testing::EngineFixture {
  protected:
   // Every reading of the clock takes a second, so every step takes some, whatever the machine.
-  EngineOptions Options(int32_t max_running = 1) {
-    EngineOptions options = {.config = {.max_queued_requests = 1000, .max_running_samples = max_running},
-                             .now = [this] { return now_ += absl::Seconds(1); }};
-    return options;
+  EngineOptions Options(const EngineConfig& config = {.max_running_samples = 1}) {
+    return {.config = config, .now = [this] { return now_ += absl::Seconds(1); }};
   }
   GenerationRequest Due(absl::Duration left, int32_t max_tokens = 1) {
     GenerationRequest request = Request("import os\n", 0, max_tokens);
@@ -81,20 +79,22 @@ TEST_F(EngineDeadlineTest, ARequestWhoseDeadlinePassesInTheQueueCostsNoRow) {
 }
 
 TEST_F(EngineDeadlineTest, APromptThatCannotEndInTimeIsRefusedAtItsTurn) {
-  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 1, .max_step_rows = 8}));
   ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration())), absl::OkStatus());
-  StepUntilIdle(*engine);  // the engine learns what a step takes: seconds
-  GenerationRequest request = Due(absl::Seconds(60));
-  request.prompt.assign(2000, 7);
+  StepUntilIdle(*engine);  // the engine learns that a step takes seconds
+  const uint64_t num_steps = engine->GetStats().num_steps;
+  GenerationRequest request = Due(absl::Seconds(40));
+  request.prompt.assign(800, 7);
   ASSERT_EQ(Submit(*engine, request), absl::OkStatus());
   StepUntilIdle(*engine);
   const absl::Status refused = results_.at({request.ticket, 0}).error;
   EXPECT_EQ(base::ReasonOf(refused), "DEADLINE_TOO_SHORT") << refused;
-  EXPECT_EQ(engine->GetStats().num_steps, 1);
+  EXPECT_EQ(engine->GetStats().num_steps, num_steps);
 }
 
 TEST_F(EngineDeadlineTest, ALineThatIsTooLongRefusesAtOnceAndLetsHigherPrioritiesPass) {
-  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  const std::unique_ptr<Engine> engine =
+      MakeEngine(none_, Options({.priority_aging = absl::Hours(24), .max_running_samples = 1}));
   for (int i = 0; i < 200; ++i) ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration())), absl::OkStatus());
   for (int i = 0; i < 100; ++i) engine->Step();
   ASSERT_EQ(engine->GetStats().num_queued, 100);
