@@ -11,6 +11,7 @@ namespace foretoken::base {
 namespace {
 
 constexpr absl::string_view kReasonUrl = "foretoken/reason";
+constexpr absl::string_view kPassingUrl = "foretoken/passing";
 
 }  // namespace
 
@@ -29,5 +30,12 @@ std::string ReasonOf(const absl::Status& status) {
   const auto reason = status.GetPayload(kReasonUrl);
   return reason ? std::string(*reason) : absl::StatusCodeToString(status.code());
 }
+
+absl::Status Passing(absl::Status status) {
+  status.SetPayload(kPassingUrl, absl::Cord());
+  return status;
+}
+
+bool IsPassing(const absl::Status& status) { return status.GetPayload(kPassingUrl).has_value(); }
 
 }  // namespace foretoken::base

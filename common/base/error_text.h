@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two parts of an error beside our own words: text that others sent, and a reason that programs can read.
+// Parts of an error beside our own words: text that others sent, a reason that programs can read, and whether a retry
+// may help.
 //
 //   return WithReason(absl::NotFoundError(absl::StrCat("model: expected \"demo\", got ", Quoted(request.model()))),
 //                     "MODEL_NOT_FOUND");
 //
-// A reason is a payload of the status. It travels with the status, and common/rpc/status.h puts it on the wire.
+// Both are payloads of the status. They travel with the status, and common/rpc/status.h puts them on the wire.
 #pragma once
 
 #include <cstddef>
@@ -25,5 +26,9 @@ std::string Quoted(absl::string_view foreign, size_t max_bytes = kMaxQuotedBytes
 absl::Status WithReason(absl::Status status, absl::string_view reason);
 // Returns the reason or, without one, the name of the code.
 std::string ReasonOf(const absl::Status& status);
+
+// Says that the same request may succeed a moment later, for example because a queue is full now.
+absl::Status Passing(absl::Status status);
+bool IsPassing(const absl::Status& status);
 
 }  // namespace foretoken::base

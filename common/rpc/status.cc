@@ -15,6 +15,8 @@ namespace {
 
 constexpr absl::string_view kFieldUrl = "foretoken/field";  // type of the payload that InvalidField adds
 
+bool IsPassingLack(const absl::Status& status) { return absl::IsResourceExhausted(status) && base::IsPassing(status); }
+
 // Cuts between characters. The result is always UTF-8, because a string field of the details holds it.
 std::string Shortened(absl::string_view message) {
   constexpr absl::string_view kCut = "...";
@@ -44,7 +46,7 @@ std::string Details(const absl::Status& status, const std::string& message) {
   if (const auto field = status.GetPayload(kFieldUrl)) {
     AddBadRequest(std::string(*field), message, details);
   }
-  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+  if (absl::IsUnavailable(status) || IsPassingLack(status)) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(kRetryDelay));
     details.add_details()->PackFrom(retry);
@@ -58,6 +60,11 @@ grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const std::string message = Shortened(status.message());
   return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message, Details(status, message));
+}
+
+void AddPushback(const absl::Status& status, grpc::CallbackServerContext& context) {
+  if (!IsPassingLack(status)) return;
+  context.AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(absl::ToInt64Milliseconds(kRetryDelay)));
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {

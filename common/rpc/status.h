@@ -4,7 +4,7 @@
 // Details go with every error, as google.rpc.Status in "grpc-status-details-bin":
 // - ErrorInfo: the reason (common/base/error_text.h) and the domain "foretoken";
 // - BadRequest, if the error names a field;
-// - RetryInfo with RESOURCE_EXHAUSTED and UNAVAILABLE.
+// - RetryInfo with UNAVAILABLE, and with a RESOURCE_EXHAUSTED that passes (base::Passing).
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/status.h"
 
 namespace foretoken::rpc {
@@ -24,6 +25,9 @@ inline constexpr size_t kMaxErrorBytes = 512;
 inline constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 grpc::Status ToGrpc(const absl::Status& status);
+// Adds "grpc-retry-pushback-ms" to the call's trailers if the error is a RESOURCE_EXHAUSTED that passes. gRPC's own
+// retries of a client wait this long. Call it before Finish.
+void AddPushback(const absl::Status& status, grpc::CallbackServerContext& context);
 // Drops the details.
 absl::Status FromGrpc(const grpc::Status& status);
 

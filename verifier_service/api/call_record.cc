@@ -79,6 +79,8 @@ void CallRecord::End(const absl::Status& status) {
   if (is_submitted_) {
     LeaveQueue(Clock::now());
     if (spdlog::should_log(spdlog::level::debug)) Log(status);
+  } else if (!status.ok()) {
+    metrics_->ObserveRefusal(SecondsSince(arrival_, Clock::now()), recorded_trace_id_);
   }
   trace_.End(status);
 }

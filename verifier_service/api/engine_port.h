@@ -10,13 +10,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "verifier_service/request/queue_place.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 
 struct EnginePort {
-  std::function<absl::StatusOr<QueuePlace>(int64_t num_bytes)> reserve;
+  std::function<absl::StatusOr<QueuePlace>(int64_t num_bytes, absl::Time deadline)> reserve;
   std::function<absl::Status(QueuePlace, GenerationRequest)> submit;
   std::function<void(Ticket)> abort;
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
 #include "common/rpc/metadata.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
@@ -33,6 +34,12 @@ TracedCall CallOf(const grpc::CallbackServerContext& context) {
           .peer = context.peer()};
 }
 
+absl::Time DeadlineOf(const grpc::CallbackServerContext& rpc) {
+  const std::chrono::system_clock::time_point deadline = rpc.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+}
+
 absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const ServedModel& model) {
   if (!request.output.echo) return std::string();
   return model.tokenizer->Decode(request.prompt, {.skip_special = request.output.skip_special_tokens});
@@ -54,6 +61,7 @@ GenerateCall::GenerateCall(CallContext* context, grpc::CallbackServerContext* rp
     : context_(context),
       rpc_(rpc),
       ticket_(ticket),
+      deadline_(DeadlineOf(*rpc)),
       on_done_(std::move(on_done)),
       trace_context_(trace.context()),
       is_traced_(trace.is_recorded()),
@@ -72,10 +80,12 @@ void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
 
 absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place,
                                                                  const grpc::ByteBuffer& bytes) const {
+  if (SteadyNow() >= deadline_) return absl::DeadlineExceededError("the call's deadline has passed");
   v1::GenerateRequest message;
   FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, context_->bounds.generate, message));
   FT_ASSIGN_OR_RETURN(GenerationRequest request, ConvertRequest(message, context_->model, context_->draw_bits));
   request.ticket = ticket_;
+  request.deadline = deadline_;
   request.traceparent = tracing::FormatTraceparent(trace_context_);
   request.tracestate = trace_context_.state;
   const bool sends_reports = request.speculation.reports_steps;
@@ -145,9 +155,10 @@ void GenerateCall::EndLocked(const absl::Status& status) {
   EndInEngine();
 }
 
+// Tells the engine once. A client may repeat Abort while a step lasts, and the engine keeps every abort until its end.
 void GenerateCall::EndInEngine() {
-  is_unwanted_ = true;
-  if (is_submitted_) context_->engine.abort(ticket_);
+  const bool was_unwanted = std::exchange(is_unwanted_, true);
+  if (is_submitted_ && !was_unwanted) context_->engine.abort(ticket_);
 }
 
 void GenerateCall::EndUnread(absl::string_view why) {
@@ -292,10 +303,7 @@ void GenerateCall::Do(const NextAction& action) {
   if (action.end_unread) context_->end_unread(*action.end_unread);  // first, because the next lines may destroy *this
   if (action.write) StartWrite(&message_);
   if (action.finish) {
-    // gRPC's own retries of a client wait this long before the next try.
-    if (absl::IsResourceExhausted(*action.finish)) {
-      rpc_->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(absl::ToInt64Milliseconds(rpc::kRetryDelay)));
-    }
+    rpc::AddPushback(*action.finish, *rpc_);
     Finish(rpc::ToGrpc(*action.finish));
   }
 }

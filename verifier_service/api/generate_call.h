@@ -60,6 +60,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   static std::shared_ptr<GenerateCall> Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
                                             bool may_be_traced, std::function<void()> on_done);
 
+  // The client's deadline, on the engine's clock.
+  absl::Time deadline() const { return deadline_; }
   // Checks, encodes and submits the request.
   void Start(QueuePlace place, const grpc::ByteBuffer& request);
   // Ends the call with RESOURCE_EXHAUSTED because its client does not read. Does not wait for a write under way.
@@ -115,6 +117,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   CallContext* const context_;
   grpc::CallbackServerContext* const rpc_;  // until OnDone
   const Ticket ticket_;
+  const absl::Time deadline_;
   const std::function<void()> on_done_;
   const tracing::TraceContext trace_context_;  // of the call's span
   const bool is_traced_;

@@ -142,7 +142,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
     call->End(allowed);
     return reactor;
   }
-  absl::StatusOr<QueuePlace> place = call_context_.engine.reserve(static_cast<int64_t>(request->Length()));
+  absl::StatusOr<QueuePlace> place =
+      call_context_.engine.reserve(static_cast<int64_t>(request->Length()), call->deadline());
   if (!place.ok()) {
     call->End(place.status());
     return reactor;
@@ -161,9 +162,9 @@ absl::Status GenerationService::CheckClient(const grpc::CallbackServerContext& c
 absl::StatusOr<GenerationService::LookupPlace> GenerationService::ReserveLookup() {
   if (num_lookups_.fetch_add(1) >= max_lookups_) {
     num_lookups_.fetch_sub(1);
-    return base::WithReason(
+    return base::Passing(base::WithReason(
         absl::ResourceExhaustedError(absl::StrCat("Tokenize and Detokenize: ", max_lookups_, " calls are waiting")),
-        "LOOKUPS_FULL");
+        "LOOKUPS_FULL"));
   }
   return LookupPlace(&num_lookups_);
 }
@@ -186,13 +187,14 @@ grpc::ServerUnaryReactor* GenerationService::Answer(grpc::CallbackServerContext*
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   absl::Status status = CheckClient(*context);
   if (status.ok()) status = Handle(*request, method, response);
-  FinishUnary(method.name, status, reactor);
+  FinishUnary(method.name, status, context, reactor);
   return reactor;
 }
 
 void GenerationService::FinishUnary(absl::string_view name, const absl::Status& status,
-                                    grpc::ServerUnaryReactor* reactor) {
+                                    grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor) {
   call_context_.metrics->CountCall(name, status);
+  rpc::AddPushback(status, *context);
   reactor->Finish(rpc::ToGrpc(status));
 }
 
@@ -201,8 +203,9 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(grpc::CallbackServerContext*
                                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                                     const Method<Request, Response>& method) {
   const Ticket ticket = next_ticket_.fetch_add(1);
-  const auto finish = [this, name = method.name](const absl::Status& status, grpc::ServerUnaryReactor* reactor) {
-    FinishUnary(name, status, reactor);
+  const auto finish = [this, context, name = method.name](const absl::Status& status,
+                                                          grpc::ServerUnaryReactor* reactor) {
+    FinishUnary(name, status, context, reactor);
   };
   auto* const reactor = new LookupCall(lookup_queue_, ticket, finish);
   if (const absl::Status allowed = CheckClient(*context); !allowed.ok()) {

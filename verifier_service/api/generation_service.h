@@ -108,7 +108,8 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
   absl::StatusOr<LookupPlace> ReserveLookup();
   // Finishes the call and counts it.
-  void FinishUnary(absl::string_view name, const absl::Status& status, grpc::ServerUnaryReactor* reactor);
+  void FinishUnary(absl::string_view name, const absl::Status& status, grpc::CallbackServerContext* context,
+                   grpc::ServerUnaryReactor* reactor);
 
   std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
   std::vector<std::shared_ptr<GenerateCall>> Calls();

@@ -32,6 +32,7 @@ void Publisher::Unsubscribe(Ticket ticket) {
 void Publisher::Publish(std::vector<SampleOutput> outputs) {
   if (outputs.empty()) return;
   absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &Publisher::HasRoom));
   batches_.push_back(std::move(outputs));
 }
 

@@ -6,10 +6,12 @@
 //   publisher.Subscribe(ticket, [call](SampleOutput output) { call->Deliver(std::move(output)); });
 //   publisher.Publish(std::move(outputs));   // the engine, once a step
 //
-// Threads: any. The publisher's thread calls the sinks one at a time and in order. A sink must not block, and may call
-// Unsubscribe.
+// Publish waits while kMaxBatches batches wait for delivery, so that outputs do not pile up if the publisher's thread
+// gets too little time. Threads: any. The publisher's thread calls the sinks one at a time and in order. A sink must
+// not block, and may call Unsubscribe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -26,6 +28,8 @@ using OutputSink = std::function<void(SampleOutput)>;
 
 class Publisher {
  public:
+  static constexpr size_t kMaxBatches = 1024;
+
   Publisher();
   ~Publisher();  // drops undelivered outputs
 
@@ -40,6 +44,7 @@ class Publisher {
   void Run();
   void Deliver(SampleOutput output);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !batches_.empty(); }
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || batches_.size() < kMaxBatches; }
 
   absl::Mutex mutex_;
   std::vector<std::vector<SampleOutput>> batches_ ABSL_GUARDED_BY(mutex_);

@@ -25,6 +25,8 @@ const prometheus::Histogram::BucketBoundaries kQueueWaitSeconds = {.001, .0025, 
                                                                    .5,   1,     2.5,  5,   10,   30,  60, 120};
 const prometheus::Histogram::BucketBoundaries kRequestSeconds = {.01, .025, .05, .1, .25, .5,  1,   2.5,
                                                                  5,   10,   20,  40, 60,  120, 300, 600};
+const prometheus::Histogram::BucketBoundaries kRefusalSeconds = {.0001, .00025, .0005, .001, .0025, .005,
+                                                                 .01,   .025,   .05,   .1,   .25,   1};
 // The bounds are finer than usual, because with speculation several tokens share a step of a few milliseconds.
 const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
                                                                     .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
@@ -246,6 +248,9 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
                                              kQueueWaitSeconds)),
       request_(metrics.AddTracedHistogram("foretoken_request_seconds",
                                           "From a request's arrival to its end, where that is OK.", kRequestSeconds)),
+      refusal_(metrics.AddTracedHistogram("foretoken_refusal_seconds",
+                                          "From a request's arrival to its error, if it never came to the engine.",
+                                          kRefusalSeconds)),
       prompt_(metrics.AddTracedHistogram("foretoken_prompt_seconds",
                                          "From the end of the queue to a sample's first token.", kFirstTokenSeconds)),
       decode_(metrics.AddTracedHistogram("foretoken_decode_seconds", "From a sample's first token to its last one.",

@@ -41,6 +41,8 @@ class CallMetrics {
   void ObserveQueueWait(double seconds, absl::string_view trace_id) { queue_wait_.Observe(seconds, trace_id); }
   // From a request's arrival to the end of its call.
   void ObserveRequest(double seconds, absl::string_view trace_id) { request_.Observe(seconds, trace_id); }
+  // From a request's arrival to its error, if the engine never had it.
+  void ObserveRefusal(double seconds, absl::string_view trace_id) { refusal_.Observe(seconds, trace_id); }
   // The parameters of an accepted request.
   void ObserveParameters(const GenerationRequest& request);
   // A sample that has ended.
@@ -54,6 +56,7 @@ class CallMetrics {
   telemetry::TracedHistogram& output_gap_;
   telemetry::TracedHistogram& queue_wait_;
   telemetry::TracedHistogram& request_;
+  telemetry::TracedHistogram& refusal_;
   telemetry::TracedHistogram& prompt_;
   telemetry::TracedHistogram& decode_;
   telemetry::TracedHistogram& inference_;

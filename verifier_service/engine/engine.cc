@@ -62,6 +62,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
       queue_({.num_requests = config.max_queued_requests,
               .num_samples = config.max_queued_samples,
               .num_tokens = config.max_queued_tokens}),
+      forecast_(config.max_running_samples),
       scheduler_({.max_running = config.max_running_samples,
                   .enable_prefix_cache = config.enable_prefix_cache,
                   .max_tree_nodes = config.max_tree_nodes,
@@ -132,11 +133,26 @@ void Engine::Stop() {
   Publish();
 }
 
-absl::StatusOr<QueuePlace> Engine::Reserve(int64_t num_bytes) {
+absl::StatusOr<QueuePlace> Engine::Reserve(int64_t num_bytes, absl::Time deadline) {
   if (is_draining_.load()) {
     return base::WithReason(absl::UnavailableError("the server is draining: try another one"), "DRAINING");
   }
+  FT_RETURN_IF_ERROR(CheckDeadline(deadline, forecast_.LeastWait(/*num_ahead=*/0)));
   return queue_.Reserve(num_bytes);
+}
+
+absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration least_wait) const {
+  if (deadline == absl::InfiniteFuture()) return absl::OkStatus();
+  const absl::Duration left = deadline - parts_.now();
+  if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("the call's deadline has passed");
+  if (left >= least_wait) return absl::OkStatus();
+  const auto text = [](absl::Duration duration) {
+    return absl::FormatDuration(absl::Floor(duration, absl::Milliseconds(1)));
+  };
+  return base::WithReason(absl::ResourceExhaustedError(absl::StrCat("the call's deadline is ", text(left),
+                                                                    " away, and this server needs at least ",
+                                                                    text(least_wait), " for the first token")),
+                          "DEADLINE_TOO_SHORT");
 }
 
 absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {
@@ -145,7 +161,8 @@ absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", request.prompt.size(), " tokens and max_tokens ",
                                                    request.stop.max_tokens, " must fit ", max_context_tokens_));
   }
-  FT_RETURN_IF_ERROR(place.Fill(request.num_samples, NumHeldTokens(request)));
+  FT_RETURN_IF_ERROR(CheckDeadline(request.deadline, forecast_.LeastWait(queue_.NumAhead(request.priority))));
+  FT_RETURN_IF_ERROR(place.Fill(request.num_samples, NumHeldTokens(request), request.priority));
   std::shared_ptr<ActiveRequest> active =
       PrepareRequest(std::move(request), {.end_token_ids = parts_.end_token_ids,
                                           .proposers = parts_.proposers->Names(),

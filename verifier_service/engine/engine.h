@@ -9,11 +9,12 @@
 //
 // Errors: Reserve fails with RESOURCE_EXHAUSTED if too many requests or tokens wait, and with UNAVAILABLE while the
 // engine drains. Submit fails with RESOURCE_EXHAUSTED if too many samples or tokens wait, and with INVALID_ARGUMENT for
-// a prompt that can never fit. A later error of one request is the request's last output: INTERNAL for logits that are
-// not finite, INVALID_ARGUMENT if the sampling parameters leave no token to draw. The tokens before the error come
-// first, as without speculation.
-// Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any thread.
-// The engine calls `publish` on its own thread with the outputs of all samples. `publish` must not block.
+// a prompt that can never fit. Both fail with DEADLINE_EXCEEDED after the request's deadline, and with
+// RESOURCE_EXHAUSTED, DEADLINE_TOO_SHORT, if no token can be made before it. A later error of one request is the
+// request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT if the sampling parameters leave no
+// token to draw, or an error of the deadline if the request's turn comes too late. The tokens before the error come
+// first, as without speculation. Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any thread. The engine
+// calls `publish` on its own thread with the outputs of all samples. `publish` must not block.
 #pragma once
 
 #include <atomic>
@@ -35,6 +36,7 @@
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "verifier_service/engine/active_requests.h"
+#include "verifier_service/engine/first_token_forecast.h"
 #include "verifier_service/engine/learning_passes.h"
 #include "verifier_service/engine/planner_stats.h"
 #include "verifier_service/engine/scheduler.h"
@@ -122,7 +124,7 @@ class Engine {
   bool Step();
 
   // Reserves a place in the queue for a request whose message has `num_bytes` bytes.
-  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0);
+  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0, absl::Time deadline = absl::InfiniteFuture());
   // The caller chooses the request's ticket. The ticket was never used before.
   absl::Status Submit(QueuePlace place, GenerationRequest request);
   // Ends the request within one step. Its samples finish with kAbort. Does nothing if the request is unknown or has
@@ -189,6 +191,8 @@ class Engine {
   void TakeInbox();
   void TakeRequests();
   void AdmitWaiting();
+  bool AdmitSome();
+  absl::Status CheckDeadline(absl::Time deadline, absl::Duration least_wait) const;
   void Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests);
   std::unique_ptr<Sequence> BeginNext(const std::shared_ptr<ActiveRequest>& active);
   void End(Ticket ticket);
@@ -196,7 +200,7 @@ class Engine {
   void OpenAtProposers(Sequence& sequence, const StepPolicy& policy);
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
-  void Fail(ActiveRequest& active, kernels::DrawStatus status);
+  void Fail(ActiveRequest& active, absl::Status error);
   void TakeOutput(Sequence& sequence);
   void Retire();
   bool is_asynchronous() const { return parts_.transformer->backend().is_asynchronous(); }
@@ -209,6 +213,7 @@ class Engine {
   const DrawableIds drawable_;
 
   QueueSpace queue_;  // outlives the requests
+  FirstTokenForecast forecast_;
 
   // Only the engine's thread uses these.
   Scheduler scheduler_;

@@ -41,6 +41,18 @@ int32_t NodesToAskFor(const Sequence& sequence) {
   return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
 }
 
+bool HasGenerated(const ActiveRequest& active) {
+  return std::ranges::any_of(active.sequences, [](const Sequence* sequence) { return sequence->num_generated() > 0; });
+}
+
+absl::Status ErrorOf(kernels::DrawStatus status) {
+  if (status == kernels::DrawStatus::kNonFiniteLogits) {
+    return base::WithReason(absl::InternalError("the model's logits are not finite"), "LOGITS_NOT_FINITE");
+  }
+  return base::WithReason(absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn"),
+                          "NO_TOKEN_TO_DRAW");
+}
+
 bool HasNews(const SampleOutput& output) {
   return output.began.has_value() || !output.token_ids.empty() || !output.text.empty() || output.prompt.has_value() ||
          !output.steps.empty() || output.completion.has_value();
@@ -83,16 +95,36 @@ void Engine::Admit() {
 }
 
 void Engine::AdmitWaiting() {
+  while (AdmitSome()) Retire();  // the refused requests leave their room to others
+  forecast_.ObserveLine(scheduler_.num_left(), scheduler_.has_waiting(), timer_.entered());
+}
+
+// Refuses requests that cannot have a token before their deadline, and returns whether there were any. No step has
+// computed anything for them.
+bool Engine::AdmitSome() {
   const absl::Time now = timer_.entered();
+  bool has_refused = false;
   const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
   for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
     sequence->began = now;
+    if (sequence->is_finished) continue;  // its request has just been refused
+    if (sequence->request().deadline != absl::InfiniteFuture() && !HasGenerated(*sequence->active)) {
+      const int32_t num_rows = sequence->size() - sequence->num_computed;
+      const absl::Status in_time = CheckDeadline(
+          sequence->request().deadline, LeastPromptTime(num_rows, config_.max_step_rows, experience_.step_cost));
+      if (!in_time.ok()) {
+        Fail(*sequence->active, in_time);
+        has_refused = true;
+        continue;
+      }
+    }
     if (sequence->num_generated() == 0) {
       sequence->usage.num_cached_tokens = sequence->num_computed;
       own_stats_.num_cached_tokens += sequence->num_computed;
     }
     if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence, policy_);
   }
+  return has_refused;
 }
 
 void Engine::OpenAtProposers(Sequence& sequence, const StepPolicy& policy) {
@@ -223,7 +255,9 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     }
     // An error behind the sample's end does not count, because plain decoding would not have reached its row.
     const kernels::DrawStatus status = result.paths[i].status;
-    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(*sequence.active, status);
+    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) {
+      Fail(*sequence.active, ErrorOf(status));
+    }
   }
   timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);
@@ -331,6 +365,7 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
   planner.num_trials = speculation_.num_trials();
   planner.last_trial_speedup = speculation_.last_trial_speedup();
   UpdateRowCosts(experience_.step_cost, &planner);
+  forecast_.ObserveStep(absl::Milliseconds(experience_.step_cost.Predict({.num_rows = 1})));
   for (const PlannedSequence& planned : plan) {
     Sequence& sequence = *planned.sequence;
     if (!sequence.request().speculation.reports_steps) continue;
@@ -341,12 +376,7 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
   }
 }
 
-void Engine::Fail(ActiveRequest& active, kernels::DrawStatus status) {
-  absl::Status error =
-      status == kernels::DrawStatus::kNonFiniteLogits
-          ? base::WithReason(absl::InternalError("the model's logits are not finite"), "LOGITS_NOT_FINITE")
-          : base::WithReason(absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn"),
-                             "NO_TOKEN_TO_DRAW");
+void Engine::Fail(ActiveRequest& active, absl::Status error) {
   DropUnbegun(active);
   for (Sequence* sequence : active.sequences) {
     sequence->is_finished = true;

@@ -65,6 +65,8 @@ class Scheduler {
 
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }  // oldest first
   bool has_waiting() const { return !line_.entries().empty(); }
+  // The entries that have left the line since the start.
+  uint64_t num_left() const { return line_.num_left(); }
   const model::BlockPool& pool() const { return pool_; }
   uint64_t num_preemptions() const { return num_preemptions_; }
   // The number of preempted sequences, which wait to be computed again.

@@ -21,6 +21,7 @@ void WaitingLine::Return(Sequence& preempted, absl::Time now) {
 
 absl::Duration WaitingLine::Begin(LinePlace place, absl::Time now) {
   const Entry entry = std::move(entries_.extract(place).mapped());
+  ++num_left_;
   ActiveRequest& active = *entry.active;
   active.place.BeginSample();
   if (entry.preempted == nullptr) {
@@ -31,7 +32,7 @@ absl::Duration WaitingLine::Begin(LinePlace place, absl::Time now) {
 }
 
 void WaitingLine::Leave(ActiveRequest& active) {
-  if (active.line_place.has_value()) entries_.erase(*active.line_place);
+  if (active.line_place.has_value()) num_left_ += entries_.erase(*active.line_place);
   active.line_place.reset();
 }
 

@@ -38,7 +38,10 @@ class WaitingLine {
   absl::Duration Begin(LinePlace place, absl::Time now);
   // Removes a request's samples that have not begun, or a preempted sequence. Running sequences stay.
   void Leave(ActiveRequest& active);
-  void Leave(const Sequence& sequence) { entries_.erase(sequence.line_place); }
+  void Leave(const Sequence& sequence) { num_left_ += entries_.erase(sequence.line_place); }
+
+  // The entries that have left the line since the start, because a sample began or was dropped.
+  uint64_t num_left() const { return num_left_; }
 
   // The priority, plus a level for each priority_aging of waiting. The scheduler preempts the lowest.
   int64_t EffectivePriority(const Sequence& sequence) const;
@@ -47,6 +50,7 @@ class WaitingLine {
   const absl::Duration priority_aging_;
   Entries entries_;
   uint64_t next_number_ = 0;
+  uint64_t num_left_ = 0;
 };
 
 }  // namespace foretoken::verifier

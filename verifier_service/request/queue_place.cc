@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/request/queue_place.h"
 
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,10 +27,10 @@ absl::Status Add(const Addition& addition, std::atomic<int64_t>& total) {
   const bool fits = before + addition.number <= addition.most;
   if (fits || before == 0 || addition.number == 0) return absl::OkStatus();
   total.fetch_sub(addition.number);
-  return base::WithReason(
+  return base::Passing(base::WithReason(
       absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", addition.bound, " is ", addition.most, ", ",
                                                 before, " wait, and the request has ", addition.number)),
-      "QUEUE_FULL");
+      "QUEUE_FULL"));
 }
 
 }  // namespace
@@ -43,6 +44,10 @@ absl::StatusOr<QueuePlace> QueueSpace::Reserve(int64_t num_bytes) {
   return place;
 }
 
+int64_t QueueSpace::NumAhead(int32_t priority) const {
+  return std::accumulate(num_by_priority_.begin() + kMaxPriority + priority, num_by_priority_.end(), int64_t{0});
+}
+
 QueuePlace::QueuePlace(QueuePlace&& other) noexcept { *this = std::move(other); }
 
 QueuePlace& QueuePlace::operator=(QueuePlace&& other) noexcept {
@@ -50,6 +55,7 @@ QueuePlace& QueuePlace::operator=(QueuePlace&& other) noexcept {
   std::swap(is_counted_, other.is_counted_);
   std::swap(num_samples_, other.num_samples_);
   std::swap(num_tokens_, other.num_tokens_);
+  std::swap(priority_, other.priority_);
   return *this;
 }
 
@@ -63,15 +69,21 @@ void QueuePlace::Count() {
   if (std::exchange(is_counted_, true)) return;
   space_->num_requests_.fetch_add(1);
   space_->num_tokens_.fetch_add(num_tokens_);
+  CountPriority(1);
 }
 
 void QueuePlace::Uncount() {
   if (!std::exchange(is_counted_, false)) return;
   space_->num_requests_.fetch_sub(1);
   space_->num_tokens_.fetch_sub(num_tokens_);
+  CountPriority(-1);
 }
 
-absl::Status QueuePlace::Fill(int64_t num_samples, int64_t num_tokens) {
+void QueuePlace::CountPriority(int32_t change) {
+  if (priority_.has_value()) space_->num_by_priority_[kMaxPriority + *priority_].fetch_add(change);
+}
+
+absl::Status QueuePlace::Fill(int64_t num_samples, int64_t num_tokens, int32_t priority) {
   FT_CHECK(space_ != nullptr && is_counted_ && num_samples_ == 0);
   space_->num_tokens_.fetch_sub(std::exchange(num_tokens_, 0));
   FT_RETURN_IF_ERROR(Add({.bound = "max_queued_samples", .number = num_samples, .most = space_->most_.num_samples},
@@ -80,6 +92,8 @@ absl::Status QueuePlace::Fill(int64_t num_samples, int64_t num_tokens) {
   FT_RETURN_IF_ERROR(
       Add({.bound = "max_queued_tokens", .number = num_tokens, .most = space_->most_.num_tokens}, space_->num_tokens_));
   num_tokens_ = num_tokens;
+  priority_ = priority;
+  CountPriority(1);
   return absl::OkStatus();
 }
 

@@ -13,11 +13,14 @@
 // Threads: a QueueSpace from any; a QueuePlace one at a time. The space outlives its places.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 
@@ -37,6 +40,8 @@ class QueueSpace {
   QueueLoad load() const {
     return {.num_requests = num_requests_.load(), .num_samples = num_samples_.load(), .num_tokens = num_tokens_.load()};
   }
+  // The waiting requests with this priority or a higher one. Requests whose priority is not known yet do not count.
+  int64_t NumAhead(int32_t priority) const;
 
  private:
   friend class QueuePlace;
@@ -45,6 +50,7 @@ class QueueSpace {
   std::atomic<int64_t> num_requests_{0};
   std::atomic<int64_t> num_samples_{0};
   std::atomic<int64_t> num_tokens_{0};
+  std::array<std::atomic<int32_t>, 2 * kMaxPriority + 1> num_by_priority_{};  // from -kMaxPriority on
 };
 
 class QueuePlace {
@@ -55,7 +61,7 @@ class QueuePlace {
   ~QueuePlace();
 
   // Adds the request's samples and tokens. A part that does not fit is not added. Called at most once.
-  absl::Status Fill(int64_t num_samples, int64_t num_tokens);
+  absl::Status Fill(int64_t num_samples, int64_t num_tokens, int32_t priority = 0);
   // One of the samples begins to run.
   void BeginSample();
   // A preempted sample waits again. It counts even if the queue then exceeds its bounds.
@@ -67,11 +73,13 @@ class QueuePlace {
   explicit QueuePlace(QueueSpace* space) : space_(space), is_counted_(true) {}
   void Count();
   void Uncount();
+  void CountPriority(int32_t change);
 
   QueueSpace* space_ = nullptr;
-  bool is_counted_ = false;  // the request and its tokens count
-  int64_t num_samples_ = 0;  // that wait
-  int64_t num_tokens_ = 0;   // estimated from the bytes until Fill
+  bool is_counted_ = false;          // the request and its tokens count
+  int64_t num_samples_ = 0;          // that wait
+  int64_t num_tokens_ = 0;           // estimated from the bytes until Fill
+  std::optional<int32_t> priority_;  // unset until Fill
 };
 
 }  // namespace foretoken::verifier

@@ -58,7 +58,8 @@ struct GenerationRequest {
   Ticket ticket = 0;
   std::string request_id;
   std::string tenant;
-  int32_t priority = 0;  // higher goes first, -kMaxPriority to kMaxPriority
+  int32_t priority = 0;                          // higher goes first, -kMaxPriority to kMaxPriority
+  absl::Time deadline = absl::InfiniteFuture();  // on the engine's clock; the client wants nothing after it
   std::vector<int32_t> prompt;
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
   kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is always set.

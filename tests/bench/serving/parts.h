@@ -27,7 +27,8 @@ absl::Status MeasureUncostly(Setup& setup, Findings* findings);
 // Fresh servers with the demo's target and with the costly one, with and without gaps between requests: whether every
 // server finds a good set of proposers, for every set that requests allow.
 absl::Status MeasureSettling(Setup& setup, Findings* findings);
-
+// Four times as many requests as the verifier can serve: the throughput against 1x, and the time of a refusal.
+absl::Status MeasureOverload(Setup& setup, Findings* findings);
 // 16 clients: the throughput with traces of no request, of one in 20, and of every step, against none.
 absl::Status MeasureTracing(Setup& setup, Findings* findings);
 

@@ -67,10 +67,18 @@ TEST(Status, DetailsNameTheField) {
 }
 
 TEST(Status, DetailsGiveTheTimeOfARetry) {
-  for (const absl::Status& status : {absl::ResourceExhaustedError("full"), absl::UnavailableError("draining")}) {
+  for (const absl::Status& status :
+       {base::Passing(absl::ResourceExhaustedError("full")), absl::UnavailableError("draining")}) {
     const auto retry = Find<google::rpc::RetryInfo>(DetailsOf(status));
     ASSERT_TRUE(retry) << status;
     EXPECT_EQ(retry->retry_delay().seconds(), absl::ToInt64Seconds(kRetryDelay));
+  }
+}
+
+TEST(Status, AnErrorThatARetryCannotCureGivesNoTime) {
+  for (const absl::Status& status :
+       {absl::ResourceExhaustedError("the output is not read"), base::Passing(absl::InternalError("broken"))}) {
+    EXPECT_FALSE(Find<google::rpc::RetryInfo>(DetailsOf(status))) << status;
   }
 }
 

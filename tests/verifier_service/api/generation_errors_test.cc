@@ -99,18 +99,6 @@ TEST_F(GenerationServiceTest, ErrorsHaveDetailsForPrograms) {
   EXPECT_EQ(DetailOf<google::rpc::RetryInfo>(status).retry_delay().seconds(), 1);
 }
 
-TEST_F(GenerationServiceTest, AFullQueueTellsRetryingClientsToWait) {
-  engine_.max_queued = 0;
-  grpc::ClientContext context;
-  const auto reader = stub_->Generate(&context, Request());
-  v1::GenerateResponse response;
-  EXPECT_FALSE(reader->Read(&response));
-  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  const auto pushback = context.GetServerTrailingMetadata().find("grpc-retry-pushback-ms");
-  ASSERT_NE(pushback, context.GetServerTrailingMetadata().end());
-  EXPECT_EQ(pushback->second, "1000");
-}
-
 // gRPC turns an error that does not fit the trailers into RESOURCE_EXHAUSTED.
 TEST_F(GenerationServiceTest, LongForeignNamesDoNotChangeTheErrorsCode) {
   v1::GenerateRequest request = Request();

@@ -19,6 +19,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/base/error_text.h"
+#include "common/base/steady_clock.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
@@ -40,14 +42,17 @@ class ScriptedEngine {
   explicit ScriptedEngine(Publisher* publisher) : publisher_(publisher) {}
 
   EnginePort Port() {
-    return {.reserve = [this](int64_t num_bytes) { return Reserve(num_bytes); },
+    return {.reserve = [this](int64_t num_bytes, absl::Time) { return Reserve(num_bytes); },
             .submit = [this](QueuePlace place, GenerationRequest request) { return Submit(std::move(place), request); },
             .abort = [this](Ticket ticket) { Abort(ticket); }};
   }
 
   absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes) {
+    absl::MutexLock lock(&mutex_);  // so that a burst gets as many places as there are
     if (is_draining) return absl::UnavailableError("draining");
-    if (num_queued() >= max_queued) return absl::ResourceExhaustedError("full");
+    if (num_queued() >= max_queued) {
+      return base::Passing(base::WithReason(absl::ResourceExhaustedError("full"), "QUEUE_FULL"));
+    }
     return queue_.Reserve(num_bytes);
   }
   absl::Status Submit(QueuePlace, GenerationRequest request) {
@@ -78,6 +83,10 @@ class ScriptedEngine {
       return std::find(aborted_.begin(), aborted_.end(), ticket) != aborted_.end();
     };
     return mutex_.AwaitWithTimeout(absl::Condition(&is_here), kSoon);
+  }
+  size_t num_aborts() {
+    absl::MutexLock lock(&mutex_);
+    return aborted_.size();
   }
   size_t num_requests() {
     absl::MutexLock lock(&mutex_);

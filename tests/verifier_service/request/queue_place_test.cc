@@ -76,6 +76,22 @@ TEST_F(QueuePlaceTest, ARequestCountsWhileOneOfItsSamplesWaits) {
   ExpectLoad({});
 }
 
+TEST_F(QueuePlaceTest, RequestsOfLowerPriorityAndUnreadRequestsAreNotAhead) {
+  const QueuePlace unread = space_.Reserve().value();
+  QueuePlace low = space_.Reserve().value(), high = space_.Reserve().value();
+  ASSERT_EQ(low.Fill(1, 1, /*priority=*/-kMaxPriority), absl::OkStatus());
+  ASSERT_EQ(high.Fill(2, 1, /*priority=*/kMaxPriority), absl::OkStatus());
+  EXPECT_EQ(space_.NumAhead(-kMaxPriority), 2);
+  EXPECT_EQ(space_.NumAhead(0), 1);
+  EXPECT_EQ(space_.NumAhead(kMaxPriority), 1);
+  for (int i = 0; i < 2; ++i) high.BeginSample();
+  EXPECT_EQ(space_.NumAhead(0), 0);
+  high.ReturnSample();
+  EXPECT_EQ(space_.NumAhead(0), 1);
+  low = QueuePlace();
+  EXPECT_EQ(space_.NumAhead(-kMaxPriority), 1);
+}
+
 TEST_F(QueuePlaceTest, AReturnedSampleIsNeverRefused) {
   QueuePlace first = Filled(10, 1);
   for (int i = 0; i < 10; ++i) first.BeginSample();

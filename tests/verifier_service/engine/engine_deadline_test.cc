@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests with deadlines. If this test fails, the engine computes for clients that have given up, or refuses requests
+// that it could have served.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/base/error_text.h"
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/in_process_proposers.h"
+#include "verifier_service/engine/engine.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::EngineOptions;
+using testing::InProcessProposers;
+
+class EngineDeadlineTest : public testing::EngineFixture {
+ protected:
+  // Every reading of the clock takes a second, so every step takes some, whatever the machine.
+  EngineOptions Options(const EngineConfig& config = {.max_running_samples = 1}) {
+    return {.config = config, .now = [this] { return now_ += absl::Seconds(1); }};
+  }
+  GenerationRequest Due(absl::Duration left, int32_t max_tokens = 1) {
+    GenerationRequest request = Request("import os\n", 0, max_tokens);
+    request.stop.ignore_eos = true;
+    request.deadline = left == absl::InfiniteDuration() ? absl::InfiniteFuture() : now_ + left;
+    return request;
+  }
+  static absl::Status Submit(Engine& engine, const GenerationRequest& request) {
+    absl::StatusOr<QueuePlace> place = engine.Reserve(/*num_bytes=*/0, request.deadline);
+    return place.ok() ? engine.Submit(*std::move(place), request) : place.status();
+  }
+  static void StepUntilIdle(Engine& engine) {
+    while (engine.Step()) continue;
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  InProcessProposers none_;
+};
+
+TEST_F(EngineDeadlineTest, APassedDeadlineIsRefusedBeforeTheRequestHasAPlace) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  const absl::Status refused = Submit(*engine, Due(absl::ZeroDuration()));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(engine->GetStats().num_queued, 0);
+}
+
+TEST_F(EngineDeadlineTest, ADeadlineThatLeavesTimeIsMet) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  const GenerationRequest request = Due(absl::Hours(1), /*max_tokens=*/3);
+  ASSERT_EQ(Submit(*engine, request), absl::OkStatus());
+  StepUntilIdle(*engine);
+  EXPECT_EQ(results_.at({request.ticket, 0}).token_ids.size(), 3);
+}
+
+TEST_F(EngineDeadlineTest, ARequestWhoseDeadlinePassesInTheQueueCostsNoRow) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration(), /*max_tokens=*/100)), absl::OkStatus());
+  engine->Step();
+  GenerationRequest late = Due(absl::Seconds(40));
+  late.num_samples = 3;
+  ASSERT_EQ(Submit(*engine, late), absl::OkStatus());
+  const GenerationRequest last = Due(absl::InfiniteDuration());
+  ASSERT_EQ(Submit(*engine, last), absl::OkStatus());
+  while (engine->GetStats().num_queued > 0) engine->Step();
+  EXPECT_EQ(results_.at({late.ticket, 0}).error.code(), absl::StatusCode::kDeadlineExceeded);
+  StepUntilIdle(*engine);
+  EXPECT_TRUE(results_.at({late.ticket, 0}).token_ids.empty());
+  EXPECT_EQ(results_.at({last.ticket, 0}).token_ids.size(), 1) << "the refused request left its room";
+  const EngineStats stats = engine->GetStats();
+  EXPECT_EQ(stats.num_prompt_tokens + stats.num_cached_tokens, 2 * last.prompt.size());
+  EXPECT_EQ(stats.num_queued_samples, 0);
+  EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+}
+
+TEST_F(EngineDeadlineTest, APromptThatCannotEndInTimeIsRefusedAtItsTurn) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 1, .max_step_rows = 8}));
+  ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration())), absl::OkStatus());
+  StepUntilIdle(*engine);  // the engine learns that a step takes seconds
+  const uint64_t num_steps = engine->GetStats().num_steps;
+  GenerationRequest request = Due(absl::Seconds(40));
+  request.prompt.assign(800, 7);
+  ASSERT_EQ(Submit(*engine, request), absl::OkStatus());
+  StepUntilIdle(*engine);
+  const absl::Status refused = results_.at({request.ticket, 0}).error;
+  EXPECT_EQ(base::ReasonOf(refused), "DEADLINE_TOO_SHORT") << refused;
+  EXPECT_EQ(engine->GetStats().num_steps, num_steps);
+}
+
+TEST_F(EngineDeadlineTest, ALineThatIsTooLongRefusesAtOnceAndLetsHigherPrioritiesPass) {
+  const std::unique_ptr<Engine> engine =
+      MakeEngine(none_, Options({.priority_aging = absl::Hours(24), .max_running_samples = 1}));
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration())), absl::OkStatus());
+  for (int i = 0; i < 100; ++i) engine->Step();
+  ASSERT_EQ(engine->GetStats().num_queued, 100);
+  const absl::Duration for_a_few = absl::Seconds(60);
+  const absl::Status refused = Submit(*engine, Due(for_a_few));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(base::ReasonOf(refused), "DEADLINE_TOO_SHORT") << refused;
+  EXPECT_FALSE(base::IsPassing(refused));
+  EXPECT_EQ(engine->GetStats().num_queued, 100);
+  EXPECT_EQ(Submit(*engine, Due(absl::Hours(2))), absl::OkStatus());
+  GenerationRequest urgent = Due(for_a_few);
+  urgent.priority = 100;
+  EXPECT_EQ(Submit(*engine, urgent), absl::OkStatus());
+  engine->Step();
+  EXPECT_EQ(results_.at({urgent.ticket, 0}).token_ids.size(), 1);
+  StepUntilIdle(*engine);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
