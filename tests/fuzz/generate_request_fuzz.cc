@@ -101,7 +101,7 @@ class SmallVerifier {
 
   absl::StatusOr<GenerationRequest> Read(absl::string_view bytes) {
     v1::GenerateRequest message;
-    if (absl::Status status = rpc::ParseMessage(bytes, bounds(), message); !status.ok()) return status;
+    if (absl::Status status = rpc::ParseMessage(bytes, bounds().generate, message); !status.ok()) return status;
     return ConvertRequest(message, model_, [] { return uint64_t{7}; });
   }
 
