@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the input as OTEL_* variables, one NAME=VALUE per line. The settings stay within the ranges that the exporter
-// relies on, whatever the variables say.
+// relies on, whatever the variables say, and a batch of spans with them is a message that a collector can read.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "common/tracing/otlp.h"
 #include "common/tracing/settings.h"
 #include "kernels/check.h"
 
@@ -31,6 +32,13 @@ void CheckSettings(const Settings& settings) {
   settings.sampler.Samples(TraceContext{.trace_id = trace_id, .flags = TraceContext::kSampled}, trace_id);
 }
 
+void CheckBatch(const Settings& settings) {
+  const Span span = {.name = "span"};
+  const otlp::ExportTraceServiceRequest batch = ToOtlp({&span, 1}, settings.resource, settings.limits);
+  otlp::ExportTraceServiceRequest read;
+  FT_CHECK(read.ParseFromString(batch.SerializeAsString()));  // fails for a text that is not UTF-8
+}
+
 }  // namespace
 }  // namespace foretoken::tracing
 
@@ -46,6 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return found == variables.end() ? nullptr : found->second.c_str();
   };
   std::vector<std::string> warnings;
-  CheckSettings(ReadSettings(read, "service", &warnings));
+  const Settings settings = ReadSettings(read, "service", &warnings);
+  CheckSettings(settings);
+  CheckBatch(settings);
   return 0;
 }
