@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the input as a tokenizer.json. An accepted tokenizer encodes and decodes some texts, among them the beginning
-// of the input. Every id is a token, and a text decoded token by token is the text decoded whole.
+// Reads the input as a tokenizer.json and, behind it, a tokenizer_config.json. An accepted tokenizer encodes and
+// decodes some texts, among them the beginning of the input. Every id is a token, and a text decoded token by token is
+// the text decoded whole.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/check.h"
+#include "tests/fuzz/messages.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::tokenizer {
@@ -40,8 +42,10 @@ void CheckText(const Tokenizer& tokenizer, const std::string& text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const foretoken::testing::TempDir directory;
-  const std::string input(reinterpret_cast<const char*>(data), size);
+  const std::vector<absl::string_view> files = foretoken::testing::SplitMessages(data, size);
+  const std::string input(files.front());
   directory.Write("tokenizer.json", input);
+  directory.Write("tokenizer_config.json", files.size() > 1 ? std::string(files[1]) : "{}");
   const auto tokenizer = foretoken::tokenizer::Tokenizer::Load(directory.path());
   if (!tokenizer.ok()) return 0;
   for (const char* text : {"", "a", " Hello  world's 1234\r\n\t", "\xC3\xA9\xE2\x82\xAC \xF0\x9F\x98\x80 e\xCC\x81"}) {
