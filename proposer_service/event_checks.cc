@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/rpc/proposal_protocol.h"
+#include "common/tracing/trace_context.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -24,6 +25,25 @@ kernels::VerificationRule Rule(v1::VerificationRule rule) {
 }
 
 }  // namespace
+
+rpc::MessageBounds RequestBounds() {
+  constexpr size_t kMaxEvents = rpc::MessageBounds::kMaxElements;  // of all kinds together
+  constexpr size_t kMaxTokens = size_t{4} << 20;                   // as many as a message of 4 MiB can hold
+  constexpr size_t kMaxNameBytes = 256;
+  return {*v1::ProposeRequest::descriptor(),
+          {{.path = "opens", .max_count = kMaxEvents},
+           {.path = "opens.token_ids", .max_count = kMaxTokens},
+           {.path = "opens.tenant", .max_bytes = kMaxNameBytes},
+           {.path = "opens.traceparent", .max_bytes = kMaxNameBytes},
+           {.path = "opens.tracestate", .max_bytes = tracing::kMaxTracestateBytes},
+           {.path = "advances", .max_count = kMaxEvents},
+           {.path = "advances.token_ids", .max_count = kMaxTokens},
+           {.path = "closes", .max_count = kMaxEvents},
+           {.path = "features", .max_count = kMaxEvents},
+           {.path = "features.dtype", .max_bytes = kMaxNameBytes},
+           {.path = "features.values", .max_bytes = kMaxTokens},
+           {.path = "vocabulary_fingerprint", .max_bytes = kMaxNameBytes}}};
+}
 
 std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open) {
   const v1::SamplingFilters& filters = open.filters();

@@ -5,11 +5,16 @@
 
 #include <optional>
 
+#include "common/rpc/message_bounds.h"
 #include "foretoken/v1/proposal.pb.h"
 #include "proposer_service/proposer/proposer.h"
 #include "proposer_service/session_room.h"
 
 namespace foretoken::proposer {
+
+// The bounds of a ProposeRequest. They keep a message of 4 MiB from becoming a hundred times as large in parsing. The
+// session table refuses a context that is too long for its session.
+rpc::MessageBounds RequestBounds();
 
 // Checks all of an `open` but its tokens: the filters must be numbers in their ranges, and a tenant has at most 256
 // bytes. Every rule, seed and sample index is allowed. A node budget may be any number; the service cuts it to the

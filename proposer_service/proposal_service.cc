@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
-#include "common/tracing/trace_context.h"
 #include "proposer_service/description.h"
+#include "proposer_service/event_checks.h"
 #include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
 
@@ -25,27 +25,6 @@ Config FittedTo(const ProposerDescription& proposer, Config config) {
   int64_t& limit = config.limits.max_context_tokens;
   limit = std::min(limit, proposer.max_context_tokens.value_or(limit));
   return config;
-}
-
-// The bounds of a ProposeRequest. They keep a message of 4 MiB from becoming a hundred times as large in parsing. The
-// session table refuses a context that is too long for its session.
-rpc::MessageBounds RequestBounds() {
-  constexpr size_t kMaxEvents = rpc::MessageBounds::kMaxElements;  // of all kinds together
-  constexpr size_t kMaxTokens = size_t{4} << 20;                   // as many as a message of 4 MiB can hold
-  constexpr size_t kMaxNameBytes = 256;
-  return {*v1::ProposeRequest::descriptor(),
-          {{.path = "opens", .max_count = kMaxEvents},
-           {.path = "opens.token_ids", .max_count = kMaxTokens},
-           {.path = "opens.tenant", .max_bytes = kMaxNameBytes},
-           {.path = "opens.traceparent", .max_bytes = kMaxNameBytes},
-           {.path = "opens.tracestate", .max_bytes = tracing::kMaxTracestateBytes},
-           {.path = "advances", .max_count = kMaxEvents},
-           {.path = "advances.token_ids", .max_count = kMaxTokens},
-           {.path = "closes", .max_count = kMaxEvents},
-           {.path = "features", .max_count = kMaxEvents},
-           {.path = "features.dtype", .max_bytes = kMaxNameBytes},
-           {.path = "features.values", .max_bytes = kMaxTokens},
-           {.path = "vocabulary_fingerprint", .max_bytes = kMaxNameBytes}}};
 }
 
 }  // namespace

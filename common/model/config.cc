@@ -26,8 +26,9 @@ constexpr ArchitectureNames kArchitectures[] = {
     {Architecture::kQwen3, "Qwen3ForCausalLM", "qwen3"},
 };
 
-// The largest sizes that a configuration may have. Products of three of them fit into 64 bits.
-constexpr int64_t kMaxSize = int64_t{1} << 24;
+// The largest sizes that a configuration may have. The bytes of all weights of the largest model fit into 63 bits.
+constexpr int64_t kMaxWidth = int64_t{1} << 22;
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxHeads = int64_t{1} << 12;
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
@@ -88,10 +89,10 @@ absl::StatusOr<int64_t> ReadSize(const JsonFields& fields, const std::string& na
 }
 
 absl::Status ReadSizes(const JsonFields& fields, ModelConfig& config) {
-  FT_ASSIGN_OR_RETURN(config.hidden_size, ReadSize(fields, "hidden_size", kMaxSize));
-  FT_ASSIGN_OR_RETURN(config.intermediate_size, ReadSize(fields, "intermediate_size", kMaxSize));
+  FT_ASSIGN_OR_RETURN(config.hidden_size, ReadSize(fields, "hidden_size", kMaxWidth));
+  FT_ASSIGN_OR_RETURN(config.intermediate_size, ReadSize(fields, "intermediate_size", kMaxWidth));
   FT_ASSIGN_OR_RETURN(config.num_layers, ReadSize(fields, "num_hidden_layers", kMaxLayers));
-  FT_ASSIGN_OR_RETURN(config.vocab_size, ReadSize(fields, "vocab_size", kMaxSize));
+  FT_ASSIGN_OR_RETURN(config.vocab_size, ReadSize(fields, "vocab_size", kMaxVocabulary));
   FT_ASSIGN_OR_RETURN(config.max_position_embeddings, ReadSize(fields, "max_position_embeddings", kMaxPositions));
   FT_ASSIGN_OR_RETURN(config.rms_norm_eps, fields.OrDefault<double>("rms_norm_eps", config.rms_norm_eps));
   if (config.rms_norm_eps <= 0) {

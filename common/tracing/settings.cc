@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "common/base/error_text.h"
 #include "common/base/system_random.h"
 #include "common/base/version.h"
+#include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::tracing {
 namespace {
@@ -64,6 +66,9 @@ class Variables {
   std::vector<std::string>* warnings_;
 };
 
+// Spans carry UTF-8 only; a collector refuses a batch with any other text.
+bool IsUtf8(absl::string_view text) { return !tokenizer::FirstInvalidUtf8(text).has_value(); }
+
 // %41 -> A. Unset for a broken escape.
 std::optional<std::string> PercentDecoded(absl::string_view text) {
   std::string decoded;
@@ -72,15 +77,15 @@ std::optional<std::string> PercentDecoded(absl::string_view text) {
       decoded.push_back(text[i]);
       continue;
     }
-    uint32_t byte = 0;
-    if (i + 2 >= text.size() || !absl::SimpleHexAtoi(text.substr(i + 1, 2), &byte)) return std::nullopt;
-    decoded.push_back(static_cast<char>(byte));
+    const absl::string_view digits = text.substr(i + 1, 2);
+    if (digits.size() < 2 || !std::ranges::all_of(digits, absl::ascii_isxdigit)) return std::nullopt;
+    absl::StrAppend(&decoded, absl::HexStringToBytes(digits));
     i += 2;
   }
   return decoded;
 }
 
-// key1=value1,key2=value2 with percent-encoded values. One broken pair makes the whole variable unusable.
+// key1=value1,key2=value2 in UTF-8 with percent-encoded values. One broken pair makes the whole variable unusable.
 std::vector<std::pair<std::string, std::string>> Pairs(const Variables& variables, const std::string& name,
                                                        const std::string& text) {
   std::vector<std::pair<std::string, std::string>> pairs;
@@ -88,8 +93,8 @@ std::vector<std::pair<std::string, std::string>> Pairs(const Variables& variable
     const std::vector<absl::string_view> parts = absl::StrSplit(member, absl::MaxSplits('=', 1));
     const absl::string_view key = absl::StripAsciiWhitespace(parts[0]);
     const auto value = parts.size() == 2 ? PercentDecoded(absl::StripAsciiWhitespace(parts[1])) : std::nullopt;
-    if (key.empty() || !value.has_value()) {
-      variables.Warn(name, "expected KEY=VALUE,KEY=VALUE", "another text");  // the text may hold a secret
+    if (key.empty() || !value.has_value() || !IsUtf8(key) || !IsUtf8(*value)) {
+      variables.Warn(name, "expected KEY=VALUE,KEY=VALUE in UTF-8", "another text");  // the text may hold a secret
       return {};
     }
     pairs.push_back({std::string(key), *value});
@@ -215,7 +220,12 @@ std::map<std::string, std::string> ReadResource(const Variables& variables, cons
        Pairs(variables, "OTEL_RESOURCE_ATTRIBUTES", variables.Text("OTEL_RESOURCE_ATTRIBUTES"))) {
     resource[key] = value;
   }
-  if (const std::string name = variables.Text("OTEL_SERVICE_NAME"); !name.empty()) resource["service.name"] = name;
+  const std::string name = variables.Text("OTEL_SERVICE_NAME");
+  if (!IsUtf8(name)) {
+    variables.Warn("OTEL_SERVICE_NAME", "expected UTF-8", name);
+  } else if (!name.empty()) {
+    resource["service.name"] = name;
+  }
   // They name the exporter itself, so no variable may replace them.
   resource["telemetry.sdk.language"] = "cpp";
   resource["telemetry.sdk.name"] = "foretoken";

@@ -47,11 +47,19 @@ bool IsStateMember(absl::string_view member) {
          value.size() <= kMaxStateValueBytes && std::ranges::all_of(value, is_value_char);
 }
 
+// Without the blanks and tabs that may stand around a member. Other white space ends a header.
+absl::string_view Trimmed(absl::string_view text) {
+  constexpr absl::string_view kBlanks = " \t";
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == absl::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
 bool IsTracestate(absl::string_view state) {
   if (state.size() > kMaxTracestateBytes) return false;
   size_t num_members = 0;
   for (const absl::string_view part : absl::StrSplit(state, ',')) {
-    const absl::string_view member = absl::StripAsciiWhitespace(part);
+    const absl::string_view member = Trimmed(part);
     if (member.empty()) continue;
     if (++num_members > kMaxTracestateMembers || !IsStateMember(member)) return false;
   }

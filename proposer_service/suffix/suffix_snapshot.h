@@ -13,8 +13,8 @@
 // A file belongs to one proposer. Open takes the lock PATH.lock for the lifetime of the object. So a second replica
 // with the same path does not start, and cannot overwrite the file.
 //
-// Errors of ReadSnapshot: NOT_FOUND without a file; DATA_LOSS for a truncated or damaged file, with the file and the
-// defect; FAILED_PRECONDITION for another version, expected and got.
+// Errors of ReadSnapshot: those of MappedFile::Open, for example NOT_FOUND without a file; DATA_LOSS for a truncated or
+// damaged file, with the file and the defect; FAILED_PRECONDITION for another version, expected and got.
 #pragma once
 
 #include <memory>

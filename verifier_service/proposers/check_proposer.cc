@@ -31,6 +31,24 @@ absl::Status CheckDescription(const v1::DescribeProposerResponse& description, a
   return absl::OkStatus();
 }
 
+rpc::MessageBounds AnswerBounds() {
+  constexpr size_t kMaxElements = rpc::MessageBounds::kMaxElements;
+  constexpr size_t kMaxNumbers = size_t{4} << 20;  // as many as a message of 4 MiB can hold
+  return {*v1::ProposeResponse::descriptor(),
+          {{.path = "trees", .max_count = kMaxElements},
+           {.path = "trees.token_ids", .max_count = kMaxNumbers},
+           {.path = "trees.parents", .max_count = kMaxNumbers},
+           {.path = "trees.chances", .max_count = kMaxNumbers},
+           {.path = "trees.draft_probs", .max_count = kMaxElements},
+           {.path = "trees.draft_probs.token_ids", .max_count = kMaxNumbers},
+           {.path = "trees.draft_probs.probabilities", .max_count = kMaxNumbers},
+           {.path = "trees.distribution_indices", .max_count = kMaxNumbers},
+           {.path = "refused_session_ids", .max_count = kMaxElements},
+           {.path = "unknown_session_ids", .max_count = kMaxElements},
+           {.path = "refusals", .max_count = kMaxElements},
+           {.path = "refusals.detail", .max_bytes = 256}}};
+}
+
 CheckedAnswer CheckAnswer(const v1::ProposeResponse& response, const rpc::WireTreeLimits& limits) {
   CheckedAnswer answer;
   answer.trees.reserve(static_cast<size_t>(response.trees_size()));

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/rpc/message_bounds.h"
 #include "common/rpc/tree_conversion.h"
 #include "foretoken/v1/proposal.pb.h"
 #include "verifier_service/proposers/session_book.h"
@@ -14,6 +15,10 @@ namespace foretoken::verifier {
 // feature that this verifier does not have. An empty fingerprint on either side matches.
 absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,
                               absl::string_view vocabulary_fingerprint);
+
+// The bounds of a ProposeResponse. They keep an answer of a few MiB from growing a hundredfold when it is parsed. The
+// rules of a tree are checked later, per sequence.
+rpc::MessageBounds AnswerBounds();
 
 // Converts an answer. A bad tree becomes an error in its place.
 CheckedAnswer CheckAnswer(const v1::ProposeResponse& response, const rpc::WireTreeLimits& limits);

@@ -8,31 +8,12 @@
 
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
+#include "verifier_service/proposers/check_proposer.h"
 
 namespace foretoken::verifier {
 namespace {
 
 constexpr char kMethod[] = "/foretoken.v1.ProposalService/Propose";
-
-// These bounds keep an answer of a few MiB from growing a hundredfold when it is parsed. The rules of a tree are
-// checked later, per sequence.
-rpc::MessageBounds AnswerBounds() {
-  constexpr size_t kMaxElements = rpc::MessageBounds::kMaxElements;
-  constexpr size_t kMaxNumbers = size_t{4} << 20;  // as many as a message of 4 MiB can hold
-  return {*v1::ProposeResponse::descriptor(),
-          {{.path = "trees", .max_count = kMaxElements},
-           {.path = "trees.token_ids", .max_count = kMaxNumbers},
-           {.path = "trees.parents", .max_count = kMaxNumbers},
-           {.path = "trees.chances", .max_count = kMaxNumbers},
-           {.path = "trees.draft_probs", .max_count = kMaxElements},
-           {.path = "trees.draft_probs.token_ids", .max_count = kMaxNumbers},
-           {.path = "trees.draft_probs.probabilities", .max_count = kMaxNumbers},
-           {.path = "trees.distribution_indices", .max_count = kMaxNumbers},
-           {.path = "refused_session_ids", .max_count = kMaxElements},
-           {.path = "unknown_session_ids", .max_count = kMaxElements},
-           {.path = "refusals", .max_count = kMaxElements},
-           {.path = "refusals.detail", .max_bytes = 256}}};
-}
 
 }  // namespace
 

@@ -263,7 +263,7 @@ const BadConfig kBadConfigs[] = {
     {"NoArchitecture", Patched(R"({"architectures":null,"model_type":null})"), "architectures expects one of"},
     {"ArchitecturesIsAString", Patched(R"({"architectures":"LlamaForCausalLM"})"), "architectures expects a list"},
     {"MissingSize", Patched(R"({"hidden_size":null})"), "config.json: hidden_size is missing"},
-    {"NegativeSize", Patched(R"({"hidden_size":-64})"), "hidden_size expects an integer from 1 to 16777216, got -64"},
+    {"NegativeSize", Patched(R"({"hidden_size":-64})"), "hidden_size expects an integer from 1 to 4194304, got -64"},
     {"ZeroSize", Patched(R"({"intermediate_size":0})"), "intermediate_size expects an integer from 1"},
     {"FractionalSize", Patched(R"({"vocab_size":300.5})"), "vocab_size expects an integer, got 300.5"},
     {"HugeSize", Patched(R"({"vocab_size":18446744073709551615})"),

@@ -94,5 +94,18 @@ INSTANTIATE_TEST_SUITE_P(Models, LargestRankNeedTest,
                                            NeedCase{"llama", 1, WeightQuantization::kFp8},
                                            NeedCase{"llama_tied", 2, WeightQuantization::kFp8}));
 
+// A sum that overflows would let a model start that no machine can hold.
+TEST(LargestRankNeed, OfTheLargestConfigurationIsCountedWithoutOverflow) {
+  const absl::StatusOr<ModelConfig> config = ParseModelConfig(R"({
+    "architectures": ["LlamaForCausalLM"], "hidden_size": 4194304, "intermediate_size": 4194304,
+    "num_hidden_layers": 4096, "num_attention_heads": 4096, "head_dim": 4096, "vocab_size": 16777216,
+    "max_position_embeddings": 1073741824})",
+                                                              "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const kernels::MemoryNeed need = LargestRankNeed(*config, 1, {}, /*num_blocks=*/1);
+  const double matrices = 4 * 0x1p46 + 3 * 0x1p44;  // of a layer: q, k, v and o; gate, up and down
+  EXPECT_NEAR(static_cast<double>(need.weight_bytes) / (2 * 4096 * matrices), 1, 1e-3);
+}
+
 }  // namespace
 }  // namespace foretoken::model

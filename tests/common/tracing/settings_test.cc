@@ -138,6 +138,8 @@ TEST_P(BadVariable, IsIgnoredAndNamed) {
   EXPECT_EQ(read.settings.batch.max_queued_spans, defaults.batch.max_queued_spans);
   EXPECT_EQ(read.settings.endpoint.timeout, defaults.endpoint.timeout);
   EXPECT_THAT(read.settings.endpoint.headers, IsEmpty());
+  EXPECT_EQ(read.settings.resource.size(), defaults.resource.size());
+  EXPECT_EQ(read.Resource("service.name"), "foretoken-verifier");
 }
 INSTANTIATE_TEST_SUITE_P(
     Variables, BadVariable,
@@ -146,7 +148,9 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), std::pair("OTEL_SDK_DISABLED", "yes"),
                       std::pair("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://c"),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "no pair"),
-                      std::pair("OTEL_EXPORTER_OTLP_HEADERS", "a=%4"),
+                      std::pair("OTEL_EXPORTER_OTLP_HEADERS", "a=%4"), std::pair("OTEL_EXPORTER_OTLP_HEADERS", "a=%+4"),
+                      std::pair("OTEL_RESOURCE_ATTRIBUTES", "a=%FF"), std::pair("OTEL_RESOURCE_ATTRIBUTES", "\xFF=a"),
+                      std::pair("OTEL_SERVICE_NAME", "caf\xE9"),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer abc=="),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "key=caf%C3%A9"),
                       std::pair("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),

@@ -58,8 +58,12 @@ std::string Members(int num) {
   return state;
 }
 INSTANTIATE_TEST_SUITE_P(Headers, BadTracestate,
-                         ::testing::Values("no pair", "Upper=1", "=1", "a=", "a=b\x01", "a=" + std::string(511, 'x'),
-                                           Members(33)));
+                         ::testing::Values("no pair", "Upper=1", "=1", "a=", "a=b\x01", "a=b\r\n", "a=b,\vc=d",
+                                           "a=" + std::string(511, 'x'), Members(33)));
+
+TEST(TraceContext, BlanksAndTabsMayStandAroundAMember) {
+  EXPECT_EQ(ParseTraceContext(kSound, " a=b\t, ,\tc=d ")->state, " a=b\t, ,\tc=d ");
+}
 
 TEST(TraceContext, KeepsAsManyMembersAsTheStandardAllows) {
   EXPECT_EQ(ParseTraceContext(kSound, Members(32))->state, Members(32));

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the input as a snapshot of the suffix proposer, once as it is and once with the checksum that it should have.
+// The texts of an accepted file come back equal when they are written and read again, and a memory can learn them.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/sha256.h"
+#include "kernels/check.h"
+#include "proposer_service/suffix/suffix_memory.h"
+#include "proposer_service/suffix/suffix_snapshot.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::proposer {
+namespace {
+
+bool AreEqual(const SuffixText& a, const SuffixText& b) { return a.owner == b.owner && a.tokens == b.tokens; }
+
+void CheckLearning(const std::vector<SuffixText>& texts) {
+  SuffixMemory memory({.max_depth = 8, .max_tokens = 256});
+  for (const SuffixText& text : texts) memory.Remember(text.owner, text.tokens);
+  const SuffixMemory::Reader reader(memory);
+  FT_CHECK(reader.tree().CheckIntegrity());
+}
+
+void CheckFile(const testing::TempDir& directory, const std::string& bytes) {
+  const absl::StatusOr<std::vector<SuffixText>> texts = ReadSnapshot(directory.Write("snapshot", bytes));
+  if (!texts.ok()) {
+    const absl::StatusCode code = texts.status().code();  // INVALID_ARGUMENT: the file is a pointer of Git LFS
+    FT_CHECK(code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kFailedPrecondition ||
+             code == absl::StatusCode::kInvalidArgument);
+    return;
+  }
+  const std::string path = directory.path() + "/written";
+  FT_CHECK(WriteSnapshot(path, *texts).ok());
+  const absl::StatusOr<std::vector<SuffixText>> again = ReadSnapshot(path);
+  FT_CHECK(again.ok() && std::ranges::equal(*again, *texts, AreEqual));
+  CheckLearning(*texts);
+}
+
+}  // namespace
+}  // namespace foretoken::proposer
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace foretoken;
+  static const testing::TempDir directory;
+  const std::string input(reinterpret_cast<const char*>(data), size);
+  proposer::CheckFile(directory, input);
+  base::Sha256 sha;
+  sha.Update(input);
+  const base::Sha256Digest digest = sha.Finish();
+  proposer::CheckFile(directory, input + std::string(digest.begin(), digest.end()));
+  return 0;
+}
