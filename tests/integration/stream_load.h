@@ -42,7 +42,8 @@ struct LoadOptions {
   // The default uses all guesses, even if they do not pay on this machine.
   v1::SpeculationMode mode = v1::SPECULATION_MODE_ALWAYS;
   int num_streams = 4;
-  int num_requests = 1000;  // at most; a load under test should end before
+  int num_requests = 1'000'000;  // at most; a load under test should end before
+  int num_distinct = 16;         // then the requests repeat, so that the comparison stays short
   std::function<v1::GenerateRequest(int)> make_request = RepetitiveRequest;
 };
 
@@ -84,7 +85,7 @@ class StreamLoad {
   std::atomic<int64_t> num_tokens_{0};
   std::atomic<int64_t> num_accepted_{0};
   absl::Mutex mutex_;
-  std::map<int, std::vector<uint32_t>> outputs_;  // by request
+  std::map<int, std::vector<uint32_t>> outputs_;  // by request; a repeated one has its own
   std::vector<std::string> errors_;
   std::vector<Gap> gaps_;
   std::vector<std::thread> threads_;
@@ -94,6 +95,7 @@ class StreamLoad {
 // core, and a median would hide that.
 struct GapSummary {
   absl::Duration mean;
+  absl::Duration p99;
   absl::Duration longest;
   size_t num_gaps = 0;
 };
