@@ -86,22 +86,21 @@ class LyingProposer : public ::testing::Test {
   std::vector<Tokens> texts_;   // prompts with their outputs
 };
 
-TEST_F(LyingProposer, AnyTreesLeaveTheModelsTokens) {
-  for (const testing::Lie& lie : testing::Lies(kNumTokens)) {
-    SCOPED_TRACE(lie.name);
-    StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
-    ASSERT_TRUE(load.AcceptsMore(20)) << "the test proves nothing: right guesses are not accepted";
-    const double num_bad = BadTrees();
-    const double num_breaks = Breaks();
-    Tell(lie);
-    EXPECT_TRUE(WaitUntil([&] { return BadTrees() >= num_bad + 8 && Breaks() > num_breaks; }))
-        << "a wrong guess was accepted";
-    EXPECT_TRUE(load.Continues());
-    TellTheTruth();
-    EXPECT_TRUE(load.AcceptsMore(20)) << "after the lie";
-    ExpectTheTruth(load);
-  }
+class EveryLie : public LyingProposer, public ::testing::WithParamInterface<testing::Lie> {};
+
+TEST_P(EveryLie, LeavesTheModelsTokens) {
+  StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
+  ASSERT_TRUE(load.AcceptsMore(20)) << "the test proves nothing: right guesses are not accepted";
+  Tell(GetParam());
+  EXPECT_TRUE(WaitUntil([&] { return BadTrees() >= 8 && Breaks() > 0; })) << "a wrong guess was accepted";
+  EXPECT_TRUE(load.Continues());
+  TellTheTruth();
+  EXPECT_TRUE(load.AcceptsMore(20)) << "after the lie";
+  ExpectTheTruth(load);
 }
+
+INSTANTIATE_TEST_SUITE_P(Lies, EveryLie, ::testing::ValuesIn(testing::Lies(kNumTokens)),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_F(LyingProposer, AMessageAboveTheLimitIsRefused) {
   StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});

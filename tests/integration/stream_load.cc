@@ -48,11 +48,12 @@ void StreamLoad::Stream() {
       num_tokens_ += response.token_ids_size();
       num_accepted_ += std::count(response.speculated().begin(), response.speculated().end(), true);
       return true;
-    });
+    }, &cancellation_);
     absl::MutexLock lock(&mutex_);
     if (!status.ok()) errors_.push_back(status.ToString());
     outputs_[index] = std::move(tokens);
     gaps_.insert(gaps_.end(), gaps.begin(), gaps.end());
+    if (absl::IsUnavailable(status)) return;
   }
 }
 
@@ -68,6 +69,12 @@ void StreamLoad::Finish() {
   is_enough_ = true;
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+}
+
+void StreamLoad::Cancel() {
+  is_enough_ = true;
+  cancellation_.Cancel();
+  Finish();
 }
 
 const std::map<int, std::vector<uint32_t>>& StreamLoad::Outputs() {

@@ -68,11 +68,14 @@ class StreamLoad {
 
   // Ends every stream after its current request.
   void Finish();
+  // Ends every stream at once, and cancels its call.
+  void Cancel();
   // Finishes. Expects no errors, and for every request the tokens of the same request with speculation off.
   void ExpectTheTokensOfNoSpeculation();
   // Finishes and returns the tokens.
   const std::map<int, std::vector<uint32_t>>& Outputs();
-  // Valid after Finish.
+  // Valid after Finish. A stream goes on with the next request after an error, unless the server is gone.
+  const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<Gap>& gaps() const { return gaps_; }
 
  private:
@@ -82,6 +85,7 @@ class StreamLoad {
   const LoadOptions options_;
   std::atomic<int> next_request_{0};
   std::atomic<bool> is_enough_{false};
+  client::Cancellation cancellation_;
   std::atomic<int64_t> num_tokens_{0};
   std::atomic<int64_t> num_accepted_{0};
   absl::Mutex mutex_;
