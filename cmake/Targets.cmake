@@ -91,12 +91,13 @@ function(foretoken_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# foretoken_test(NAME FOLDER DEPS ... LABELS ...): every *_test.cc of tests/FOLDER and of its rooms as one binary, a ctest
-# entry per case. A folder named cuda is left out: its tests run on a GPU, or on an emulated one.
+# foretoken_test(NAME FOLDER DEPS ... LABELS ... LONG_LABEL ...): every *_test.cc of tests/FOLDER and of its rooms as one
+# binary, a ctest entry per case. A folder named cuda is left out: its tests run on a GPU, or on an emulated one.
 # Suites whose names end in Long have labels that end in long: they are not part of `./dev test`. It is one label each,
-# because a list does not survive gtest_discover_tests; ctest's -L and -LE look for a part of a label.
+# because a list does not survive gtest_discover_tests; ctest's -L and -LE look for a part of a label. LONG_LABEL names
+# another one, if a run of LABELS must not run the long ones, too.
 function(foretoken_test name folder)
-  cmake_parse_arguments(ARG "" "" "DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "LONG_LABEL" "DEPS;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc
     ${CMAKE_SOURCE_DIR}/tests/${folder}/*/*_test.cc)
   list(FILTER sources EXCLUDE REGEX "/cuda/")
@@ -111,6 +112,9 @@ function(foretoken_test name folder)
     PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
   list(APPEND ARG_LABELS long)
   list(JOIN ARG_LABELS "-" long_label)
+  if(ARG_LONG_LABEL)
+    set(long_label ${ARG_LONG_LABEL})
+  endif()
   gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "*Long.*" TEST_LIST ${name}_long
     DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900 LABELS "${long_label}")
 endfunction()

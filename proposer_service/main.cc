@@ -38,6 +38,9 @@ ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "method of 
 namespace foretoken::proposer {
 namespace {
 
+// Shorter than the default: the sessions of a verifier whose host is lost take room until its connection ends.
+constexpr absl::Duration kKeepaliveTime = absl::Seconds(10), kKeepaliveTimeout = absl::Seconds(5);
+
 Config ConfigFromFlags() {
   Config config = {.method = absl::GetFlag(FLAGS_method)};
 #define FT_PROPOSER_OPTION(method, type, name, field, help) config.field = absl::GetFlag(FLAGS_##name);
@@ -80,6 +83,8 @@ absl::Status Run(const std::vector<std::string>& arguments) {
                                           .security = rpc::ServerSecurityFromFlags(),
                                           .service_names = {v1::ProposalService::service_full_name()},
                                           .max_receive_bytes = rpc::kMaxProposeRequestBytes,
+                                          .keepalive_time = kKeepaliveTime,
+                                          .keepalive_timeout = kKeepaliveTimeout,
                                           .drain_grace = absl::GetFlag(FLAGS_drain_grace)},
                                          {service.get()}));
   server->SetServing(true);

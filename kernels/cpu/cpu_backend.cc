@@ -24,6 +24,15 @@ CpuBackend::CpuBackend(IsaPin pin, int num_threads)
 
 std::string CpuBackend::Describe() const { return std::string("cpu/") + Name(pin_.isa()) + " " + DescribeHighway(); }
 
+std::optional<std::string> CpuBackend::MemoryRefusal(const MemoryNeed& need) const {
+  constexpr size_t kMiB = size_t{1} << 20;
+  const size_t num_bytes = need.weight_bytes + need.kv_bytes + need.pass_bytes;
+  if (CanMap(num_bytes)) return std::nullopt;
+  return "memory: expected " + std::to_string(num_bytes / kMiB) + " MiB, of which K/V takes " +
+         std::to_string(need.kv_bytes / kMiB) +
+         " MiB; the system does not grant so much to this process. Lower --kv_cache_mb or raise the limit (ulimit -v)";
+}
+
 Buffer CpuBackend::Allocate(size_t num_bytes) {
   auto pages = std::make_shared<Pages>(num_bytes);  // shared, because std::function must be copyable
   void* data = pages->data();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/backend.h"
@@ -20,6 +21,7 @@ class CpuBackend final : public Backend {
   CpuBackend(IsaPin pin, int num_threads);
 
   std::string Describe() const override;
+  std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override;
 
   Buffer Allocate(size_t num_bytes) override;
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) override;

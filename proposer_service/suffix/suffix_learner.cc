@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/steady_clock.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
@@ -29,14 +30,15 @@ SuffixLearner::SuffixLearner(SuffixMemory& memory, const SuffixLearnerOptions& o
 
 SuffixLearner::~SuffixLearner() {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     is_ending_ = true;
+    wake_.notify_one();
   }
   thread_.join();
 }
 
 void SuffixLearner::Learn(SuffixText output) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   if (num_waiting_tokens_ + CostOf(output) > options_.max_waiting_tokens) {
     if (metrics_ != nullptr) metrics_->CountSkippedOutput();
     return;
@@ -44,14 +46,12 @@ void SuffixLearner::Learn(SuffixText output) {
   num_waiting_tokens_ += CostOf(output);
   has_unsaved_ = true;
   waiting_.push_back(std::move(output));
+  wake_.notify_one();
 }
 
 void SuffixLearner::WaitUntilLearned() {
-  absl::MutexLock lock(&mutex_);
-  const auto learned = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return restoring_.empty() && waiting_.empty() && !is_learning_;
-  };
-  mutex_.Await(absl::Condition(&learned));
+  std::unique_lock lock(mutex_);
+  learned_.wait(lock, [this] { return restoring_.empty() && waiting_.empty() && !is_learning_; });
 }
 
 std::optional<SuffixText> SuffixLearner::TakeNext() {
@@ -64,16 +64,16 @@ std::optional<SuffixText> SuffixLearner::TakeNext() {
 }
 
 void SuffixLearner::Run() {
-  absl::Time next_save = absl::Now() + options_.snapshot_interval;
-  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return !restoring_.empty() || !waiting_.empty() || is_ending_;
-  };
+  absl::Time next_save = SteadyNow() + options_.snapshot_interval;
   while (true) {
     std::optional<SuffixText> text;
     {
-      absl::MutexLock lock(&mutex_);
+      std::unique_lock lock(mutex_);
       is_learning_ = false;
-      mutex_.AwaitWithDeadline(absl::Condition(&has_work), next_save);
+      if (restoring_.empty() && waiting_.empty() && !is_ending_) {
+        learned_.notify_all();
+        WaitAtMost(next_save - SteadyNow(), wake_, lock);
+      }
       if (is_ending_) break;
       text = TakeNext();
       is_learning_ = text.has_value();
@@ -82,9 +82,9 @@ void SuffixLearner::Run() {
       memory_.Remember(text->owner, text->tokens);
       if (metrics_ != nullptr) metrics_->ShowMemory(memory_.GetStats());
     }
-    if (absl::Now() >= next_save) {
+    if (SteadyNow() >= next_save) {
       Save();
-      next_save = absl::Now() + options_.snapshot_interval;
+      next_save = SteadyNow() + options_.snapshot_interval;
     }
   }
   Save();
@@ -94,7 +94,7 @@ void SuffixLearner::Save() {
   if (file_ == nullptr) return;
   std::vector<SuffixText> later;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     if (!std::exchange(has_unsaved_, false)) return;
     later.assign(restoring_.begin(), restoring_.end());
     later.insert(later.end(), waiting_.begin(), waiting_.end());
@@ -104,7 +104,7 @@ void SuffixLearner::Save() {
   texts.insert(texts.end(), std::make_move_iterator(later.begin()), std::make_move_iterator(later.end()));
   if (const absl::Status status = file_->Write(texts); !status.ok()) {
     spdlog::error("suffix snapshot not written: {}", status.ToString());
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     has_unsaved_ = true;
   } else if (metrics_ != nullptr) {
     metrics_->ShowSnapshot(file_->path());

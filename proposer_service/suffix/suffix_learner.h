@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only thread that writes a suffix memory. It learns finished outputs in the order of their arrival and writes
 // snapshots. The queue of outputs is bounded: the learner drops an output that does not fit, so it cannot fall behind
-// without limit. It learns the outputs of the snapshot file first, while the service serves.
+// without limit. It learns the outputs of the snapshot file first, while the service serves. The interval of snapshots
+// follows the steady clock.
 //
 // Threads: any.
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "proposer_service/suffix/suffix_memory.h"
 #include "proposer_service/suffix/suffix_metrics.h"
@@ -39,20 +40,23 @@ class SuffixLearner {
 
  private:
   void Run();
-  std::optional<SuffixText> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<SuffixText> TakeNext();  // under the lock
   void Save();
 
   SuffixMemory& memory_;
   const SuffixLearnerOptions options_;
   const std::unique_ptr<SuffixSnapshotFile> file_;  // null: no snapshots
   SuffixMetrics* const metrics_;
-  absl::Mutex mutex_;
-  std::deque<SuffixText> restoring_ ABSL_GUARDED_BY(mutex_);  // the file's outputs; they go first
-  std::deque<SuffixText> waiting_ ABSL_GUARDED_BY(mutex_);
-  int64_t num_waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool is_learning_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_unsaved_ ABSL_GUARDED_BY(mutex_) = false;  // no snapshot has the latest outputs
+  // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards what follows.
+  std::mutex mutex_;
+  std::condition_variable wake_;     // of Run
+  std::condition_variable learned_;  // nothing is left to learn
+  std::deque<SuffixText> restoring_;  // the file's outputs; they go first
+  std::deque<SuffixText> waiting_;
+  int64_t num_waiting_tokens_ = 0;
+  bool is_learning_ = false;
+  bool is_ending_ = false;
+  bool has_unsaved_ = false;  // no snapshot has the latest outputs
   std::thread thread_;
 };
 

@@ -42,7 +42,8 @@ struct LoadOptions {
   // The default uses all guesses, even if they do not pay on this machine.
   v1::SpeculationMode mode = v1::SPECULATION_MODE_ALWAYS;
   int num_streams = 4;
-  int num_requests = 1000;  // at most; a load under test should end before
+  int num_requests = 1'000'000;  // at most; a load under test should end before
+  int num_distinct = 16;         // then the requests repeat, so that the comparison stays short
   std::function<v1::GenerateRequest(int)> make_request = RepetitiveRequest;
 };
 
@@ -67,11 +68,14 @@ class StreamLoad {
 
   // Ends every stream after its current request.
   void Finish();
+  // Ends every stream at once, and cancels its call.
+  void Cancel();
   // Finishes. Expects no errors, and for every request the tokens of the same request with speculation off.
   void ExpectTheTokensOfNoSpeculation();
   // Finishes and returns the tokens.
   const std::map<int, std::vector<uint32_t>>& Outputs();
-  // Valid after Finish.
+  // Valid after Finish. A stream goes on with the next request after an error, unless the server is gone.
+  const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<Gap>& gaps() const { return gaps_; }
 
  private:
@@ -81,10 +85,11 @@ class StreamLoad {
   const LoadOptions options_;
   std::atomic<int> next_request_{0};
   std::atomic<bool> is_enough_{false};
+  client::Cancellation cancellation_;
   std::atomic<int64_t> num_tokens_{0};
   std::atomic<int64_t> num_accepted_{0};
   absl::Mutex mutex_;
-  std::map<int, std::vector<uint32_t>> outputs_;  // by request
+  std::map<int, std::vector<uint32_t>> outputs_;  // by request; a repeated one has its own
   std::vector<std::string> errors_;
   std::vector<Gap> gaps_;
   std::vector<std::thread> threads_;
@@ -94,6 +99,7 @@ class StreamLoad {
 // core, and a median would hide that.
 struct GapSummary {
   absl::Duration mean;
+  absl::Duration p99;
   absl::Duration longest;
   size_t num_gaps = 0;
 };

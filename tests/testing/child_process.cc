@@ -27,6 +27,15 @@ std::optional<int> PortOf(const std::string& output) {
   return std::atoi(output.c_str() + output.rfind(':', end) + 1);
 }
 
+// A line of /proc/PID/status, which has KiB.
+std::optional<int64_t> BytesOf(pid_t pid, const std::string& name) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::atoll(line.c_str() + name.size()) * 1024;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::string& stderr_path) {
@@ -71,14 +80,12 @@ void ChildProcess::Signal(int signal) {
   if (!exit_code_) kill(pid_, signal);
 }
 
+int64_t ChildProcess::MemoryBytes() const { return BytesOf(pid_, "VmRSS:").value_or(0); }
+
 int64_t ChildProcess::PeakMemoryBytes() const {
-  std::ifstream status(absl::StrCat("/proc/", pid_, "/status"));
-  const std::string name = "VmHWM:";
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name)) return std::atoll(line.c_str() + name.size()) * 1024;
-  }
-  FT_CHECK(!"the process has no memory: it has ended");
-  return 0;
+  const std::optional<int64_t> num_bytes = BytesOf(pid_, "VmHWM:");
+  FT_CHECK(num_bytes.has_value());  // else the process has ended
+  return *num_bytes;
 }
 
 void ChildProcess::ForgetPeakMemory() {

@@ -26,6 +26,9 @@ class ChildProcess {
   // Returns the port of the line "listening on HOST:PORT". Empty if the program ended or 60 s passed without this line.
   std::optional<int> WaitForPort();
   void Signal(int signal);
+  pid_t pid() const { return pid_; }
+  // The program's resident memory now. 0 if the program has ended.
+  int64_t MemoryBytes() const;
   // The program's peak memory since the last ForgetPeakMemory, or since its start.
   int64_t PeakMemoryBytes() const;
   void ForgetPeakMemory();

@@ -26,13 +26,17 @@ int MetricsPortOf(const std::string& log) {
 }  // namespace
 
 ServiceProcess::ServiceProcess(const std::string& binary, std::vector<std::string> flags,
-                               std::vector<std::string> environment)
-    : binary_(binary), flags_(std::move(flags)), environment_(std::move(environment)) {
+                               std::vector<std::string> environment, std::vector<std::string> launcher)
+    : binary_(binary),
+      flags_(std::move(flags)),
+      environment_(std::move(environment)),
+      launcher_(std::move(launcher)) {
   Start("127.0.0.1:0");
 }
 
 void ServiceProcess::Start(const std::string& listen) {
-  std::vector<std::string> command = {"/usr/bin/env"};
+  std::vector<std::string> command = launcher_;
+  command.push_back("/usr/bin/env");
   command.insert(command.end(), environment_.begin(), environment_.end());
   command.insert(command.end(), {absl::StrCat(FORETOKEN_BINARY_DIR, "/", binary_), absl::StrCat("--listen=", listen),
                                  "--metrics_listen=127.0.0.1:0"});
@@ -48,9 +52,13 @@ void ServiceProcess::Start(const std::string& listen) {
   address_ = absl::StrCat("127.0.0.1:", *port);
 }
 
-void ServiceProcess::Restart() {
+void ServiceProcess::Kill() {
   process_->Signal(SIGKILL);
   process_->Wait();
+}
+
+void ServiceProcess::Restart() {
+  Kill();
   Start(std::string(address_));
 }
 

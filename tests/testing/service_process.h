@@ -22,11 +22,14 @@ namespace foretoken::testing {
 class ServiceProcess {
  public:
   // `binary` is foretoken_proposer or foretoken_verifier. A verifier serves the demo model unless the flags name
-  // another. `environment` has variables as NAME=VALUE.
-  ServiceProcess(const std::string& binary, std::vector<std::string> flags, std::vector<std::string> environment = {});
+  // another. `environment` has variables as NAME=VALUE. `launcher` is a command that ends with exec of its arguments.
+  ServiceProcess(const std::string& binary, std::vector<std::string> flags, std::vector<std::string> environment = {},
+                 std::vector<std::string> launcher = {});
 
   const std::string& address() const { return address_; }
   ChildProcess& process() { return *process_; }
+  // Kills the process if it still runs.
+  void Kill();
   // Kills the process if it still runs, and starts another one at its address.
   void Restart();
   // Sends SIGTERM and returns the exit code. An idle connected client delays the end by seconds.
@@ -44,6 +47,7 @@ class ServiceProcess {
   const std::string binary_;
   const std::vector<std::string> flags_;
   const std::vector<std::string> environment_;
+  const std::vector<std::string> launcher_;
   const TempDir directory_;
   std::unique_ptr<ChildProcess> process_;
   std::string address_;

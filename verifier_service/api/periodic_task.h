@@ -3,15 +3,15 @@
 //
 //   PeriodicTask watch(absl::Seconds(1), [&] { LookAfterTheEngine(); });
 //
-// Threads: the task runs on its own thread. The destructor waits for a run that is under way.
+// The period follows the steady clock. Threads: the task runs on its own thread. The destructor waits for a run that is under way.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace foretoken::verifier {
@@ -22,8 +22,9 @@ class PeriodicTask {
       : period_(period), task_(std::move(task)), thread_([this] { Run(); }) {}
   ~PeriodicTask() {
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard lock(mutex_);
       is_stopping_ = true;
+      stopping_.notify_one();
     }
     thread_.join();
   }
@@ -35,14 +36,15 @@ class PeriodicTask {
     while (!StopsWithin(period_)) task_();
   }
   bool StopsWithin(absl::Duration time) {
-    absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&is_stopping_), time);
+    std::unique_lock lock(mutex_);
+    return stopping_.wait_for(lock, absl::ToChronoNanoseconds(time), [this] { return is_stopping_; });
   }
 
   const absl::Duration period_;
   const std::function<void()> task_;
-  absl::Mutex mutex_;
-  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::mutex mutex_;
+  std::condition_variable stopping_;
+  bool is_stopping_ = false;
   std::thread thread_;  // last, because it uses the members above
 };
 

@@ -14,7 +14,7 @@ std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, c
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(options.describe_timeout)));
+                   static_cast<int>(absl::ToInt64Milliseconds(options.connect_timeout)));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // A stream without work is silent, so silence alone does not show that the host is down. Keepalive pings do. gRPC
   // sends fewer pings if the server objects to their rate.

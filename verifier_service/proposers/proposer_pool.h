@@ -47,7 +47,11 @@ struct ProposerPoolOptions {
   std::vector<uint64_t> token_digests;                  // tokenizer::TokenDigests, so that a refusal can name an id
   int32_t max_tree_nodes = speculation::kMaxTreeNodes;  // larger trees are bad trees
   absl::Duration resolve_period = absl::Seconds(5);
-  Backoff backoff;  // between attempts to reach a replica, and to place a refused sequence
+  Backoff backoff;  // after a broken stream or a description that does not match, and to place a refused sequence
+  // Between attempts to reach a replica that does not answer. Such an attempt costs little, and a short pause lets a
+  // replica that returns be used soon.
+  Backoff reach = {.initial = absl::Milliseconds(100), .max = absl::Milliseconds(500)};
+  absl::Duration connect_timeout = absl::Seconds(2);
   absl::Duration describe_timeout = absl::Seconds(5);
   absl::Duration silence_timeout = absl::Seconds(5);          // answers are due and none came: the pool ends the stream
   absl::Duration keepalive_time = absl::Seconds(30);          // between pings on a silent connection

@@ -102,6 +102,7 @@ void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
     if (link.writing_since.has_value()) silent_since = std::min(silent_since.value_or(now), *link.writing_since);
     if (silent_since.has_value() && now - *silent_since > options.silence_timeout) {
       Drop(link, absl::StrCat("silent for ", absl::FormatDuration(options.silence_timeout)), now);
+      Reconnect(link);
     }
   } else if (link.describing == nullptr && link.next_attempt <= now) {
     Describe(link);
@@ -197,8 +198,15 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, con
   // Asks again at once with the digests of all tokens, so that the proposer can name the token that differs.
   if (is_refusal && !std::exchange(link.was_refused, true) && !options.token_digests.empty()) return Describe(link);
   if (is_refusal) link.num_failures = std::max(link.num_failures, kSeldom);
-  if (!status.ok()) return Fail(link, absl::StrCat("DescribeProposer: ", ErrorOf(status)), now);
+  if (!status.ok()) {
+    const bool is_silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    const bool is_away = is_silent || status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    if (is_silent) Reconnect(link);
+    const std::string why = absl::StrCat("DescribeProposer: ", ErrorOf(status));
+    return is_away ? FailToReach(link, why, now) : Fail(link, why, now);
+  }
   link.was_refused = false;
+  link.num_unreached = 0;
   const absl::Status fits =
       CheckDescription(call->response, specs[link.proposer_idx].method, options.vocabulary_fingerprint);
   if (!fits.ok()) {
@@ -337,11 +345,25 @@ void ProposerPool::Keeper::Drop(Link& link, const std::string& why, absl::Time n
 }
 
 void ProposerPool::Keeper::Fail(Link& link, const std::string& why, absl::Time now) {
-  ++link.num_failures;
+  TryAgain(link, options.backoff, ++link.num_failures, why, now);
+}
+
+void ProposerPool::Keeper::FailToReach(Link& link, const std::string& why, absl::Time now) {
+  TryAgain(link, options.reach, ++link.num_unreached, why, now);
+}
+
+void ProposerPool::Keeper::TryAgain(Link& link, const Backoff& backoff, int num_failures, const std::string& why,
+                                    absl::Time now) {
   const double unit_random = std::uniform_real_distribution<double>(0, 1)(random_);
-  link.next_attempt = now + BackoffDelay(options.backoff, link.num_failures, unit_random);
+  link.next_attempt = now + BackoffDelay(backoff, num_failures, unit_random);
   Complain(link, why, now);
   wake_.notify_all();
+}
+
+void ProposerPool::Keeper::Reconnect(Link& link) {
+  if (specs[link.proposer_idx].is_embedded) return;
+  ended_.push_back(std::exchange(link.channel, MakeProposerChannel(link.address, link.dns_name.value_or(""), options)));
+  link.stub = v1::ProposalService::NewStub(link.channel);
 }
 
 void ProposerPool::Keeper::Complain(Link& link, const std::string& why, absl::Time now) {

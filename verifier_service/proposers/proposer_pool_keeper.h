@@ -3,8 +3,11 @@
 // keeps the links connected.
 //
 // A link's life: waiting -> describing (DescribeProposer) -> streaming -> waiting, with backoff after every failure.
-// The backoff resets only if a stream delivered a good tree and lasted for the backoff's longest delay. A peer that
+// A replica that cannot be reached has a short backoff. The backoff of broken streams is longer and resets only if a stream delivered a good tree and lasted for the backoff's longest delay. A peer that
 // accepts streams and breaks them counts as failing, because each stream costs the contexts of all its sessions.
+//
+// After silence the next attempt uses a new connection. On the old one TCP sends lost packets again after pauses that
+// double, so it would stay silent for as long again after the network has healed.
 //
 // Log lines: the rate per link is limited, and the peer's words are escaped. Threads collect the lines under the lock.
 // The thread that keeps connections writes them without the lock.
@@ -53,7 +56,8 @@ class ProposerPool::Keeper {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<v1::ProposalService::Stub> stub;  // on `channel`
     absl::Time next_attempt = absl::InfinitePast();   // used while neither describing nor streaming
-    int num_failures = 0;                             // in a row
+    int num_failures = 0;                             // broken streams and wrong descriptions in a row
+    int num_unreached = 0;                            // attempts in a row without an answer
     bool was_refused = false;                         // the last DescribeProposer refused our vocabulary
     std::string last_complaint;                       // the last logged reason; it is not logged again
     telemetry::LineLimit lines;                       // limits the log lines about this link
@@ -104,6 +108,9 @@ class ProposerPool::Keeper {
   // Drop releases the stream, moves its sessions, and starts the backoff.
   void Drop(Link& link, const std::string& why, absl::Time now);
   void Fail(Link& link, const std::string& why, absl::Time now);
+  void FailToReach(Link& link, const std::string& why, absl::Time now);
+  void TryAgain(Link& link, const Backoff& backoff, int num_failures, const std::string& why, absl::Time now);
+  void Reconnect(Link& link);
   void Complain(Link& link, const std::string& why, absl::Time now);
   void Log(Link& link, spdlog::level::level_enum level, absl::string_view what, absl::Time now);
 

@@ -15,13 +15,22 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 constexpr size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
+void* TryToMap(size_t num_bytes) {
+  return mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 char* Map(size_t num_bytes) {
-  void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* data = TryToMap(num_bytes);
   FT_CHECK(data != MAP_FAILED);
   return static_cast<char*>(data);
 }
 
 }  // namespace
+
+bool CanMap(size_t num_bytes) {
+  void* data = TryToMap(num_bytes);
+  return data != MAP_FAILED && munmap(data, num_bytes) == 0;
+}
 
 Pages::Pages(size_t num_bytes) {
   if (num_bytes == 0) return;

@@ -7,6 +7,10 @@
 
 namespace foretoken::kernels::cpu {
 
+// Whether the system grants the process so much more memory. Pages count when they are first touched, so this says
+// nothing about memory that other processes will take.
+bool CanMap(size_t num_bytes);
+
 class Pages {
  public:
   Pages() = default;

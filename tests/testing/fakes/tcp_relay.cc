@@ -2,19 +2,27 @@
 #include "tests/testing/fakes/tcp_relay.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <vector>
 
+#include "common/base/steady_clock.h"
 #include "kernels/check.h"
 
 namespace foretoken::testing {
 namespace {
 
-constexpr int kLookEveryMs = 5;  // period of the check for Freeze and the destructor
+constexpr int kLookEveryMs = 5;      // period of the check for new conditions and the destructor
+constexpr int kLookOftenMs = 1;      // while bytes wait
+constexpr size_t kMaxWaiting = 1 << 20;  // bytes of a direction; then the sender waits
 
 sockaddr_in Local(int port) {
   sockaddr_in address = {};
@@ -24,9 +32,20 @@ sockaddr_in Local(int port) {
   return address;
 }
 
+void MakePrompt(int end) {
+  const int on = 1;
+  setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_NONBLOCK);
+}
+
+int PortOf(const std::string& address) { return std::atoi(address.c_str() + address.rfind(':') + 1); }
+
 }  // namespace
 
-TcpRelay::TcpRelay(int target_port) : target_port_(target_port), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+TcpRelay::TcpRelay(const std::string& target) : TcpRelay(PortOf(target)) {}
+
+TcpRelay::TcpRelay(int target_port)
+    : target_port_(target_port), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address = Local(0);
   socklen_t size = sizeof(address);
   FT_CHECK(bind(listener_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
@@ -39,52 +58,101 @@ TcpRelay::TcpRelay(int target_port) : target_port_(target_port), listener_(socke
 TcpRelay::~TcpRelay() {
   is_ending_ = true;
   thread_.join();
-  for (const auto& [end, other] : others_) close(end);
+  for (const Connection& connection : connections_) {
+    close(connection.requests.from);
+    close(connection.answers.from);
+  }
   close(listener_);
 }
 
+void TcpRelay::Set(const NetworkConditions& conditions) {
+  absl::MutexLock lock(&mutex_);
+  conditions_ = conditions;
+}
+
+NetworkConditions TcpRelay::conditions() const {
+  absl::MutexLock lock(&mutex_);
+  return conditions_;
+}
+
 void TcpRelay::Run() {
-  while (!is_ending_) {
-    std::vector<pollfd> ends = {{.fd = listener_, .events = POLLIN, .revents = 0}};
-    for (const auto& [end, other] : others_) ends.push_back({.fd = end, .events = POLLIN, .revents = 0});
-    if (is_frozen_) ends.clear();  // the kernel still accepts connections and bytes, and nothing answers
-    poll(ends.data(), ends.size(), kLookEveryMs);
-    for (const pollfd& end : ends) {
-      if (end.revents == 0 || is_frozen_) continue;
-      if (end.fd == listener_) {
-        Accept();
-        continue;
-      }
-      const auto other = others_.find(end.fd);
-      if (other == others_.end()) continue;  // closed together with its other end
-      char buffer[1 << 16];
-      const ssize_t length = recv(end.fd, buffer, sizeof(buffer), 0);
-      if (length <= 0 || send(other->second, buffer, static_cast<size_t>(length), MSG_NOSIGNAL) != length) {
-        Close(end.fd);
+  for (absl::Time last = SteadyNow(); !is_ending_;) {
+    const NetworkConditions conditions = this->conditions();
+    std::vector<pollfd> ends;
+    bool is_waiting = false;
+    if (!conditions.is_partitioned) ends.push_back({.fd = listener_, .events = POLLIN, .revents = 0});
+    for (const Connection& connection : connections_) {
+      for (const Pipe* pipe : {&connection.requests, &connection.answers}) {
+        is_waiting = is_waiting || pipe->num_waiting_bytes > 0;
+        if (pipe->TakesMore()) ends.push_back({.fd = pipe->from, .events = POLLIN, .revents = 0});
       }
     }
+    poll(ends.data(), ends.size(), is_waiting ? kLookOftenMs : kLookEveryMs);
+    const absl::Time now = SteadyNow();
+    if (!ends.empty() && ends[0].fd == listener_ && ends[0].revents != 0) Accept();
+    for (Connection& connection : connections_) Forward(connection, this->conditions(), now - last);
+    connections_.remove_if([](const Connection& connection) { return connection.is_closed; });
+    last = now;
   }
 }
 
 void TcpRelay::Accept() {
-  const int end = accept(listener_, nullptr, nullptr);
-  const int other = socket(AF_INET, SOCK_STREAM, 0);
+  const int end = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+  const int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in target = Local(target_port_);
   if (connect(other, reinterpret_cast<const sockaddr*>(&target), sizeof(target)) != 0) {
     close(end);
     close(other);
     return;
   }
-  others_[end] = other;
-  others_[other] = end;
+  MakePrompt(end);
+  MakePrompt(other);
+  connections_.push_back({.requests = {.from = end, .to = other}, .answers = {.from = other, .to = end}});
 }
 
-void TcpRelay::Close(int end) {
-  const int other = others_.at(end);
-  others_.erase(end);
-  others_.erase(other);
-  close(end);
-  close(other);
+void TcpRelay::Forward(Connection& connection, const NetworkConditions& conditions, absl::Duration passed) {
+  const absl::Time now = SteadyNow();
+  bool is_open = true;
+  for (Pipe* pipe : {&connection.requests, &connection.answers}) {
+    const bool drops = pipe == &connection.requests ? conditions.drops_requests : conditions.drops_answers;
+    pipe->is_silent = pipe->is_silent || drops || conditions.is_partitioned;
+    if (pipe->TakesMore()) is_open = Read(*pipe, now + conditions.delay) && is_open;
+    if (!pipe->is_silent) is_open = Write(*pipe, now, conditions, passed) && is_open;
+  }
+  if (is_open) return;
+  connection.is_closed = true;
+  close(connection.requests.from);
+  close(connection.answers.from);
+}
+
+bool TcpRelay::Pipe::TakesMore() const { return !is_silent && num_waiting_bytes < kMaxWaiting; }
+
+// False: the peer has closed.
+bool TcpRelay::Read(Pipe& pipe, absl::Time due) {
+  char buffer[1 << 16];
+  const ssize_t length = recv(pipe.from, buffer, sizeof(buffer), 0);
+  if (length <= 0) return length < 0 && errno == EAGAIN;
+  pipe.chunks.push_back({.due = due, .bytes = std::string(buffer, static_cast<size_t>(length))});
+  pipe.num_waiting_bytes += static_cast<size_t>(length);
+  return true;
+}
+
+bool TcpRelay::Write(Pipe& pipe, absl::Time now, const NetworkConditions& conditions, absl::Duration passed) {
+  const double rate = conditions.bytes_per_second;
+  const double burst = rate / 10;  // saved up while nothing was sent
+  pipe.allowance = std::min(pipe.allowance + rate * absl::ToDoubleSeconds(passed), std::max(burst, 1.0));
+  while (!pipe.chunks.empty() && pipe.chunks.front().due <= now) {
+    Chunk& chunk = pipe.chunks.front();
+    const size_t allowed = rate == 0 ? chunk.bytes.size() : static_cast<size_t>(pipe.allowance);
+    if (allowed == 0) return true;
+    const ssize_t length = send(pipe.to, chunk.bytes.data(), std::min(allowed, chunk.bytes.size()), MSG_NOSIGNAL);
+    if (length < 0) return errno == EAGAIN;
+    pipe.allowance -= static_cast<double>(length);
+    pipe.num_waiting_bytes -= static_cast<size_t>(length);
+    chunk.bytes.erase(0, static_cast<size_t>(length));
+    if (chunk.bytes.empty()) pipe.chunks.pop_front();
+  }
+  return true;
 }
 
 }  // namespace foretoken::testing

@@ -21,19 +21,17 @@ using Tokens = std::vector<uint32_t>;
 constexpr int kNumRequests = 6;  // different requests; a load repeats them
 constexpr uint32_t kNumTokens = 4096;
 
-v1::GenerateRequest RepeatedRequest(int index) { return RepetitiveRequest(index % kNumRequests); }
-
 class LyingProposer : public ::testing::Test {
  protected:
   // Generates the output of each request with speculation off.
   void SetUp() override {
     StreamLoad plain(client_,
-                     {.mode = v1::SPECULATION_MODE_OFF, .num_requests = kNumRequests, .make_request = RepeatedRequest});
+                     {.mode = v1::SPECULATION_MODE_OFF, .num_requests = kNumRequests, .num_distinct = kNumRequests});
     ASSERT_TRUE(WaitUntil([&] { return plain.num_tokens() >= kNumRequests * kRequestTokens; }));
     said_ = plain.Outputs();
     for (const auto& [index, tokens] : said_) {
       v1::TokenizeRequest request;
-      request.set_text(RepeatedRequest(index).text());
+      request.set_text(RepetitiveRequest(index).text());
       const auto prompt = client_.Tokenize(request);
       ASSERT_TRUE(prompt.ok()) << prompt.status();
       Tokens text(prompt->token_ids().begin(), prompt->token_ids().end());
@@ -88,25 +86,24 @@ class LyingProposer : public ::testing::Test {
   std::vector<Tokens> texts_;   // prompts with their outputs
 };
 
-TEST_F(LyingProposer, AnyTreesLeaveTheModelsTokens) {
-  for (const testing::Lie& lie : testing::Lies(kNumTokens)) {
-    SCOPED_TRACE(lie.name);
-    StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
-    ASSERT_TRUE(load.AcceptsMore(20)) << "the test proves nothing: right guesses are not accepted";
-    const double num_bad = BadTrees();
-    const double num_breaks = Breaks();
-    Tell(lie);
-    EXPECT_TRUE(WaitUntil([&] { return BadTrees() >= num_bad + 8 && Breaks() > num_breaks; }))
-        << "a wrong guess was accepted";
-    EXPECT_TRUE(load.Continues());
-    TellTheTruth();
-    EXPECT_TRUE(load.AcceptsMore(20)) << "after the lie";
-    ExpectTheTruth(load);
-  }
+class EveryLie : public LyingProposer, public ::testing::WithParamInterface<testing::Lie> {};
+
+TEST_P(EveryLie, LeavesTheModelsTokens) {
+  StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
+  ASSERT_TRUE(load.AcceptsMore(20)) << "the test proves nothing: right guesses are not accepted";
+  Tell(GetParam());
+  EXPECT_TRUE(WaitUntil([&] { return BadTrees() >= 8 && Breaks() > 0; })) << "a wrong guess was accepted";
+  EXPECT_TRUE(load.Continues());
+  TellTheTruth();
+  EXPECT_TRUE(load.AcceptsMore(20)) << "after the lie";
+  ExpectTheTruth(load);
 }
 
+INSTANTIATE_TEST_SUITE_P(Lies, EveryLie, ::testing::ValuesIn(testing::Lies(kNumTokens)),
+                         [](const auto& info) { return info.param.name; });
+
 TEST_F(LyingProposer, AMessageAboveTheLimitIsRefused) {
-  StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
+  StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
   const double num_breaks = Breaks();
   v1::ProposeResponse huge;
@@ -119,7 +116,7 @@ TEST_F(LyingProposer, AMessageAboveTheLimitIsRefused) {
 
 // The answer takes two bytes per session on the wire, and two hundred after parsing.
 TEST_F(LyingProposer, AnAnswerThatWouldGrowInParsingIsRefused) {
-  StreamLoad load(client_, {.num_streams = 2, .make_request = RepeatedRequest});
+  StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
   const double num_breaks = Breaks();
   v1::ProposeResponse many;
@@ -132,7 +129,7 @@ TEST_F(LyingProposer, AnAnswerThatWouldGrowInParsingIsRefused) {
 }
 
 TEST_F(LyingProposer, WrongTreesChangeNoTokenAndSpeculationReturns) {
-  StreamLoad load(client_, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 2, .make_request = RepeatedRequest});
+  StreamLoad load(client_, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 2, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
   const double num_trees = Trees();
   Tell({.name = "Wrong", .tell = [](v1::TokenTree& tree) {
@@ -149,7 +146,7 @@ TEST_F(LyingProposer, WrongTreesChangeNoTokenAndSpeculationReturns) {
 
 // Trees that come many steps late are about positions that are committed long before.
 TEST_F(LyingProposer, ASlowProposerStallsNoStreamAndIsKept) {
-  StreamLoad load(client_, {.num_streams = 1, .make_request = RepeatedRequest});
+  StreamLoad load(client_, {.num_streams = 1, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
   const absl::Time slow_at = absl::Now();
   proposer_.SetDelay(absl::Milliseconds(200));

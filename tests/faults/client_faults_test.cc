@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that vanish, cancel or do not read. If this test fails, such a client takes room for good, or changes or
+// delays the outputs of others.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/faults/quiet_levels.h"
+#include "tests/integration/connect.h"
+#include "tests/integration/stream_load.h"
+#include "tests/testing/fakes/tcp_relay.h"
+
+namespace foretoken {
+namespace {
+
+using testing::TcpRelay;
+
+// Megabytes of output: more than connections buffer.
+v1::GenerateRequest HugeRequest() {
+  v1::GenerateRequest request = RepetitiveRequest(1);
+  request.mutable_sampling()->set_n(24);
+  request.mutable_stopping()->set_max_tokens(700);
+  request.mutable_output()->set_logprobs(20);
+  return request;
+}
+
+class ClientFaults : public ::testing::Test {
+ protected:
+  ServiceProcess proposer_{"foretoken_proposer", {}};
+  ServiceProcess verifier_{"foretoken_verifier",
+                           {"--proposer=ngram=static:" + proposer_.address(), "--max_write_time=1s"}};
+  client::GenerationClient client_ = Connect(verifier_);
+};
+
+TEST_F(ClientFaults, VanishingClientsTakeNoRoomForGood) {
+  StreamLoad load(client_, {.num_streams = 2});
+  ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_, &proposer_});
+  for (const bool is_closed : {false, true}) {  // no end of the connection arrives, or a reset
+    TcpRelay relay(verifier_.address());
+    auto vanishing = client::GenerationClient::Connect({.target = relay.address()}).value();
+    StreamLoad lost(vanishing, {.num_streams = 4});
+    ASSERT_TRUE(lost.Continues());
+    relay.Freeze();
+    EXPECT_TRUE(load.Continues());
+    // The calls end although nobody reads: their outputs fit into buffers, or their time to be read is over.
+    EXPECT_TRUE(is_closed || WaitUntil([&] { return verifier_.Metric("foretoken_samples_running") <= 2; }));
+    lost.Cancel();
+  }
+  EXPECT_TRUE(load.AcceptsMore()) << "the other client goes on";
+  load.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
+}
+
+TEST_F(ClientFaults, CancelledCallsLeaveNothingBehind) {
+  StreamLoad load(client_, {.num_streams = 2});
+  ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_, &proposer_});
+  constexpr int kNumCancelled = 40;
+  for (int i = 0; i < kNumCancelled; ++i) {
+    int num_left = i % 5;  // messages until the client cancels
+    const absl::Status status =
+        client_.Generate(RepetitiveRequest(i), [&](const v1::GenerateResponse&) { return num_left-- > 0; });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  load.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
+}
+
+TEST_F(ClientFaults, AClientThatDoesNotReadIsEndedByName) {
+  StreamLoad load(client_, {.num_streams = 1});
+  ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_, &proposer_});
+  TcpRelay relay(verifier_.address());
+  client::GenerationClient slow = client::GenerationClient::Connect({.target = relay.address()}).value();
+  relay.Set({.drops_answers = true});
+  StreamLoad unread(slow, {.num_streams = 1, .make_request = [](int) { return HugeRequest(); }});
+  const std::string ended = "foretoken_refusals_total{reason=\"output_not_read\",rpc=\"Generate\"}";
+  EXPECT_TRUE(WaitUntil([&] { return verifier_.Metrics()[ended] > 0; })) << verifier_.Metric("foretoken_unread_bytes");
+  unread.Cancel();
+  EXPECT_TRUE(load.Continues());
+  load.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
+}
+
+}  // namespace
+}  // namespace foretoken

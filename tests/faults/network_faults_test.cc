@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A proposer behind a bad network. If this test fails, a slow, narrow, half-open or cut connection to a proposer changes
+// a client's tokens or delays its steps, or leaves sessions or memory behind.
+#include "gtest/gtest.h"
+#include "tests/faults/quiet_levels.h"
+#include "tests/integration/connect.h"
+#include "tests/integration/stream_load.h"
+#include "tests/testing/fakes/tcp_relay.h"
+
+namespace foretoken {
+namespace {
+
+using testing::TcpRelay;
+
+struct NetworkFault {
+  std::string name;
+  testing::NetworkConditions conditions;
+  bool is_silent = false;  // no answer arrives, so the verifier gives the connection up
+};
+
+void PrintTo(const NetworkFault& fault, std::ostream* out) { *out << fault.name; }
+
+// Long enough for hundreds of steps.
+constexpr absl::Duration kFaultLength = absl::Seconds(2);
+
+class NetworkFaults : public ::testing::TestWithParam<NetworkFault> {};
+
+TEST_P(NetworkFaults, ChangeNoTokenAndDelayNoStep) {
+  ServiceProcess proposer("foretoken_proposer", {});
+  TcpRelay relay(proposer.address());
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + relay.address()});
+  client::GenerationClient client = Connect(verifier);
+  StreamLoad load(client, {.num_streams = 2});
+  ASSERT_TRUE(load.AcceptsMore()) << "the test proves nothing: no guess is accepted before the fault";
+  const QuietLevels levels({&verifier, &proposer});
+
+  const testing::MetricsPage before = verifier.Metrics();
+  const absl::Time begin = absl::Now();
+  relay.Set(GetParam().conditions);
+  absl::SleepFor(kFaultLength);
+  EXPECT_TRUE(load.Continues());
+  EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == (GetParam().is_silent ? 0 : 1); }));
+  const absl::Time end = absl::Now();
+  const testing::MetricsPage after = verifier.Metrics();
+  relay.Heal();
+  EXPECT_TRUE(load.AcceptsMore()) << "after the fault";
+  load.ExpectTheTokensOfNoSpeculation();
+  EXPECT_EQ(verifier.Metric("foretoken_proposer_breaks_total") > 0, GetParam().is_silent) << verifier.Log();
+  levels.ExpectBack();
+
+  const auto spent = [&](const std::string& part) {
+    const std::string name = "foretoken_step_seconds_total{part=\"" + part + "\"}";
+    return after.at(name) - before.at(name);
+  };
+  const GapSummary gaps = Summarise(load.gaps(), begin, end);
+  std::printf("%s: %zu messages, mean %.2f ms, p99 %.2f ms, longest %.2f ms; waits %.1f %% of the passes\n",
+              GetParam().name.c_str(), gaps.num_gaps, absl::ToDoubleMilliseconds(gaps.mean),
+              absl::ToDoubleMilliseconds(gaps.p99), absl::ToDoubleMilliseconds(gaps.longest),
+              100 * spent("wait") / spent("forward"));
+  // A step waits for at most a quarter of its expected time. On a busy machine a wait ends late.
+  EXPECT_LT(spent("wait"), spent("forward"));
+  EXPECT_GT(gaps.num_gaps, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, NetworkFaults,
+    ::testing::Values(NetworkFault{.name = "Delayed", .conditions = {.delay = absl::Milliseconds(200)}},
+                      NetworkFault{.name = "Throttled", .conditions = {.bytes_per_second = 20'000}},
+                      NetworkFault{.name = "AnswersLost", .conditions = {.drops_answers = true}, .is_silent = true},
+                      NetworkFault{.name = "RequestsLost", .conditions = {.drops_requests = true}, .is_silent = true},
+                      NetworkFault{.name = "Partitioned", .conditions = {.is_partitioned = true}, .is_silent = true}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace foretoken
