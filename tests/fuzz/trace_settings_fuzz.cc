@@ -34,8 +34,8 @@ void CheckSettings(const Settings& settings) {
 
 void CheckBatch(const Settings& settings) {
   const Span span = {.name = "span"};
-  const otlp::ExportTraceServiceRequest batch = ToOtlp({&span, 1}, settings.resource, settings.limits);
-  otlp::ExportTraceServiceRequest read;
+  otlp::ExportTraceServiceRequest batch, read;
+  ToOtlp({&span, 1}, settings.resource, settings.limits, &batch);
   FT_CHECK(read.ParseFromString(batch.SerializeAsString()));  // fails for a text that is not UTF-8
 }
 
