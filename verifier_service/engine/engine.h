@@ -13,8 +13,9 @@
 // RESOURCE_EXHAUSTED, DEADLINE_TOO_SHORT, if no token can be made before it. A later error of one request is the
 // request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT if the sampling parameters leave no
 // token to draw, or an error of the deadline if the request's turn comes too late. The tokens before the error come
-// first, as without speculation. Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any thread. The engine
-// calls `publish` on its own thread with the outputs of all samples. `publish` must not block.
+// first, as without speculation.
+// Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any thread.
+// The engine calls `publish` on its own thread with the outputs of all samples. `publish` must not wait for clients.
 #pragma once
 
 #include <atomic>

@@ -42,6 +42,7 @@ int32_t NodesToAskFor(const Sequence& sequence) {
 }
 
 bool HasGenerated(const ActiveRequest& active) {
+  if (active.num_unfinished < active.request->num_samples) return true;
   return std::ranges::any_of(active.sequences, [](const Sequence* sequence) { return sequence->num_generated() > 0; });
 }
 
@@ -99,8 +100,8 @@ void Engine::AdmitWaiting() {
   forecast_.ObserveLine(scheduler_.num_left(), scheduler_.has_waiting(), timer_.entered());
 }
 
-// Refuses requests that cannot have a token before their deadline, and returns whether there were any. No step has
-// computed anything for them.
+// Refuses requests that cannot have their first token before their deadline, and returns whether there were any. No
+// step has computed anything for them.
 bool Engine::AdmitSome() {
   const absl::Time now = timer_.entered();
   bool has_refused = false;
@@ -255,9 +256,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     }
     // An error behind the sample's end does not count, because plain decoding would not have reached its row.
     const kernels::DrawStatus status = result.paths[i].status;
-    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) {
-      Fail(*sequence.active, ErrorOf(status));
-    }
+    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(*sequence.active, ErrorOf(status));
   }
   timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);

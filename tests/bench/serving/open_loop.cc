@@ -85,8 +85,12 @@ class Call : public grpc::ClientReadReactor<GenerateResponse> {
     if (pushback != context_.GetServerTrailingMetadata().end()) {
       call_.pushback = {pushback->second.begin(), pushback->second.end()};
     }
-    ended_.End(std::move(call_));
+    // The context holds the channel. If it lived on after the loop's end, the channel could end on gRPC's own thread,
+    // which gRPC does not survive.
+    EndedCalls& ended = ended_;
+    OpenCall call = std::move(call_);
     delete this;
+    ended.End(std::move(call));
   }
 
   EndedCalls& ended_;

@@ -78,6 +78,18 @@ TEST_F(EngineDeadlineTest, ARequestWhoseDeadlinePassesInTheQueueCostsNoRow) {
   EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
 }
 
+TEST_F(EngineDeadlineTest, ARequestWithOutputIsNeverRefused) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  GenerationRequest request = Due(absl::Seconds(30), /*max_tokens=*/20);
+  request.num_samples = 2;  // the second one begins after the deadline
+  ASSERT_EQ(Submit(*engine, request), absl::OkStatus());
+  StepUntilIdle(*engine);
+  for (int32_t sample = 0; sample < 2; ++sample) {
+    EXPECT_EQ(results_.at({request.ticket, sample}).error, absl::OkStatus());
+    EXPECT_EQ(results_.at({request.ticket, sample}).token_ids.size(), 20);
+  }
+}
+
 TEST_F(EngineDeadlineTest, APromptThatCannotEndInTimeIsRefusedAtItsTurn) {
   const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 1, .max_step_rows = 8}));
   ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration())), absl::OkStatus());
