@@ -33,7 +33,7 @@ std::string Shown(const base::Sha256Digest& digest, size_t num_bytes) {
 std::string DigestOfIds(std::span<const int32_t> ids) {
   std::vector<int32_t> sorted(ids.begin(), ids.end());
   std::ranges::sort(sorted);
-  sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   base::Sha256 hash;
   for (const int32_t id : sorted) hash.UpdateInteger(static_cast<uint64_t>(id));
   return Shown(hash.Finish(), kIdsDigestBytes);

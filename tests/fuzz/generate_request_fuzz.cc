@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the input as the bytes of a GenerateRequest and, behind it, token trees of a proposer. A small engine runs an
-// accepted request to its end, once with those trees and once without speculation. The request ends with a named status
+// accepted request to its end, once without speculation and once with those trees. The request ends with a named status
 // or with complete samples, and every message can be read. Under the keyed draw, and at temperature 0, both runs give
 // the same output.
 #include <algorithm>
@@ -58,17 +58,26 @@ struct Output {
   absl::Status status;
 };
 
-// Sends the trees of the input, one after the other, to every sequence.
+// Sends the trees of the input, one after the other, to every sequence. Token 0 of a tree of guesses stands for the
+// token that the target draws at that place, so that trees are partly right.
 class TreeSender {
  public:
   proposer::Proposer& proposer() { return proposer_; }
-  void Send(std::vector<v1::TokenTree> trees) { trees_ = std::move(trees); }
   void set_num_tokens(int32_t num_tokens) { num_tokens_ = num_tokens; }
+  // `truth` is the output that the request has without speculation, `num_prompt_tokens` before it.
+  void Send(std::vector<v1::TokenTree> trees, const std::vector<Sample>& truth, size_t num_prompt_tokens) {
+    trees_ = std::move(trees);
+    truth_ = truth;
+    num_prompt_tokens_ = num_prompt_tokens;
+  }
 
  private:
-  speculation::TokenTree Next(const proposer::SessionIntroduction& introduction) {
+  speculation::TokenTree Next(const proposer::SessionIntroduction& introduction, size_t num_context_tokens) {
     if (trees_.empty()) return {};
-    const v1::TokenTree& message = trees_[num_sent_++ % trees_.size()];
+    v1::TokenTree message = trees_[num_sent_++ % trees_.size()];
+    if (introduction.sample_index < truth_.size() && num_context_tokens >= num_prompt_tokens_) {
+      FillIn(truth_[introduction.sample_index].token_ids, num_context_tokens - num_prompt_tokens_, message);
+    }
     absl::StatusOr<speculation::TokenTree> tree =
         rpc::FromProto(message, {.num_tokens = num_tokens_, .max_nodes = kMaxNodes});
     if (!tree.ok()) return {};
@@ -78,11 +87,26 @@ class TreeSender {
     return *std::move(tree);
   }
 
+  // `first` is the index of the drawn token that a child of the root guesses.
+  static void FillIn(const std::vector<uint32_t>& drawn, size_t first, v1::TokenTree& message) {
+    if (message.draw_method() == v1::DRAW_METHOD_SAMPLED) return;
+    std::vector<size_t> places;  // of the nodes, in `drawn`
+    for (int i = 0; i < std::min(message.token_ids_size(), message.parents_size()); ++i) {
+      const int32_t parent = message.parents(i);
+      places.push_back(parent >= 0 && parent < i ? places[parent] + 1 : first);
+      if (message.token_ids(i) == 0 && places.back() < drawn.size()) message.set_token_ids(i, drawn[places.back()]);
+    }
+  }
+
   std::vector<v1::TokenTree> trees_;
+  std::vector<Sample> truth_;
+  size_t num_prompt_tokens_ = 0;
   size_t num_sent_ = 0;
   int32_t num_tokens_ = 0;
-  testing::GuessingProposer proposer_{"sender", [this](const proposer::SessionIntroduction& introduction, const auto&,
-                                                       int32_t) { return Next(introduction); }};
+  testing::GuessingProposer proposer_{
+      "sender", [this](const proposer::SessionIntroduction& introduction, std::span<const int32_t> context, int32_t) {
+        return Next(introduction, context.size());
+      }};
 };
 
 // A verifier without its network: the checks of a request, an engine that the caller steps, and the outbox.
@@ -106,8 +130,9 @@ class SmallVerifier {
     return ConvertRequest(message, model_, [] { return uint64_t{7}; });
   }
 
-  Output Run(GenerationRequest request, std::vector<v1::TokenTree> trees) {
-    sender_.Send(std::move(trees));
+  // With `trees` for the samples whose output is `truth`.
+  Output Run(GenerationRequest request, std::vector<v1::TokenTree> trees, const std::vector<Sample>& truth) {
+    sender_.Send(std::move(trees), truth, request.prompt.size());
     request.ticket = ++last_ticket_;
     Output output;
     output.samples.resize(static_cast<size_t>(request.num_samples));
@@ -158,7 +183,7 @@ class SmallVerifier {
                                   testing::RandomWeights(config_, *backend_, /*scale=*/0.2f),
                                   *backend_,
                                   {.max_rows = 64, .max_logit_rows = 64, .max_positions = kContextTokens}};
-  model::KvCache kv_ = transformer_.MakeKvCache(/*num_blocks=*/12);
+  model::KvCache kv_ = transformer_.MakeKvCache(/*num_blocks=*/7);
   TreeSender sender_;
   proposer::NgramProposer ngram_{{}};
   testing::InProcessProposers proposers_{{&ngram_, &sender_.proposer()}};
@@ -211,11 +236,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     v1::TokenTree tree;
     if (tree.ParseFromArray(messages[i].data(), static_cast<int>(messages[i].size()))) trees.push_back(tree);
   }
-  const Output output = verifier.Run(*request, trees);
-  CheckEnd(output);
-  request->speculation.mode = SpeculationMode::kOff;
-  const Output plain = verifier.Run(*request, {});
+  GenerationRequest unaided = *request;
+  unaided.speculation.mode = SpeculationMode::kOff;
+  const Output plain = verifier.Run(unaided, {}, {});
   CheckEnd(plain);
+  const Output output = verifier.Run(*request, std::move(trees), plain.samples);
+  CheckEnd(output);
   const bool is_keyed = request->verification == kernels::VerificationRule::kKeyedDraw;
   if (!is_keyed && request->sampling.temperature > 0) return 0;
   FT_CHECK(output.status == plain.status && output.samples == plain.samples);
