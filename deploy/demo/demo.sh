@@ -50,7 +50,7 @@ serve() {
   suffix=$address
   start draft foretoken_proposer --method=draft --model="$here/draft" --threads=1
   draft=$address
-  start verifier foretoken_verifier --model="$1" --proposer="suffix=static:$suffix" --proposer="draft=static:$draft"
+  start verifier foretoken_verifier --model="$1" --proposer="suffix=static:$suffix;draft=static:$draft"
 }
 
 request=(--temperature=0.8 --seed=10)

@@ -49,8 +49,8 @@ class SuffixLearner {
   SuffixMetrics* const metrics_;
   // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards what follows.
   std::mutex mutex_;
-  std::condition_variable wake_;     // of Run
-  std::condition_variable learned_;  // nothing is left to learn
+  std::condition_variable wake_;      // of Run
+  std::condition_variable learned_;   // nothing is left to learn
   std::deque<SuffixText> restoring_;  // the file's outputs; they go first
   std::deque<SuffixText> waiting_;
   int64_t num_waiting_tokens_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The system's clock jumps by an hour while the services run. If this test fails, a timeout, a pause or a period follows
-// that clock, so it ends too early or not for an hour.
+// The system's clock jumps by an hour while the services run. If this test fails, a timeout, a pause or a period
+// follows that clock, so it ends too early or not for an hour.
 #include <fstream>
 
 #include "gmock/gmock.h"
@@ -46,7 +46,8 @@ TEST_P(ClockJumps, StopNothing) {
       "foretoken_proposer",
       {"--method=suffix", "--suffix_snapshot=" + directory.path() + "/outputs", "--suffix_snapshot_interval=300ms"},
       clock.Environment());
-  ServiceProcess verifier("foretoken_verifier", {"--proposer=suffix=static:" + proposer.address(), "--max_write_time=1s"},
+  ServiceProcess verifier("foretoken_verifier",
+                          {"--proposer=suffix=static:" + proposer.address(), "--max_write_time=1s"},
                           clock.Environment());
   client::GenerationClient client = Connect(verifier);
   StreamLoad load(client, {.num_streams = 2});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Too little memory. If this test fails, a service without enough memory crashes instead of naming what is missing, or a
-// small K/V cache changes a client's tokens.
+// Too little memory. If this test fails, a service without enough memory crashes instead of naming what is missing, or
+// a small K/V cache changes a client's tokens.
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
 #include "gmock/gmock.h"
@@ -44,7 +44,8 @@ TEST(TooLittleMemory, IsNamedAtTheStart) {
   if (kIsSanitized) GTEST_SKIP() << "a sanitizer needs more address space than the test allows";
   const testing::TempDir directory;
   testing::ChildProcess verifier(
-      {"/bin/sh", "-c", "ulimit -v 1500000; exec \"$@\"", "sh", std::string(FORETOKEN_BINARY_DIR) + "/foretoken_verifier",
+      {"/bin/sh", "-c", "ulimit -v 1500000; exec \"$@\"", "sh",
+       std::string(FORETOKEN_BINARY_DIR) + "/foretoken_verifier",
        "--model=" + testing::SourcePath("deploy/demo/target"), "--listen=127.0.0.1:0", "--kv_cache_mb=4000"},
       directory.path() + "/log");
   EXPECT_EQ(verifier.Wait(), 1);

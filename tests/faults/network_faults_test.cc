@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer behind a bad network. If this test fails, a slow, narrow, half-open or cut connection to a proposer changes
-// a client's tokens or delays its steps, or leaves sessions or memory behind.
+// A proposer behind a bad network. If this test fails, a slow, narrow, half-open or cut connection to a proposer
+// changes a client's tokens or delays its steps, or leaves sessions or memory behind.
 #include "gtest/gtest.h"
 #include "tests/faults/quiet_levels.h"
 #include "tests/integration/connect.h"

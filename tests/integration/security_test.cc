@@ -56,6 +56,9 @@ class Security : public ::testing::Test {
     return client.Generate(request).status();
   }
 
+  // Renews all certificates again and again under load.
+  void ExpectThatRenewalsFailNoCall(int num_renewals);
+
   const TestAuthority authority_;
   MountedCertificate proposer_files_{authority_, {.names = {"URI:spiffe://c/proposer"}}};
   MountedCertificate verifier_files_{authority_, {.names = {"IP:127.0.0.1", "URI:spiffe://c/verifier"}}};
@@ -73,6 +76,33 @@ class Security : public ::testing::Test {
             "--proposer_tls_key=" + verifier_files_.key(), "--proposer_tls_ca=" + verifier_files_.ca(),
             "--proposer_tls_identities=spiffe://c/proposer", "--health_listen=127.0.0.1:0"})};
 };
+
+void Security::ExpectThatRenewalsFailNoCall(int num_renewals) {
+  std::atomic<bool> is_over = false;
+  std::atomic<int> num_ok = 0, num_failed = 0;
+  std::thread load([&] {
+    while (!is_over) {
+      auto client = client::GenerationClient::Connect(Options(client_files_));
+      const absl::Status status = client.ok() ? Generate(*client) : client.status();
+      ++(status.ok() ? num_ok : num_failed);
+      if (!status.ok()) ADD_FAILURE() << status;
+    }
+  });
+  for (int i = 0; i < num_renewals; ++i) {
+    verifier_files_.Renew(authority_, {.names = {"IP:127.0.0.1", "URI:spiffe://c/verifier"}});
+    client_files_.Renew(authority_, {.names = {"URI:spiffe://c/client"}});
+    proposer_files_.Renew(authority_, {.names = {"URI:spiffe://c/proposer"}});
+    absl::SleepFor(absl::Milliseconds(1200));  // the services look every second
+    const int num_before = num_ok;
+    const absl::Time give_up = SteadyNow() + absl::Seconds(60);
+    while (num_ok < num_before + 2 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(10));
+  }
+  is_over = true;
+  load.join();
+  std::printf("%d renewals: %d calls served, %d failed\n", num_renewals, num_ok.load(), num_failed.load());
+  EXPECT_EQ(num_failed, 0);
+  EXPECT_GE(num_ok, 2 * num_renewals);
+}
 
 TEST_F(Security, AClientWithCertificateAndTokenIsServedAndTheProposerHelps) {
   client::GenerationClient client = client::GenerationClient::Connect(Options(client_files_)).value();
@@ -112,31 +142,11 @@ TEST_F(Security, AStrangerGetsNowhere) {
   }
 }
 
-TEST_F(Security, RenewedCertificatesFailNoCall) {
-  std::atomic<bool> is_over = false;
-  std::atomic<int> num_ok = 0, num_failed = 0;
-  std::thread load([&] {
-    while (!is_over) {
-      auto client = client::GenerationClient::Connect(Options(client_files_));
-      const absl::Status status = client.ok() ? Generate(*client) : client.status();
-      ++(status.ok() ? num_ok : num_failed);
-      if (!status.ok()) ADD_FAILURE() << status;
-    }
-  });
-  for (int i = 0; i < 5; ++i) {
-    verifier_files_.Renew(authority_, {.names = {"IP:127.0.0.1", "URI:spiffe://c/verifier"}});
-    client_files_.Renew(authority_, {.names = {"URI:spiffe://c/client"}});
-    proposer_files_.Renew(authority_, {.names = {"URI:spiffe://c/proposer"}});
-    absl::SleepFor(absl::Milliseconds(1200));  // the services look every second
-    const int num_before = num_ok;
-    const absl::Time give_up = SteadyNow() + absl::Seconds(60);
-    while (num_ok < num_before + 2 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(10));
-  }
-  is_over = true;
-  load.join();
-  EXPECT_EQ(num_failed, 0);
-  EXPECT_GE(num_ok, 10);
-}
+TEST_F(Security, RenewedCertificatesFailNoCall) { ExpectThatRenewalsFailNoCall(5); }
+
+class SecurityLong : public Security {};
+
+TEST_F(SecurityLong, TwentyRenewalsFailNoCall) { ExpectThatRenewalsFailNoCall(20); }
 
 TEST_F(Security, ANewAuthorityIsTakenWithoutARestart) {
   const TestAuthority next;

@@ -40,15 +40,18 @@ void StreamLoad::Stream() {
     std::vector<uint32_t> tokens;
     std::vector<Gap> gaps;
     std::optional<absl::Time> last;
-    const absl::Status status = client_.Generate(request, [&](const v1::GenerateResponse& response) {
-      const absl::Time now = absl::Now();
-      if (last.has_value()) gaps.push_back({.at = now, .length = now - *last});
-      last = now;
-      tokens.insert(tokens.end(), response.token_ids().begin(), response.token_ids().end());
-      num_tokens_ += response.token_ids_size();
-      num_accepted_ += std::count(response.speculated().begin(), response.speculated().end(), true);
-      return true;
-    }, &cancellation_);
+    const absl::Status status = client_.Generate(
+        request,
+        [&](const v1::GenerateResponse& response) {
+          const absl::Time now = absl::Now();
+          if (last.has_value()) gaps.push_back({.at = now, .length = now - *last});
+          last = now;
+          tokens.insert(tokens.end(), response.token_ids().begin(), response.token_ids().end());
+          num_tokens_ += response.token_ids_size();
+          num_accepted_ += std::count(response.speculated().begin(), response.speculated().end(), true);
+          return true;
+        },
+        &cancellation_);
     absl::MutexLock lock(&mutex_);
     if (!status.ok()) errors_.push_back(status.ToString());
     outputs_[index] = std::move(tokens);

@@ -27,10 +27,7 @@ int MetricsPortOf(const std::string& log) {
 
 ServiceProcess::ServiceProcess(const std::string& binary, std::vector<std::string> flags,
                                std::vector<std::string> environment, std::vector<std::string> launcher)
-    : binary_(binary),
-      flags_(std::move(flags)),
-      environment_(std::move(environment)),
-      launcher_(std::move(launcher)) {
+    : binary_(binary), flags_(std::move(flags)), environment_(std::move(environment)), launcher_(std::move(launcher)) {
   Start("127.0.0.1:0");
 }
 

@@ -3,7 +3,8 @@
 //
 //   PeriodicTask watch(absl::Seconds(1), [&] { LookAfterTheEngine(); });
 //
-// The period follows the steady clock. Threads: the task runs on its own thread. The destructor waits for a run that is under way.
+// The period follows the steady clock. Threads: the task runs on its own thread. The destructor waits for a run that is
+// under way.
 #pragma once
 
 #include <condition_variable>

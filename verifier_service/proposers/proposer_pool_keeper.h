@@ -3,8 +3,9 @@
 // keeps the links connected.
 //
 // A link's life: waiting -> describing (DescribeProposer) -> streaming -> waiting, with backoff after every failure.
-// A replica that cannot be reached has a short backoff. The backoff of broken streams is longer and resets only if a stream delivered a good tree and lasted for the backoff's longest delay. A peer that
-// accepts streams and breaks them counts as failing, because each stream costs the contexts of all its sessions.
+// A replica that cannot be reached has a short backoff. The backoff of broken streams is longer and resets only if a
+// stream delivered a good tree and lasted for the backoff's longest delay. A peer that accepts streams and breaks them
+// counts as failing, because each stream costs the contexts of all its sessions.
 //
 // After silence the next attempt uses a new connection. On the old one TCP sends lost packets again after pauses that
 // double, so it would stay silent for as long again after the network has healed.

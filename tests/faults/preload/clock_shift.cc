@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library to preload. It shifts the system's clock of a process by the seconds in the file of the variable
-// CLOCK_SHIFT_FILE, a double that a test may change at any time. The steady clock and the kernel's own waits stay right.
+// CLOCK_SHIFT_FILE, a double that a test may change at any time. The steady clock and the kernel's own waits stay
+// right.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,7 +22,8 @@ double ShiftSeconds() {
     void* data = mmap(nullptr, sizeof(double), PROT_READ, MAP_SHARED, file, 0);
     close(file);
     return data == MAP_FAILED ? nullptr : static_cast<const volatile double*>(data);
-  }();
+  }
+  ();
   return shift == nullptr ? 0 : *shift;
 }
 

@@ -20,8 +20,8 @@
 namespace foretoken::testing {
 namespace {
 
-constexpr int kLookEveryMs = 5;      // period of the check for new conditions and the destructor
-constexpr int kLookOftenMs = 1;      // while bytes wait
+constexpr int kLookEveryMs = 5;          // period of the check for new conditions and the destructor
+constexpr int kLookOftenMs = 1;          // while bytes wait
 constexpr size_t kMaxWaiting = 1 << 20;  // bytes of a direction; then the sender waits
 
 sockaddr_in Local(int port) {

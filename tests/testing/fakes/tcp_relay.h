@@ -23,11 +23,11 @@ namespace foretoken::testing {
 
 // The network between the two ends, the same for all connections.
 struct NetworkConditions {
-  absl::Duration delay;          // of every byte, each way
-  double bytes_per_second = 0;   // each way, per connection; 0: no limit
-  bool drops_requests = false;   // no byte reaches the server
-  bool drops_answers = false;    // no byte reaches the client
-  bool is_partitioned = false;   // neither, and no connection is accepted
+  absl::Duration delay;         // of every byte, each way
+  double bytes_per_second = 0;  // each way, per connection; 0: no limit
+  bool drops_requests = false;  // no byte reaches the server
+  bool drops_answers = false;   // no byte reaches the client
+  bool is_partitioned = false;  // neither, and no connection is accepted
 };
 
 class TcpRelay {

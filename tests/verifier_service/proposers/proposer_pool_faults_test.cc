@@ -258,6 +258,37 @@ TEST(ProposerPool, ALostHostIsNoticedWithoutQuestions) {
   EXPECT_EQ(pool->GetCounters()[0].num_breaks, 1);
 }
 
+// TCP sends lost packets again after pauses that double. So a connection that has lost some stays silent for long after
+// the network has healed, and only a new one works.
+TEST(ProposerPool, AfterSilenceANewConnectionIsUsed) {
+  ScriptedProposer proposer({});
+  TcpRelay relay(PortOf(proposer.address()));
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = options.connect_timeout = options.describe_timeout = absl::Milliseconds(300);
+  const auto pool = MakePool({"ngram=static:" + relay.address()}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  ASSERT_TRUE(speaker.Regains());
+  relay.Freeze();
+  speaker.Step();
+  ASSERT_TRUE(IsConnected(*pool, 0));
+  absl::SleepFor(absl::Seconds(1));  // attempts on new connections, which are lost as well
+  relay.Heal();
+  EXPECT_TRUE(speaker.Regains());
+}
+
+// Only broken streams and wrong descriptions have a long backoff.
+TEST(ProposerPool, AnAbsentReplicaIsTriedAgainSoon) {
+  ScriptedProposer proposer({});
+  proposer.Kill();
+  ProposerPoolOptions options = PoolOptions();
+  options.backoff = {.initial = absl::Minutes(5), .max = absl::Minutes(5)};
+  const auto pool = MakePool({Static(proposer)}, options);
+  absl::SleepFor(absl::Milliseconds(300));  // some attempts fail
+  proposer.Start();
+  EXPECT_TRUE(IsConnected(*pool));
+}
+
 // A pool whose only proposer has stopped reading, and a sequence that the proposer knows.
 class UnreadProposerTest : public ::testing::Test {
  protected:

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The soak, short and long, and a control with a process that leaks. If this test fails, faults under load change a
+// client's tokens, leave a call without an answer, or let a process grow without end.
+#include "tests/faults/soak.h"
+
+#include <cstdlib>
+#include <iostream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/faults/quiet_levels.h"
+
+namespace foretoken {
+namespace {
+
+void ExpectASoundSoak(absl::Duration length) {
+  const SoakResult result = RunSoak({.length = length});
+  std::cout << result;
+  EXPECT_THAT(result.failures, ::testing::IsEmpty());
+  EXPECT_GT(result.num_complete, 0);
+  EXPECT_GT(result.num_refused, 0) << "the test proves nothing: there is no overload";
+  EXPECT_GT(result.num_cancelled, 0);
+  EXPECT_GT(result.num_vanished, 0);
+  EXPECT_GT(result.num_kills, 0);
+  EXPECT_GT(result.num_stops, 0);
+  if (kIsSanitized) return;
+  for (const testing::MemoryGrowth& growth : result.growths) {
+    EXPECT_LT(growth.num_bytes(), kMaxSoakGrowthBytes) << growth.name;
+  }
+}
+
+TEST(Soak, GivesTheTokensOfAQuietRunAndDoesNotGrow) { ExpectASoundSoak(absl::Seconds(20)); }
+
+TEST(Soak, FindsAProcessThatLeaks) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer must be loaded before any other library";
+  const SoakResult result =
+      RunSoak({.length = absl::Seconds(12), .verifier_environment = {std::string("LD_PRELOAD=") + FORETOKEN_LEAK}});
+  std::cout << result;
+  EXPECT_GT(result.growths.at(0).num_bytes(), kMaxSoakGrowthBytes) << result.growths.at(0).name;
+}
+
+// `./dev soak SECONDS` sets the variable.
+TEST(SoakLong, GivesTheTokensOfAQuietRunAndDoesNotGrow) {
+  const char* seconds = std::getenv("FORETOKEN_SOAK_SECONDS");
+  ExpectASoundSoak(absl::Seconds(seconds == nullptr ? 600 : std::atoi(seconds)));
+}
+
+}  // namespace
+}  // namespace foretoken
