@@ -87,6 +87,13 @@ size_t NumPacked(FieldDescriptor::Type type, absl::string_view value) {
   }
 }
 
+// False: the parser keeps a field of this wire type like an unknown field.
+bool IsReadAs(const FieldDescriptor& field, WireFormatLite::WireType wire_type) {
+  const auto type = static_cast<WireFormatLite::FieldType>(field.type());
+  const bool may_be_packed = field.is_packable() && wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  return wire_type == WireFormatLite::WireTypeForFieldType(type) || may_be_packed;
+}
+
 // The numbers of elements of a message's repeated fields. If a message field occurs several times, the parser merges
 // the occurrences, so they share these counts.
 struct Counts {
@@ -132,18 +139,19 @@ bool Walk::Read(absl::string_view bytes, const Fields& fields, const Place* pare
                                             static_cast<int>(bytes.size()));
   for (int begin = 0; const uint32_t tag = in.ReadTag(); begin = in.CurrentPosition()) {
     const auto field = fields.by_number.find(WireFormatLite::GetTagFieldNumber(tag));
-    const bool is_known = field != fields.by_number.end();
-    if (is_known && WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+    const WireFormatLite::WireType wire_type = WireFormatLite::GetTagWireType(tag);
+    if (field == fields.by_number.end() || !IsReadAs(*field->second.descriptor, wire_type)) {
+      if (!WireFormatLite::SkipField(&in, tag)) return false;
+      num_unknown_bytes_ += static_cast<size_t>(in.CurrentPosition() - begin);
+    } else if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (!WireFormatLite::SkipField(&in, tag)) return false;
+      if (field->second.descriptor->is_repeated()) ++counts.num_elements[field->first];
+    } else {
       uint32_t length;
       if (!in.ReadVarint32(&length) || length > bytes.size() - in.CurrentPosition()) return false;
       const absl::string_view value = bytes.substr(in.CurrentPosition(), length);
       if (!in.Skip(static_cast<int>(length)) || !ReadValue(value, field->second, parent, counts)) return false;
-      continue;
     }
-    if (!WireFormatLite::SkipField(&in, tag)) return false;
-    const bool is_number = is_known && field->second.fields == nullptr && !IsText(*field->second.descriptor);
-    if (is_number && field->second.descriptor->is_repeated()) ++counts.num_elements[field->first];
-    if (!is_number) num_unknown_bytes_ += static_cast<size_t>(in.CurrentPosition() - begin);
   }
   return in.ConsumedEntireMessage();
 }
