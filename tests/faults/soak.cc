@@ -24,7 +24,7 @@ namespace {
 constexpr int kCapacity = 8;  // samples that the verifier runs at a time
 constexpr int kQueued = 4;    // requests that it lets wait
 constexpr int kNumDistinct = 24;
-constexpr int kCancelEvery = 7;  // calls of a client
+constexpr int kCancelEvery = 3;  // calls of a client
 constexpr int kMaxFailures = 20;
 constexpr absl::Duration kRetryPause = absl::Milliseconds(20);  // of a refused client
 constexpr absl::Duration kCalm = absl::Seconds(5);

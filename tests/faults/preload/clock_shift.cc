@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library to preload. It shifts the system's clock of a process by the seconds in the file of the variable
-// CLOCK_SHIFT_FILE, a double that a test may change at any time. The steady clock and the kernel's own waits stay
-// right.
+// CLOCK_SHIFT_FILE, a double that a test may change at any time. The steady clock stays right, and the kernel knows
+// nothing of the shift: a wait until a time of the shifted clock ends that much later, or at once.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>

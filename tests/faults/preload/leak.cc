@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library to preload. It makes a process leak 4 MiB per second, so that a test can show that its check for growing
+// A library to preload. It makes a process leak 10 MiB per second, so that a test can show that its check for growing
 // memory finds a leak.
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 namespace {
 
 constexpr size_t kLeakedBytes = size_t{1} << 20;
-constexpr useconds_t kEveryMicroseconds = 250'000;
+constexpr useconds_t kEveryMicroseconds = 100'000;
 
 struct Leak {
   Leak() {
