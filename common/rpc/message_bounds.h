@@ -10,8 +10,8 @@
 // A table must name every repeated field, map, string and bytes field of the message and of the messages in it, or the
 // program ends when it makes the table. So a new field cannot be forgotten. All repeated messages, strings and bytes
 // fields together, except map entries, may have kMaxElements elements, because the sizes of lists within lists
-// multiply. Fields that the message type does not have may take kMaxUnknownBytes in all, because a parsed message keeps
-// them. Strings must be UTF-8.
+// multiply. Fields that the message type does not have, or has with another wire type, may take kMaxUnknownBytes in
+// all, because a parsed message keeps them. Strings must be UTF-8.
 //
 // Time: one pass over the bytes.
 // Threads: any may call Check.
