@@ -42,7 +42,7 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
   if (!pin) return {nullptr, "isa: a process uses one at a time, and another backend does not use " + name};
   const int num_threads = options.num_threads != 0 ? options.num_threads : NumUsableCores();
   const int rank_threads = num_threads / options.num_ranks + (options.rank < num_threads % options.num_ranks ? 1 : 0);
-  return {std::make_unique<cpu::CpuBackend>(std::move(*pin), std::max(rank_threads, 1)), ""};
+  return {std::make_unique<cpu::CpuBackend>(std::move(*pin), std::max(rank_threads, 1), options.num_ranks), ""};
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
                                     .ca = absl::GetFlag(FLAGS_tls_ca)},
                             .is_secure = target.is_secure};
   const bool is_encrypted = options.is_secure || options.tls.is_used();
-  if (!absl::GetFlag(FLAGS_token_file).empty() && !is_encrypted && !rpc::IsLoopback(target.name)) {
+  const bool is_local = rpc::IsLoopback(target.name) || absl::StartsWith(target.name, "unix:");
+  if (!absl::GetFlag(FLAGS_token_file).empty() && !is_encrypted && !is_local) {
     return absl::InvalidArgumentError(
         "--token_file: anybody on the way could read the token: expected --tls_ca, or --target=https://HOST:PORT");
   }

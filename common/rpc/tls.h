@@ -48,8 +48,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(const
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(const TlsFiles& files,
                                                                              bool is_secure = false);
 
-// Whether only this machine reaches the address: HOST:PORT with localhost, 127.0.0.0/8 or ::1, or a local socket,
-// unix:PATH.
+// Whether only this machine reaches HOST:PORT: localhost, 127.0.0.0/8 or ::1.
 bool IsLoopback(absl::string_view address);
 
 }  // namespace foretoken::rpc

@@ -16,7 +16,8 @@ namespace foretoken::telemetry {
 namespace {
 
 constexpr int kHandled = 1;
-constexpr int kMethodNotAllowed = 405;
+constexpr char kMethodNotAllowed[] =
+    "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 bool AcceptsOpenMetrics(const mg_connection* connection) {
   const char* const accept = mg_get_header(connection, "Accept");
@@ -25,7 +26,8 @@ bool AcceptsOpenMetrics(const mg_connection* connection) {
 
 void Send(mg_connection* connection, const char* type, const std::string& page) {
   mg_send_http_ok(connection, type, static_cast<long long>(page.size()));
-  mg_write(connection, page.data(), page.size());
+  const bool wants_page = absl::string_view(mg_get_request_info(connection)->request_method) == "GET";
+  if (wants_page) mg_write(connection, page.data(), page.size());
 }
 
 }  // namespace
@@ -33,9 +35,9 @@ void Send(mg_connection* connection, const char* type, const std::string& page) 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
                                                                     const Metrics& metrics) {
   std::unique_ptr<MetricsServer> server(new MetricsServer(metrics));
-  const std::string num_threads = absl::StrCat(kMaxConnections);
-  std::array<const char*, 5> options = {"listening_ports", address.c_str(), "num_threads", num_threads.c_str(),
-                                        nullptr};
+  const std::string num_threads = absl::StrCat(kMaxConnections), timeout = absl::StrCat(kMaxRequestMs);
+  std::array<const char*, 7> options = {"listening_ports",    address.c_str(), "num_threads", num_threads.c_str(),
+                                        "request_timeout_ms", timeout.c_str(), nullptr};
   const mg_callbacks no_callbacks = {};
   std::array<char, 256> error = {};
   mg_init_data init = {.callbacks = &no_callbacks, .user_data = nullptr, .configuration_options = options.data()};
@@ -75,8 +77,9 @@ MetricsServer::Families MetricsServer::CollectAll() const {
 }
 
 int MetricsServer::Answer(mg_connection* connection, void* server) {
-  if (absl::string_view(mg_get_request_info(connection)->request_method) != "GET") {
-    mg_send_http_error(connection, kMethodNotAllowed, "%s", "expected GET");
+  const absl::string_view method = mg_get_request_info(connection)->request_method;
+  if (method != "GET" && method != "HEAD") {
+    mg_write(connection, kMethodNotAllowed, sizeof(kMethodNotAllowed) - 1);
     return kHandled;
   }
   const MetricsServer& self = *static_cast<const MetricsServer*>(server);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HTTP endpoint of a service's metrics: GET /metrics, in the OpenMetrics format for a client that accepts it, and
-// else in Prometheus's text format.
+// The HTTP endpoint of a service's metrics: GET or HEAD /metrics, in the OpenMetrics format for a client that accepts
+// it, and else in Prometheus's text format.
 //
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start("0.0.0.0:9464", metrics));
 //   server->Add([&] { return engine_families(); });
@@ -31,7 +31,8 @@ class MetricsServer {
   // Returns families for the page; `above` are those that stand above them on it.
   using Collect = std::function<Families(const Families& above)>;
 
-  static constexpr int kMaxConnections = 2;  // served at a time
+  static constexpr int kMaxConnections = 2;   // served at a time
+  static constexpr int kMaxRequestMs = 5000;  // until a request is read
 
   // `address` is HOST:PORT; port 0 takes a free one. `metrics` outlive the server. Errors: UNAVAILABLE with the
   // address.

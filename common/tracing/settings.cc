@@ -212,7 +212,7 @@ Sampler ReadSampler(const Variables& variables) {
 std::map<std::string, std::string> ReadResource(const Variables& variables, const std::string& service_name) {
   std::map<std::string, std::string> resource;
   char host[256] = {};
-  if (gethostname(host, sizeof(host) - 1) == 0) resource["host.name"] = host;
+  if (gethostname(host, sizeof(host) - 1) == 0 && IsUtf8(host)) resource["host.name"] = host;
   resource["service.name"] = service_name;
   resource["service.version"] = base::Version();
   resource["service.instance.id"] = absl::StrCat(absl::Hex(base::SystemRandomBits(), absl::kZeroPad16));

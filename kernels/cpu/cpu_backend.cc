@@ -19,17 +19,20 @@
 
 namespace foretoken::kernels::cpu {
 
-CpuBackend::CpuBackend(IsaPin pin, int num_threads)
-    : pin_(std::move(pin)), matmul_kernel_(KernelOf(pin_.isa())), pool_(num_threads) {}
+CpuBackend::CpuBackend(IsaPin pin, int num_threads, int num_ranks)
+    : pin_(std::move(pin)),
+      matmul_kernel_(KernelOf(pin_.isa())),
+      num_ranks_(static_cast<size_t>(num_ranks)),
+      pool_(num_threads) {}
 
 std::string CpuBackend::Describe() const { return std::string("cpu/") + Name(pin_.isa()) + " " + DescribeHighway(); }
 
 std::optional<std::string> CpuBackend::MemoryRefusal(const MemoryNeed& need) const {
   constexpr size_t kMiB = size_t{1} << 20;
-  const size_t num_bytes = need.weight_bytes + need.kv_bytes + need.pass_bytes;
+  const size_t num_bytes = num_ranks_ * (need.weight_bytes + need.kv_bytes + need.pass_bytes);
   if (CanMap(num_bytes)) return std::nullopt;
   return "memory: expected " + std::to_string(num_bytes / kMiB) + " MiB, of which K/V takes " +
-         std::to_string(need.kv_bytes / kMiB) +
+         std::to_string(num_ranks_ * need.kv_bytes / kMiB) +
          " MiB; the system does not grant so much to this process. Lower --kv_cache_mb or raise the limit (ulimit -v)";
 }
 

@@ -17,8 +17,9 @@ namespace foretoken::kernels::cpu {
 
 class CpuBackend final : public Backend {
  public:
-  // The backend holds the pin as long as it lives. `num_threads` counts the caller's thread.
-  CpuBackend(IsaPin pin, int num_threads);
+  // The backend holds the pin as long as it lives. `num_threads` counts the caller's thread. The process's memory holds
+  // `num_ranks` such backends.
+  CpuBackend(IsaPin pin, int num_threads, int num_ranks = 1);
 
   std::string Describe() const override;
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override;
@@ -45,6 +46,7 @@ class CpuBackend final : public Backend {
   IsaPin pin_;
   const MatMulKernel& matmul_kernel_;
   Pages matmul_scratch_;
+  const size_t num_ranks_;
   ThreadPool pool_;
 };
 

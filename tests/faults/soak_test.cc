@@ -25,6 +25,7 @@ void ExpectASoundSoak(absl::Duration length) {
   EXPECT_GT(result.num_stops, 0);
   if (kIsSanitized) return;
   for (const testing::MemoryGrowth& growth : result.growths) {
+    EXPECT_GT(growth.end_bytes, 0) << growth.name << " has ended";
     EXPECT_LT(growth.num_bytes(), kMaxSoakGrowthBytes) << growth.name;
   }
 }

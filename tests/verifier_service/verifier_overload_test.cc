@@ -26,7 +26,7 @@ TEST(Verifier, ABurstOfAThousandCallsStaysWithinTheQueue) {
   v1::GenerateResponse response;
   ASSERT_TRUE(running->Read(&response));
   CallBurst burst(verifier.stub(), Greedy("import os\n", 1), kNumCalls);
-  while (burst.num("OK") + burst.num("QUEUE_FULL") < kNumCalls) {
+  for (; burst.num("OK") + burst.num("QUEUE_FULL") < kNumCalls; absl::SleepFor(absl::Milliseconds(1))) {
     const EngineStats stats = verifier->GetStats();
     // A request that is being refused counts for a moment.
     ASSERT_LE(stats.num_queued, kNumPlaces + 64);

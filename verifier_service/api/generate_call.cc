@@ -21,7 +21,7 @@ namespace {
 // A client stops its call at its own deadline. The server may receive that cancellation before its own clock reaches
 // the deadline: gRPC rounds a call's time up by at most a hundredth, and messages take time to arrive.
 constexpr double kDeadlineSlack = 0.01;
-constexpr std::chrono::milliseconds kDeadlineTravel(20);
+constexpr absl::Duration kDeadlineTravel = absl::Milliseconds(20);
 
 // A client may cancel a call and retry with the same id. The server may see the retry before the cancellation.
 constexpr std::chrono::milliseconds kIdPatience(100);
@@ -34,10 +34,16 @@ TracedCall CallOf(const grpc::CallbackServerContext& context) {
           .peer = context.peer()};
 }
 
-absl::Time DeadlineOf(const grpc::CallbackServerContext& rpc) {
-  const std::chrono::system_clock::time_point deadline = rpc.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return SteadyNow() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+// A deadline may be centuries away. The times of std::chrono end in the year 2262, so gRPC's own are compared.
+absl::Duration TimeLeft(const grpc::CallbackServerContext& context) {
+  const gpr_timespec left = gpr_time_sub(context.raw_deadline(), gpr_now(context.raw_deadline().clock_type));
+  return absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
+}
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  constexpr absl::Duration kNever = absl::Hours(24 * 365);
+  const absl::Duration left = TimeLeft(context);
+  return left < kNever ? SteadyNow() + left : absl::InfiniteFuture();
 }
 
 absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const ServedModel& model) {
@@ -257,8 +263,8 @@ void GenerateCall::OnCancel() {
 }
 
 absl::Status GenerateCall::WhyCancelled() const {
-  const auto left = rpc_->deadline() - std::chrono::system_clock::now();
-  if (left <= kDeadlineTravel + kDeadlineSlack * (Clock::now() - record_.arrival())) {
+  const absl::Duration served = absl::FromChrono(Clock::now() - record_.arrival());
+  if (TimeLeft(*rpc_) <= kDeadlineTravel + kDeadlineSlack * served) {
     return absl::DeadlineExceededError("the call's deadline has passed");
   }
   return absl::CancelledError("the client has gone");

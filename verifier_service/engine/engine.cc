@@ -62,7 +62,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
       queue_({.num_requests = config.max_queued_requests,
               .num_samples = config.max_queued_samples,
               .num_tokens = config.max_queued_tokens}),
-      forecast_(config.max_running_samples),
+      forecast_(config.max_running_samples, config.max_step_rows),
       scheduler_({.max_running = config.max_running_samples,
                   .enable_prefix_cache = config.enable_prefix_cache,
                   .max_tree_nodes = config.max_tree_nodes,
@@ -139,20 +139,6 @@ absl::StatusOr<QueuePlace> Engine::Reserve(int64_t num_bytes, absl::Time deadlin
   }
   FT_RETURN_IF_ERROR(CheckDeadline(deadline, forecast_.LeastWait(/*num_ahead=*/0)));
   return queue_.Reserve(num_bytes);
-}
-
-absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration least_wait) const {
-  if (deadline == absl::InfiniteFuture()) return absl::OkStatus();
-  const absl::Duration left = deadline - parts_.now();
-  if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("the call's deadline has passed");
-  if (left >= least_wait) return absl::OkStatus();
-  const auto text = [](absl::Duration duration) {
-    return absl::FormatDuration(absl::Floor(duration, absl::Milliseconds(1)));
-  };
-  return base::WithReason(absl::ResourceExhaustedError(absl::StrCat("the call's deadline is ", text(left),
-                                                                    " away, and this server needs at least ",
-                                                                    text(least_wait), " for the first token")),
-                          "DEADLINE_TOO_SHORT");
 }
 
 absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {

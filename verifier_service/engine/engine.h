@@ -215,6 +215,7 @@ class Engine {
 
   QueueSpace queue_;  // outlives the requests
   FirstTokenForecast forecast_;
+  mutable std::atomic<uint32_t> num_too_short_{0};  // deadlines that seemed too near
 
   // Only the engine's thread uses these.
   Scheduler scheduler_;

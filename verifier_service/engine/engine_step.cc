@@ -41,11 +41,6 @@ int32_t NodesToAskFor(const Sequence& sequence) {
   return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
 }
 
-bool HasGenerated(const ActiveRequest& active) {
-  if (active.num_unfinished < active.request->num_samples) return true;
-  return std::ranges::any_of(active.sequences, [](const Sequence* sequence) { return sequence->num_generated() > 0; });
-}
-
 absl::Status ErrorOf(kernels::DrawStatus status) {
   if (status == kernels::DrawStatus::kNonFiniteLogits) {
     return base::WithReason(absl::InternalError("the model's logits are not finite"), "LOGITS_NOT_FINITE");
@@ -87,45 +82,6 @@ bool Engine::Step() {
   if (!is_asynchronous() || !is_running) Publish();
   if (!is_running) timer_.Enter(StepPhase::kIdle);
   return is_running || scheduler_.has_waiting();
-}
-
-void Engine::Admit() {
-  Retire();
-  scheduler_.ReserveRoots(timer_.entered());  // before admission, so that a new sample is not preempted at once
-  AdmitWaiting();
-}
-
-void Engine::AdmitWaiting() {
-  while (AdmitSome()) Retire();  // the refused requests leave their room to others
-  forecast_.ObserveLine(scheduler_.num_left(), scheduler_.has_waiting(), timer_.entered());
-}
-
-// Refuses requests that cannot have their first token before their deadline, and returns whether there were any. No
-// step has computed anything for them.
-bool Engine::AdmitSome() {
-  const absl::Time now = timer_.entered();
-  bool has_refused = false;
-  const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
-  for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
-    sequence->began = now;
-    if (sequence->is_finished) continue;  // its request has just been refused
-    if (sequence->request().deadline != absl::InfiniteFuture() && !HasGenerated(*sequence->active)) {
-      const int32_t num_rows = sequence->size() - sequence->num_computed;
-      const absl::Status in_time = CheckDeadline(
-          sequence->request().deadline, LeastPromptTime(num_rows, config_.max_step_rows, experience_.step_cost));
-      if (!in_time.ok()) {
-        Fail(*sequence->active, in_time);
-        has_refused = true;
-        continue;
-      }
-    }
-    if (sequence->num_generated() == 0) {
-      sequence->usage.num_cached_tokens = sequence->num_computed;
-      own_stats_.num_cached_tokens += sequence->num_computed;
-    }
-    if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence, policy_);
-  }
-  return has_refused;
 }
 
 void Engine::OpenAtProposers(Sequence& sequence, const StepPolicy& policy) {
@@ -218,6 +174,7 @@ Engine::StepResult Engine::Finish(std::span<const PlannedSequence> plan, const S
   if (is_the_devices && !policy.is_trial) {
     experience_.step_cost.Observe(LoadOf(plan), static_cast<float>(result.step_ms));
   }
+  if (is_the_devices) forecast_.ObserveStep(LoadOf(plan).num_rows, absl::Milliseconds(result.step_ms));
   // Padding of the model's rows may be among a row's most likely ids. Such an id is not a token, so it is removed.
   const auto keep_tokens = [this](std::vector<kernels::RowLogprobs>& rows) {
     const auto is_padding = [this](const kernels::TokenLogprob& top) { return !drawable_.Contains(top.token_id); };
@@ -364,7 +321,6 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
   planner.num_trials = speculation_.num_trials();
   planner.last_trial_speedup = speculation_.last_trial_speedup();
   UpdateRowCosts(experience_.step_cost, &planner);
-  forecast_.ObserveStep(absl::Milliseconds(experience_.step_cost.Predict({.num_rows = 1})));
   for (const PlannedSequence& planned : plan) {
     Sequence& sequence = *planned.sequence;
     if (!sequence.request().speculation.reports_steps) continue;

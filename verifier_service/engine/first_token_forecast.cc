@@ -24,15 +24,20 @@ void FirstTokenForecast::ObserveLine(uint64_t num_left, bool has_waiting, absl::
   mark_ = Mark{.time = now, .num_left = num_left};
 }
 
-absl::Duration FirstTokenForecast::LeastWait(int64_t num_ahead) const {
-  const int64_t num_waits = std::max<int64_t>(0, num_ahead - max_running_);
-  return absl::Nanoseconds(num_waits * pace_ns_.load() + step_ns_.load()) / kOptimism;
+void FirstTokenForecast::ObserveStep(int32_t num_rows, absl::Duration length) {
+  const int64_t step_ns = std::max<int64_t>(1, absl::ToInt64Nanoseconds(length));
+  if (least_step_ns_.load() == 0 || step_ns < least_step_ns_.load()) least_step_ns_.store(step_ns);
+  if (num_rows >= max_step_rows_) least_full_step_ = std::min(length, least_full_step_.value_or(length));
 }
 
-absl::Duration LeastPromptTime(int32_t num_rows, int32_t max_rows, const StepCost& cost) {
-  const float full_ms = static_cast<float>(num_rows / max_rows) * cost.Predict({.num_rows = max_rows});
-  const int32_t rest = num_rows % max_rows;
-  return absl::Milliseconds(full_ms + (rest > 0 ? cost.Predict({.num_rows = rest}) : 0)) / kOptimism;
+absl::Duration FirstTokenForecast::LeastWait(int64_t num_ahead) const {
+  const int64_t num_waits = std::max<int64_t>(0, num_ahead - max_running_);
+  return absl::Nanoseconds(num_waits * pace_ns_.load() + least_step_ns_.load()) / kOptimism;
+}
+
+absl::Duration FirstTokenForecast::LeastPromptTime(int32_t num_rows) const {
+  const int32_t num_full = num_rows / max_step_rows_;
+  return num_full * least_full_step_.value_or(absl::ZeroDuration()) / kOptimism;
 }
 
 }  // namespace foretoken::verifier

@@ -3,8 +3,8 @@
 // because it would take a place in the line in vain. The forecast is optimistic on purpose:
 //   - All running samples may end at once, so as many requests at the front of the line as can run do not wait.
 //   - The line may move twice as fast as lately. Requests that were cancelled while they waited count as movement.
-//   - A step may be twice as fast as the last steps, and the prefix cache may hold the whole prompt.
-// While nothing waits, only the step counts.
+//   - A step may be twice as fast as the fastest one so far. A slow neighbour of an hour ago thus refuses nobody.
+//   - Only full steps of a prompt count, and the prefix cache may hold the whole prompt.
 //
 // Units: durations of the engine's clock. Threads: the engine's; LeastWait from any.
 #pragma once
@@ -14,21 +14,22 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "verifier_service/planner/step_cost.h"
 
 namespace foretoken::verifier {
 
 class FirstTokenForecast {
  public:
-  explicit FirstTokenForecast(int32_t max_running) : max_running_(max_running) {}
+  FirstTokenForecast(int32_t max_running, int32_t max_step_rows)
+      : max_running_(max_running), max_step_rows_(max_step_rows) {}
 
   // `num_left` counts the entries that have left the line since the start.
   void ObserveLine(uint64_t num_left, bool has_waiting, absl::Time now);
-  // The duration of a step that draws one token and does nothing else.
-  void ObserveStep(absl::Duration one_row_step) { step_ns_.store(absl::ToInt64Nanoseconds(one_row_step)); }
+  void ObserveStep(int32_t num_rows, absl::Duration length);
 
-  // For a request with `num_ahead` requests before it in the line.
+  // Until a request with `num_ahead` requests before it in the line has had a step.
   absl::Duration LeastWait(int64_t num_ahead) const;
+  // To compute `num_rows` rows of a prompt.
+  absl::Duration LeastPromptTime(int32_t num_rows) const;
 
  private:
   struct Mark {
@@ -36,13 +37,11 @@ class FirstTokenForecast {
     uint64_t num_left = 0;
   };
 
-  const int32_t max_running_;
-  std::optional<Mark> mark_;         // the beginning of the current measurement of the pace
-  std::atomic<int64_t> pace_ns_{0};  // the time between two entries that leave the line; 0: unknown
-  std::atomic<int64_t> step_ns_{0};
+  const int32_t max_running_, max_step_rows_;
+  std::optional<Mark> mark_;               // the beginning of the current measurement of the pace
+  std::atomic<int64_t> pace_ns_{0};        // the time between two entries that leave the line; 0: unknown
+  std::atomic<int64_t> least_step_ns_{0};  // of any number of rows; 0: unknown
+  std::optional<absl::Duration> least_full_step_;
 };
-
-// The least time to compute `num_rows` rows of a prompt, in steps of at most `max_rows` rows. As optimistic as above.
-absl::Duration LeastPromptTime(int32_t num_rows, int32_t max_rows, const StepCost& cost);
 
 }  // namespace foretoken::verifier

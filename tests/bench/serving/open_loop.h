@@ -2,8 +2,8 @@
 // An open loop of Generate calls: calls begin at random times with a mean rate, however many calls are still open. One
 // thread sends, and gRPC's threads take the answers.
 //
-//   const OpenLoop loop = RunOpenLoop(*stub, requests, {.calls_per_second = 80, .duration = absl::Seconds(30)});
-//   Quantile(Milliseconds(loop, IsRefused, &OpenCall::ended), 0.99)
+//   const std::vector<OpenCall> calls =
+//       RunOpenLoop(*stub, requests, {.calls_per_second = 80, .duration = absl::Seconds(30)});
 //
 // A call's planned time does not depend on the server. If the sender is late, the loop is not open, so each call
 // records its lag. Threads: one.

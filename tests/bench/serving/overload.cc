@@ -183,9 +183,9 @@ class Meter {
 };
 
 // The peaks of the verifier's memory in the second and in the last third of a loop.
-class MemoryWatch {
+class PeaksOfThirds {
  public:
-  MemoryWatch(testing::ChildProcess& process, absl::Duration duration) : process_(process), duration_(duration) {}
+  PeaksOfThirds(testing::ChildProcess& process, absl::Duration duration) : process_(process), duration_(duration) {}
 
   void Look(absl::Duration now) {
     while (num_thirds_ < 2 && now >= (num_thirds_ + 1) * duration_ / 3) {
@@ -238,7 +238,7 @@ absl::Status Measure(const std::string& label, const std::string& model, Setup& 
     return CompletedRate(calls, durations.warm_up, durations.normal);
   };
   const double before = normal("before", 1);
-  MemoryWatch memory(verifier.process(), durations.overload);
+  PeaksOfThirds memory(verifier.process(), durations.overload);
   const Calls calls = meter.Run(absl::StrCat(label, ", 4x"), *stub,
                                 {.calls_per_second = kOverload * capacity,
                                  .duration = durations.overload,

@@ -162,7 +162,7 @@ TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
 }
 
 TEST(IsLoopback, KnowsTheAddressesOfThisMachineAlone) {
-  for (const char* address : {"localhost:1", "127.0.0.1:0", "127.1.2.3:50051", "[::1]:1", "unix:/run/a.sock"}) {
+  for (const char* address : {"localhost:1", "127.0.0.1:0", "127.1.2.3:50051", "[::1]:1"}) {
     EXPECT_TRUE(IsLoopback(address)) << address;
   }
   for (const char* address :

@@ -23,19 +23,23 @@
 namespace foretoken::telemetry {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAreArray;
 
-std::string HttpRequest(int port, const std::string& method, const std::string& path, const std::string& headers = "") {
+int Connect(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+std::string HttpRequest(int port, const std::string& method, const std::string& path, const std::string& headers = "") {
+  const int fd = Connect(port);
   const std::string request = absl::StrCat(method, " ", path, " HTTP/1.0\r\n", headers, "\r\n");
   EXPECT_EQ(send(fd, request.data(), request.size(), 0), request.size());
   std::string answer;
@@ -92,7 +96,20 @@ TEST(MetricsServer, HasNothingAtOtherPathsAndByOtherMethods) {
   const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
   EXPECT_THAT(HttpGet((*server)->port(), "/"), StartsWith("HTTP/1.0 404"));
   EXPECT_THAT(HttpGet((*server)->port(), "/metrics/all"), StartsWith("HTTP/1.0 404"));
-  EXPECT_THAT(HttpRequest((*server)->port(), "POST", "/metrics"), StartsWith("HTTP/1.0 405"));
+  const std::string refused = HttpRequest((*server)->port(), "POST", "/metrics");
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(refused, HasSubstr("Allow: GET, HEAD"));
+  EXPECT_THAT(HttpRequest((*server)->port(), "HEAD", "/metrics"), EndsWith("\r\n\r\n"));
+}
+
+TEST(MetricsServer, SilentConnectionsDoNotStopIt) {
+  Metrics metrics;
+  metrics.AddGauge("foretoken_test_level", "Level.").Set(7);
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  std::vector<int> silent;
+  for (int i = 0; i < MetricsServer::kMaxConnections; ++i) silent.push_back(Connect((*server)->port()));
+  EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), HasSubstr("foretoken_test_level 7"));
+  for (const int fd : silent) close(fd);
 }
 
 TEST(MetricsServer, AddedFamiliesMayBeMadeFromThoseAbove) {

@@ -90,6 +90,15 @@ TEST_F(OverloadTest, TheEngineLearnsTheDeadline) {
   context.TryCancel();
 }
 
+TEST_F(OverloadTest, ADeadlineInSomeCenturiesHasNotPassed) {
+  constexpr int64_t kMostHours = 99'999'999;  // that gRPC's header can hold
+  grpc::ClientContext context;
+  context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_hours(kMostHours, GPR_TIMESPAN)));
+  const auto reader = stub_->Generate(&context, Request());
+  EXPECT_EQ(engine_.WaitForRequest().deadline, absl::InfiniteFuture());
+  context.TryCancel();
+}
+
 TEST_F(OverloadTest, ARequestWithoutADeadlineMayWaitForever) {
   grpc::ClientContext context;
   const auto reader = stub_->Generate(&context, Request());

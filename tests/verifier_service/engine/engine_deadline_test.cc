@@ -21,9 +21,9 @@ using testing::InProcessProposers;
 
 class EngineDeadlineTest : public testing::EngineFixture {
  protected:
-  // Every reading of the clock takes a second, so every step takes some, whatever the machine.
+  // Every reading of the clock takes a tick, so every step takes some, whatever the machine.
   EngineOptions Options(const EngineConfig& config = {.max_running_samples = 1}) {
-    return {.config = config, .now = [this] { return now_ += absl::Seconds(1); }};
+    return {.config = config, .now = [this] { return now_ += tick_; }};
   }
   GenerationRequest Due(absl::Duration left, int32_t max_tokens = 1) {
     GenerationRequest request = Request("import os\n", 0, max_tokens);
@@ -39,7 +39,16 @@ class EngineDeadlineTest : public testing::EngineFixture {
     while (engine.Step()) continue;
   }
 
+  GenerationRequest LongPrompt(absl::Duration left) {
+    GenerationRequest request = Due(left);
+    request.prompt.assign(800, 7);
+    request.prompt.front() = next_token_++;  // no prompt is in the prefix cache
+    return request;
+  }
+
   absl::Time now_ = absl::UnixEpoch();
+  absl::Duration tick_ = absl::Seconds(1);
+  int32_t next_token_ = 8;
   InProcessProposers none_;
 };
 
@@ -92,16 +101,45 @@ TEST_F(EngineDeadlineTest, ARequestWithOutputIsNeverRefused) {
 
 TEST_F(EngineDeadlineTest, APromptThatCannotEndInTimeIsRefusedAtItsTurn) {
   const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 1, .max_step_rows = 8}));
-  ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration())), absl::OkStatus());
+  ASSERT_EQ(Submit(*engine, LongPrompt(absl::InfiniteDuration())), absl::OkStatus());
   StepUntilIdle(*engine);  // the engine learns that a step takes seconds
   const uint64_t num_steps = engine->GetStats().num_steps;
-  GenerationRequest request = Due(absl::Seconds(40));
-  request.prompt.assign(800, 7);
+  const GenerationRequest request = LongPrompt(absl::Seconds(40));
   ASSERT_EQ(Submit(*engine, request), absl::OkStatus());
   StepUntilIdle(*engine);
   const absl::Status refused = results_.at({request.ticket, 0}).error;
   EXPECT_EQ(base::ReasonOf(refused), "DEADLINE_TOO_SHORT") << refused;
   EXPECT_EQ(engine->GetStats().num_steps, num_steps);
+}
+
+TEST_F(EngineDeadlineTest, AfterASlowTimeRequestsAreServedAgain) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 1, .max_step_rows = 8}));
+  tick_ = absl::Seconds(1000);
+  ASSERT_EQ(Submit(*engine, LongPrompt(absl::InfiniteDuration())), absl::OkStatus());
+  StepUntilIdle(*engine);
+  tick_ = absl::Seconds(1);
+  std::vector<bool> served;
+  for (int i = 0; i < 20; ++i) {
+    const GenerationRequest request = LongPrompt(absl::Hours(5));  // ten times what it needs
+    if (Submit(*engine, request).ok()) StepUntilIdle(*engine);
+    served.push_back(!results_[{request.ticket, 0}].token_ids.empty());
+  }
+  EXPECT_FALSE(served.front());
+  EXPECT_TRUE(served.back()) << "one request was tried, and it corrected the forecast";
+}
+
+TEST_F(EngineDeadlineTest, ASampleThatBeginsLaterDoesNotRefuseTheRequest) {
+  const std::unique_ptr<Engine> engine =
+      MakeEngine(none_, Options({.max_running_samples = 2, .max_step_rows = 8, .enable_prefix_cache = false}));
+  GenerationRequest other = LongPrompt(absl::InfiniteDuration());
+  other.stop.max_tokens = 64;
+  ASSERT_EQ(Submit(*engine, other), absl::OkStatus());
+  while (engine->GetStats().num_generated_tokens == 0) engine->Step();
+  GenerationRequest request = LongPrompt(absl::Seconds(300));
+  request.num_samples = 2;  // the second one begins when the other request ends, long after the deadline
+  ASSERT_EQ(Submit(*engine, request), absl::OkStatus());
+  StepUntilIdle(*engine);
+  EXPECT_EQ(results_.at({request.ticket, 0}).error, absl::OkStatus());
 }
 
 TEST_F(EngineDeadlineTest, ALineThatIsTooLongRefusesAtOnceAndLetsHigherPrioritiesPass) {

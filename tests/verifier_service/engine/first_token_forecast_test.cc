@@ -8,17 +8,17 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr int32_t kMaxRunning = 4;
+constexpr int32_t kMaxRunning = 4, kMaxRows = 8;
 
 absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 TEST(FirstTokenForecast, KnowsNothingAtFirst) {
-  EXPECT_EQ(FirstTokenForecast(kMaxRunning).LeastWait(1000), absl::ZeroDuration());
+  EXPECT_EQ(FirstTokenForecast(kMaxRunning, kMaxRows).LeastWait(1000), absl::ZeroDuration());
 }
 
 TEST(FirstTokenForecast, TakesHalfAStepAndHalfTheLinesPaceBehindThoseWhoCouldBeginNow) {
-  FirstTokenForecast forecast(kMaxRunning);
-  forecast.ObserveStep(absl::Milliseconds(100));
+  FirstTokenForecast forecast(kMaxRunning, kMaxRows);
+  for (const int ms : {300, 100, 200}) forecast.ObserveStep(1, absl::Milliseconds(ms));
   forecast.ObserveLine(0, /*has_waiting=*/true, At(0));
   forecast.ObserveLine(31, /*has_waiting=*/true, At(31));
   EXPECT_EQ(forecast.LeastWait(1000), absl::Milliseconds(50)) << "too few have left the line to know its pace";
@@ -28,7 +28,7 @@ TEST(FirstTokenForecast, TakesHalfAStepAndHalfTheLinesPaceBehindThoseWhoCouldBeg
 }
 
 TEST(FirstTokenForecast, FollowsTheLine) {
-  FirstTokenForecast forecast(0);
+  FirstTokenForecast forecast(0, kMaxRows);
   forecast.ObserveLine(0, /*has_waiting=*/true, At(0));
   forecast.ObserveLine(40, /*has_waiting=*/true, At(80));
   EXPECT_EQ(forecast.LeastWait(10), absl::Seconds(10));
@@ -40,13 +40,13 @@ TEST(FirstTokenForecast, FollowsTheLine) {
   EXPECT_EQ(forecast.LeastWait(10), absl::ZeroDuration()) << "an empty line makes nobody wait";
 }
 
-TEST(LeastPromptTime, IsHalfTheTimeOfFullStepsAndOfTheRest) {
-  StepCost cost(/*max_rows=*/8);
-  cost.Observe({.num_rows = 8}, 80);
-  cost.Observe({.num_rows = 2}, 20);
-  EXPECT_EQ(LeastPromptTime(2, 8, cost), absl::Milliseconds(10));
-  EXPECT_EQ(LeastPromptTime(8, 8, cost), absl::Milliseconds(40));
-  EXPECT_EQ(LeastPromptTime(18, 8, cost), absl::Milliseconds(90));
+TEST(FirstTokenForecast, APromptTakesHalfTheTimeOfItsFullStepsAtTheirFastest) {
+  FirstTokenForecast forecast(kMaxRunning, kMaxRows);
+  forecast.ObserveStep(kMaxRows - 1, absl::Milliseconds(10));
+  EXPECT_EQ(forecast.LeastPromptTime(100 * kMaxRows), absl::ZeroDuration()) << "no full step is known";
+  for (const int ms : {300, 80, 200}) forecast.ObserveStep(kMaxRows, absl::Milliseconds(ms));
+  EXPECT_EQ(forecast.LeastPromptTime(kMaxRows - 1), absl::ZeroDuration());
+  EXPECT_EQ(forecast.LeastPromptTime(2 * kMaxRows + 2), absl::Milliseconds(80));
 }
 
 }  // namespace

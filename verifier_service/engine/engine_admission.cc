@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's admission: from the line into the batch, or out, where the deadline is too near.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
+#include "verifier_service/engine/engine.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// One in so many requests whose deadline seems too near goes on all the same. If the forecast is wrong, this corrects
+// it, because the forecast learns from steps alone.
+constexpr uint32_t kTriedOneIn = 16;
+
+}  // namespace
+
+absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration least_wait) const {
+  if (deadline == absl::InfiniteFuture()) return absl::OkStatus();
+  const absl::Duration left = deadline - parts_.now();
+  if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("the call's deadline has passed");
+  if (left >= least_wait) return absl::OkStatus();
+  if (num_too_short_.fetch_add(1) % kTriedOneIn == kTriedOneIn - 1) return absl::OkStatus();
+  const auto text = [](absl::Duration duration) {
+    return absl::FormatDuration(absl::Floor(duration, absl::Milliseconds(1)));
+  };
+  return base::WithReason(absl::ResourceExhaustedError(absl::StrCat("the call's deadline is ", text(left),
+                                                                    " away, and this server needs at least ",
+                                                                    text(least_wait), " for the first token")),
+                          "DEADLINE_TOO_SHORT");
+}
+
+void Engine::Admit() {
+  Retire();
+  scheduler_.ReserveRoots(timer_.entered());  // before admission, so that a new sample is not preempted at once
+  AdmitWaiting();
+}
+
+void Engine::AdmitWaiting() {
+  while (AdmitSome()) Retire();  // the refused requests leave their room to others
+  forecast_.ObserveLine(scheduler_.num_left(), scheduler_.has_waiting(), timer_.entered());
+}
+
+// Refuses requests that cannot have their first token before their deadline, and returns whether there were any. Only
+// a request's first sample is looked at, when it begins: later a step may be computing one of its samples.
+bool Engine::AdmitSome() {
+  const absl::Time now = timer_.entered();
+  bool has_refused = false;
+  const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
+  for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
+    const bool is_new = std::exchange(sequence->began, now) == absl::Time();  // and not preempted
+    if (sequence->is_finished) continue;                                      // its request has just been refused
+    if (is_new && sequence->sample_index == 0) {
+      const absl::Status in_time = CheckDeadline(sequence->request().deadline,
+                                                 forecast_.LeastPromptTime(sequence->size() - sequence->num_computed));
+      if (!in_time.ok()) {
+        Fail(*sequence->active, in_time);
+        has_refused = true;
+        continue;
+      }
+    }
+    if (sequence->num_generated() == 0) {
+      sequence->usage.num_cached_tokens = sequence->num_computed;
+      own_stats_.num_cached_tokens += sequence->num_computed;
+    }
+    if (sequence->active->max_tree_nodes > 0 && !sequence->is_open) OpenAtProposers(*sequence, policy_);
+  }
+  return has_refused;
+}
+
+}  // namespace foretoken::verifier
