@@ -6,9 +6,9 @@
 //   publisher.Subscribe(ticket, [call](SampleOutput output) { call->Deliver(std::move(output)); });
 //   publisher.Publish(std::move(outputs));   // the engine, once a step
 //
-// Publish waits while kMaxBatches batches wait, besides those that are being delivered. So outputs do not pile up if the
-// publisher's thread gets too little time. Threads: any. The publisher's thread calls the sinks one at a time and in order. A sink must
-// not block, and may call Unsubscribe.
+// Publish waits while kMaxBatches batches wait, besides those that are being delivered. So outputs do not pile up if
+// the publisher's thread gets too little time. Threads: any. The publisher's thread calls the sinks one at a time and
+// in order. A sink must not block, and may call Unsubscribe.
 #pragma once
 
 #include <cstddef>

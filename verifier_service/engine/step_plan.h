@@ -65,7 +65,7 @@ struct PlannedSequence {
 // The planner's estimates, learned from past steps.
 struct Experience {
   StepCost step_cost;
-  Calibration calibration;    // learned from sequences under the keyed draw
+  Calibration calibration;     // learned from sequences under the keyed draw
   PlaceChances place_chances;  // learned from sequences under rejection sampling
 };
 
