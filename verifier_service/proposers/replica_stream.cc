@@ -56,9 +56,10 @@ void ReplicaStream::OnReadDone(bool ok) {
   if (pause <= absl::ZeroDuration()) return StartRead(&response_);
   // Every delay uses a new alarm, because the function of the last alarm may still be inside StartRead. The alarm also
   // reads after Cancel, because the stream ends with a failed read.
-  next_read_ = grpc::Alarm();
-  next_read_.Set(gpr_time_from_micros(absl::ToInt64Microseconds(pause), GPR_TIMESPAN),
-                 [this](bool) { StartRead(&response_); });
+  // It is a pointer, because an alarm that is assigned to another one loses the other's memory.
+  next_read_ = std::make_unique<grpc::Alarm>();
+  next_read_->Set(gpr_time_from_micros(absl::ToInt64Microseconds(pause), GPR_TIMESPAN),
+                  [this](bool) { StartRead(&response_); });
 }
 
 void ReplicaStream::OnWriteDone(bool ok) {

@@ -61,7 +61,7 @@ class ReplicaStream final : public grpc::ClientBidiReactor<v1::ProposeRequest, g
   grpc::ByteBuffer response_;   // of the read in flight
   absl::Status fault_;          // set when an answer is out of bounds
   Events events_;
-  grpc::Alarm next_read_;
+  std::unique_ptr<grpc::Alarm> next_read_;
   std::shared_ptr<ReplicaStream> self_;  // until OnDone: gRPC holds a bare pointer
 };
 
