@@ -28,7 +28,7 @@ namespace foretoken::telemetry {
 class MetricsServer {
  public:
   using Families = std::vector<prometheus::MetricFamily>;
-  // Returns families for the page; `above` are those that stand above them on it.
+  // Returns families for the page. `above` are the families that the page has already.
   using Collect = std::function<Families(const Families& above)>;
 
   static constexpr int kMaxConnections = 2;   // served at a time

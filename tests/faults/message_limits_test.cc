@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "foretoken/v1/proposal.grpc.pb.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/fakes/fake_generation_service.h"
 #include "tests/testing/fakes/scripted_proposer.h"
+#include "tests/testing/unary_call.h"
 
 namespace foretoken {
 namespace {
@@ -26,23 +26,6 @@ std::shared_ptr<grpc::Channel> ChannelTo(const ServiceProcess& service, grpc_com
   grpc::ChannelArguments arguments;
   arguments.SetCompressionAlgorithm(algorithm);
   return grpc::CreateCustomChannel(service.address(), grpc::InsecureChannelCredentials(), arguments);
-}
-
-// Calls a method with these bytes as its only message.
-grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method, const std::string& bytes) {
-  grpc::GenericStub stub(channel);
-  grpc::ClientContext context;
-  grpc::CompletionQueue queue;
-  const grpc::Slice slice(bytes);
-  const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  call->Finish(&response, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  return status;
 }
 
 // A protobuf field with this number and these bytes.
@@ -83,7 +66,7 @@ TEST_F(MessageLimits, ACompressedMessageIsRefusedBeforeItIsInflated) {
     SCOPED_TRACE(method);
     for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
       const int64_t growth = Growth(*service, [&, service = service, method = method] {
-        const grpc::Status status = Call(ChannelTo(*service, algorithm), method, bomb);
+        const grpc::Status status = testing::CallWithBytes(ChannelTo(*service, algorithm), method, bomb).status;
         EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
       });
       EXPECT_LT(growth, 16 * kMiB);
@@ -137,7 +120,8 @@ TEST_F(MessageLimits, AMessageThatWouldGrowInParsingIsRefusedBefore) {
                            Case{proposer, "/foretoken.v1.ProposalService/Propose", EmptyFields(2, 4 * kMiB - 64)}}) {
     SCOPED_TRACE(each.method);
     const int64_t growth = Growth(each.service, [&] {
-      const grpc::Status status = Call(ChannelTo(each.service, GRPC_COMPRESS_NONE), each.method, each.bytes);
+      const grpc::Status status =
+          testing::CallWithBytes(ChannelTo(each.service, GRPC_COMPRESS_NONE), each.method, each.bytes).status;
       EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
     });
     EXPECT_LT(growth, 48 * kMiB);

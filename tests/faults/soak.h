@@ -27,8 +27,8 @@ struct SoakOptions {
 };
 
 struct SoakResult {
-  std::vector<std::string>
-      failures;  // wrong tokens, errors without a name, and what was left at the end; the first few
+  // The first few of: wrong tokens, errors without a name, and what was left at the end.
+  std::vector<std::string> failures;
   std::vector<testing::MemoryGrowth> growths;
   int64_t num_complete = 0;   // calls with their whole output
   int64_t num_refused = 0;    // because the queue was full

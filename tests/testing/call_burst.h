@@ -16,24 +16,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "foretoken/v1/generation.grpc.pb.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
+#include "tests/testing/error_details.h"
 
 namespace foretoken::testing {
-
-// The detail of this type in an error; a default one if the error has none.
-template <typename Detail>
-Detail DetailOf(const grpc::Status& status) {
-  google::rpc::Status details;
-  details.ParseFromString(status.error_details());
-  Detail detail;
-  for (const google::protobuf::Any& any : details.details()) {
-    if (any.UnpackTo(&detail)) return detail;
-  }
-  return detail;
-}
 
 class CallBurst {
  public:
@@ -82,7 +69,7 @@ class CallBurst {
   };
 
   void End(const grpc::Status& status) {
-    const std::string reason = status.ok() ? "OK" : DetailOf<google::rpc::ErrorInfo>(status).reason();
+    const std::string reason = status.ok() ? "OK" : ReasonOf(status);
     absl::MutexLock lock(&mutex_);
     ++ends_[reason];
     ++num_ended_;

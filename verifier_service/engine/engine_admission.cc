@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's admission: from the line into the batch, or out, where the deadline is too near.
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "verifier_service/engine/engine.h"
@@ -48,9 +46,9 @@ bool Engine::AdmitSome() {
   bool has_refused = false;
   const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
   for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
-    const bool is_new = std::exchange(sequence->began, now) == absl::Time();  // and not preempted
-    if (sequence->is_finished) continue;                                      // its request has just been refused
-    if (is_new && sequence->sample_index == 0) {
+    sequence->began = now;
+    if (sequence->is_finished) continue;       // its request has just been refused
+    if (sequence->output.began.has_value()) {  // the request has just left the queue
       const absl::Status in_time = CheckDeadline(sequence->request().deadline,
                                                  forecast_.LeastPromptTime(sequence->size() - sequence->num_computed));
       if (!in_time.ok()) {

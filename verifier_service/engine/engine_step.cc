@@ -171,10 +171,11 @@ Engine::StepResult Engine::Finish(std::span<const PlannedSequence> plan, const S
   // the device's. The steps of a trial must not change the cost curve, because the trial compares its sets by the
   // curve's predictions.
   const bool is_the_devices = !is_asynchronous() || timer_.ms(StepPhase::kDevice) >= timer_.ms(StepPhase::kPrepare);
-  if (is_the_devices && !policy.is_trial) {
-    experience_.step_cost.Observe(LoadOf(plan), static_cast<float>(result.step_ms));
+  if (is_the_devices) {
+    const StepLoad load = LoadOf(plan);
+    if (!policy.is_trial) experience_.step_cost.Observe(load, static_cast<float>(result.step_ms));
+    forecast_.ObserveStep(load.num_rows, absl::Milliseconds(result.step_ms));
   }
-  if (is_the_devices) forecast_.ObserveStep(LoadOf(plan).num_rows, absl::Milliseconds(result.step_ms));
   // Padding of the model's rows may be among a row's most likely ids. Such an id is not a token, so it is removed.
   const auto keep_tokens = [this](std::vector<kernels::RowLogprobs>& rows) {
     const auto is_padding = [this](const kernels::TokenLogprob& top) { return !drawable_.Contains(top.token_id); };

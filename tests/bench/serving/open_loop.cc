@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
+#include "tests/testing/error_details.h"
 
 namespace foretoken::bench {
 namespace {
@@ -18,15 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerateResponse;
-
-std::string ReasonOf(const grpc::Status& status) {
-  google::rpc::Status details;
-  google::rpc::ErrorInfo info;
-  if (details.ParseFromString(status.error_details()) && details.details_size() > 0) {
-    details.details(0).UnpackTo(&info);
-  }
-  return info.reason();
-}
 
 // The calls that have ended, and the number of those that have not.
 class EndedCalls {
@@ -80,7 +70,7 @@ class Call : public grpc::ClientReadReactor<GenerateResponse> {
   void OnDone(const grpc::Status& status) override {
     call_.ended = ended_.Now();
     call_.code = status.error_code();
-    if (!status.ok()) call_.reason = ReasonOf(status);
+    if (!status.ok()) call_.reason = testing::ReasonOf(status);
     const auto pushback = context_.GetServerTrailingMetadata().find("grpc-retry-pushback-ms");
     if (pushback != context_.GetServerTrailingMetadata().end()) {
       call_.pushback = {pushback->second.begin(), pushback->second.end()};

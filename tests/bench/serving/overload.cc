@@ -26,8 +26,8 @@ namespace {
 
 constexpr int kNumRunning = 16;
 constexpr int kNumQueued = 16;
-constexpr int kLengths[] = {24, 32, 40, 16,
-                            48};  // of outputs, in tokens; different, so that a batch does not end at once
+// Of outputs, in tokens. They differ, so that a batch does not end at once.
+constexpr int kLengths[] = {24, 32, 40, 16, 48};
 constexpr int kPromptTokens = 16;
 constexpr double kOverload = 4;
 constexpr double kMiB = 1 << 20;

@@ -15,6 +15,7 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/testing/health.h"
+#include "tests/testing/unary_call.h"
 
 namespace foretoken::rpc {
 namespace {
@@ -126,26 +127,17 @@ TEST(Server, IsHealthyOnlyWhileServing) {
   EXPECT_EQ(CheckHealth(channel), Health::kUnreachable);
 }
 
-// tests/integration/limits_test.cc measures that nothing is inflated.
+// tests/faults/message_limits_test.cc measures that nothing is inflated.
 TEST(Server, RefusesCompressedMessages) {
   const std::unique_ptr<Server> server = StartServer();
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
     grpc::ChannelArguments arguments;
     arguments.SetCompressionAlgorithm(algorithm);
-    grpc::GenericStub stub(grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server->port()),
-                                                     grpc::InsecureChannelCredentials(), arguments));
-    grpc::ClientContext context;
-    grpc::CompletionQueue queue;
-    const grpc::Slice request(absl::StrCat("\x0a\x64", std::string(100, 'x')));
-    const auto call =
-        stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&request, 1), &queue);
-    call->StartCall();
-    grpc::ByteBuffer response;
-    grpc::Status status;
-    call->Finish(&response, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
+    const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server->port()),
+                                                   grpc::InsecureChannelCredentials(), arguments);
+    const grpc::Status status =
+        testing::CallWithBytes(channel, "/grpc.health.v1.Health/Check", absl::StrCat("\x0a\x64", std::string(100, 'x')))
+            .status;
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
   }
 }

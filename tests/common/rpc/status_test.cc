@@ -3,16 +3,17 @@
 // are too large.
 #include "common/rpc/status.h"
 
-#include <optional>
 #include <string>
 
 #include "common/base/error_text.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
+#include "tests/testing/error_details.h"
 
 namespace foretoken::rpc {
 namespace {
+
+using testing::FindDetail;
+using testing::ReasonOf;
 
 TEST(Status, KeepsCodeAndMessageBothWays) {
   for (int code = 1; code <= 16; ++code) {
@@ -28,48 +29,35 @@ TEST(Status, OkStaysOk) {
   EXPECT_TRUE(FromGrpc(grpc::Status::OK).ok());
 }
 
-google::rpc::Status DetailsOf(const absl::Status& status) {
-  google::rpc::Status details;
-  EXPECT_TRUE(details.ParseFromString(ToGrpc(status).error_details()));
-  return details;
-}
-
-template <typename Detail>
-std::optional<Detail> Find(const google::rpc::Status& details) {
-  for (const google::protobuf::Any& any : details.details()) {
-    if (Detail detail; any.UnpackTo(&detail)) return detail;
-  }
-  return std::nullopt;
-}
-
 TEST(Status, DetailsGiveAReasonForPrograms) {
-  const google::rpc::Status details = DetailsOf(base::WithReason(absl::NotFoundError("no such model"), "NO_MODEL"));
+  const grpc::Status status = ToGrpc(base::WithReason(absl::NotFoundError("no such model"), "NO_MODEL"));
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
   EXPECT_EQ(details.code(), 5);
   EXPECT_EQ(details.message(), "no such model");
-  const auto info = Find<google::rpc::ErrorInfo>(details);
+  const auto info = FindDetail<google::rpc::ErrorInfo>(status);
   ASSERT_TRUE(info);
   EXPECT_EQ(info->reason(), "NO_MODEL");
   EXPECT_EQ(info->domain(), "foretoken");
-  EXPECT_FALSE(Find<google::rpc::BadRequest>(details));
-  EXPECT_FALSE(Find<google::rpc::RetryInfo>(details));
+  EXPECT_FALSE(FindDetail<google::rpc::BadRequest>(status));
+  EXPECT_FALSE(FindDetail<google::rpc::RetryInfo>(status));
 }
 
 TEST(Status, DetailsNameTheField) {
   const absl::Status status = InvalidField("sampling.top_p", "got 2");
   EXPECT_EQ(status.message(), "sampling.top_p: got 2");
-  const google::rpc::Status details = DetailsOf(status);
-  const auto bad = Find<google::rpc::BadRequest>(details);
+  const auto bad = FindDetail<google::rpc::BadRequest>(ToGrpc(status));
   ASSERT_TRUE(bad);
   ASSERT_EQ(bad->field_violations_size(), 1);
   EXPECT_EQ(bad->field_violations(0).field(), "sampling.top_p");
   EXPECT_EQ(bad->field_violations(0).description(), "got 2");
-  EXPECT_EQ(Find<google::rpc::ErrorInfo>(details)->reason(), "INVALID_FIELD");
+  EXPECT_EQ(ReasonOf(ToGrpc(status)), "INVALID_FIELD");
 }
 
 TEST(Status, DetailsGiveTheTimeOfARetry) {
   for (const absl::Status& status :
        {base::Passing(absl::ResourceExhaustedError("full")), absl::UnavailableError("draining")}) {
-    const auto retry = Find<google::rpc::RetryInfo>(DetailsOf(status));
+    const auto retry = FindDetail<google::rpc::RetryInfo>(ToGrpc(status));
     ASSERT_TRUE(retry) << status;
     EXPECT_EQ(retry->retry_delay().seconds(), absl::ToInt64Seconds(kRetryDelay));
   }
@@ -78,7 +66,7 @@ TEST(Status, DetailsGiveTheTimeOfARetry) {
 TEST(Status, AnErrorThatARetryCannotCureGivesNoTime) {
   for (const absl::Status& status :
        {absl::ResourceExhaustedError("the output is not read"), base::Passing(absl::InternalError("broken"))}) {
-    EXPECT_FALSE(Find<google::rpc::RetryInfo>(DetailsOf(status))) << status;
+    EXPECT_FALSE(FindDetail<google::rpc::RetryInfo>(ToGrpc(status))) << status;
   }
 }
 

@@ -3,12 +3,16 @@
 // no reason or field name, or a bad request disturbs other requests.
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
+#include "tests/testing/error_details.h"
+#include "tests/testing/unary_call.h"
 #include "tests/verifier_service/api/generation_service_fixture.h"
 
 namespace foretoken::verifier {
 namespace {
+
+using testing::FindDetail;
+using testing::ReasonOf;
 
 TEST_F(GenerationServiceTest, RefusesBadRequestsWhileOthersGoOn) {
   Bystander bystander(*stub_, engine_, Request());
@@ -37,22 +41,8 @@ TEST_F(GenerationServiceTest, RefusesBadRequestsWhileOthersGoOn) {
 }
 
 // Calls a method with bytes, like a client library that does not check strings.
-grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                           const std::string& bytes) {
-  grpc::GenericStub stub(channel);
-  grpc::ClientContext context;
-  grpc::CompletionQueue queue;
-  const grpc::Slice slice(bytes);
-  const auto call =
-      stub.PrepareUnaryCall(&context, "/foretoken.v1.GenerationService/" + method, grpc::ByteBuffer(&slice, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  call->Finish(&response, &status, nullptr);
-  void* tag;
-  bool ok;
-  queue.Next(&tag, &ok);
-  return status;
+grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method, const std::string& bytes) {
+  return testing::CallWithBytes(channel, "/foretoken.v1.GenerationService/" + method, bytes).status;
 }
 
 TEST_F(GenerationServiceTest, NamesTheFieldThatIsNotUtf8) {
@@ -60,12 +50,12 @@ TEST_F(GenerationServiceTest, NamesTheFieldThatIsNotUtf8) {
   const std::string text_field = std::string("\x2a\x02\xff\xfe", 4);    // Generate: 5
   const std::string text_field_2 = std::string("\x12\x02\xff\xfe", 4);  // Tokenize: 2
   for (const auto& [method, bytes] : {std::pair("Generate", text_field), {"Tokenize", text_field_2}}) {
-    const grpc::Status status = CallWithBytes(channel_, method, bytes);
+    const grpc::Status status = Call(channel_, method, bytes);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
     EXPECT_EQ(status.error_message(), "text: expected UTF-8, got another byte sequence") << method;
     bystander.ExpectToGoOn();
   }
-  EXPECT_EQ(CallWithBytes(channel_, "Generate", "\x07garbage").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Call(channel_, "Generate", "\x07garbage").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   bystander.ExpectToEnd();
 }
 
@@ -74,29 +64,21 @@ TEST_F(GenerationServiceTest, AFullQueueRefusesBeforeAnythingIsRead) {
   EXPECT_EQ(Generate(Request(std::string(10 << 20, 'x'))).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-template <typename Detail>
-Detail DetailOf(const grpc::Status& status) {
-  google::rpc::Status details;
-  EXPECT_TRUE(details.ParseFromString(status.error_details()));
-  Detail detail;
-  for (const google::protobuf::Any& any : details.details()) {
-    if (any.UnpackTo(&detail)) return detail;
-  }
-  ADD_FAILURE() << details.ShortDebugString();
-  return detail;
-}
-
 TEST_F(GenerationServiceTest, ErrorsHaveDetailsForPrograms) {
   v1::GenerateRequest request = Request();
   request.mutable_sampling()->set_repetition_penalty(1e-44f);
   grpc::Status status = Generate(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "sampling.repetition_penalty");
-  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).reason(), "INVALID_FIELD");
+  const auto bad = FindDetail<google::rpc::BadRequest>(status);
+  ASSERT_TRUE(bad);
+  EXPECT_EQ(bad->field_violations(0).field(), "sampling.repetition_penalty");
+  EXPECT_EQ(ReasonOf(status), "INVALID_FIELD");
   engine_.max_queued = 0;
   status = Generate(Request());
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(DetailOf<google::rpc::RetryInfo>(status).retry_delay().seconds(), 1);
+  const auto retry = FindDetail<google::rpc::RetryInfo>(status);
+  ASSERT_TRUE(retry);
+  EXPECT_EQ(retry->retry_delay().seconds(), 1);
 }
 
 // gRPC turns an error that does not fit the trailers into RESOURCE_EXHAUSTED.
@@ -117,7 +99,7 @@ TEST_F(GenerationServiceTest, ARequestThatWouldGrowInParsingIsRefusedByName) {
   std::string strings;  // two bytes each on the wire, and forty when parsed
   for (int i = 0; i < (1 << 20); ++i) strings.append("\x1a\x00", 2);
   const std::string length = {'\x80', '\x80', '\x80', '\x01'};  // 2 MiB
-  const grpc::Status status = CallWithBytes(channel_, "Generate", "\x5a" + length + strings);
+  const grpc::Status status = Call(channel_, "Generate", "\x5a" + length + strings);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(status.error_message(), "stopping.stop_strings: expected at most 16, got 1048576");
   v1::DetokenizeRequest request;
