@@ -8,7 +8,7 @@
 #include "absl/flags/declare.h"
 #include "absl/status/status.h"
 
-// Print JSON. A flag of all commands but compare and bench; bench has --json_out.
+// Print JSON. A flag of generate, explain, tokenize and info.
 ABSL_DECLARE_FLAG(bool, json);
 
 namespace foretoken::client {
@@ -17,6 +17,7 @@ int RunGenerate(const std::vector<std::string>& arguments);
 int RunExplain(const std::vector<std::string>& arguments);
 int RunTokenize(const std::vector<std::string>& arguments);
 int RunInfo(const std::vector<std::string>& arguments);
+int RunCheck(const std::vector<std::string>& arguments);
 int RunCompare(const std::vector<std::string>& arguments);
 int RunBench(const std::vector<std::string>& arguments);
 

@@ -188,6 +188,11 @@ void AddPlannerCounters(const PlannerStats& planner, std::vector<MetricFamily>* 
           static_cast<double>(planner.num_accepted_nodes));
   counter("foretoken_expected_tokens_total", "Tokens the planner expected; foretoken_generated_tokens_total came.",
           planner.expected_tokens);
+  counter("foretoken_decode_step_seconds_total", "Time of the steps that computed no prompt.",
+          planner.decode_ms / kMsPerSecond);
+  counter("foretoken_plain_decode_seconds_total",
+          "Forecast of the time that the tokens of these steps would have taken without speculation.",
+          planner.plain_decode_ms / kMsPerSecond);
   families->push_back(Single(MetricType::Gauge, "foretoken_guess_gain_tokens",
                              "Tokens that guesses won per sequence and step, lately.", planner.gain_tokens));
   families->push_back(Histogram("foretoken_step_rows", "Rows of a forward pass.", planner.step_rows));

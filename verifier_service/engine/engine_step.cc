@@ -316,6 +316,7 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
   own_stats_.num_generated_tokens += outcome.num_emitted;
   PlannerStats& planner = own_stats_.planner;
   CountStep(forecast, plan, &planner);
+  CountTimes(forecast, times, outcome.num_emitted, &planner);
   planner.gain_tokens = speculation_.gain();
   planner.chances = experience_.calibration.counts();
   planner.asked_proposers = speculation_.asked();

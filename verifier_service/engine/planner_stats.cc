@@ -25,6 +25,13 @@ void CountStep(const StepForecast& forecast, std::span<const PlannedSequence> pl
   }
 }
 
+void CountTimes(const StepForecast& forecast, const StepTimes& times, int32_t num_emitted, PlannerStats* stats) {
+  if (forecast.num_prompt_rows > 0 || forecast.num_emitting == 0) return;  // plain decoding computes prompts, too
+  stats->decode_ms += times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms;
+  const double tokens_per_sequence = static_cast<double>(num_emitted) / forecast.num_emitting;
+  stats->plain_decode_ms += (forecast.step_ms_without_trees + forecast.between_ms) * tokens_per_sequence;
+}
+
 void UpdateRowCosts(const StepCost& cost, PlannerStats* stats) {
   for (RowCost& row_cost : stats->row_costs) row_cost.step_ms = cost.Predict({.num_rows = row_cost.num_rows});
 }

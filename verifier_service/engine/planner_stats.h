@@ -46,6 +46,8 @@ struct PlannerStats {
   uint64_t num_planned_nodes = 0;  // offered nodes that got a row
   uint64_t num_accepted_nodes = 0;
   double expected_tokens = 0;  // sum over all steps; compare EngineStats::num_generated_tokens
+  double decode_ms = 0;        // of the steps without prompt rows
+  double plain_decode_ms = 0;  // forecast: how long the same tokens would have taken without trees
   CountHistogram step_rows;
   CountHistogram sequence_nodes;      // planned nodes of each sequence that draws
   double gain_tokens = 0;             // tokens per sequence and step that guesses win, a moving mean
@@ -60,6 +62,8 @@ struct PlannerStats {
 
 // Counts a step that is committed. The sequences still hold their outputs.
 void CountStep(const StepForecast& forecast, std::span<const PlannedSequence> plan, PlannerStats* stats);
+// Compares the time of a step that emitted this many tokens with the forecast for plain decoding.
+void CountTimes(const StepForecast& forecast, const StepTimes& times, int32_t num_emitted, PlannerStats* stats);
 void UpdateRowCosts(const StepCost& cost, PlannerStats* stats);
 
 }  // namespace foretoken::verifier

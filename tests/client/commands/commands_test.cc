@@ -130,6 +130,37 @@ TEST(ForetokenInfo, PrintsATableOrJson) {
   EXPECT_EQ(nlohmann::json::parse(RunAgainst(service, "info", "--json").out, nullptr, false)["max_tree_nodes"], 64);
 }
 
+TEST(ForetokenCheck, SeesThatAServerServes) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "check", "2>&1");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out,
+            "model fake, version 0.0.0-fake\n"
+            "proposer ngram: 2 connected\n"
+            "generates 16 tokens, the same with speculation and without\n"
+            "ends a request that its client cancels\n");
+}
+
+TEST(ForetokenCheck, SeesThatSpeculationChangesTokens) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, grpc::ServerContext& context, const auto& write) {
+    GenerateRequest other = request;
+    if (request.speculation().mode() != foretoken::v1::SPECULATION_MODE_OFF) other.set_text("another");
+    return testing::GenerateFromPrompt(other, context, write);
+  });
+  const Outcome outcome = RunAgainst(service, "check", "2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("speculation changes tokens: 97,110,111"));
+}
+
+TEST(ForetokenCheck, SeesThatACancelledRequestRunsOn) {
+  FakeGenerationService service;
+  service.set_keeps_requests(true);
+  const Outcome outcome = RunAgainst(service, "check", "2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("a cancelled request still runs after 5s"));
+}
+
 TEST(ForetokenBench, PrintsATableAndWritesJson) {
   FakeGenerationService service;
   const testing::TempDir dir;

@@ -54,7 +54,7 @@ grpc::Status FakeGenerationService::Generate(grpc::ServerContext* context, const
 
 grpc::Status FakeGenerationService::Abort(grpc::ServerContext* /*context*/, const foretoken::v1::AbortRequest* request,
                                           foretoken::v1::AbortResponse* response) {
-  response->set_aborted(request->request_id() == "running" && request->tenant().empty());
+  response->set_aborted(keeps_requests_ || (request->request_id() == "running" && request->tenant().empty()));
   return grpc::Status::OK;
 }
 

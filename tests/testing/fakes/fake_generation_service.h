@@ -8,6 +8,7 @@
 
 #include <grpcpp/server.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +32,8 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
 
   std::string target() const;
   void set_script(GenerateScript script);
+  // Whether every request seems to run on for ever.
+  void set_keeps_requests(bool keeps) { keeps_requests_ = keeps; }
   std::vector<foretoken::v1::GenerateRequest> requests() const;
 
   grpc::Status Generate(grpc::ServerContext* context, const foretoken::v1::GenerateRequest* request,
@@ -49,6 +52,7 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
   mutable absl::Mutex mutex_;
   GenerateScript script_;
   std::vector<foretoken::v1::GenerateRequest> requests_;
+  std::atomic<bool> keeps_requests_ = false;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

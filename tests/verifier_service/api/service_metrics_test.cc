@@ -167,6 +167,8 @@ TEST_F(EngineMetrics, CountsTheNodesOfAPredictionInEveryMetricOfNodes) {
   EXPECT_GE(ValueOf("foretoken_tree_nodes_offered_total"), num_nodes);
   EXPECT_GT(ValueOf("foretoken_tree_steps_total"), 0);
   EXPECT_GT(ValueOf("foretoken_expected_tokens_total"), 5);
+  EXPECT_GT(ValueOf("foretoken_decode_step_seconds_total"), 0);
+  EXPECT_GT(ValueOf("foretoken_plain_decode_seconds_total"), 0);
 }
 
 TEST_F(EngineMetrics, ShowsTheTimesOfStepsAndTheLearnedCostOfRows) {

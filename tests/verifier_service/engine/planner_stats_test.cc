@@ -40,10 +40,24 @@ class PlannerStatsTest : public testing::EngineFixture {
     // Each drawing sequence emits one token plus one per accepted node.
     EXPECT_EQ(NumCounts(planner.sequence_nodes) + planner.num_accepted_nodes, stats_.num_generated_tokens);
     EXPECT_GE(planner.expected_tokens, static_cast<double>(NumCounts(planner.sequence_nodes)));
+    EXPECT_GT(planner.decode_ms, 0);
+    EXPECT_GT(planner.plain_decode_ms, 0);
   }
 
   const EngineOptions even_ = {.now = testing::EvenClock()};
 };
+
+TEST(CountTimes, ComparesAStepWithTheForecastOfPlainDecoding) {
+  PlannerStats stats;
+  const StepForecast forecast = {.num_emitting = 2, .step_ms_without_trees = 10, .between_ms = 1};
+  const StepTimes times = {.forward_ms = 12, .draw_ms = 1, .host_ms = 1, .wait_ms = 2};
+  CountTimes(forecast, times, /*num_emitted=*/6, &stats);
+  EXPECT_EQ(stats.decode_ms, 16);
+  EXPECT_EQ(stats.plain_decode_ms, 33) << "three tokens per sequence take three steps";
+  CountTimes({.num_emitting = 2, .num_prompt_rows = 1}, times, 2, &stats);
+  CountTimes({}, times, 0, &stats);
+  EXPECT_EQ(stats.decode_ms, 16) << "steps with prompts, and without tokens, do not count";
+}
 
 TEST_F(PlannerStatsTest, WithoutGuessesEveryStepIsPlain) {
   InProcessProposers none;

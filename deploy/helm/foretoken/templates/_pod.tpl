@@ -1,0 +1,225 @@
+{{/*
+The pod of the verifier or of a proposer, for a Deployment's `template`. Besides the usual keys: `arguments`, the flags
+of this component as a YAML list, and `model`, the values of its model or nothing.
+*/}}
+{{- define "foretoken.pod" -}}
+{{- $tls := .root.Values.tls -}}
+{{- $pod := .spec.pod -}}
+metadata:
+  labels:
+    {{- include "foretoken.selector" . | fromJson | toYaml | nindent 4 }}
+    {{- if and (eq .component "verifier") .root.Values.inferencePool.enabled }}
+    llm-d.ai/engine-type: vllm # the metrics have vLLM's names, too
+    {{- end }}
+    {{- with $pod.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- $annotations := deepCopy $pod.annotations }}
+  {{- if and .model .model.download.url }}
+  {{- $annotations = merge $annotations (dict "checksum/model" (toYaml .model.download | sha256sum)) }}
+  {{- end }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  serviceAccountName: {{ .name }}
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: {{ add .root.Values.preStopSeconds .spec.drainSeconds 10 }}
+  securityContext: {{ include "foretoken.podSecurity" . }}
+  {{- with .root.Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . }}
+    {{- end }}
+  {{- end }}
+  {{- range $field := list "runtimeClassName" "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
+  {{- with index $pod $field }}
+  {{ $field }}: {{ toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  topologySpreadConstraints:
+    {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+    - topologyKey: {{ $key }}
+      maxSkew: 1
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector: { matchLabels: {{ include "foretoken.selector" $ }} }
+    {{- end }}
+  {{- if and .model .model.download.url }}
+  initContainers:
+    - name: download
+      image: {{ .root.Values.downloader.image }}
+      command: [sh, /download/download.sh]
+      env:
+        - name: URL
+          value: {{ .model.download.url | quote }}
+        - name: FOLDER
+          value: {{ printf "/model/%s" .model.path | trimSuffix "/" }}
+        {{- if .model.download.tokenSecret.name }}
+        - name: TOKEN
+          valueFrom:
+            secretKeyRef:
+              name: {{ .model.download.tokenSecret.name }}
+              key: {{ .model.download.tokenSecret.key }}
+        {{- end }}
+      resources:
+        {{- toYaml .root.Values.downloader.resources | nindent 8 }}
+      securityContext: {{ include "foretoken.restricted" . }}
+      volumeMounts:
+        - { name: model, mountPath: /model }
+        - { name: download, mountPath: /download, readOnly: true }
+  {{- end }}
+  containers:
+    - name: {{ .component }}
+      image: {{ include "foretoken.image" . }}
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      args:
+        {{- .arguments | nindent 8 }}
+        {{- include "foretoken.commonArguments" . | nindent 8 }}
+      {{- with include "foretoken.environment" . }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      ports:
+        - { name: grpc, containerPort: {{ include "foretoken.port" . }} }
+        - { name: health, containerPort: 50061 }
+        - { name: metrics, containerPort: 9100 }
+      startupProbe: { grpc: { port: 50061 }, periodSeconds: 5, failureThreshold: {{ mul .spec.startupMinutes 12 }} }
+      readinessProbe: { grpc: { port: 50061 }, periodSeconds: 5, failureThreshold: 2 }
+      # Two minutes, because a restart loads the model again.
+      livenessProbe: { grpc: { port: 50061 }, periodSeconds: 15, timeoutSeconds: 5, failureThreshold: 8 }
+      # Until clients have heard that this pod is going.
+      lifecycle: { preStop: { sleep: { seconds: {{ .root.Values.preStopSeconds }} } } }
+      resources:
+        {{- include "foretoken.resources" . | nindent 8 }}
+      securityContext: {{ include "foretoken.restricted" . }}
+      {{- include "foretoken.mounts" . | nindent 6 }}
+  {{- include "foretoken.volumes" . | nindent 2 }}
+{{- end }}
+
+{{/* What the namespace label pod-security.kubernetes.io/enforce=restricted asks of a pod and of a container. */}}
+{{- define "foretoken.podSecurity" -}}
+{ runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: { type: RuntimeDefault } }
+{{- end }}
+
+{{/* The same of a container, with a read-only root. */}}
+{{- define "foretoken.restricted" -}}
+{ allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: [ALL] } }
+{{- end }}
+
+{{/* The flags that the verifier and the proposers have in common. */}}
+{{- define "foretoken.commonArguments" -}}
+{{- $tls := .root.Values.tls -}}
+- --listen=0.0.0.0:{{ include "foretoken.port" . }}
+- --health_listen=0.0.0.0:50061
+- --metrics_listen=0.0.0.0:9100
+- --log_format=json
+- --drain_grace={{ .spec.drainSeconds }}s
+{{- if $tls.enabled }}
+- --tls_certificate=/tls/tls.crt
+- --tls_key=/tls/tls.key
+{{- else }}
+- --insecure
+{{- end }}
+{{- if eq .spec.device "cuda" }}
+- --device=cuda
+- --tensor_parallel={{ .spec.gpus }}
+{{- end }}
+{{- range $flag, $value := .spec.flags }}
+- {{ printf "--%s=%v" $flag $value | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "foretoken.environment" -}}
+{{- $tracing := .root.Values.tracing -}}
+{{- if or $tracing.endpoint .spec.pod.env -}}
+env:
+  {{- if $tracing.endpoint }}
+  - name: OTEL_EXPORTER_OTLP_ENDPOINT
+    value: {{ $tracing.endpoint | quote }}
+  - name: OTEL_EXPORTER_OTLP_PROTOCOL
+    value: {{ $tracing.protocol }}
+  - name: OTEL_TRACES_SAMPLER
+    value: parentbased_traceidratio
+  - name: OTEL_TRACES_SAMPLER_ARG
+    value: {{ $tracing.ratio | quote }}
+  {{- range $name, $path := dict "POD_NAME" "metadata.name" "NODE_NAME" "spec.nodeName" }}
+  - name: {{ $name }}
+    valueFrom: { fieldRef: { fieldPath: {{ $path }} } }
+  {{- end }}
+  - name: OTEL_RESOURCE_ATTRIBUTES
+    value: k8s.namespace.name={{ .root.Release.Namespace }},k8s.pod.name=$(POD_NAME),k8s.node.name=$(NODE_NAME)
+  {{- end }}
+  {{- with .spec.pod.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+{{- end }}
+
+{{/* A GPU cannot be shared, so its limit is its request. */}}
+{{- define "foretoken.resources" -}}
+{{- $resources := deepCopy .spec.pod.resources -}}
+{{- if eq .spec.device "cuda" -}}
+{{- $resources = merge (dict "limits" (dict "nvidia.com/gpu" .spec.gpus)) $resources -}}
+{{- end -}}
+{{ toYaml $resources }}
+{{- end }}
+
+{{- define "foretoken.hasSharedMemory" -}}
+{{- if and (eq .spec.device "cuda") (gt (int .spec.gpus) 1) -}}true{{- end -}}
+{{- end }}
+
+{{- define "foretoken.mounts" -}}
+volumeMounts:
+  - { name: tmp, mountPath: /tmp }
+  {{- if .model }}
+  - { name: model, mountPath: /model, readOnly: true }
+  {{- end }}
+  {{- if .root.Values.tls.enabled }}
+  - { name: tls, mountPath: /tls, readOnly: true }
+  {{- end }}
+  {{- if and (eq .component "verifier") .root.Values.clientTokens.secret }}
+  - { name: tokens, mountPath: /tokens, readOnly: true }
+  {{- end }}
+  {{- if .spec.snapshotClaim }}
+  - { name: snapshot, mountPath: /snapshot }
+  {{- end }}
+  {{- if include "foretoken.hasSharedMemory" . }}
+  - { name: shared-memory, mountPath: /dev/shm }
+  {{- end }}
+{{- end }}
+
+{{- define "foretoken.volumes" -}}
+volumes:
+  - name: tmp
+    emptyDir: { sizeLimit: 64Mi }
+  {{- with .model }}
+  - name: model
+    {{- if .claim }}
+    persistentVolumeClaim: { claimName: {{ .claim }} }
+    {{- else if .volume }}
+    {{- toYaml .volume | nindent 4 }}
+    {{- else }}
+    emptyDir: { sizeLimit: {{ .download.size }} }
+    {{- end }}
+  {{- if .download.url }}
+  - name: download
+    configMap: { name: {{ $.name }}-download }
+  {{- end }}
+  {{- end }}
+  {{- if .root.Values.tls.enabled }}
+  - name: tls
+    secret: { secretName: {{ include "foretoken.certificate" . }} }
+  {{- end }}
+  {{- if and (eq .component "verifier") .root.Values.clientTokens.secret }}
+  - name: tokens
+    secret: { secretName: {{ .root.Values.clientTokens.secret }} }
+  {{- end }}
+  {{- if .spec.snapshotClaim }}
+  - name: snapshot
+    persistentVolumeClaim: { claimName: {{ .spec.snapshotClaim }} }
+  {{- end }}
+  {{- if include "foretoken.hasSharedMemory" . }}
+  - name: shared-memory
+    emptyDir: { medium: Memory, sizeLimit: {{ .spec.sharedMemory }} } # for NCCL
+  {{- end }}
+{{- end }}

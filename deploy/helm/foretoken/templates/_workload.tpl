@@ -1,0 +1,87 @@
+{{/*
+What the verifier and a proposer group have alike: a Deployment, a Service, a disruption budget, an account and, if
+asked for, an autoscaler. Takes what foretoken.pod takes, and `metrics`, the autoscaler's signals.
+*/}}
+{{- define "foretoken.workload" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  {{- include "foretoken.metadata" . | nindent 2 }}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  {{- include "foretoken.metadata" . | nindent 2 }}
+spec:
+  {{- if not (include "foretoken.hasAutoscaler" .spec) }}
+  replicas: {{ .spec.replicas }}
+  {{- end }}
+  {{- if eq .spec.device "cuda" }}
+  # A pod in addition may find no GPU, and then the update would never end.
+  strategy: { rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } }
+  {{- else }}
+  strategy: { rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }
+  {{- end }}
+  progressDeadlineSeconds: {{ mul 60 (add 5 .spec.startupMinutes) }}
+  selector: { matchLabels: {{ include "foretoken.selector" . }} }
+  template:
+    {{- include "foretoken.pod" . | nindent 4 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "foretoken.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector: { matchLabels: {{ include "foretoken.selector" . }} }
+---
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "foretoken.metadata" . | nindent 2 }}
+  {{- with .service.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- if .service.headless }}
+  clusterIP: None # the verifier connects to every replica
+  {{- else }}
+  type: {{ .service.type }}
+  {{- end }}
+  selector: {{ include "foretoken.selector" . }}
+  ports: [{ name: grpc, port: {{ include "foretoken.port" . }}, targetPort: grpc, appProtocol: {{ ternary "https" "kubernetes.io/h2c" .root.Values.tls.enabled }} }]
+{{- if .root.Values.networkPolicy.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "foretoken.metadata" . | nindent 2 }}
+spec:
+  podSelector: { matchLabels: {{ include "foretoken.selector" . }} }
+  policyTypes: [Ingress]
+  ingress:
+    - ports: [{ port: grpc }]
+      from: {{ .callers }}
+    - ports: [{ port: metrics }]
+      from: {{ toJson .root.Values.networkPolicy.metrics }}
+    - ports: [{ port: health }] # kubelets, which no selector can name
+{{- end }}
+{{- if .model }}
+{{- if .model.download.url }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  {{- include "foretoken.metadata" (dict "root" .root "component" .component "group" .group "name" (printf "%s-download" .name)) | nindent 2 }}
+data:
+  download.sh: |
+    {{- .root.Files.Get "files/download.sh" | nindent 4 }}
+  SHA256SUMS: |
+    {{- range $file, $sum := .model.download.files }}
+    {{ $sum }}  {{ $file }}
+    {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the chart asks Prometheus, read by Prometheus's own promtool. If a test fails, an alert never fires or always
+does, or a panel, an alert or a scaler has a query that Prometheus refuses.
+
+    tests/deploy/run.sh build/release rules_test
+"""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import yaml
+
+import chart
+
+VALUES = {"model": {"claim": "weights"}, "verifier": {"autoscaling": {"kind": "keda"}},
+          "proposerDefaults": {"autoscaling": {"kind": "keda"}}, "monitoring": {"alerts": True, "dashboard": True}}
+
+
+@unittest.skipUnless(shutil.which("promtool"), "./dev setup --tools installs promtool")
+class Rules(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.scratch = pathlib.Path(folder.name)
+        self.documents = chart.render(VALUES)
+        self.rules = chart.find(self.documents, "PrometheusRule")[0]["spec"]
+
+    def promtool(self, *arguments):
+        return subprocess.run(["promtool", *arguments], cwd=self.scratch, capture_output=True, text=True, check=False)
+
+    def write(self, name, content):
+        (self.scratch / name).write_text(yaml.safe_dump(content))
+
+    def test_alerts_are_valid_and_fire_when_they_should(self):
+        self.write("rules.yaml", self.rules)
+        cases = yaml.safe_load((pathlib.Path(__file__).parent / "alerts.yaml").read_text())
+        tested = {row["alertname"] for case in cases["tests"] for row in case["alert_rule_test"] if row["exp_alerts"]}
+        quiet = {row["alertname"] for case in cases["tests"] for row in case["alert_rule_test"] if not row["exp_alerts"]}
+        alerts = {rule["alert"] for group in self.rules["groups"] for rule in group["rules"]}
+        self.assertEqual(tested, alerts, "every alert fires in a case")
+        self.assertEqual(quiet, alerts, "every alert is quiet in a case")
+        self.write("cases.yaml", cases)
+        for command in ["check", "rules", "rules.yaml"], ["test", "rules", "cases.yaml"]:
+            result = self.promtool(*command)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_every_query_is_understood(self):
+        board = chart.find(self.documents, "ConfigMap", "demo-dashboard")[0]["data"]["foretoken.json"]
+        queries = [t["expr"] for panel in json.loads(board)["panels"] for t in panel.get("targets", [])]
+        queries = [query.replace("$__rate_interval", "1m") for query in queries]
+        queries += [trigger["metadata"]["query"] for scaled in chart.find(self.documents, "ScaledObject")
+                    for trigger in scaled["spec"]["triggers"]]
+        self.assertGreater(len(queries), 30)
+        self.assertEqual([query for query in queries if re.search("PODS", query)], [])
+        self.write("queries.yaml", {"groups": [{"name": "queries", "rules": [
+            {"record": f"query_{i}", "expr": query} for i, query in enumerate(queries)]}]})
+        result = self.promtool("check", "rules", "queries.yaml")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.write("queries.yaml", {"groups": [{"name": "queries", "rules": [{"record": "bad", "expr": "sum(("}]}]})
+        self.assertNotEqual(self.promtool("check", "rules", "queries.yaml").returncode, 0)
+
+    def test_every_alert_is_explained(self):
+        page = (chart.ROOT / "docs/operating.md").read_text()
+        for rule in self.rules["groups"][0]["rules"]:
+            self.assertTrue(f"| `{rule['alert']}` |" in page, rule["alert"])
+
+
+if __name__ == "__main__":
+    unittest.main()

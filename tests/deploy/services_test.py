@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs with the arguments that the chart renders, on loopback addresses in place of pods. If a test fails, an
+installation starts, and then serves nothing, shows nothing to Prometheus, or takes a broken model.
+
+    tests/deploy/run.sh build/release services_test
+"""
+import functools
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+import chart
+
+BIN = pathlib.Path(os.environ["FORETOKEN_BUILD"]) / "bin"
+DEMO = chart.ROOT / "deploy/demo"
+MINUTE = 60
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + MINUTE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"a minute was not enough for: {what}")
+        time.sleep(0.05)
+
+
+class Pods:
+    """Runs each Deployment of a render as one process with an address of its own. Names of Services become addresses,
+    and the folders of volumes become folders of this machine; nothing else of the arguments changes."""
+
+    def __init__(self, documents, scratch, folders=None):
+        self.documents, self.scratch, self.processes = documents, pathlib.Path(scratch), []
+        block = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # other tests run at the same time
+        names = [name for name, _ in chart.containers(documents)]
+        self.addresses = {name: f"{block}.{i + 1}" for i, name in enumerate(names)}
+        self.folders = folders or {}
+
+    def start(self):
+        for name, container in chart.containers(self.documents):
+            program = [BIN / f"foretoken_{container['name']}"] + self.local(container["args"], name)
+            variables = {v["name"]: v["value"] for v in container.get("env", []) if "value" in v}
+            with open(self.scratch / f"{name}.log", "wb") as log:
+                self.processes.append(subprocess.Popen(program, stdout=log, stderr=log, env={**os.environ, **variables}))
+        for name in self.addresses:
+            wait_for(lambda name=name: self.is_serving(name), f"{name} serves: {self.log(name)}")
+        proposers = len(self.addresses) - 1
+        wait_for(lambda: self.num_connected() >= proposers, "the verifier reaches every proposer")
+
+    def local(self, arguments, name):
+        def change(argument):
+            argument = argument.replace("=0.0.0.0:", f"={self.addresses[name]}:")
+            for other, address in self.addresses.items():
+                argument = argument.replace(f"dns:///{other}.llm.svc:", f"static:{address}:")
+                argument = argument.replace(f"--target={other}.llm.svc:", f"--target={address}:")
+            for place, folder in {**self.folders, **self.folders.get(name, {})}.items():
+                if isinstance(folder, (str, pathlib.Path)):
+                    argument = re.sub(rf"={place}(/|$)", rf"={folder}\1", argument)
+            return argument
+
+        return [change(argument) for argument in arguments]
+
+    def is_serving(self, name):
+        if any(process.poll() is not None for process in self.processes):
+            raise AssertionError("a process has ended:\n" + "\n".join(self.log(n) for n in self.addresses))
+        try:
+            with grpc.insecure_channel(f"{self.addresses[name]}:50061") as channel:
+                status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=1).status
+            return status == health_pb2.HealthCheckResponse.SERVING
+        except grpc.RpcError:
+            return False
+
+    def num_connected(self):
+        page = self.metrics("demo-verifier")
+        return sum(float(n) for n in re.findall(r"^foretoken_proposer_replicas_connected\{.*\} (\S+)", page, re.M))
+
+    def metrics(self, name):
+        with urllib.request.urlopen(f"http://{self.addresses[name]}:9100/metrics", timeout=10) as page:
+            return page.read().decode()
+
+    def check(self):
+        """The container of `helm test`."""
+        container = chart.find(self.documents, "Pod")[0]["spec"]["containers"][0]
+        program = [BIN / container["command"][0], *container["command"][1:]]
+        return subprocess.run(program + self.local(container["args"], "demo-verifier"), capture_output=True, text=True,
+                              check=False)
+
+    def log(self, name):
+        return (self.scratch / f"{name}.log").read_text()
+
+    def end(self):
+        """Returns the exit statuses."""
+        for process in self.processes:
+            process.terminate()
+        return [process.wait(MINUTE) for process in self.processes]
+
+    def kill(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+def make_certificates(folder, authority, names):
+    """tls.crt, tls.key and ca.crt, as a secret of cert-manager has them."""
+    def openssl(*arguments, text=None):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, input=text, text=True)
+
+    folder.mkdir()
+    if not authority.exists():
+        authority.mkdir()
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=authority",
+                "-keyout", authority / "ca.key", "-out", authority / "ca.crt", "-days", "1")
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=pod", "-keyout",
+            folder / "tls.key", "-out", folder / "request")
+    (folder / "names").write_text("subjectAltName=" + ",".join(names))
+    openssl("x509", "-req", "-in", folder / "request", "-CA", authority / "ca.crt", "-CAkey", authority / "ca.key",
+            "-CAcreateserial", "-days", "1", "-extfile", folder / "names", "-out", folder / "tls.crt")
+    (folder / "ca.crt").write_bytes((authority / "ca.crt").read_bytes())
+
+
+class Services(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.scratch = pathlib.Path(folder.name)
+
+    def start(self, values, folders=None):
+        pods = Pods(chart.render(values), self.scratch, folders)
+        self.addCleanup(pods.kill)
+        return pods
+
+    def expect_to_serve(self, pods, num_proposers):
+        checked = pods.check()
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+        self.assertEqual(len(re.findall(r"^proposer \w+: 1 connected$", checked.stdout, re.M)), num_proposers)
+        self.assertIn("the same with speculation and without", checked.stdout)
+        self.assertIn("ends a request that its client cancels", checked.stdout)
+
+    def test_the_minimal_render_generates_text_and_drains(self):
+        pods = self.start(chart.values_of("minimal"), {"/model": DEMO / "target"})
+        pods.start()
+        self.expect_to_serve(pods, 1)
+        self.assertEqual(pods.end(), [0, 0])
+
+    def test_all_methods_serve_and_show_every_metric_that_boards_alerts_and_scalers_ask_for(self):
+        values = {
+            "model": {"claim": "weights", "path": "target"},
+            "proposers": {"ngram": {"method": "ngram", "autoscaling": {"kind": "keda"}},
+                          "suffix": {"method": "suffix", "snapshotClaim": "memory"},
+                          "draft": {"method": "draft", "model": {"claim": "weights", "path": "draft"},
+                                    "autoscaling": {"kind": "keda"}}},
+            "verifier": {"flags": {"kv_cache_mb": 64}, "autoscaling": {"kind": "keda"}},
+            "monitoring": {"alerts": True, "dashboard": True},
+            "tracing": {"endpoint": "http://127.0.0.1:9", "details": True},
+        }
+        (self.scratch / "memory").mkdir()
+        pods = self.start(values, {"/model": DEMO, "/snapshot": self.scratch / "memory"})
+        pods.start()
+        self.expect_to_serve(pods, 3)
+        pages = "".join(pods.metrics(name) for name in pods.addresses)
+        shown = set(re.findall(r"^# TYPE (\S+)", pages, re.M))
+        queries = [target["expr"] for panel in json.loads(
+            chart.find(pods.documents, "ConfigMap", "demo-dashboard")[0]["data"]["foretoken.json"])["panels"]
+            for target in panel.get("targets", [])]
+        queries += [rule["expr"] for group in chart.find(pods.documents, "PrometheusRule")[0]["spec"]["groups"]
+                    for rule in group["rules"]]
+        queries += [trigger["metadata"]["query"] for scaled in chart.find(pods.documents, "ScaledObject")
+                    for trigger in scaled["spec"]["triggers"]]
+        asked = {re.sub("_(bucket|sum|count)$", "", name) for query in queries
+                 for name in re.findall(r"\b(foretoken_[a-z_]+)\{", query)} - {"foretoken_proposer"}
+        self.assertGreater(len(asked), 25)
+        self.assertEqual(asked - shown, set())
+        self.assertEqual(pods.end(), [0] * 4)
+        self.assertTrue((self.scratch / "memory/outputs").exists())
+
+    def test_mutual_tls_and_tokens_let_the_release_in_and_strangers_out(self):
+        pods = self.start(chart.values_of("secrets"))
+        authority = self.scratch / "authority"
+        folders = {"/model": DEMO / "target", "/tokens": self.scratch}
+        for name, address in pods.addresses.items():
+            make_certificates(self.scratch / name, authority, [f"DNS:{name}.llm.svc", f"IP:{address}"])
+            folders[name] = {"/tls": self.scratch / name}
+        (self.scratch / "one").write_text("a-token-of-one-client\n")
+        (self.scratch / "all").write_text("a-token-of-one-client\nanother-clients-token\n")
+        pods.folders = folders
+        pods.start()
+        self.expect_to_serve(pods, 1)
+        target = f"--target={pods.addresses['demo-verifier']}:50051"
+        for arguments, code in [([f"--tls_ca={authority}/ca.crt"], "UNAUTHENTICATED"), ([], "UNAVAILABLE")]:
+            refused = subprocess.run([BIN / "foretoken", "check", target, "--connect_timeout=2s", *arguments],
+                                     capture_output=True, text=True, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(code, refused.stderr)
+
+
+class Download(unittest.TestCase):
+    """The script of the init container, with a server of this machine."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.scratch = pathlib.Path(folder.name)
+        (self.scratch / "hub/parts").mkdir(parents=True)
+        (self.scratch / "hub/config.json").write_text("{}")
+        (self.scratch / "hub/parts/weights").write_bytes(bytes(range(256)) * 1000)
+        self.requests = requests = []
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def do_GET(self):
+                requests.append((self.path, self.headers.get("Authorization")))
+                super().do_GET()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(
+            ("127.0.0.1", 0), functools.partial(Handler, directory=self.scratch / "hub"))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.port = server.server_port
+
+    def download(self, sums=None, **environment):
+        files = {str(path.relative_to(self.scratch / "hub")): hashlib.sha256(path.read_bytes()).hexdigest()
+                 for path in (self.scratch / "hub").rglob("*") if path.is_file()}
+        url = f"http://127.0.0.1:{self.port}"
+        values = {"model": {"path": "big", "download": {"url": url, "files": sums or files}}}
+        data = chart.find(chart.render(values), "ConfigMap", "demo-verifier-download")[0]["data"]
+        for name, text in data.items():
+            (self.scratch / name).write_text(text)
+        variables = {v["name"]: v["value"] for v in chart.find(chart.render(values), "Deployment", "demo-verifier")[0][
+            "spec"]["template"]["spec"]["initContainers"][0]["env"]}
+        variables["FOLDER"] = variables["FOLDER"].replace("/model", str(self.scratch / "volume"))
+        return subprocess.run(["sh", self.scratch / "download.sh"], env={**os.environ, **variables, **environment},
+                              capture_output=True, text=True, check=False)
+
+    def test_fetches_every_file_once(self):
+        result = self.download(TOKEN="secret")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for file in ["config.json", "parts/weights"]:
+            self.assertEqual((self.scratch / "volume/big" / file).read_bytes(), (self.scratch / "hub" / file).read_bytes())
+        self.assertEqual(sorted(self.requests), [("/config.json", "Bearer secret"), ("/parts/weights", "Bearer secret")])
+        again = self.download()
+        self.assertEqual(again.returncode, 0)
+        self.assertEqual(len(self.requests), 2, "files that are there are not fetched again")
+        self.assertIn("config.json: there already", again.stdout)
+        self.assertNotIn("secret", result.stdout + result.stderr)
+
+    def test_leaves_nothing_of_a_file_with_another_sum(self):
+        result = self.download({"config.json": "0" * 64})
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"config.json: expected the SHA-256 sum {'0' * 64}", result.stderr)
+        self.assertEqual(list((self.scratch / "volume/big").iterdir()), [])
+
+    def test_replaces_a_damaged_file(self):
+        self.download()
+        (self.scratch / "volume/big/config.json").write_text("damaged")
+        self.assertEqual(self.download().returncode, 0)
+        self.assertEqual((self.scratch / "volume/big/config.json").read_text(), "{}")
+
+    def test_fails_where_a_file_is_missing(self):
+        result = self.download({"absent": "0" * 64})
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("404", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
