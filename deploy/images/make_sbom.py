@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes which Debian packages are in an image, as SPDX 2.3, and copies their licences.
+
+    deploy/images/make_sbom.py ROOT PROGRAM...
+
+ROOT/usr/share/doc/foretoken/sbom.spdx.json gets one package per library that a program loads, and one per package whose
+headers or archives are compiled in. ROOT/usr/share/doc/PACKAGE/copyright gets the licence of each.
+"""
+import datetime
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+NAMESPACE = "https://foretoken.invalid/spdx"
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def loaded_packages(programs):
+    libraries = {str(pathlib.Path(library).resolve()).removeprefix("/usr")
+                 for program in programs for library in re.findall(r"(/\S+) \(0x", run("ldd", program))}
+    # Debian 12 has moved /lib below /usr, and packages say either. dpkg-query fails if it does not know one name.
+    found = subprocess.run(["dpkg-query", "-S", *libraries, *("/usr" + library for library in libraries)],
+                           capture_output=True, text=True, check=False).stdout
+    owners = {path.removeprefix("/usr"): package for package, path in re.findall(r"^([^:\n]+)(?::\S+)?: (\S+)$", found, re.M)}
+    if unknown := libraries - owners.keys():
+        raise SystemExit(f"make_sbom.py: no package has {', '.join(sorted(unknown))}")
+    return set(owners.values())
+
+
+TESTS_ALONE = {"libbenchmark-dev", "libboost-context-dev", "libgmock-dev", "libgtest-dev"}
+
+
+def compiled_in_packages():
+    """The -dev packages that ./dev setup installs, and the compiler, whose runtime parts are in every program."""
+    listed = re.search(r"readonly PACKAGES=\((.*?)\)", (HERE.parents[1] / "dev").read_text(), re.S)[1].split()
+    return {name for name in listed if name.endswith("-dev")} - TESTS_ALONE | {"g++"}
+
+
+def describe(names):
+    form = "-f=${Package}\t${Version}\t${Architecture}\t${source:Package}\n"
+    for line in sorted(set(run("dpkg-query", "-W", form, *names).splitlines())):
+        yield describe_one(*line.split("\t"))
+
+
+def describe_one(name, version, architecture, source):
+    return {
+        "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", name), "name": name, "versionInfo": version,
+        "supplier": "Organization: Debian", "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
+        "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION",
+        "sourceInfo": f"built from the source package {source}",
+        "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+                          "referenceLocator": f"pkg:deb/debian/{name}@{version}?arch={architecture}"}],
+    }
+
+
+def main():
+    root, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    version = run(programs[0], "--version").split()[1]
+    product = {
+        "SPDXID": "SPDXRef-foretoken", "name": "foretoken", "versionInfo": version, "supplier": "NOASSERTION",
+        "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "licenseConcluded": "Apache-2.0",
+        "licenseDeclared": "Apache-2.0", "copyrightText": "NOASSERTION",
+    }
+    loaded, compiled_in = loaded_packages(programs), compiled_in_packages()
+    packages = list(describe(loaded | compiled_in))
+    relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
+                  "relatedSpdxElement": "SPDXRef-foretoken"}]
+    for package in packages:
+        kind = "DYNAMIC_LINK" if package["name"] in loaded else "STATIC_LINK"
+        relations.append({"spdxElementId": "SPDXRef-foretoken", "relationshipType": kind,
+                          "relatedSpdxElement": package["SPDXID"]})
+    name = f"{root.name}-{version}"
+    document = {
+        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
+        "documentNamespace": f"{NAMESPACE}/{name}",
+        "creationInfo": {"created": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                         "creators": ["Tool: make_sbom.py"]},
+        "packages": [product, *packages], "relationships": relations,
+    }
+    docs = root / "usr/share/doc"
+    (docs / "foretoken/sbom.spdx.json").write_text(json.dumps(document, indent=1) + "\n")
+    for name in sorted(loaded | compiled_in):
+        licence = pathlib.Path("/usr/share/doc", name, "copyright")
+        if licence.exists():
+            (docs / name).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(licence, docs / name / "copyright")
+
+
+if __name__ == "__main__":
+    main()
