@@ -37,6 +37,7 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
   arguments.SetMaxSendMessageSize(-1);  // the server limits the length of a prompt
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  if (!options.service_config.empty()) arguments.SetServiceConfigJSON(options.service_config);
   FT_ASSIGN_OR_RETURN(const auto credentials, rpc::ChannelCredentials(options.tls, options.is_secure));
   auto channel = grpc::CreateCustomChannel(options.target, credentials, arguments);
   const auto begin = std::chrono::system_clock::now();

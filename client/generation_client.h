@@ -43,7 +43,8 @@ struct ConnectOptions {
   int32_t keepalive_ms = 30'000;                          // the client pings a silent connection after this time
   Metadata metadata = {};                                 // of every call
   rpc::TlsFiles tls = {};
-  bool is_secure = false;  // TLS with the system's authorities, if `tls` names no files
+  std::string service_config = {};  // gRPC's, in JSON, for example with a policy for retries
+  bool is_secure = false;           // TLS with the system's authorities, if `tls` names no files
 };
 
 class GenerationClient {

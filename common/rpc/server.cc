@@ -5,12 +5,16 @@
 #include <signal.h>
 #include <string.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/compression.h"
+#include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -151,8 +155,17 @@ void Server::SetServing(bool serving) {
 void Server::Drain(const std::function<void()>& stop_admitting) {
   // Reports NOT_SERVING, and ignores every later SetServing.
   ForEachHealthService([](auto& service) { service.Shutdown(); });
+  // The server first tells every client (HTTP/2 GOAWAY), so that their next calls go to another server. Running calls
+  // go on.
+  absl::Notification closed;
+  std::thread closing([&] {
+    server_->Shutdown(std::chrono::system_clock::time_point::max());
+    closed.Notify();
+  });
   stop_admitting();
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + drain_grace_));
+  // Calls that nobody ends, such as health watches, are cancelled.
+  if (!closed.WaitForNotificationWithTimeout(drain_grace_)) grpc_server_cancel_all_calls(server_->c_server());
+  closing.join();
 }
 
 void Server::ServeUntilSignal(const std::function<void()>& stop_admitting) {

@@ -7,8 +7,9 @@
 //   server->SetServing(true);
 //   server->ServeUntilSignal([&] { service.StopAdmitting(); });
 //
-// Draining: after SIGTERM or SIGINT, health becomes NOT_SERVING, stop_admitting is called, calls in flight have
-// drain_grace to end and are then cancelled, and ServeUntilSignal returns. A second signal ends the process at once.
+// Draining: after SIGTERM or SIGINT, health becomes NOT_SERVING, the server takes no further connection and asks its
+// clients to call another one, and stop_admitting is called. When it returns, calls in flight have drain_grace to end.
+// Then they are cancelled, and ServeUntilSignal returns. A second signal ends the process at once.
 //
 // Threads: any may call SetServing and InProcessChannel; only the thread that started the server may call the rest.
 #pragma once
@@ -77,6 +78,7 @@ class Server {
   int health_port() const { return health_port_; }
   // The bound port; 0 without a listen address.
   int port() const { return port_; }
+  // Do not use it in or after a drain: gRPC 1.51 crashes on a call in this process to a server that is closing.
   std::shared_ptr<grpc::Channel> InProcessChannel(const grpc::ChannelArguments& arguments = {});
   // Has no effect once the drain has begun.
   void SetServing(bool serving);
