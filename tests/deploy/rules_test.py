@@ -63,6 +63,10 @@ class Rules(unittest.TestCase):
         self.write("queries.yaml", {"groups": [{"name": "queries", "rules": [{"record": "bad", "expr": "sum(("}]}]})
         self.assertNotEqual(self.promtool("check", "rules", "queries.yaml").returncode, 0)
 
+    def test_the_configuration_of_the_compose_file_is_valid(self):
+        result = self.promtool("check", "config", str(chart.ROOT / "deploy/compose/prometheus.yaml"))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
     def test_every_alert_is_explained(self):
         page = (chart.ROOT / "docs/operating.md").read_text()
         for rule in self.rules["groups"][0]["rules"]:

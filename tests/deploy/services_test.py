@@ -20,12 +20,14 @@ import unittest
 import urllib.request
 
 import grpc
+import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import chart
 
 BIN = pathlib.Path(os.environ["FORETOKEN_BUILD"]) / "bin"
 DEMO = chart.ROOT / "deploy/demo"
+COMPOSE = chart.ROOT / "deploy/compose"
 MINUTE = 60
 
 
@@ -41,6 +43,8 @@ class Pods:
     """Runs each Deployment of a render as one process with an address of its own. Names of Services become addresses,
     and the folders of volumes become folders of this machine; nothing else of the arguments changes."""
 
+    verifier, domain = "demo-verifier", ".llm.svc"
+
     def __init__(self, documents, scratch, folders=None):
         self.documents, self.scratch, self.processes = documents, pathlib.Path(scratch), []
         block = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"  # other tests run at the same time
@@ -55,7 +59,7 @@ class Pods:
             with open(self.scratch / f"{name}.log", "wb") as log:
                 self.processes.append(subprocess.Popen(program, stdout=log, stderr=log, env={**os.environ, **variables}))
         for name in self.addresses:
-            wait_for(lambda name=name: self.is_serving(name), f"{name} serves: {self.log(name)}")
+            wait_for(lambda name=name: self.is_serving(name), f"{name} serves")
         proposers = len(self.addresses) - 1
         wait_for(lambda: self.num_connected() >= proposers, "the verifier reaches every proposer")
 
@@ -63,8 +67,8 @@ class Pods:
         def change(argument):
             argument = argument.replace("=0.0.0.0:", f"={self.addresses[name]}:")
             for other, address in self.addresses.items():
-                argument = argument.replace(f"dns:///{other}.llm.svc:", f"static:{address}:")
-                argument = argument.replace(f"--target={other}.llm.svc:", f"--target={address}:")
+                argument = argument.replace(f"dns:///{other}{self.domain}:", f"static:{address}:")
+                argument = argument.replace(f"--target={other}{self.domain}:", f"--target={address}:")
             for place, folder in {**self.folders, **self.folders.get(name, {})}.items():
                 if isinstance(folder, (str, pathlib.Path)):
                     argument = re.sub(rf"={place}(/|$)", rf"={folder}\1", argument)
@@ -83,7 +87,7 @@ class Pods:
             return False
 
     def num_connected(self):
-        page = self.metrics("demo-verifier")
+        page = self.metrics(self.verifier)
         return sum(float(n) for n in re.findall(r"^foretoken_proposer_replicas_connected\{.*\} (\S+)", page, re.M))
 
     def metrics(self, name):
@@ -94,7 +98,7 @@ class Pods:
         """The container of `helm test`."""
         container = chart.find(self.documents, "Pod")[0]["spec"]["containers"][0]
         program = [BIN / container["command"][0], *container["command"][1:]]
-        return subprocess.run(program + self.local(container["args"], "demo-verifier"), capture_output=True, text=True,
+        return subprocess.run(program + self.local(container["args"], self.verifier), capture_output=True, text=True,
                               check=False)
 
     def log(self, name):
@@ -203,6 +207,43 @@ class Services(unittest.TestCase):
                                      capture_output=True, text=True, check=False)
             self.assertEqual(refused.returncode, 1)
             self.assertIn(code, refused.stderr)
+
+
+class ComposePods(Pods):
+    """The services of compose.yaml, with health checks on a port of their own in addition."""
+
+    verifier, domain = "verifier", ""
+
+    def __init__(self, scratch, folders):
+        services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+        super().__init__([{"kind": "Deployment", "metadata": {"name": name}, "spec": {"template": {"spec": {"containers": [{
+            "name": service["image"].removeprefix("foretoken-").split(":")[0],
+            "args": [*service["command"], "--health_listen=0.0.0.0:50061"]}]}}}}
+            for name, service in services.items() if service["image"].startswith("foretoken-")], scratch, folders)
+
+
+class Compose(unittest.TestCase):
+    def test_its_services_generate_text_together(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            pods = ComposePods(scratch, {"draft": {"/model": DEMO / "draft"}, "verifier": {"/model": DEMO / "target"}})
+            self.addCleanup(pods.kill)
+            pods.start()
+            self.assertEqual(len(pods.processes), 4)
+            checked = subprocess.run([BIN / "foretoken", "check", f"--target={pods.addresses['verifier']}:50051"],
+                                     capture_output=True, text=True, check=False)
+            self.assertEqual(checked.returncode, 0, checked.stderr)
+            self.assertEqual(pods.num_connected(), 3)
+
+    def test_names_only_what_is_there(self):
+        services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+        for name, service in services.items():
+            for volume in service.get("volumes", []):
+                source = re.sub(r"^\$\{\w+:-(.*?)\}", r"\1", volume).split(":")[0]
+                self.assertTrue((COMPOSE / source).exists(), f"{name}: {volume}")
+            self.assertRegex(service["image"], r":v?\d+\.\d+\.\d+$", f"{name} is not pinned")
+        jobs = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
+        scraped = {target.split(":")[0] for job in jobs for static in job["static_configs"] for target in static["targets"]}
+        self.assertEqual(scraped, {name for name, s in services.items() if s["image"].startswith("foretoken-")})
 
 
 class Download(unittest.TestCase):

@@ -1,0 +1,244 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The real Helm installs the chart into a real Kubernetes API server with its scheduler and controllers. The nodes and the
+# containers are pretended (kwok); everything that decides about objects is real, with restricted pod security. If this
+# fails, the chart does not install, upgrade, roll back, survive a drained node or leave nothing behind.
+#
+#   tests/rehearsal/cluster.sh build/release
+#
+# Builds Kubernetes, etcd, kwok and Helm once with Go, which takes ten minutes, into build/release/cluster. Exits with 77
+# (skipped) without Go or its modules.
+source "$(dirname "${BASH_SOURCE[0]}")/../testing/services.sh"
+build=$(cd "$1" && pwd)
+tools=$build/cluster
+chart=$root/deploy/helm/foretoken
+crds=$root/../shared/crds
+readonly KUBERNETES=v1.36.3 KUBERNETES_STAGING=v0.36.3 ETCD=v3.7.3 HELM=v3.22.0 KWOK=v0.8.0
+
+build_tools() {
+  local folder version=k8s.io/component-base/version
+  [[ -e $tools/ready ]] && return
+  command -v go >/dev/null || skip "no Go here"
+  rm -rf "$tools" && mkdir -p "$tools"/{etcd,kubernetes,kwok}
+  export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath" GOBIN="$tools"
+  # The modules of etcd and Kubernetes have replacements, which `go install` refuses; a module of ours may have them.
+  cd "$tools/etcd"
+  go mod init example.com/etcd
+  go get -tool "go.etcd.io/etcd/server/v3@$ETCD" || skip "the modules of etcd were not reached"
+  go build -ldflags "-s -w" -o "$tools/bin/etcd" go.etcd.io/etcd/server/v3 || fail "etcd does not build"
+  cd "$tools/kubernetes"
+  go mod init example.com/kubernetes
+  go mod edit -require "k8s.io/kubernetes@$KUBERNETES"
+  folder=$(go mod download -json "k8s.io/kubernetes@$KUBERNETES" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  [[ -n $folder ]] || skip "the modules of Kubernetes were not reached"
+  sed -n 's/^\t\(k8s\.io\/[a-z-]*\) => .*/\1/p' "$folder/go.mod" | sort -u | while read -r module; do
+    go mod edit -replace "$module=$module@$KUBERNETES_STAGING"
+  done
+  local programs=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
+  go get -tool "${programs[@]/#/k8s.io/kubernetes/cmd/}" || skip "the modules of Kubernetes were not reached"
+  go build -ldflags "-s -w -X $version.gitVersion=$KUBERNETES -X $version.gitMajor=1 -X $version.gitMinor=36" \
+    -o "$tools/bin/" "${programs[@]/#/k8s.io/kubernetes/cmd/}" || fail "Kubernetes does not build"
+  GOBIN=$tools/bin go install -ldflags "-s -w" "sigs.k8s.io/kwok/cmd/kwok@$KWOK" || fail "kwok does not build"
+  GOBIN=$tools/bin go install -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$HELM" \
+    "helm.sh/helm/v3/cmd/helm@$HELM" || fail "Helm does not build"
+  # kwok pretends what its stages say.
+  folder=$(go mod download -json "sigs.k8s.io/kwok@$KWOK" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')/kustomize/stage
+  for stage in "$folder"/node/fast/node-initialize.yaml "$folder"/node/heartbeat-with-lease/*.yaml \
+    "$folder"/pod/fast/pod-{ready,complete,delete}.yaml; do
+    [[ ${stage##*/} == kustomization.yaml ]] || { cat "$stage" && echo "---"; }
+  done >"$tools/stages.yaml"
+  touch "$tools/ready"
+}
+
+# run_in_background NAME COMMAND...
+run_in_background() {
+  local name=$1
+  shift
+  "$@" >"$scratch/$name.log" 2>&1 &
+  pids+=("$!")
+}
+
+start_cluster() {
+  find_ports 8
+  local etcd="http://127.0.0.1:${ports[0]}" server="https://127.0.0.1:${ports[2]}"
+  openssl genrsa -out "$scratch/accounts.key" 2048 2>/dev/null
+  openssl rsa -in "$scratch/accounts.key" -pubout -out "$scratch/accounts.pub" 2>/dev/null
+  echo 'secret,admin,admin,system:masters' >"$scratch/tokens.csv"
+  run_in_background etcd "$tools/bin/etcd" --unsafe-no-fsync --data-dir="$scratch/etcd" --listen-client-urls="$etcd" \
+    --advertise-client-urls="$etcd" --listen-peer-urls="http://127.0.0.1:${ports[1]}"
+  run_in_background apiserver "$tools/bin/kube-apiserver" --etcd-servers="$etcd" --cert-dir="$scratch/certificates" \
+    --bind-address=127.0.0.1 --advertise-address=127.0.0.1 --secure-port="${ports[2]}" --authorization-mode=RBAC \
+    --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$scratch/accounts.pub" \
+    --service-account-signing-key-file="$scratch/accounts.key" --token-auth-file="$scratch/tokens.csv" \
+    --service-cluster-ip-range=10.96.0.0/24 --endpoint-reconciler-type=none
+  cat >"$scratch/kubeconfig" <<YAML
+apiVersion: v1
+kind: Config
+clusters: [{ name: here, cluster: { server: "$server", insecure-skip-tls-verify: true } }]
+users: [{ name: admin, user: { token: secret } }]
+contexts: [{ name: here, context: { cluster: here, user: admin, namespace: llm } }]
+current-context: here
+YAML
+  export KUBECONFIG=$scratch/kubeconfig HELM_CACHE_HOME=$scratch/helm HELM_CONFIG_HOME=$scratch/helm HELM_DATA_HOME=$scratch/helm
+  PATH=$tools/bin:$PATH
+  wait_for kubectl get --raw /readyz
+  run_in_background controllers kube-controller-manager --kubeconfig="$KUBECONFIG" --leader-elect=false \
+    --bind-address=127.0.0.1 --secure-port="${ports[3]}" --service-account-private-key-file="$scratch/accounts.key"
+  run_in_background scheduler kube-scheduler --kubeconfig="$KUBECONFIG" --leader-elect=false --bind-address=127.0.0.1 \
+    --secure-port="${ports[4]}"
+  run_in_background kwok kwok --kubeconfig="$KUBECONFIG" --manage-all-nodes=true --config="$tools/stages.yaml" \
+    --server-address="127.0.0.1:${ports[5]}"
+  for node in a b c; do
+    kubectl create -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Node
+metadata: { name: node-$node, labels: { kubernetes.io/hostname: node-$node, topology.kubernetes.io/zone: zone-$node } }
+status:
+  allocatable: &resources { cpu: "32", memory: 256Gi, pods: "110", nvidia.com/gpu: "2" }
+  capacity: *resources
+YAML
+  done
+  wait_for kubectl wait --for=condition=Ready node --all --timeout=1s
+  if [[ -d $crds ]]; then kubectl create -f "$crds" >/dev/null; fi
+  kubectl create namespace llm >/dev/null
+  kubectl label namespace llm pod-security.kubernetes.io/enforce=restricted >/dev/null
+  wait_for kubectl get serviceaccount default
+  for claim in weights drafts; do
+    kubectl create -f - >/dev/null <<YAML
+apiVersion: v1
+kind: PersistentVolume
+metadata: { name: $claim }
+spec: { capacity: { storage: 1Gi }, accessModes: [ReadWriteMany], nfs: { server: files, path: /$claim } }
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: { name: $claim }
+spec: { accessModes: [ReadWriteMany], resources: { requests: { storage: 1Gi } }, storageClassName: "", volumeName: $claim }
+YAML
+  done
+}
+
+num_ready() { kubectl get deployment "$1" -o 'jsonpath={.status.readyReplicas}' | grep . || echo 0; }
+
+# expect_num NUMBER COMMAND...: the command prints so many lines.
+expect_num() {
+  local expected=$1 lines
+  shift
+  lines=$("$@" 2>/dev/null | wc -l)
+  ((lines == expected)) || fail "expected $expected lines of: $*, got $lines: $("$@")"
+}
+
+# while_ready DEPLOYMENT NUMBER COMMAND...: runs a command; meanwhile so many pods are ready at any time.
+while_ready() {
+  local deployment=$1 least=$2 status=0 ready lowest=1000
+  shift 2
+  "$@" >"$scratch/command.log" 2>&1 &
+  local pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    ready=$(num_ready "$deployment")
+    ((ready >= lowest)) || lowest=$ready
+    sleep 0.1
+  done
+  wait "$pid" || status=$?
+  ((lowest >= least)) || fail "$*: only $lowest pods of $deployment were ready, expected $least"
+  return "$status"
+}
+
+install_minimal() {
+  helm install llama "$chart" --set model.claim=weights --wait --timeout 2m >"$scratch/notes" ||
+    fail "a minimal installation fails"
+  grep -q 'llama serves the model "llama" at llama-verifier.llm.svc:50051' "$scratch/notes" || fail "$(<"$scratch/notes")"
+  for deployment in llama-verifier llama-proposer-suffix; do
+    [[ $(num_ready $deployment) == 1 ]] || fail "$deployment is not ready"
+    expect_num 1 kubectl get endpointslice -l "kubernetes.io/service-name=$deployment" -o name
+  done
+  [[ $(kubectl get service llama-proposer-suffix -o 'jsonpath={.spec.clusterIP}') == None ]] || fail "not headless"
+  helm uninstall llama --wait >/dev/null
+}
+
+# With everything that the definitions of the CRDs allow to check.
+install_everything() {
+  local values=("$root/tests/deploy/values/everything.yaml")
+  [[ -d $crds ]] || { echo "left out, without definitions of CRDs: an installation with everything"; return; }
+  kubectl create priorityclass high --value=1000 >/dev/null
+  kubectl create -f - >/dev/null <<<'{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}'
+  kubectl label node --all pool=gpus >/dev/null
+  kubectl create -f - >/dev/null <<YAML
+apiVersion: v1
+kind: PersistentVolume
+metadata: { name: memory }
+spec: { capacity: { storage: 1Gi }, accessModes: [ReadWriteOnce], nfs: { server: files, path: /memory } }
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: { name: memory }
+spec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 1Gi } }, storageClassName: "", volumeName: memory }
+YAML
+  helm install all "$chart" -f "${values[0]}" --set verifier.gpus=2 --set proposers.draft.model.volume=null \
+    --set proposers.draft.model.claim=drafts --wait --timeout 2m >/dev/null || fail "an installation with everything fails"
+  expect_num 2 kubectl get scaledobject -o name
+  expect_num 4 kubectl get certificate -o name
+  expect_num 2 kubectl get podmonitor -o name
+  expect_num 1 kubectl get inferencepool -o name
+  expect_num 1 kubectl get prometheusrule -o name
+  helm uninstall all --wait >/dev/null
+}
+
+expect_nothing_left() {
+  local kinds
+  kinds=$(kubectl api-resources --verbs=list --namespaced -o name | grep -v '^events' | paste -sd,)
+  wait_for bash -c "[[ -z \$(kubectl get '$kinds' -l app.kubernetes.io/instance=$1 -o name 2>/dev/null) ]]"
+}
+
+upgrade_and_roll_back() {
+  local first options=(--set model.claim=weights --set verifier.replicas=2 --set proposers.suffix.replicas=2
+    --set proposers.draft.method=draft --set proposers.draft.model.claim=drafts --set proposers.draft.device=cuda
+    --set verifier.autoscaling.kind=none --set proposers.ngram.method=ngram --set proposers.ngram.autoscaling.kind=hpa)
+  helm install llama "$chart" "${options[@]}" --wait --timeout 2m >/dev/null || fail "the installation fails"
+  first=$(kubectl get pods -l app.kubernetes.io/component=verifier -o name | sort)
+  [[ $(kubectl get hpa llama-proposer-ngram -o 'jsonpath={.spec.scaleTargetRef.name}') == llama-proposer-ngram ]] || fail "no HPA"
+
+  while_ready llama-verifier 2 helm upgrade llama "$chart" "${options[@]}" --set verifier.flags.max_queued_requests=40 \
+    --wait --timeout 2m || fail "an upgrade fails: $(<"$scratch/command.log")"
+  [[ $(kubectl get pods -l app.kubernetes.io/component=verifier -o name | sort) != "$first" ]] || fail "the upgrade changed no pod"
+  kubectl get deployment llama-verifier -o yaml | grep -q -- '--max_queued_requests=40' || fail "the flag is not there"
+
+  # No node fits, so the new pod waits, and the old ones go on.
+  while_ready llama-verifier 2 helm upgrade llama "$chart" "${options[@]}" --set verifier.pod.nodeSelector.pool=none \
+    --wait --timeout 10s && fail "an upgrade that cannot succeed says that it did"
+  helm history llama | tail -n 1 | grep -q failed || fail "$(helm history llama)"
+  while_ready llama-verifier 2 helm rollback llama 2 --wait --timeout 2m || fail "a rollback fails: $(<"$scratch/command.log")"
+  kubectl get deployment llama-verifier -o yaml | grep -q 'pool: none' && fail "the rollback changed nothing"
+
+  helm upgrade llama "$chart" "${options[@]}" --set verifier.replicas=-1 >"$scratch/refused" 2>&1 && fail "nonsense was taken"
+  grep -q 'replicas' "$scratch/refused" || fail "nonsense is not named: $(<"$scratch/refused")"
+}
+
+# Both verifiers on one node; the budget lets them go one after the other, each when its successor is ready.
+drain_a_node() {
+  local node
+  kubectl cordon node-b node-c >/dev/null
+  kubectl delete pods -l app.kubernetes.io/component=verifier --wait >/dev/null
+  wait_for bash -c '[[ $(kubectl get deployment llama-verifier -o jsonpath={.status.readyReplicas}) == 2 ]]'
+  node=$(kubectl get pods -l app.kubernetes.io/component=verifier -o 'jsonpath={.items[*].spec.nodeName}')
+  [[ $node == "node-a node-a" ]] || fail "expected both verifiers on node-a, got $node"
+  kubectl uncordon node-b node-c >/dev/null
+  wait_for bash -c '[[ $(kubectl get pdb llama-verifier -o jsonpath={.status.disruptionsAllowed}) == 1 ]]'
+  while_ready llama-verifier 1 kubectl drain node-a --ignore-daemonsets --delete-emptydir-data --timeout=2m ||
+    fail "the node cannot be drained: $(<"$scratch/command.log")"
+  grep -q "Cannot evict pod as it would violate the pod's disruption budget" "$scratch/command.log" ||
+    fail "the budget held nothing back: $(<"$scratch/command.log")"
+  kubectl uncordon node-a >/dev/null
+}
+
+(build_tools) || exit $?
+start_cluster
+install_minimal
+expect_nothing_left llama
+install_everything
+expect_nothing_left all
+upgrade_and_roll_back
+drain_a_node
+helm uninstall llama --wait >/dev/null
+expect_nothing_left llama
+echo "installed, upgraded, failed, rolled back, drained and removed: Kubernetes $KUBERNETES, Helm $HELM"
