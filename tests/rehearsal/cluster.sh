@@ -47,6 +47,9 @@ build_tools() {
     "$folder"/pod/fast/pod-{ready,complete,delete}.yaml; do
     [[ ${stage##*/} == kustomization.yaml ]] || { cat "$stage" && echo "---"; }
   done >"$tools/stages.yaml"
+  # The pod of `helm test` ends as the pod of a Job does.
+  sed 's/name: pod-complete/name: pod-complete-test/; s/\.metadata\.ownerReferences.*kind/.metadata.annotations["helm.sh\/hook"]/
+    s/Job/test/' "$folder/pod/fast/pod-complete.yaml" >>"$tools/stages.yaml"
   touch "$tools/ready"
 }
 
@@ -184,6 +187,17 @@ YAML
   helm uninstall all --wait >/dev/null
 }
 
+# The commands of docs/operating.md, as they stand there.
+walk_the_newcomers_path() {
+  local commands
+  commands=$(sed -n '/^## In a cluster/,/^## Upgrades/p' "$root/docs/operating.md" | sed '1,/^```sh$/d; /^```$/,$d')
+  (($(wc -l <<<"$commands") >= 8)) || fail "docs/operating.md has no commands"
+  kubectl create -f - >/dev/null <<<'{apiVersion: v1, kind: PersistentVolume, metadata: {name: any}, spec: {capacity: {storage: 100Gi}, accessModes: [ReadWriteMany], nfs: {server: files, path: /any}}}'
+  while read -r command; do
+    (cd "$root" && bash -c "$command") >"$scratch/path.log" 2>&1 || fail "$command: $(<"$scratch/path.log")"
+  done <<<"$commands"
+}
+
 expect_nothing_left() {
   local kinds
   kinds=$(kubectl api-resources --verbs=list --namespaced -o name | grep -v '^events' | paste -sd,)
@@ -233,6 +247,7 @@ drain_a_node() {
 
 (build_tools) || exit $?
 start_cluster
+walk_the_newcomers_path
 install_minimal
 expect_nothing_left llama
 install_everything
