@@ -15,15 +15,6 @@
 namespace foretoken::client {
 namespace {
 
-std::optional<Distribution> MakeDistribution(std::vector<double> values) {
-  if (values.empty()) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  return Distribution{.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()),
-                      .p50 = Percentile(values, 0.5),
-                      .p90 = Percentile(values, 0.9),
-                      .p99 = Percentile(values, 0.99)};
-}
-
 // Messages within this time count as one, because they were sent together or waited together for their reader.
 constexpr absl::Duration kReadTogether = absl::Milliseconds(1);
 
@@ -73,6 +64,15 @@ nlohmann::ordered_json ToJson(const std::optional<Distribution>& distribution) {
 }
 
 }  // namespace
+
+std::optional<Distribution> MakeDistribution(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  return Distribution{.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()),
+                      .p50 = Percentile(values, 0.5),
+                      .p90 = Percentile(values, 0.9),
+                      .p99 = Percentile(values, 0.99)};
+}
 
 double Percentile(std::span<const double> sorted, double fraction) {
   const auto rank = static_cast<int64_t>(std::ceil(fraction * static_cast<double>(sorted.size())));

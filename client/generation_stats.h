@@ -22,6 +22,9 @@ struct Distribution {
   double p99 = 0;
 };
 
+// Unset: there are no values.
+std::optional<Distribution> MakeDistribution(std::vector<double> values);
+
 struct ProposerCounts {
   uint64_t proposed_tokens = 0;
   uint64_t accepted_tokens = 0;

@@ -60,7 +60,12 @@ const std::vector<Command>& Commands() {
        "measure many requests at a time; prompts from lines of --prompt_file",
        RunBench,
        {"client/commands/connect_flags.cc", "client/commands/request_flags.cc", "client/commands/prompts.cc",
-        "client/commands/command_bench.cc"}}};
+        "client/commands/clients_flag.cc", "client/commands/command_bench.cc"}},
+      {"simulate",
+       "PROFILE",
+       "how many verifiers and proposers a load needs, from a file that bench --profile wrote",
+       RunSimulate,
+       {"client/commands/clients_flag.cc", "client/commands/command_simulate.cc", "client/commands/commands.cc"}}};
   return *kCommands;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken bench: measures a closed loop of clients over a list of prompts.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <span>
@@ -7,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/commands/clients_flag.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
 #include "client/commands/interrupt.h"
@@ -16,14 +18,18 @@
 #include "client/comparison.h"
 #include "client/generation_stats.h"
 #include "client/load.h"
+#include "client/simulate/profile.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
-ABSL_FLAG(int32_t, clients, 1, "Number of requests that run at a time");
 ABSL_FLAG(int32_t, requests, 0, "Number of requests to send; they take the prompts in turn; default: each prompt once");
 ABSL_FLAG(bool, compare, false,
           "Send each request with speculation off and on; print the ratio, and fail unless all token ids are equal");
 ABSL_FLAG(std::string, json_out, "", "File that also gets the result, as JSON");
+
+ABSL_FLAG(std::string, profile, "",
+          "File that gets a profile for `foretoken simulate`: the requests are sent with 1, 2, 4 ... clients up to "
+          "--clients, with speculation and without; the server needs --allow_step_reports");
 
 namespace foretoken::client {
 namespace {
@@ -111,13 +117,17 @@ void PrintTable(std::span<const Column> columns) {
   std::cout << std::flush;
 }
 
-absl::Status WriteJson(const nlohmann::ordered_json& json) {
-  const std::string path = absl::GetFlag(FLAGS_json_out);
+// An empty path takes nothing.
+absl::Status WriteFile(absl::string_view flag, const std::string& path, const nlohmann::ordered_json& json) {
   if (path.empty()) return absl::OkStatus();
   std::ofstream file(path);
   file << json.dump(2) << std::endl;
-  if (!file) return absl::UnknownError(absl::StrCat("--json_out: cannot write ", path));
+  if (!file) return absl::UnknownError(absl::StrCat(flag, ": cannot write ", path));
   return absl::OkStatus();
+}
+
+absl::Status WriteJson(const nlohmann::ordered_json& json) {
+  return WriteFile("--json_out", absl::GetFlag(FLAGS_json_out), json);
 }
 
 // Returns the first error with the number of failed requests.
@@ -165,6 +175,34 @@ absl::Status MeasureBothWays(GenerationClient& client, std::span<const GenerateR
   return absl::OkStatus();
 }
 
+absl::Status MeasureProfile(GenerationClient& client, std::vector<GenerateRequest> requests,
+                            const LoadOptions& options) {
+  ProfileBuilder builder;
+  absl::Status first_error;
+  for (int num_clients = 1;; num_clients = std::min(2 * num_clients, options.num_clients)) {
+    for (const bool is_speculative : {true, false}) {
+      for (GenerateRequest& request : requests) {
+        request.mutable_speculation()->set_report_steps(true);
+        request.mutable_speculation()->set_mode(is_speculative ? foretoken::v1::SPECULATION_MODE_AUTO
+                                                               : foretoken::v1::SPECULATION_MODE_OFF);
+      }
+      const LoadResult result = WithProgress(requests.size(), first_error, [&](const auto& on_done) {
+        return RunLoad(client, requests, {.num_clients = num_clients, .cancellation = options.cancellation}, on_done);
+      });
+      const GenerationStats stats = Summarise(result.generations, result.wall);
+      FT_RETURN_IF_ERROR(CheckAllOk(stats, first_error));
+      std::cout << absl::StrFormat("%d clients, speculation %-4s%12.2f tokens/s\n", num_clients,
+                                   is_speculative ? "on" : "off", stats.tokens_per_s)
+                << std::flush;
+      builder.Add(result.generations, is_speculative);
+    }
+    if (num_clients == options.num_clients) break;
+  }
+  FT_ASSIGN_OR_RETURN(const foretoken::v1::GetModelInfoResponse info, client.GetModelInfo());
+  FT_ASSIGN_OR_RETURN(const Profile profile, builder.Build(info.model()));
+  return WriteFile("--profile", absl::GetFlag(FLAGS_profile), ToJson(profile));
+}
+
 absl::Status Bench(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const std::vector<GenerateRequest> requests, RequestsFromFlags(arguments));
   Cancellation cancellation;
@@ -174,6 +212,7 @@ absl::Status Bench(const std::vector<std::string>& arguments) {
   }
   const InterruptWatcher interrupt(cancellation);
   FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  if (!absl::GetFlag(FLAGS_profile).empty()) return MeasureProfile(client, requests, options);
   return absl::GetFlag(FLAGS_compare) ? MeasureBothWays(client, requests, options)
                                       : MeasureOnce(client, requests, options);
 }

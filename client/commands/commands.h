@@ -8,7 +8,7 @@
 #include "absl/flags/declare.h"
 #include "absl/status/status.h"
 
-// Print JSON. A flag of generate, explain, tokenize and info.
+// Print JSON. A flag of generate, explain, tokenize, info and simulate.
 ABSL_DECLARE_FLAG(bool, json);
 
 namespace foretoken::client {
@@ -20,6 +20,7 @@ int RunInfo(const std::vector<std::string>& arguments);
 int RunCheck(const std::vector<std::string>& arguments);
 int RunCompare(const std::vector<std::string>& arguments);
 int RunBench(const std::vector<std::string>& arguments);
+int RunSimulate(const std::vector<std::string>& arguments);
 
 // 0 for OK, 130 for CANCELLED, otherwise 1. Prints "foretoken: CODE: message" to standard error unless OK.
 int ExitCode(const absl::Status& status);

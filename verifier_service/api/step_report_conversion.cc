@@ -45,6 +45,8 @@ v1::StepReport ToProto(const StepReport& report) {
     to.set_proposer(proposer.name);
     to.set_position(proposer.position);
     to.set_num_nodes(proposer.num_nodes);
+    if (proposer.is_new)
+      to.set_round_trip_ms(static_cast<float>(absl::ToDoubleMilliseconds(proposer.arrived - proposer.asked)));
   }
   if (!report.tree.token_ids.empty()) Convert(report.tree, *message.mutable_tree());
   message.mutable_accepted()->Add(report.accepted.begin(), report.accepted.end());

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/simulate/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/simulate/levels.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::client {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int32_t kFormat = 1;
+constexpr int64_t kMinSteps = 8;  // of a level; fewer say little
+constexpr size_t kMaxRequests = 1000;
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+absl::Status Wrong(absl::string_view field, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat("profile: ", field, ": expected ", expected));
+}
+
+absl::StatusOr<double> NumberOf(const ordered_json& json, const std::string& field, double least) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_number()) return Wrong(field, "a number");
+  const double number = found->get<double>();
+  if (!std::isfinite(number) || number < least || number > 1e9) return Wrong(field, absl::StrCat(least, " to 1e9"));
+  return number;
+}
+
+absl::StatusOr<std::vector<ProfileLevel>> LevelsOf(const ordered_json& json, const std::string& field) {
+  if (!json.contains(field) || !json[field].is_array() || json[field].empty()) return Wrong(field, "a list of levels");
+  std::vector<ProfileLevel> levels;
+  for (const ordered_json& entry : json[field]) {
+    if (!entry.is_object()) return Wrong(field, "objects");
+    ProfileLevel level;
+    FT_ASSIGN_OR_RETURN(const double num_sequences, NumberOf(entry, "num_sequences", 1));
+    level.num_sequences = static_cast<int32_t>(num_sequences);
+    FT_ASSIGN_OR_RETURN(const double num_steps, NumberOf(entry, "num_steps", 1));
+    level.num_steps = static_cast<int64_t>(num_steps);
+    FT_ASSIGN_OR_RETURN(level.step_ms, NumberOf(entry, "step_ms", 1e-6));
+    const auto shares = entry.find("accepted_lengths");
+    if (shares == entry.end() || !shares->is_array() || shares->empty()) return Wrong("accepted_lengths", "shares");
+    for (const ordered_json& share : *shares) {
+      if (!share.is_number() || share.get<double>() < 0) return Wrong("accepted_lengths", "shares of at least 0");
+      level.accepted_lengths.push_back(share.get<double>());
+    }
+    const double sum = std::accumulate(level.accepted_lengths.begin(), level.accepted_lengths.end(), 0.0);
+    if (std::abs(sum - 1) > 0.01) return Wrong("accepted_lengths", "shares that add up to 1");
+    if (!levels.empty() && levels.back().num_sequences >= level.num_sequences) {
+      return Wrong("num_sequences", "rising numbers");
+    }
+    levels.push_back(std::move(level));
+  }
+  return levels;
+}
+
+ordered_json ToJson(const std::vector<ProfileLevel>& levels) {
+  ordered_json json = ordered_json::array();
+  for (const ProfileLevel& level : levels) {
+    json.push_back({{"num_sequences", level.num_sequences},
+                    {"num_steps", level.num_steps},
+                    {"step_ms", level.step_ms},
+                    {"accepted_lengths", level.accepted_lengths}});
+  }
+  return json;
+}
+
+}  // namespace
+
+absl::StatusOr<Profile> ParseProfile(absl::string_view text) {
+  const ordered_json json = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Wrong("file", "a JSON object");
+  FT_ASSIGN_OR_RETURN(const double format, NumberOf(json, "format", 0));
+  if (format != kFormat) return Wrong("format", absl::StrCat(kFormat));
+  Profile profile;
+  if (json.contains("model") && json["model"].is_string()) profile.model = json["model"].get<std::string>();
+  FT_ASSIGN_OR_RETURN(profile.speculative, LevelsOf(json, "speculative"));
+  FT_ASSIGN_OR_RETURN(profile.plain, LevelsOf(json, "plain"));
+  FT_ASSIGN_OR_RETURN(profile.prompt_ms_per_token, NumberOf(json, "prompt_ms_per_token", 0));
+  FT_ASSIGN_OR_RETURN(profile.proposal_ms, NumberOf(json, "proposal_ms", 0));
+  if (!json.contains("requests") || !json["requests"].is_array() || json["requests"].empty()) {
+    return Wrong("requests", "a list");
+  }
+  for (const ordered_json& entry : json["requests"]) {
+    if (!entry.is_object()) return Wrong("requests", "objects");
+    FT_ASSIGN_OR_RETURN(const double prompt_tokens, NumberOf(entry, "prompt_tokens", 1));
+    FT_ASSIGN_OR_RETURN(const double output_tokens, NumberOf(entry, "output_tokens", 1));
+    profile.requests.push_back({static_cast<int32_t>(prompt_tokens), static_cast<int32_t>(output_tokens)});
+  }
+  return profile;
+}
+
+ordered_json ToJson(const Profile& profile) {
+  ordered_json requests = ordered_json::array();
+  for (const ProfileRequest& request : profile.requests) {
+    requests.push_back({{"prompt_tokens", request.prompt_tokens}, {"output_tokens", request.output_tokens}});
+  }
+  return {{"format", kFormat},
+          {"model", profile.model},
+          {"prompt_ms_per_token", profile.prompt_ms_per_token},
+          {"proposal_ms", profile.proposal_ms},
+          {"plain", ToJson(profile.plain)},
+          {"speculative", ToJson(profile.speculative)},
+          {"requests", std::move(requests)}};
+}
+
+void ProfileBuilder::Add(std::span<const TimedGeneration> generations, bool is_speculative) {
+  std::map<uint64_t, Step> steps;  // by number; a step reports to each of its samples
+  for (const TimedGeneration& timed : generations) {
+    for (const Sample& sample : timed.generation.samples) {
+      if (!sample.completion.has_value()) continue;
+      const foretoken::v1::Usage& usage = sample.completion->usage();
+      if (requests_.size() < kMaxRequests && usage.completion_tokens() > 0) {
+        requests_.push_back({.prompt_tokens = static_cast<int32_t>(usage.prompt_tokens()),
+                             .output_tokens = static_cast<int32_t>(usage.completion_tokens())});
+      }
+      for (const foretoken::v1::StepReport& report : sample.steps) {
+        Step& step = steps[report.step()];
+        step.num_sequences = static_cast<int32_t>(report.batch().num_sequences());
+        step.num_prompt_rows = static_cast<int32_t>(report.batch().num_prompt_rows());
+        step.ms = report.times().forward_ms() + report.times().draw_ms() + report.times().host_ms() +
+                  report.times().wait_ms();
+        if (report.token_ids_size() > 0) step.accepted_lengths.push_back(report.token_ids_size() - 1);
+        if (step.num_sequences > 1) continue;
+        for (const foretoken::v1::StepProposer& proposer : report.proposers()) {
+          if (proposer.has_round_trip_ms()) proposal_ms_[proposer.proposer()].push_back(proposer.round_trip_ms());
+        }
+      }
+    }
+  }
+  Run& run = is_speculative ? speculative_ : plain_;
+  for (const auto& [number, step] : steps) {
+    if (step.num_prompt_rows > 0) {
+      run.prompt_steps.push_back(step);
+      continue;
+    }
+    Level& level = run.levels[step.num_sequences];
+    ++level.num_steps;
+    level.ms += step.ms;
+    for (const int32_t length : step.accepted_lengths) ++level.accepted_lengths[length];
+  }
+}
+
+std::vector<ProfileLevel> ProfileBuilder::Levels(const Run& run) const {
+  std::vector<ProfileLevel> levels;
+  for (const auto& [num_sequences, measured] : run.levels) {
+    if (measured.num_steps < kMinSteps || measured.accepted_lengths.empty()) continue;
+    ProfileLevel& level = levels.emplace_back();
+    level.num_sequences = num_sequences;
+    level.num_steps = measured.num_steps;
+    level.step_ms = measured.ms / static_cast<double>(measured.num_steps);
+    level.accepted_lengths.resize(measured.accepted_lengths.rbegin()->first + 1);
+    int64_t sum = 0;
+    for (const auto& [length, num] : measured.accepted_lengths) sum += num;
+    for (const auto& [length, num] : measured.accepted_lengths) {
+      level.accepted_lengths[length] = static_cast<double>(num) / static_cast<double>(sum);
+    }
+  }
+  return levels;
+}
+
+absl::StatusOr<Profile> ProfileBuilder::Build(const std::string& model) const {
+  Profile profile = {
+      .model = model, .speculative = Levels(speculative_), .plain = Levels(plain_), .requests = requests_};
+  if (profile.speculative.empty() || profile.plain.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("a profile needs the reports of at least ", kMinSteps,
+                                                      " steps; does the server run with --allow_step_reports?"));
+  }
+  // What a step with prompt rows takes longer than one without them.
+  double more_ms = 0;
+  int64_t num_rows = 0;
+  for (const Run* run : {&plain_, &speculative_}) {
+    const std::vector<ProfileLevel>& levels = run == &plain_ ? profile.plain : profile.speculative;
+    for (const Step& step : run->prompt_steps) {
+      const auto num_decoding = static_cast<int32_t>(step.accepted_lengths.size());
+      const double without = num_decoding > 0 ? StepMs(levels, num_decoding) : 0;
+      more_ms += std::max(0.0, step.ms - without);
+      num_rows += step.num_prompt_rows;
+    }
+  }
+  if (num_rows > 0) profile.prompt_ms_per_token = more_ms / static_cast<double>(num_rows);
+  for (const auto& [proposer, times] : proposal_ms_) profile.proposal_ms = std::max(profile.proposal_ms, Median(times));
+  return profile;
+}
+
+}  // namespace foretoken::client

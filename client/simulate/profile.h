@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a simulation must know of one verifier with its proposers, as `foretoken bench --profile` measures it: how long
+// a step takes with so many sequences, how many guesses it accepts, how long a prompt and a proposal take.
+//
+//   ProfileBuilder builder;
+//   for each run: builder.Add(generations, /*is_speculative=*/true);
+//   FT_ASSIGN_OR_RETURN(const Profile profile, builder.Build());
+//   file << ToJson(profile);
+//
+// Units: milliseconds, tokens.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/timed_generation.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace foretoken::client {
+
+// Steps that computed no prompt, with this number of sequences.
+struct ProfileLevel {
+  int32_t num_sequences = 0;
+  int64_t num_steps = 0;
+  double step_ms = 0;                    // mean, from the end of the step before
+  std::vector<double> accepted_lengths;  // [k]: share of a sequence's steps that accepted k guesses
+};
+
+// The lengths of one request.
+struct ProfileRequest {
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;
+};
+
+struct Profile {
+  std::string model;
+  std::vector<ProfileLevel> speculative, plain;  // rising numbers of sequences
+  double prompt_ms_per_token = 0;
+  // From the question to the tree, by a proposer without any other work. The slowest proposer's.
+  double proposal_ms = 0;
+  std::vector<ProfileRequest> requests;
+};
+
+// INVALID_ARGUMENT names the field.
+absl::StatusOr<Profile> ParseProfile(absl::string_view json);
+nlohmann::ordered_json ToJson(const Profile& profile);
+
+class ProfileBuilder {
+ public:
+  // Adds the requests of a run. Each must have step reports of every step.
+  void Add(std::span<const TimedGeneration> generations, bool is_speculative);
+  // FAILED_PRECONDITION if a run has no report: the server does not give them.
+  absl::StatusOr<Profile> Build(const std::string& model) const;
+
+ private:
+  struct Step {
+    int32_t num_sequences = 0, num_prompt_rows = 0;
+    double ms = 0;
+    std::vector<int32_t> accepted_lengths;  // one per reported sample that drew
+  };
+  struct Level {
+    int64_t num_steps = 0;
+    double ms = 0;
+    std::map<int32_t, int64_t> accepted_lengths;
+  };
+  struct Run {
+    std::map<int32_t, Level> levels;
+    std::vector<Step> prompt_steps;
+  };
+
+  std::vector<ProfileLevel> Levels(const Run& run) const;
+
+  Run speculative_, plain_;
+  std::map<std::string, std::vector<double>> proposal_ms_;  // by proposer, of steps with one sequence
+  std::vector<ProfileRequest> requests_;
+};
+
+}  // namespace foretoken::client

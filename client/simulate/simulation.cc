@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/simulate/simulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <numeric>
+#include <queue>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/simulate/levels.h"
+
+namespace foretoken::client {
+namespace {
+
+constexpr double kWarmUpShare = 1.0 / 3;
+// From the end of a client's request to the arrival of its next one. It is longer than the pause between two steps, so
+// the next request waits for a step, as it does with a real server.
+constexpr double kTurnaroundMs = 0.2;
+constexpr int32_t kMaxVerifiers = 100'000;
+
+struct Request {
+  double arrived_ms = 0;
+  double first_token_ms = -1;
+  int32_t prompt_left = 0;  // tokens to compute
+  int32_t output_left = 0;
+  int32_t output_tokens = 0;
+  bool has_tree = false;  // for the coming step
+};
+
+struct Verifier {
+  std::vector<Request> running;
+  std::deque<Request> queue;
+  bool is_stepping = false;
+};
+
+struct Replica {
+  double free_at_ms = 0;
+  double busy_ms = 0;
+};
+
+// What steps with n sequences do.
+struct StepTable {
+  double plain_ms = 0;
+  double speculative_ms = 0;
+  std::vector<double> accepted;  // cumulative shares
+};
+
+struct Event {
+  double at_ms = 0;
+  int32_t verifier_idx = 0;  // -1: a request arrives
+  bool operator>(const Event& other) const { return at_ms > other.at_ms; }
+};
+
+class Simulation {
+ public:
+  Simulation(const Profile& profile, const SimulatedCluster& cluster, const SimulatedLoad& load)
+      : profile_(profile),
+        cluster_(cluster),
+        load_(load),
+        end_ms_(load.seconds * 1e3),
+        begin_ms_(end_ms_ * kWarmUpShare),
+        random_(load.seed),
+        verifiers_(cluster.num_verifiers),
+        replicas_(cluster.num_proposers.value_or(cluster.num_verifiers)) {
+    tables_.resize(cluster.max_running + 1);
+    for (int32_t n = 1; n <= cluster.max_running; ++n) {
+      tables_[n] = {.plain_ms = StepMs(profile.plain, n),
+                    .speculative_ms = StepMs(profile.speculative, n),
+                    .accepted = AcceptedLengths(profile.speculative, n)};
+      std::partial_sum(tables_[n].accepted.begin(), tables_[n].accepted.end(), tables_[n].accepted.begin());
+    }
+  }
+
+  SimulationResult Run() {
+    if (load_.rate > 0) {
+      events_.push({.at_ms = NextArrival(0), .verifier_idx = -1});
+    } else {
+      for (int32_t i = 0; i < load_.num_clients; ++i) events_.push({.at_ms = 0, .verifier_idx = -1});
+    }
+    while (!events_.empty() && events_.top().at_ms < end_ms_) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.verifier_idx >= 0) {
+        EndStep(event.verifier_idx, event.at_ms);
+      } else {
+        Arrive(event.at_ms);
+        if (load_.rate > 0) events_.push({.at_ms = NextArrival(event.at_ms), .verifier_idx = -1});
+      }
+    }
+    return Summarise();
+  }
+
+ private:
+  double Uniform() { return std::uniform_real_distribution<double>()(random_); }
+  double NextArrival(double now) { return now + std::exponential_distribution<double>(load_.rate / 1e3)(random_); }
+  bool IsCounted(double now) const { return now >= begin_ms_; }
+
+  void Arrive(double now) {
+    const ProfileRequest& lengths = profile_.requests[random_() % profile_.requests.size()];
+    const auto idx = static_cast<int32_t>(next_verifier_++ % verifiers_.size());
+    Verifier& verifier = verifiers_[idx];
+    if (IsCounted(now)) ++num_arrived_;
+    if (static_cast<int32_t>(verifier.queue.size()) >= cluster_.max_queued) {
+      if (IsCounted(now)) ++num_refused_;
+      return;
+    }
+    verifier.queue.push_back({.arrived_ms = now,
+                              .prompt_left = lengths.prompt_tokens,
+                              .output_left = lengths.output_tokens,
+                              .output_tokens = lengths.output_tokens});
+    if (!verifier.is_stepping) BeginStep(idx, now);
+  }
+
+  // Plans a step: how many tokens of prompts it computes, and how long it takes. The plan is carried out at its end.
+  void BeginStep(int32_t idx, double now) {
+    Verifier& verifier = verifiers_[idx];
+    while (!verifier.queue.empty() && static_cast<int32_t>(verifier.running.size()) < cluster_.max_running) {
+      verifier.running.push_back(verifier.queue.front());
+      verifier.queue.pop_front();
+    }
+    verifier.is_stepping = !verifier.running.empty();
+    if (!verifier.is_stepping) return;
+    int32_t num_decoding = 0, num_with_tree = 0;
+    for (const Request& request : verifier.running) {
+      if (request.prompt_left > 0) continue;
+      ++num_decoding;
+      if (request.has_tree) ++num_with_tree;
+    }
+    const StepTable& table = tables_[std::max(1, num_decoding)];
+    const double tree_share = num_decoding > 0 ? static_cast<double>(num_with_tree) / num_decoding : 0;
+    double step_ms = table.plain_ms + tree_share * (table.speculative_ms - table.plain_ms);
+    step_ms += PlanPrompts(verifier, num_decoding > 0 ? (cluster_.max_growth - 1) * step_ms : HUGE_VAL);
+    if (IsCounted(now)) busy_ms_ += std::min(step_ms, end_ms_ - now);
+    events_.push({.at_ms = now + step_ms, .verifier_idx = idx});
+  }
+
+  // Takes tokens off the prompts, the first request's first, within this time. Returns the time that they take.
+  double PlanPrompts(Verifier& verifier, double max_ms) const {
+    int32_t rows_left = cluster_.max_step_rows;
+    double ms = 0;
+    for (Request& request : verifier.running) {
+      if (request.prompt_left <= 0) continue;
+      const double most = profile_.prompt_ms_per_token > 0 ? (max_ms - ms) / profile_.prompt_ms_per_token : rows_left;
+      const int32_t num_rows =
+          std::min({request.prompt_left, rows_left, static_cast<int32_t>(std::clamp(most, ms > 0 ? 0.0 : 1.0, 1e6))});
+      if (num_rows <= 0) break;
+      request.prompt_left -= num_rows;
+      // Its last row draws the first token, at this step's end.
+      if (request.prompt_left == 0) request.prompt_left = -1;
+      rows_left -= num_rows;
+      ms += num_rows * profile_.prompt_ms_per_token;
+    }
+    return ms;
+  }
+
+  void EndStep(int32_t idx, double now) {
+    Verifier& verifier = verifiers_[idx];
+    const auto num_decoding =
+        std::ranges::count_if(verifier.running, [](const Request& request) { return request.prompt_left == 0; });
+    const StepTable& table = tables_[std::max<int64_t>(1, num_decoding)];
+    for (Request& request : verifier.running) {
+      if (request.prompt_left > 0) continue;
+      int32_t num_tokens = 1;
+      if (request.prompt_left < 0) {
+        request.prompt_left = 0;
+        request.first_token_ms = now;
+      } else {
+        if (request.has_tree) {
+          const auto found = std::ranges::upper_bound(table.accepted, Uniform());
+          num_tokens += static_cast<int32_t>(
+              std::min<int64_t>(found - table.accepted.begin(), static_cast<int64_t>(table.accepted.size()) - 1));
+        }
+        if (IsCounted(now)) ++num_draws_;
+      }
+      num_tokens = std::min(num_tokens, request.output_left);
+      request.output_left -= num_tokens;
+      if (IsCounted(now)) num_tokens_ += num_tokens;
+      if (IsCounted(now) && request.first_token_ms < now) num_decoded_ += num_tokens;
+      if (request.output_left > 0) request.has_tree = Ask(now, table.speculative_ms);
+    }
+    const auto ended = std::ranges::partition(verifier.running, [](const Request& r) { return r.output_left > 0; });
+    for (const Request& request : ended) {
+      Count(request, now);
+      if (load_.rate <= 0) events_.push({.at_ms = now + kTurnaroundMs, .verifier_idx = -1});
+    }
+    verifier.running.erase(ended.begin(), ended.end());
+    BeginStep(idx, now);
+  }
+
+  // Returns whether a replica takes the question within this time, which is that of a step.
+  bool Ask(double now, double patience_ms) {
+    if (replicas_.empty()) return false;
+    Replica& replica = replicas_[next_replica_++ % replicas_.size()];
+    if (IsCounted(now)) ++num_asked_;
+    if (replica.free_at_ms - now > patience_ms) {
+      if (IsCounted(now)) ++num_late_;
+      return false;
+    }
+    replica.free_at_ms = std::max(replica.free_at_ms, now) + profile_.proposal_ms;
+    if (IsCounted(now)) replica.busy_ms += profile_.proposal_ms;
+    return true;
+  }
+
+  void Count(const Request& request, double now) {
+    if (request.arrived_ms < begin_ms_) return;
+    ++num_completed_;
+    first_token_ms_.push_back(request.first_token_ms - request.arrived_ms);
+    if (request.output_tokens > 1) {
+      inter_token_ms_.push_back((now - request.first_token_ms) / (request.output_tokens - 1));
+    }
+  }
+
+  SimulationResult Summarise() {
+    const double seconds = (end_ms_ - begin_ms_) / 1e3;
+    SimulationResult result;
+    result.tokens_per_s = static_cast<double>(num_tokens_) / seconds;
+    result.requests_per_s = static_cast<double>(num_completed_) / seconds;
+    if (num_arrived_ > 0) result.refused_share = static_cast<double>(num_refused_) / static_cast<double>(num_arrived_);
+    result.time_to_first_token_ms = MakeDistribution(std::move(first_token_ms_));
+    result.inter_token_ms = MakeDistribution(std::move(inter_token_ms_));
+    if (num_draws_ > 0) result.tokens_per_step = static_cast<double>(num_decoded_) / static_cast<double>(num_draws_);
+    result.verifier_busy_share = busy_ms_ / (end_ms_ - begin_ms_) / static_cast<double>(verifiers_.size());
+    double replica_ms = 0;
+    for (const Replica& replica : replicas_) replica_ms += replica.busy_ms;
+    if (!replicas_.empty()) {
+      result.proposer_busy_share = replica_ms / (end_ms_ - begin_ms_) / static_cast<double>(replicas_.size());
+    }
+    if (num_asked_ > 0) result.late_share = static_cast<double>(num_late_) / static_cast<double>(num_asked_);
+    for (const Verifier& verifier : verifiers_) result.num_queued += static_cast<double>(verifier.queue.size());
+    return result;
+  }
+
+  const Profile& profile_;
+  const SimulatedCluster cluster_;
+  const SimulatedLoad load_;
+  const double end_ms_, begin_ms_;
+  std::mt19937_64 random_;
+  std::vector<StepTable> tables_;  // [sequences]
+  std::vector<Verifier> verifiers_;
+  std::vector<Replica> replicas_;
+  uint64_t next_verifier_ = 0, next_replica_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+
+  // Counted after the warm-up.
+  int64_t num_arrived_ = 0, num_refused_ = 0, num_completed_ = 0;
+  int64_t num_tokens_ = 0, num_decoded_ = 0, num_draws_ = 0;
+  int64_t num_asked_ = 0, num_late_ = 0;
+  double busy_ms_ = 0;
+  std::vector<double> first_token_ms_, inter_token_ms_;
+};
+
+}  // namespace
+
+absl::Status CheckSimulation(const SimulatedCluster& cluster, const SimulatedLoad& load) {
+  const auto wrong = [](absl::string_view field, const auto& expected, auto got) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": expected ", expected, ", got ", got));
+  };
+  if (cluster.num_verifiers < 1 || cluster.num_verifiers > kMaxVerifiers) {
+    return wrong("verifiers", absl::StrCat("1 to ", kMaxVerifiers), cluster.num_verifiers);
+  }
+  if (const int32_t num = cluster.num_proposers.value_or(0); num < 0 || num > kMaxVerifiers) {
+    return wrong("proposers", absl::StrCat("0 to ", kMaxVerifiers), num);
+  }
+  if (cluster.max_running < 1 || cluster.max_running > 4096)
+    return wrong("max_running", "1 to 4096", cluster.max_running);
+  if (cluster.max_queued < 0) return wrong("max_queued", "at least 0", cluster.max_queued);
+  if (!(load.rate >= 0 && load.rate <= 1e7)) return wrong("rate", "0 to 1e7 requests per second", load.rate);
+  if (load.num_clients < 0 || load.num_clients > 10'000'000) return wrong("clients", "0 to 1e7", load.num_clients);
+  if ((load.rate > 0) == (load.num_clients > 0)) {
+    return absl::InvalidArgumentError("expected either a rate or a number of clients");
+  }
+  if (!(load.seconds >= 1 && load.seconds <= 86'400)) return wrong("seconds", "1 to 86400", load.seconds);
+  return absl::OkStatus();
+}
+
+SimulationResult Simulate(const Profile& profile, const SimulatedCluster& cluster, const SimulatedLoad& load) {
+  return Simulation(profile, cluster, load).Run();
+}
+
+}  // namespace foretoken::client

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/simulate/sizing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::client {
+namespace {
+
+constexpr int32_t kMostVerifiers = 16'384;
+constexpr double kMaxLateShare = 0.01;
+constexpr double kRatePrecision = 1.02;  // the breaking rate is known up to this factor
+constexpr double kMaxRateFactor = 1024;
+
+// The smallest number for which the condition holds, if it holds for all larger ones. 0: it does not hold for the most.
+int32_t Fewest(int32_t most, const std::function<bool(int32_t)>& holds) {
+  int32_t high = 1;
+  while (!holds(high)) {
+    if (high == most) return 0;
+    high = std::min(most, 2 * high);
+  }
+  int32_t low = high / 2;  // does not hold, or 0
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    (holds(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& question, const SimulatedLoad& load) {
+  SimulatedCluster cluster = question.cluster;
+  cluster.num_verifiers = question.num_verifiers.value_or(1);
+  cluster.num_proposers = question.num_proposers;
+  FT_RETURN_IF_ERROR(CheckSimulation(cluster, load));
+  const auto serves = [&](const SimulatedCluster& tried, double rate) {
+    SimulatedLoad tried_load = load;
+    tried_load.rate = rate;
+    const SimulationResult result = Simulate(profile, tried, tried_load);
+    return result.refused_share == 0 && result.time_to_first_token_ms.has_value() &&
+           result.time_to_first_token_ms->p99 <= question.max_first_token_ms;
+  };
+  if (!question.num_verifiers.has_value() && load.rate > 0) {
+    cluster.num_verifiers = Fewest(kMostVerifiers, [&](int32_t num) {
+      SimulatedCluster tried = cluster;
+      tried.num_verifiers = num;
+      return serves(tried, load.rate);
+    });
+    if (cluster.num_verifiers == 0) {
+      return absl::ResourceExhaustedError(absl::StrCat(kMostVerifiers, " verifiers do not give the first token within ",
+                                                       question.max_first_token_ms, " ms"));
+    }
+  }
+  if (!question.num_proposers.has_value()) {
+    cluster.num_proposers = Fewest(kMostVerifiers, [&](int32_t num) {
+      SimulatedCluster tried = cluster;
+      tried.num_proposers = num;
+      return Simulate(profile, tried, load).late_share <= kMaxLateShare;
+    });
+  }
+  Sizing sizing = {.cluster = cluster, .result = Simulate(profile, cluster, load)};
+  if (load.rate <= 0) return sizing;
+  double good = load.rate, bad = load.rate;
+  while (serves(cluster, bad) && bad < load.rate * kMaxRateFactor) {
+    good = bad;
+    bad *= 2;
+  }
+  if (good == bad) return sizing;  // the asked rate breaks it already, and the result shows how
+  while (bad / good > kRatePrecision) {
+    const double middle = std::sqrt(good * bad);
+    (serves(cluster, middle) ? good : bad) = middle;
+  }
+  sizing.breaking_rate = bad;
+  return sizing;
+}
+
+}  // namespace foretoken::client

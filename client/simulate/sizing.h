@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many verifiers and proposers a load needs, and the load at which they break, by simulation.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "client/simulate/profile.h"
+#include "client/simulate/simulation.h"
+
+namespace foretoken::client {
+
+struct SizingQuestion {
+  std::optional<int32_t> num_verifiers = std::nullopt;  // unset: the fewest that serve the load; 1 in a closed loop
+  std::optional<int32_t> num_proposers = std::nullopt;  // unset: the fewest that answer in time; 0: no speculation
+  SimulatedCluster cluster = {};                        // the other settings
+  double max_first_token_ms = 1000;                     // a higher p99 counts as not served
+};
+
+struct Sizing {
+  SimulatedCluster cluster;
+  SimulationResult result;
+  std::optional<double> breaking_rate = std::nullopt;  // requests per second that this cluster does not serve; of rates
+};
+
+// INVALID_ARGUMENT as CheckSimulation; RESOURCE_EXHAUSTED if no number of verifiers serves the load.
+absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& question, const SimulatedLoad& load);
+
+}  // namespace foretoken::client

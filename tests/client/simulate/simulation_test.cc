@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulation against loads whose result follows by arithmetic. If this test fails, an operator buys too few
+// machines or too many.
+#include "client/simulate/simulation.h"
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/simulate/sizing.h"
+#include "gtest/gtest.h"
+
+namespace foretoken::client {
+namespace {
+
+// A step takes 10 ms for any number of sequences. With speculation every step accepts two guesses, in 12 ms.
+Profile SimpleProfile() {
+  Profile profile;
+  profile.plain = {{.num_sequences = 1, .num_steps = 100, .step_ms = 10, .accepted_lengths = {1}}};
+  profile.speculative = {{.num_sequences = 1, .num_steps = 100, .step_ms = 12, .accepted_lengths = {0, 0, 1}}};
+  profile.proposal_ms = 0.1;
+  profile.requests = {{.prompt_tokens = 10, .output_tokens = 301}};
+  return profile;
+}
+
+TEST(Simulate, PlainDecodingGivesATokenPerSequenceAndStep) {
+  const SimulationResult result = Simulate(SimpleProfile(), {.num_proposers = 0}, {.num_clients = 4, .seconds = 300});
+  EXPECT_NEAR(result.tokens_per_s, 400, 8);
+  EXPECT_NEAR(result.inter_token_ms->p50, 10, 0.1);
+  EXPECT_EQ(result.tokens_per_step, 1);
+  EXPECT_GT(result.verifier_busy_share, 0.99);
+  EXPECT_EQ(result.late_share, 0);
+}
+
+TEST(Simulate, AcceptedGuessesMakeStepsCountForMore) {
+  const SimulationResult result = Simulate(SimpleProfile(), {}, {.num_clients = 4, .seconds = 300});
+  EXPECT_NEAR(result.tokens_per_s, 4 * 3 / 0.012, 30);
+  EXPECT_NEAR(result.inter_token_ms->p50, 4, 0.1);
+  EXPECT_NEAR(result.tokens_per_step, 3, 0.05);
+  EXPECT_NEAR(result.proposer_busy_share, 4 * 0.1 / 12, 0.005);
+}
+
+TEST(Simulate, ProposersWithTooMuchToDoAnswerLate) {
+  Profile profile = SimpleProfile();
+  profile.proposal_ms = 24;  // a replica serves half a sequence, and one that waits for a step's time
+  const SimulationResult result = Simulate(profile, {.num_proposers = 1}, {.num_clients = 4, .seconds = 300});
+  EXPECT_GT(result.late_share, 0.8);
+  EXPECT_GT(result.proposer_busy_share, 0.95);
+  EXPECT_LT(result.tokens_per_step, 1.5);
+  EXPECT_EQ(Simulate(profile, {.num_proposers = 8}, {.num_clients = 4, .seconds = 300}).late_share, 0);
+}
+
+TEST(Simulate, PromptsLengthenStepsUpToTheBound) {
+  Profile profile = SimpleProfile();
+  profile.prompt_ms_per_token = 1;
+  profile.requests = {{.prompt_tokens = 400, .output_tokens = 200}};
+  const SimulationResult alone = Simulate(profile, {.num_proposers = 0}, {.num_clients = 1, .seconds = 300});
+  EXPECT_NEAR(alone.time_to_first_token_ms->p50, 410, 2) << "400 ms for the prompt, in a step of 10 ms";
+  const SimulationResult shared = Simulate(profile, {.num_proposers = 0}, {.num_clients = 8, .seconds = 300});
+  EXPECT_GT(shared.time_to_first_token_ms->p50, 1000) << "4 ms of each step are for prompts";
+  EXPECT_GT(shared.inter_token_ms->p99, 12.9);
+  EXPECT_LT(shared.inter_token_ms->p99, 14.1);
+}
+
+TEST(Simulate, BeyondTheQueueRequestsAreRefused) {
+  const SimulatedCluster cluster = {.num_proposers = 0, .max_running = 8, .max_queued = 4};
+  // 8 sequences of 3 s each: 2.67 requests per second.
+  const SimulationResult result = Simulate(SimpleProfile(), cluster, {.rate = 8, .seconds = 600});
+  EXPECT_NEAR(result.requests_per_s, 2.67, 0.05);
+  EXPECT_NEAR(result.refused_share, 1 - 2.67 / 8, 0.02);
+  const SimulationResult light = Simulate(SimpleProfile(), cluster, {.rate = 1, .seconds = 600});
+  EXPECT_EQ(light.refused_share, 0);
+  EXPECT_NEAR(light.requests_per_s, 1, 0.15);
+}
+
+TEST(Simulate, EqualSeedsGiveEqualResults) {
+  const auto tokens_per_s = [](uint64_t seed) {
+    return Simulate(SimpleProfile(), {}, {.rate = 3, .seconds = 60, .seed = seed}).tokens_per_s;
+  };
+  EXPECT_EQ(tokens_per_s(1), tokens_per_s(1));
+  EXPECT_NE(tokens_per_s(1), tokens_per_s(2));
+}
+
+TEST(Simulate, TenThousandVerifiersTakeLittleTime) {
+  const absl::Time begin = absl::Now();
+  const SimulatedCluster cluster = {.num_verifiers = 10'000, .num_proposers = 2'000};
+  const SimulationResult result = Simulate(SimpleProfile(), cluster, {.rate = 20'000, .seconds = 2});
+  EXPECT_GT(result.tokens_per_s, 1'000'000);
+  EXPECT_LT(absl::Now() - begin, absl::Minutes(1));
+}
+
+TEST(Size, FindsTheFewestVerifiersAndReplicas) {
+  Profile profile = SimpleProfile();
+  profile.proposal_ms = 1;
+  const SizingQuestion question = {.cluster = {.max_running = 8}};
+  const SimulatedLoad load = {.rate = 20, .seconds = 120};
+  const auto sizing = Size(profile, question, load);
+  ASSERT_TRUE(sizing.ok());
+  // A request takes 1.2 s of one of 8 places, so 20 a second need 3 verifiers, and somewhat more for the first token
+  // of those that come together.
+  EXPECT_GE(sizing->cluster.num_verifiers, 3);
+  EXPECT_LE(sizing->cluster.num_verifiers, 6);
+  EXPECT_GE(sizing->cluster.num_proposers.value(), 2) << "24 sequences ask every 12 ms for 1 ms";
+  EXPECT_LE(sizing->cluster.num_proposers.value(), 4);
+  EXPECT_GT(sizing->breaking_rate.value(), 20);
+  EXPECT_LT(sizing->breaking_rate.value(), 60);
+  const auto fewer =
+      Size(profile, {.num_verifiers = sizing->cluster.num_verifiers - 1, .cluster = {.max_running = 8}}, load);
+  EXPECT_GT(fewer->result.time_to_first_token_ms->p99, 1000);
+  EXPECT_FALSE(fewer->breaking_rate.has_value()) << "it is broken already";
+}
+
+TEST(Size, SaysThatNoNumberIsEnough) {
+  Profile profile = SimpleProfile();
+  profile.plain[0].step_ms = profile.speculative[0].step_ms = 2000;
+  const auto sizing = Size(profile, {}, {.rate = 1, .seconds = 60});
+  EXPECT_EQ(sizing.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(CheckSimulation, NamesTheField) {
+  const auto message = [](const SimulatedCluster& cluster, const SimulatedLoad& load) {
+    return std::string(CheckSimulation(cluster, load).message());
+  };
+  const SimulatedLoad good = {.rate = 1};
+  EXPECT_EQ(message({}, good), "");
+  EXPECT_EQ(message({.num_verifiers = 0}, good), "verifiers: expected 1 to 100000, got 0");
+  EXPECT_EQ(message({.num_proposers = -1}, good), "proposers: expected 0 to 100000, got -1");
+  EXPECT_EQ(message({.max_running = 0}, good), "max_running: expected 1 to 4096, got 0");
+  EXPECT_EQ(message({.max_queued = -1}, good), "max_queued: expected at least 0, got -1");
+  EXPECT_EQ(message({}, {.rate = -1}), "rate: expected 0 to 1e7 requests per second, got -1");
+  EXPECT_EQ(message({}, {}), "expected either a rate or a number of clients");
+  EXPECT_EQ(message({}, {.rate = 1, .seconds = 0}), "seconds: expected 1 to 86400, got 0");
+}
+
+}  // namespace
+}  // namespace foretoken::client
