@@ -55,7 +55,7 @@ TEST_F(StepReportService, ReportsAndExplainsEveryStepOfEverySample) {
   EXPECT_TRUE(client.Generate(request)->samples[0].steps.empty());
 
   request.mutable_speculation()->set_report_steps(true);
-  bool has_guesses = false;
+  bool has_guesses = false, has_round_trip = false;
   for (int round = 0; round < 50 && !has_guesses; ++round) {  // until the proposer is connected
     const client::Generation generation = client.Generate(request).value();
     ASSERT_EQ(generation.samples.size(), 2);
@@ -68,6 +68,11 @@ TEST_F(StepReportService, ReportsAndExplainsEveryStepOfEverySample) {
         EXPECT_EQ(step.num_lost(), 0);
         EXPECT_GT(step.times().forward_ms(), 0);
         has_guesses = has_guesses || step.tree().token_ids_size() > 0;
+        for (const v1::StepProposer& proposer : step.proposers()) {
+          EXPECT_GE(proposer.round_trip_ms(), 0);
+          EXPECT_LT(proposer.round_trip_ms(), 10'000);
+          has_round_trip = has_round_trip || proposer.round_trip_ms() > 0;
+        }
         explained += StepText(step, texts, {});
       }
       EXPECT_EQ(said, sample.token_ids);
@@ -79,6 +84,7 @@ TEST_F(StepReportService, ReportsAndExplainsEveryStepOfEverySample) {
     }
   }
   EXPECT_TRUE(has_guesses);
+  EXPECT_TRUE(has_round_trip);
 }
 
 }  // namespace
