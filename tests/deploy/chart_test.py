@@ -96,6 +96,20 @@ class Renders(unittest.TestCase):
             peers = [rule["from"] for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": "grpc"}]]
             self.assertEqual(peers, [[{"podSelector": verifier["spec"]["selector"]}]])
 
+    def test_the_pod_of_helm_test_may_call_the_verifier(self):
+        documents = chart.render(chart.values_of("secrets"))
+        labels = chart.find(documents, "Pod")[0]["metadata"]["labels"].items()
+        policy = chart.find(documents, "NetworkPolicy", "demo-verifier")[0]
+        peers = [peer["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for peer in rule.get("from", [])
+                 if "podSelector" in peer]
+        self.assertEqual(len(peers), 2)
+        self.assertEqual([peer for peer in peers if peer.items() <= labels], peers[1:])
+
+    def test_a_release_without_proposers_has_none(self):
+        documents = chart.render({"model": {"claim": "weights"}, "proposers": {"suffix": None}})
+        self.assertEqual([name for name, _ in chart.containers(documents)], ["demo-verifier"])
+        self.assertNotIn("--proposer=", str(documents))
+
     def test_every_container_is_restricted(self):
         for case in chart.cases():
             documents = chart.render(chart.values_of(case))

@@ -89,7 +89,7 @@ YAML
     --bind-address=127.0.0.1 --secure-port="${ports[3]}" --service-account-private-key-file="$scratch/accounts.key"
   run_in_background scheduler kube-scheduler --kubeconfig="$KUBECONFIG" --leader-elect=false --bind-address=127.0.0.1 \
     --secure-port="${ports[4]}"
-  run_in_background kwok kwok --kubeconfig="$KUBECONFIG" --manage-all-nodes=true --config="$tools/stages.yaml" \
+  run_in_background kwok kwok --kubeconfig="$KUBECONFIG" --manage-all-nodes=true --node-lease-duration-seconds=40 --config="$tools/stages.yaml" \
     --server-address="127.0.0.1:${ports[5]}"
   for node in a b c; do
     kubectl create -f - >/dev/null <<YAML
@@ -106,13 +106,9 @@ YAML
   kubectl create namespace llm >/dev/null
   kubectl label namespace llm pod-security.kubernetes.io/enforce=restricted >/dev/null
   wait_for kubectl get serviceaccount default
-  for claim in weights drafts; do
+  for claim in weights drafts memory; do
+    create_volume $claim 1Gi
     kubectl create -f - >/dev/null <<YAML
-apiVersion: v1
-kind: PersistentVolume
-metadata: { name: $claim }
-spec: { capacity: { storage: 1Gi }, accessModes: [ReadWriteMany], nfs: { server: files, path: /$claim } }
----
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: { name: $claim }
@@ -121,7 +117,21 @@ YAML
   done
 }
 
-num_ready() { kubectl get deployment "$1" -o 'jsonpath={.status.readyReplicas}' | grep . || echo 0; }
+# create_volume NAME SIZE
+create_volume() {
+  kubectl create -f - >/dev/null <<YAML
+apiVersion: v1
+kind: PersistentVolume
+metadata: { name: $1 }
+spec: { capacity: { storage: $2 }, accessModes: [ReadWriteMany], nfs: { server: files, path: /$1 } }
+YAML
+}
+
+# The pods of a deployment that serve. Its own status lags behind them.
+num_ready() {
+  kubectl get pods -o 'jsonpath={range .items[*]}{.metadata.name}{" "}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' |
+    grep -c "^$1-.* True$" || true
+}
 
 # expect_num NUMBER COMMAND...: the command prints so many lines.
 expect_num() {
@@ -143,7 +153,7 @@ while_ready() {
     sleep 0.1
   done
   wait "$pid" || status=$?
-  ((lowest >= least)) || fail "$*: only $lowest pods of $deployment were ready, expected $least"
+  ((lowest >= least)) || fail "$*: only $lowest pods of $deployment were ready, expected $least: $(<"$scratch/command.log")"
   return "$status"
 }
 
@@ -164,21 +174,15 @@ install_everything() {
   local values=("$root/tests/deploy/values/everything.yaml")
   [[ -d $crds ]] || { echo "left out, without definitions of CRDs: an installation with everything"; return; }
   kubectl create priorityclass high --value=1000 >/dev/null
-  kubectl create -f - >/dev/null <<<'{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}'
-  kubectl label node --all pool=gpus >/dev/null
   kubectl create -f - >/dev/null <<YAML
-apiVersion: v1
-kind: PersistentVolume
-metadata: { name: memory }
-spec: { capacity: { storage: 1Gi }, accessModes: [ReadWriteOnce], nfs: { server: files, path: /memory } }
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: { name: memory }
-spec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 1Gi } }, storageClassName: "", volumeName: memory }
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: { name: nvidia }
+handler: nvidia
 YAML
-  helm install all "$chart" -f "${values[0]}" --set verifier.gpus=2 --set proposers.draft.model.volume=null \
-    --set proposers.draft.model.claim=drafts --wait --timeout 2m >/dev/null || fail "an installation with everything fails"
+  kubectl label node --all pool=gpus >/dev/null
+  helm install all "$chart" -f "${values[0]}" --set verifier.gpus=2 --set verifier.service.type=ClusterIP \
+    --wait --timeout 2m >/dev/null || fail "an installation with everything fails"
   expect_num 2 kubectl get scaledobject -o name
   expect_num 4 kubectl get certificate -o name
   expect_num 2 kubectl get podmonitor -o name
@@ -192,7 +196,7 @@ walk_the_newcomers_path() {
   local commands
   commands=$(sed -n '/^## In a cluster/,/^## Upgrades/p' "$root/docs/operating.md" | sed '1,/^```sh$/d; /^```$/,$d')
   (($(wc -l <<<"$commands") >= 8)) || fail "docs/operating.md has no commands"
-  kubectl create -f - >/dev/null <<<'{apiVersion: v1, kind: PersistentVolume, metadata: {name: any}, spec: {capacity: {storage: 100Gi}, accessModes: [ReadWriteMany], nfs: {server: files, path: /any}}}'
+  create_volume any 100Gi
   while read -r command; do
     (cd "$root" && bash -c "$command") >"$scratch/path.log" 2>&1 || fail "$command: $(<"$scratch/path.log")"
   done <<<"$commands"
@@ -228,24 +232,28 @@ upgrade_and_roll_back() {
   grep -q 'replicas' "$scratch/refused" || fail "nonsense is not named: $(<"$scratch/refused")"
 }
 
-# Both verifiers on one node; the budget lets them go one after the other, each when its successor is ready.
+# Both verifiers on one node. While no other node takes a successor, the budget lets only one of them go.
 drain_a_node() {
   local node
   kubectl cordon node-b node-c >/dev/null
   kubectl delete pods -l app.kubernetes.io/component=verifier --wait >/dev/null
-  wait_for bash -c '[[ $(kubectl get deployment llama-verifier -o jsonpath={.status.readyReplicas}) == 2 ]]'
+  kubectl wait --for=condition=Ready pod -l app.kubernetes.io/component=verifier --timeout=1m >/dev/null
   node=$(kubectl get pods -l app.kubernetes.io/component=verifier -o 'jsonpath={.items[*].spec.nodeName}')
   [[ $node == "node-a node-a" ]] || fail "expected both verifiers on node-a, got $node"
-  kubectl uncordon node-b node-c >/dev/null
   wait_for bash -c '[[ $(kubectl get pdb llama-verifier -o jsonpath={.status.disruptionsAllowed}) == 1 ]]'
-  while_ready llama-verifier 1 kubectl drain node-a --ignore-daemonsets --delete-emptydir-data --timeout=2m ||
-    fail "the node cannot be drained: $(<"$scratch/command.log")"
+  while_ready llama-verifier 1 kubectl drain node-a --ignore-daemonsets --delete-emptydir-data --timeout=15s &&
+    fail "the node is drained although no other node takes its pods"
   grep -q "Cannot evict pod as it would violate the pod's disruption budget" "$scratch/command.log" ||
     fail "the budget held nothing back: $(<"$scratch/command.log")"
+  kubectl uncordon node-b node-c >/dev/null
+  while_ready llama-verifier 1 kubectl drain node-a --ignore-daemonsets --delete-emptydir-data --timeout=2m ||
+    fail "the node cannot be drained: $(<"$scratch/command.log")"
   kubectl uncordon node-a >/dev/null
 }
 
 (build_tools) || exit $?
+# An API server without etcd goes on asking for it for minutes.
+trap 'kill -9 "${pids[@]}" 2>/dev/null; end_all' EXIT
 start_cluster
 walk_the_newcomers_path
 install_minimal

@@ -98,7 +98,7 @@ spec:
 
 {{/* What the namespace label pod-security.kubernetes.io/enforce=restricted asks of a pod and of a container. */}}
 {{- define "foretoken.podSecurity" -}}
-{ runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: { type: RuntimeDefault } }
+{ runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, fsGroupChangePolicy: OnRootMismatch, seccompProfile: { type: RuntimeDefault } }
 {{- end }}
 
 {{/* The same of a container, with a read-only root. */}}
