@@ -45,6 +45,8 @@ TEST_F(GenerationServiceTest, ACallCancelledBeforeItsTurnFreesItsPlaceAndIsNever
   for (int i = 0; i < kNumWorkers + kNumWaiting; ++i) {
     calls.push_back(std::make_unique<CallInTheBackground>(generate));
     ASSERT_TRUE(Comes([&] { return engine_.num_queued() == i + 1; }));
+    // A place is taken before the work is queued. The first two calls must be at work before another one comes.
+    ASSERT_TRUE(Comes([&] { return engine_.num_submits == std::min(i + 1, kNumWorkers); }));
   }
   for (int i = 0; i < kNumWaiting; ++i) {
     EXPECT_EQ(calls.back()->Cancel().error_code(), grpc::StatusCode::CANCELLED);

@@ -111,7 +111,7 @@ TEST_F(OverloadTest, ARequestWhoseDeadlinePassesBeforeItsTurnIsNeverRead) {
   absl::Notification go_on;
   engine_.before_submit = [&] { go_on.WaitForNotification(); };
   CallBurst busy(*stub_, Request(), /*num_calls=*/2);  // one for each worker
-  ASSERT_TRUE(Comes([&] { return engine_.num_queued() == 2; }));
+  ASSERT_TRUE(Comes([&] { return engine_.num_submits == 2; }));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
   const auto reader = stub_->Generate(&context, Request());

@@ -56,6 +56,7 @@ class ScriptedEngine {
     return queue_.Reserve(num_bytes);
   }
   absl::Status Submit(QueuePlace, GenerationRequest request) {
+    ++num_submits;
     if (before_submit) before_submit();
     absl::MutexLock lock(&mutex_);
     requests_.push_back(std::move(request));
@@ -123,6 +124,7 @@ class ScriptedEngine {
   std::atomic<bool> is_draining{false};
   absl::Status submit_status;
   std::function<void()> before_submit;  // called on the worker thread
+  std::atomic<int> num_submits{0};      // that have begun; each takes a worker
 
  private:
   void Publish(SampleOutput output) {
