@@ -117,13 +117,16 @@ ordered_json ToJson(const Profile& profile) {
 }
 
 void ProfileBuilder::Add(std::span<const TimedGeneration> generations, bool is_speculative) {
+  const bool is_first_run = requests_.empty();
   std::map<uint64_t, Step> steps;  // by number; a step reports to each of its samples
   for (const TimedGeneration& timed : generations) {
     for (const Sample& sample : timed.generation.samples) {
       if (!sample.completion.has_value()) continue;
       const foretoken::v1::Usage& usage = sample.completion->usage();
-      if (requests_.size() < kMaxRequests && usage.completion_tokens() > 0) {
-        requests_.push_back({.prompt_tokens = static_cast<int32_t>(usage.prompt_tokens()),
+      if (is_first_run && requests_.size() < kMaxRequests && usage.completion_tokens() > 0) {
+        const auto num_computed =
+            static_cast<int32_t>(usage.prompt_tokens()) - static_cast<int32_t>(usage.cached_tokens());
+        requests_.push_back({.prompt_tokens = std::max(1, num_computed),
                              .output_tokens = static_cast<int32_t>(usage.completion_tokens())});
       }
       for (const foretoken::v1::StepReport& report : sample.steps) {

@@ -33,7 +33,7 @@ struct ProfileLevel {
 
 // The lengths of one request.
 struct ProfileRequest {
-  int32_t prompt_tokens = 0;
+  int32_t prompt_tokens = 0;  // that were computed, not found in the prefix cache; at least 1
   int32_t output_tokens = 0;
 };
 
@@ -52,7 +52,8 @@ nlohmann::ordered_json ToJson(const Profile& profile);
 
 class ProfileBuilder {
  public:
-  // Adds the requests of a run. Each must have step reports of every step.
+  // Adds the requests of a run. Each must have step reports of every step. The lengths are those of the first run,
+  // because later runs of the same requests find their prompts in the prefix cache.
   void Add(std::span<const TimedGeneration> generations, bool is_speculative);
   // FAILED_PRECONDITION if a run has no report: the server does not give them.
   absl::StatusOr<Profile> Build(const std::string& model) const;

@@ -8,10 +8,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/../testing/services.sh"
 build=$(cd "$1" && pwd)
 
 # The costly target takes tens of milliseconds for a step, as a model of use does. The demo's tokens take fewer.
+mkdir "$scratch/target"
 "$build/bin/costly_target" "$root/deploy/demo/target" "$scratch/target" 0.15 >/dev/null || fail "no costly target"
 start proposer "$build/bin/foretoken_proposer" --listen=127.0.0.1:0 --method=ngram
 start verifier "$build/bin/foretoken_verifier" --listen=127.0.0.1:0 --model="$scratch/target" \
-  --proposer="ngram=static:$address" --allow_step_reports
+  --proposer="ngram=static:$address" --allow_step_reports --prefix_cache=false  # else repeated prompts take no time
 load=(--target="$address" --prompt_file="$root/deploy/demo/prompts.jsonl" --max_tokens=96 --temperature=0.8)
 sleep 2  # until the proposer is connected
 "$build/bin/foretoken" bench "${load[@]}" --requests=32 --clients=8 --profile="$scratch/profile.json" 2>/dev/null
