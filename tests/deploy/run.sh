@@ -11,13 +11,7 @@ source "$here/../testing/services.sh"
 export FORETOKEN_BUILD
 FORETOKEN_BUILD=$(cd "$1" && pwd)
 venv="$FORETOKEN_BUILD/deploy-venv"
-
-if [[ ! $venv/ready -nt $here/requirements.txt ]]; then
-  if ! { python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$here/requirements.txt"; }; then
-    skip "no Python virtual environment with $here/requirements.txt could be made"
-  fi
-  touch "$venv/ready"
-fi
+make_venv "$venv" "$here/requirements.txt"
 if [[ $2 == --update ]]; then
   FORETOKEN_UPDATE_GOLDEN=1 "$venv/bin/python" "$here/chart_test.py" Renders.test_minimal_one_is_short_and_as_recorded
 else

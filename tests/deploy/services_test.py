@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -189,6 +190,7 @@ class Services(unittest.TestCase):
         self.assertEqual(pods.end(), [0] * 4)
         self.assertTrue((self.scratch / "memory/outputs").exists())
 
+    @unittest.skipUnless(shutil.which("openssl"), "./dev setup --tools installs openssl")
     def test_mutual_tls_and_tokens_let_the_release_in_and_strangers_out(self):
         pods = self.start(chart.values_of("secrets"))
         authority = self.scratch / "authority"
@@ -246,6 +248,7 @@ class Compose(unittest.TestCase):
         self.assertEqual(scraped, {name for name, s in services.items() if s["image"].startswith("foretoken-")})
 
 
+@unittest.skipUnless(shutil.which("curl"), "./dev setup --tools installs curl")
 class Download(unittest.TestCase):
     """The script of the init container, with a server of this machine."""
 

@@ -12,13 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../testing/services.sh"
 build=$(cd "$1" && pwd)
 venv="$build/foreign-venv"
-
-if [[ ! $venv/ready -nt $here/requirements.txt ]]; then
-  if ! { python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$here/requirements.txt"; }; then
-    skip "no Python virtual environment with $here/requirements.txt could be made"
-  fi
-  touch "$venv/ready"
-fi
+make_venv "$venv" "$here/requirements.txt"
 
 # Builds the Go client as docs/clients.md says; prints why where it cannot.
 build_go_client() {

@@ -31,6 +31,17 @@ skip() {
   exit 77
 }
 
+# make_venv FOLDER REQUIREMENTS: a Python virtual environment with these packages. Skips the script without Python or PyPI.
+make_venv() {
+  exec 9>"$1.lock"
+  flock 9  # two tests may want it at the same time
+  if [[ ! $1/ready -nt $2 ]]; then
+    python3 -m venv "$1" && "$1/bin/pip" install -q -r "$2" || skip "no Python virtual environment with $2 could be made"
+    touch "$1/ready"
+  fi
+  exec 9>&-
+}
+
 # find_ports COUNT: sets `ports` to free ones.
 find_ports() {
   mapfile -t ports < <(python3 -c '
