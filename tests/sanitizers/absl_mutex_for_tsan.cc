@@ -45,9 +45,15 @@ auto Locking(void* mutex, unsigned kind, Call call) {
   if (is_announced) return call();
   is_announced = true;
   __tsan_mutex_pre_lock(mutex, __tsan_mutex_not_static | kind);
-  call();
-  __tsan_mutex_post_lock(mutex, __tsan_mutex_not_static | kind, 0);
-  is_announced = false;
+  struct End {
+    ~End() {
+      __tsan_mutex_post_lock(mutex, __tsan_mutex_not_static | kind, 0);
+      is_announced = false;
+    }
+    void* mutex;
+    unsigned kind;
+  } end{mutex, kind};
+  return call();
 }
 
 template <typename Call>
@@ -118,6 +124,17 @@ bool Mutex::TryLock() {
 void Mutex::LockWhen(const Condition& condition) {
   static const auto next = Next(&Mutex::LockWhen);
   Locking(this, 0, [&] { (this->*next)(condition); });
+}
+
+// These take the lock also if the time runs out.
+bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
+  static const auto next = Next(&Mutex::LockWhenWithTimeout);
+  return Locking(this, 0, [&] { return (this->*next)(condition, timeout); });
+}
+
+bool Mutex::LockWhenWithDeadline(const Condition& condition, Time deadline) {
+  static const auto next = Next(&Mutex::LockWhenWithDeadline);
+  return Locking(this, 0, [&] { return (this->*next)(condition, deadline); });
 }
 
 void Mutex::Await(const Condition& condition) {

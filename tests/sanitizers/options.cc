@@ -24,6 +24,13 @@ const char* __tsan_default_suppressions() {
       "called_from_lib:libgpr.so\n"
       "called_from_lib:libgrpc.so\n"
       "called_from_lib:libgrpc++.so\n"
+      // TLS connections of gRPC's, which it passes between its threads.
+      "race:libssl.so\n"
+      "race:libcrypto.so\n"
+      // The logger's registry is made by the first thread that logs; the compiler's guard for that is in the library.
+      "race:spdlog::details::registry::registry\n"
+      // Threads of gRPC's own, which may still run when a process ends.
+      "thread:grpc_core::Thread::Thread\n"
       "called_from_lib:libabsl_cord.so\n"
       "called_from_lib:libabsl_cord_internal.so\n"
       // The order of locks that absl's deadlock detector knows, guarded by a spin lock.
