@@ -77,14 +77,14 @@ TEST_F(EngineLaunchTest, StartingEndsWhenTheCostOfRowsIsLearned) {
 TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
   UseLateBackend();
   InProcessProposers none;
-  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
-  engine->Start();
   absl::Notification hangs, goes_on;
   late_->set_on_wait([&] {
     if (hangs.HasBeenNotified()) return;
     hangs.Notify();
     goes_on.WaitForNotification();
   });
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  engine->Start();  // computes without drawing, so it waits for no result
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), Request("import os\n", 0, 5)), absl::OkStatus());
   hangs.WaitForNotification();
   const Pulse pulse = engine->pulse();
