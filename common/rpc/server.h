@@ -8,8 +8,9 @@
 //   server->ServeUntilSignal([&] { service.StopAdmitting(); });
 //
 // Draining: after SIGTERM or SIGINT, health becomes NOT_SERVING, the server takes no further connection and asks its
-// clients to call another one, and stop_admitting is called. When it returns, calls in flight have drain_grace to end.
-// Then they are cancelled, and ServeUntilSignal returns. A second signal ends the process at once.
+// clients to call another one, and stop_admitting is called. A call that crosses that request on its way ends with
+// UNAVAILABLE or CANCELLED. After stop_admitting, calls in flight have drain_grace to end. Then they are cancelled, and
+// ServeUntilSignal returns. A second signal ends the process at once.
 //
 // Threads: any may call SetServing and InProcessChannel; only the thread that started the server may call the rest.
 #pragma once
