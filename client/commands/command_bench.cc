@@ -212,7 +212,11 @@ absl::Status Bench(const std::vector<std::string>& arguments) {
   }
   const InterruptWatcher interrupt(cancellation);
   FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
-  if (!absl::GetFlag(FLAGS_profile).empty()) return MeasureProfile(client, requests, options);
+  const bool writes_profile = !absl::GetFlag(FLAGS_profile).empty();
+  if (writes_profile && (absl::GetFlag(FLAGS_compare) || !absl::GetFlag(FLAGS_json_out).empty())) {
+    return absl::InvalidArgumentError("--profile: expected neither --compare nor --json_out with it");
+  }
+  if (writes_profile) return MeasureProfile(client, requests, options);
   return absl::GetFlag(FLAGS_compare) ? MeasureBothWays(client, requests, options)
                                       : MeasureOnce(client, requests, options);
 }

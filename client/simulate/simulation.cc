@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <queue>
 #include <random>
 #include <vector>
@@ -19,12 +20,14 @@ constexpr double kWarmUpShare = 1.0 / 3;
 // From the end of a client's request to the arrival of its next one. It is longer than the pause between two steps, so
 // the next request waits for a step, as it does with a real server.
 constexpr double kTurnaroundMs = 0.2;
+// When a client of a closed loop tries again after a refusal, as the verifier's pushback says.
+constexpr double kRetryMs = 1000;
 constexpr int32_t kMaxVerifiers = 100'000;
 
 struct Request {
   double arrived_ms = 0;
-  double first_token_ms = -1;
-  int32_t prompt_left = 0;  // tokens to compute
+  std::optional<double> first_token_ms;  // unset until the step that computes the prompt's last row has ended
+  int32_t prompt_left = 0;               // tokens to compute
   int32_t output_left = 0;
   int32_t output_tokens = 0;
   bool has_tree = false;  // for the coming step
@@ -50,7 +53,7 @@ struct StepTable {
 
 struct Event {
   double at_ms = 0;
-  int32_t verifier_idx = 0;  // -1: a request arrives
+  std::optional<int32_t> verifier_idx;  // whose step ends; unset: a request arrives
   bool operator>(const Event& other) const { return at_ms > other.at_ms; }
 };
 
@@ -76,18 +79,18 @@ class Simulation {
 
   SimulationResult Run() {
     if (load_.rate > 0) {
-      events_.push({.at_ms = NextArrival(0), .verifier_idx = -1});
+      events_.push({.at_ms = NextArrival(0)});
     } else {
-      for (int32_t i = 0; i < load_.num_clients; ++i) events_.push({.at_ms = 0, .verifier_idx = -1});
+      for (int32_t i = 0; i < load_.num_clients; ++i) events_.push({.at_ms = 0});
     }
     while (!events_.empty() && events_.top().at_ms < end_ms_) {
       const Event event = events_.top();
       events_.pop();
-      if (event.verifier_idx >= 0) {
-        EndStep(event.verifier_idx, event.at_ms);
+      if (event.verifier_idx.has_value()) {
+        EndStep(*event.verifier_idx, event.at_ms);
       } else {
         Arrive(event.at_ms);
-        if (load_.rate > 0) events_.push({.at_ms = NextArrival(event.at_ms), .verifier_idx = -1});
+        if (load_.rate > 0) events_.push({.at_ms = NextArrival(event.at_ms)});
       }
     }
     return Summarise();
@@ -105,6 +108,7 @@ class Simulation {
     if (IsCounted(now)) ++num_arrived_;
     if (static_cast<int32_t>(verifier.queue.size()) >= cluster_.max_queued) {
       if (IsCounted(now)) ++num_refused_;
+      if (load_.rate <= 0) events_.push({.at_ms = now + kRetryMs});
       return;
     }
     verifier.queue.push_back({.arrived_ms = now,
@@ -125,7 +129,7 @@ class Simulation {
     if (!verifier.is_stepping) return;
     int32_t num_decoding = 0, num_with_tree = 0;
     for (const Request& request : verifier.running) {
-      if (request.prompt_left > 0) continue;
+      if (!request.first_token_ms.has_value()) continue;
       ++num_decoding;
       if (request.has_tree) ++num_with_tree;
     }
@@ -148,8 +152,6 @@ class Simulation {
           std::min({request.prompt_left, rows_left, static_cast<int32_t>(std::clamp(most, ms > 0 ? 0.0 : 1.0, 1e6))});
       if (num_rows <= 0) break;
       request.prompt_left -= num_rows;
-      // Its last row draws the first token, at this step's end.
-      if (request.prompt_left == 0) request.prompt_left = -1;
       rows_left -= num_rows;
       ms += num_rows * profile_.prompt_ms_per_token;
     }
@@ -159,13 +161,13 @@ class Simulation {
   void EndStep(int32_t idx, double now) {
     Verifier& verifier = verifiers_[idx];
     const auto num_decoding =
-        std::ranges::count_if(verifier.running, [](const Request& request) { return request.prompt_left == 0; });
+        std::ranges::count_if(verifier.running, [](const Request& r) { return r.first_token_ms.has_value(); });
     const StepTable& table = tables_[std::max<int64_t>(1, num_decoding)];
     for (Request& request : verifier.running) {
       if (request.prompt_left > 0) continue;
       int32_t num_tokens = 1;
-      if (request.prompt_left < 0) {
-        request.prompt_left = 0;
+      const bool is_first = !request.first_token_ms.has_value();
+      if (is_first) {
         request.first_token_ms = now;
       } else {
         if (request.has_tree) {
@@ -178,13 +180,13 @@ class Simulation {
       num_tokens = std::min(num_tokens, request.output_left);
       request.output_left -= num_tokens;
       if (IsCounted(now)) num_tokens_ += num_tokens;
-      if (IsCounted(now) && request.first_token_ms < now) num_decoded_ += num_tokens;
+      if (IsCounted(now) && !is_first) num_decoded_ += num_tokens;
       if (request.output_left > 0) request.has_tree = Ask(now, table.speculative_ms);
     }
     const auto ended = std::ranges::partition(verifier.running, [](const Request& r) { return r.output_left > 0; });
     for (const Request& request : ended) {
       Count(request, now);
-      if (load_.rate <= 0) events_.push({.at_ms = now + kTurnaroundMs, .verifier_idx = -1});
+      if (load_.rate <= 0) events_.push({.at_ms = now + kTurnaroundMs});
     }
     verifier.running.erase(ended.begin(), ended.end());
     BeginStep(idx, now);
@@ -207,9 +209,9 @@ class Simulation {
   void Count(const Request& request, double now) {
     if (request.arrived_ms < begin_ms_) return;
     ++num_completed_;
-    first_token_ms_.push_back(request.first_token_ms - request.arrived_ms);
+    first_token_ms_.push_back(*request.first_token_ms - request.arrived_ms);
     if (request.output_tokens > 1) {
-      inter_token_ms_.push_back((now - request.first_token_ms) / (request.output_tokens - 1));
+      inter_token_ms_.push_back((now - *request.first_token_ms) / (request.output_tokens - 1));
     }
   }
 
@@ -229,7 +231,6 @@ class Simulation {
       result.proposer_busy_share = replica_ms / (end_ms_ - begin_ms_) / static_cast<double>(replicas_.size());
     }
     if (num_asked_ > 0) result.late_share = static_cast<double>(num_late_) / static_cast<double>(num_asked_);
-    for (const Verifier& verifier : verifiers_) result.num_queued += static_cast<double>(verifier.queue.size());
     return result;
   }
 

@@ -50,7 +50,6 @@ struct SimulationResult {
   double verifier_busy_share = 0;
   double proposer_busy_share = 0;
   double late_share = 0;  // of the questions to proposers
-  double num_queued = 0;  // at the end, over all verifiers
 };
 
 // INVALID_ARGUMENT names the field.

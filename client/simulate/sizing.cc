@@ -12,6 +12,7 @@ namespace foretoken::client {
 namespace {
 
 constexpr int32_t kMostVerifiers = 16'384;
+constexpr int32_t kMostReplicas = 65'536;
 constexpr double kMaxLateShare = 0.01;
 constexpr double kRatePrecision = 1.02;  // the breaking rate is known up to this factor
 constexpr double kMaxRateFactor = 1024;
@@ -49,6 +50,7 @@ absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& questi
     cluster.num_verifiers = Fewest(kMostVerifiers, [&](int32_t num) {
       SimulatedCluster tried = cluster;
       tried.num_verifiers = num;
+      if (!tried.num_proposers.has_value()) tried.num_proposers = kMostReplicas;
       return serves(tried, load.rate);
     });
     if (cluster.num_verifiers == 0) {
@@ -57,11 +59,14 @@ absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& questi
     }
   }
   if (!question.num_proposers.has_value()) {
-    cluster.num_proposers = Fewest(kMostVerifiers, [&](int32_t num) {
+    cluster.num_proposers = Fewest(kMostReplicas, [&](int32_t num) {
       SimulatedCluster tried = cluster;
       tried.num_proposers = num;
       return Simulate(profile, tried, load).late_share <= kMaxLateShare;
     });
+    if (cluster.num_proposers == 0) {
+      return absl::ResourceExhaustedError(absl::StrCat(kMostReplicas, " replicas of proposers do not answer in time"));
+    }
   }
   Sizing sizing = {.cluster = cluster, .result = Simulate(profile, cluster, load)};
   if (load.rate <= 0) return sizing;

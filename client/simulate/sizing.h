@@ -23,7 +23,8 @@ struct Sizing {
   std::optional<double> breaking_rate = std::nullopt;  // requests per second that this cluster does not serve; of rates
 };
 
-// INVALID_ARGUMENT as CheckSimulation; RESOURCE_EXHAUSTED if no number of verifiers serves the load.
+// INVALID_ARGUMENT as CheckSimulation; RESOURCE_EXHAUSTED if no number of verifiers serves the load,
+// or no number of replicas answers in time.
 absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& question, const SimulatedLoad& load);
 
 }  // namespace foretoken::client

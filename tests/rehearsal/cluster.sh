@@ -20,7 +20,7 @@ build_tools() {
   [[ -e $tools/ready ]] && return
   command -v go >/dev/null || skip "no Go here"
   rm -rf "$tools" && mkdir -p "$tools"/{etcd,kubernetes,kwok}
-  export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath" GOBIN="$tools"
+  export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
   # The modules of etcd and Kubernetes have replacements, which `go install` refuses; a module of ours may have them.
   cd "$tools/etcd"
   go mod init example.com/etcd
@@ -171,7 +171,6 @@ install_minimal() {
 
 # With everything that the definitions of the CRDs allow to check.
 install_everything() {
-  local values=("$root/tests/deploy/values/everything.yaml")
   [[ -d $crds ]] || { echo "left out, without definitions of CRDs: an installation with everything"; return; }
   kubectl create priorityclass high --value=1000 >/dev/null
   kubectl create -f - >/dev/null <<YAML
@@ -181,7 +180,7 @@ metadata: { name: nvidia }
 handler: nvidia
 YAML
   kubectl label node --all pool=gpus >/dev/null
-  helm install all "$chart" -f "${values[0]}" --set verifier.gpus=2 --set verifier.service.type=ClusterIP \
+  helm install all "$chart" -f "$root/tests/deploy/values/everything.yaml" --set verifier.gpus=2 --set verifier.service.type=ClusterIP \
     --wait --timeout 2m >/dev/null || fail "an installation with everything fails"
   expect_num 2 kubectl get scaledobject -o name
   expect_num 4 kubectl get certificate -o name

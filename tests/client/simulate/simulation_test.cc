@@ -71,6 +71,13 @@ TEST(Simulate, BeyondTheQueueRequestsAreRefused) {
   EXPECT_NEAR(light.requests_per_s, 1, 0.15);
 }
 
+TEST(Simulate, ARefusedClientOfAClosedLoopComesAgain) {
+  const SimulatedCluster cluster = {.num_proposers = 0, .max_running = 2, .max_queued = 1};
+  const SimulationResult result = Simulate(SimpleProfile(), cluster, {.num_clients = 6, .seconds = 300});
+  EXPECT_NEAR(result.tokens_per_s, 200, 20) << "both places are in use to the end";
+  EXPECT_GT(result.refused_share, 0.5) << "three clients are refused once a second";
+}
+
 TEST(Simulate, EqualSeedsGiveEqualResults) {
   const auto tokens_per_s = [](uint64_t seed) {
     return Simulate(SimpleProfile(), {}, {.rate = 3, .seconds = 60, .seed = seed}).tokens_per_s;

@@ -3,7 +3,6 @@ The pod of the verifier or of a proposer, for a Deployment's `template`. Besides
 of this component as a YAML list, and `model`, the values of its model or nothing.
 */}}
 {{- define "foretoken.pod" -}}
-{{- $tls := .root.Values.tls -}}
 {{- $pod := .spec.pod -}}
 metadata:
   labels:
