@@ -130,6 +130,40 @@ TEST(ForetokenInfo, PrintsATableOrJson) {
   EXPECT_EQ(nlohmann::json::parse(RunAgainst(service, "info", "--json").out, nullptr, false)["max_tree_nodes"], 64);
 }
 
+TEST(ForetokenSimulate, PrintsATableOrJson) {
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/profile.json";
+  std::ofstream(path) << R"({"format": 1, "model": "m", "prompt_ms_per_token": 0.1, "proposal_ms": 0.5,
+    "plain": [{"num_sequences": 1, "num_steps": 9, "step_ms": 5, "accepted_lengths": [1]}],
+    "speculative": [{"num_sequences": 1, "num_steps": 9, "step_ms": 6, "accepted_lengths": [0.5, 0.5]}],
+    "requests": [{"prompt_tokens": 10, "output_tokens": 20}]})";
+  const Outcome table = RunShell(absl::StrCat("simulate ", path, " --rate=50 --seconds=10"));
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.out, HasSubstr("breaks at requests/s"));
+  const auto json = nlohmann::json::parse(RunShell(absl::StrCat("simulate ", path, " --clients=2 --json")).out);
+  EXPECT_EQ(json["verifiers"], 1);
+  EXPECT_GT(json["tokens_per_s"], 100);
+  EXPECT_FALSE(json.contains("breaking_rate")) << "a closed loop has no rate";
+}
+
+TEST(ForetokenSimulate, NamesWhatItCannotUse) {
+  EXPECT_THAT(RunShell("simulate 2>&1").out, HasSubstr("expected one argument: the file of a profile"));
+  EXPECT_THAT(RunShell("simulate /no/such/file 2>&1").out, HasSubstr("NOT_FOUND: cannot read /no/such/file"));
+  const testing::TempDir dir;
+  std::ofstream(dir.path() + "/bad") << "{}";
+  EXPECT_THAT(RunShell(absl::StrCat("simulate ", dir.path(), "/bad 2>&1")).out, HasSubstr("profile: format"));
+}
+
+TEST(ForetokenBench, AProfileNeedsReportsAndARunOfItsOwn) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  const std::string flags = absl::StrCat("--profile=", dir.path(), "/profile.json --max_tokens=4 abc 2>&1");
+  EXPECT_THAT(RunAgainst(service, "bench", flags).out, HasSubstr("does the server run with --allow_step_reports?"));
+  EXPECT_THAT(RunAgainst(service, "bench", "--compare " + flags).out,
+              HasSubstr("--profile: expected neither --compare nor --json_out with it"));
+  EXPECT_FALSE(std::ifstream(dir.path() + "/profile.json").good());
+}
+
 TEST(ForetokenCheck, SeesThatAServerServes) {
   FakeGenerationService service;
   const Outcome outcome = RunAgainst(service, "check", "2>&1");
