@@ -34,10 +34,10 @@ build_tools() {
   sed -n 's/^\t\(k8s\.io\/[a-z-]*\) => .*/\1/p' "$folder/go.mod" | sort -u | while read -r module; do
     go mod edit -replace "$module=$module@$KUBERNETES_STAGING"
   done
-  local programs=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
-  go get -tool "${programs[@]/#/k8s.io/kubernetes/cmd/}" || skip "the modules of Kubernetes were not reached"
+  local packages=(k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl})
+  go get -tool "${packages[@]/%/@$KUBERNETES}" || skip "the modules of Kubernetes were not reached"
   go build -ldflags "-s -w -X $version.gitVersion=$KUBERNETES -X $version.gitMajor=1 -X $version.gitMinor=36" \
-    -o "$tools/bin/" "${programs[@]/#/k8s.io/kubernetes/cmd/}" || fail "Kubernetes does not build"
+    -o "$tools/bin/" "${packages[@]}" || fail "Kubernetes does not build"
   GOBIN=$tools/bin go install -ldflags "-s -w" "sigs.k8s.io/kwok/cmd/kwok@$KWOK" || fail "kwok does not build"
   GOBIN=$tools/bin go install -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$HELM" \
     "helm.sh/helm/v3/cmd/helm@$HELM" || fail "Helm does not build"
