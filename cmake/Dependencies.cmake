@@ -39,6 +39,8 @@ pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 target_compile_definitions(PkgConfig::HWY INTERFACE
   "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV)")
 
+include(Sources)
+
 if(FORETOKEN_STATIC)
   include(Static)
 endif()

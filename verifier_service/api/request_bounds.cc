@@ -12,7 +12,12 @@ constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxFingerprintBytes = 1024;
 constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxStopStringBytes = 256;
-constexpr size_t kMaxProposers = 32;  // the prediction counts as one
+constexpr size_t kMaxProposers = 32;  // the prediction and the grammar count
+constexpr size_t kMaxMessages = 4096;
+constexpr size_t kMaxJsonBytes = size_t{1} << 20;  // of the JSON in a message, and of a response format
+constexpr size_t kMaxVariableBytes = size_t{64} << 10;
+constexpr size_t kMaxChoices = 4096;
+constexpr size_t kMaxChoiceBytes = size_t{64} << 10;
 
 rpc::MessageBounds GenerateBounds(const ServedModel& model) {
   const auto vocabulary_size = static_cast<size_t>(model.vocabulary_size);
@@ -24,6 +29,17 @@ rpc::MessageBounds GenerateBounds(const ServedModel& model) {
            {.path = "tenant", .max_bytes = kMaxNameBytes},
            {.path = "text", .max_bytes = max_prompt},
            {.path = "tokens.ids", .max_count = max_prompt},
+           {.path = "chat.messages", .max_count = kMaxMessages},
+           {.path = "chat.messages.role", .max_bytes = kMaxNameBytes},
+           {.path = "chat.messages.content", .max_bytes = max_prompt},
+           {.path = "chat.messages.fields_json", .max_bytes = kMaxJsonBytes},
+           {.path = "chat.tools_json", .max_bytes = kMaxJsonBytes},
+           {.path = "chat.template_variables_json", .max_bytes = kMaxVariableBytes},
+           {.path = "response_format.json_schema", .max_bytes = kMaxJsonBytes},
+           {.path = "response_format.regex", .max_bytes = kMaxJsonBytes},
+           {.path = "response_format.ebnf", .max_bytes = kMaxJsonBytes},
+           {.path = "response_format.choices.texts", .max_count = kMaxChoices, .max_bytes = kMaxChoiceBytes},
+           {.path = "response_format.structural_tag", .max_bytes = kMaxJsonBytes},
            {.path = "sampling.logit_bias", .max_count = vocabulary_size},
            {.path = "sampling.allowed_token_ids", .max_count = vocabulary_size},
            {.path = "sampling.banned_token_ids", .max_count = vocabulary_size},

@@ -81,8 +81,10 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const v1::GenerateRequest& req
     }
     case v1::GenerateRequest::kTokens:
       return CheckTokenIds(request.tokens().ids(), "tokens.ids", model);
+    case v1::GenerateRequest::kChat:
+      return Invalid("chat", "expected text or tokens, because this server has no chat template");
     case v1::GenerateRequest::PROMPT_NOT_SET:
-      return Invalid("prompt", "expected text or tokens, got neither");
+      return Invalid("prompt", "expected text, tokens or chat, got none");
   }
   return Invalid("prompt", "expected text or tokens");
 }
@@ -346,6 +348,8 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   GenerationRequest out;
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
   FT_RETURN_IF_ERROR(CheckFingerprint(request.expected_numerics_fingerprint(), model));
+  if (request.has_response_format())
+    return Invalid("response_format", "expected none, because this server has no grammars");
   FT_ASSIGN_OR_RETURN(out.verification, ConvertVerification(request.verification()));
   FT_RETURN_IF_ERROR(ConvertNames(request, draw_bits, out));
   FT_RETURN_IF_ERROR(ConvertSampling(request.sampling(), model, draw_bits, out.sampling));

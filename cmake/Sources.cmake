@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# Libraries that Debian does not package, built from the sources that ./dev setup puts into .sources.
+set(FORETOKEN_SOURCES ${CMAKE_SOURCE_DIR}/.sources CACHE PATH "Where ./dev setup puts the sources of libraries")
+
+function(foretoken_require_source name file)
+  if(NOT EXISTS ${FORETOKEN_SOURCES}/${name}/${file})
+    message(FATAL_ERROR "${FORETOKEN_SOURCES}/${name}/${file} is missing: run ./dev setup")
+  endif()
+endfunction()
+
+# XGrammar: grammars that say which tokens may come next. Its own build sets flags for the whole project and can make a
+# Python module, so its files are compiled here. What it includes from others lies beside it.
+foretoken_require_source(xgrammar include/xgrammar/xgrammar.h)
+file(GLOB_RECURSE xgrammar_sources ${FORETOKEN_SOURCES}/xgrammar/cpp/*.cc)
+list(FILTER xgrammar_sources EXCLUDE REGEX "/cpp/tvm_ffi/")
+add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
+target_include_directories(xgrammar SYSTEM PUBLIC ${FORETOKEN_SOURCES}/xgrammar/include
+  ${FORETOKEN_SOURCES}/xgrammar/3rdparty/picojson ${FORETOKEN_SOURCES}/xgrammar/3rdparty/dlpack/include)
+target_compile_definitions(xgrammar PUBLIC XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+target_compile_options(xgrammar PRIVATE -w)
+if(FORETOKEN_SANITIZER)
+  target_compile_options(xgrammar PRIVATE -fsanitize=${FORETOKEN_SANITIZER} -fno-omit-frame-pointer)
+endif()
