@@ -105,6 +105,8 @@ absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
 
 absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
   call_metrics_ = std::make_unique<CallMetrics>(*environment.metrics);
+  grammars_ = std::make_unique<GrammarCompiler>(
+      config_.grammars, TokensOf(model_->tokenizer.vocabulary(), model_->num_tokens(), model_->end_token_ids));
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .model = DescribeModel(),
       .engine = {
@@ -118,6 +120,8 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
       .tokens = client_tokens_.get(),
       .tracer = std::move(environment.tracer),
       .traces_steps = config_.trace_steps,
+      .grammars = grammars_.get(),
+      .max_compilations = config_.max_compilations,
       .max_lookups = config_.max_lookups,
       .proposers = [this] { return pool_->GetStatus(); },
       .unread = config_.unread});

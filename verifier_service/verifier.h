@@ -68,6 +68,7 @@ class Verifier {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CallMetrics> call_metrics_;
   std::unique_ptr<ClientTokens> client_tokens_;  // null: clients need no token
+  std::unique_ptr<GrammarCompiler> grammars_;
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<DeviceFailureGuard> failure_guard_;

@@ -24,6 +24,7 @@ constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 // With two threads one long text does not delay the next request.
 constexpr int kNumWorkers = 2;
 constexpr int kNumLookupWorkers = 1;
+constexpr int kNumCompileWorkers = 1;
 
 v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
   v1::SamplingOptions sampling;
@@ -62,24 +63,30 @@ GenerationService::GenerationService(GenerationServiceParts parts)
     : proposers_(std::move(parts.proposers)),
       max_lookups_(parts.max_lookups),
       tokens_(parts.tokens),
-      call_context_{.model = parts.model,
-                    .bounds = RequestBounds(parts.model),
-                    .engine = std::move(parts.engine),
-                    .publisher = parts.publisher,
-                    .metrics = parts.metrics,
-                    .draw_bits = std::move(parts.draw_bits),
-                    .tracer = std::move(parts.tracer),
-                    .traces_steps = parts.traces_steps,
-                    .unread = UnreadOutputs(parts.unread.max_bytes),
-                    .end_unread =
-                        [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
-                          if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
-                            call->EndUnread(absl::StrCat("all calls together have over ", max_bytes,
-                                                         " bytes, and this call has the most"));
-                          }
-                        }},
+      max_compilations_(parts.max_compilations),
+      call_context_{
+          .model = parts.model,
+          .bounds = RequestBounds(parts.model),
+          .engine = std::move(parts.engine),
+          .publisher = parts.publisher,
+          .metrics = parts.metrics,
+          .draw_bits = std::move(parts.draw_bits),
+          .tracer = std::move(parts.tracer),
+          .traces_steps = parts.traces_steps,
+          .grammars = parts.grammars,
+          .compile_later = [this](Ticket ticket,
+                                  absl::AnyInvocable<void()> work) { return CompileLater(ticket, std::move(work)); },
+          .unread = UnreadOutputs(parts.unread.max_bytes),
+          .end_unread =
+              [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
+                if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
+                  call->EndUnread(
+                      absl::StrCat("all calls together have over ", max_bytes, " bytes, and this call has the most"));
+                }
+              }},
       work_queue_(kNumWorkers),
       lookup_queue_(kNumLookupWorkers),
+      compile_queue_(kNumCompileWorkers),
       stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
                    [this, max_time = parts.unread.max_write_time] {
                      for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
@@ -130,6 +137,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
   std::shared_ptr<GenerateCall> call =
       GenerateCall::Make(&call_context_, context, ticket, allowed.ok(), [this, ticket] {
         work_queue_.Remove(ticket);  // if the call was cancelled before its turn
+        compile_queue_.Remove(ticket);
         absl::MutexLock lock(&mutex_);
         calls_.erase(ticket);
       });
@@ -159,14 +167,25 @@ absl::Status GenerationService::CheckClient(const grpc::CallbackServerContext& c
   return tokens_->Check(rpc::MetadataValue(context.client_metadata(), "authorization"));
 }
 
-absl::StatusOr<GenerationService::LookupPlace> GenerationService::ReserveLookup() {
+absl::Status GenerationService::CompileLater(Ticket ticket, absl::AnyInvocable<void()> work) {
+  if (num_compilations_.fetch_add(1) >= max_compilations_) {
+    num_compilations_.fetch_sub(1);
+    return base::Passing(base::WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                              "response_format: ", max_compilations_, " forms wait to be compiled")),
+                                          "GRAMMARS_FULL"));
+  }
+  compile_queue_.Push(ticket, [work = std::move(work), place = WorkPlace(&num_compilations_)]() mutable { work(); });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GenerationService::WorkPlace> GenerationService::ReserveLookup() {
   if (num_lookups_.fetch_add(1) >= max_lookups_) {
     num_lookups_.fetch_sub(1);
     return base::Passing(base::WithReason(
         absl::ResourceExhaustedError(absl::StrCat("Tokenize and Detokenize: ", max_lookups_, " calls are waiting")),
         "LOOKUPS_FULL"));
   }
-  return LookupPlace(&num_lookups_);
+  return WorkPlace(&num_lookups_);
 }
 
 template <typename Request, typename Response>
@@ -212,7 +231,7 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(grpc::CallbackServerContext*
     finish(allowed, reactor);
     return reactor;
   }
-  absl::StatusOr<LookupPlace> place = ReserveLookup();
+  absl::StatusOr<WorkPlace> place = ReserveLookup();
   if (!place.ok()) {
     finish(place.status(), reactor);
     return reactor;

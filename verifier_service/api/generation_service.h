@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GenerationService of the protocol. Messages arrive as bytes, so that the error for an unreadable message can name
 // the field. Encoding takes time and runs on separate threads: two for Generate, after the call has a place in the
-// engine's queue, and one for lookups (Tokenize and Detokenize). Lookups have places of their own, so that a Generate
-// never waits for them. A call that is cancelled before its turn frees its place at once.
+// engine's queue, one for lookups (Tokenize and Detokenize), and one that compiles response formats. Lookups have
+// places of their own, so that a Generate never waits for them. A call that is cancelled before its turn frees its
+// place at once.
 //
 //   Publisher publisher;
 //   GenerationService service({.model = ..., .engine = ..., .publisher = &publisher, ...});
@@ -48,7 +49,9 @@ struct GenerationServiceParts {
   ClientTokens* tokens = nullptr;  // null: clients need no token
   tracing::Tracer tracer = {};
   bool traces_steps = false;  // a recorded call's trace has every step
-  int32_t max_lookups = 16;   // waiting and running; one more gets RESOURCE_EXHAUSTED
+  GrammarCompiler* grammars = nullptr;
+  int32_t max_compilations = 16;  // of response formats, waiting and running; one more gets RESOURCE_EXHAUSTED
+  int32_t max_lookups = 16;       // the same of lookups
   std::function<std::vector<ProposerStatus>()> proposers;
   UnreadLimits unread;
 };
@@ -101,12 +104,13 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* LookUp(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response, const Method<Request, Response>& method);
-  // A place among the lookups that wait or run. Its destruction frees it.
-  struct LeaveLookups {
-    void operator()(std::atomic<int32_t>* num_lookups) const { num_lookups->fetch_sub(1); }
+  // A place among the lookups or the compilations that wait or run. Its destruction frees it.
+  struct LeavePlace {
+    void operator()(std::atomic<int32_t>* num_taken) const { num_taken->fetch_sub(1); }
   };
-  using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
-  absl::StatusOr<LookupPlace> ReserveLookup();
+  using WorkPlace = std::unique_ptr<std::atomic<int32_t>, LeavePlace>;
+  absl::StatusOr<WorkPlace> ReserveLookup();
+  absl::Status CompileLater(Ticket ticket, absl::AnyInvocable<void()> work);
   // Finishes the call and counts it.
   void FinishUnary(absl::string_view name, const absl::Status& status, grpc::CallbackServerContext* context,
                    grpc::ServerUnaryReactor* reactor);
@@ -118,6 +122,8 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   const int32_t max_lookups_;
   ClientTokens* const tokens_;
   std::atomic<int32_t> num_lookups_{0};
+  const int32_t max_compilations_;
+  std::atomic<int32_t> num_compilations_{0};
   CallContext call_context_;
   std::atomic<Ticket> next_ticket_{1};
   absl::Mutex mutex_;
@@ -125,6 +131,7 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   // Last, because their threads use the members above.
   WorkQueue work_queue_;
   WorkQueue lookup_queue_;
+  WorkQueue compile_queue_;
   PeriodicTask stall_watch_;
 };
 

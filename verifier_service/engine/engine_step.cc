@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "kernels/check.h"
 #include "verifier_service/engine/commit.h"
@@ -40,6 +41,9 @@ int32_t NodesToAskFor(const Sequence& sequence) {
   if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
   return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
 }
+
+// A mean over fewer masks says little.
+constexpr int64_t kMinMasks = 32;
 
 absl::Status ErrorOf(kernels::DrawStatus status) {
   if (status == kernels::DrawStatus::kNonFiniteLogits) {
@@ -135,6 +139,8 @@ Engine::LaunchedStep Engine::Launch(std::span<const PlannedSequence> plan) {
   kernels::Backend& backend = parts_.transformer->backend();
   timer_.Enter(StepPhase::kForward);
   const kernels::ConstTensorView logits = parts_.transformer->Forward(step.batch.forward, *parts_.kv);
+  timer_.Enter(is_asynchronous() ? StepPhase::kPrepare : StepPhase::kHost);
+  grammar_masks_.Fill(plan, backend, step.batch);
   timer_.Enter(StepPhase::kDraw);
   backend.AcceptTrees(
       {.logits = logits, .num_tokens = drawable_.num_tokens(), .trees = step.batch.trees, .paths = step.paths});
@@ -214,7 +220,8 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     }
     // An error behind the sample's end does not count, because plain decoding would not have reached its row.
     const kernels::DrawStatus status = result.paths[i].status;
-    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(*sequence.active, ErrorOf(status));
+    absl::Status error = status == kernels::DrawStatus::kOk ? CheckMaskTime(sequence) : ErrorOf(status);
+    if (!error.ok() && !sequence.is_finished) Fail(*sequence.active, std::move(error));
   }
   timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);
@@ -226,6 +233,18 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   }
   scheduler_.KeepFree();
   return outcome;
+}
+
+// The masks of one sequence delay the tokens of all.
+absl::Status Engine::CheckMaskTime(const Sequence& sequence) const {
+  if (!sequence.grammar.has_value() || sequence.grammar->num_masks() < kMinMasks) return absl::OkStatus();
+  const absl::Duration mean = sequence.grammar->mask_time();
+  if (mean <= config_.max_mask_time) return absl::OkStatus();
+  return base::WithReason(
+      absl::InvalidArgumentError(absl::StrCat("response_format: expected a form whose masks take at most ",
+                                              absl::FormatDuration(config_.max_mask_time), " each, got a mean of ",
+                                              absl::FormatDuration(mean))),
+      kFormatTooCostly);
 }
 
 // Returns the number of committed tokens that the tree had guessed.

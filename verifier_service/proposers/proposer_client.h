@@ -33,8 +33,11 @@ struct ComingStep {
   absl::Duration patience;  // how long the engine waits for answers before the step
   absl::Duration step;      // the expected duration of the step
 };
-// The name of a request's own prediction among the proposers. No method has this name.
+// The names of the engine's own proposers, behind those of ProposerClient: a request's prediction and its grammar. No
+// method has these names.
 inline constexpr absl::string_view kPredictionName = "prediction";
+inline constexpr absl::string_view kGrammarName = "grammar";
+inline constexpr size_t kNumOwnProposers = 2;
 
 // The first message about a sequence to a proposer.
 struct SequenceIntroduction {
@@ -72,8 +75,8 @@ class ProposerClient {
  public:
   virtual ~ProposerClient() = default;
 
-  // The method names, at most 31; they never change. A proposer's bit is its index here. The next bit belongs to the
-  // engine.
+  // The method names, at most 30; they never change. A proposer's bit is its index here. The next bits belong to the
+  // engine's own.
   virtual const std::vector<std::string>& Names() const = 0;
 
   virtual void Open(const SequenceIntroduction& introduction) = 0;
