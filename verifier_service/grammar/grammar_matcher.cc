@@ -14,12 +14,15 @@ struct GrammarMatcher::Parts {
   bool MayCome(int32_t token_id) const;
 
   std::shared_ptr<const Grammar> grammar;
+  xgrammar::TokenizerInfo tokens;
   xgrammar::GrammarMatcher matcher;
 };
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar) {
   xgrammar::GrammarMatcher matcher(grammar->parts().compiled);
-  parts_ = std::make_unique<Parts>(Parts{.grammar = std::move(grammar), .matcher = std::move(matcher)});
+  xgrammar::TokenizerInfo tokens = grammar->parts().compiled.GetTokenizerInfo();
+  parts_ = std::make_unique<Parts>(
+      Parts{.grammar = std::move(grammar), .tokens = std::move(tokens), .matcher = std::move(matcher)});
 }
 GrammarMatcher::GrammarMatcher(GrammarMatcher&&) noexcept = default;
 GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher&&) noexcept = default;
@@ -27,7 +30,7 @@ GrammarMatcher::~GrammarMatcher() = default;
 
 // XGrammar would log each token that is never part of a form, and proposers may guess many.
 bool GrammarMatcher::Parts::MayCome(int32_t token_id) const {
-  const std::vector<std::string>& bytes = grammar->parts().compiled.GetTokenizerInfo().GetDecodedVocab();
+  const std::vector<std::string>& bytes = tokens.GetDecodedVocab();
   if (token_id < 0 || token_id >= std::ssize(bytes)) return false;
   return !bytes[token_id].empty() || std::ranges::count(matcher.GetStopTokenIds(), token_id) > 0;
 }
