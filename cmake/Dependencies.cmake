@@ -34,6 +34,7 @@ find_package(civetweb CONFIG REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(MINIZIP REQUIRED IMPORTED_TARGET minizip)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 # Kernels keep vectors in arrays, so those whose size only the running machine knows are out: Arm takes NEON.
 target_compile_definitions(PkgConfig::HWY INTERFACE

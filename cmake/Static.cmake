@@ -55,7 +55,7 @@ function(prefer_archives target)
 endfunction()
 
 foreach(library gRPC::grpc++ gRPC::grpc++_reflection protobuf::libprotobuf OpenSSL::SSL OpenSSL::Crypto PkgConfig::PCRE2
-    PkgConfig::UTF8PROC PkgConfig::XXHASH absl::flags absl::flags_parse absl::flags_usage absl::flat_hash_map absl::flat_hash_set
+    PkgConfig::MINIZIP PkgConfig::UTF8PROC PkgConfig::XXHASH absl::flags absl::flags_parse absl::flags_usage absl::flat_hash_map absl::flat_hash_set
     absl::synchronization absl::statusor absl::strings absl::str_format absl::time absl::btree absl::any_invocable
     absl::flags_marshalling)
   prefer_archives(${library})

@@ -45,6 +45,7 @@ struct Config {
   bool trace_steps = false;  // a recorded trace has every step and every proposal
   // A request in this mode takes rows at any cost to other requests.
   bool allow_always_speculation = true;
+  bool vllm_engine = true;   // serve vLLM's contract, too, for gateways
   int32_t max_lookups = 16;  // Tokenize and Detokenize calls that wait or run
   int64_t max_prompt_bytes = int64_t{4} << 20;
   int64_t max_receive_bytes = int64_t{16} << 20;  // of one message

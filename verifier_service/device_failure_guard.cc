@@ -15,12 +15,12 @@ constexpr absl::Duration kErrorDeliveryTime = absl::Seconds(3);
 
 }  // namespace
 
-DeviceFailureGuard::DeviceFailureGuard(GenerationService& service, std::function<void()> refuse_calls) {
-  kernels::SetDeviceFailureHandler([&service, refuse_calls = std::move(refuse_calls)](const std::string&) {
+DeviceFailureGuard::DeviceFailureGuard(GenerateCalls& calls, std::function<void()> refuse_calls) {
+  kernels::SetDeviceFailureHandler([&calls, refuse_calls = std::move(refuse_calls)](const std::string&) {
     refuse_calls();
-    service.FailAll(base::WithReason(
+    calls.FailAll(base::WithReason(
         absl::UnavailableError("a device of the server has failed, and the server ends: try again"), "DEVICE_FAILED"));
-    service.WaitUntilIdle(kErrorDeliveryTime);
+    calls.WaitUntilIdle(kErrorDeliveryTime);
   });
 }
 

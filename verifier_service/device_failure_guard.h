@@ -3,19 +3,19 @@
 // refused, and then the process ends, so that its supervisor restarts it (kernels/device_failure.h). The guard does not
 // call the engine, because the engine may have failed itself or may wait for the device.
 //
-//   DeviceFailureGuard guard(*service, [&] { engine->Drain(); });
+//   DeviceFailureGuard guard(*calls, [&] { engine->Drain(); });
 #pragma once
 
 #include <functional>
 
-#include "verifier_service/api/generation_service.h"
+#include "verifier_service/api/generate_calls.h"
 
 namespace foretoken::verifier {
 
 class DeviceFailureGuard {
  public:
-  // The service outlives the guard. Any thread may call `refuse_calls`.
-  DeviceFailureGuard(GenerationService& service, std::function<void()> refuse_calls);
+  // The calls outlive the guard. Any thread may call `refuse_calls`.
+  DeviceFailureGuard(GenerateCalls& calls, std::function<void()> refuse_calls);
   ~DeviceFailureGuard();
   DeviceFailureGuard(const DeviceFailureGuard&) = delete;
   DeviceFailureGuard& operator=(const DeviceFailureGuard&) = delete;

@@ -101,4 +101,18 @@ std::string ArchitectureName(model::Architecture architecture) {
   return {};
 }
 
+std::string ModelTypeName(model::Architecture architecture) {
+  switch (architecture) {
+    case model::Architecture::kLlama:
+      return "llama";
+    case model::Architecture::kMistral:
+      return "mistral";
+    case model::Architecture::kQwen2:
+      return "qwen2";
+    case model::Architecture::kQwen3:
+      return "qwen3";
+  }
+  return {};
+}
+
 }  // namespace foretoken::verifier

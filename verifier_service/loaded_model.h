@@ -27,5 +27,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
 
 // The name in the "architectures" field of config.json.
 std::string ArchitectureName(model::Architecture architecture);
+// The "model_type" of config.json.
+std::string ModelTypeName(model::Architecture architecture);
 
 }  // namespace foretoken::verifier

@@ -89,6 +89,8 @@ ABSL_FLAG(absl::Duration, max_grammar_mask_time, foretoken::verifier::EngineConf
           "mean time in which a response format must say which tokens may come next; a slower request is ended");
 ABSL_FLAG(bool, prefix_cache, foretoken::verifier::EngineConfig().enable_prefix_cache,
           "whether prompts with a common beginning share its K/V");
+ABSL_FLAG(bool, vllm_engine, foretoken::verifier::Config().vllm_engine,
+          "whether the server also answers vllm.grpc.engine.VllmEngine, by which gateways call engines");
 ABSL_FLAG(int32_t, max_lookups, foretoken::verifier::Config().max_lookups,
           "Tokenize and Detokenize calls that may wait or run; further ones are refused");
 ABSL_FLAG(int64_t, max_prompt_bytes, foretoken::verifier::Config().max_prompt_bytes, "bytes of a prompt's text");
@@ -171,6 +173,7 @@ Config ConfigFromFlags() {
           .allow_step_reports = absl::GetFlag(FLAGS_allow_step_reports),
           .trace_steps = absl::GetFlag(FLAGS_trace_steps),
           .allow_always_speculation = absl::GetFlag(FLAGS_allow_always_speculation),
+          .vllm_engine = absl::GetFlag(FLAGS_vllm_engine),
           .max_lookups = absl::GetFlag(FLAGS_max_lookups),
           .max_prompt_bytes = absl::GetFlag(FLAGS_max_prompt_bytes),
           .max_receive_bytes = absl::GetFlag(FLAGS_max_receive_bytes),

@@ -40,7 +40,7 @@ Verifier::~Verifier() {
   metrics_server_.reset();  // first, because a scrape reads the engine's counters
   stall_watch_.reset();
   failure_guard_.reset();
-  if (service_ != nullptr) service_->ShutDownAll();
+  if (calls_ != nullptr) calls_->ShutDownAll();
 }
 
 absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
@@ -91,7 +91,7 @@ ServedModel Verifier::DescribeModel() const {
 absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
   FT_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(config_.metrics_address, metrics));
   using Families = telemetry::MetricsServer::Families;
-  metrics_server_->Add([this](const Families&) { return CollectEngineMetrics(*engine_, *pool_, service_->unread()); });
+  metrics_server_->Add([this](const Families&) { return CollectEngineMetrics(*engine_, *pool_, calls_->unread()); });
   if (config_.metrics_compat == "vllm") {
     const CacheConfig cache{.num_blocks = engine_->GetStats().num_blocks,
                             .block_size = kernels::kKvBlockSize,
@@ -103,11 +103,17 @@ absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
   return absl::OkStatus();
 }
 
-absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
+void Verifier::MakeServices(VerifierEnvironment& environment) {
   call_metrics_ = std::make_unique<CallMetrics>(*environment.metrics);
+<<<<<<< HEAD
   grammars_ = std::make_unique<GrammarCompiler>(
       config_.grammars, TokensOf(model_->tokenizer.vocabulary(), model_->num_tokens(), model_->end_token_ids));
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
+=======
+  is_stalled_ = &environment.metrics->AddGauge("foretoken_engine_stalled",
+                                               "Whether a step takes longer than --engine_stall_timeout: 1 or 0.");
+  calls_ = std::make_unique<GenerateCalls>(GenerateCallsParts{
+>>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
       .model = DescribeModel(),
       .engine = {
           .reserve = [this](int64_t num_bytes, absl::Time deadline) { return engine_->Reserve(num_bytes, deadline); },
@@ -120,24 +126,57 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
       .tokens = client_tokens_.get(),
       .tracer = std::move(environment.tracer),
       .traces_steps = config_.trace_steps,
+<<<<<<< HEAD
       .grammars = grammars_.get(),
       .max_compilations = config_.max_compilations,
       .max_lookups = config_.max_lookups,
       .proposers = [this] { return pool_->GetStatus(); },
+=======
+>>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
       .unread = config_.unread});
+  service_ = std::make_unique<GenerationService>(GenerationServiceParts{
+      .calls = calls_.get(), .max_lookups = config_.max_lookups, .proposers = [this] { return pool_->GetStatus(); }});
+  if (config_.vllm_engine) MakeVllmService();
+}
+
+void Verifier::MakeVllmService() {
+  absl::StatusOr<TokenizerArchive> archive = MakeTokenizerArchive(config_.model_directory);
+  if (!archive.ok()) {
+    spdlog::warn("gateways cannot get the tokenizer: {}", std::string(archive.status().message()));
+    // Clients do not learn the server's paths.
+    archive = absl::UnimplementedError("the server could not archive the tokenizer's files; its log says why");
+  }
+  const std::vector<int64_t>& bos_token_ids = model_->config.bos_token_ids;
+  vllm_service_ = std::make_unique<VllmEngineService>(
+      VllmEngineServiceParts{.calls = calls_.get(),
+                             .model_type = ModelTypeName(model_->config.architecture),
+                             .bos_token_id = bos_token_ids.empty() ? 0 : static_cast<int32_t>(bos_token_ids.front()),
+                             .stats = [this] { return engine_->GetStats(); },
+                             .is_healthy = [this] { return !refuses_calls_ && is_stalled_->Value() == 0; },
+                             .max_running_samples = config_.engine.max_running_samples,
+                             .tokenizer = std::move(archive)});
+}
+
+absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
+  MakeServices(environment);
   if (!config_.metrics_address.empty()) FT_RETURN_IF_ERROR(StartMetricsServer(*environment.metrics));
+  std::vector<grpc::Service*> services = {service_.get()};
+  std::vector<std::string> names = {v1::GenerationService::service_full_name()};
+  if (vllm_service_ != nullptr) {
+    services.push_back(vllm_service_.get());
+    names.push_back(engine_api::VllmEngine::service_full_name());
+  }
   FT_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen_address = config_.listen_address,
                                                    .security = config_.security,
-                                                   .service_names = {v1::GenerationService::service_full_name()},
+                                                   .service_names = std::move(names),
                                                    .max_receive_bytes = static_cast<int>(config_.max_receive_bytes),
                                                    .drain_grace = kLastCalls},
-                                                  {service_.get()}));
-  failure_guard_ = std::make_unique<DeviceFailureGuard>(*service_, [this] {
+                                                  services));
+  failure_guard_ = std::make_unique<DeviceFailureGuard>(*calls_, [this] {
+    refuses_calls_ = true;
     server_->SetServing(false);
     engine_->Drain();
   });
-  is_stalled_ = &environment.metrics->AddGauge("foretoken_engine_stalled",
-                                               "Whether a step takes longer than --engine_stall_timeout: 1 or 0.");
   server_->SetServing(true);
   stall_watch_ = std::make_unique<PeriodicTask>(
       std::clamp(config_.engine_stall_timeout / 4, kMinStallPeriod, kMaxStallPeriod), [this] { LookAfterEngine(); });
@@ -158,12 +197,13 @@ void Verifier::LookAfterEngine() {
 }
 
 void Verifier::FinishCalls() {
+  refuses_calls_ = true;
   engine_->Drain();
   spdlog::info("running requests get {} to end", absl::FormatDuration(config_.drain_grace));
-  if (service_->WaitUntilIdle(config_.drain_grace)) return;
+  if (calls_->WaitUntilIdle(config_.drain_grace)) return;
   spdlog::warn("requests are still running after {}: ending them", absl::FormatDuration(config_.drain_grace));
-  service_->ShutDownAll();
-  service_->WaitUntilIdle(kLastWrites);  // clients read the last messages before the connections close
+  calls_->ShutDownAll();
+  calls_->WaitUntilIdle(kLastWrites);  // clients read the last messages before the connections close
 }
 
 void Verifier::ServeUntilSignal() {

@@ -11,6 +11,7 @@
 // nothing yet. Four seconds after the grace every call has ended, even if its client does not read.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -21,12 +22,13 @@
 #include "verifier_service/api/client_tokens.h"
 #include "verifier_service/api/generation_service.h"
 #include "verifier_service/api/periodic_task.h"
-#include "verifier_service/api/vllm_metrics.h"
 #include "verifier_service/config.h"
 #include "verifier_service/device_failure_guard.h"
 #include "verifier_service/engine/stall_detector.h"
 #include "verifier_service/loaded_model.h"
 #include "verifier_service/proposers/proposer_pool.h"
+#include "verifier_service/vllm/vllm_engine_service.h"
+#include "verifier_service/vllm/vllm_metrics.h"
 
 namespace foretoken::verifier {
 
@@ -57,6 +59,8 @@ class Verifier {
   absl::Status StartServing(VerifierEnvironment& environment);
   absl::Status StartMetricsServer(const telemetry::Metrics& metrics);
   ServedModel DescribeModel() const;
+  void MakeServices(VerifierEnvironment& environment);
+  void MakeVllmService();
   void FinishCalls();
   void LookAfterEngine();
 
@@ -69,11 +73,14 @@ class Verifier {
   std::unique_ptr<CallMetrics> call_metrics_;
   std::unique_ptr<ClientTokens> client_tokens_;  // null: clients need no token
   std::unique_ptr<GrammarCompiler> grammars_;
+  std::atomic<bool> refuses_calls_{false};       // drains, or a device has failed
+  prometheus::Gauge* is_stalled_ = nullptr;      // 1 or 0
+  std::unique_ptr<GenerateCalls> calls_;
   std::unique_ptr<GenerationService> service_;
+  std::unique_ptr<VllmEngineService> vllm_service_;  // null: the server leaves that contract out
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<DeviceFailureGuard> failure_guard_;
   StallDetector stall_detector_;
-  prometheus::Gauge* is_stalled_ = nullptr;  // 1 or 0
   std::unique_ptr<PeriodicTask> stall_watch_;
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
 };

@@ -2,6 +2,8 @@
 #include "common/rpc/parse_message.h"
 
 #include "common/base/status_macros.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "kernels/check.h"
 
 namespace foretoken::rpc {
 
@@ -18,6 +20,13 @@ absl::Status ParseMessage(const grpc::ByteBuffer& buffer, const MessageBounds& b
   grpc::Slice bytes;
   if (!buffer.DumpToSingleSlice(&bytes).ok()) return absl::InternalError("a request without a payload");
   return ParseMessage(absl::string_view(reinterpret_cast<const char*>(bytes.begin()), bytes.size()), bounds, message);
+}
+
+grpc::ByteBuffer ToBytes(const google::protobuf::Message& message) {
+  grpc::ByteBuffer bytes;
+  bool owns_buffer;
+  FT_CHECK(grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, &bytes, &owns_buffer).ok());
+  return bytes;
 }
 
 }  // namespace foretoken::rpc

@@ -23,4 +23,7 @@ absl::Status ParseMessage(const grpc::ByteBuffer& buffer, const MessageBounds& b
                           google::protobuf::Message& message);
 absl::Status ParseMessage(absl::string_view bytes, const MessageBounds& bounds, google::protobuf::Message& message);
 
+// The bytes of a message of ours.
+grpc::ByteBuffer ToBytes(const google::protobuf::Message& message);
+
 }  // namespace foretoken::rpc

@@ -43,9 +43,7 @@ std::string Details(const absl::Status& status, const std::string& message) {
   info.set_reason(base::ReasonOf(status));
   info.set_domain("foretoken");
   details.add_details()->PackFrom(info);
-  if (const auto field = status.GetPayload(kFieldUrl)) {
-    AddBadRequest(std::string(*field), message, details);
-  }
+  if (const std::string field = FieldOf(status); !field.empty()) AddBadRequest(field, message, details);
   if (absl::IsUnavailable(status) || IsPassingLack(status)) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(kRetryDelay));
@@ -69,6 +67,11 @@ void AddPushback(const absl::Status& status, grpc::CallbackServerContext& contex
 
 absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+std::string FieldOf(const absl::Status& status) {
+  const auto field = status.GetPayload(kFieldUrl);
+  return field ? std::string(*field) : std::string();
 }
 
 absl::Status InvalidField(absl::string_view field, absl::string_view why) {

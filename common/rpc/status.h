@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -33,5 +34,7 @@ absl::Status FromGrpc(const grpc::Status& status);
 
 // INVALID_ARGUMENT "field: why": the form in which every request error names its field.
 absl::Status InvalidField(absl::string_view field, absl::string_view why);
+// The field that the error names; empty: none.
+std::string FieldOf(const absl::Status& status);
 
 }  // namespace foretoken::rpc

@@ -21,6 +21,7 @@
 #include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
+#include "verifier_service/api/generation_service.h"
 #include "verifier_service/engine/engine.h"
 
 namespace foretoken::verifier {
@@ -90,22 +91,22 @@ class FailingService {
                      .proposers = &proposers_,
                      .publish = [this](auto outputs) { publisher_.Publish(std::move(outputs)); }}),
         metrics_(registry_),
-        service_({.model = {.name = "demo",
-                            .tokenizer = &tokenizer_,
-                            .vocabulary_size = static_cast<int32_t>(tokenizer_.vocabulary().num_ids()),
-                            .max_context_tokens = engine_.max_context_tokens()},
-                  .engine = {.reserve = [this](int64_t num_bytes,
-                                               absl::Time deadline) { return engine_.Reserve(num_bytes, deadline); },
-                             .submit =
-                                 [this](QueuePlace place, GenerationRequest request) {
-                                   return engine_.Submit(std::move(place), std::move(request));
-                                 },
-                             .abort = [this](Ticket ticket) { engine_.Abort(ticket); }},
-                  .publisher = &publisher_,
-                  .metrics = &metrics_,
-                  .draw_bits = [] { return uint64_t{7}; },
-                  .proposers = [] { return std::vector<ProposerStatus>(); }}),
-        guard_(service_, [this] { engine_.Drain(); }) {}
+        calls_({.model = {.name = "demo",
+                          .tokenizer = &tokenizer_,
+                          .vocabulary_size = static_cast<int32_t>(tokenizer_.vocabulary().num_ids()),
+                          .max_context_tokens = engine_.max_context_tokens()},
+                .engine = {.reserve = [this](int64_t num_bytes,
+                                             absl::Time deadline) { return engine_.Reserve(num_bytes, deadline); },
+                           .submit =
+                               [this](QueuePlace place, GenerationRequest request) {
+                                 return engine_.Submit(std::move(place), std::move(request));
+                               },
+                           .abort = [this](Ticket ticket) { engine_.Abort(ticket); }},
+                .publisher = &publisher_,
+                .metrics = &metrics_,
+                .draw_bits = [] { return uint64_t{7}; }}),
+        service_({.calls = &calls_, .proposers = [] { return std::vector<ProposerStatus>(); }}),
+        guard_(calls_, [this] { engine_.Drain(); }) {}
 
   void ServeUntilTheDeviceFails() {
     grpc::ServerBuilder builder;
@@ -126,6 +127,7 @@ class FailingService {
   Engine engine_;
   telemetry::Metrics registry_;
   CallMetrics metrics_;
+  GenerateCalls calls_;
   GenerationService service_;
   DeviceFailureGuard guard_;
 };

@@ -18,9 +18,10 @@ double SecondsSince(CallRecord::Clock::time_point then, CallRecord::Clock::time_
 
 }  // namespace
 
-CallRecord::CallRecord(CallMetrics* metrics, CallTrace trace)
+CallRecord::CallRecord(CallMetrics* metrics, CallTrace trace, const RpcName& rpc)
     : metrics_(metrics),
       trace_(std::move(trace)),
+      rpc_(rpc),
       trace_id_(trace_.context().is_set() ? tracing::FormatTraceId(trace_.context().trace_id) : ""),
       recorded_trace_id_(trace_.is_recorded() ? trace_id_ : "") {}
 
@@ -74,7 +75,7 @@ void CallRecord::CountSample(const Sample& sample, const SampleCompletion& compl
 }
 
 void CallRecord::End(const absl::Status& status) {
-  metrics_->CountCall("Generate", status);
+  metrics_->CountCall(rpc_, status);
   if (status.ok()) metrics_->ObserveRequest(SecondsSince(arrival_, Clock::now()), recorded_trace_id_);
   if (is_submitted_) {
     LeaveQueue(Clock::now());

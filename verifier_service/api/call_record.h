@@ -29,7 +29,8 @@ class CallRecord {
  public:
   using Clock = std::chrono::steady_clock;
 
-  CallRecord(CallMetrics* metrics, CallTrace trace);
+  // `rpc` outlives the record.
+  CallRecord(CallMetrics* metrics, CallTrace trace, const RpcName& rpc = {.rpc = "Generate"});
 
   void Submit(const GenerationRequest& request, absl::string_view model);
   void Observe(const SampleOutput& output);
@@ -49,6 +50,7 @@ class CallRecord {
 
   CallMetrics* const metrics_;
   CallTrace trace_;
+  const RpcName rpc_;
   const std::string trace_id_;           // empty without a trace
   const std::string recorded_trace_id_;  // empty if the trace is not recorded
   const Clock::time_point arrival_ = Clock::now();

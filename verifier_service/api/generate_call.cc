@@ -8,12 +8,8 @@
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
 #include "common/rpc/metadata.h"
-#include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
-#include "foretoken/v1/generation.grpc.pb.h"
 #include "grpc/grpc.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
-#include "kernels/check.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -27,8 +23,8 @@ constexpr absl::Duration kDeadlineTravel = absl::Milliseconds(20);
 constexpr std::chrono::milliseconds kIdPatience(100);
 constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 
-TracedCall CallOf(const grpc::CallbackServerContext& context) {
-  return {.method = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate"),
+TracedCall CallOf(const std::string& method, const grpc::CallbackServerContext& context) {
+  return {.method = method,
           .caller = tracing::ParseTraceContext(rpc::MetadataValue(context.client_metadata(), "traceparent"),
                                                rpc::MetadataValue(context.client_metadata(), "tracestate")),
           .peer = context.peer()};
@@ -53,25 +49,25 @@ absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const Ser
 
 }  // namespace
 
-std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
-                                                 bool may_be_traced, std::function<void()> on_done) {
+std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, GenerateCallArgs args) {
   static const tracing::Tracer no_tracer;
-  CallTrace trace(may_be_traced ? context->tracer : no_tracer, CallOf(*rpc));
-  std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, ticket, std::move(trace), std::move(on_done)));
+  CallTrace trace(args.may_be_traced ? context->tracer : no_tracer, CallOf(args.method, *args.rpc));
+  std::shared_ptr<GenerateCall> call(new GenerateCall(context, std::move(args), std::move(trace)));
   call->self_ = call;
   return call;
 }
 
-GenerateCall::GenerateCall(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket, CallTrace trace,
-                           std::function<void()> on_done)
+GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrace trace)
     : context_(context),
-      rpc_(rpc),
-      ticket_(ticket),
-      deadline_(DeadlineOf(*rpc)),
-      on_done_(std::move(on_done)),
+      rpc_(args.rpc),
+      ticket_(args.ticket),
+      deadline_(DeadlineOf(*args.rpc)),
+      names_(rpc::NamesOf(args.rpc->client_metadata())),
+      on_done_(std::move(args.on_done)),
       trace_context_(trace.context()),
       is_traced_(trace.is_recorded()),
-      record_(context->metrics, std::move(trace)) {}
+      format_(std::move(args.format)),
+      record_(context->metrics, std::move(trace), args.rpc_name) {}
 
 void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
   absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request);
@@ -106,12 +102,18 @@ void GenerateCall::CompileForm() {
   TrySubmit(Clock::now() + kIdPatience);
 }
 
+absl::StatusOr<GenerationRequest> GenerateCall::Read(const grpc::ByteBuffer& bytes) const {
+  FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
+  FT_RETURN_IF_ERROR(rpc::FillIn(names_, message));
+  absl::StatusOr<GenerationRequest> request = ConvertRequest(message, context_->model, context_->draw_bits);
+  if (!request.ok()) return format_->Explain(request.status());
+  return request;
+}
+
 absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place,
                                                                  const grpc::ByteBuffer& bytes) const {
   if (SteadyNow() >= deadline_) return absl::DeadlineExceededError("the call's deadline has passed");
-  v1::GenerateRequest message;
-  FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, context_->bounds.generate, message));
-  FT_ASSIGN_OR_RETURN(GenerationRequest request, ConvertRequest(message, context_->model, context_->draw_bits));
+  FT_ASSIGN_OR_RETURN(GenerationRequest request, Read(bytes));
   request.ticket = ticket_;
   request.deadline = deadline_;
   request.traceparent = tracing::FormatTraceparent(trace_context_);
@@ -166,6 +168,7 @@ absl::Status GenerateCall::Submit() {
                                   .seed = request.sampling.seed,
                                   .numerics_fingerprint = context_->model.numerics_fingerprint,
                                   .prompt_text = std::move(checked_->echo_text)});
+    format_->Accept(request);
     record_.Submit(request, context_->model.name);
     sends_reports_ = checked_->sends_reports;
     checked = std::exchange(checked_, std::nullopt);
@@ -316,19 +319,28 @@ GenerateCall::NextAction GenerateCall::Next() {
 
 size_t GenerateCall::NumUnreadBytes() const {
   if (is_finished_ || early_end_) return 0;
-  return (outbox_ ? outbox_->num_bytes() : 0) + (is_writing_ ? num_message_bytes_ : 0);
+  size_t num_bytes = (outbox_ ? outbox_->num_bytes() + format_->num_held_bytes() : 0);
+  for (const grpc::ByteBuffer& message : messages_) num_bytes += message.Length();
+  return num_bytes + (is_writing_ ? num_message_bytes_ : 0);
+}
+
+// Moves the next message of the output to message_; false without one.
+bool GenerateCall::TakeMessage() {
+  while (messages_.empty()) {
+    std::optional<v1::GenerateResponse> response = outbox_->Take();
+    if (!response) return false;
+    format_->Write(*std::move(response), messages_);
+  }
+  message_ = std::move(messages_.front());
+  messages_.pop_front();
+  return true;
 }
 
 GenerateCall::NextAction GenerateCall::WriteOrFinish() {
   if (is_finished_ || is_writing_ || is_cancelling_) return {};
   std::optional<absl::Status> end = early_end_;
   if (!end && outbox_) {
-    if (std::optional<v1::GenerateResponse> message = outbox_->Take()) {
-      bool owns_buffer;
-      message_.Clear();
-      const grpc::Status serialized =
-          grpc::SerializationTraits<v1::GenerateResponse>::Serialize(*message, &message_, &owns_buffer);
-      FT_CHECK(serialized.ok());
+    if (TakeMessage()) {
       is_writing_ = true;
       write_began_ = Clock::now();
       num_message_bytes_ = message_.Length();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Generate call, from its bytes to its status. gRPC and the publisher share the object. No method waits: outputs
-// go to an outbox, and one write at a time takes them from there.
+// One Generate call, from its bytes to its status, in the form of its service (call_format.h). gRPC and the publisher
+// share the object. No method waits: outputs go to an outbox, and one write at a time takes them from there.
 //
 //   arrives -> has a place in the queue -> parsed, checked, encoded -> its form is compiled -> its id is free ->
 //   submitted
@@ -12,6 +12,7 @@
 // Threads: Start on a worker, Deliver on the publisher's thread, the rest on any.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,11 +23,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/call_names.h"
 #include "common/tracing/tracer.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "verifier_service/api/call_format.h"
 #include "verifier_service/api/call_record.h"
 #include "verifier_service/api/engine_port.h"
 #include "verifier_service/api/outbox.h"
@@ -59,13 +62,20 @@ struct CallContext {
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
 };
 
+struct GenerateCallArgs {
+  grpc::CallbackServerContext* rpc = nullptr;  // gRPC's context of this call
+  Ticket ticket = 0;
+  std::string method;          // PACKAGE.SERVICE/METHOD, for traces
+  RpcName rpc_name;            // for metrics
+  bool may_be_traced = false;  // the client is one of ours
+  std::unique_ptr<CallFormat> format;
+  std::function<void()> on_done;  // runs last, after gRPC has released the call
+};
+
 class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                      public std::enable_shared_from_this<GenerateCall> {
  public:
-  // `rpc` is gRPC's context of this call. `may_be_traced`: the client is one of ours. The call runs `on_done` last,
-  // after gRPC has released it.
-  static std::shared_ptr<GenerateCall> Make(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket,
-                                            bool may_be_traced, std::function<void()> on_done);
+  static std::shared_ptr<GenerateCall> Make(CallContext* context, GenerateCallArgs args);
 
   // The client's deadline, on the engine's clock.
   absl::Time deadline() const { return deadline_; }
@@ -102,13 +112,13 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     v1::ResponseFormat format;          // the same in the client's words, for errors
   };
 
-  GenerateCall(CallContext* context, grpc::CallbackServerContext* rpc, Ticket ticket, CallTrace trace,
-               std::function<void()> on_done);
+  GenerateCall(CallContext* context, GenerateCallArgs args, CallTrace trace);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
+  absl::StatusOr<GenerationRequest> Read(const grpc::ByteBuffer& bytes) const;
   absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes) const;
   absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
   // Compiles the request's form, then submits the request.
@@ -123,6 +133,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Next and WriteOrFinish choose what gRPC does next; Do does it. At most one write is under way. Finish comes last.
   NextAction Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NextAction WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TakeMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t NumUnreadBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const NextAction& action);
 
@@ -130,10 +141,13 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::CallbackServerContext* const rpc_;  // until OnDone
   const Ticket ticket_;
   const absl::Time deadline_;
+  const rpc::CallNames names_;
   const std::function<void()> on_done_;
   const tracing::TraceContext trace_context_;  // of the call's span
   const bool is_traced_;
   std::shared_ptr<GenerateCall> self_;  // gRPC's reference, until OnDone
+
+  const std::unique_ptr<CallFormat> format_;  // Check uses it without the lock, before anything is submitted
 
   absl::Mutex mutex_;
   CallRecord record_ ABSL_GUARDED_BY(mutex_);
@@ -150,8 +164,9 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   size_t num_message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // while is_writing_
   bool is_cancelling_ ABSL_GUARDED_BY(mutex_) = false;     // a cancellation of the write is under way and needs rpc_
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::Alarm alarm_;         // for the next TrySubmit
-  grpc::ByteBuffer message_;  // of the write under way
+  std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);  // that the format made and that are not written yet
+  grpc::Alarm alarm_;                                              // for the next TrySubmit
+  grpc::ByteBuffer message_;                                       // of the write under way
 };
 
 }  // namespace foretoken::verifier

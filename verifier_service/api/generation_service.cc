@@ -1,30 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/api/generation_service.h"
 
-#include <algorithm>
+#include <deque>
 #include <memory>
-#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/rpc/metadata.h"
+#include "common/rpc/call_names.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
-#include "kernels/check.h"
 
 namespace foretoken::verifier {
 namespace {
 
-constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
-
-// With two threads one long text does not delay the next request.
-constexpr int kNumWorkers = 2;
 constexpr int kNumLookupWorkers = 1;
 constexpr int kNumCompileWorkers = 1;
+
+// The protocol itself is the form.
+class OwnFormat : public CallFormat {
+ public:
+  explicit OwnFormat(const RequestBounds& bounds) : bounds_(bounds) {}
+
+  absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
+    v1::GenerateRequest message;
+    FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds_.generate, message));
+    return message;
+  }
+  void Accept(const GenerationRequest&) override {}
+  void Write(v1::GenerateResponse response, std::deque<grpc::ByteBuffer>& messages) override {
+    messages.push_back(rpc::ToBytes(response));
+  }
+
+ private:
+  const RequestBounds& bounds_;
+};
 
 v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
   v1::SamplingOptions sampling;
@@ -43,25 +56,27 @@ v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
 class LookupCall : public grpc::ServerUnaryReactor {
  public:
   using FinishWith = std::function<void(const absl::Status& status, grpc::ServerUnaryReactor* reactor)>;
-  LookupCall(WorkQueue& queue, Ticket ticket, FinishWith finish)
-      : queue_(queue), ticket_(ticket), finish_(std::move(finish)) {}
+  LookupCall(WorkQueue& queue, uint64_t number, FinishWith finish)
+      : queue_(queue), number_(number), finish_(std::move(finish)) {}
 
  private:
   void OnCancel() override {
-    if (queue_.Remove(ticket_)) finish_(absl::CancelledError("the client has gone"), this);
+    if (queue_.Remove(number_)) finish_(absl::CancelledError("the client has gone"), this);
   }
   void OnDone() override { delete this; }
 
   WorkQueue& queue_;
-  const Ticket ticket_;
+  const uint64_t number_;
   const FinishWith finish_;
 };
 
 }  // namespace
 
 GenerationService::GenerationService(GenerationServiceParts parts)
-    : proposers_(std::move(parts.proposers)),
+    : calls_(*parts.calls),
+      proposers_(std::move(parts.proposers)),
       max_lookups_(parts.max_lookups),
+<<<<<<< HEAD
       tokens_(parts.tokens),
       max_compilations_(parts.max_compilations),
       call_context_{
@@ -165,6 +180,17 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
 absl::Status GenerationService::CheckClient(const grpc::CallbackServerContext& context) const {
   if (tokens_ == nullptr) return absl::OkStatus();
   return tokens_->Check(rpc::MetadataValue(context.client_metadata(), "authorization"));
+=======
+      lookup_queue_(kNumLookupWorkers) {}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
+                                                                        const grpc::ByteBuffer* request) {
+  return calls_.Start({.context = context,
+                       .request = request,
+                       .method = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate"),
+                       .rpc = {.rpc = "Generate"},
+                       .format = std::make_unique<OwnFormat>(calls_.bounds())});
+>>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
 }
 
 absl::Status GenerationService::CompileLater(Ticket ticket, absl::AnyInvocable<void()> work) {
@@ -188,46 +214,14 @@ absl::StatusOr<GenerationService::WorkPlace> GenerationService::ReserveLookup() 
   return WorkPlace(&num_lookups_);
 }
 
-template <typename Request, typename Response>
-absl::Status GenerationService::Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
-                                       grpc::ByteBuffer* response) {
-  Request message;
-  FT_RETURN_IF_ERROR(rpc::ParseMessage(request, method.bounds, message));
-  FT_ASSIGN_OR_RETURN(const Response answer, (this->*method.handle)(message));
-  bool owns_buffer;
-  FT_CHECK(grpc::SerializationTraits<Response>::Serialize(answer, response, &owns_buffer).ok());
-  return absl::OkStatus();
-}
-
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* GenerationService::Answer(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                                    const Method<Request, Response>& method) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::Status status = CheckClient(*context);
-  if (status.ok()) status = Handle(*request, method, response);
-  FinishUnary(method.name, status, context, reactor);
-  return reactor;
-}
-
-void GenerationService::FinishUnary(absl::string_view name, const absl::Status& status,
-                                    grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor) {
-  call_context_.metrics->CountCall(name, status);
-  rpc::AddPushback(status, *context);
-  reactor->Finish(rpc::ToGrpc(status));
-}
-
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* GenerationService::LookUp(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                                    const Method<Request, Response>& method) {
-  const Ticket ticket = next_ticket_.fetch_add(1);
-  const auto finish = [this, context, name = method.name](const absl::Status& status,
-                                                          grpc::ServerUnaryReactor* reactor) {
-    FinishUnary(name, status, context, reactor);
+template <typename Request, typename Handler>
+grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handler handle) {
+  const uint64_t number = next_lookup_.fetch_add(1);
+  const auto finish = [this, call](const absl::Status& status, grpc::ServerUnaryReactor* reactor) {
+    FinishUnary(calls_, call, status, reactor);
   };
-  auto* const reactor = new LookupCall(lookup_queue_, ticket, finish);
-  if (const absl::Status allowed = CheckClient(*context); !allowed.ok()) {
+  auto* const reactor = new LookupCall(lookup_queue_, number, finish);
+  if (const absl::Status allowed = calls_.CheckClient(*call.context); !allowed.ok()) {
     finish(allowed, reactor);
     return reactor;
   }
@@ -236,9 +230,9 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(grpc::CallbackServerContext*
     finish(place.status(), reactor);
     return reactor;
   }
-  lookup_queue_.Push(ticket,
-                     [this, method, finish, reactor, response, bytes = *request, place = *std::move(place)]() mutable {
-                       const absl::Status status = Handle(bytes, method, response);
+  lookup_queue_.Push(number,
+                     [call, handle, finish, reactor, bytes = *call.request, place = *std::move(place)]() mutable {
+                       const absl::Status status = HandleUnary<Request>(call, bytes, handle);
                        place.reset();  // before the client sees the answer, so that it may call again at once
                        finish(status, reactor);
                      });
@@ -247,48 +241,59 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* GenerationService::Abort(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return Answer<v1::AbortRequest, v1::AbortResponse>(
-      context, request, response,
-      {.name = "Abort", .bounds = call_context_.bounds.abort, .handle = &GenerationService::Abort});
+  return AnswerUnary<v1::AbortRequest>(
+      calls_,
+      {.rpc = {"Abort"},
+       .context = context,
+       .request = request,
+       .response = response,
+       .bounds = &calls_.bounds().abort},
+      [&](const v1::AbortRequest& message) -> absl::StatusOr<v1::AbortResponse> {
+        if (message.request_id().empty()) {
+          return rpc::InvalidField("request_id", "expected the id of a request, got none");
+        }
+        FT_ASSIGN_OR_RETURN(std::string tenant,
+                            rpc::TenantOf(rpc::NamesOf(context->client_metadata()), message.tenant()));
+        v1::AbortResponse answer;
+        answer.set_aborted(calls_.Abort({.tenant = std::move(tenant), .request_id = message.request_id()}));
+        return answer;
+      });
 }
 
 grpc::ServerUnaryReactor* GenerationService::Tokenize(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return LookUp<v1::TokenizeRequest, v1::TokenizeResponse>(
-      context, request, response,
-      {.name = "Tokenize", .bounds = call_context_.bounds.tokenize, .handle = &GenerationService::Tokenize});
+  return LookUp<v1::TokenizeRequest>({.rpc = {"Tokenize"},
+                                      .context = context,
+                                      .request = request,
+                                      .response = response,
+                                      .bounds = &calls_.bounds().tokenize},
+                                     [this](const v1::TokenizeRequest& message) { return Tokenize(message); });
 }
 
 grpc::ServerUnaryReactor* GenerationService::Detokenize(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return LookUp<v1::DetokenizeRequest, v1::DetokenizeResponse>(
-      context, request, response,
-      {.name = "Detokenize", .bounds = call_context_.bounds.detokenize, .handle = &GenerationService::Detokenize});
+  return LookUp<v1::DetokenizeRequest>({.rpc = {"Detokenize"},
+                                        .context = context,
+                                        .request = request,
+                                        .response = response,
+                                        .bounds = &calls_.bounds().detokenize},
+                                       [this](const v1::DetokenizeRequest& message) { return Detokenize(message); });
 }
 
 grpc::ServerUnaryReactor* GenerationService::GetModelInfo(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return Answer<v1::GetModelInfoRequest, v1::GetModelInfoResponse>(context, request, response,
-                                                                   {.name = "GetModelInfo",
-                                                                    .bounds = call_context_.bounds.get_model_info,
-                                                                    .handle = &GenerationService::GetModelInfo});
-}
-
-absl::StatusOr<v1::AbortResponse> GenerationService::Abort(const v1::AbortRequest& request) {
-  if (request.request_id().empty()) {
-    return rpc::InvalidField("request_id", "expected the id of a request, got none");
-  }
-  const std::optional<Ticket> ticket =
-      call_context_.requests.Find({.tenant = request.tenant(), .request_id = request.request_id()});
-  const std::shared_ptr<GenerateCall> call = ticket ? FindCall(*ticket) : nullptr;
-  if (call != nullptr) call->Abort();
-  v1::AbortResponse response;
-  response.set_aborted(call != nullptr);
-  return response;
+  return AnswerUnary<v1::GetModelInfoRequest>(
+      calls_,
+      {.rpc = {"GetModelInfo"},
+       .context = context,
+       .request = request,
+       .response = response,
+       .bounds = &calls_.bounds().get_model_info},
+      [this](const v1::GetModelInfoRequest& message) { return GetModelInfo(message); });
 }
 
 absl::StatusOr<v1::TokenizeResponse> GenerationService::Tokenize(const v1::TokenizeRequest& request) {
-  const ServedModel& model = call_context_.model;
+  const ServedModel& model = calls_.model();
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
   TextToEncode args = {.text = request.text(), .field = "text"};
   if (request.has_add_special_tokens()) args.add_special_tokens = request.add_special_tokens();
@@ -303,7 +308,7 @@ absl::StatusOr<v1::TokenizeResponse> GenerationService::Tokenize(const v1::Token
 }
 
 absl::StatusOr<v1::DetokenizeResponse> GenerationService::Detokenize(const v1::DetokenizeRequest& request) {
-  const ServedModel& model = call_context_.model;
+  const ServedModel& model = calls_.model();
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
   FT_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, CheckTokenIds(request.token_ids(), "token_ids", model));
   const bool skip_special = !request.has_skip_special_tokens() || request.skip_special_tokens();
@@ -314,7 +319,7 @@ absl::StatusOr<v1::DetokenizeResponse> GenerationService::Detokenize(const v1::D
 }
 
 absl::StatusOr<v1::GetModelInfoResponse> GenerationService::GetModelInfo(const v1::GetModelInfoRequest& request) {
-  const ServedModel& model = call_context_.model;
+  const ServedModel& model = calls_.model();
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
   v1::GetModelInfoResponse response;
   response.set_model(model.name);

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
+<<<<<<< HEAD
 // The GenerationService of the protocol. Messages arrive as bytes, so that the error for an unreadable message can name
 // the field. Encoding takes time and runs on separate threads: two for Generate, after the call has a place in the
 // engine's queue, one for lookups (Tokenize and Detokenize), and one that compiles response formats. Lookups have
 // places of their own, so that a Generate never waits for them. A call that is cancelled before its turn frees its
 // place at once.
+=======
+// The GenerationService of the protocol. Generate calls run as generate_calls.h says. Encoding for lookups (Tokenize
+// and Detokenize) runs on one thread of its own. Lookups have places of their own, so that a Generate never waits for
+// them.
+>>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
 //
-//   Publisher publisher;
-//   GenerationService service({.model = ..., .engine = ..., .publisher = &publisher, ...});
+//   GenerateCalls calls({...});
+//   GenerationService service({.calls = &calls, .proposers = ...});
 //   builder.RegisterService(&service);
 //
 // Errors: as generation.proto says. Threads: any.
-// Lifetime: the gRPC server shuts down before the service is destroyed. The publisher and the engine outlive it.
+// Lifetime: the gRPC server shuts down before the service is destroyed. The calls outlive it.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "absl/status/statusor.h"
 #include "foretoken/v1/generation.grpc.pb.h"
-#include "verifier_service/api/client_tokens.h"
-#include "verifier_service/api/generate_call.h"
-#include "verifier_service/api/periodic_task.h"
+#include "verifier_service/api/generate_calls.h"
+#include "verifier_service/api/unary_answer.h"
 #include "verifier_service/api/work_queue.h"
 
 namespace foretoken::verifier {
@@ -41,6 +41,7 @@ using RawGenerationService =
             v1::GenerationService::WithRawCallbackMethod_GetModelInfo<S>>>>>;
 
 struct GenerationServiceParts {
+<<<<<<< HEAD
   ServedModel model;
   EnginePort engine;
   Publisher* publisher = nullptr;
@@ -52,21 +53,16 @@ struct GenerationServiceParts {
   GrammarCompiler* grammars = nullptr;
   int32_t max_compilations = 16;  // of response formats, waiting and running; one more gets RESOURCE_EXHAUSTED
   int32_t max_lookups = 16;       // the same of lookups
+=======
+  GenerateCalls* calls = nullptr;
+  int32_t max_lookups = 16;  // waiting and running; one more gets RESOURCE_EXHAUSTED
+>>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
   std::function<std::vector<ProposerStatus>()> proposers;
-  UnreadLimits unread;
 };
 
 class GenerationService : public RawGenerationService<v1::GenerationService::Service> {
  public:
   explicit GenerationService(GenerationServiceParts parts);
-
-  // Waits for the Generate calls. Returns true if all ended before the timeout.
-  bool WaitUntilIdle(absl::Duration timeout);
-  // Ends every call with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE if it has generated nothing yet.
-  void ShutDownAll();
-  const UnreadOutputs& unread() const { return call_context_.unread; }
-  // Ends every request that the engine has with this error, without calling the engine.
-  void FailAll(const absl::Status& status);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -80,27 +76,12 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
                                          grpc::ByteBuffer* response) override;
 
  private:
-  // UNAUTHENTICATED if clients need a token and the call has none.
-  absl::Status CheckClient(const grpc::CallbackServerContext& context) const;
-  absl::StatusOr<v1::AbortResponse> Abort(const v1::AbortRequest& request);
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request);
   absl::StatusOr<v1::GetModelInfoResponse> GetModelInfo(const v1::GetModelInfoRequest& request);
 
-  template <typename Request, typename Response>
-  struct Method {
-    absl::string_view name;  // for metrics
-    const rpc::MessageBounds& bounds;
-    absl::StatusOr<Response> (GenerationService::*handle)(const Request&);
-  };
-  template <typename Request, typename Response>
-  absl::Status Handle(const grpc::ByteBuffer& request, const Method<Request, Response>& method,
-                      grpc::ByteBuffer* response);
-  // Answers on the caller's thread.
-  template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                   grpc::ByteBuffer* response, const Method<Request, Response>& method);
   // Answers on the lookup thread, because the work may take long.
+<<<<<<< HEAD
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* LookUp(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response, const Method<Request, Response>& method);
@@ -117,11 +98,22 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
 
   std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
   std::vector<std::shared_ptr<GenerateCall>> Calls();
+=======
+  template <typename Request, typename Handler>
+  grpc::ServerUnaryReactor* LookUp(const UnaryCall& call, Handler handle);
+  // A place among the lookups that wait or run. Its destruction frees it.
+  struct LeaveLookups {
+    void operator()(std::atomic<int32_t>* num_lookups) const { num_lookups->fetch_sub(1); }
+  };
+  using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
+  absl::StatusOr<LookupPlace> ReserveLookup();
+>>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
 
+  GenerateCalls& calls_;
   const std::function<std::vector<ProposerStatus>()> proposers_;
   const int32_t max_lookups_;
-  ClientTokens* const tokens_;
   std::atomic<int32_t> num_lookups_{0};
+<<<<<<< HEAD
   const int32_t max_compilations_;
   std::atomic<int32_t> num_compilations_{0};
   CallContext call_context_;
@@ -133,6 +125,10 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   WorkQueue lookup_queue_;
   WorkQueue compile_queue_;
   PeriodicTask stall_watch_;
+=======
+  std::atomic<uint64_t> next_lookup_{1};
+  WorkQueue lookup_queue_;  // last, because its thread uses the members above
+>>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
 };
 
 }  // namespace foretoken::verifier

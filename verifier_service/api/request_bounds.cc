@@ -8,16 +8,10 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxFingerprintBytes = 1024;
-constexpr size_t kMaxStopStrings = 16;
-constexpr size_t kMaxStopStringBytes = 256;
 constexpr size_t kMaxProposers = 32;  // the prediction and the grammar count
 constexpr size_t kMaxMessages = 4096;
-constexpr size_t kMaxJsonBytes = size_t{1} << 20;  // of the JSON in a message, and of a response format
 constexpr size_t kMaxVariableBytes = size_t{64} << 10;
-constexpr size_t kMaxChoices = 4096;
-constexpr size_t kMaxChoiceBytes = size_t{64} << 10;
 
 rpc::MessageBounds GenerateBounds(const ServedModel& model) {
   const auto vocabulary_size = static_cast<size_t>(model.vocabulary_size);

@@ -11,6 +11,14 @@
 
 namespace foretoken::verifier {
 
+// Sizes that hold in every form of a request (call_format.h).
+inline constexpr size_t kMaxNameBytes = 256;
+inline constexpr size_t kMaxStopStrings = 16;
+inline constexpr size_t kMaxStopStringBytes = 256;
+inline constexpr size_t kMaxJsonBytes = size_t{1} << 20;  // of the JSON in a message, and of a response format
+inline constexpr size_t kMaxChoices = 4096;
+inline constexpr size_t kMaxChoiceBytes = size_t{64} << 10;
+
 struct RequestBounds {
   explicit RequestBounds(const ServedModel& model);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -59,6 +60,12 @@ MetricFamily Single(MetricType type, const char* name, const char* help, double 
   MetricFamily family = Family(type, name, help);
   SetValue(type, value, &family.metric.emplace_back());
   return family;
+}
+
+std::map<std::string, std::string> LabelsOf(const RpcName& rpc, const char* name, std::string value) {
+  std::map<std::string, std::string> labels = {{"rpc", std::string(rpc.rpc)}, {name, std::move(value)}};
+  if (!rpc.api.empty()) labels["api"] = std::string(rpc.api);
+  return labels;
 }
 
 struct Label {
@@ -284,10 +291,8 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
                     .Name("foretoken_refusals_total")
                     .Help("Calls that ended with an error, by method and by the error's reason.")
                     .Register(metrics.registry())) {
-  // A rate needs a first value, so the usual outcomes exist with count 0 before they happen.
-  for (const char* rpc : {"Generate", "Abort", "Tokenize", "Detokenize", "GetModelInfo"}) {
-    calls_.Add({{"rpc", rpc}, {"code", absl::StatusCodeToString(absl::StatusCode::kOk)}});
-  }
+  for (const char* rpc : {"Generate", "Abort", "Tokenize", "Detokenize", "GetModelInfo"}) Announce({.rpc = rpc});
+  // A rate needs a first value, so the reasons exist with count 0 before they happen.
   for (const FinishReason reason :
        {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kShutdown}) {
     samples_.Add({{"reason", std::string(FinishReasonName(reason))}});
@@ -319,11 +324,15 @@ void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion
   output_tokens_.Observe(num_tokens);
 }
 
-void CallMetrics::CountCall(absl::string_view rpc, const absl::Status& status) {
-  calls_.Add({{"rpc", std::string(rpc)}, {"code", absl::StatusCodeToString(status.code())}}).Increment();
+void CallMetrics::Announce(const RpcName& rpc) {
+  calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(absl::StatusCode::kOk)));
+}
+
+void CallMetrics::CountCall(const RpcName& rpc, const absl::Status& status) {
+  calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(status.code()))).Increment();
   if (status.ok()) return;
   // Reasons are names in this program, so a client cannot make new ones.
-  refusals_.Add({{"rpc", std::string(rpc)}, {"reason", absl::AsciiStrToLower(base::ReasonOf(status))}}).Increment();
+  refusals_.Add(LabelsOf(rpc, "reason", absl::AsciiStrToLower(base::ReasonOf(status)))).Increment();
 }
 
 std::vector<MetricFamily> CollectEngineMetrics(const Engine& engine, const ProposerPool& pool,

@@ -28,6 +28,12 @@ struct SampleTimes {
   std::optional<double> decode;  // from the first token to the last one; set if `prompt` is
 };
 
+// The method that a call names.
+struct RpcName {
+  absl::string_view rpc;       // "Generate"
+  absl::string_view api = {};  // "vllm" for that contract; empty: our own protocol
+};
+
 // Latencies and counts of calls.
 class CallMetrics {
  public:
@@ -47,8 +53,9 @@ class CallMetrics {
   void ObserveParameters(const GenerationRequest& request);
   // A sample that has ended.
   void ObserveSample(const SampleTimes& times, const SampleCompletion& completion, absl::string_view trace_id);
-  // `rpc` is the method's name, as in the protocol.
-  void CountCall(absl::string_view rpc, const absl::Status& status);
+  // Shows the method with no calls. A rate needs a first value.
+  void Announce(const RpcName& rpc);
+  void CountCall(const RpcName& rpc, const absl::Status& status);
 
  private:
   telemetry::TracedHistogram& first_token_;

@@ -114,9 +114,9 @@ TEST_F(GenerationServiceTest, ADrainingServerRefuses) {
   Bystander bystander(*stub_, engine_, Request());
   engine_.is_draining = true;
   EXPECT_EQ(Generate(Request()).error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_FALSE(service_->WaitUntilIdle(absl::Milliseconds(1)));
+  EXPECT_FALSE(calls_->WaitUntilIdle(absl::Milliseconds(1)));
   bystander.ExpectToEnd();
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
 }
 
 TEST_F(GenerationServiceTest, ARefusalOfTheEngineIsTheCallsStatus) {

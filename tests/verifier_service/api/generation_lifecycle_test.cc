@@ -17,7 +17,7 @@ TEST_F(GenerationServiceTest, CancellingACallAbortsItsRequest) {
   context.TryCancel();
   EXPECT_TRUE(engine_.WaitForAbort(ticket));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
   engine_.Say(ticket, 0, "too late");
 }
 
@@ -28,7 +28,7 @@ TEST_F(GenerationServiceTest, ADeadlineAbortsItsRequest) {
   const auto reader = stub_->Generate(&context, Request());
   EXPECT_TRUE(engine_.WaitForAbort(engine_.WaitForRequest().ticket));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
 }
 
 TEST_F(GenerationServiceTest, CallsCancelledAtAnyPointLeaveNothingBehind) {
@@ -39,7 +39,7 @@ TEST_F(GenerationServiceTest, CallsCancelledAtAnyPointLeaveNothingBehind) {
     context.TryCancel();
     reader->Finish();
   }
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
 }
 
 class UnreadServiceTest : public GenerationServiceTest {
@@ -68,9 +68,9 @@ TEST_F(UnreadServiceTest, BeyondTheLimitTheCallWithTheMostBytesEnds) {
   while (modest->Read(&response)) num_bytes += response.text().size();
   EXPECT_TRUE(modest->Finish().ok());
   EXPECT_EQ(num_bytes, 10 * kBlockBytes);
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
-  EXPECT_EQ(service_->unread().totals().num_calls, 0);
-  EXPECT_EQ(service_->unread().totals().num_bytes, 0);
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(calls_->unread().totals().num_calls, 0);
+  EXPECT_EQ(calls_->unread().totals().num_bytes, 0);
 }
 
 TEST_F(UnreadServiceTest, AFinishedCallThatIsNotReadIsCounted) {
@@ -79,15 +79,15 @@ TEST_F(UnreadServiceTest, AFinishedCallThatIsNotReadIsCounted) {
   const Ticket ticket = engine_.WaitForRequest().ticket;
   SayBlocks(ticket, 50);
   engine_.Complete(ticket, 0);
-  const auto is_counted = [&] { return service_->unread().totals().num_bytes > 25 * kBlockBytes; };
+  const auto is_counted = [&] { return calls_->unread().totals().num_bytes > 25 * kBlockBytes; };
   for (const absl::Time end = absl::Now() + kSoon; !is_counted() && absl::Now() < end;) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_TRUE(is_counted());
-  EXPECT_EQ(service_->unread().totals().num_calls, 1);
+  EXPECT_EQ(calls_->unread().totals().num_calls, 1);
   context.TryCancel();
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
-  EXPECT_EQ(service_->unread().totals().num_bytes, 0);
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(calls_->unread().totals().num_bytes, 0);
 }
 
 class StalledServiceTest : public GenerationServiceTest {
@@ -110,7 +110,7 @@ TEST_F(StalledServiceTest, ACallWhoseClientTakesNothingEnds) {
   EXPECT_EQ(status.error_message(), "the output is not read: a message was not taken within 200ms");
   bystander.ExpectToGoOn();
   bystander.ExpectToEnd();
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
 }
 
 TEST_F(GenerationServiceTest, AbortFindsTheTenantsOwnRequestsOnly) {
@@ -195,7 +195,7 @@ TEST_F(GenerationServiceTest, TheStatusAtShutdownShowsWhetherAnythingWasGenerate
   const auto waiting = stub_->Generate(&contexts[1], Request());
   const Ticket waiting_ticket = engine_.WaitForRequest(1).ticket;
 
-  service_->ShutDownAll();
+  calls_->ShutDownAll();
   EXPECT_FALSE(waiting->Read(&response));
   EXPECT_EQ(waiting->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_TRUE(engine_.WaitForAbort(waiting_ticket));
@@ -205,7 +205,7 @@ TEST_F(GenerationServiceTest, TheStatusAtShutdownShowsWhetherAnythingWasGenerate
   EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_SHUTDOWN);
   EXPECT_FALSE(begun->Read(&response));
   EXPECT_TRUE(begun->Finish().ok());
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
 }
 
 TEST_F(GenerationServiceTest, AnAbortKeepsItsReasonWhenTheServerShutsDown) {
@@ -220,7 +220,7 @@ TEST_F(GenerationServiceTest, AnAbortKeepsItsReasonWhenTheServerShutsDown) {
   abort.set_request_id("mine");
   v1::AbortResponse aborted;
   ASSERT_TRUE(stub_->Abort(&abort_context, abort, &aborted).ok());
-  service_->ShutDownAll();
+  calls_->ShutDownAll();
   engine_.Complete(ticket, 0, FinishReason::kAbort);
   ASSERT_TRUE(reader->Read(&response));
   EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_ABORT);

@@ -57,7 +57,7 @@ TEST_F(GenerationServiceTest, ACallCancelledBeforeItsTurnFreesItsPlaceAndIsNever
   engine_.WaitForRequest(kNumWorkers - 1);
   for (const auto& call : calls) call->Cancel();
   calls.clear();
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
   EXPECT_EQ(engine_.num_requests(), kNumWorkers);
   EXPECT_EQ(engine_.num_queued(), 0);
 }

@@ -121,7 +121,7 @@ TEST_F(OverloadTest, ARequestWhoseDeadlinePassesBeforeItsTurnIsNeverRead) {
   go_on.Notify();
   for (size_t i = 0; i < 2; ++i) engine_.Complete(engine_.WaitForRequest(i).ticket, 0);
   busy.WaitForAll();
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
   EXPECT_EQ(engine_.num_requests(), 2);
 }
 

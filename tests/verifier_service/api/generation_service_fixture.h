@@ -157,15 +157,16 @@ class GenerationServiceTest : public ::testing::Test {
     model.numerics_fingerprint = "n";
     model.default_sampling = {.temperature = 0.5f};
     model.max_tree_nodes = 32;
-    service_ = std::make_unique<GenerationService>(GenerationServiceParts{
-        .model = model,
-        .engine = engine_.Port(),
-        .publisher = &publisher_,
-        .metrics = &metrics_,
-        .draw_bits = [this] { return next_bits_++; },
-        .max_lookups = max_lookups,
-        .proposers = [] { return std::vector<ProposerStatus>{{.name = "ngram", .num_connected = 2}}; },
-        .unread = unread});
+    calls_ = std::make_unique<GenerateCalls>(GenerateCallsParts{.model = model,
+                                                                .engine = engine_.Port(),
+                                                                .publisher = &publisher_,
+                                                                .metrics = &metrics_,
+                                                                .draw_bits = [this] { return next_bits_++; },
+                                                                .unread = unread});
+    service_ = std::make_unique<GenerationService>(
+        GenerationServiceParts{.calls = calls_.get(), .max_lookups = max_lookups, .proposers = [] {
+                                 return std::vector<ProposerStatus>{{.name = "ngram", .num_connected = 2}};
+                               }});
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("localhost:0", grpc::InsecureServerCredentials(), &port);
@@ -218,6 +219,7 @@ class GenerationServiceTest : public ::testing::Test {
   Publisher publisher_;
   ScriptedEngine engine_;
   std::atomic<uint64_t> next_bits_{77};
+  std::unique_ptr<GenerateCalls> calls_;
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -32,7 +32,7 @@ TEST_F(GenerationServiceTest, StreamsDeltasAndEndsAfterEverySample) {
   EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_TRUE(reader->Finish().ok());
-  EXPECT_TRUE(service_->WaitUntilIdle(kSoon));
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
 }
 
 TEST_F(GenerationServiceTest, AnAnsweredCallHasLeftTheQueue) {
@@ -182,7 +182,7 @@ TEST_F(GenerationServiceTest, MeasuresTheLatenciesOfAClient) {
   bystander.ExpectToGoOn();
   bystander.ExpectToGoOn();
   bystander.ExpectToEnd();
-  ASSERT_TRUE(service_->WaitUntilIdle(kSoon));
+  ASSERT_TRUE(calls_->WaitUntilIdle(kSoon));
   for (const char* name : {"foretoken_time_to_first_token_seconds", "foretoken_inter_token_seconds",
                            "foretoken_queue_wait_seconds", "foretoken_request_seconds"}) {
     EXPECT_EQ(ReadMetric(name), 1) << name;
@@ -205,7 +205,7 @@ TEST_F(GenerationServiceTest, CountsCallsByMethodAndStatus) {
   EXPECT_TRUE(stub_->GetModelInfo(&contexts[2], v1::GetModelInfoRequest(), &info).ok());
   v1::AbortResponse aborted;
   EXPECT_FALSE(stub_->Abort(&contexts[3], v1::AbortRequest(), &aborted).ok());
-  ASSERT_TRUE(service_->WaitUntilIdle(kSoon));
+  ASSERT_TRUE(calls_->WaitUntilIdle(kSoon));
   for (const char* labels :
        {"rpc=Generate,code=CANCELLED", "rpc=Generate,code=DEADLINE_EXCEEDED", "rpc=Generate,code=INVALID_ARGUMENT",
         "rpc=GetModelInfo,code=OK", "rpc=Abort,code=INVALID_ARGUMENT"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/api/vllm_metrics.h"
+#include "verifier_service/vllm/vllm_metrics.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metrics under vLLM's names. If this test fails, a dashboard or a scheduler that was made for vLLM shows wrong numbers
 // for this server, or none.
-#include "verifier_service/api/vllm_metrics.h"
+#include "verifier_service/vllm/vllm_metrics.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The form of a Generate call on the wire: our own protocol's, or another contract's. It turns the bytes of a request
+// into a message of our protocol, and parts of the output into bytes. Everything else about a call is the same in every
+// form: its place in the queue, its checks, its limits, its id, its trace and its metrics.
+//
+//   FT_ASSIGN_OR_RETURN(const v1::GenerateRequest message, format.Read(bytes));
+//   format.Accept(request);                        // the message has become a valid request
+//   format.Write(std::move(response), messages);   // for every part of the output, in order
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "foretoken/v1/generation.pb.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "verifier_service/request/request.h"
+
+namespace foretoken::verifier {
+
+class CallFormat {
+ public:
+  virtual ~CallFormat() = default;
+
+  // INVALID_ARGUMENT if the bytes are not a request of this form, or ask for what our protocol does not have.
+  virtual absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) = 0;
+  // Renames the field in an error of our protocol's request to the field of this form.
+  virtual absl::Status Explain(absl::Status error) const { return error; }
+  // Called once, before the first Write.
+  virtual void Accept(const GenerationRequest& request) = 0;
+  // Appends what becomes of this part of the output: no message, one or a few.
+  virtual void Write(v1::GenerateResponse response, std::deque<grpc::ByteBuffer>& messages) = 0;
+  // Approximate size of the output that Write has taken and not made messages of yet.
+  virtual size_t num_held_bytes() const { return 0; }
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/api/generate_calls.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/metadata.h"
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
+
+// With two threads one long text does not delay the next request.
+constexpr int kNumWorkers = 2;
+
+}  // namespace
+
+GenerateCalls::GenerateCalls(GenerateCallsParts parts)
+    : tokens_(parts.tokens),
+      context_{.model = parts.model,
+               .bounds = RequestBounds(parts.model),
+               .engine = std::move(parts.engine),
+               .publisher = parts.publisher,
+               .metrics = parts.metrics,
+               .draw_bits = std::move(parts.draw_bits),
+               .tracer = std::move(parts.tracer),
+               .traces_steps = parts.traces_steps,
+               .unread = UnreadOutputs(parts.unread.max_bytes),
+               .end_unread =
+                   [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
+                     if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
+                       call->EndUnread(absl::StrCat("all calls together have over ", max_bytes,
+                                                    " bytes, and this call has the most"));
+                     }
+                   }},
+      work_queue_(kNumWorkers),
+      stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
+                   [this, max_time = parts.unread.max_write_time] {
+                     for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
+                   }) {}
+
+bool GenerateCalls::WaitUntilIdle(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
+  return mutex_.AwaitWithTimeout(absl::Condition(&is_idle), timeout);
+}
+
+size_t GenerateCalls::num_running() const {
+  absl::MutexLock lock(&mutex_);
+  return calls_.size();
+}
+
+std::shared_ptr<GenerateCall> GenerateCalls::FindCall(Ticket ticket) {
+  absl::MutexLock lock(&mutex_);
+  const auto call = calls_.find(ticket);
+  return call == calls_.end() ? nullptr : call->second.lock();
+}
+
+// Returns copies, because the caller must not hold the lock: a call takes the lock when it is done.
+std::vector<std::shared_ptr<GenerateCall>> GenerateCalls::Calls() {
+  std::vector<std::shared_ptr<GenerateCall>> calls;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [ticket, weak_call] : calls_) {
+    if (std::shared_ptr<GenerateCall> call = weak_call.lock()) calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
+void GenerateCalls::ShutDownAll() {
+  const std::vector<std::shared_ptr<GenerateCall>> calls = Calls();
+  // Waiting calls end first. Otherwise they could begin in the places that running calls free.
+  for (const std::shared_ptr<GenerateCall>& call : calls) call->EndIfNothingGenerated();
+  for (const std::shared_ptr<GenerateCall>& call : calls) call->ShutDown();
+}
+
+void GenerateCalls::FailAll(const absl::Status& status) {
+  std::vector<SampleOutput> errors;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [ticket, call] : calls_) errors.push_back({.ticket = ticket, .error = status});
+  }
+  context_.publisher->Publish(std::move(errors));
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall incoming) {
+  const Ticket ticket = next_ticket_.fetch_add(1);
+  const absl::Status allowed = CheckClient(*incoming.context);
+  std::shared_ptr<GenerateCall> call =
+      GenerateCall::Make(&context_, {.rpc = incoming.context,
+                                     .ticket = ticket,
+                                     .method = std::move(incoming.method),
+                                     .rpc_name = incoming.rpc,
+                                     .may_be_traced = allowed.ok(),
+                                     .format = std::move(incoming.format),
+                                     .on_done = [this, ticket] {
+                                       work_queue_.Remove(ticket);  // if the call was cancelled before its turn
+                                       absl::MutexLock lock(&mutex_);
+                                       calls_.erase(ticket);
+                                     }});
+  {
+    absl::MutexLock lock(&mutex_);
+    calls_.emplace(ticket, call);
+  }
+  GenerateCall* const reactor = call.get();
+  if (!allowed.ok()) {
+    call->End(allowed);
+    return reactor;
+  }
+  absl::StatusOr<QueuePlace> place =
+      context_.engine.reserve(static_cast<int64_t>(incoming.request->Length()), call->deadline());
+  if (!place.ok()) {
+    call->End(place.status());
+    return reactor;
+  }
+  work_queue_.Push(ticket, [call = std::move(call), place = *std::move(place), bytes = *incoming.request]() mutable {
+    call->Start(std::move(place), bytes);
+  });
+  return reactor;
+}
+
+absl::Status GenerateCalls::CheckClient(const grpc::CallbackServerContext& context) const {
+  if (tokens_ == nullptr) return absl::OkStatus();
+  return tokens_->Check(rpc::MetadataValue(context.client_metadata(), "authorization"));
+}
+
+bool GenerateCalls::Abort(const RequestName& name) {
+  const std::optional<Ticket> ticket = context_.requests.Find(name);
+  const std::shared_ptr<GenerateCall> call = ticket ? FindCall(*ticket) : nullptr;
+  if (call != nullptr) call->Abort();
+  return call != nullptr;
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// All Generate calls of a server, by whichever service they came. They share one queue, one set of request ids, and the
+// limits of unread output. Encoding takes time and runs on two threads of its own, after a call has a place in the
+// engine's queue. A call that is cancelled before its turn frees its place at once.
+//
+//   GenerateCalls calls({.model = ..., .engine = ..., .publisher = &publisher, ...});
+//   return calls.Start({.context = context, .request = request, .method = "foretoken.v1.GenerationService/Generate",
+//                       .rpc = {"Generate"}, .format = std::make_unique<OwnFormat>(calls.bounds())});
+//
+// Errors: as generation.proto says. Threads: any.
+// Lifetime: the gRPC server shuts down before the calls are destroyed. The publisher and the engine outlive them.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "verifier_service/api/call_format.h"
+#include "verifier_service/api/client_tokens.h"
+#include "verifier_service/api/generate_call.h"
+#include "verifier_service/api/periodic_task.h"
+#include "verifier_service/api/work_queue.h"
+
+namespace foretoken::verifier {
+
+struct GenerateCallsParts {
+  ServedModel model;
+  EnginePort engine;
+  Publisher* publisher = nullptr;
+  CallMetrics* metrics = nullptr;
+  DrawBits draw_bits;              // for unset seeds and request ids
+  ClientTokens* tokens = nullptr;  // null: clients need no token
+  tracing::Tracer tracer = {};
+  bool traces_steps = false;  // a recorded call's trace has every step
+  UnreadLimits unread;
+};
+
+// A call as a service receives it.
+struct IncomingCall {
+  grpc::CallbackServerContext* context = nullptr;
+  const grpc::ByteBuffer* request = nullptr;
+  std::string method;  // PACKAGE.SERVICE/METHOD, for traces
+  RpcName rpc;         // for metrics
+  std::unique_ptr<CallFormat> format;
+};
+
+class GenerateCalls {
+ public:
+  explicit GenerateCalls(GenerateCallsParts parts);
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(IncomingCall incoming);
+  // Ends the request with FINISH_REASON_ABORT. False if no request has this name.
+  bool Abort(const RequestName& name);
+  // UNAUTHENTICATED if clients need a token and the call has none.
+  absl::Status CheckClient(const grpc::CallbackServerContext& context) const;
+
+  // Waits for the calls. Returns true if all ended before the timeout.
+  bool WaitUntilIdle(absl::Duration timeout);
+  // Ends every call with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE if it has generated nothing yet.
+  void ShutDownAll();
+  // Ends every request that the engine has with this error, without calling the engine.
+  void FailAll(const absl::Status& status);
+
+  const ServedModel& model() const { return context_.model; }
+  const RequestBounds& bounds() const { return context_.bounds; }
+  CallMetrics& metrics() const { return *context_.metrics; }
+  const UnreadOutputs& unread() const { return context_.unread; }
+  size_t num_running() const;
+
+ private:
+  std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
+  std::vector<std::shared_ptr<GenerateCall>> Calls();
+
+  ClientTokens* const tokens_;
+  CallContext context_;
+  std::atomic<Ticket> next_ticket_{1};
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);  // until they are done
+  // Last, because their threads use the members above.
+  WorkQueue work_queue_;
+  PeriodicTask stall_watch_;
+};
+
+}  // namespace foretoken::verifier

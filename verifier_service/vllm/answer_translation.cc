@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/vllm/answer_translation.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace foretoken::verifier {
+namespace {
+
+void AddTop(const v1::PositionLogprobs& from, engine_api::TopLogProbs& to) {
+  for (const v1::TokenLogprob& top : from.top()) {
+    to.add_token_ids(top.token_id());
+    to.add_values(top.logprob());
+  }
+}
+
+void AddLogprobs(const v1::GenerateResponse& from, bool has_top, engine_api::OutputLogProbs& to) {
+  for (const v1::PositionLogprobs& position : from.logprobs()) {
+    to.add_token_ids(position.token().token_id());
+    to.add_token_logprobs(position.token().logprob());
+    if (has_top) AddTop(position, *to.add_top_logprobs());
+  }
+}
+
+std::string ReasonName(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    default:
+      return "abort";
+  }
+}
+
+// Fills what a message says at a sample's end, beside its tokens.
+void AddCompletion(const v1::Completion& from, engine_api::GenerateComplete& to) {
+  const v1::Usage& usage = from.usage();
+  to.set_finish_reason(ReasonName(from.finish_reason()));
+  if (from.has_matched_stop_token_id()) to.set_matched_token_id(from.matched_stop_token_id());
+  if (from.has_matched_stop_string()) to.set_matched_stop_str(from.matched_stop_string());
+  to.set_prompt_tokens(usage.prompt_tokens());
+  to.set_cached_tokens(usage.cached_tokens());
+  uint64_t num_accepted = 0;
+  for (int length = 0; length < usage.accepted_lengths_size(); ++length) {
+    num_accepted += static_cast<uint64_t>(length) * usage.accepted_lengths(length);
+  }
+  to.set_spec_accepted_tokens(static_cast<uint32_t>(num_accepted));
+  // Rejection sampling can accept a guess that no row verified.
+  to.set_spec_draft_tokens(static_cast<uint32_t>(std::max<uint64_t>(num_accepted, usage.verified_nodes())));
+}
+
+}  // namespace
+
+AnswerTranslation::AnswerTranslation(const AnswerOptions& options)
+    : options_(options), samples_(static_cast<size_t>(options.num_samples)) {}
+
+void AnswerTranslation::HoldPrompt(const v1::PromptOutput& prompt) {
+  if (!prompt_) prompt_.emplace();
+  // The prompt comes in pieces. Each has a log-probability for every token but the prompt's first one.
+  const int num_without = prompt.token_ids_size() - prompt.logprobs_size();
+  for (int i = 0; i < prompt.token_ids_size(); ++i) {
+    engine_api::InputTokenLogProb& own = *prompt_->add_token_logprobs();
+    prompt_->add_token_ids(prompt.token_ids(i));
+    engine_api::TopLogProbs* const top = options_.has_prompt_top_logprobs ? prompt_->add_top_logprobs() : nullptr;
+    if (i < num_without) continue;
+    const v1::PositionLogprobs& position = prompt.logprobs(i - num_without);
+    own.set_value(position.token().logprob());
+    if (top != nullptr) AddTop(position, *top);
+  }
+  num_prompt_bytes_ += prompt.ByteSizeLong();
+  num_held_bytes_ += prompt.ByteSizeLong();
+}
+
+const engine_api::InputLogProbs* AnswerTranslation::PromptFor(Sample& sample) {
+  if (std::exchange(sample.has_prompt, true) || !prompt_) return nullptr;
+  return &*prompt_;
+}
+
+engine_api::GenerateResponse AnswerTranslation::MakeChunk(const v1::GenerateResponse& response, Sample& sample) {
+  engine_api::GenerateResponse made;
+  engine_api::GenerateStreamChunk& chunk = *made.mutable_chunk();
+  chunk.set_index(response.sample_index());
+  *chunk.mutable_token_ids() = response.token_ids();
+  chunk.set_prompt_tokens(options_.num_prompt_tokens);
+  chunk.set_completion_tokens(static_cast<uint32_t>(response.token_ids_size()));
+  chunk.set_cached_tokens(response.completion().usage().cached_tokens());
+  if (response.logprobs_size() > 0) {
+    AddLogprobs(response, options_.has_top_logprobs, *chunk.mutable_output_logprobs());
+  }
+  if (const engine_api::InputLogProbs* const prompt = PromptFor(sample)) *chunk.mutable_input_logprobs() = *prompt;
+  return made;
+}
+
+engine_api::GenerateResponse AnswerTranslation::MakeComplete(const v1::GenerateResponse& response, Sample& sample) {
+  engine_api::GenerateResponse made;
+  engine_api::GenerateComplete& complete = *made.mutable_complete();
+  complete = std::move(sample.complete);
+  num_held_bytes_ -= std::exchange(sample.num_held_bytes, 0);
+  complete.set_index(response.sample_index());
+  complete.set_completion_tokens(static_cast<uint32_t>(complete.output_ids_size()));
+  AddCompletion(response.completion(), complete);
+  if (const engine_api::InputLogProbs* const prompt = PromptFor(sample)) *complete.mutable_input_logprobs() = *prompt;
+  if (++num_ended_ == options_.num_samples && prompt_) {
+    num_held_bytes_ -= num_prompt_bytes_;
+    prompt_.reset();
+  }
+  return made;
+}
+
+std::vector<engine_api::GenerateResponse> AnswerTranslation::Translate(const v1::GenerateResponse& response) {
+  if (response.has_prompt()) {
+    HoldPrompt(response.prompt());
+    return {};
+  }
+  std::vector<engine_api::GenerateResponse> made;
+  FT_CHECK(response.sample_index() < samples_.size());
+  Sample& sample = samples_[response.sample_index()];
+  const bool has_end = response.has_completion();
+  if (options_.streams && (response.token_ids_size() > 0 || has_end)) made.push_back(MakeChunk(response, sample));
+  if (options_.streams && !has_end) return made;
+  sample.complete.mutable_output_ids()->MergeFrom(response.token_ids());
+  if (response.logprobs_size() > 0) {
+    AddLogprobs(response, options_.has_top_logprobs, *sample.complete.mutable_output_logprobs());
+  }
+  if (has_end) {
+    made.push_back(MakeComplete(response, sample));
+  } else {
+    const size_t num_bytes = response.ByteSizeLong();
+    sample.num_held_bytes += num_bytes;
+    num_held_bytes_ += num_bytes;
+  }
+  return made;
+}
+
+}  // namespace foretoken::verifier
