@@ -105,15 +105,11 @@ absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
 
 void Verifier::MakeServices(VerifierEnvironment& environment) {
   call_metrics_ = std::make_unique<CallMetrics>(*environment.metrics);
-<<<<<<< HEAD
   grammars_ = std::make_unique<GrammarCompiler>(
       config_.grammars, TokensOf(model_->tokenizer.vocabulary(), model_->num_tokens(), model_->end_token_ids));
-  service_ = std::make_unique<GenerationService>(GenerationServiceParts{
-=======
   is_stalled_ = &environment.metrics->AddGauge("foretoken_engine_stalled",
                                                "Whether a step takes longer than --engine_stall_timeout: 1 or 0.");
   calls_ = std::make_unique<GenerateCalls>(GenerateCallsParts{
->>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
       .model = DescribeModel(),
       .engine = {
           .reserve = [this](int64_t num_bytes, absl::Time deadline) { return engine_->Reserve(num_bytes, deadline); },
@@ -126,13 +122,8 @@ void Verifier::MakeServices(VerifierEnvironment& environment) {
       .tokens = client_tokens_.get(),
       .tracer = std::move(environment.tracer),
       .traces_steps = config_.trace_steps,
-<<<<<<< HEAD
       .grammars = grammars_.get(),
       .max_compilations = config_.max_compilations,
-      .max_lookups = config_.max_lookups,
-      .proposers = [this] { return pool_->GetStatus(); },
-=======
->>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
       .unread = config_.unread});
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .calls = calls_.get(), .max_lookups = config_.max_lookups, .proposers = [this] { return pool_->GetStatus(); }});

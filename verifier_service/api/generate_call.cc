@@ -93,7 +93,7 @@ void GenerateCall::CompileForm() {
     format = std::move(checked_->format);
   }
   GrammarCompiler::Result grammar = context_->grammars->Get(form);
-  if (!grammar.ok()) return End(FormatError(format, grammar.status()));
+  if (!grammar.ok()) return End(format_->Explain(FormatError(format, grammar.status())));
   {
     absl::MutexLock lock(&mutex_);
     if (early_end_) return;
@@ -134,7 +134,7 @@ absl::Status GenerateCall::FindForm(const v1::GenerateRequest& message, CheckedR
   FT_ASSIGN_OR_RETURN(checked.form, ConvertFormat(message, context_->model));
   if (!checked.form.has_value()) return absl::OkStatus();
   if (std::optional<GrammarCompiler::Result> cached = context_->grammars->Find(*checked.form)) {
-    if (!cached->ok()) return FormatError(message.response_format(), cached->status());
+    if (!cached->ok()) return format_->Explain(FormatError(message.response_format(), cached->status()));
     checked.request.grammar = **std::move(cached);
     checked.form.reset();
   } else {

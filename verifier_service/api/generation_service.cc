@@ -18,7 +18,6 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr int kNumLookupWorkers = 1;
-constexpr int kNumCompileWorkers = 1;
 
 // The protocol itself is the form.
 class OwnFormat : public CallFormat {
@@ -76,111 +75,6 @@ GenerationService::GenerationService(GenerationServiceParts parts)
     : calls_(*parts.calls),
       proposers_(std::move(parts.proposers)),
       max_lookups_(parts.max_lookups),
-<<<<<<< HEAD
-      tokens_(parts.tokens),
-      max_compilations_(parts.max_compilations),
-      call_context_{
-          .model = parts.model,
-          .bounds = RequestBounds(parts.model),
-          .engine = std::move(parts.engine),
-          .publisher = parts.publisher,
-          .metrics = parts.metrics,
-          .draw_bits = std::move(parts.draw_bits),
-          .tracer = std::move(parts.tracer),
-          .traces_steps = parts.traces_steps,
-          .grammars = parts.grammars,
-          .compile_later = [this](Ticket ticket,
-                                  absl::AnyInvocable<void()> work) { return CompileLater(ticket, std::move(work)); },
-          .unread = UnreadOutputs(parts.unread.max_bytes),
-          .end_unread =
-              [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
-                if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
-                  call->EndUnread(
-                      absl::StrCat("all calls together have over ", max_bytes, " bytes, and this call has the most"));
-                }
-              }},
-      work_queue_(kNumWorkers),
-      lookup_queue_(kNumLookupWorkers),
-      compile_queue_(kNumCompileWorkers),
-      stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
-                   [this, max_time = parts.unread.max_write_time] {
-                     for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
-                   }) {}
-
-bool GenerationService::WaitUntilIdle(absl::Duration timeout) {
-  absl::MutexLock lock(&mutex_);
-  const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
-  return mutex_.AwaitWithTimeout(absl::Condition(&is_idle), timeout);
-}
-
-std::shared_ptr<GenerateCall> GenerationService::FindCall(Ticket ticket) {
-  absl::MutexLock lock(&mutex_);
-  const auto call = calls_.find(ticket);
-  return call == calls_.end() ? nullptr : call->second.lock();
-}
-
-// Returns copies, because the caller must not hold the lock: a call takes the lock when it is done.
-std::vector<std::shared_ptr<GenerateCall>> GenerationService::Calls() {
-  std::vector<std::shared_ptr<GenerateCall>> calls;
-  absl::MutexLock lock(&mutex_);
-  for (const auto& [ticket, weak_call] : calls_) {
-    if (std::shared_ptr<GenerateCall> call = weak_call.lock()) calls.push_back(std::move(call));
-  }
-  return calls;
-}
-
-void GenerationService::ShutDownAll() {
-  const std::vector<std::shared_ptr<GenerateCall>> calls = Calls();
-  // Waiting calls end first. Otherwise they could begin in the places that running calls free.
-  for (const std::shared_ptr<GenerateCall>& call : calls) call->EndIfNothingGenerated();
-  for (const std::shared_ptr<GenerateCall>& call : calls) call->ShutDown();
-}
-
-void GenerationService::FailAll(const absl::Status& status) {
-  std::vector<SampleOutput> errors;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [ticket, call] : calls_) errors.push_back({.ticket = ticket, .error = status});
-  }
-  call_context_.publisher->Publish(std::move(errors));
-}
-
-grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
-                                                                        const grpc::ByteBuffer* request) {
-  const Ticket ticket = next_ticket_.fetch_add(1);
-  const absl::Status allowed = CheckClient(*context);
-  std::shared_ptr<GenerateCall> call =
-      GenerateCall::Make(&call_context_, context, ticket, allowed.ok(), [this, ticket] {
-        work_queue_.Remove(ticket);  // if the call was cancelled before its turn
-        compile_queue_.Remove(ticket);
-        absl::MutexLock lock(&mutex_);
-        calls_.erase(ticket);
-      });
-  {
-    absl::MutexLock lock(&mutex_);
-    calls_.emplace(ticket, call);
-  }
-  GenerateCall* const reactor = call.get();
-  if (!allowed.ok()) {
-    call->End(allowed);
-    return reactor;
-  }
-  absl::StatusOr<QueuePlace> place =
-      call_context_.engine.reserve(static_cast<int64_t>(request->Length()), call->deadline());
-  if (!place.ok()) {
-    call->End(place.status());
-    return reactor;
-  }
-  work_queue_.Push(ticket, [call = std::move(call), place = *std::move(place), bytes = *request]() mutable {
-    call->Start(std::move(place), bytes);
-  });
-  return reactor;
-}
-
-absl::Status GenerationService::CheckClient(const grpc::CallbackServerContext& context) const {
-  if (tokens_ == nullptr) return absl::OkStatus();
-  return tokens_->Check(rpc::MetadataValue(context.client_metadata(), "authorization"));
-=======
       lookup_queue_(kNumLookupWorkers) {}
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
@@ -190,28 +84,16 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
                        .method = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate"),
                        .rpc = {.rpc = "Generate"},
                        .format = std::make_unique<OwnFormat>(calls_.bounds())});
->>>>>>> a50432288c8462020078de8d3abf42d9a4119c54
 }
 
-absl::Status GenerationService::CompileLater(Ticket ticket, absl::AnyInvocable<void()> work) {
-  if (num_compilations_.fetch_add(1) >= max_compilations_) {
-    num_compilations_.fetch_sub(1);
-    return base::Passing(base::WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                                              "response_format: ", max_compilations_, " forms wait to be compiled")),
-                                          "GRAMMARS_FULL"));
-  }
-  compile_queue_.Push(ticket, [work = std::move(work), place = WorkPlace(&num_compilations_)]() mutable { work(); });
-  return absl::OkStatus();
-}
-
-absl::StatusOr<GenerationService::WorkPlace> GenerationService::ReserveLookup() {
+absl::StatusOr<GenerationService::LookupPlace> GenerationService::ReserveLookup() {
   if (num_lookups_.fetch_add(1) >= max_lookups_) {
     num_lookups_.fetch_sub(1);
     return base::Passing(base::WithReason(
         absl::ResourceExhaustedError(absl::StrCat("Tokenize and Detokenize: ", max_lookups_, " calls are waiting")),
         "LOOKUPS_FULL"));
   }
-  return WorkPlace(&num_lookups_);
+  return LookupPlace(&num_lookups_);
 }
 
 template <typename Request, typename Handler>
@@ -225,7 +107,7 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handl
     finish(allowed, reactor);
     return reactor;
   }
-  absl::StatusOr<WorkPlace> place = ReserveLookup();
+  absl::StatusOr<LookupPlace> place = ReserveLookup();
   if (!place.ok()) {
     finish(place.status(), reactor);
     return reactor;

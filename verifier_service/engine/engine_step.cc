@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of Engine that runs a step, stage by stage.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +41,19 @@ int32_t NodesToAskFor(const Sequence& sequence) {
   const int32_t max_nodes = sequence.active->max_tree_nodes;
   if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
   return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
+}
+
+// A proposer gains little from a mask that forbids few tokens, and a mask has a bit per token of the vocabulary.
+constexpr size_t kMinForbiddenPerAllowed = 7;
+
+// What proposers are told of the sequence's next token; empty: any may come.
+std::span<const uint32_t> AllowedTokens(Sequence& sequence) {
+  if (!sequence.grammar.has_value()) return {};
+  const std::span<const uint32_t> mask = sequence.grammar->next_mask();
+  size_t num_allowed = 0;
+  for (const uint32_t word : mask) num_allowed += static_cast<size_t>(std::popcount(word));
+  const bool is_narrow = num_allowed * (kMinForbiddenPerAllowed + 1) <= mask.size() * 32;
+  return is_narrow ? mask : std::span<const uint32_t>();
 }
 
 // A mean over fewer masks says little.
@@ -103,7 +117,8 @@ void Engine::OpenAtProposers(Sequence& sequence, const StepPolicy& policy) {
                           .traceparent = request.traceparent,
                           .tracestate = request.tracestate,
                           .proposers = sequence.active->allowed_proposers,
-                          .told_proposers = AskedOf(sequence, policy)});
+                          .told_proposers = AskedOf(sequence, policy),
+                          .allowed_tokens = AllowedTokens(sequence)});
   sequence.is_open = true;
 }
 
@@ -295,10 +310,14 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
 
 void Engine::Advance(std::span<const PlannedSequence> plan, const StepOutcome& outcome, const StepPolicy& policy) {
   for (size_t i = 0; i < plan.size(); ++i) {
-    const Sequence& sequence = *plan[i].sequence;
+    Sequence& sequence = *plan[i].sequence;
     if (!sequence.is_open || outcome.num_committed[i] == 0) continue;
     Ask ask;  // no proposer is asked for a finished sequence
-    if (!sequence.is_finished) ask = {.node_budget = NodesToAskFor(sequence), .proposers = AskedOf(sequence, policy)};
+    if (!sequence.is_finished) {
+      ask = {.node_budget = NodesToAskFor(sequence),
+             .proposers = AskedOf(sequence, policy),
+             .allowed_tokens = AllowedTokens(sequence)};
+    }
     parts_.proposers->Advance(sequence.id, std::span(sequence.token_ids).last(outcome.num_committed[i]), ask);
   }
 }
