@@ -102,9 +102,7 @@ void GenerateCall::CompileForm() {
   TrySubmit(Clock::now() + kIdPatience);
 }
 
-absl::StatusOr<GenerationRequest> GenerateCall::Read(const grpc::ByteBuffer& bytes) const {
-  FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
-  FT_RETURN_IF_ERROR(rpc::FillIn(names_, message));
+absl::StatusOr<GenerationRequest> GenerateCall::Convert(const v1::GenerateRequest& message) const {
   absl::StatusOr<GenerationRequest> request = ConvertRequest(message, context_->model, context_->draw_bits);
   if (!request.ok()) return format_->Explain(request.status());
   return request;
@@ -113,7 +111,9 @@ absl::StatusOr<GenerationRequest> GenerateCall::Read(const grpc::ByteBuffer& byt
 absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place,
                                                                  const grpc::ByteBuffer& bytes) const {
   if (SteadyNow() >= deadline_) return absl::DeadlineExceededError("the call's deadline has passed");
-  FT_ASSIGN_OR_RETURN(GenerationRequest request, Read(bytes));
+  FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
+  FT_RETURN_IF_ERROR(rpc::FillIn(names_, message));
+  FT_ASSIGN_OR_RETURN(GenerationRequest request, Convert(message));
   request.ticket = ticket_;
   request.deadline = deadline_;
   request.traceparent = tracing::FormatTraceparent(trace_context_);
@@ -131,7 +131,9 @@ absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace plac
 
 // Takes the request's form from the cache, or notes it for the thread that compiles.
 absl::Status GenerateCall::FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const {
-  FT_ASSIGN_OR_RETURN(checked.form, ConvertFormat(message, context_->model));
+  absl::StatusOr<std::optional<GrammarSource>> form = ConvertFormat(message, context_->model);
+  if (!form.ok()) return format_->Explain(form.status());
+  checked.form = *std::move(form);
   if (!checked.form.has_value()) return absl::OkStatus();
   if (std::optional<GrammarCompiler::Result> cached = context_->grammars->Find(*checked.form)) {
     if (!cached->ok()) return format_->Explain(FormatError(message.response_format(), cached->status()));

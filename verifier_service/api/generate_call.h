@@ -118,7 +118,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnCancel() override;
   void OnDone() override;
 
-  absl::StatusOr<GenerationRequest> Read(const grpc::ByteBuffer& bytes) const;
+  absl::StatusOr<GenerationRequest> Convert(const v1::GenerateRequest& message) const;
   absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes) const;
   absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
   // Compiles the request's form, then submits the request.
