@@ -106,6 +106,8 @@ struct EngineStats {
   uint64_t num_cached_tokens = 0;  // prompt tokens that the prefix cache had
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
+  uint64_t num_masks = 0;     // of rows of sequences with a grammar
+  absl::Duration mask_time;   // to make them
   int32_t num_preempted = 0;  // preempted samples that wait to run again
   StepTimes times;            // of all steps
   PlannerStats planner;

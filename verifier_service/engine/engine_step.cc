@@ -155,8 +155,10 @@ Engine::LaunchedStep Engine::Launch(std::span<const PlannedSequence> plan) {
   timer_.Enter(StepPhase::kForward);
   const kernels::ConstTensorView logits = parts_.transformer->Forward(step.batch.forward, *parts_.kv);
   timer_.Enter(is_asynchronous() ? StepPhase::kPrepare : StepPhase::kHost);
-  grammar_masks_.Fill(plan, backend, step.batch);
+  const absl::Time masks_began = timer_.entered();
+  own_stats_.num_masks += static_cast<uint64_t>(grammar_masks_.Fill(plan, backend, step.batch));
   timer_.Enter(StepPhase::kDraw);
+  own_stats_.mask_time += timer_.entered() - masks_began;
   backend.AcceptTrees(
       {.logits = logits, .num_tokens = drawable_.num_tokens(), .trees = step.batch.trees, .paths = step.paths});
   for (size_t i = 0; i < step.scores.size(); ++i) {

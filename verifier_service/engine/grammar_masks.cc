@@ -41,7 +41,7 @@ void FillTree(const PlannedSequence& planned, size_t num_words, std::span<uint32
 
 }  // namespace
 
-void GrammarMasks::Fill(std::span<const PlannedSequence> plan, kernels::Backend& backend, TreeBatch& batch) {
+int64_t GrammarMasks::Fill(std::span<const PlannedSequence> plan, kernels::Backend& backend, TreeBatch& batch) {
   const auto planned_of = [&](size_t tree) -> const PlannedSequence& { return plan[batch.planned_idx[tree]]; };
   size_t num_rows = 0, num_words = 0;
   for (size_t i = 0; i < batch.trees.size(); ++i) {
@@ -49,7 +49,7 @@ void GrammarMasks::Fill(std::span<const PlannedSequence> plan, kernels::Backend&
     num_rows += static_cast<size_t>(batch.trees[i].num_rows);
     num_words = planned_of(i).sequence->grammar->next_mask().size();
   }
-  if (num_rows == 0) return;
+  if (num_rows == 0) return 0;
   words_.assign(num_rows * num_words, 0u);
   const size_t num_bytes = words_.size() * sizeof(uint32_t);
   if (num_bytes > num_device_bytes_) {
@@ -69,6 +69,7 @@ void GrammarMasks::Fill(std::span<const PlannedSequence> plan, kernels::Backend&
     }
   }
   backend.Copy(device_.get(), words_.data(), num_bytes, kernels::CopyKind::kToDevice);
+  return static_cast<int64_t>(num_rows);
 }
 
 }  // namespace foretoken::verifier

@@ -21,8 +21,8 @@ namespace foretoken::verifier {
 class GrammarMasks {
  public:
   // Makes the masks, copies them to the device, and sets the batch's pointers to them. They are valid until the next
-  // call.
-  void Fill(std::span<const PlannedSequence> plan, kernels::Backend& backend, TreeBatch& batch);
+  // call. Returns the number of masks.
+  int64_t Fill(std::span<const PlannedSequence> plan, kernels::Backend& backend, TreeBatch& batch);
 
  private:
   std::vector<uint32_t> words_;  // [rows, words of a mask]
