@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr char kEveryStem[] = "*";
-// Headers that the build makes from the protos.
-constexpr char kGenerated[] = "foretoken/v1";
+// Folders of headers that the build makes from the protos.
+const std::set<std::string> kGenerated = {"foretoken/v1", "vllm"};
 constexpr char kProtoRoom[] = "foretoken_proto";
 
 // Rooms, and which rooms each may include.
@@ -57,7 +57,7 @@ House OurHouse() {
 // The room of a file, or nothing for a file that is not ours.
 std::string RoomOf(const House& house, const std::filesystem::path& file) {
   const std::string folder = file.parent_path().string();
-  if (folder == kGenerated) return kProtoRoom;
+  if (kGenerated.contains(folder)) return kProtoRoom;
   for (const std::string& stem : {file.stem().string(), std::string(kEveryStem)}) {
     const auto room = house.rooms.find(folder + "/" + stem);
     if (room != house.rooms.end()) return room->second;

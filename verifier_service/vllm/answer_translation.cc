@@ -71,7 +71,6 @@ void AnswerTranslation::HoldPrompt(const v1::PromptOutput& prompt) {
     own.set_value(position.token().logprob());
     if (top != nullptr) AddTop(position, *top);
   }
-  num_prompt_bytes_ += prompt.ByteSizeLong();
   num_held_bytes_ += prompt.ByteSizeLong();
 }
 
@@ -95,19 +94,24 @@ engine_api::GenerateResponse AnswerTranslation::MakeChunk(const v1::GenerateResp
   return made;
 }
 
-engine_api::GenerateResponse AnswerTranslation::MakeComplete(const v1::GenerateResponse& response, Sample& sample) {
-  engine_api::GenerateResponse made;
-  engine_api::GenerateComplete& complete = *made.mutable_complete();
-  complete = std::move(sample.complete);
-  num_held_bytes_ -= std::exchange(sample.num_held_bytes, 0);
+// Appends the part to the sample's `complete`, and ends it.
+void AnswerTranslation::Complete(const v1::GenerateResponse& response, Sample& sample) {
+  engine_api::GenerateComplete& complete = *sample.complete.mutable_complete();
+  complete.mutable_output_ids()->MergeFrom(response.token_ids());
+  if (response.logprobs_size() > 0) {
+    AddLogprobs(response, options_.has_top_logprobs, *complete.mutable_output_logprobs());
+  }
+  if (!response.has_completion()) return;
+  ++num_ended_;
   complete.set_index(response.sample_index());
   complete.set_completion_tokens(static_cast<uint32_t>(complete.output_ids_size()));
   AddCompletion(response.completion(), complete);
   if (const engine_api::InputLogProbs* const prompt = PromptFor(sample)) *complete.mutable_input_logprobs() = *prompt;
-  if (++num_ended_ == options_.num_samples && prompt_) {
-    num_held_bytes_ -= num_prompt_bytes_;
-    prompt_.reset();
-  }
+}
+
+std::vector<engine_api::GenerateResponse> AnswerTranslation::TakeAll() {
+  std::vector<engine_api::GenerateResponse> made;
+  for (Sample& sample : samples_) made.push_back(std::move(sample.complete));
   return made;
 }
 
@@ -120,18 +124,20 @@ std::vector<engine_api::GenerateResponse> AnswerTranslation::Translate(const v1:
   FT_CHECK(response.sample_index() < samples_.size());
   Sample& sample = samples_[response.sample_index()];
   const bool has_end = response.has_completion();
-  if (options_.streams && (response.token_ids_size() > 0 || has_end)) made.push_back(MakeChunk(response, sample));
-  if (options_.streams && !has_end) return made;
-  sample.complete.mutable_output_ids()->MergeFrom(response.token_ids());
-  if (response.logprobs_size() > 0) {
-    AddLogprobs(response, options_.has_top_logprobs, *sample.complete.mutable_output_logprobs());
-  }
-  if (has_end) {
-    made.push_back(MakeComplete(response, sample));
+  if (options_.streams) {
+    if (response.token_ids_size() > 0 || has_end) made.push_back(MakeChunk(response, sample));
+    if (has_end) {
+      Complete(response, sample);
+      made.push_back(std::move(sample.complete));
+    }
   } else {
-    const size_t num_bytes = response.ByteSizeLong();
-    sample.num_held_bytes += num_bytes;
-    num_held_bytes_ += num_bytes;
+    Complete(response, sample);
+    num_held_bytes_ += response.ByteSizeLong();
+    if (num_ended_ == options_.num_samples) made = TakeAll();
+  }
+  if (num_ended_ == options_.num_samples) {
+    prompt_.reset();
+    num_held_bytes_ = 0;
   }
   return made;
 }

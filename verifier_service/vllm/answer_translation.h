@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns the output of one request, in messages of our protocol, into messages of vLLM's contract. A streaming request
 // gets a chunk for every message with tokens, and after a sample's last chunk a `complete` that repeats it. Otherwise
-// every sample gets one `complete` with all of its tokens, and the translation holds them until then.
+// every sample gets one `complete` with all of its tokens. The translation holds them until every sample has ended and
+// then sends them in the order of their indices, because gateways number samples by their order.
 //
 //   AnswerTranslation answers({.streams = true, .num_samples = 1, .num_prompt_tokens = 3});
 //   for (const engine_api::GenerateResponse& message : answers.Translate(response)) Write(message);
@@ -39,21 +40,20 @@ class AnswerTranslation {
 
  private:
   struct Sample {
-    engine_api::GenerateComplete complete;  // without streaming: the output so far
-    size_t num_held_bytes = 0;
-    bool has_prompt = false;  // its first message was made
+    engine_api::GenerateResponse complete;  // without streaming: the output so far
+    bool has_prompt = false;                // its first message was made
   };
 
   void HoldPrompt(const v1::PromptOutput& prompt);
   // The prompt's log-probabilities for the sample's first message; null later, or if none were asked for.
   const engine_api::InputLogProbs* PromptFor(Sample& sample);
   engine_api::GenerateResponse MakeChunk(const v1::GenerateResponse& response, Sample& sample);
-  engine_api::GenerateResponse MakeComplete(const v1::GenerateResponse& response, Sample& sample);
+  void Complete(const v1::GenerateResponse& response, Sample& sample);
+  std::vector<engine_api::GenerateResponse> TakeAll();
 
   const AnswerOptions options_;
   std::vector<Sample> samples_;                      // [num_samples]
   std::optional<engine_api::InputLogProbs> prompt_;  // until every sample has ended
-  size_t num_prompt_bytes_ = 0;
   int32_t num_ended_ = 0;
   size_t num_held_bytes_ = 0;
 };

@@ -51,16 +51,16 @@ TEST(AnswerTranslation, AStreamHasDeltasAndRepeatsTheLastOne) {
   EXPECT_EQ(answers.num_held_bytes(), 0);
 }
 
-TEST(AnswerTranslation, WithoutAStreamEverySampleHasOneMessage) {
+TEST(AnswerTranslation, WithoutAStreamTheSamplesComeInOrderOnceAllHaveEnded) {
   AnswerTranslation answers({.num_samples = 2, .num_prompt_tokens = 5});
   EXPECT_THAT(answers.Translate(Ours("token_ids: [1, 2]")), IsEmpty());
   EXPECT_GT(answers.num_held_bytes(), 0);
-  EXPECT_THAT(answers.Translate(Ours(std::string("sample_index: 1 token_ids: 9 ") + kEnd)),
-              ElementsAre(Is("complete { index: 1 output_ids: 9 finish_reason: 'length' prompt_tokens: 5 "
-                             "completion_tokens: 1 cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }")));
+  EXPECT_THAT(answers.Translate(Ours(std::string("sample_index: 1 token_ids: 9 ") + kEnd)), IsEmpty());
   EXPECT_THAT(answers.Translate(Ours(std::string("token_ids: 3 ") + kEnd)),
               ElementsAre(Is("complete { output_ids: [1, 2, 3] finish_reason: 'length' prompt_tokens: 5 "
-                             "completion_tokens: 3 cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }")));
+                             "completion_tokens: 3 cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }"),
+                          Is("complete { index: 1 output_ids: 9 finish_reason: 'length' prompt_tokens: 5 "
+                             "completion_tokens: 1 cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }")));
   EXPECT_EQ(answers.num_held_bytes(), 0);
 }
 
