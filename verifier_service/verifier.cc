@@ -75,6 +75,7 @@ ServedModel Verifier::DescribeModel() const {
           .architecture = ArchitectureName(model_->config.architecture),
           .num_parameters = model::CountParameters(model_->config),
           .tokenizer = &model_->tokenizer,
+          .chat_template = model_->chat_template ? &*model_->chat_template : nullptr,
           .vocabulary_size = model_->num_tokens(),
           .max_context_tokens = engine_->max_context_tokens(),
           .end_token_ids = model_->end_token_ids,

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "common/speculation/token_tree.h"
+#include "verifier_service/api/chat_conversion.h"
 #include "verifier_service/proposers/proposer_client.h"
 
 namespace foretoken::verifier {
@@ -82,7 +83,7 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const v1::GenerateRequest& req
     case v1::GenerateRequest::kTokens:
       return CheckTokenIds(request.tokens().ids(), "tokens.ids", model);
     case v1::GenerateRequest::kChat:
-      return Invalid("chat", "expected text or tokens, because this server has no chat template");
+      return ChatTokens(request, model);
     case v1::GenerateRequest::PROMPT_NOT_SET:
       return Invalid("prompt", "expected text, tokens or chat, got none");
   }
@@ -90,7 +91,7 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const v1::GenerateRequest& req
 }
 
 absl::Status ConvertPrompt(const v1::GenerateRequest& request, const ServedModel& model, GenerationRequest& out) {
-  const char* field = request.has_tokens() ? "tokens.ids" : "text";
+  const char* field = request.has_tokens() ? "tokens.ids" : request.has_chat() ? "chat" : "text";
   FT_ASSIGN_OR_RETURN(out.prompt, PromptTokens(request, model));
   if (out.prompt.empty()) return Invalid(field, "expected a prompt of at least one token, got none");
   if (request.has_truncate_prompt_tokens()) {
@@ -322,8 +323,10 @@ absl::Status CheckModelName(const std::string& requested, const ServedModel& mod
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model) {
-  absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(
-      args.text, {.add_special_tokens = args.add_special_tokens, .parse_special = args.parse_special_tokens});
+  absl::StatusOr<std::vector<int32_t>> ids =
+      model.tokenizer->Encode(args.text, {.add_special_tokens = args.add_special_tokens,
+                                          .parse_special = args.parse_special_tokens,
+                                          .special_ranges = args.special_ranges});
   // Every tokenizer error is INVALID_ARGUMENT here: the text causes it, and a retry cannot succeed.
   if (!ids.ok()) return Invalid(args.field, ids.status().message());
   for (const int32_t id : *ids) {

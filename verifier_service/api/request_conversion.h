@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct TextToEncode {
   absl::string_view field;  // for error messages
   std::optional<bool> add_special_tokens = std::nullopt;
   bool parse_special_tokens = false;
+  std::span<const tokenizer::TextRange> special_ranges = {};  // as tokenizer::EncodeOptions says
 };
 // Returns INVALID_ARGUMENT if the tokenizer refuses the text.
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model);
