@@ -21,3 +21,14 @@ target_compile_options(xgrammar PRIVATE -w)
 if(FORETOKEN_SANITIZER)
   target_compile_options(xgrammar PRIVATE -fsanitize=${FORETOKEN_SANITIZER} -fno-omit-frame-pointer)
 endif()
+
+# The Jinja engine of llama.cpp, with our patch. It calls functions that common/chat/ defines.
+set(jinja_root ${FORETOKEN_SOURCES}/llama_cpp_python/vendor/llama.cpp/common)
+foretoken_require_source(llama_cpp_python vendor/llama.cpp/common/jinja/runtime.h)
+add_library(jinja STATIC EXCLUDE_FROM_ALL ${jinja_root}/jinja/lexer.cpp ${jinja_root}/jinja/parser.cpp
+  ${jinja_root}/jinja/runtime.cpp ${jinja_root}/jinja/string.cpp ${jinja_root}/jinja/value.cpp ${jinja_root}/unicode.cpp)
+target_include_directories(jinja SYSTEM PUBLIC ${jinja_root})
+target_compile_options(jinja PRIVATE -w)
+if(FORETOKEN_SANITIZER)
+  target_compile_options(jinja PRIVATE -fsanitize=${FORETOKEN_SANITIZER} -fno-omit-frame-pointer)
+endif()

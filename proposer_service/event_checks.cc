@@ -30,17 +30,16 @@ rpc::MessageBounds RequestBounds() {
   constexpr size_t kMaxEvents = rpc::MessageBounds::kMaxElements;  // of all kinds together
   constexpr size_t kMaxTokens = size_t{4} << 20;                   // as many as a message of 4 MiB can hold
   constexpr size_t kMaxNameBytes = 256;
-  constexpr size_t kMaxMaskBytes = size_t{64} << 10;
   return {*v1::ProposeRequest::descriptor(),
           {{.path = "opens", .max_count = kMaxEvents},
            {.path = "opens.token_ids", .max_count = kMaxTokens},
            {.path = "opens.tenant", .max_bytes = kMaxNameBytes},
            {.path = "opens.traceparent", .max_bytes = kMaxNameBytes},
            {.path = "opens.tracestate", .max_bytes = tracing::kMaxTracestateBytes},
-           {.path = "opens.allowed_tokens", .max_bytes = kMaxMaskBytes},
+           {.path = "opens.allowed_tokens", .max_bytes = rpc::kMaxAllowedTokensBytes},
            {.path = "advances", .max_count = kMaxEvents},
            {.path = "advances.token_ids", .max_count = kMaxTokens},
-           {.path = "advances.allowed_tokens", .max_bytes = kMaxMaskBytes},
+           {.path = "advances.allowed_tokens", .max_bytes = rpc::kMaxAllowedTokensBytes},
            {.path = "closes", .max_count = kMaxEvents},
            {.path = "features", .max_count = kMaxEvents},
            {.path = "features.dtype", .max_bytes = kMaxNameBytes},

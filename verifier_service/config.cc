@@ -57,6 +57,13 @@ absl::Status Validate(const Config& config) {
   if (config.max_context_tokens) {
     FT_RETURN_IF_ERROR(CheckRange("max_context_tokens", *config.max_context_tokens, 2, kMaxInt));
   }
+  FT_RETURN_IF_ERROR(
+      CheckTime("max_grammar_time", config.grammars.limits.max_time, absl::Milliseconds(10), absl::Minutes(10)));
+  FT_RETURN_IF_ERROR(CheckRange("max_grammar_memory_mb", config.grammars.limits.max_memory_bytes / kMiB, 16, 1 << 20));
+  FT_RETURN_IF_ERROR(CheckRange("grammar_cache_mb", config.grammars.max_cache_bytes / kMiB, 0, 1 << 20));
+  FT_RETURN_IF_ERROR(
+      CheckTime("max_grammar_mask_time", config.engine.max_mask_time, absl::Microseconds(10), absl::Seconds(10)));
+  FT_RETURN_IF_ERROR(CheckRange("max_compilations", config.max_compilations, 1, 4096));
   FT_RETURN_IF_ERROR(CheckRange("max_lookups", config.max_lookups, 1, 4096));
   FT_RETURN_IF_ERROR(CheckRange("max_receive_bytes", config.max_receive_bytes, kMiB, kMaxInt));
   FT_RETURN_IF_ERROR(CheckRange("max_prompt_bytes", config.max_prompt_bytes, 1, config.max_receive_bytes));

@@ -13,6 +13,7 @@
 #include "common/rpc/server.h"
 #include "verifier_service/api/unread_outputs.h"
 #include "verifier_service/engine/engine.h"
+#include "verifier_service/grammar/grammar_compiler.h"
 
 namespace foretoken::verifier {
 
@@ -36,6 +37,8 @@ struct Config {
   std::optional<int64_t> kv_cache_mb;         // MiB of K/V; unset: 8 full contexts, at most 4 GiB
   std::optional<int32_t> max_context_tokens;  // unset: the model's
   EngineConfig engine;
+  GrammarCompilerOptions grammars;
+  int32_t max_compilations = 16;  // of response formats that wait or run
   std::vector<std::string> proposers;  // specs, as in proposer_pool.h
   // A step report shows guesses. A guess may be part of another request's output that a proposer remembers.
   bool allow_step_reports = false;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
@@ -57,6 +58,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
                                         .tensor_parallel = config.tensor_parallel}));
   FT_ASSIGN_OR_RETURN(const model::GenerationConfig generation, model::LoadGenerationConfig(directory));
   FT_ASSIGN_OR_RETURN(std::vector<int32_t> end_token_ids, EndTokenIds(generation, opened.config, directory));
+  FT_ASSIGN_OR_RETURN(std::optional<chat::ChatTemplate> chat_template, chat::ChatTemplate::Load(directory, absl::Now));
   FT_ASSIGN_OR_RETURN(
       const model::ContextPlan context,
       model::PlanContext({.kv_cache_mb = config.kv_cache_mb, .max_context_tokens = config.max_context_tokens},
@@ -81,6 +83,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   std::string fingerprint = ComputeNumericsFingerprint(numerics, config_text, runnable.weight_digest);
   if (!expected.empty() && expected != fingerprint) return FingerprintMismatch(expected, fingerprint);
   return std::unique_ptr<LoadedModel>(new LoadedModel{{std::move(runnable)},
+                                                      std::move(chat_template),
                                                       std::move(end_token_ids),
                                                       DefaultSampling(generation),
                                                       std::move(vocabulary),

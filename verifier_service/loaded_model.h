@@ -5,10 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/chat/chat_template.h"
 #include "common/model/generation_config.h"
 #include "common/model/runnable_model.h"
 #include "kernels/ops.h"
@@ -17,6 +19,7 @@
 namespace foretoken::verifier {
 
 struct LoadedModel : model::RunnableModel {
+  std::optional<chat::ChatTemplate> chat_template;
   std::vector<int32_t> end_token_ids;        // generation_config.json's, or else config.json's
   kernels::SamplingParams default_sampling;  // generation_config.json's
   std::string vocabulary_fingerprint;        // hex

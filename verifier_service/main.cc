@@ -27,6 +27,7 @@
 #include "proposer_service/options.h"
 #include "proposer_service/proposal_service.h"
 #include "spdlog/spdlog.h"
+#include "verifier_service/grammar/compile_process.h"
 #include "verifier_service/verifier.h"
 
 ABSL_FLAG(std::string, model, "", "directory of a Hugging Face checkpoint");
@@ -76,6 +77,16 @@ ABSL_FLAG(
     "make its steps longer without a bound, so that the whole burst soon streams");
 ABSL_FLAG(int32_t, max_burst_prompt_tokens, foretoken::verifier::PromptLimits().max_burst_prompt_tokens,
           "a prompt with more tokens than this to compute belongs to no burst");
+ABSL_FLAG(absl::Duration, max_grammar_time, foretoken::verifier::CompileLimits().max_time,
+          "processor time to compile one response format; one that takes more is refused");
+ABSL_FLAG(int64_t, max_grammar_memory_mb, foretoken::verifier::CompileLimits().max_memory_bytes >> 20,
+          "MiB to compile one response format; one that takes more is refused");
+ABSL_FLAG(int64_t, grammar_cache_mb, foretoken::verifier::GrammarCompilerOptions().max_cache_bytes >> 20,
+          "MiB of compiled response formats to keep");
+ABSL_FLAG(int32_t, max_compilations, foretoken::verifier::Config().max_compilations,
+          "requests that may wait for their response formats to be compiled; further ones are refused");
+ABSL_FLAG(absl::Duration, max_grammar_mask_time, foretoken::verifier::EngineConfig().max_mask_time,
+          "mean time in which a response format must say which tokens may come next; a slower request is ended");
 ABSL_FLAG(bool, prefix_cache, foretoken::verifier::EngineConfig().enable_prefix_cache,
           "whether prompts with a common beginning share its K/V");
 ABSL_FLAG(bool, vllm_engine, foretoken::verifier::Config().vllm_engine,
@@ -152,7 +163,12 @@ Config ConfigFromFlags() {
                      .prompts = {.max_inter_token_growth = absl::GetFlag(FLAGS_max_inter_token_growth),
                                  .max_burst_prompt_tokens = absl::GetFlag(FLAGS_max_burst_prompt_tokens),
                                  .burst_window = absl::GetFlag(FLAGS_burst_window)},
-                     .enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache)},
+                     .enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache),
+                     .max_mask_time = absl::GetFlag(FLAGS_max_grammar_mask_time)},
+          .grammars = {.limits = {.max_time = absl::GetFlag(FLAGS_max_grammar_time),
+                                  .max_memory_bytes = absl::GetFlag(FLAGS_max_grammar_memory_mb) << 20},
+                       .max_cache_bytes = absl::GetFlag(FLAGS_grammar_cache_mb) << 20},
+          .max_compilations = absl::GetFlag(FLAGS_max_compilations),
           .proposers = absl::StrSplit(absl::GetFlag(FLAGS_proposer), ';', absl::SkipEmpty()),
           .allow_step_reports = absl::GetFlag(FLAGS_allow_step_reports),
           .trace_steps = absl::GetFlag(FLAGS_trace_steps),
@@ -275,6 +291,9 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 }  // namespace foretoken::verifier
 
 int main(int argc, char** argv) {
+  if (argc == 2 && absl::string_view(argv[1]) == foretoken::verifier::kServeGrammarsArgument) {
+    return foretoken::verifier::ServeGrammars();
+  }
   foretoken::rpc::BlockTerminationSignals();
   // Some distributions ship Abseil with its deadlock detector on. It updates a global graph for every lock, also
   // gRPC's.

@@ -75,6 +75,7 @@ ServedModel Verifier::DescribeModel() const {
           .architecture = ArchitectureName(model_->config.architecture),
           .num_parameters = model::CountParameters(model_->config),
           .tokenizer = &model_->tokenizer,
+          .chat_template = model_->chat_template ? &*model_->chat_template : nullptr,
           .vocabulary_size = model_->num_tokens(),
           .max_context_tokens = engine_->max_context_tokens(),
           .end_token_ids = model_->end_token_ids,
@@ -105,6 +106,8 @@ absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
 
 void Verifier::MakeServices(VerifierEnvironment& environment) {
   call_metrics_ = std::make_unique<CallMetrics>(*environment.metrics);
+  grammars_ = std::make_unique<GrammarCompiler>(
+      config_.grammars, TokensOf(model_->tokenizer.vocabulary(), model_->num_tokens(), model_->end_token_ids));
   is_stalled_ = &environment.metrics->AddGauge("foretoken_engine_stalled",
                                                "Whether a step takes longer than --engine_stall_timeout: 1 or 0.");
   calls_ = std::make_unique<GenerateCalls>(GenerateCallsParts{
@@ -120,6 +123,8 @@ void Verifier::MakeServices(VerifierEnvironment& environment) {
       .tokens = client_tokens_.get(),
       .tracer = std::move(environment.tracer),
       .traces_steps = config_.trace_steps,
+      .grammars = grammars_.get(),
+      .max_compilations = config_.max_compilations,
       .unread = config_.unread});
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .calls = calls_.get(), .max_lookups = config_.max_lookups, .proposers = [this] { return pool_->GetStatus(); }});

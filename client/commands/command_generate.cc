@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken generate: streams one request's text to standard output, and prints its statistics to standard error.
-#include <unistd.h>
-
 #include <iostream>
 #include <map>
 #include <utility>
@@ -10,17 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "client/commands/color_flag.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
 #include "client/commands/interrupt.h"
+#include "client/commands/output_style.h"
 #include "client/commands/prompts.h"
 #include "client/commands/request_flags.h"
 #include "client/commands/traced_call.h"
 #include "client/generation_stats.h"
 #include "client/logprob_text.h"
 #include "client/proto_json.h"
-#include "client/terminal.h"
 #include "client/text_attribution.h"
 #include "client/timed_generation.h"
 #include "client/token_texts.h"
@@ -33,24 +30,16 @@ namespace {
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerateResponse;
 
-enum class Style { kPlain, kVisibleControls, kColor };
-
-absl::StatusOr<Style> StyleFromFlags() {
-  FT_ASSIGN_OR_RETURN(const bool has_color, ColorFromFlags());
-  if (has_color) return Style::kColor;
-  return isatty(STDOUT_FILENO) == 1 ? Style::kVisibleControls : Style::kPlain;
-}
-
 // Prints text as it comes. Several samples are printed one after another, because their texts would mix: the first
 // unfinished sample is printed as it comes, and later samples wait for their turn.
 class Printer {
  public:
-  Printer(Style style, bool has_many_samples) : style_(style), has_many_samples_(has_many_samples) {}
+  Printer(OutputStyle style, bool has_many_samples) : style_(style), has_many_samples_(has_many_samples) {}
 
   void Print(const GenerateResponse& response) {
-    if (response.has_prompt()) Write(Show({.text = response.prompt().text()}));
+    if (response.has_prompt()) Write(Show({.text = response.prompt().text()}, style_));
     Held& held = samples_[response.sample_index()];
-    for (const TextRun& run : held.attribution.Append(response)) held.text += Show(run);
+    for (const TextRun& run : held.attribution.Append(response)) held.text += Show(run, style_);
     held.has_ended |= response.has_completion();
     while (PrintHeld(current_)) ++current_;
     std::cout << std::flush;
@@ -88,11 +77,7 @@ class Printer {
     if (!text.empty()) is_in_line_ = text.back() != '\n';
   }
 
-  std::string Show(const TextRun& run) const {
-    return style_ == Style::kPlain ? run.text : ForTerminal(run, style_ == Style::kColor);
-  }
-
-  const Style style_;
+  const OutputStyle style_;
   const bool has_many_samples_;
   std::map<uint32_t, Held> samples_;
   uint32_t current_ = 0;     // the first unfinished sample
@@ -120,7 +105,7 @@ std::string ToJsonText(const TimedGeneration& timed, const GenerationStats& stat
 }
 
 absl::Status Generate(const std::vector<std::string>& arguments) {
-  FT_ASSIGN_OR_RETURN(const Style style, StyleFromFlags());
+  FT_ASSIGN_OR_RETURN(const OutputStyle style, OutputStyleFromFlags());
   FT_ASSIGN_OR_RETURN(GenerateRequest request, RequestFromFlags());
   FT_RETURN_IF_ERROR(SetPromptFromFlags(arguments, request));
   Cancellation cancellation;

@@ -28,6 +28,7 @@ std::string ToTable(const foretoken::v1::GetModelInfoResponse& info) {
   AppendRow("context", absl::StrCat(info.max_context_tokens(), " tokens"), table);
   AppendRow("end tokens", absl::StrJoin(info.end_token_ids(), ", "), table);
   AppendRow("default sampling", ToJson(info.default_sampling()).dump(), table);
+  AppendRow("chat template", info.has_chat_template() ? "yes" : "none", table);
   AppendRow("tree", absl::StrCat("at most ", info.max_tree_nodes(), " nodes per step"), table);
   for (const foretoken::v1::ProposerInfo& proposer : info.proposers()) {
     AppendRow(absl::StrCat("proposer ", proposer.proposer()), absl::StrCat(proposer.num_connected(), " connected"),

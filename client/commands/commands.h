@@ -14,6 +14,7 @@ ABSL_DECLARE_FLAG(bool, json);
 namespace foretoken::client {
 
 int RunGenerate(const std::vector<std::string>& arguments);
+int RunChat(const std::vector<std::string>& arguments);
 int RunExplain(const std::vector<std::string>& arguments);
 int RunTokenize(const std::vector<std::string>& arguments);
 int RunInfo(const std::vector<std::string>& arguments);

@@ -5,22 +5,28 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <utility>
 
 namespace foretoken::client {
 
-InterruptWatcher::InterruptWatcher(Cancellation& cancellation) {
+InterruptWatcher::InterruptWatcher(Cancellation& cancellation)
+    : InterruptWatcher([&cancellation] {
+        if (cancellation.cancelled()) _exit(kInterruptedExitCode);
+        cancellation.Cancel();
+      }) {}
+
+InterruptWatcher::InterruptWatcher(std::function<void()> on_signal) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  thread_ = std::jthread([signals, &cancellation](const std::stop_token& stop) {
+  thread_ = std::jthread([signals, on_signal = std::move(on_signal)](const std::stop_token& stop) {
     constexpr timespec kPoll = {.tv_sec = 0,
                                 .tv_nsec = 20'000'000};  // how long an orderly end may wait for this thread
     while (!stop.stop_requested()) {
       if (sigtimedwait(&signals, nullptr, &kPoll) < 0) continue;
-      if (cancellation.cancelled()) _exit(kInterruptedExitCode);
-      cancellation.Cancel();
+      on_signal();
     }
   });
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns Ctrl-C and SIGTERM into a Cancellation. A second signal ends the process at once. Construct it before any other
-// thread starts, because new threads inherit the blocked signals.
+// Turns Ctrl-C and SIGTERM into a Cancellation, or into a call of a function. Construct it before any other thread
+// starts, because new threads inherit the blocked signals.
 #pragma once
 
+#include <functional>
 #include <thread>
 
 #include "client/cancellation.h"
@@ -14,8 +15,10 @@ inline constexpr int kInterruptedExitCode = 130;
 
 class InterruptWatcher {
  public:
-  // `cancellation` must outlive this.
+  // The second signal ends the process at once. `cancellation` must outlive this.
   explicit InterruptWatcher(Cancellation& cancellation);
+  // Calls the function for each signal, on a thread of its own.
+  explicit InterruptWatcher(std::function<void()> on_signal);
 
  private:
   std::jthread thread_;

@@ -43,4 +43,16 @@ std::vector<double> AcceptedLengths(std::span<const ProfileLevel> levels, int32_
   return shares;
 }
 
+double StepMsOfRows(std::span<const ProfileRows> rows, double num_rows) {
+  const auto line_at = [num_rows](const ProfileRows& a, const ProfileRows& b) {
+    return a.step_ms + (num_rows - a.num_rows) / (b.num_rows - a.num_rows) * (b.step_ms - a.step_ms);
+  };
+  const auto upper = std::ranges::lower_bound(rows, num_rows, {}, &ProfileRows::num_rows);
+  if (upper == rows.begin()) return rows.front().step_ms;
+  if (upper != rows.end()) return line_at(*(upper - 1), *upper);
+  const ProfileRows& last = rows.back();
+  const auto half = std::ranges::upper_bound(rows, last.num_rows / 2, {}, &ProfileRows::num_rows);
+  return half == rows.begin() ? last.step_ms : line_at(*(half - 1), last);
+}
+
 }  // namespace foretoken::client

@@ -16,9 +16,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int32_t kFormat = 1;
+constexpr int32_t kFormat = 2;
 constexpr int64_t kMinSteps = 8;  // of a level; fewer say little
 constexpr size_t kMaxRequests = 1000;
+
+// Four buckets from a number of rows to its double.
+int32_t RowsBucketIdx(int32_t num_rows) { return static_cast<int32_t>(4 * std::log2(num_rows)); }
 
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -66,6 +69,28 @@ absl::StatusOr<std::vector<ProfileLevel>> LevelsOf(const ordered_json& json, con
   return levels;
 }
 
+absl::StatusOr<std::vector<ProfileRows>> RowsOf(const ordered_json& json) {
+  if (!json.contains("rows") || !json["rows"].is_array() || json["rows"].empty()) return Wrong("rows", "a list");
+  std::vector<ProfileRows> rows;
+  for (const ordered_json& entry : json["rows"]) {
+    if (!entry.is_object()) return Wrong("rows", "objects");
+    ProfileRows& row = rows.emplace_back();
+    FT_ASSIGN_OR_RETURN(row.num_rows, NumberOf(entry, "num_rows", 1));
+    FT_ASSIGN_OR_RETURN(row.step_ms, NumberOf(entry, "step_ms", 1e-6));
+    if (rows.size() < 2) continue;
+    const ProfileRows& before = rows[rows.size() - 2];
+    if (before.num_rows >= row.num_rows) return Wrong("num_rows", "rising numbers");
+    if (before.step_ms > row.step_ms) return Wrong("rows", "a step_ms that never falls");
+  }
+  return rows;
+}
+
+ordered_json ToJson(const std::vector<ProfileRows>& rows) {
+  ordered_json json = ordered_json::array();
+  for (const ProfileRows& row : rows) json.push_back({{"num_rows", row.num_rows}, {"step_ms", row.step_ms}});
+  return json;
+}
+
 ordered_json ToJson(const std::vector<ProfileLevel>& levels) {
   ordered_json json = ordered_json::array();
   for (const ProfileLevel& level : levels) {
@@ -88,7 +113,7 @@ absl::StatusOr<Profile> ParseProfile(absl::string_view text) {
   if (json.contains("model") && json["model"].is_string()) profile.model = json["model"].get<std::string>();
   FT_ASSIGN_OR_RETURN(profile.speculative, LevelsOf(json, "speculative"));
   FT_ASSIGN_OR_RETURN(profile.plain, LevelsOf(json, "plain"));
-  FT_ASSIGN_OR_RETURN(profile.prompt_ms_per_token, NumberOf(json, "prompt_ms_per_token", 0));
+  FT_ASSIGN_OR_RETURN(profile.rows, RowsOf(json));
   FT_ASSIGN_OR_RETURN(profile.proposal_ms, NumberOf(json, "proposal_ms", 0));
   if (!json.contains("requests") || !json["requests"].is_array() || json["requests"].empty()) {
     return Wrong("requests", "a list");
@@ -109,7 +134,7 @@ ordered_json ToJson(const Profile& profile) {
   }
   return {{"format", kFormat},
           {"model", profile.model},
-          {"prompt_ms_per_token", profile.prompt_ms_per_token},
+          {"rows", ToJson(profile.rows)},
           {"proposal_ms", profile.proposal_ms},
           {"plain", ToJson(profile.plain)},
           {"speculative", ToJson(profile.speculative)},
@@ -132,7 +157,9 @@ void ProfileBuilder::Add(std::span<const TimedGeneration> generations, bool is_s
       for (const foretoken::v1::StepReport& report : sample.steps) {
         Step& step = steps[report.step()];
         step.num_sequences = static_cast<int32_t>(report.batch().num_sequences());
+        step.num_rows = static_cast<int32_t>(report.batch().num_rows());
         step.num_prompt_rows = static_cast<int32_t>(report.batch().num_prompt_rows());
+        step.num_tree_rows = static_cast<int32_t>(report.batch().num_tree_rows());
         step.ms = report.times().forward_ms() + report.times().draw_ms() + report.times().host_ms() +
                   report.times().wait_ms();
         if (report.token_ids_size() > 0) step.accepted_lengths.push_back(report.token_ids_size() - 1);
@@ -143,22 +170,47 @@ void ProfileBuilder::Add(std::span<const TimedGeneration> generations, bool is_s
       }
     }
   }
-  Run& run = is_speculative ? speculative_ : plain_;
+  LevelsOfRun& run = is_speculative ? speculative_ : plain_;
   for (const auto& [number, step] : steps) {
-    if (step.num_prompt_rows > 0) {
-      run.prompt_steps.push_back(step);
-      continue;
+    if (step.num_tree_rows == 0 && step.num_rows > 0) {
+      RowsBucket& bucket = rows_[RowsBucketIdx(step.num_rows)];
+      ++bucket.num_steps;
+      bucket.num_rows += step.num_rows;
+      bucket.ms += step.ms;
     }
-    Level& level = run.levels[step.num_sequences];
+    if (step.num_prompt_rows > 0) continue;
+    Level& level = run[step.num_sequences];
     ++level.num_steps;
     level.ms += step.ms;
     for (const int32_t length : step.accepted_lengths) ++level.accepted_lengths[length];
   }
 }
 
-std::vector<ProfileLevel> ProfileBuilder::Levels(const Run& run) const {
+// Buckets without a step are left out. Where the mean time falls from one bucket to the next, both become one.
+std::vector<ProfileRows> ProfileBuilder::Rows() const {
+  std::vector<RowsBucket> buckets;
+  const auto mean_ms = [](const RowsBucket& bucket) { return bucket.ms / static_cast<double>(bucket.num_steps); };
+  for (const auto& [idx, measured] : rows_) {
+    RowsBucket bucket = measured;
+    while (!buckets.empty() && mean_ms(buckets.back()) >= mean_ms(bucket)) {
+      bucket.num_steps += buckets.back().num_steps;
+      bucket.num_rows += buckets.back().num_rows;
+      bucket.ms += buckets.back().ms;
+      buckets.pop_back();
+    }
+    buckets.push_back(bucket);
+  }
+  std::vector<ProfileRows> rows;
+  for (const RowsBucket& bucket : buckets) {
+    rows.push_back({.num_rows = static_cast<double>(bucket.num_rows) / static_cast<double>(bucket.num_steps),
+                    .step_ms = mean_ms(bucket)});
+  }
+  return rows;
+}
+
+std::vector<ProfileLevel> ProfileBuilder::Levels(const LevelsOfRun& run) {
   std::vector<ProfileLevel> levels;
-  for (const auto& [num_sequences, measured] : run.levels) {
+  for (const auto& [num_sequences, measured] : run) {
     if (measured.num_steps < kMinSteps || measured.accepted_lengths.empty()) continue;
     ProfileLevel& level = levels.emplace_back();
     level.num_sequences = num_sequences;
@@ -175,25 +227,15 @@ std::vector<ProfileLevel> ProfileBuilder::Levels(const Run& run) const {
 }
 
 absl::StatusOr<Profile> ProfileBuilder::Build(const std::string& model) const {
-  Profile profile = {
-      .model = model, .speculative = Levels(speculative_), .plain = Levels(plain_), .requests = requests_};
-  if (profile.speculative.empty() || profile.plain.empty()) {
+  Profile profile = {.model = model,
+                     .speculative = Levels(speculative_),
+                     .plain = Levels(plain_),
+                     .rows = Rows(),
+                     .requests = requests_};
+  if (profile.speculative.empty() || profile.plain.empty() || profile.rows.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("a profile needs the reports of at least ", kMinSteps,
                                                       " steps; does the server run with --allow_step_reports?"));
   }
-  // What a step with prompt rows takes longer than one without them.
-  double more_ms = 0;
-  int64_t num_rows = 0;
-  for (const Run* run : {&plain_, &speculative_}) {
-    const std::vector<ProfileLevel>& levels = run == &plain_ ? profile.plain : profile.speculative;
-    for (const Step& step : run->prompt_steps) {
-      const auto num_decoding = static_cast<int32_t>(step.accepted_lengths.size());
-      const double without = num_decoding > 0 ? StepMs(levels, num_decoding) : 0;
-      more_ms += std::max(0.0, step.ms - without);
-      num_rows += step.num_prompt_rows;
-    }
-  }
-  if (num_rows > 0) profile.prompt_ms_per_token = more_ms / static_cast<double>(num_rows);
   for (const auto& [proposer, times] : proposal_ms_) profile.proposal_ms = std::max(profile.proposal_ms, Median(times));
   return profile;
 }

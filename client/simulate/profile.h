@@ -31,6 +31,12 @@ struct ProfileLevel {
   std::vector<double> accepted_lengths;  // [k]: share of a sequence's steps that accepted k guesses
 };
 
+// Steps without guesses that computed about this number of rows: one per decoding sequence and one per prompt token.
+struct ProfileRows {
+  double num_rows = 0;
+  double step_ms = 0;  // mean
+};
+
 // The lengths of one request.
 struct ProfileRequest {
   int32_t prompt_tokens = 0;  // that were computed, not found in the prefix cache; at least 1
@@ -40,7 +46,7 @@ struct ProfileRequest {
 struct Profile {
   std::string model;
   std::vector<ProfileLevel> speculative, plain;  // rising numbers of sequences
-  double prompt_ms_per_token = 0;
+  std::vector<ProfileRows> rows;                 // rising numbers of rows, and times that never fall
   // From the question to the tree, by a proposer without any other work. The slowest proposer's.
   double proposal_ms = 0;
   std::vector<ProfileRequest> requests;
@@ -60,7 +66,7 @@ class ProfileBuilder {
 
  private:
   struct Step {
-    int32_t num_sequences = 0, num_prompt_rows = 0;
+    int32_t num_sequences = 0, num_rows = 0, num_prompt_rows = 0, num_tree_rows = 0;
     double ms = 0;
     std::vector<int32_t> accepted_lengths;  // one per reported sample that drew
   };
@@ -69,14 +75,17 @@ class ProfileBuilder {
     double ms = 0;
     std::map<int32_t, int64_t> accepted_lengths;
   };
-  struct Run {
-    std::map<int32_t, Level> levels;
-    std::vector<Step> prompt_steps;
+  struct RowsBucket {
+    int64_t num_steps = 0, num_rows = 0;
+    double ms = 0;
   };
+  using LevelsOfRun = std::map<int32_t, Level>;  // by number of sequences
 
-  std::vector<ProfileLevel> Levels(const Run& run) const;
+  static std::vector<ProfileLevel> Levels(const LevelsOfRun& run);
+  std::vector<ProfileRows> Rows() const;
 
-  Run speculative_, plain_;
+  LevelsOfRun speculative_, plain_;
+  std::map<int32_t, RowsBucket> rows_;
   std::map<std::string, std::vector<double>> proposal_ms_;  // by proposer, of steps with one sequence
   std::vector<ProfileRequest> requests_;
 };

@@ -8,10 +8,12 @@
 #include <optional>
 #include <queue>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/simulate/levels.h"
+#include "client/simulate/prompt_share.h"
 
 namespace foretoken::client {
 namespace {
@@ -26,6 +28,7 @@ constexpr int32_t kMaxVerifiers = 100'000;
 
 struct Request {
   double arrived_ms = 0;
+  double began_ms = 0;                   // when it left the queue
   std::optional<double> first_token_ms;  // unset until the step that computes the prompt's last row has ended
   int32_t prompt_left = 0;               // tokens to compute
   int32_t output_left = 0;
@@ -123,39 +126,47 @@ class Simulation {
     Verifier& verifier = verifiers_[idx];
     while (!verifier.queue.empty() && static_cast<int32_t>(verifier.running.size()) < cluster_.max_running) {
       verifier.running.push_back(verifier.queue.front());
+      verifier.running.back().began_ms = now;
       verifier.queue.pop_front();
     }
     verifier.is_stepping = !verifier.running.empty();
     if (!verifier.is_stepping) return;
-    int32_t num_decoding = 0, num_with_tree = 0;
+    std::vector<double> first_token_ms;
+    int32_t num_with_tree = 0;
     for (const Request& request : verifier.running) {
       if (!request.first_token_ms.has_value()) continue;
-      ++num_decoding;
+      first_token_ms.push_back(*request.first_token_ms);
       if (request.has_tree) ++num_with_tree;
     }
-    const StepTable& table = tables_[std::max(1, num_decoding)];
-    const double tree_share = num_decoding > 0 ? static_cast<double>(num_with_tree) / num_decoding : 0;
-    double step_ms = table.plain_ms + tree_share * (table.speculative_ms - table.plain_ms);
-    step_ms += PlanPrompts(verifier, num_decoding > 0 ? (cluster_.max_growth - 1) * step_ms : HUGE_VAL);
+    const int32_t num_prompt_rows = PlanPrompts(verifier, first_token_ms);
+    const auto num_decoding = static_cast<int32_t>(first_token_ms.size());
+    double step_ms = 0;
+    if (num_decoding > 0) {
+      const StepTable& table = tables_[num_decoding];
+      step_ms = table.plain_ms + (table.speculative_ms - table.plain_ms) * num_with_tree / num_decoding;
+    }
+    if (num_prompt_rows > 0) {
+      step_ms += StepMsOfRows(profile_.rows, num_decoding + num_prompt_rows);
+      if (num_decoding > 0) step_ms -= StepMsOfRows(profile_.rows, num_decoding);
+    }
     if (IsCounted(now)) busy_ms_ += std::min(step_ms, end_ms_ - now);
     events_.push({.at_ms = now + step_ms, .verifier_idx = idx});
   }
 
-  // Takes tokens off the prompts, the first request's first, within this time. Returns the time that they take.
-  double PlanPrompts(Verifier& verifier, double max_ms) const {
-    int32_t rows_left = cluster_.max_step_rows;
-    double ms = 0;
-    for (Request& request : verifier.running) {
-      if (request.prompt_left <= 0) continue;
-      const double most = profile_.prompt_ms_per_token > 0 ? (max_ms - ms) / profile_.prompt_ms_per_token : rows_left;
-      const int32_t num_rows =
-          std::min({request.prompt_left, rows_left, static_cast<int32_t>(std::clamp(most, ms > 0 ? 0.0 : 1.0, 1e6))});
-      if (num_rows <= 0) break;
-      request.prompt_left -= num_rows;
-      rows_left -= num_rows;
-      ms += num_rows * profile_.prompt_ms_per_token;
+  // Takes tokens off the prompts. Returns the number of their rows.
+  int32_t PlanPrompts(Verifier& verifier, std::span<const double> first_token_ms) const {
+    std::vector<SimulatedPrompt> prompts;
+    for (const Request& request : verifier.running) {
+      if (request.prompt_left > 0) prompts.push_back({.num_left = request.prompt_left, .began_ms = request.began_ms});
     }
-    return ms;
+    if (prompts.empty()) return 0;
+    const std::vector<int32_t> shares =
+        SharePromptRows(prompts, NumPromptRows(prompts, first_token_ms, cluster_.prompts, profile_.rows));
+    auto share = shares.begin();
+    for (Request& request : verifier.running) {
+      if (request.prompt_left > 0) request.prompt_left -= *share++;
+    }
+    return std::accumulate(shares.begin(), shares.end(), 0);
   }
 
   void EndStep(int32_t idx, double now) {
@@ -183,7 +194,8 @@ class Simulation {
       if (IsCounted(now) && !is_first) num_decoded_ += num_tokens;
       if (request.output_left > 0) request.has_tree = Ask(now, table.speculative_ms);
     }
-    const auto ended = std::ranges::partition(verifier.running, [](const Request& r) { return r.output_left > 0; });
+    const auto ended =
+        std::ranges::stable_partition(verifier.running, [](const Request& r) { return r.output_left > 0; });
     for (const Request& request : ended) {
       Count(request, now);
       if (load_.rate <= 0) events_.push({.at_ms = now + kTurnaroundMs});

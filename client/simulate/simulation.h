@@ -5,7 +5,7 @@
 //
 // The model. A verifier runs up to max_running requests; further ones wait, and beyond max_queued they are refused.
 // Requests go to the verifiers in turn. A step takes the profile's time for its number of sequences, and longer by the
-// prompts in it: while others stream, prompts may lengthen a step by max_growth. After a step each sequence asks a
+// rows of the prompts in it, whose number prompt_share.h decides. After a step each sequence asks a
 // replica for a tree, the replicas in turn. A replica answers one question after another, each in the profile's time.
 // If it begins with a question within the time of a step, the sequence accepts guesses as in the profile. If not, the
 // replica leaves the question out, and the sequence gets one token.
@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "client/generation_stats.h"
 #include "client/simulate/profile.h"
+#include "client/simulate/prompt_share.h"
 
 namespace foretoken::client {
 
@@ -29,8 +30,7 @@ struct SimulatedCluster {
   std::optional<int32_t> num_proposers = std::nullopt;
   int32_t max_running = 64;
   int32_t max_queued = 256;
-  int32_t max_step_rows = 512;
-  double max_growth = 1.4;
+  PromptBounds prompts = {};
 };
 
 struct SimulatedLoad {

@@ -27,15 +27,25 @@ bool IsDeeperThan(absl::string_view text, int max_depth) {
   return false;
 }
 
+absl::Status CheckDepth(absl::string_view text, absl::string_view source) {
+  if (!IsDeeperThan(text, kMaxJsonDepth)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(source, ": expected JSON of at most ", kMaxJsonDepth, " nested levels, got more"));
+}
+
 }  // namespace
 
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
                                          const nlohmann::json::parser_callback_t& inspect) {
-  if (IsDeeperThan(text, kMaxJsonDepth)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, ": expected JSON of at most ", kMaxJsonDepth, " nested levels, got more"));
-  }
+  FT_RETURN_IF_ERROR(CheckDepth(text, source));
   nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), inspect, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
+  return json;
+}
+
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, absl::string_view source) {
+  FT_RETURN_IF_ERROR(CheckDepth(text, source));
+  auto json = nlohmann::ordered_json::parse(text.begin(), text.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
   return json;
 }

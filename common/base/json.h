@@ -23,6 +23,9 @@ inline constexpr int kMaxJsonDepth = 64;
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
                                          const nlohmann::json::parser_callback_t& inspect = nullptr);
 
+// The same for JSON whose objects keep the order of the text.
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, absl::string_view source);
+
 // Parses a whole file of at most kMaxReadBytes. Errors also as ReadFile.
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
 

@@ -15,6 +15,7 @@ namespace foretoken::rpc {
 inline constexpr uint32_t kProposalProtocolVersion = 1;
 // Features of DescribeProposerResponse.
 inline constexpr absl::string_view kRefusalsFeature = "refusals";
+inline constexpr absl::string_view kAllowedTokensFeature = "allowed_tokens";
 
 // The largest messages on the wire.
 inline constexpr int32_t kMaxProposeRequestBytes = 4 << 20;
@@ -26,6 +27,7 @@ inline constexpr size_t kMaxTokenTreeBytes = size_t{640} << 10;
 inline constexpr size_t kMaxFingerprintBytes = 128;
 inline constexpr size_t kMaxTenantBytes = 256;
 inline constexpr size_t kMaxRefusalDetailBytes = 256;
+inline constexpr size_t kMaxAllowedTokensBytes = size_t{64} << 10;  // of one mask
 
 // Indexed by v1::RefusalReason; a reason that this build does not know counts as unspecified.
 using RefusalCounts = std::array<uint64_t, v1::RefusalReason_ARRAYSIZE>;

@@ -59,9 +59,11 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens, const std::
   if (std::ranges::any_of(tokens_, &AddedToken::single_word)) word_characters_ = WordsAndJoiners();
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::LongestAt(absl::string_view text, size_t at) const {
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::LongestAt(absl::string_view text, size_t at,
+                                                                     MayParse may_parse, Hidden hidden) const {
   std::optional<Match> longest;
   trie_.ForEachPrefix(text.substr(at), [&](size_t length, int32_t token_idx) {
+    if (hidden == Hidden::kByNone && tokens_[token_idx].special && !may_parse(at, at + length)) return;
     longest = Match{.token_idx = static_cast<size_t>(token_idx), .end = at + length};
   });
   return longest;
@@ -73,10 +75,26 @@ bool AddedTokenMatcher::HasWordBeside(absl::string_view text, size_t begin, size
 }
 
 std::vector<TextPart> AddedTokenMatcher::Split(absl::string_view text, bool parse_special) const {
+  return Split(
+      text, [&](size_t, size_t) { return parse_special; }, Hidden::kByUnparsed);
+}
+
+std::vector<TextPart> AddedTokenMatcher::Split(absl::string_view text,
+                                               std::span<const TextRange> special_ranges) const {
+  const auto lies_in_range = [&](size_t begin, size_t end) {
+    const auto after = std::upper_bound(special_ranges.begin(), special_ranges.end(), begin,
+                                        [](size_t at, const TextRange& range) { return at < range.begin; });
+    return after != special_ranges.begin() && end <= std::prev(after)->end;
+  };
+  return Split(text, lies_in_range, Hidden::kByNone);
+}
+
+std::vector<TextPart> AddedTokenMatcher::Split(absl::string_view text, MayParse may_parse, Hidden hidden) const {
   std::vector<TextPart> parts;
   size_t done = 0;  // parts has everything before it
   for (size_t at = 0; at < text.size();) {
-    const std::optional<Match> match = trie_.HasKeyThatStartsWith(text[at]) ? LongestAt(text, at) : std::nullopt;
+    const std::optional<Match> match =
+        trie_.HasKeyThatStartsWith(text[at]) ? LongestAt(text, at, may_parse, hidden) : std::nullopt;
     if (!match) {
       ++at;
       continue;
@@ -85,7 +103,7 @@ std::vector<TextPart> AddedTokenMatcher::Split(absl::string_view text, bool pars
     size_t end = match->end;
     at = end;
     const AddedToken& token = tokens_[match->token_idx];
-    if (token.special && !parse_special) continue;
+    if (token.special && !may_parse(begin, end)) continue;
     if (token.single_word && HasWordBeside(text, begin, end)) continue;
     if (token.lstrip) begin = SkipWhiteSpaceLeft(text, begin, done);
     if (token.rstrip) end = SkipWhiteSpaceRight(text, end);

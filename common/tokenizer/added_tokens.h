@@ -12,11 +12,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/byte_trie.h"
+#include "common/tokenizer/text_range.h"
 #include "common/tokenizer/unicode/char_set.h"
 
 namespace foretoken::tokenizer {
@@ -44,13 +47,19 @@ class AddedTokenMatcher {
 
   // Returns the parts in order, without empty texts. The text must be well-formed UTF-8.
   std::vector<TextPart> Split(absl::string_view text, bool parse_special) const;
+  // The same, but a special token counts only if it lies in one of the ranges, which are in order and apart. A spelling
+  // that does not lie in one of them hides no other token.
+  std::vector<TextPart> Split(absl::string_view text, std::span<const TextRange> special_ranges) const;
 
  private:
   struct Match {
     size_t token_idx;
     size_t end;
   };
-  std::optional<Match> LongestAt(absl::string_view text, size_t at) const;
+  enum class Hidden { kByUnparsed, kByNone };  // whether a special token that does not count hides others within it
+  using MayParse = absl::FunctionRef<bool(size_t begin, size_t end)>;
+  std::vector<TextPart> Split(absl::string_view text, MayParse may_parse, Hidden hidden) const;
+  std::optional<Match> LongestAt(absl::string_view text, size_t at, MayParse may_parse, Hidden hidden) const;
   bool HasWordBeside(absl::string_view text, size_t begin, size_t end) const;
 
   std::vector<AddedToken> tokens_;

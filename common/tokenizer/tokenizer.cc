@@ -124,6 +124,17 @@ absl::StatusOr<Surroundings> ReadSurroundings(const JsonValue& root, const std::
   return SurroundingsFromConfig(JsonValue(*config, path), vocabulary);
 }
 
+// The ranges' parts in [begin, end), counted from `begin`.
+std::vector<TextRange> RangesWithin(std::span<const TextRange> ranges, size_t begin, size_t end) {
+  std::vector<TextRange> within;
+  const auto first = std::lower_bound(ranges.begin(), ranges.end(), begin,
+                                      [](const TextRange& range, size_t at) { return range.end <= at; });
+  for (auto range = first; range != ranges.end() && range->begin < end; ++range) {
+    within.push_back({.begin = std::max(range->begin, begin) - begin, .end = std::min(range->end, end) - begin});
+  }
+  return within;
+}
+
 }  // namespace
 
 struct Tokenizer::Parts {
@@ -138,10 +149,13 @@ struct Tokenizer::Parts {
   AddedTokenMatcher normalized_matcher;  // searches after it
   Surroundings surroundings;
 
-  // Encodes text that has no added tokens of the first kind.
-  absl::Status EncodeText(absl::string_view text, bool is_first, bool parse_special, std::vector<int32_t>& out) const {
+  // Encodes text that has no added tokens of the first kind. The ranges count from its beginning.
+  absl::Status EncodeText(absl::string_view text, bool is_first, const EncodeOptions& options,
+                          std::vector<int32_t>& out) const {
     const std::string normalized = normalizer.Apply(text);
-    for (const TextPart& part : normalized_matcher.Split(normalized, parse_special)) {
+    const bool has_ranges = !options.parse_special && !options.special_ranges.empty() && normalized == text;
+    for (const TextPart& part : has_ranges ? normalized_matcher.Split(normalized, options.special_ranges)
+                                           : normalized_matcher.Split(normalized, options.parse_special)) {
       if (part.id) {
         out.push_back(*part.id);
         continue;
@@ -200,13 +214,17 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text, c
   const Surroundings& surroundings = parts_->surroundings;
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = surroundings.before;
-  for (const TextPart& part : parts_->raw_matcher.Split(text, options.parse_special)) {
+  const bool has_ranges = !options.parse_special && !options.special_ranges.empty();
+  for (const TextPart& part : has_ranges ? parts_->raw_matcher.Split(text, options.special_ranges)
+                                         : parts_->raw_matcher.Split(text, options.parse_special)) {
     if (part.id) {
       ids.push_back(*part.id);
       continue;
     }
-    const bool is_first = part.text.data() == text.data();
-    FT_RETURN_IF_ERROR(parts_->EncodeText(part.text, is_first, options.parse_special, ids));
+    const auto begin = static_cast<size_t>(part.text.data() - text.data());
+    const std::vector<TextRange> ranges = RangesWithin(options.special_ranges, begin, begin + part.text.size());
+    FT_RETURN_IF_ERROR(parts_->EncodeText(part.text, /*is_first=*/begin == 0,
+                                          {.parse_special = options.parse_special, .special_ranges = ranges}, ids));
   }
   if (add_special_tokens) ids.insert(ids.end(), surroundings.after.begin(), surroundings.after.end());
   return ids;

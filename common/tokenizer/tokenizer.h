@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/decoder.h"
+#include "common/tokenizer/text_range.h"
 #include "common/tokenizer/vocabulary.h"
 
 namespace foretoken::tokenizer {
@@ -41,6 +42,10 @@ struct EncodeOptions {
   // True: the spelling of a special token in the text becomes that token. False: it is encoded like other text, so that
   // a user cannot write tokens that only the server may write. Added tokens that are not special are always recognised.
   bool parse_special = false;
+  // Parts of the text, in order and apart, in which the spelling of a special token becomes that token even if
+  // parse_special is false. The whole spelling must lie in one part. A token that the file searches for in the
+  // normalised text (very few are special) counts only where the normalizer changes nothing.
+  std::span<const TextRange> special_ranges = {};
 };
 
 struct DecodeOptions {

@@ -72,17 +72,37 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
 void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
   absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request);
   if (!checked.ok()) return End(checked.status());  // Check has released the place, so the client may retry at once
+  const bool must_compile = checked->form.has_value();
   {
     absl::MutexLock lock(&mutex_);
     if (early_end_) return;
     checked_ = *std::move(checked);
   }
+  if (!must_compile) return TrySubmit(Clock::now() + kIdPatience);
+  const absl::Status queued = context_->compile_later(ticket_, [call = shared_from_this()] { call->CompileForm(); });
+  if (!queued.ok()) End(queued);
+}
+
+void GenerateCall::CompileForm() {
+  GrammarSource form;
+  v1::ResponseFormat format;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (early_end_) return;
+    form = *std::exchange(checked_->form, std::nullopt);
+    format = std::move(checked_->format);
+  }
+  GrammarCompiler::Result grammar = context_->grammars->Get(form);
+  if (!grammar.ok()) return End(format_->Explain(FormatError(format, grammar.status())));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (early_end_) return;
+    checked_->request.grammar = *std::move(grammar);
+  }
   TrySubmit(Clock::now() + kIdPatience);
 }
 
-absl::StatusOr<GenerationRequest> GenerateCall::Read(const grpc::ByteBuffer& bytes) const {
-  FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
-  FT_RETURN_IF_ERROR(rpc::FillIn(names_, message));
+absl::StatusOr<GenerationRequest> GenerateCall::Convert(const v1::GenerateRequest& message) const {
   absl::StatusOr<GenerationRequest> request = ConvertRequest(message, context_->model, context_->draw_bits);
   if (!request.ok()) return format_->Explain(request.status());
   return request;
@@ -91,7 +111,9 @@ absl::StatusOr<GenerationRequest> GenerateCall::Read(const grpc::ByteBuffer& byt
 absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place,
                                                                  const grpc::ByteBuffer& bytes) const {
   if (SteadyNow() >= deadline_) return absl::DeadlineExceededError("the call's deadline has passed");
-  FT_ASSIGN_OR_RETURN(GenerationRequest request, Read(bytes));
+  FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
+  FT_RETURN_IF_ERROR(rpc::FillIn(names_, message));
+  FT_ASSIGN_OR_RETURN(GenerationRequest request, Convert(message));
   request.ticket = ticket_;
   request.deadline = deadline_;
   request.traceparent = tracing::FormatTraceparent(trace_context_);
@@ -99,10 +121,28 @@ absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace plac
   const bool sends_reports = request.speculation.reports_steps;
   if (is_traced_ && context_->traces_steps) request.speculation.reports_steps = true;
   FT_ASSIGN_OR_RETURN(std::string echo_text, EchoText(request, context_->model));
-  return CheckedRequest{.place = std::move(place),
-                        .request = std::move(request),
-                        .echo_text = std::move(echo_text),
-                        .sends_reports = sends_reports};
+  CheckedRequest checked = {.place = std::move(place),
+                            .request = std::move(request),
+                            .echo_text = std::move(echo_text),
+                            .sends_reports = sends_reports};
+  FT_RETURN_IF_ERROR(FindForm(message, checked));
+  return checked;
+}
+
+// Takes the request's form from the cache, or notes it for the thread that compiles.
+absl::Status GenerateCall::FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const {
+  absl::StatusOr<std::optional<GrammarSource>> form = ConvertFormat(message, context_->model);
+  if (!form.ok()) return format_->Explain(form.status());
+  checked.form = *std::move(form);
+  if (!checked.form.has_value()) return absl::OkStatus();
+  if (std::optional<GrammarCompiler::Result> cached = context_->grammars->Find(*checked.form)) {
+    if (!cached->ok()) return format_->Explain(FormatError(message.response_format(), cached->status()));
+    checked.request.grammar = **std::move(cached);
+    checked.form.reset();
+  } else {
+    checked.format = message.response_format();
+  }
+  return absl::OkStatus();
 }
 
 void GenerateCall::TrySubmit(Clock::time_point patience_end) {

@@ -2,7 +2,9 @@
 // One Generate call, from its bytes to its status, in the form of its service (call_format.h). gRPC and the publisher
 // share the object. No method waits: outputs go to an outbox, and one write at a time takes them from there.
 //
-//   arrives -> has a place in the queue -> parsed, checked, encoded -> its id is free -> submitted -> outputs -> status
+//   arrives -> has a place in the queue -> parsed, checked, encoded -> its form is compiled -> its id is free ->
+//   submitted
+//   -> outputs -> status
 //
 // A cancellation or the client's deadline ends the call at any of these points, and the call tells the engine. A call
 // that has ended frees its request id, even if the engine has not ended the sequences yet. A new call waits a moment
@@ -17,6 +19,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -37,6 +40,7 @@
 #include "verifier_service/api/served_model.h"
 #include "verifier_service/api/service_metrics.h"
 #include "verifier_service/api/unread_outputs.h"
+#include "verifier_service/grammar/grammar_compiler.h"
 
 namespace foretoken::verifier {
 
@@ -50,6 +54,9 @@ struct CallContext {
   DrawBits draw_bits;
   tracing::Tracer tracer;
   bool traces_steps = false;  // a recorded call's trace has every step
+  GrammarCompiler* grammars = nullptr;
+  // Runs the work of a call on the thread that compiles. RESOURCE_EXHAUSTED: too many calls wait for it.
+  std::function<absl::Status(Ticket, absl::AnyInvocable<void()>)> compile_later;
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
@@ -100,7 +107,9 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     QueuePlace place;
     GenerationRequest request;
     std::string echo_text;
-    bool sends_reports = false;  // to the client; step reports may also be for the trace alone
+    bool sends_reports = false;         // to the client; step reports may also be for the trace alone
+    std::optional<GrammarSource> form;  // to compile first
+    v1::ResponseFormat format;          // the same in the client's words, for errors
   };
 
   GenerateCall(CallContext* context, GenerateCallArgs args, CallTrace trace);
@@ -109,8 +118,11 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnCancel() override;
   void OnDone() override;
 
-  absl::StatusOr<GenerationRequest> Read(const grpc::ByteBuffer& bytes) const;
+  absl::StatusOr<GenerationRequest> Convert(const v1::GenerateRequest& message) const;
   absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes) const;
+  absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
+  // Compiles the request's form, then submits the request.
+  void CompileForm();
   // Submits the request as soon as its id is free. Fails the call if the id is still in use at `patience_end`.
   void TrySubmit(Clock::time_point patience_end);
   absl::Status Submit();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
 #include "common/rpc/metadata.h"
 
 namespace foretoken::verifier {
@@ -15,32 +16,53 @@ constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 
 // With two threads one long text does not delay the next request.
 constexpr int kNumWorkers = 2;
+constexpr int kNumCompileWorkers = 1;
 
 }  // namespace
 
 GenerateCalls::GenerateCalls(GenerateCallsParts parts)
     : tokens_(parts.tokens),
-      context_{.model = parts.model,
-               .bounds = RequestBounds(parts.model),
-               .engine = std::move(parts.engine),
-               .publisher = parts.publisher,
-               .metrics = parts.metrics,
-               .draw_bits = std::move(parts.draw_bits),
-               .tracer = std::move(parts.tracer),
-               .traces_steps = parts.traces_steps,
-               .unread = UnreadOutputs(parts.unread.max_bytes),
-               .end_unread =
-                   [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
-                     if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
-                       call->EndUnread(absl::StrCat("all calls together have over ", max_bytes,
-                                                    " bytes, and this call has the most"));
-                     }
-                   }},
+      max_compilations_(parts.max_compilations),
+      context_{
+          .model = parts.model,
+          .bounds = RequestBounds(parts.model),
+          .engine = std::move(parts.engine),
+          .publisher = parts.publisher,
+          .metrics = parts.metrics,
+          .draw_bits = std::move(parts.draw_bits),
+          .tracer = std::move(parts.tracer),
+          .traces_steps = parts.traces_steps,
+          .grammars = parts.grammars,
+          .compile_later = [this](Ticket ticket,
+                                  absl::AnyInvocable<void()> work) { return CompileLater(ticket, std::move(work)); },
+          .unread = UnreadOutputs(parts.unread.max_bytes),
+          .end_unread =
+              [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
+                if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
+                  call->EndUnread(
+                      absl::StrCat("all calls together have over ", max_bytes, " bytes, and this call has the most"));
+                }
+              }},
       work_queue_(kNumWorkers),
+      compile_queue_(kNumCompileWorkers),
       stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
                    [this, max_time = parts.unread.max_write_time] {
                      for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
                    }) {}
+
+absl::Status GenerateCalls::CompileLater(Ticket ticket, absl::AnyInvocable<void()> work) {
+  struct LeavePlace {
+    void operator()(std::atomic<int32_t>* num_taken) const { num_taken->fetch_sub(1); }
+  };
+  std::unique_ptr<std::atomic<int32_t>, LeavePlace> place(&num_compilations_);  // leaves it when the work is destroyed
+  if (num_compilations_.fetch_add(1) >= max_compilations_) {
+    return base::Passing(base::WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                              "response_format: ", max_compilations_, " forms wait to be compiled")),
+                                          "GRAMMARS_FULL"));
+  }
+  compile_queue_.Push(ticket, [work = std::move(work), place = std::move(place)]() mutable { work(); });
+  return absl::OkStatus();
+}
 
 bool GenerateCalls::WaitUntilIdle(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
@@ -97,6 +119,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
                                      .format = std::move(incoming.format),
                                      .on_done = [this, ticket] {
                                        work_queue_.Remove(ticket);  // if the call was cancelled before its turn
+                                       compile_queue_.Remove(ticket);
                                        absl::MutexLock lock(&mutex_);
                                        calls_.erase(ticket);
                                      }});

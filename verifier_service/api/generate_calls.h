@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All Generate calls of a server, by whichever service they came. They share one queue, one set of request ids, and the
 // limits of unread output. Encoding takes time and runs on two threads of its own, after a call has a place in the
-// engine's queue. A call that is cancelled before its turn frees its place at once.
+// engine's queue. One more thread compiles response formats. A call that is cancelled before its turn frees its place
+// at once.
 //
 //   GenerateCalls calls({.model = ..., .engine = ..., .publisher = &publisher, ...});
 //   return calls.Start({.context = context, .request = request, .method = "foretoken.v1.GenerationService/Generate",
@@ -38,6 +39,8 @@ struct GenerateCallsParts {
   ClientTokens* tokens = nullptr;  // null: clients need no token
   tracing::Tracer tracer = {};
   bool traces_steps = false;  // a recorded call's trace has every step
+  GrammarCompiler* grammars = nullptr;
+  int32_t max_compilations = 16;  // of response formats, waiting and running; one more gets RESOURCE_EXHAUSTED
   UnreadLimits unread;
 };
 
@@ -76,14 +79,18 @@ class GenerateCalls {
  private:
   std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
   std::vector<std::shared_ptr<GenerateCall>> Calls();
+  absl::Status CompileLater(Ticket ticket, absl::AnyInvocable<void()> work);
 
   ClientTokens* const tokens_;
+  const int32_t max_compilations_;
+  std::atomic<int32_t> num_compilations_{0};
   CallContext context_;
   std::atomic<Ticket> next_ticket_{1};
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);  // until they are done
   // Last, because their threads use the members above.
   WorkQueue work_queue_;
+  WorkQueue compile_queue_;
   PeriodicTask stall_watch_;
 };
 

@@ -220,6 +220,7 @@ absl::StatusOr<v1::GetModelInfoResponse> GenerationService::GetModelInfo(const v
   }
   response.set_max_tree_nodes(static_cast<uint32_t>(model.max_tree_nodes));
   response.set_version(base::Version());
+  response.set_has_chat_template(model.chat_template != nullptr);
   return response;
 }
 

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "common/speculation/token_tree.h"
+#include "verifier_service/api/chat_conversion.h"
 #include "verifier_service/proposers/proposer_client.h"
 
 namespace foretoken::verifier {
@@ -82,7 +83,7 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const v1::GenerateRequest& req
     case v1::GenerateRequest::kTokens:
       return CheckTokenIds(request.tokens().ids(), "tokens.ids", model);
     case v1::GenerateRequest::kChat:
-      return Invalid("chat", "expected text or tokens, because this server has no chat template");
+      return ChatTokens(request, model);
     case v1::GenerateRequest::PROMPT_NOT_SET:
       return Invalid("prompt", "expected text, tokens or chat, got none");
   }
@@ -90,7 +91,7 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const v1::GenerateRequest& req
 }
 
 absl::Status ConvertPrompt(const v1::GenerateRequest& request, const ServedModel& model, GenerationRequest& out) {
-  const char* field = request.has_tokens() ? "tokens.ids" : "text";
+  const char* field = request.has_tokens() ? "tokens.ids" : request.has_chat() ? "chat" : "text";
   FT_ASSIGN_OR_RETURN(out.prompt, PromptTokens(request, model));
   if (out.prompt.empty()) return Invalid(field, "expected a prompt of at least one token, got none");
   if (request.has_truncate_prompt_tokens()) {
@@ -236,7 +237,7 @@ absl::Status ConvertOutput(const v1::OutputOptions& options, OutputRequest& out)
   return absl::OkStatus();
 }
 
-absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const ServedModel& model,
+absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, bool has_format, const ServedModel& model,
                                 SpeculationRequest& out) {
   switch (options.mode()) {
     case v1::SPECULATION_MODE_UNSPECIFIED:
@@ -256,8 +257,9 @@ absl::Status ConvertSpeculation(const v1::SpeculationOptions& options, const Ser
       return Invalid("speculation.mode", "expected a SpeculationMode, got ", options.mode());
   }
   for (const std::string& name : options.proposers()) {
-    const bool is_prediction = name == kPredictionName && options.prediction_case() != options.PREDICTION_NOT_SET;
-    if (!is_prediction && std::find(model.proposers.begin(), model.proposers.end(), name) == model.proposers.end()) {
+    const bool is_own = (name == kPredictionName && options.prediction_case() != options.PREDICTION_NOT_SET) ||
+                        (name == kGrammarName && has_format);
+    if (!is_own && std::find(model.proposers.begin(), model.proposers.end(), name) == model.proposers.end()) {
       return Invalid(absl::StrCat("speculation.proposers[", out.proposers.size(), "]"), "expected one of {",
                      absl::StrJoin(model.proposers, ", "), "}, got ", base::Quoted(name));
     }
@@ -321,8 +323,10 @@ absl::Status CheckModelName(const std::string& requested, const ServedModel& mod
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model) {
-  absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(
-      args.text, {.add_special_tokens = args.add_special_tokens, .parse_special = args.parse_special_tokens});
+  absl::StatusOr<std::vector<int32_t>> ids =
+      model.tokenizer->Encode(args.text, {.add_special_tokens = args.add_special_tokens,
+                                          .parse_special = args.parse_special_tokens,
+                                          .special_ranges = args.special_ranges});
   // Every tokenizer error is INVALID_ARGUMENT here: the text causes it, and a retry cannot succeed.
   if (!ids.ok()) return Invalid(args.field, ids.status().message());
   for (const int32_t id : *ids) {
@@ -348,19 +352,61 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   GenerationRequest out;
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
   FT_RETURN_IF_ERROR(CheckFingerprint(request.expected_numerics_fingerprint(), model));
-  if (request.has_response_format())
-    return Invalid("response_format", "expected none, because this server has no grammars");
   FT_ASSIGN_OR_RETURN(out.verification, ConvertVerification(request.verification()));
   FT_RETURN_IF_ERROR(ConvertNames(request, draw_bits, out));
   FT_RETURN_IF_ERROR(ConvertSampling(request.sampling(), model, draw_bits, out.sampling));
   FT_RETURN_IF_ERROR(ConvertSamples(request.sampling(), model, out));
   FT_RETURN_IF_ERROR(ConvertOutput(request.output(), out.output));
-  FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), model, out.speculation));
+  FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), request.has_response_format(), model, out.speculation));
   FT_RETURN_IF_ERROR(ConvertPrompt(request, model, out));  // the slowest check comes after the cheap ones
   FT_RETURN_IF_ERROR(ConvertPrediction(request, model, out.speculation.prediction));
   FT_RETURN_IF_ERROR(ConvertStopping(request.stopping(), model, out));
   FT_RETURN_IF_ERROR(CheckSupport(out, model));
   return out;
+}
+
+absl::StatusOr<std::optional<GrammarSource>> ConvertFormat(const v1::GenerateRequest& request,
+                                                           const ServedModel& model) {
+  if (!request.has_response_format()) return std::nullopt;
+  if (model.end_token_ids.empty()) {
+    return Invalid("response_format", "expected none, because the model has no token that ends a text");
+  }
+  if (request.stopping().ignore_eos()) {
+    return Invalid("stopping.ignore_eos", "expected false with a response_format, whose end is the end of the text");
+  }
+  const v1::ResponseFormat& format = request.response_format();
+  switch (format.format_case()) {
+    case v1::ResponseFormat::kJsonSchema:
+      return GrammarSource{.kind = GrammarKind::kJsonSchema, .text = format.json_schema()};
+    case v1::ResponseFormat::kAnyJson:
+      if (!format.any_json()) return Invalid("response_format.any_json", "expected true, got false");
+      return GrammarSource{.kind = GrammarKind::kJsonSchema, .text = "{}"};
+    case v1::ResponseFormat::kRegex:
+      return GrammarSource{.kind = GrammarKind::kRegex, .text = format.regex()};
+    case v1::ResponseFormat::kEbnf:
+      return GrammarSource{.kind = GrammarKind::kEbnf, .text = format.ebnf()};
+    case v1::ResponseFormat::kChoices: {
+      const std::vector<std::string> texts(format.choices().texts().begin(), format.choices().texts().end());
+      if (texts.empty() || std::ranges::any_of(texts, &std::string::empty)) {
+        return Invalid("response_format.choices.texts", "expected at least one text, and no empty one");
+      }
+      return ChoiceOf(texts);
+    }
+    case v1::ResponseFormat::kStructuralTag:
+      return GrammarSource{.kind = GrammarKind::kStructuralTag, .text = format.structural_tag()};
+    case v1::ResponseFormat::FORMAT_NOT_SET:
+      break;
+  }
+  return Invalid("response_format", "expected one of its formats, got none that this server knows");
+}
+
+absl::Status FormatError(const v1::ResponseFormat& format, const absl::Status& refusal) {
+  if (!absl::IsInvalidArgument(refusal)) return base::Passing(refusal);
+  const google::protobuf::FieldDescriptor* const field =
+      format.GetReflection()->GetOneofFieldDescriptor(format, format.GetDescriptor()->oneof_decl(0));
+  absl::Status error = Invalid(absl::StrCat("response_format.", field->name()), refusal.message());
+  const bool is_costly = base::ReasonOf(refusal) == kFormatTooCostly;
+  return is_costly ? base::WithReason(std::move(error), kFormatTooCostly) : error;
 }
 
 }  // namespace foretoken::verifier

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "foretoken/v1/generation.pb.h"
 #include "google/protobuf/repeated_field.h"
 #include "verifier_service/api/served_model.h"
+#include "verifier_service/grammar/grammar.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
@@ -29,9 +31,15 @@ namespace foretoken::verifier {
 // Returns 64 random bits. One output must not help to predict another. Called from any thread.
 using DrawBits = std::function<uint64_t()>;
 
-// Fills every field except the ticket and the trace context, because the message does not hold them.
+// Fills every field except the ticket and the trace context, which the message does not hold, and the grammar.
 absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& request, const ServedModel& model,
                                                  const DrawBits& draw_bits);
+
+// The form that the request asks for, not compiled yet. Unset: any text.
+absl::StatusOr<std::optional<GrammarSource>> ConvertFormat(const v1::GenerateRequest& request,
+                                                           const ServedModel& model);
+// Turns the refusal of a form into an error that names the request's field.
+absl::Status FormatError(const v1::ResponseFormat& format, const absl::Status& refusal);
 
 // Returns NOT_FOUND unless `requested` is empty or the model's name.
 absl::Status CheckModelName(const std::string& requested, const ServedModel& model);
@@ -41,6 +49,7 @@ struct TextToEncode {
   absl::string_view field;  // for error messages
   std::optional<bool> add_special_tokens = std::nullopt;
   bool parse_special_tokens = false;
+  std::span<const tokenizer::TextRange> special_ranges = {};  // as tokenizer::EncodeOptions says
 };
 // Returns INVALID_ARGUMENT if the tokenizer refuses the text.
 absl::StatusOr<std::vector<int32_t>> EncodeText(const TextToEncode& args, const ServedModel& model);

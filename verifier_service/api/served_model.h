@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/chat/chat_template.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
 
@@ -17,6 +18,7 @@ struct ServedModel {
   std::string architecture;  // "LlamaForCausalLM"
   uint64_t num_parameters = 0;
   const tokenizer::Tokenizer* tokenizer = nullptr;
+  const chat::ChatTemplate* chat_template = nullptr;  // null: the checkpoint has none
   int32_t vocabulary_size = 0;     // every id with a tokenizer entry and a row in the model is below it
   int32_t max_context_tokens = 0;  // prompt and output together
   std::vector<int32_t> end_token_ids;

@@ -362,6 +362,10 @@ std::vector<MetricFamily> CollectEngineMetrics(const Engine& engine, const Propo
       counter("foretoken_prompt_tokens_total", "Prompt tokens computed.", stats.num_prompt_tokens),
       counter("foretoken_cached_tokens_total", "Prompt tokens found in the prefix cache.", stats.num_cached_tokens),
       counter("foretoken_generated_tokens_total", "Tokens generated.", stats.num_generated_tokens),
+      counter("foretoken_grammar_masks_total", "Rows of requests with a response format, each with a mask of its own.",
+              stats.num_masks),
+      Single(MetricType::Counter, "foretoken_grammar_mask_seconds_total", "Time of the engine to make those masks.",
+             absl::ToDoubleSeconds(stats.mask_time)),
       counter("foretoken_preemptions_total", "Samples put back to wait for K/V blocks.", stats.num_preemptions)};
   families.push_back(AcceptedLengths(stats.speculation.accepted_lengths));
   families.push_back(counter("foretoken_accepted_prediction_tokens_total",

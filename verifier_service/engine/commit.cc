@@ -24,6 +24,7 @@ void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   if (sequence.follower.has_value()) {
     sequence.follower->Append(std::span(sequence.token_ids).subspan(request.prompt.size()));
   }
+  if (sequence.grammar.has_value()) sequence.grammar->Append(token_id);
   if (sequence.active->counts_tokens) sequence.counts.AddGenerated(token_id);
   SampleOutput& output = sequence.output;
   output.token_ids.push_back(token_id);

@@ -69,7 +69,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
                   .priority_aging = config.priority_aging},
                  parts_.kv->num_blocks),
       experience_({.step_cost = StepCost(config.max_step_rows),
-                   .calibration = Calibration(parts_.proposers->Names().size() + 1),
+                   .calibration = Calibration(parts_.proposers->Names().size() + kNumOwnProposers),
                    .place_chances = PlaceChances(config.max_tree_nodes)}),
       speculation_(parts_.proposers->Names().size()),
       timer_(parts_.now) {
@@ -206,10 +206,13 @@ void Engine::Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests) {
 
 std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>& active) {
   if (active->num_begun == 0) {
-    active->masks = DrawMasks(std::exchange(active->mask_bits, {}), drawable_, parts_.transformer->backend());
+    // Under a grammar every row has a mask of its own, which the step makes (grammar_masks.h).
+    if (active->request->grammar == nullptr) {
+      active->masks = DrawMasks(std::exchange(active->mask_bits, {}), drawable_, parts_.transformer->backend());
+    }
   }
   std::unique_ptr<Sequence> sequence =
-      MakeSequence(requests_.NextId(), active, parts_.proposers->Names(), *parts_.tokenizer);
+      MakeSequence(requests_.NextId(), active, parts_.proposers->Names(), *parts_.tokenizer, drawable_);
   if (sequence->sample_index == 0) sequence->output.began = timer_.entered();
   requests_.Begin(*sequence);
   return sequence;

@@ -38,6 +38,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "verifier_service/engine/active_requests.h"
 #include "verifier_service/engine/first_token_forecast.h"
+#include "verifier_service/engine/grammar_masks.h"
 #include "verifier_service/engine/learning_passes.h"
 #include "verifier_service/engine/planner_stats.h"
 #include "verifier_service/engine/scheduler.h"
@@ -72,6 +73,8 @@ struct EngineConfig {
   int32_t max_tree_nodes = 32;       // per sequence and step; a request can lower it
   PromptLimits prompts;              // how much prompts may delay the tokens of decoding sequences
   bool enable_prefix_cache = true;
+  // A request whose grammar takes more time for a token's mask, on average, is ended.
+  absl::Duration max_mask_time = absl::Milliseconds(2);
 };
 
 // Returns INVALID_ARGUMENT with the field, the expected value and the given one.
@@ -103,12 +106,14 @@ struct EngineStats {
   uint64_t num_cached_tokens = 0;  // prompt tokens that the prefix cache had
   uint64_t num_generated_tokens = 0;
   uint64_t num_preemptions = 0;
+  uint64_t num_masks = 0;     // of rows of sequences with a grammar
+  absl::Duration mask_time;   // to make them
   int32_t num_preempted = 0;  // preempted samples that wait to run again
   StepTimes times;            // of all steps
   PlannerStats planner;
   // Of samples that have ended:
   SpeculationCounts speculation;
-  std::vector<ProposerCount> proposers;  // one per ProposerClient::Names(), then one for predictions
+  std::vector<ProposerCount> proposers;  // one per ProposerClient::Names(), then those of the engine
 };
 
 class Engine {
@@ -199,6 +204,7 @@ class Engine {
   void End(Ticket ticket);
   int32_t DropUnbegun(ActiveRequest& active);
   void OpenAtProposers(Sequence& sequence, const StepPolicy& policy);
+  absl::Status CheckMaskTime(const Sequence& sequence) const;
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Fail(ActiveRequest& active, absl::Status error);
@@ -221,6 +227,7 @@ class Engine {
   Scheduler scheduler_;
   ActiveRequests requests_;
   Experience experience_;
+  GrammarMasks grammar_masks_;
   SpeculationPolicy speculation_;
   StepPolicy policy_;                      // for the coming step
   std::optional<absl::Time> cycle_began_;  // the time of the last decision; unset while no sequence runs

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of Engine that runs a step, stage by stage.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "kernels/check.h"
 #include "verifier_service/engine/commit.h"
@@ -40,6 +42,22 @@ int32_t NodesToAskFor(const Sequence& sequence) {
   if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
   return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
 }
+
+// A proposer gains little from a mask that forbids few tokens, and a mask has a bit per token of the vocabulary.
+constexpr size_t kMinForbiddenPerAllowed = 7;
+
+// What proposers are told of the sequence's next token; empty: any may come.
+std::span<const uint32_t> AllowedTokens(Sequence& sequence) {
+  if (!sequence.grammar.has_value()) return {};
+  const std::span<const uint32_t> mask = sequence.grammar->next_mask();
+  size_t num_allowed = 0;
+  for (const uint32_t word : mask) num_allowed += static_cast<size_t>(std::popcount(word));
+  const bool is_narrow = num_allowed * (kMinForbiddenPerAllowed + 1) <= mask.size() * 32;
+  return is_narrow ? mask : std::span<const uint32_t>();
+}
+
+// A mean over fewer masks says little.
+constexpr int64_t kMinMasks = 32;
 
 absl::Status ErrorOf(kernels::DrawStatus status) {
   if (status == kernels::DrawStatus::kNonFiniteLogits) {
@@ -99,7 +117,8 @@ void Engine::OpenAtProposers(Sequence& sequence, const StepPolicy& policy) {
                           .traceparent = request.traceparent,
                           .tracestate = request.tracestate,
                           .proposers = sequence.active->allowed_proposers,
-                          .told_proposers = AskedOf(sequence, policy)});
+                          .told_proposers = AskedOf(sequence, policy),
+                          .allowed_tokens = AllowedTokens(sequence)});
   sequence.is_open = true;
 }
 
@@ -135,7 +154,11 @@ Engine::LaunchedStep Engine::Launch(std::span<const PlannedSequence> plan) {
   kernels::Backend& backend = parts_.transformer->backend();
   timer_.Enter(StepPhase::kForward);
   const kernels::ConstTensorView logits = parts_.transformer->Forward(step.batch.forward, *parts_.kv);
+  timer_.Enter(is_asynchronous() ? StepPhase::kPrepare : StepPhase::kHost);
+  const absl::Time masks_began = timer_.entered();
+  own_stats_.num_masks += static_cast<uint64_t>(grammar_masks_.Fill(plan, backend, step.batch));
   timer_.Enter(StepPhase::kDraw);
+  own_stats_.mask_time += timer_.entered() - masks_began;
   backend.AcceptTrees(
       {.logits = logits, .num_tokens = drawable_.num_tokens(), .trees = step.batch.trees, .paths = step.paths});
   for (size_t i = 0; i < step.scores.size(); ++i) {
@@ -214,7 +237,8 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     }
     // An error behind the sample's end does not count, because plain decoding would not have reached its row.
     const kernels::DrawStatus status = result.paths[i].status;
-    if (status != kernels::DrawStatus::kOk && !sequence.is_finished) Fail(*sequence.active, ErrorOf(status));
+    absl::Status error = status == kernels::DrawStatus::kOk ? CheckMaskTime(sequence) : ErrorOf(status);
+    if (!error.ok() && !sequence.is_finished) Fail(*sequence.active, std::move(error));
   }
   timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);
@@ -226,6 +250,18 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   }
   scheduler_.KeepFree();
   return outcome;
+}
+
+// The masks of one sequence delay the tokens of all.
+absl::Status Engine::CheckMaskTime(const Sequence& sequence) const {
+  if (!sequence.grammar.has_value() || sequence.grammar->num_masks() < kMinMasks) return absl::OkStatus();
+  const absl::Duration mean = sequence.grammar->mask_time();
+  if (mean <= config_.max_mask_time) return absl::OkStatus();
+  return base::WithReason(
+      absl::InvalidArgumentError(absl::StrCat("response_format: expected a form whose masks take at most ",
+                                              absl::FormatDuration(config_.max_mask_time), " each, got a mean of ",
+                                              absl::FormatDuration(mean))),
+      kFormatTooCostly);
 }
 
 // Returns the number of committed tokens that the tree had guessed.
@@ -276,10 +312,14 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
 
 void Engine::Advance(std::span<const PlannedSequence> plan, const StepOutcome& outcome, const StepPolicy& policy) {
   for (size_t i = 0; i < plan.size(); ++i) {
-    const Sequence& sequence = *plan[i].sequence;
+    Sequence& sequence = *plan[i].sequence;
     if (!sequence.is_open || outcome.num_committed[i] == 0) continue;
     Ask ask;  // no proposer is asked for a finished sequence
-    if (!sequence.is_finished) ask = {.node_budget = NodesToAskFor(sequence), .proposers = AskedOf(sequence, policy)};
+    if (!sequence.is_finished) {
+      ask = {.node_budget = NodesToAskFor(sequence),
+             .proposers = AskedOf(sequence, policy),
+             .allowed_tokens = AllowedTokens(sequence)};
+    }
     parts_.proposers->Advance(sequence.id, std::span(sequence.token_ids).last(outcome.num_committed[i]), ask);
   }
 }

@@ -3,23 +3,26 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/container/fixed_array.h"
 
 namespace foretoken::verifier {
 namespace {
 
-// The tree of the request's prediction, which is never late.
-speculation::TokenTree PredictedTree(const Sequence& sequence) {
-  const size_t proposer_idx = sequence.guesses.size() - 1;
-  speculation::TokenTree tree = sequence.follower->Guess(sequence.active->max_tree_nodes, 1u << proposer_idx);
+// Asks one of the engine's own proposers, which are never late.
+template <typename Follower>
+void AskOwn(size_t proposer_idx, std::optional<Follower>& follower, Sequence& sequence) {
+  if (!follower.has_value()) return;
+  speculation::TokenTree tree = follower->Guess(sequence.active->max_tree_nodes, 1u << proposer_idx);
   tree.position = static_cast<uint64_t>(sequence.size());
-  return tree;
+  sequence.guesses[proposer_idx] = std::move(tree);
 }
 
 // The trees that have nodes at the sequence's position.
 std::vector<const speculation::TokenTree*> CurrentTrees(Sequence& sequence) {
-  if (sequence.follower.has_value()) sequence.guesses.back() = PredictedTree(sequence);
+  AskOwn(sequence.guesses.size() - 2, sequence.follower, sequence);
+  AskOwn(sequence.guesses.size() - 1, sequence.grammar, sequence);
   std::vector<const speculation::TokenTree*> trees;
   for (std::optional<speculation::TokenTree>& guess : sequence.guesses) {
     if (!guess.has_value()) continue;
@@ -46,6 +49,14 @@ const speculation::TokenTree* MergedGuess(Sequence& sequence) {
   if (merged->num_nodes() > max_depth && Depth(*merged) > max_depth) {
     sequence.merged_guess = speculation::CutDepth(*merged, max_depth);
     merged = &sequence.merged_guess;
+  }
+  // Under rejection sampling the forbidden nodes stay: a test that always rejects them keeps the others exact.
+  if (sequence.grammar.has_value() && sequence.request().verification == kernels::VerificationRule::kKeyedDraw) {
+    const std::vector<int32_t> allowed = AllowedNodeIdx(*merged, sequence.grammar->matcher());
+    if (std::ssize(allowed) < merged->num_nodes()) {
+      sequence.merged_guess = speculation::Keep(*merged, allowed);
+      merged = &sequence.merged_guess;
+    }
   }
   return merged->num_nodes() > 0 ? merged : nullptr;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merges the newest trees of a sequence into one guess. Late trees are re-rooted first. The tree of the request's
-// prediction is one of them.
+// Merges the newest trees of a sequence into one guess. Late trees are re-rooted first. The trees of
+// the request's prediction and of its grammar are among them.
 #pragma once
 
 #include <cstdint>

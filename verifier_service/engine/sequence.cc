@@ -4,8 +4,8 @@
 namespace foretoken::verifier {
 
 std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequest> active,
-                                       const std::vector<std::string>& proposers,
-                                       const tokenizer::Tokenizer& tokenizer) {
+                                       const std::vector<std::string>& proposers, const tokenizer::Tokenizer& tokenizer,
+                                       const DrawableIds& drawable) {
   const GenerationRequest& request = *active->request;
   TextStream text(tokenizer, {.stop_strings = request.stop.stop_strings,
                               .include_stop_string = request.stop.include_stop_string,
@@ -24,6 +24,7 @@ std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequ
   if (sequence->active->max_tree_nodes > 0 && !request.speculation.prediction.empty()) {
     sequence->follower.emplace(request.speculation.prediction);
   }
+  if (request.grammar != nullptr) sequence->grammar.emplace(request.grammar, tokenizer, drawable.num_tokens());
   return sequence;
 }
 
@@ -31,6 +32,7 @@ std::vector<ProposerCount> NoCounts(const std::vector<std::string>& proposers) {
   std::vector<ProposerCount> counts;
   for (const std::string& name : proposers) counts.push_back({.proposer = name});
   counts.push_back({.proposer = std::string(kPredictionName)});
+  counts.push_back({.proposer = std::string(kGrammarName)});
   return counts;
 }
 

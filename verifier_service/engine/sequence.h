@@ -14,6 +14,7 @@
 #include "common/model/block_pool.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
+#include "verifier_service/grammar/grammar_follower.h"
 #include "verifier_service/proposers/proposer_client.h"
 #include "verifier_service/request/active_request.h"
 #include "verifier_service/request/prediction.h"
@@ -67,10 +68,11 @@ struct Sequence {
   // The number of nodes that the planner takes lately. It rises at once and falls slowly.
   float usual_nodes = 0;
   std::vector<std::optional<speculation::TokenTree>>
-      guesses;                                            // the newest tree of each proposer, the prediction's last
-  std::vector<std::optional<GuessOrigin>> guess_origins;  // as guesses; unset for the prediction
+      guesses;  // the newest tree of each proposer, then the prediction's and the grammar's
+  std::vector<std::optional<GuessOrigin>> guess_origins;  // as guesses; unset for the last two
   speculation::TokenTree merged_guess;                    // set in a step that merged several trees or cut a tree
   std::optional<PredictionFollower> follower;             // of the request's prediction
+  std::optional<GrammarFollower> grammar;                 // of the request's grammar
 
   // Output to the client
   uint32_t num_text_bytes = 0;  // published
@@ -85,10 +87,10 @@ struct Sequence {
 
 // Makes the sequence of the request's next sample.
 std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequest> active,
-                                       const std::vector<std::string>& proposers,
-                                       const tokenizer::Tokenizer& tokenizer);
+                                       const std::vector<std::string>& proposers, const tokenizer::Tokenizer& tokenizer,
+                                       const DrawableIds& drawable);
 
-// One entry per ProposerClient::Names(), then one for predictions.
+// One entry per ProposerClient::Names(), then one for predictions and one for grammars.
 std::vector<ProposerCount> NoCounts(const std::vector<std::string>& proposers);
 
 }  // namespace foretoken::verifier

@@ -57,6 +57,9 @@ TreeOffer OfferOf(const PlannedSequence& planned, const Experience& experience) 
   TreeOffer offer = {.max_nodes = sequence.active->max_tree_nodes,
                      .num_positions = sequence.size(),
                      .takes_all = sequence.request().speculation.mode == SpeculationMode::kAlways};
+  if (sequence.grammar.has_value()) {
+    offer.node_ms = static_cast<float>(absl::ToDoubleMilliseconds(sequence.grammar->mask_time()));
+  }
   if (planned.rule() == kernels::VerificationRule::kKeyedDraw) {
     offer.path_chances = experience.calibration.PathChances(*planned.tree.guess);
   } else {  // chances by place, because the number of rows must not depend on the tree
@@ -94,8 +97,12 @@ void TakeBestNodes(int32_t num_nodes, Scheduler& scheduler, PlannedSequence& pla
   const auto num_rows = std::min<size_t>(static_cast<size_t>(choice.row_budget), choice.best_node_idx.size());
   tree.row_node_idx.assign(choice.best_node_idx.begin(), choice.best_node_idx.begin() + num_rows);
   std::sort(tree.row_node_idx.begin(), tree.row_node_idx.end());
+  if (planned.sequence->grammar.has_value()) {  // a forbidden node is never accepted, so its row would be in vain
+    GrammarWalk walk(*tree.guess, planned.sequence->grammar->matcher());
+    std::erase_if(tree.row_node_idx, [&](int32_t node) { return !walk.MoveTo(node); });
+  }
   tree.rows = speculation::Keep(*tree.guess, tree.row_node_idx);
-  tree.slots.slots.resize(num_rows);
+  tree.slots.slots.resize(tree.row_node_idx.size());
 }
 
 void PlanTrees(const StepPolicy& policy, const Experience& experience, const StepLimits& limits, Scheduler& scheduler,

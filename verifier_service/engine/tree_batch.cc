@@ -28,6 +28,10 @@ void AddPromptScores(const PlannedSequence& planned, size_t planned_idx, int32_t
 // Adds the masks of a tree's rows. The mask depends on the number of generated tokens before the drawn token, which
 // follows from the row's position. A node without a row draws nothing and gets a null mask.
 void AddMasks(const Sequence& sequence, int32_t root_row, size_t num_rows, size_t num_nodes, TreeBatch* batch) {
+  if (sequence.grammar.has_value()) {  // the step makes its masks while the device computes
+    batch->node_masks.resize(batch->node_masks.size() + num_nodes, nullptr);
+    return;
+  }
   const DrawMasks& masks = sequence.active->masks;
   if (masks.At(sequence.num_generated()) == nullptr) return;  // then deeper rows have no mask either
   const size_t first_node = batch->node_masks.size();

@@ -102,18 +102,21 @@ int32_t BestPrefix(const CandidateOrder& order, std::span<const TreeOffer> offer
                    const StepCost& cost) {
   StepLoad load = budget.fixed;
   double expected = budget.num_emitting;
+  double host_ms = budget.between_ms;
   double best_rate = 0;
   int32_t num_best = 0;
   for (int32_t num_nodes = 0;; ++num_nodes) {
-    const double rate = expected / (cost.Predict(load) + budget.between_ms);
+    const double rate = expected / (cost.Predict(load) + host_ms);
     if (num_nodes == order.num_certain || (num_nodes > order.num_certain && rate > best_rate)) {
       best_rate = rate;
       num_best = num_nodes;
     }
     if (num_nodes == static_cast<int32_t>(order.candidates.size())) return num_best;
+    const TreeOffer& offer = offers[order.candidates[num_nodes].offer_idx];
     expected += order.candidates[num_nodes].path_chance;
     ++load.num_rows;
-    load.num_positions += offers[order.candidates[num_nodes].offer_idx].num_positions;
+    load.num_positions += offer.num_positions;
+    host_ms += offer.node_ms;
   }
 }
 

@@ -3,7 +3,7 @@
 //
 // The nodes of all sequences compete. The planner sorts them by path chance. Every prefix of the sorted nodes is a
 // possible step, and the planner takes the prefix with the most expected tokens per millisecond:
-//   (sequences + sum of path chances) / (step_ms(rows) + time between steps)
+//   (sequences + sum of path chances) / (step_ms(rows) + time between steps + time of the host for the nodes)
 // If rows are expensive or guesses are poor, the best prefix is empty, and the step is plain decoding.
 #pragma once
 
@@ -20,6 +20,7 @@ struct TreeOffer {
   std::vector<float> path_chances;  // [N] calibrated, in (0, 1], at most the parent's; parents come first
   int32_t max_nodes = 0;            // the most nodes that the step may verify
   int32_t num_positions = 0;        // context positions that each node's row reads
+  float node_ms = 0;                // time of the host for each node, besides its row: for its mask
   bool takes_all = false;           // take as many nodes as allowed, at any cost
 };
 

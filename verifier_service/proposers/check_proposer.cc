@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/proposers/check_proposer.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/rpc/proposal_protocol.h"
@@ -29,6 +31,10 @@ absl::Status CheckDescription(const v1::DescribeProposerResponse& description, a
         absl::StrCat("not used: it needs the target's feature ", base::Quoted(description.needed_features(0))));
   }
   return absl::OkStatus();
+}
+
+bool ReadsAllowedTokens(const v1::DescribeProposerResponse& description) {
+  return std::count(description.features().begin(), description.features().end(), rpc::kAllowedTokensFeature) > 0;
 }
 
 rpc::MessageBounds AnswerBounds() {

@@ -16,6 +16,9 @@ namespace foretoken::verifier {
 absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,
                               absl::string_view vocabulary_fingerprint);
 
+// Whether masks help the proposer. An older proposer takes masks for large unknown fields and ends the stream.
+bool ReadsAllowedTokens(const v1::DescribeProposerResponse& description);
+
 // The bounds of a ProposeResponse. They keep an answer of a few MiB from growing a hundredfold when it is parsed. The
 // rules of a tree are checked later, per sequence.
 rpc::MessageBounds AnswerBounds();

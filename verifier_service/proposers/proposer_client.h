@@ -26,6 +26,9 @@ using SequenceId = uint64_t;
 struct Ask {
   int32_t node_budget = 0;  // the largest tree wanted, in nodes; 0: only tokens, no tree
   uint32_t proposers = 0;   // bit per Names() entry
+  // [ceil(V / 32)] The tokens that may come next: bit id % 32 of word id / 32. Empty: any token, or the mask that the
+  // sequence has already if no tokens were committed since.
+  std::span<const uint32_t> allowed_tokens = {};
 };
 
 // The engine's forecast of the coming step, when it sends the tokens of the last one.
@@ -33,8 +36,11 @@ struct ComingStep {
   absl::Duration patience;  // how long the engine waits for answers before the step
   absl::Duration step;      // the expected duration of the step
 };
-// The name of a request's own prediction among the proposers. No method has this name.
+// The names of the engine's own proposers, behind those of ProposerClient: a request's prediction and its grammar. No
+// method has these names.
 inline constexpr absl::string_view kPredictionName = "prediction";
+inline constexpr absl::string_view kGrammarName = "grammar";
+inline constexpr size_t kNumOwnProposers = 2;
 
 // The first message about a sequence to a proposer.
 struct SequenceIntroduction {
@@ -51,6 +57,7 @@ struct SequenceIntroduction {
   std::string traceparent, tracestate;
   uint32_t proposers = ~0u;       // may serve the sequence: bit per Names() entry; other bits are ignored
   uint32_t told_proposers = ~0u;  // among them, receive the tokens now; as Ask::proposers
+  std::span<const uint32_t> allowed_tokens = {};  // the tokens that may come after token_ids; as Ask::allowed_tokens
 };
 
 // A tree that arrived and passed Validate. Its nodes have this proposer's bit. Under the keyed draw, tree.sampled is
@@ -72,8 +79,8 @@ class ProposerClient {
  public:
   virtual ~ProposerClient() = default;
 
-  // The method names, at most 31; they never change. A proposer's bit is its index here. The next bit belongs to the
-  // engine.
+  // The method names, at most 30; they never change. A proposer's bit is its index here. The next bits belong to the
+  // engine's own.
   virtual const std::vector<std::string>& Names() const = 0;
 
   virtual void Open(const SequenceIntroduction& introduction) = 0;

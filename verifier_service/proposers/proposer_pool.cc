@@ -10,7 +10,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxProposers = 31;  // one bit each in a node's uint32_t; one more for predictions
+constexpr size_t kMaxProposers = 32 - kNumOwnProposers;  // one bit each in a node's uint32_t
 
 absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   if (specs.size() > kMaxProposers) {

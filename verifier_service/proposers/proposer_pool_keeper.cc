@@ -234,7 +234,9 @@ void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerRes
   Log(link, spdlog::level::info, absl::StrCat("connected, ", base::Quoted(description.version())), now);
   link.last_complaint.clear();
   book.AddReplica(replica_id, proposer_idx,
-                  {.max_sessions = description.max_sessions(), .max_context_tokens = description.max_context_tokens()},
+                  {.max_sessions = description.max_sessions(),
+                   .max_context_tokens = description.max_context_tokens(),
+                   .reads_allowed_tokens = ReadsAllowedTokens(description)},
                   now);
   Write(link, now);
 }

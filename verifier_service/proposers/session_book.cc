@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +53,7 @@ void SessionBook::Open(const SequenceIntroduction& introduction, absl::Time now)
   Sequence& sequence = it->second;
   sequence.token_ids.assign(introduction.token_ids.begin(), introduction.token_ids.end());
   sequence.num_opening = sequence.token_ids.size();
+  sequence.SetMask(introduction.allowed_tokens);
   sequence.proposers = introduction.proposers & static_cast<uint32_t>((uint64_t{1} << num_proposers_) - 1);
   sequence.told = introduction.told_proposers;
   sequence.placements.resize(num_proposers_);
@@ -78,6 +78,7 @@ void SessionBook::Advance(SequenceId sequence_id, std::span<const int32_t> commi
   if (it == sequences_.end()) return;
   Sequence& sequence = it->second;
   sequence.token_ids.insert(sequence.token_ids.end(), committed.begin(), committed.end());
+  if (!committed.empty() || !ask.allowed_tokens.empty()) sequence.SetMask(ask.allowed_tokens);
   sequence.node_budget = std::clamp(ask.node_budget, 0, speculation::kMaxTreeNodes);
   sequence.told = ask.proposers;
   for (uint32_t proposer_idx = 0; proposer_idx < num_proposers_; ++proposer_idx) {

@@ -8,6 +8,9 @@
 // receives nothing, and catches up when it is asked. When the sequence ends, the book sends the missing tokens as a
 // farewell, if they are few: some proposers learn from whole outputs.
 //
+// A mask of the tokens that may come next belongs to one position: the book forgets it when further tokens are
+// committed, and sends it only with the request for a tree at its position.
+//
 // A sequence has one session per allowed proposer. A session stays with its replica. The book places it at the replica
 // with the fewest sessions when the session begins, and again when its replica leaves or refuses it. A session that all
 // replicas refused waits with backoff.
@@ -25,8 +28,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/rpc/proposal_protocol.h"
+#include "common/speculation/allowed_tokens.h"
 #include "common/speculation/token_tree.h"
 #include "foretoken/v1/proposal.pb.h"
 #include "verifier_service/proposers/backoff.h"
@@ -41,6 +46,7 @@ using ReplicaId = uint64_t;
 struct ReplicaLimits {
   uint32_t max_sessions = 0;        // 0: unknown
   uint64_t max_context_tokens = 0;  // 0: unknown
+  bool reads_allowed_tokens = false;
 };
 
 // A ProposeResponse whose trees have been checked.
@@ -94,7 +100,8 @@ class SessionBook {
   // Marks as due the answers that this replica was asked for or is about to be asked for.
   void MarkFlushed(ReplicaId replica_id, const ComingStep& forecast, absl::Time now);
   // Returns the next message for a replica, or unset if there is none. A message has at most 64 KiB of context, beside
-  // the new tokens of sessions that are up to date. The rest follows in the next message.
+  // the new tokens of sessions that are up to date, and at most 2 MiB of tokens and masks. The rest follows in the next
+  // message.
   std::optional<v1::ProposeRequest> NextRequest(ReplicaId replica_id, absl::Time now);
 
   // Places again the sequences that every replica refused, if their backoff is over.
@@ -133,11 +140,15 @@ class SessionBook {
     std::vector<int32_t> token_ids;
     size_t num_opening = 0;  // tokens that the sequence was opened with
     int32_t node_budget = 0;
+    std::string mask;                   // of the token behind token_ids, as the protocol's bytes; empty: any token
     uint32_t proposers = 0;             // may serve it, as bits
     uint32_t told = 0;                  // among them, receive its tokens now
     std::vector<Placement> placements;  // [proposers]
 
     bool IsTold(uint32_t proposer_idx) const { return (told >> proposer_idx & 1) != 0; }
+    void SetMask(std::span<const uint32_t> allowed_tokens) {
+      mask = speculation::AllowedTokensBytes(allowed_tokens, rpc::kMaxAllowedTokensBytes);
+    }
     bool WantsTree(uint32_t proposer_idx) const { return IsTold(proposer_idx) && node_budget > 0; }
   };
   struct Session {
@@ -178,6 +189,8 @@ class SessionBook {
   void TakeTree(Replica& replica, CheckedAnswer::Tree& answer, AnswerVerdict& verdict, absl::Time now);
   // Keeps the tree for the engine, unless a newer one came before it.
   void KeepNewest(const Session& session, Proposal proposal, AnswerVerdict& verdict);
+  // The mask that goes out with the session's last token. Empty: none.
+  absl::string_view MaskToSend(const Replica& replica, const Session& session) const;
   void WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request);
   void WriteFarewell(Replica& replica, uint64_t session_id, const Session& session);
   static void MarkDirty(Replica& replica, uint64_t session_id, Session& session);

@@ -10,10 +10,14 @@ namespace foretoken::verifier {
 namespace {
 
 // A token id is a varint of at most five bytes, so this many ids fit into the protocol's 64 KiB.
-constexpr size_t kMaxPieceTokens = 64 * 1024 / 5;
+constexpr size_t kMaxTokenBytes = 5;
+constexpr size_t kMaxPieceTokens = 64 * 1024 / kMaxTokenBytes;
 // A session with at most this many unsent tokens is up to date. Its tokens go out in every message, beside a piece of a
 // long context.
 constexpr size_t kShortTokens = 64;
+// The tokens and masks of one message take half of the room on the wire. Openings, farewells and closes have the rest.
+constexpr size_t kMaxEventsBytes = rpc::kMaxProposeRequestBytes / 2;
+constexpr size_t kMaxEventBytes = 64;  // of an advance without its tokens and its mask
 
 uint32_t Microseconds(absl::Duration duration) {
   const int64_t us = absl::ToInt64Microseconds(duration);
@@ -49,6 +53,7 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   v1::ProposeRequest request = std::exchange(replica.farewell, {});
   replica.num_farewell_tokens = 0;
   size_t num_piece_tokens = kMaxPieceTokens;  // the room for long contexts in this message
+  size_t num_bytes = kMaxEventsBytes;         // the room for all contexts and masks
   std::vector<uint64_t> unfinished;
   for (const uint64_t session_id : replica.dirty) {
     const auto found = replica.sessions.find(session_id);
@@ -58,14 +63,15 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
     const size_t num_left = num_tokens - session.num_told;
     const bool is_short = session.is_told && num_left <= kShortTokens;
     const size_t num_now = is_short ? num_left : std::min(num_left, num_piece_tokens);
-    if (!is_short) {
-      if (num_piece_tokens == 0) {
-        unfinished.push_back(session_id);
-        continue;
-      }
-      // An introduction takes space even without tokens.
-      num_piece_tokens -= std::min(num_piece_tokens, std::max(num_now, kShortTokens));
+    const size_t num_mask_bytes = num_now == num_left ? MaskToSend(replica, session).size() : 0;
+    const size_t num_event_bytes = kMaxEventBytes + num_now * kMaxTokenBytes + num_mask_bytes;
+    if ((!is_short && num_piece_tokens == 0) || num_event_bytes > num_bytes) {
+      unfinished.push_back(session_id);
+      continue;
     }
+    num_bytes -= num_event_bytes;
+    // An introduction takes space even without tokens.
+    if (!is_short) num_piece_tokens -= std::min(num_piece_tokens, std::max(num_now, kShortTokens));
     WriteSession(replica, session_id, num_now, request);
     if (num_now < num_left) {
       unfinished.push_back(session_id);
@@ -90,6 +96,11 @@ void SessionBook::WriteFarewell(Replica& replica, uint64_t session_id, const Ses
   WriteSession(replica, session_id, num_left, replica.farewell);
 }
 
+absl::string_view SessionBook::MaskToSend(const Replica& replica, const Session& session) const {
+  if (!session.wants_tree || !replica.limits.reads_allowed_tokens) return {};
+  return sequences_.at(session.sequence_id).mask;
+}
+
 void SessionBook::WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request) {
   Session& session = replica.sessions.at(session_id);
   const Sequence& sequence = sequences_.at(session.sequence_id);
@@ -103,6 +114,8 @@ void SessionBook::WriteSession(Replica& replica, uint64_t session_id, size_t num
     message.set_awaiting_more(awaits_more);
     // The opening asks for no tree if an advance follows in the same message.
     if (awaits_more || session.num_told == num_all) message.set_node_budget(node_budget);
+    const absl::string_view mask = session.num_told == num_all ? MaskToSend(replica, session) : absl::string_view();
+    message.set_allowed_tokens(mask.data(), mask.size());
   };
   const size_t goal = session.num_told + num_tokens;
   if (!std::exchange(session.is_told, true)) {

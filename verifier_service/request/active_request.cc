@@ -7,9 +7,10 @@
 namespace foretoken::verifier {
 namespace {
 
-uint32_t ProposerBits(std::span<const std::string> names, const SpeculationRequest& request) {
-  const std::vector<std::string>& allowed = request.proposers;
-  uint32_t bits = request.prediction.empty() ? 0 : 1u << names.size();
+uint32_t ProposerBits(std::span<const std::string> names, const GenerationRequest& request) {
+  const std::vector<std::string>& allowed = request.speculation.proposers;
+  uint32_t bits = request.speculation.prediction.empty() ? 0 : 1u << names.size();
+  if (request.grammar != nullptr) bits |= 1u << (names.size() + 1);
   for (size_t i = 0; i < names.size(); ++i) {
     if (allowed.empty() || std::find(allowed.begin(), allowed.end(), names[i]) != allowed.end()) bits |= 1u << i;
   }
@@ -37,7 +38,7 @@ std::shared_ptr<ActiveRequest> PrepareRequest(GenerationRequest request, const P
     for (const int32_t token_id : request.prompt) active->prompt_counts.AddPrompt(token_id);
   }
   const SpeculationRequest& speculation = request.speculation;
-  active->allowed_proposers = ProposerBits(args.proposers, speculation);
+  active->allowed_proposers = ProposerBits(args.proposers, request);
   if (speculation.mode != SpeculationMode::kOff && active->allowed_proposers != 0) {
     active->max_tree_nodes = std::min(args.max_tree_nodes, speculation.max_tree_nodes.value_or(args.max_tree_nodes));
   }

@@ -36,11 +36,12 @@ struct ActiveRequest {
   // Depends on the request alone
   std::shared_ptr<const GenerationRequest> request;  // shared with outputs that echo the prompt
   std::vector<int32_t> ending_ids;                   // ascending: the model's (unless ignored) and the request's
-  DrawMaskBits mask_bits;                            // until `masks` is made
+  DrawMaskBits mask_bits;                            // until `masks` is made; with a grammar, to the end
   bool counts_tokens = false;                        // true if the request has a penalty
   TokenCounts prompt_counts;                         // empty without a penalty
-  uint32_t allowed_proposers = 0;  // bit per ProposerClient::Names() entry, and one for its prediction
-  int32_t max_tree_nodes = 0;      // 0: no speculation
+  uint32_t allowed_proposers =
+      0;                       // bit per ProposerClient::Names() entry, and one each for its prediction and its grammar
+  int32_t max_tree_nodes = 0;  // 0: no speculation
 
   // State of its samples
   QueuePlace place;

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/ops.h"
+#include "verifier_service/grammar/grammar.h"
 #include "verifier_service/request/prediction.h"
 #include "verifier_service/request/step_report.h"
 
@@ -67,6 +68,7 @@ struct GenerationRequest {
   std::vector<int32_t> allowed_token_ids;  // ascending, distinct; empty: all
   std::vector<int32_t> banned_token_ids;   // ascending, distinct; empty: none
   int32_t num_samples = 1;
+  std::shared_ptr<const Grammar> grammar;  // the form of the output; null: any text
   StopConditions stop;
   OutputRequest output;
   SpeculationRequest speculation;

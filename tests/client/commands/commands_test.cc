@@ -133,7 +133,7 @@ TEST(ForetokenInfo, PrintsATableOrJson) {
 TEST(ForetokenSimulate, PrintsATableOrJson) {
   const testing::TempDir dir;
   const std::string path = dir.path() + "/profile.json";
-  std::ofstream(path) << R"({"format": 1, "model": "m", "prompt_ms_per_token": 0.1, "proposal_ms": 0.5,
+  std::ofstream(path) << R"({"format": 2, "model": "m", "proposal_ms": 0.5, "rows": [{"num_rows": 1, "step_ms": 5}],
     "plain": [{"num_sequences": 1, "num_steps": 9, "step_ms": 5, "accepted_lengths": [1]}],
     "speculative": [{"num_sequences": 1, "num_steps": 9, "step_ms": 6, "accepted_lengths": [0.5, 0.5]}],
     "requests": [{"prompt_tokens": 10, "output_tokens": 20}]})";

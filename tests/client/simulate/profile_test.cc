@@ -18,6 +18,7 @@ struct ReportedStep {
   uint64_t number = 0;
   uint32_t num_sequences = 1;
   uint32_t num_prompt_rows = 0;
+  uint32_t num_tree_rows = 0;
   float ms = 0;
   int num_tokens = 1;
 };
@@ -33,6 +34,8 @@ TimedGeneration Reported(const std::vector<ReportedStep>& steps) {
     report.set_step(step.number);
     report.mutable_batch()->set_num_sequences(step.num_sequences);
     report.mutable_batch()->set_num_prompt_rows(step.num_prompt_rows);
+    report.mutable_batch()->set_num_tree_rows(step.num_tree_rows);
+    report.mutable_batch()->set_num_rows(step.num_sequences + step.num_prompt_rows + step.num_tree_rows);
     report.mutable_times()->set_forward_ms(step.ms / 2);
     report.mutable_times()->set_host_ms(step.ms / 2);
     for (int i = 0; i < step.num_tokens; ++i) report.add_token_ids(1);
@@ -68,13 +71,32 @@ TEST(ProfileBuilder, CountsAStepOfManySamplesOnce) {
   EXPECT_EQ(profile.requests[0].output_tokens, 20);
 }
 
-TEST(ProfileBuilder, TakesTheTimeOfPromptsFromStepsThatHaveThem) {
+TEST(ProfileBuilder, TakesTheTimeOfRowsFromStepsWithoutGuesses) {
   std::vector<ReportedStep> steps = Steps(10, {.number = 1, .ms = 4});
-  steps.push_back({.number = 50, .num_sequences = 2, .num_prompt_rows = 100, .ms = 54});
+  steps.push_back({.number = 50, .num_sequences = 1, .num_prompt_rows = 99, .ms = 54});
+  steps.push_back({.number = 51, .num_sequences = 1, .num_prompt_rows = 20, .num_tree_rows = 9, .ms = 500});
   ProfileBuilder builder;
   builder.Add(std::vector{Reported(steps)}, true);
-  builder.Add(std::vector{Reported(Steps(10, {.number = 100, .ms = 4}))}, false);
-  EXPECT_FLOAT_EQ(builder.Build("model")->prompt_ms_per_token, 0.5);
+  builder.Add(std::vector{Reported(Steps(10, {.number = 100, .ms = 6}))}, false);
+  const std::vector<ProfileRows> rows = builder.Build("model")->rows;
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[0].num_rows, 1);
+  EXPECT_FLOAT_EQ(rows[0].step_ms, 5) << "of both runs";
+  EXPECT_EQ(rows[1].num_rows, 100);
+  EXPECT_FLOAT_EQ(rows[1].step_ms, 54);
+}
+
+TEST(ProfileBuilder, MoreRowsNeverTakeLessTime) {
+  std::vector<ReportedStep> steps = Steps(10, {.number = 1, .ms = 4});
+  steps.push_back({.number = 50, .num_sequences = 1, .num_prompt_rows = 9, .ms = 30});
+  steps.push_back({.number = 51, .num_sequences = 1, .num_prompt_rows = 29, .ms = 20});
+  ProfileBuilder builder;
+  builder.Add(std::vector{Reported(steps)}, false);
+  builder.Add(std::vector{Reported(Steps(10, {.number = 100, .ms = 4}))}, true);
+  const std::vector<ProfileRows> rows = builder.Build("model")->rows;
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[1].num_rows, 20) << "the mean of 10 and 30";
+  EXPECT_FLOAT_EQ(rows[1].step_ms, 25);
 }
 
 TEST(ProfileBuilder, NeedsReports) {
@@ -99,7 +121,17 @@ TEST(Levels, AreReadBetweenAndBeyond) {
   EXPECT_THAT(AcceptedLengths(levels, 9), ElementsAre(0.5, 0.5));
 }
 
-const char kGood[] = R"({"format": 1, "model": "m", "prompt_ms_per_token": 0.1, "proposal_ms": 0.5,
+TEST(Levels, TimesOfRowsAreReadBetweenAndBeyond) {
+  const std::vector<ProfileRows> rows = {{.num_rows = 2, .step_ms = 10}, {.num_rows = 8, .step_ms = 16}, {9, 30}};
+  EXPECT_EQ(StepMsOfRows(rows, 1), 10);
+  EXPECT_EQ(StepMsOfRows(rows, 5), 13);
+  EXPECT_EQ(StepMsOfRows(rows, 9), 30);
+  EXPECT_NEAR(StepMsOfRows(rows, 16), 50, 1e-9) << "on the line from 2 rows to 9";
+  EXPECT_EQ(StepMsOfRows(std::span(rows).first(1), 50), 10);
+}
+
+const char kGood[] = R"({"format": 2, "model": "m", "proposal_ms": 0.5,
+  "rows": [{"num_rows": 1, "step_ms": 5}, {"num_rows": 101, "step_ms": 15}],
   "plain": [{"num_sequences": 1, "num_steps": 9, "step_ms": 5, "accepted_lengths": [1]}],
   "speculative": [{"num_sequences": 1, "num_steps": 9, "step_ms": 6, "accepted_lengths": [0.5, 0.5]}],
   "requests": [{"prompt_tokens": 10, "output_tokens": 20}]})";
@@ -118,11 +150,13 @@ TEST(ParseProfile, NamesTheFieldOfABadFile) {
     return std::string(ParseProfile(text.replace(at, from.size(), to)).status().message());
   };
   EXPECT_EQ(message("{\"format\"", "[\"format\""), "profile: file: expected a JSON object");
-  EXPECT_EQ(message("\"format\": 1", "\"format\": 2"), "profile: format: expected 1");
-  EXPECT_EQ(message("0.1", "-1"), "profile: prompt_ms_per_token: expected 0 to 1e9");
+  EXPECT_EQ(message("\"format\": 2", "\"format\": 1"), "profile: format: expected 2");
+  EXPECT_EQ(message("\"rows\"", "\"lines\""), "profile: rows: expected a list");
+  EXPECT_EQ(message("\"num_rows\": 101", "\"num_rows\": 1"), "profile: num_rows: expected rising numbers");
+  EXPECT_EQ(message("\"step_ms\": 15", "\"step_ms\": 4"), "profile: rows: expected a step_ms that never falls");
   EXPECT_EQ(message("\"proposal_ms\": 0.5", "\"proposal_ms\": \"soon\""), "profile: proposal_ms: expected a number");
   EXPECT_EQ(message("\"plain\"", "\"simple\""), "profile: plain: expected a list of levels");
-  EXPECT_EQ(message("\"step_ms\": 5", "\"step_ms\": 0"), "profile: step_ms: expected 1e-06 to 1e9");
+  EXPECT_EQ(message("\"step_ms\": 6", "\"step_ms\": 0"), "profile: step_ms: expected 1e-06 to 1e9");
   EXPECT_EQ(message("[0.5, 0.5]", "[0.5, 0.4]"), "profile: accepted_lengths: expected shares that add up to 1");
   EXPECT_EQ(message("[0.5, 0.5]", "[]"), "profile: accepted_lengths: expected shares");
   EXPECT_EQ(message("[1]", "[-1, 2]"), "profile: accepted_lengths: expected shares of at least 0");

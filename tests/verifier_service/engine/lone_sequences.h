@@ -25,7 +25,7 @@ class LoneSequences {
     return active;
   }
   std::unique_ptr<Sequence> Make(const std::shared_ptr<ActiveRequest>& active) {
-    std::unique_ptr<Sequence> sequence = MakeSequence(next_id_++, active, {}, tokenizer_);
+    std::unique_ptr<Sequence> sequence = MakeSequence(next_id_++, active, {}, tokenizer_, drawable_);
     active->sequences.push_back(sequence.get());
     return sequence;
   }

@@ -151,6 +151,23 @@ TEST(ProposerPool, AProposerOfAHigherProtocolVersionIsNotUsed) {
   EXPECT_EQ(newer.num_streams(), 0);
 }
 
+TEST(ProposerPool, OnlyAProposerThatReadsMasksGetsThem) {
+  for (const bool reads_masks : {false, true}) {
+    ScriptedProposer proposer(
+        {.features = reads_masks ? std::vector<std::string>{"allowed_tokens"} : std::vector<std::string>{}});
+    const auto pool = MakePool({Static(proposer)});
+    ASSERT_TRUE(IsConnected(*pool));
+    pool->Open({.sequence_id = 1, .token_ids = std::vector<int32_t>{5}});
+    pool->Advance(1, std::vector<int32_t>{6},
+                  {.node_budget = 4, .proposers = ~0u, .allowed_tokens = std::vector<uint32_t>{0b100}});
+    pool->Flush({});
+    ASSERT_TRUE(Eventually([&] { return !proposer.Requests().empty(); }));
+    const v1::ProposeRequest request = proposer.Requests().front();
+    ASSERT_EQ(request.advances_size(), 1);
+    EXPECT_EQ(request.advances(0).allowed_tokens(), reads_masks ? "\x04" : "");
+  }
+}
+
 TEST(ProposerPool, AStreamsFirstMessageNamesTheVocabulary) {
   ScriptedProposer proposer({});
   const auto pool = MakePool({Static(proposer)});

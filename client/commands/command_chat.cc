@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// foretoken chat: a conversation on the terminal. Answers go to standard output, everything else to standard error.
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "client/chat_history.h"
+#include "client/commands/commands.h"
+#include "client/commands/connect_flags.h"
+#include "client/commands/interrupt.h"
+#include "client/commands/output_style.h"
+#include "client/commands/request_flags.h"
+#include "client/generation_stats.h"
+#include "client/text_attribution.h"
+#include "client/timed_generation.h"
+#include "common/base/status_macros.h"
+
+ABSL_FLAG(std::string, system, "", "Text of the system message that begins the conversation");
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::v1::GenerateRequest;
+using foretoken::v1::GenerateResponse;
+
+constexpr char kHelp[] =
+    "/system TEXT  set the system message; without TEXT there is none\n"
+    "/compare      write the last answer again without speculation, and compare speed and tokens\n"
+    "/save FILE    write the conversation into a file, as a JSON list of messages\n"
+    "/reset        forget the conversation; the system message stays\n"
+    "/help         show these commands\n"
+    "/quit         end; so does the end of the input\n"
+    "Every other line is a message. // at the beginning of a line stands for one /. Ctrl-C stops an answer.\n";
+
+// Sends Ctrl-C to the answer that is being written. Without one, Ctrl-C ends the process.
+class AnswerInterrupt {
+ public:
+  // The cancellation of the next answer.
+  std::shared_ptr<Cancellation> Begin() {
+    absl::MutexLock lock(&mutex_);
+    answer_ = std::make_shared<Cancellation>();
+    return answer_;
+  }
+  void End() {
+    absl::MutexLock lock(&mutex_);
+    answer_.reset();
+  }
+  void OnSignal() {
+    absl::MutexLock lock(&mutex_);
+    if (answer_ == nullptr || answer_->cancelled()) _exit(kInterruptedExitCode);
+    answer_->Cancel();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::shared_ptr<Cancellation> answer_ ABSL_GUARDED_BY(mutex_);
+};
+
+// An answer, and the request that can make it again.
+struct Answered {
+  GenerateRequest request;
+  TimedGeneration timed;
+  GenerationStats stats;
+};
+
+class ChatCommand {
+ public:
+  ChatCommand(GenerationClient client, GenerateRequest request, OutputStyle style, AnswerInterrupt& interrupt)
+      : client_(std::move(client)),
+        request_(std::move(request)),
+        style_(style),
+        interrupt_(interrupt),
+        history_(absl::GetFlag(FLAGS_system)) {}
+
+  // Reads lines until the end of the input. Returns the last error, which did not end the conversation.
+  absl::Status Run() {
+    const bool is_terminal = isatty(STDIN_FILENO) == 1;
+    std::string line;
+    while (true) {
+      if (is_terminal) std::cerr << "> " << std::flush;
+      if (!std::getline(std::cin, line)) break;
+      const absl::string_view text = absl::StripAsciiWhitespace(line);
+      if (text.empty()) continue;
+      if (text == "/quit") break;
+      const absl::Status status = text.front() == '/' && text.substr(0, 2) != "//" ? RunCommand(text) : Say(text);
+      if (status.ok()) continue;
+      ExitCode(status);  // prints it
+      last_error_ = status;
+    }
+    return is_terminal ? absl::OkStatus() : last_error_;
+  }
+
+ private:
+  absl::Status RunCommand(absl::string_view text) {
+    const std::pair<absl::string_view, absl::string_view> words = absl::StrSplit(text, absl::MaxSplits(' ', 1));
+    const std::string argument(absl::StripAsciiWhitespace(words.second));
+    if (words.first == "/system") {
+      history_.set_system(argument);
+    } else if (words.first == "/reset") {
+      history_.Reset();
+    } else if (words.first == "/save") {
+      return Save(argument);
+    } else if (words.first == "/compare") {
+      return Compare();
+    } else if (words.first == "/help") {
+      std::cerr << kHelp;
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("no command ", words.first, "; /help shows the commands"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Save(const std::string& path) const {
+    if (path.empty()) return absl::InvalidArgumentError("/save: expected a file, got none");
+    std::ofstream file(path);
+    file << history_.ToJsonText() << std::flush;
+    if (!file) return absl::UnavailableError(absl::StrCat("/save: cannot write ", path));
+    std::cerr << "saved " << history_.num_turns() << " turns in " << path << std::endl;
+    return absl::OkStatus();
+  }
+
+  // Asks the model and prints its answer while it comes. A stopped answer is kept as far as it came.
+  absl::Status Say(absl::string_view text) {
+    if (text.front() == '/') text.remove_prefix(1);
+    GenerateRequest request = request_;
+    *request.mutable_chat() = history_.Ask(text);
+    Answered answered = Answer(std::move(request), /*prints=*/true);
+    const TimedGeneration& timed = answered.timed;
+    const bool was_stopped = absl::IsCancelled(timed.status);
+    if (!timed.status.ok() && !was_stopped) return timed.status;
+    std::string answer = timed.generation.samples.empty() ? "" : timed.generation.samples[0].text;
+    history_.Add(std::string(text), std::move(answer));
+    std::cerr << (was_stopped ? "stopped: " : "") << ToLine(answered.stats) << std::endl;
+    last_.reset();
+    if (!was_stopped) last_ = std::move(answered);
+    return absl::OkStatus();
+  }
+
+  Answered Answer(GenerateRequest request, bool prints) {
+    const std::shared_ptr<Cancellation> cancellation = interrupt_.Begin();
+    TextAttribution attribution;
+    const auto print = [&](const GenerateResponse& response) {
+      if (!prints) return;
+      if (response.has_prompt()) std::cout << Show({.text = response.prompt().text()}, style_);
+      for (const TextRun& run : attribution.Append(response)) std::cout << Show(run, style_);
+      std::cout << std::flush;
+    };
+    const absl::Time start = absl::Now();
+    TimedGeneration timed = GenerateTimed(client_, request, print, cancellation.get());
+    const GenerationStats stats = Summarise({&timed, 1}, absl::Now() - start);
+    interrupt_.End();
+    if (prints) std::cout << std::endl;
+    return {.request = std::move(request), .timed = std::move(timed), .stats = stats};
+  }
+
+  // The last answer with the same seed and without speculation, and what speculation won.
+  absl::Status Compare() {
+    if (!last_) return absl::FailedPreconditionError("/compare: expected a complete answer before it, got none");
+    GenerateRequest request = last_->request;
+    const Sample& with = last_->timed.generation.samples.at(0);
+    if (with.completion) request.mutable_sampling()->set_seed(with.completion->seed());
+    request.mutable_speculation()->set_mode(foretoken::v1::SPECULATION_MODE_OFF);
+    const Answered plain = Answer(std::move(request), /*prints=*/false);
+    FT_RETURN_IF_ERROR(plain.timed.status);
+    std::cerr << "without speculation: " << ToLine(plain.stats) << "\n"
+              << absl::StrFormat("speculation was %.2f times as fast; ", plain.stats.wall_s / last_->stats.wall_s)
+              << (plain.timed.generation.samples.at(0).token_ids == with.token_ids ? "the tokens are equal"
+                                                                                   : "the tokens DIFFER")
+              << std::endl;
+    return absl::OkStatus();
+  }
+
+  GenerationClient client_;
+  const GenerateRequest request_;
+  const OutputStyle style_;
+  AnswerInterrupt& interrupt_;
+  ChatHistory history_;
+  std::optional<Answered> last_;
+  absl::Status last_error_;
+};
+
+absl::Status Chat(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected messages on standard input, got the argument ", arguments.front()));
+  }
+  FT_ASSIGN_OR_RETURN(const OutputStyle style, OutputStyleFromFlags());
+  FT_ASSIGN_OR_RETURN(GenerateRequest request, RequestFromFlags());
+  if (request.sampling().n() > 1) return absl::InvalidArgumentError("--n: a conversation has one answer, expected 1");
+  AnswerInterrupt interrupt;
+  const InterruptWatcher watcher([&interrupt] { interrupt.OnSignal(); });
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  FT_ASSIGN_OR_RETURN(const foretoken::v1::GetModelInfoResponse info, client.GetModelInfo());
+  if (!info.has_chat_template()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint of ", info.model(), " has no chat template; use foretoken generate"));
+  }
+  if (isatty(STDIN_FILENO) == 1) std::cerr << info.model() << ". /help shows the commands." << std::endl;
+  return ChatCommand(std::move(client), std::move(request), style, interrupt).Run();
+}
+
+}  // namespace
+
+int RunChat(const std::vector<std::string>& arguments) { return ExitCode(Chat(arguments)); }
+
+}  // namespace foretoken::client

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text as Python makes it. Hugging Face renders templates in Python, and the bytes must be equal.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace foretoken::chat {
+
+// repr(number): "0.5", "1e-07", "1e+16", "3.0".
+std::string PythonFloat(double number);
+
+// The text without Python's white space at the chosen ends, as str.strip, lstrip and rstrip.
+absl::string_view StripSpace(absl::string_view text, bool left, bool right);
+
+// len(text) of well-formed UTF-8.
+size_t NumCharacters(absl::string_view text);
+
+}  // namespace foretoken::chat

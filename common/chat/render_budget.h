@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds the work of one render. The Jinja engine charges every value that it makes and every copy of a string, and
+// counts how deep its statements are nested. When a bound is passed, the engine stops with an exception.
+//
+//   RenderBudget budget;
+//   ... run the template on this thread ...
+//   if (budget.is_exhausted()) ...
+//
+// The bounds count work, not time, so that the same conversation is always accepted or always refused.
+// Threads: it holds for the thread that made it, because the engine makes values in places that know nothing of a
+// render.
+#pragma once
+
+#include <cstddef>
+
+namespace foretoken::chat {
+
+// Bytes of values and copied strings. A value takes about 250, so this is 4 million values, which take a second. All
+// values of one render fit into this many bytes.
+inline constexpr size_t kMaxRenderBytes = size_t{1} << 30;
+// Statements and expressions inside each other. Each takes one to three KiB of the stack.
+inline constexpr int kMaxRenderDepth = 400;
+
+class RenderBudget {
+ public:
+  RenderBudget();
+  ~RenderBudget();
+  RenderBudget(const RenderBudget&) = delete;
+  RenderBudget& operator=(const RenderBudget&) = delete;
+
+  bool is_exhausted() const { return is_exhausted_; }
+  size_t num_bytes() const { return num_bytes_; }
+
+  // Called by the engine. They throw std::runtime_error when a bound is passed, and from then on always.
+  void Charge(size_t num_bytes);
+  void Enter();
+  void Leave() { --depth_; }
+
+ private:
+  size_t num_bytes_ = 0;
+  int depth_ = 0;
+  bool is_exhausted_ = false;
+};
+
+}  // namespace foretoken::chat

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint's files say about chat: its templates, and the special tokens that templates may name.
+//
+// The template is chat_template.jinja, or else "chat_template" in tokenizer_config.json: a text, or a list of named
+// texts of which "default" and "tool_use" count.
+// Source: PreTrainedTokenizerBase.get_chat_template and special_tokens_map of Hugging Face transformers 4.57.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace foretoken::chat {
+
+// The longest template. The longest known one has 30 KB.
+inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+
+struct TemplateFiles {
+  std::optional<std::string> standard;                // unset: the model has no chat template
+  std::optional<std::string> for_tools;               // used instead if the conversation has tools
+  std::map<std::string, std::string> special_tokens;  // "bos_token" to "<s>"
+};
+
+// INVALID_ARGUMENT with the file, the field, expected and got.
+absl::StatusOr<TemplateFiles> ReadTemplateFiles(const std::string& directory);
+
+}  // namespace foretoken::chat

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/grammar/compile_process.h"
+
+#include <signal.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
+#include "common/base/steady_clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/grammar_tokens.h"
+#include "verifier_service/grammar/grammar_compiler.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kProgram = FORETOKEN_BINARY_DIR "/foretoken_verifier";
+
+std::string Repeated(const std::string& text, int num_times) {
+  std::string repeated;
+  for (int i = 0; i < num_times; ++i) absl::StrAppend(&repeated, text);
+  return repeated;
+}
+
+// A schema of this many strings that must match patterns of their own.
+std::string ManyPatterns(int num_properties) {
+  std::string schema = "{\"type\":\"object\",\"properties\":{";
+  for (int i = 0; i < num_properties; ++i) {
+    absl::StrAppend(&schema, i > 0 ? "," : "", "\"p", i, "\":{\"type\":\"string\",\"pattern\":\"^[a-z]{3,9}x", i,
+                    "[0-9]+$\"}");
+  }
+  return schema + "}}";
+}
+
+TEST(CompileProcess, CompilesOneTextAfterAnother) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {});
+  const GrammarVocabulary vocabulary(testing::ByteTokens());
+  for (const std::string text : {"a+", "b+"}) {
+    const auto serialized = process.Compile({.kind = GrammarKind::kRegex, .text = text});
+    ASSERT_TRUE(serialized.ok()) << serialized.status();
+    const auto grammar = Grammar::Parse(*serialized, vocabulary);
+    ASSERT_TRUE(grammar.ok()) << grammar.status();
+    EXPECT_TRUE(testing::Matches(*grammar, text.substr(0, 1)));
+    EXPECT_FALSE(testing::Matches(*grammar, "c"));
+  }
+  const auto refused = process.Compile({.kind = GrammarKind::kRegex, .text = "(a"});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(base::ReasonOf(refused.status()), "INVALID_ARGUMENT");
+}
+
+TEST(CompileProcess, AHostileTextEndsWithinItsLimits) {
+  const GrammarSource hostile[] = {
+      {.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)},
+      {.kind = GrammarKind::kJsonSchema,
+       .text = Repeated("{\"type\":\"array\",\"items\":", 40'000) + "{}" + Repeated("}", 40'000)},
+      {.kind = GrammarKind::kEbnf, .text = "root ::= " + Repeated("(", 100'000) + "\"a\"" + Repeated(")", 100'000)},
+      {.kind = GrammarKind::kRegex, .text = Repeated("(", 100'000) + "a" + Repeated(")", 100'000)},
+      {.kind = GrammarKind::kRegex, .text = Repeated("(a|b)?.{0,1000}", 1000)},
+  };
+  CompileProcess process(kProgram, testing::ByteTokens(), {.max_time = absl::Milliseconds(200)});
+  for (const GrammarSource& source : hostile) {
+    const auto result = process.Compile(source);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << source.text.substr(0, 40);
+  }
+  // The process serves on.
+  EXPECT_TRUE(process.Compile({.kind = GrammarKind::kRegex, .text = "a"}).ok());
+}
+
+TEST(CompileProcess, ATextOverTheTimeNamesTheLimit) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {.max_time = absl::Milliseconds(50)});
+  const auto result = process.Compile({.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)});
+  EXPECT_EQ(base::ReasonOf(result.status()), "FORMAT_TOO_COSTLY");
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("50ms of a processor"));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("more time"));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers reserve memory, so none is limited
+TEST(CompileProcess, ATextOverTheMemoryNamesTheLimit) {
+  CompileProcess process(kProgram, testing::ByteTokens(),
+                         {.max_time = absl::Seconds(20), .max_memory_bytes = int64_t{8} << 20});
+  const auto result = process.Compile({.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)});
+  EXPECT_EQ(base::ReasonOf(result.status()), "FORMAT_TOO_COSTLY");
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("more memory"));
+}
+#endif
+
+TEST(CompileProcess, AProcessThatWasKilledIsStartedAgain) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {});
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  ASSERT_TRUE(process.Compile(source).ok());
+  ASSERT_EQ(kill(process.pid(), SIGKILL), 0);
+  const absl::Status failed = process.Compile(source).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_TRUE(process.Compile(source).ok());
+}
+
+TEST(CompileProcess, AProgramThatIsMissingIsNamed) {
+  CompileProcess process("/nowhere/foretoken", testing::ByteTokens(), {});
+  const absl::Status status = process.Compile({.kind = GrammarKind::kRegex, .text = "a"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/foretoken"));
+}
+
+TEST(GrammarCompiler, GivesOneGrammarForOneText) {
+  GrammarCompiler compiler({.program = kProgram}, testing::ByteTokens());
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a+"};
+  EXPECT_FALSE(compiler.Find(source).has_value());
+  const auto first = compiler.Get(source);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(*compiler.Get(source), *first);
+  ASSERT_TRUE(compiler.Find(source).has_value());
+  EXPECT_EQ(**compiler.Find(source), *first);
+  EXPECT_FALSE(compiler.Find({.kind = GrammarKind::kEbnf, .text = "a+"}).has_value());  // another kind
+}
+
+TEST(GrammarCompiler, RemembersRefusals) {
+  GrammarCompiler compiler({.program = kProgram, .limits = {.max_time = absl::Milliseconds(100)}},
+                           testing::ByteTokens());
+  const GrammarSource source = {.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)};
+  const absl::Status first = compiler.Get(source).status();
+  EXPECT_EQ(base::ReasonOf(first), "FORMAT_TOO_COSTLY");
+  ASSERT_TRUE(compiler.Find(source).has_value());
+  EXPECT_EQ(compiler.Find(source)->status(), first);
+}
+
+TEST(GrammarCompiler, DropsTheGrammarThatWasNotUsedForLongest) {
+  GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1}, testing::ByteTokens());
+  const GrammarSource a = {.kind = GrammarKind::kRegex, .text = "a"}, b = {.kind = GrammarKind::kRegex, .text = "b"};
+  const auto kept = compiler.Get(a);
+  ASSERT_TRUE(kept.ok());
+  ASSERT_TRUE(compiler.Get(b).ok());
+  EXPECT_FALSE(compiler.Find(a).has_value());
+  EXPECT_TRUE(compiler.Find(b).has_value());  // the newest stays, however large it is
+  EXPECT_TRUE(testing::Matches(*kept, "a"));  // a grammar in use lives on
+}
+
+TEST(GrammarCompiler, AFaultOfTheProcessIsNotRemembered) {
+  GrammarCompiler compiler({.program = "/nowhere/foretoken"}, testing::ByteTokens());
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  EXPECT_EQ(compiler.Get(source).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(compiler.Find(source).has_value());
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

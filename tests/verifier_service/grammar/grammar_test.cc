@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/grammar/grammar.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/grammar_tokens.h"
+#include "verifier_service/grammar/grammar_matcher.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int32_t kEnd = testing::kEndOfBytes;
+
+std::shared_ptr<const Grammar> Compiled(GrammarKind kind, const std::string& text) {
+  auto grammar = Grammar::Compile({.kind = kind, .text = text}, GrammarVocabulary(testing::ByteTokens()));
+  EXPECT_TRUE(grammar.ok()) << grammar.status();
+  return *grammar;
+}
+
+std::string ErrorOf(GrammarKind kind, const std::string& text) {
+  const auto grammar = Grammar::Compile({.kind = kind, .text = text}, GrammarVocabulary(testing::ByteTokens()));
+  EXPECT_EQ(grammar.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(grammar.status().message());
+}
+
+TEST(Grammar, TakesTextsOfItsFormOnly) {
+  struct Case {
+    GrammarKind kind;
+    std::string form;
+    std::vector<std::string> in, out;
+  };
+  const std::string person = R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},
+                                "required":["name","age"],"additionalProperties":false})";
+  const Case cases[] = {
+      {GrammarKind::kRegex, "[0-9]+(px|em)", {"1px", "20em"}, {"", "px", "1p", "1pxx", "a"}},
+      {GrammarKind::kRegex, "", {""}, {"a"}},
+      {GrammarKind::kEbnf, "root ::= \"(\" root \")\" | \"x\"", {"x", "((x))"}, {"(x", "()", "x)"}},
+      {GrammarKind::kJsonSchema,
+       person,
+       {R"({"name": "A", "age": 3})"},
+       {R"({"age": 3, "name": "A"})", R"({"name": "A"})", R"({ "name": "A", "age": 3})",
+        R"({"name": "A", "age": "3"})"}},
+      {GrammarKind::kJsonSchema, "{}", {"1", "\"\"", "[1, {\"a\": null}]", "true"}, {"", "tru", "[1,", "[1}"}},
+  };
+  for (const Case& c : cases) {
+    const auto grammar = Compiled(c.kind, c.form);
+    for (const std::string& text : c.in) EXPECT_TRUE(testing::Matches(grammar, text)) << c.form << " and " << text;
+    for (const std::string& text : c.out) EXPECT_FALSE(testing::Matches(grammar, text)) << c.form << " and " << text;
+  }
+}
+
+TEST(Grammar, AChoiceTakesEachOfItsTextsLiterally) {
+  const std::string texts[] = {"yes", "a\"b\\c\n", "Grüße €", "[x]*", "%41"};
+  const GrammarSource source = ChoiceOf(texts);
+  const auto grammar = Compiled(source.kind, source.text);
+  for (const std::string& text : texts) EXPECT_TRUE(testing::Matches(grammar, text)) << text;
+  for (const std::string text : {"ye", "", "x", "A", "[x]", "yesyes"}) EXPECT_FALSE(testing::Matches(grammar, text));
+}
+
+TEST(Grammar, AnErrorNamesThePlace) {
+  EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, "root ::= \"a\n"), HasSubstr("line 1"));
+  EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, "root ::= missing"), HasSubstr("missing"));
+  EXPECT_FALSE(ErrorOf(GrammarKind::kRegex, "(a").empty());
+  EXPECT_FALSE(ErrorOf(GrammarKind::kJsonSchema, "{\"type\":").empty());
+  EXPECT_FALSE(ErrorOf(GrammarKind::kJsonSchema, "{\"type\":\"thing\"}").empty());
+  EXPECT_FALSE(ErrorOf(GrammarKind::kStructuralTag, "[]").empty());
+  EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, ""), ::testing::Not(HasSubstr(".cc")));
+}
+
+TEST(Grammar, RefusesLimitsThatCountTokens) {
+  EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, "root ::= a \"!\"\na[max_tokens=3] ::= [a-z]*"), HasSubstr("attributes"));
+}
+
+TEST(Grammar, ACopyThatWasSerializedIsEqual) {
+  const auto grammar = Compiled(GrammarKind::kJsonSchema, R"({"type":"array","items":{"enum":["ab","cd"]}})");
+  const auto copy = Grammar::Parse(grammar->Serialize(), GrammarVocabulary(testing::ByteTokens()));
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  for (const std::string text : {"[]", "[\"ab\"]", "[\"ab\", \"cd\"]"}) {
+    EXPECT_TRUE(testing::Matches(grammar, text)) << text;
+    EXPECT_TRUE(testing::Matches(*copy, text)) << text;
+  }
+  EXPECT_FALSE(testing::Matches(*copy, "[\"ac\"]"));
+  EXPECT_FALSE(Grammar::Parse("{}", GrammarVocabulary(testing::ByteTokens())).ok());
+}
+
+TEST(Grammar, SpecialTokensAndHolesAreNeverPartOfAForm) {
+  GrammarTokens tokens = testing::ByteTokens();
+  tokens.bytes['b'].clear();
+  const auto grammar = Grammar::Compile({.kind = GrammarKind::kRegex, .text = "[a-c]"}, GrammarVocabulary(tokens));
+  ASSERT_TRUE(grammar.ok());
+  GrammarMatcher matcher(*grammar);
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a', 'c'));
+  EXPECT_FALSE(matcher.Accept('b'));
+}
+
+TEST(GrammarMatcher, TheEndMayComeWhereTheFormMayEnd) {
+  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "ab?"));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a'));
+  ASSERT_TRUE(matcher.Accept('a'));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEnd));
+  ASSERT_TRUE(matcher.Accept('b'));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre(kEnd));
+  ASSERT_TRUE(matcher.Accept(kEnd));
+  EXPECT_TRUE(matcher.has_ended());
+  EXPECT_THAT(testing::AllowedIds(matcher), IsEmpty());
+  EXPECT_FALSE(matcher.Accept('a'));
+  matcher.Rollback(2);
+  EXPECT_FALSE(matcher.has_ended());
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEnd));
+}
+
+// The tree below "" of the regex a(b|c)d*: b under a is allowed, x is not, and neither is anything below x.
+TEST(GrammarWalk, StandsAtAnyNodeInAnyOrder) {
+  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "a(b|c)d*"));
+  speculation::TokenTree tree;
+  const int32_t a = tree.Append({.token_id = 'a'});
+  const int32_t x = tree.Append({.token_id = 'x'});
+  const int32_t b = tree.Append({.token_id = 'b', .parent = a});
+  const int32_t below_x = tree.Append({.token_id = 'a', .parent = x});
+  const int32_t c = tree.Append({.token_id = 'c', .parent = a});
+  const int32_t d = tree.Append({.token_id = 'd', .parent = b});
+  {
+    GrammarWalk walk(tree, matcher);
+    EXPECT_TRUE(walk.MoveTo(d));
+    EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('d', kEnd));
+    EXPECT_TRUE(walk.MoveTo(a));
+    EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', 'c'));
+    EXPECT_FALSE(walk.MoveTo(below_x));
+    EXPECT_TRUE(walk.MoveTo(c));
+    EXPECT_FALSE(walk.MoveTo(x));
+    EXPECT_TRUE(walk.MoveTo(b));
+  }
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a'));  // back at the root
+  EXPECT_THAT(AllowedNodeIdx(tree, matcher), ElementsAre(a, b, c, d));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a'));
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

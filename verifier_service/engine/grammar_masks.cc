@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/engine/grammar_masks.h"
+
+#include <algorithm>
+
+namespace foretoken::verifier {
+namespace {
+
+void Intersect(std::span<uint32_t> mask, std::span<const uint32_t> with) {
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] &= with[i];
+}
+
+// Takes what the request bans out of the mask of a row that draws after `num_generated` tokens.
+void Restrict(const DrawMaskBits& bits, int32_t num_generated, std::span<uint32_t> mask) {
+  if (!bits.late.empty()) Intersect(mask, bits.late);
+  if (num_generated >= bits.min_tokens || bits.early.empty()) return;
+  bool leaves_token = false;
+  for (size_t i = 0; i < mask.size(); ++i) leaves_token = leaves_token || (mask[i] & bits.early[i]) != 0;
+  if (leaves_token) Intersect(mask, bits.early);
+}
+
+// Fills [num_rows, num_words] masks: of the root, then of the nodes with rows. A forbidden node's row is never reached,
+// so its mask stays empty.
+void FillTree(const PlannedSequence& planned, size_t num_words, std::span<uint32_t> masks) {
+  Sequence& sequence = *planned.sequence;
+  GrammarFollower& grammar = *sequence.grammar;
+  const DrawMaskBits& bits = sequence.active->mask_bits;
+  std::ranges::copy(grammar.next_mask(), masks.begin());
+  Restrict(bits, sequence.num_generated(), masks.first(num_words));
+  const std::vector<speculation::TreeNode>& nodes = planned.tree.rows.nodes;
+  std::vector<int32_t> depths(nodes.size());
+  GrammarWalk walk(planned.tree.rows, grammar.matcher());
+  for (size_t node = 0; node < nodes.size(); ++node) {
+    depths[node] = nodes[node].parent == speculation::kRootParent ? 1 : depths[nodes[node].parent] + 1;
+    if (!walk.MoveTo(static_cast<int32_t>(node))) continue;
+    const std::span<uint32_t> mask = masks.subspan((node + 1) * num_words, num_words);
+    grammar.FillMask(mask);
+    Restrict(bits, sequence.num_generated() + depths[node], mask);
+  }
+}
+
+}  // namespace
+
+int64_t GrammarMasks::Fill(std::span<const PlannedSequence> plan, kernels::Backend& backend, TreeBatch& batch) {
+  const auto planned_of = [&](size_t tree) -> const PlannedSequence& { return plan[batch.planned_idx[tree]]; };
+  size_t num_rows = 0, num_words = 0;
+  for (size_t i = 0; i < batch.trees.size(); ++i) {
+    if (!planned_of(i).sequence->grammar.has_value()) continue;
+    num_rows += static_cast<size_t>(batch.trees[i].num_rows);
+    num_words = planned_of(i).sequence->grammar->next_mask().size();
+  }
+  if (num_rows == 0) return 0;
+  words_.assign(num_rows * num_words, 0u);
+  const size_t num_bytes = words_.size() * sizeof(uint32_t);
+  if (num_bytes > num_device_bytes_) {
+    device_ = backend.Allocate(num_bytes);
+    num_device_bytes_ = num_bytes;
+  }
+  const auto* device_mask = static_cast<const uint32_t*>(device_.get());
+  std::span<uint32_t> rest(words_);
+  for (size_t i = 0; i < batch.trees.size(); ++i) {
+    if (!planned_of(i).sequence->grammar.has_value()) continue;
+    const auto tree_rows = static_cast<size_t>(batch.trees[i].num_rows);
+    FillTree(planned_of(i), num_words, rest.first(tree_rows * num_words));
+    rest = rest.subspan(tree_rows * num_words);
+    const size_t first_mask = batch.trees[i].masks.data() - batch.node_masks.data();
+    for (size_t row = 0; row < tree_rows; ++row, device_mask += num_words) {
+      batch.node_masks[first_mask + row] = device_mask;
+    }
+  }
+  backend.Copy(device_.get(), words_.data(), num_bytes, kernels::CopyKind::kToDevice);
+  return static_cast<int64_t>(num_rows);
+}
+
+}  // namespace foretoken::verifier

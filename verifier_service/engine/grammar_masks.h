@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The masks of a step's rows whose sequences have a grammar. Every such row has a mask of its own: what may follow the
+// output and the nodes down to the row. The host makes them while an asynchronous device computes the forward pass.
+//
+// The mask also leaves out the tokens that the request bans, and before min_tokens those that end the output. Where
+// only the end may follow, it may come in spite of min_tokens.
+// Shapes: a mask has ceil(V / 32) words.
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "verifier_service/engine/step_plan.h"
+#include "verifier_service/engine/tree_batch.h"
+
+namespace foretoken::verifier {
+
+class GrammarMasks {
+ public:
+  // Makes the masks, copies them to the device, and sets the batch's pointers to them. They are valid until the next
+  // call. Returns the number of masks.
+  int64_t Fill(std::span<const PlannedSequence> plan, kernels::Backend& backend, TreeBatch& batch);
+
+ private:
+  std::vector<uint32_t> words_;  // [rows, words of a mask]
+  kernels::Buffer device_;       // the same words
+  size_t num_device_bytes_ = 0;
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/grammar/grammar.h"
+
+#include <exception>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "verifier_service/grammar/grammar_parts.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// The text of XGrammar's error without the time and the source line in front of it.
+absl::string_view ReasonOf(absl::string_view what) {
+  if (const size_t end = what.find(".cc:"); end != what.npos) {
+    const size_t colon = what.find(": ", end + 4);
+    if (colon != what.npos) what = what.substr(colon + 2);
+  }
+  return absl::StripAsciiWhitespace(what);
+}
+
+std::string Quote(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const bool is_plain = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == ' ' || c == '_';
+    if (is_plain || (c & 0x80) != 0) {
+      quoted.push_back(c);
+    } else {
+      absl::StrAppendFormat(&quoted, "\\u%04X", static_cast<unsigned char>(c));
+    }
+  }
+  quoted.push_back('"');
+  return quoted;
+}
+
+xgrammar::CompiledGrammar CompileWith(const GrammarSource& source, xgrammar::GrammarCompiler& compiler) {
+  switch (source.kind) {
+    case GrammarKind::kJsonSchema:
+      return compiler.CompileJSONSchema(source.text, /*any_whitespace=*/false);
+    case GrammarKind::kRegex:
+      return compiler.CompileRegex(source.text);
+    case GrammarKind::kEbnf:
+      return compiler.CompileGrammar(source.text);
+    case GrammarKind::kStructuralTag:
+      return compiler.CompileStructuralTag(source.text);
+  }
+  throw std::invalid_argument("unknown kind of grammar");
+}
+
+// XGrammar's grammars may limit the tokens of a rule or set its temperature, as "rule[max_tokens=9] ::= ...". Such a
+// limit depends on when masks are asked for, so it would not hold equally with speculation on and off.
+bool HasRuleAttributes(const xgrammar::CompiledGrammar& compiled) {
+  const std::string text = compiled.GetGrammar().ToString();
+  for (const absl::string_view rule : absl::StrSplit(text, '\n')) {
+    if (absl::StrContains(rule.substr(0, rule.find("::=")), '[')) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+GrammarSource ChoiceOf(std::span<const std::string> texts) {
+  GrammarSource source = {.kind = GrammarKind::kEbnf, .text = "root ::= "};
+  for (size_t i = 0; i < texts.size(); ++i) absl::StrAppend(&source.text, i > 0 ? " | " : "", Quote(texts[i]));
+  return source;
+}
+
+GrammarTokens TokensOf(const tokenizer::Vocabulary& vocabulary, int32_t num_tokens,
+                       std::span<const int32_t> end_token_ids) {
+  GrammarTokens tokens = {.bytes = std::vector<std::string>(num_tokens),
+                          .end_token_ids = {end_token_ids.begin(), end_token_ids.end()}};
+  for (int32_t id = 0; id < num_tokens; ++id) {
+    const tokenizer::Token* const token = vocabulary.Find(id);
+    if (token != nullptr && !token->special) tokens.bytes[id] = token->bytes;
+  }
+  return tokens;
+}
+
+GrammarVocabulary::GrammarVocabulary(const GrammarTokens& tokens)
+    : parts_(std::make_shared<Parts>(
+          Parts{.info = xgrammar::TokenizerInfo(tokens.bytes, xgrammar::VocabType::RAW,
+                                                static_cast<int>(tokens.bytes.size()), tokens.end_token_ids)})) {}
+
+Grammar::Grammar(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Grammar::~Grammar() = default;
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSource& source,
+                                                                const GrammarVocabulary& vocabulary) {
+  try {
+    // One thread: XGrammar cannot report an error from its own threads.
+    xgrammar::GrammarCompiler compiler(vocabulary.parts().info, /*max_threads=*/1, /*cache_enabled=*/false);
+    xgrammar::CompiledGrammar compiled = CompileWith(source, compiler);
+    if (HasRuleAttributes(compiled)) {
+      return absl::InvalidArgumentError("expected rules without attributes in brackets, such as max_tokens");
+    }
+    return std::make_shared<const Grammar>(std::make_unique<const Parts>(Parts{.compiled = std::move(compiled)}));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(ReasonOf(error.what()));
+  }
+}
+
+std::string Grammar::Serialize() const { return parts_->compiled.SerializeJSON(); }
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Parse(const std::string& serialized,
+                                                              const GrammarVocabulary& vocabulary) {
+  try {
+    auto parsed = xgrammar::CompiledGrammar::DeserializeJSON(serialized, vocabulary.parts().info);
+    if (auto* const compiled = std::get_if<xgrammar::CompiledGrammar>(&parsed)) {
+      return std::make_shared<const Grammar>(std::make_unique<const Parts>(Parts{.compiled = *std::move(compiled)}));
+    }
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("a compiled grammar does not parse: ", ReasonOf(error.what())));
+  }
+  return absl::InternalError("a compiled grammar does not parse");
+}
+
+size_t Grammar::num_bytes() const { return parts_->compiled.MemorySizeBytes(); }
+
+}  // namespace foretoken::verifier

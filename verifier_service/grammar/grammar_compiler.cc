@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/grammar/grammar_compiler.h"
+
+#include <utility>
+
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::verifier {
+namespace {
+
+constexpr int64_t kEntryBytes = 512;  // of an entry without its grammar
+
+std::string KeyOf(const GrammarSource& source) {
+  base::Sha256 digest;
+  digest.UpdateInteger(static_cast<uint64_t>(source.kind));
+  digest.Update(source.text);
+  return base::ToHex(digest.Finish());
+}
+
+}  // namespace
+
+GrammarCompiler::GrammarCompiler(GrammarCompilerOptions options, GrammarTokens tokens)
+    : options_(std::move(options)), tokens_(std::move(tokens)) {}
+
+std::optional<GrammarCompiler::Result> GrammarCompiler::Find(const GrammarSource& source) {
+  return FindKey(KeyOf(source));
+}
+
+std::optional<GrammarCompiler::Result> GrammarCompiler::FindKey(const std::string& key) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return std::nullopt;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->result;
+}
+
+GrammarCompiler::Result GrammarCompiler::Get(const GrammarSource& source) {
+  const std::string key = KeyOf(source);
+  absl::MutexLock lock(&process_mutex_);
+  if (std::optional<Result> cached = FindKey(key)) return *std::move(cached);
+  Result result = Compile(source);
+  if (result.ok() || absl::IsInvalidArgument(result.status())) {
+    const int64_t num_bytes = result.ok() ? static_cast<int64_t>((*result)->num_bytes()) : 0;
+    Add({.key = key, .result = result, .num_bytes = kEntryBytes + num_bytes});
+  }
+  return result;
+}
+
+GrammarCompiler::Result GrammarCompiler::Compile(const GrammarSource& source) {
+  if (process_ == nullptr) {
+    vocabulary_.emplace(tokens_);
+    process_ = std::make_unique<CompileProcess>(options_.program, std::exchange(tokens_, {}), options_.limits);
+  }
+  FT_ASSIGN_OR_RETURN(const std::string serialized, process_->Compile(source));
+  return Grammar::Parse(serialized, *vocabulary_);
+}
+
+void GrammarCompiler::Add(Entry entry) {
+  absl::MutexLock lock(&mutex_);
+  num_cached_bytes_ += entry.num_bytes;
+  entries_.push_front(std::move(entry));
+  by_key_[entries_.front().key] = entries_.begin();
+  while (num_cached_bytes_ > options_.max_cache_bytes && entries_.size() > 1) {
+    num_cached_bytes_ -= entries_.back().num_bytes;
+    by_key_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+}
+
+int64_t GrammarCompiler::num_cached_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return num_cached_bytes_;
+}
+
+}  // namespace foretoken::verifier

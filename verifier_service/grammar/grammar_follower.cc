@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/grammar/grammar_follower.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// If one text must come, only its beginnings may come as tokens, and no token has more beginnings than this.
+constexpr int32_t kMaxBeginnings = 32;
+// The stated chance of a guess. The model may cut the text into other tokens. Calibration learns how often it does.
+constexpr float kChance = 0.9f;
+
+bool Contains(std::span<const uint32_t> mask, int32_t id) { return (mask[id / 32] >> id % 32 & 1) != 0; }
+
+}  // namespace
+
+GrammarFollower::GrammarFollower(std::shared_ptr<const Grammar> grammar, const tokenizer::Tokenizer& tokenizer,
+                                 int32_t num_tokens, Clock now)
+    : tokenizer_(tokenizer), now_(std::move(now)), matcher_(std::move(grammar)), next_mask_((num_tokens + 31) / 32) {}
+
+void GrammarFollower::Append(int32_t token_id) {
+  has_next_mask_ = false;
+  if (!matcher_.Accept(token_id)) is_lost_ = true;
+}
+
+void GrammarFollower::FillMask(std::span<uint32_t> mask) {
+  const absl::Time began = now_();
+  if (is_lost_) {
+    std::ranges::fill(mask, 0u);
+  } else {
+    matcher_.FillMask(mask);
+  }
+  sum_of_times_ += now_() - began;
+  ++num_masks_;
+}
+
+std::span<const uint32_t> GrammarFollower::next_mask() {
+  if (!std::exchange(has_next_mask_, true)) FillMask(next_mask_);
+  return next_mask_;
+}
+
+// Returns the longest of the tokens that may come, if all others are its beginnings.
+std::optional<int32_t> GrammarFollower::LongestForced(std::span<const uint32_t> mask) const {
+  int32_t num_ids = 0;
+  for (const uint32_t word : mask) num_ids += std::popcount(word);
+  if (num_ids == 0 || num_ids > kMaxBeginnings) return std::nullopt;
+  std::vector<int32_t> ids;
+  for (size_t word = 0; word < mask.size(); ++word) {
+    for (uint32_t bits = mask[word]; bits != 0; bits &= bits - 1) {
+      ids.push_back(static_cast<int32_t>(word * 32) + std::countr_zero(bits));
+    }
+  }
+  const auto bytes_of = [this](int32_t id) -> absl::string_view {
+    const tokenizer::Token* const token = tokenizer_.vocabulary().Find(id);
+    return token == nullptr || token->special ? absl::string_view() : absl::string_view(token->bytes);
+  };
+  const int32_t longest = *std::ranges::max_element(ids, {}, [&](int32_t id) { return bytes_of(id).size(); });
+  const auto begins_longest = [&](int32_t id) {
+    return !bytes_of(id).empty() && absl::StartsWith(bytes_of(longest), bytes_of(id));  // an end token has no bytes
+  };
+  return std::ranges::all_of(ids, begins_longest) ? std::optional(longest) : std::nullopt;
+}
+
+// Returns the text that must come next, as far as `max_tokens` of the longest tokens reach.
+std::string GrammarFollower::ForcedText(int32_t max_tokens) {
+  std::string text;
+  std::vector<uint32_t> mask(next_mask().begin(), next_mask().end());
+  int32_t num_accepted = 0;
+  while (num_accepted < max_tokens) {
+    const std::optional<int32_t> forced = LongestForced(mask);
+    if (!forced.has_value() || !matcher_.Accept(*forced)) break;
+    text += tokenizer_.vocabulary().Find(*forced)->bytes;
+    if (++num_accepted < max_tokens) FillMask(mask);
+  }
+  matcher_.Rollback(num_accepted);
+  return text;
+}
+
+speculation::TokenTree GrammarFollower::Guess(int32_t max_nodes, uint32_t proposers) {
+  speculation::TokenTree tree;
+  const std::string text = ForcedText(std::min(max_nodes, kMaxForcedTokens));
+  if (text.empty()) return tree;
+  // The model has mostly seen the text in the tokenizer's own tokens.
+  const absl::StatusOr<std::vector<int32_t>> ids = tokenizer_.Encode(text, {.add_special_tokens = false});
+  if (!ids.ok() || ids->empty() || !Contains(next_mask(), ids->front())) return tree;
+  for (size_t i = 0; i < ids->size() && tree.num_nodes() < max_nodes; ++i) {
+    tree.Append({.token_id = (*ids)[i], .parent = tree.num_nodes() - 1, .chance = kChance, .proposers = proposers});
+  }
+  return tree;
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sample's place in its grammar, with the mask of its next token. It is also a proposer: where the grammar leaves
+// only one way to go on, it guesses that way. Such guesses are nearly always right, so the fixed parts of a JSON text
+// cost few steps. (Others call this jump-forward decoding; here the model still draws every token.)
+//
+//   GrammarFollower follower(grammar, tokenizer, num_tokens);
+//   follower.next_mask();                               // may come next
+//   TokenTree tree = follower.Guess(max_nodes, bit);    // must come next
+//   follower.Append(token);                             // for every token of the output
+//
+// Time: Guess makes at most one mask per guessed token, and none where several texts can follow.
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/base/steady_clock.h"
+#include "common/speculation/token_tree.h"
+#include "common/tokenizer/tokenizer.h"
+#include "verifier_service/grammar/grammar.h"
+#include "verifier_service/grammar/grammar_matcher.h"
+
+namespace foretoken::verifier {
+
+class GrammarFollower {
+ public:
+  static constexpr int32_t kMaxForcedTokens = 16;  // guessed at a time
+
+  // The tokenizer must outlive it. `num_tokens`: the V of the masks.
+  GrammarFollower(std::shared_ptr<const Grammar> grammar, const tokenizer::Tokenizer& tokenizer, int32_t num_tokens,
+                  Clock now = SteadyNow);
+
+  // The token was drawn under next_mask.
+  void Append(int32_t token_id);
+  // [ceil(V / 32)] the tokens that may come next. Valid until Append.
+  std::span<const uint32_t> next_mask();
+  // Fills the mask at the matcher's place, and takes the time.
+  void FillMask(std::span<uint32_t> mask);
+  // Returns a chain of at most max_nodes tokens that nearly certainly come next. The caller sets the position.
+  speculation::TokenTree Guess(int32_t max_nodes, uint32_t proposers);
+
+  // For walks over a token tree. They bring it back to the end of the output.
+  GrammarMatcher& matcher() { return matcher_; }
+  // The mean time of a mask so far, and the number of masks.
+  absl::Duration mask_time() const { return num_masks_ == 0 ? absl::ZeroDuration() : sum_of_times_ / num_masks_; }
+  int64_t num_masks() const { return num_masks_; }
+
+ private:
+  std::string ForcedText(int32_t max_tokens);
+  std::optional<int32_t> LongestForced(std::span<const uint32_t> mask) const;
+
+  const tokenizer::Tokenizer& tokenizer_;
+  const Clock now_;
+  GrammarMatcher matcher_;
+  bool is_lost_ = false;  // the grammar refused a token of its own mask; no token may come
+  std::vector<uint32_t> next_mask_;
+  bool has_next_mask_ = false;
+  absl::Duration sum_of_times_;
+  int64_t num_masks_ = 0;
+};
+
+}  // namespace foretoken::verifier
