@@ -80,14 +80,14 @@ class Verifier(Service):
 
 
 class Gateway(Process):
-    """SMG in front of one worker. It is ready when this returns."""
+    """SMG in front of one worker. It is ready when this returns. It has the chat template of the worker's checkpoint."""
 
     def __init__(self, worker, *flags):
         self.port, metrics = free_ports(2)
         super().__init__([
             pathlib.Path(sys.executable).parent / "smg", "launch", "--host", "127.0.0.1", "--port", self.port,
             "--worker-urls", worker, "--prometheus-host", "127.0.0.1", "--prometheus-port", metrics,
-            "--chat-template", HERE / "chat.jinja", "--log-level", "info", *flags])
+            "--log-level", "info", *flags])
         wait_for(lambda: self._is_ready() or not self.is_running(), f"the gateway's readiness: {self.log()[-2000:]}")
         assert self.is_running(), self.log()
 

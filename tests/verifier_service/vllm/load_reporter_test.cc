@@ -8,14 +8,15 @@ namespace foretoken::verifier {
 namespace {
 
 TEST(LoadReporter, ShowsTheEnginesCounters) {
-  const EngineStats stats = {.num_queued_samples = 3,
-                             .num_queued_tokens = 70,
-                             .num_running = 2,
-                             .num_blocks = 100,
-                             .num_free_blocks = 50,
-                             .num_cached_blocks = 30,
-                             .num_prompt_tokens = 60,
-                             .num_cached_tokens = 40};
+  EngineStats stats;
+  stats.num_queued_samples = 3;
+  stats.num_queued_tokens = 70;
+  stats.num_running = 2;
+  stats.num_blocks = 100;
+  stats.num_free_blocks = 50;
+  stats.num_cached_blocks = 30;
+  stats.num_prompt_tokens = 60;
+  stats.num_cached_tokens = 40;
   LoadReporter reporter({.stats = [&] { return stats; }, .max_running_samples = 8});
   const engine_api::SchedulerLoad load = reporter.Report();
   EXPECT_EQ(load.num_running_reqs(), 2);

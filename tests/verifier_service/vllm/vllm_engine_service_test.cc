@@ -23,7 +23,12 @@ class VllmEngineServiceTest : public GenerationServiceTest {
     vllm_ = std::make_unique<VllmEngineService>(
         VllmEngineServiceParts{.calls = calls_.get(),
                                .model_type = "llama",
-                               .stats = [] { return EngineStats{.num_running = 3}; },
+                               .stats =
+                                   [] {
+                                     EngineStats stats;
+                                     stats.num_running = 3;
+                                     return stats;
+                                   },
                                .is_healthy = [this] { return is_healthy_.load(); },
                                .max_running_samples = 16,
                                .tokenizer = TokenizerArchive{.bytes = std::string(150'000, 'z'), .sha256 = "digest"}});

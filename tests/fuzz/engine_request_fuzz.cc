@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the input as a request of vLLM's contract. An accepted request becomes a request of our protocol with valid fields
+// or an error that names the contract's field, and never one of our field names.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "common/rpc/parse_message.h"
+#include "common/rpc/status.h"
+#include "common/tokenizer/tokenizer.h"
+#include "kernels/check.h"
+#include "verifier_service/api/request_conversion.h"
+#include "verifier_service/vllm/request_translation.h"
+
+namespace foretoken::verifier {
+namespace {
+
+ServedModel DemoModel() {
+  static const auto* const tokenizer =
+      new tokenizer::Tokenizer(*tokenizer::Tokenizer::Load(FORETOKEN_SOURCE_DIR "/deploy/demo/target"));
+  ServedModel model;
+  model.tokenizer = tokenizer;
+  model.vocabulary_size = 4096;
+  model.max_context_tokens = 64;
+  model.max_prompt_bytes = 1000;
+  model.end_token_ids = {4092};
+  return model;
+}
+
+void CheckRequest(absl::string_view bytes) {
+  static const ServedModel model = DemoModel();
+  static const EngineApiBounds bounds(model);
+  engine_api::GenerateRequest theirs;
+  if (!rpc::ParseMessage(bytes, bounds.generate, theirs).ok()) return;
+  const auto ours = ToOurs(std::move(theirs), model);
+  if (!ours.ok()) {
+    FT_CHECK(absl::IsInvalidArgument(ours.status()));
+    FT_CHECK(!rpc::FieldOf(ours.status()).empty());
+    return;
+  }
+  const auto request = ConvertRequest(*ours, model, [] { return uint64_t{7}; });
+  if (request.ok()) {
+    FT_CHECK(!request->prompt.empty() && request->num_samples >= 1);
+    return;
+  }
+  const std::string field = rpc::FieldOf(InTheirWords(request.status()));
+  for (const char* ours_alone : {"sampling.", "stopping.", "output.", "response_format", "tokens."}) {
+    FT_CHECK(!absl::StartsWith(field, ours_alone));
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  foretoken::verifier::CheckRequest({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
