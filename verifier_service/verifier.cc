@@ -108,7 +108,7 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .model = DescribeModel(),
       .engine = {
-          .reserve = [this](int64_t num_bytes, absl::Time deadline) { return engine_->Reserve(num_bytes, deadline); },
+          .reserve = [this](const RequestArrival& arrival) { return engine_->Reserve(arrival); },
           .submit = [this](QueuePlace place,
                            GenerationRequest request) { return engine_->Submit(std::move(place), std::move(request)); },
           .abort = [this](Ticket ticket) { engine_->Abort(ticket); }},

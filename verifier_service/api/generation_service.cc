@@ -12,6 +12,7 @@
 #include "common/base/version.h"
 #include "common/rpc/metadata.h"
 #include "common/rpc/parse_message.h"
+#include "common/rpc/peek_string.h"
 #include "common/rpc/status.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/check.h"
@@ -142,8 +143,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
     call->End(allowed);
     return reactor;
   }
-  absl::StatusOr<QueuePlace> place =
-      call_context_.engine.reserve(static_cast<int64_t>(request->Length()), call->deadline());
+  const std::string tenant =
+      rpc::PeekString(*request, {.number = v1::GenerateRequest::kTenantFieldNumber, .max_bytes = kMaxNameBytes});
+  absl::StatusOr<QueuePlace> place = call_context_.engine.reserve(
+      {.num_bytes = static_cast<int64_t>(request->Length()), .deadline = call->deadline(), .tenant = tenant});
   if (!place.ok()) {
     call->End(place.status());
     return reactor;

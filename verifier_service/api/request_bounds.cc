@@ -8,7 +8,6 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxFingerprintBytes = 1024;
 constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxStopStringBytes = 256;

@@ -6,10 +6,14 @@
 //   FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds.generate, request));
 #pragma once
 
+#include <cstddef>
+
 #include "common/rpc/message_bounds.h"
 #include "verifier_service/api/served_model.h"
 
 namespace foretoken::verifier {
+
+inline constexpr size_t kMaxNameBytes = 256;  // of a tenant, a request id or a model's name
 
 struct RequestBounds {
   explicit RequestBounds(const ServedModel& model);
