@@ -69,6 +69,11 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
       format_(std::move(args.format)),
       record_(context->metrics, std::move(trace), args.rpc_name) {}
 
+std::string GenerateCall::PeekTenant(const grpc::ByteBuffer& request) const {
+  std::string in_message = format_->PeekTenant(request);
+  return in_message.empty() ? names_.tenant : in_message;
+}
+
 void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
   absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request);
   if (!checked.ok()) return End(checked.status());  // Check has released the place, so the client may retry at once

@@ -21,7 +21,10 @@ class LoneSequences {
   std::shared_ptr<ActiveRequest> MakeRequest(GenerationRequest request) {
     std::shared_ptr<ActiveRequest> active = PrepareRequest(std::move(request), {.drawable = &drawable_});
     active->place = queue_.Reserve().value();
-    FT_CHECK(active->place.Fill(active->request->num_samples, 1).ok());
+    FT_CHECK(
+        active->place
+            .Fill({.tenant = active->request->tenant, .num_samples = active->request->num_samples, .num_tokens = 1})
+            .ok());
     return active;
   }
   std::unique_ptr<Sequence> Make(const std::shared_ptr<ActiveRequest>& active) {
