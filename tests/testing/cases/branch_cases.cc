@@ -48,7 +48,6 @@ DrawInputs InputsWithoutAdjustments(RandomValues& random) {
   inputs.bias.clear();
   inputs.counts.clear();
   inputs.path_token_ids.clear();
-  inputs.mask.clear();
   inputs.sampling.repetition_penalty = 1;
   inputs.sampling.presence_penalty = inputs.sampling.frequency_penalty = 0;
   return inputs;
@@ -56,7 +55,11 @@ DrawInputs InputsWithoutAdjustments(RandomValues& random) {
 
 RowChildren Branch(const BranchRowsOp& op, const DrawInputs& inputs, int32_t num_children,
                    BranchOrder order = BranchOrder::kKeyedDraw) {
-  const RowToBranch row{.sampling = inputs.sampling, .t = inputs.t, .num_children = num_children, .order = order};
+  const RowToBranch row{.sampling = inputs.sampling,
+                        .t = inputs.t,
+                        .num_children = num_children,
+                        .order = order,
+                        .mask = inputs.mask.empty() ? nullptr : inputs.mask.data()};
   const auto num_tokens = static_cast<int32_t>(inputs.logits.size());
   RowChildren children;
   op({.logits = {inputs.logits.data(), DType::kF32, Shape(1, num_tokens)},
