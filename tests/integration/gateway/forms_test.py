@@ -70,17 +70,27 @@ class Forms(unittest.TestCase):
             chat(client, response_format=form)
 
     def test_every_constraint_of_the_contract(self):
-        stub = contract_services.VllmEngineStub(grpc.insecure_channel(verifier.address))
+        channel = grpc.insecure_channel(verifier.address)
+        self.addCleanup(channel.close)
+        stub = contract_services.VllmEngineStub(channel)
         constraints = {
-            "regex": "(yes|no){2}", "grammar": 'root ::= "yes" | "no"', "json_object": True,
+            "regex": "(yes|no){2}", "grammar": 'root ::= "yes" | "no"',
             "choice": contract.ChoiceConstraint(choices=["yes", "no"]), "json_schema": json.dumps(SCHEMA),
-            "structural_tag": json.dumps({"type": "structural_tag", "format": {"type": "json_schema",
-                                                                               "json_schema": SCHEMA}})}
+            "structural_tag": json.dumps({"type": "structural_tag",
+                                          "format": {"type": "const_string", "value": "yes"}})}
         for name, value in constraints.items():
             with self.subTest(name):
                 params = contract.SamplingParams(max_tokens=200, seed=3, **{name: value})
                 (answer,) = stub.Generate(contract.GenerateRequest(text="x", sampling_params=params))
-                self.assertEqual(answer.complete.finish_reason, "stop")
+                self.assertEqual(answer.complete.finish_reason, "stop", "every text of the form is short")
+
+    def test_any_json_is_json_where_it_ends(self):
+        for seed in range(10):
+            answer = chat(client, response_format={"type": "json_object"}, seed=seed).choices[0]
+            if answer.finish_reason == "stop":
+                json.loads(answer.message.content)
+            else:  # the model goes on and on; what there is begins a value
+                self.assertIn(answer.message.content.lstrip()[:1], list('{["-0123456789tfn'))
 
 
 if __name__ == "__main__":
