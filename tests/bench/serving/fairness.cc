@@ -91,10 +91,9 @@ struct Case {
 
 absl::Status MeasureFairness(Setup& setup, Findings* findings) {
   std::vector<std::string> flags = setup.VerifierFlags();
-  flags.insert(flags.end(),
-               {absl::StrCat("--model=", testing::SourcePath("deploy/demo/target")),
-                absl::StrCat("--max_running_samples=", kNumRunning), absl::StrCat("--max_queued_requests=", kNumQueued),
-                "--tenant_weights=heavy=3"});
+  flags.insert(flags.end(), {absl::StrCat("--model=", testing::SourcePath("deploy/demo/target")),
+                             absl::StrCat("--max_running_samples=", kNumRunning),
+                             absl::StrCat("--max_queued_requests=", kNumQueued), "--tenant_weights=heavy=3"});
   testing::ServiceProcess verifier("foretoken_verifier", flags);
   const Window window = {.warm_up = absl::Seconds(5),
                          .duration = setup.options().is_short ? absl::Seconds(30) : absl::Seconds(90)};
@@ -116,7 +115,8 @@ absl::Status MeasureFairness(Setup& setup, Findings* findings) {
     const double fair = std::min(of_other.num_wanted, load.share * num_completed);
     const double seconds = absl::ToDoubleSeconds(window.duration - window.warm_up);
     const std::string what = absl::StrCat(load.what, ", beside a flood of 10x");
-    findings->Add({.what = absl::StrCat(what, ": both complete"), .value = num_completed / seconds, .unit = "requests/s"});
+    findings->Add(
+        {.what = absl::StrCat(what, ": both complete"), .value = num_completed / seconds, .unit = "requests/s"});
     findings->Add({.what = "  its fair share", .value = fair / seconds, .unit = "requests/s"});
     findings->Add({.what = "  it completes", .value = of_other.num_completed / seconds, .unit = "requests/s"});
     findings->Add(

@@ -123,10 +123,9 @@ class Meter {
 
   // With as many clients as samples run and wait at a time.
   absl::StatusOr<double> Capacity(const std::string& address) const {
-    return ClosedLoopRate(address, requests_,
-                          {.num_clients = kNumRunning + kNumQueued / 2,
-                           .warm_up = durations_.warm_up,
-                           .duration = durations_.closed});
+    return ClosedLoopRate(
+        address, requests_,
+        {.num_clients = kNumRunning + kNumQueued / 2, .warm_up = durations_.warm_up, .duration = durations_.closed});
   }
 
   Calls Run(const std::string& what, GenerationService::Stub& stub, const OpenLoopOptions& options) {

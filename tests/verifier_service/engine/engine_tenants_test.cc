@@ -104,7 +104,9 @@ TEST_F(EngineTenantsTest, LongOutputsOfAFloodDoNotTakeMoreThanItsShare) {
     engine->Step();
   }
   std::map<std::string, int> num_completed = NumCompleted();
-  EXPECT_NEAR(10.0 * num_completed["long"] / num_completed["short"], 1, 0.2);
+  const int num_prompt = static_cast<int>(Of("long").prompt.size());  // it is too short for the prefix cache
+  const double work_of_long = (num_prompt + 100.0) * num_completed["long"];
+  EXPECT_NEAR(work_of_long / ((num_prompt + 10) * num_completed["short"]), 1, 0.1);
 }
 
 TEST_F(EngineTenantsTest, ATenantMayUseAllWhileItIsAlone) {
@@ -174,18 +176,21 @@ TEST_F(EngineTenantsTest, ALineThatIsTooLongForItsTenantServesAnotherInTime) {
 
 TEST_F(EngineTenantsTest, TenThousandInventedTenantsDoNotStarveAnother) {
   const std::unique_ptr<Engine> engine = Make({.max_queued_requests = 16, .max_running_samples = 4});
+  constexpr int kNumNew = 25;  // per step, many more than the engine serves
   int num_invented = 0, num_steps = 0;
   for (; num_invented < 10'000; ++num_steps) {
-    for (int i = 0; i < 25; ++i) (void)Submit(*engine, Of(absl::StrCat("invented ", num_invented++), 2));
-    (void)Submit(*engine, Of("honest", 2));
+    for (int i = 0; i < kNumNew; ++i) {
+      (void)Submit(*engine, Of(absl::StrCat("invented ", num_invented++), 2));
+      if (i == num_steps % kNumNew) (void)Submit(*engine, Of("honest", 2));
+    }
     engine->Step();
     ASSERT_LE(engine->GetStats().num_queued, 16);
     ASSERT_LE(engine->GetStats().num_queued_tenants, 16);
   }
   while (engine->Step()) continue;
   const int num_all = static_cast<int>(completions_.size());
-  // Its share is that of one tenant of 17.
-  EXPECT_GE(NumCompleted()["honest"], num_all / 40);
+  // Each of its requests has the chance of any other request.
+  EXPECT_GE(NumCompleted()["honest"], num_all / (2 * kNumNew));
   EXPECT_EQ(engine->GetStats().num_queued_tenants, 0);
 }
 

@@ -36,7 +36,7 @@ class LoneSequences {
   const QueueSpace& queue() const { return queue_; }
 
  private:
-  QueueSpace queue_{{.num_requests = 1000, .num_samples = 1000, .num_tokens = 1000}};
+  QueueSpace queue_{{.num_requests = 10'000, .num_samples = 10'000, .num_tokens = 10'000}};
   const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
   const std::unique_ptr<kernels::Backend> backend_ = kernels::MakeBackend({.num_threads = 1}).backend;
   const DrawableIds drawable_{tokenizer_.vocabulary(), static_cast<int64_t>(tokenizer_.vocabulary().num_ids()),

@@ -55,8 +55,10 @@ class WaitingLineTest : public ::testing::Test {
   }
   // As if the sample had generated this many tokens and ended.
   static void End(WaitingLine& line, Sequence& sequence, int num_tokens) {
-    sequence.token_ids.resize(sequence.request().prompt.size() + num_tokens, 1);
-    line.GoOn(sequence);
+    for (int i = 0; i < num_tokens; ++i) {
+      line.GoOn(sequence);
+      sequence.token_ids.push_back(1);
+    }
     line.End(sequence);
   }
   std::string BeginNext(absl::Time now) { return Begin(line_, now).request().request_id; }
