@@ -39,6 +39,17 @@ std::vector<int32_t> RootTokens(const TokenTree& tree) {
   return tokens;
 }
 
+// A child of the root: its token and its chance.
+using Guess = std::pair<int32_t, float>;
+
+std::vector<Guess> RootGuesses(const DraftForest::Session& session) {
+  std::vector<Guess> guesses;
+  for (const GrowingTree::Node& node : session.tree.Children(GrowingTree::kRoot)) {
+    guesses.emplace_back(node.child.token_id, node.child.chance);
+  }
+  return guesses;
+}
+
 // The mask of all ids of the model but one.
 AllowedTokens AllBut(int32_t token_id) {
   std::string bytes(512, '\xFF');
@@ -119,19 +130,19 @@ TEST_F(DraftMasks, ARootThatWasExpandedBeforeItsMaskGetsTheSameChildrenAsAFreshO
     const int32_t committed = Grown(*session, kPrompt, {}).nodes[0].token_id;
     std::vector<int32_t> context = kPrompt;
     context.push_back(committed);
-    const TokenTree free = GrownFresh(introduction, context, {});
     std::vector<int32_t> unsent = {committed};
-    for (const AllowedTokens& allowed : {AllBut(RootTokens(free).front()), AllowIds(kFewIds)}) {
+    for (const AllowedTokens& allowed : {AllBut(300), AllowIds(kFewIds), AllowedTokens()}) {
       const TokenTree tree = Grown(*session, std::exchange(unsent, {}), allowed);
-      const TokenTree fresh = GrownFresh(introduction, context, allowed);
-      EXPECT_EQ(RootTokens(tree), RootTokens(fresh));
+      const std::vector<Guess> guesses = RootGuesses(*draft_.forest().sessions().begin()->second);
+      const auto other = Open(introduction);
+      const TokenTree fresh = Grown(*other, context, allowed);
+      EXPECT_EQ(guesses, RootGuesses(*draft_.forest().sessions().rbegin()->second)) << "bit for bit";
       ASSERT_EQ(tree.sampled.size() > 0, introduction.rule == VerificationRule::kRejectionSampling);
       if (tree.sampled.empty()) continue;
       EXPECT_EQ(tree.sampled[0].parent, kRootParent);
       EXPECT_EQ(tree.sampled[0].draft->token_ids, fresh.sampled[0].draft->token_ids);
-      EXPECT_EQ(tree.sampled[0].draft->probs, fresh.sampled[0].draft->probs) << "bit for bit";
+      EXPECT_EQ(tree.sampled[0].draft->probs, fresh.sampled[0].draft->probs);
     }
-    EXPECT_EQ(RootTokens(Grown(*session, {}, {})), RootTokens(free)) << "the mask is gone";
   }
 }
 
