@@ -106,7 +106,8 @@ struct Run {
 Run Generate(testing::LoadedModel& model, const tokenizer::Tokenizer& tokenizer, OracleProposer& proposer,
              const std::vector<verifier::GenerationRequest>& requests) {
   model::KvCache kv = model.transformer->MakeKvCache(1024);
-  Run run{.outputs = std::vector<std::vector<int32_t>>(requests.size())};
+  Run run;
+  run.outputs.resize(requests.size());
   verifier::Engine engine({.max_mask_time = absl::Hours(1)},
                           {.transformer = model.transformer.get(),
                            .kv = &kv,
