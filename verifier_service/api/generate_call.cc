@@ -140,6 +140,9 @@ absl::Status GenerateCall::FindForm(const v1::GenerateRequest& message, CheckedR
   if (!form.ok()) return format_->Explain(form.status());
   checked.form = *std::move(form);
   if (!checked.form.has_value()) return absl::OkStatus();
+  if (context_->grammars == nullptr) {
+    return format_->Explain(rpc::InvalidField("response_format", "expected none, because this server has no compiler"));
+  }
   if (std::optional<GrammarCompiler::Result> cached = context_->grammars->Find(*checked.form)) {
     if (!cached->ok()) return format_->Explain(FormatError(message.response_format(), cached->status()));
     checked.request.grammar = **std::move(cached);
