@@ -23,7 +23,6 @@
 #include "foretoken/v1/generation.pb.h"
 #include "google/protobuf/repeated_field.h"
 #include "verifier_service/api/served_model.h"
-#include "verifier_service/grammar/grammar.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
@@ -34,12 +33,6 @@ using DrawBits = std::function<uint64_t()>;
 // Fills every field except the ticket and the trace context, which the message does not hold, and the grammar.
 absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& request, const ServedModel& model,
                                                  const DrawBits& draw_bits);
-
-// The form that the request asks for, not compiled yet. Unset: any text.
-absl::StatusOr<std::optional<GrammarSource>> ConvertFormat(const v1::GenerateRequest& request,
-                                                           const ServedModel& model);
-// Turns the refusal of a form into an error that names the request's field.
-absl::Status FormatError(const v1::ResponseFormat& format, const absl::Status& refusal);
 
 // Returns NOT_FOUND unless `requested` is empty or the model's name.
 absl::Status CheckModelName(const std::string& requested, const ServedModel& model);

@@ -245,6 +245,20 @@ void AddChances(const EngineStats& stats, std::vector<MetricFamily>* families) {
   families->insert(families->end(), {std::move(trials), std::move(hits)});
 }
 
+void AddProposerCounts(const EngineStats& stats, const ProposerPool& pool, std::vector<MetricFamily>* families) {
+  MetricFamily proposed = Family(MetricType::Counter, "foretoken_proposed_tokens_total", "Tree nodes verified.");
+  MetricFamily accepted =
+      Family(MetricType::Counter, "foretoken_accepted_tokens_total", "Verified nodes on an accepted path.");
+  for (const ProposerCount& count : stats.proposers) {
+    AddOfProposer(count.proposer, static_cast<double>(count.num_proposed), &proposed);
+    AddOfProposer(count.proposer, static_cast<double>(count.num_accepted), &accepted);
+  }
+  MetricFamily connected =
+      Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
+  for (const ProposerStatus& status : pool.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
+  families->insert(families->end(), {std::move(proposed), std::move(accepted), std::move(connected)});
+}
+
 }  // namespace
 
 CallMetrics::CallMetrics(telemetry::Metrics& metrics)
@@ -376,17 +390,7 @@ std::vector<MetricFamily> CollectEngineMetrics(const Engine& engine, const Propo
   families.push_back(counter("foretoken_rejected_prediction_tokens_total",
                              "Tokens of clients' predictions that did not appear in the output.",
                              stats.speculation.num_rejected_prediction_tokens));
-  MetricFamily proposed = Family(MetricType::Counter, "foretoken_proposed_tokens_total", "Tree nodes verified.");
-  MetricFamily accepted =
-      Family(MetricType::Counter, "foretoken_accepted_tokens_total", "Verified nodes on an accepted path.");
-  for (const ProposerCount& count : stats.proposers) {
-    AddOfProposer(count.proposer, static_cast<double>(count.num_proposed), &proposed);
-    AddOfProposer(count.proposer, static_cast<double>(count.num_accepted), &accepted);
-  }
-  MetricFamily connected =
-      Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
-  for (const ProposerStatus& status : pool.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
-  families.insert(families.end(), {std::move(proposed), std::move(accepted), std::move(connected)});
+  AddProposerCounts(stats, pool, &families);
   const UnreadOutputs::Totals unread = unread_outputs.totals();
   families.push_back(gauge("foretoken_unread_calls", "Calls with output that their clients have not read.",
                            static_cast<double>(unread.num_calls)));

@@ -209,7 +209,6 @@ class Engine {
   void End(Ticket ticket);
   int32_t DropUnbegun(ActiveRequest& active);
   void OpenAtProposers(Sequence& sequence, const StepPolicy& policy);
-  absl::Status CheckMaskTime(const Sequence& sequence) const;
   int32_t Learn(const PlannedSequence& planned, std::span<const int32_t> committed);
   void CountRows(std::span<const PlannedSequence> plan, const TreeBatch& batch);
   void Fail(ActiveRequest& active, absl::Status error);

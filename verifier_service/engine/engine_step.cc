@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The half of Engine that runs a step, stage by stage.
 #include <algorithm>
-#include <bit>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "kernels/check.h"
 #include "verifier_service/engine/commit.h"
@@ -42,22 +40,6 @@ int32_t NodesToAskFor(const Sequence& sequence) {
   if (sequence.request().speculation.mode == SpeculationMode::kAlways) return max_nodes;
   return std::min(max_nodes, kSpareNodes + static_cast<int32_t>(kSparePart * sequence.usual_nodes));
 }
-
-// A proposer gains little from a mask that forbids few tokens, and a mask has a bit per token of the vocabulary.
-constexpr size_t kMinForbiddenPerAllowed = 7;
-
-// What proposers are told of the sequence's next token; empty: any may come.
-std::span<const uint32_t> AllowedTokens(Sequence& sequence) {
-  if (!sequence.grammar.has_value()) return {};
-  const std::span<const uint32_t> mask = sequence.grammar->next_mask();
-  size_t num_allowed = 0;
-  for (const uint32_t word : mask) num_allowed += static_cast<size_t>(std::popcount(word));
-  const bool is_narrow = num_allowed * (kMinForbiddenPerAllowed + 1) <= mask.size() * 32;
-  return is_narrow ? mask : std::span<const uint32_t>();
-}
-
-// A mean over fewer masks says little.
-constexpr int64_t kMinMasks = 32;
 
 absl::Status ErrorOf(kernels::DrawStatus status) {
   if (status == kernels::DrawStatus::kNonFiniteLogits) {
@@ -237,7 +219,8 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     }
     // An error behind the sample's end does not count, because plain decoding would not have reached its row.
     const kernels::DrawStatus status = result.paths[i].status;
-    absl::Status error = status == kernels::DrawStatus::kOk ? CheckMaskTime(sequence) : ErrorOf(status);
+    absl::Status error =
+        status == kernels::DrawStatus::kOk ? CheckMaskTime(sequence, config_.max_mask_time) : ErrorOf(status);
     if (!error.ok() && !sequence.is_finished) Fail(*sequence.active, std::move(error));
   }
   timer_.Enter(StepPhase::kMove);
@@ -250,18 +233,6 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   }
   scheduler_.KeepFree();
   return outcome;
-}
-
-// The masks of one sequence delay the tokens of all.
-absl::Status Engine::CheckMaskTime(const Sequence& sequence) const {
-  if (!sequence.grammar.has_value() || sequence.grammar->num_masks() < kMinMasks) return absl::OkStatus();
-  const absl::Duration mean = sequence.grammar->mask_time();
-  if (mean <= config_.max_mask_time) return absl::OkStatus();
-  return base::WithReason(
-      absl::InvalidArgumentError(absl::StrCat("response_format: expected a form whose masks take at most ",
-                                              absl::FormatDuration(config_.max_mask_time), " each, got a mean of ",
-                                              absl::FormatDuration(mean))),
-      kFormatTooCostly);
 }
 
 // Returns the number of committed tokens that the tree had guessed.

@@ -2,9 +2,18 @@
 #include "verifier_service/engine/grammar_masks.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
 
 namespace foretoken::verifier {
 namespace {
+
+// A proposer gains little from a mask that forbids few tokens, and a mask has a bit per token of the vocabulary.
+constexpr size_t kMinForbiddenPerAllowed = 7;
+// A mean over fewer masks says little.
+constexpr int64_t kMinMasks = 32;
 
 void Intersect(std::span<uint32_t> mask, std::span<const uint32_t> with) {
   for (size_t i = 0; i < mask.size(); ++i) mask[i] &= with[i];
@@ -70,6 +79,25 @@ int64_t GrammarMasks::Fill(std::span<const PlannedSequence> plan, kernels::Backe
   }
   backend.Copy(device_.get(), words_.data(), num_bytes, kernels::CopyKind::kToDevice);
   return static_cast<int64_t>(num_rows);
+}
+
+std::span<const uint32_t> AllowedTokens(Sequence& sequence) {
+  if (!sequence.grammar.has_value()) return {};
+  const std::span<const uint32_t> mask = sequence.grammar->next_mask();
+  size_t num_allowed = 0;
+  for (const uint32_t word : mask) num_allowed += static_cast<size_t>(std::popcount(word));
+  const bool is_narrow = num_allowed * (kMinForbiddenPerAllowed + 1) <= mask.size() * 32;
+  return is_narrow ? mask : std::span<const uint32_t>();
+}
+
+absl::Status CheckMaskTime(const Sequence& sequence, absl::Duration max_mean) {
+  if (!sequence.grammar.has_value() || sequence.grammar->num_masks() < kMinMasks) return absl::OkStatus();
+  const absl::Duration mean = sequence.grammar->mask_time();
+  if (mean <= max_mean) return absl::OkStatus();
+  return base::WithReason(absl::InvalidArgumentError(absl::StrCat(
+                              "response_format: expected a form whose masks take at most ",
+                              absl::FormatDuration(max_mean), " each, got a mean of ", absl::FormatDuration(mean))),
+                          kFormatTooCostly);
 }
 
 }  // namespace foretoken::verifier

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "verifier_service/engine/step_plan.h"
 #include "verifier_service/engine/tree_batch.h"
@@ -29,5 +31,12 @@ class GrammarMasks {
   kernels::Buffer device_;       // the same words
   size_t num_device_bytes_ = 0;
 };
+
+// What proposers are told of the sequence's next token; empty: any may come.
+std::span<const uint32_t> AllowedTokens(Sequence& sequence);
+
+// The masks of one sequence delay the tokens of all. INVALID_ARGUMENT with FORMAT_TOO_COSTLY if the sequence's take
+// more than `max_mean` each.
+absl::Status CheckMaskTime(const Sequence& sequence, absl::Duration max_mean);
 
 }  // namespace foretoken::verifier
