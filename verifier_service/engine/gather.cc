@@ -52,7 +52,7 @@ const speculation::TokenTree* MergedGuess(Sequence& sequence) {
   }
   // Under rejection sampling the forbidden nodes stay: a test that always rejects them keeps the others exact.
   if (sequence.grammar.has_value() && sequence.request().verification == kernels::VerificationRule::kKeyedDraw) {
-    const std::vector<int32_t> allowed = AllowedNodeIdx(*merged, sequence.grammar->matcher());
+    const std::vector<int32_t> allowed = sequence.grammar->AllowedNodes(*merged);
     if (std::ssize(allowed) < merged->num_nodes()) {
       sequence.merged_guess = speculation::Keep(*merged, allowed);
       merged = &sequence.merged_guess;

@@ -21,24 +21,41 @@ bool Contains(std::span<const uint32_t> mask, int32_t id) { return (mask[id / 32
 
 }  // namespace
 
+class GrammarFollower::Stopwatch {
+ public:
+  explicit Stopwatch(GrammarFollower& follower) : follower_(follower), began_(follower.now_()) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() { follower_.sum_of_times_ += follower_.now_() - began_; }
+
+ private:
+  GrammarFollower& follower_;
+  const absl::Time began_;
+};
+
 GrammarFollower::GrammarFollower(std::shared_ptr<const Grammar> grammar, const tokenizer::Tokenizer& tokenizer,
                                  int32_t num_tokens, Clock now)
     : tokenizer_(tokenizer), now_(std::move(now)), matcher_(std::move(grammar)), next_mask_((num_tokens + 31) / 32) {}
 
 void GrammarFollower::Append(int32_t token_id) {
+  const Stopwatch stopwatch(*this);
   has_next_mask_ = false;
   if (!matcher_.Accept(token_id)) is_lost_ = true;
 }
 
 void GrammarFollower::FillMask(std::span<uint32_t> mask) {
-  const absl::Time began = now_();
+  const Stopwatch stopwatch(*this);
+  ++num_masks_;
   if (is_lost_) {
     std::ranges::fill(mask, 0u);
   } else {
     matcher_.FillMask(mask);
   }
-  sum_of_times_ += now_() - began;
-  ++num_masks_;
+}
+
+std::vector<int32_t> GrammarFollower::AllowedNodes(const speculation::TokenTree& tree) {
+  const Stopwatch stopwatch(*this);
+  return AllowedNodeIdx(tree, matcher_);
 }
 
 std::span<const uint32_t> GrammarFollower::next_mask() {

@@ -40,18 +40,23 @@ class GrammarFollower {
   void Append(int32_t token_id);
   // [ceil(V / 32)] the tokens that may come next. Valid until Append.
   std::span<const uint32_t> next_mask();
-  // Fills the mask at the matcher's place, and takes the time.
+  // Fills the mask at the matcher's place.
   void FillMask(std::span<uint32_t> mask);
+  // The indices of the nodes that the grammar allows below the output, ascending.
+  std::vector<int32_t> AllowedNodes(const speculation::TokenTree& tree);
   // Returns a chain of at most max_nodes tokens that nearly certainly come next. The caller sets the position.
   speculation::TokenTree Guess(int32_t max_nodes, uint32_t proposers);
 
   // For walks over a token tree. They bring it back to the end of the output.
   GrammarMatcher& matcher() { return matcher_; }
-  // The mean time of a mask so far, and the number of masks.
+  // The mean time of a mask so far, with the time to follow tokens, and the number of masks.
   absl::Duration mask_time() const { return num_masks_ == 0 ? absl::ZeroDuration() : sum_of_times_ / num_masks_; }
   int64_t num_masks() const { return num_masks_; }
 
  private:
+  // Adds its time to the sum.
+  class Stopwatch;
+
   std::string ForcedText(int32_t max_tokens);
   std::optional<int32_t> LongestForced(std::span<const uint32_t> mask) const;
 

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/grammar/grammar_follower.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr int32_t kEnd = 4092;  // of the demo tokenizer
+constexpr int32_t kNumTokens = kEnd + 1;
+
+class GrammarFollowerTest : public ::testing::Test {
+ protected:
+  GrammarFollower Follow(GrammarKind kind, const std::string& text, Clock now = SteadyNow) {
+    const auto grammar = Grammar::Compile({.kind = kind, .text = text}, vocabulary_);
+    EXPECT_TRUE(grammar.ok()) << grammar.status();
+    return GrammarFollower(*grammar, tokenizer_, kNumTokens, std::move(now));
+  }
+
+  std::string TextOf(const speculation::TokenTree& tree) {
+    std::string text;
+    for (const speculation::TreeNode& node : tree.nodes) text += tokenizer_.vocabulary().Find(node.token_id)->bytes;
+    return text;
+  }
+
+  const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
+  const GrammarVocabulary vocabulary_{TokensOf(tokenizer_.vocabulary(), kNumTokens, std::vector<int32_t>{kEnd})};
+};
+
+TEST_F(GrammarFollowerTest, GuessesTheTextThatMustComeInTheTokenizersTokens) {
+  GrammarFollower follower = Follow(GrammarKind::kRegex, "class Example\\(object\\): [ab]");
+  const speculation::TokenTree tree = follower.Guess(/*max_nodes=*/32, /*proposers=*/4);
+  EXPECT_EQ(TextOf(tree), "class Example(object): ");
+  std::vector<int32_t> ids;
+  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
+    EXPECT_EQ(tree.nodes[node].parent, node - 1);
+    EXPECT_EQ(tree.nodes[node].proposers, 4);
+    ids.push_back(tree.nodes[node].token_id);
+  }
+  EXPECT_EQ(ids, tokenizer_.Encode("class Example(object): ", {.add_special_tokens = false}).value());
+  EXPECT_EQ(follower.Guess(/*max_nodes=*/2, 1).num_nodes(), 2);
+}
+
+TEST_F(GrammarFollowerTest, GuessesNothingWhereSeveralTextsCanFollow) {
+  GrammarFollower follower = Follow(GrammarKind::kRegex, "[ab]c");
+  EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());
+  follower.Append(tokenizer_.Encode("a").value()[0]);
+  EXPECT_EQ(TextOf(follower.Guess(32, 1)), "c");
+  follower.Append(tokenizer_.Encode("c").value()[0]);
+  EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());  // only the end can follow, and it has no text
+  follower.Append(kEnd);
+  EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());
+}
+
+TEST_F(GrammarFollowerTest, ATextThatNeverEndsIsGuessedInParts) {
+  GrammarFollower follower = Follow(GrammarKind::kEbnf, "root ::= \"ab\" root");
+  const speculation::TokenTree tree = follower.Guess(/*max_nodes=*/1000, 1);
+  EXPECT_GE(tree.num_nodes(), 1);
+  EXPECT_LE(tree.num_nodes(), 4 * GrammarFollower::kMaxForcedTokens);
+  EXPECT_EQ(TextOf(tree).substr(0, 4), "abab");
+}
+
+TEST_F(GrammarFollowerTest, ATokenOutsideOfTheMaskLeavesNoToken) {
+  GrammarFollower follower = Follow(GrammarKind::kRegex, "[0-9]+");
+  follower.Append(tokenizer_.Encode("a").value()[0]);
+  EXPECT_THAT(follower.next_mask(), ::testing::Each(0u));
+}
+
+TEST_F(GrammarFollowerTest, CountsTheTimeOfMasksAndOfWalks) {
+  const auto clock = [now = absl::UnixEpoch()]() mutable { return now += absl::Milliseconds(1); };
+  GrammarFollower follower = Follow(GrammarKind::kRegex, "[a-z]+", clock);
+  EXPECT_EQ(follower.mask_time(), absl::ZeroDuration());
+  std::vector<uint32_t> mask((kNumTokens + 31) / 32);
+  follower.FillMask(mask);
+  EXPECT_EQ(follower.mask_time(), absl::Milliseconds(1));
+  follower.Append(tokenizer_.Encode("a").value()[0]);
+  EXPECT_EQ(follower.mask_time(), absl::Milliseconds(2));
+  EXPECT_THAT(follower.AllowedNodes({}), IsEmpty());
+  EXPECT_EQ(follower.mask_time(), absl::Milliseconds(3));
+  EXPECT_EQ(follower.num_masks(), 1);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier
