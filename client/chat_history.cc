@@ -38,7 +38,8 @@ void ChatHistory::Add(std::string question, std::string answer) {
 
 std::string ChatHistory::ToJsonText() const {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const foretoken::v1::ChatMessage& message : Messages().messages()) {
+  const foretoken::v1::Chat chat = Messages();
+  for (const foretoken::v1::ChatMessage& message : chat.messages()) {
     list.push_back({{"role", message.role()}, {"content", message.content()}});
   }
   return list.dump(2, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

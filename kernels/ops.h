@@ -320,6 +320,8 @@ struct RowToBranch {
   uint32_t t = 0;            // the index of the row's next token
   int32_t num_children = 0;  // at least 1
   BranchOrder order = BranchOrder::kKeyedDraw;
+  // The ids that may be children: bit id % 32 of word id / 32 of ceil(V / 32) words in host memory; null: all ids.
+  const uint32_t* mask = nullptr;
 };
 
 struct ScoredToken {
@@ -337,7 +339,7 @@ struct RowChildren {
 // with the filters and the noise (purpose kTargetDraw) of the target's own draw at t. So the first child is the token
 // that AcceptTrees would draw from the row, except where rounding cannot tell scores apart. When children are ordered
 // by draft_prob, g is 0. Below the greedy temperature g is 0 and the distribution is that of temperature 1, without
-// cuts. draft_prob sums to 1 over the tokens that the cuts keep.
+// cuts. The mask comes before the filters. draft_prob sums to 1 over the tokens that the mask and the cuts keep.
 struct BranchRowsArgs {
   ConstTensorView logits;  // [rows, >= V] f32
   int32_t num_tokens = 0;  // V: ids at or beyond it are no children and carry no probability

@@ -20,7 +20,8 @@ struct SessionLimits {
   int32_t max_streams = 64;     // open at once; the service ends further streams
   int32_t max_sessions = 2048;  // over all streams
   // Tokens in the contexts of all sessions, including contexts that are still arriving. A token of a session takes up
-  // to 136 bytes in the n-gram proposer and some 50 bytes in the suffix proposer: 1.1 GiB and 0.4 GiB.
+  // to 136 bytes in the n-gram proposer and some 50 bytes in the suffix proposer: 1.1 GiB and 0.4 GiB. 32 bytes of a
+  // mask of allowed tokens count as one token.
   int64_t max_total_tokens = 1 << 23;
   float max_stream_share = 0.5f;         // of max_sessions and max_total_tokens, per stream; above 0, at most 1
   int64_t max_context_tokens = 1 << 17;  // per session, prompt included

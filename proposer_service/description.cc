@@ -22,6 +22,7 @@ v1::DescribeProposerResponse ToProto(const ProposerDescription& description, con
   message.set_version(base::Version());
   message.set_protocol_version(rpc::kProposalProtocolVersion);
   message.add_features(std::string(rpc::kRefusalsFeature));
+  message.add_features(std::string(rpc::kAllowedTokensFeature));
   return message;
 }
 

@@ -61,6 +61,11 @@ std::optional<Refusal> StreamRoom::TakeTokens(int64_t num_tokens) {
   return std::nullopt;
 }
 
+void StreamRoom::GiveBackTokens(int64_t num_tokens) {
+  room_.GiveBack(0, num_tokens);
+  num_tokens_ -= num_tokens;
+}
+
 void StreamRoom::GiveBackSession(int64_t num_tokens) {
   room_.GiveBack(1, num_tokens);
   --num_sessions_;

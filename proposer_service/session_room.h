@@ -7,7 +7,8 @@
 //   if (std::optional<Refusal> refusal = of_stream.TakeTokens(num_tokens)) ...
 //   of_stream.GiveBackSession(num_tokens);
 //
-// Tokens count when they arrive, so a context that stays incomplete counts, too.
+// Tokens count when they arrive, so a context that stays incomplete counts, too. A mask of allowed tokens counts as one
+// token per kMaskBytesPerToken bytes.
 //
 // Threads: SessionRoom any; a StreamRoom one at a time.
 #pragma once
@@ -53,6 +54,8 @@ class SessionRoom {
 
 class StreamRoom {
  public:
+  static constexpr int64_t kMaskBytesPerToken = 32;
+
   explicit StreamRoom(SessionRoom& room) : room_(room) {}
   StreamRoom(const StreamRoom&) = delete;
   StreamRoom& operator=(const StreamRoom&) = delete;
@@ -62,6 +65,7 @@ class StreamRoom {
   // Unset: there was room.
   std::optional<Refusal> TakeSession();
   std::optional<Refusal> TakeTokens(int64_t num_tokens);
+  void GiveBackTokens(int64_t num_tokens);
   // Returns the room of a session with this many tokens.
   void GiveBackSession(int64_t num_tokens);
 

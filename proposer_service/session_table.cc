@@ -53,7 +53,8 @@ void EraseFirst(size_t num, std::vector<T>& values) {
 ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels)
     : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", labels)),
       sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.", labels)),
-      tokens(metrics.AddGauge("foretoken_proposer_session_tokens", "Tokens of the open sessions' contexts.", labels)),
+      tokens(metrics.AddGauge("foretoken_proposer_session_tokens", "Tokens of the open sessions' contexts and masks.",
+                              labels)),
       trees(metrics.AddCounter("foretoken_proposer_sent_trees_total", "Trees sent, empty ones too.", labels)),
       nodes(metrics.AddCounter("foretoken_proposer_sent_nodes_total", "Nodes of the trees sent.", labels)),
       refused(RefusalCounters(metrics, labels)),
@@ -108,7 +109,9 @@ void SessionTable::Open(const v1::OpenSession& open) {
         SessionTrace::Begin(*environment_.trace, environment_.proposer.Describe().method, open, *trace_);
   }
   if (!Append(entry, open.token_ids())) return;
-  if (!open.awaiting_more()) RequestTree(open.session_id(), entry->second, {}, open.node_budget());
+  if (open.awaiting_more()) return;
+  const TreeRequest tree_request = {.allowed = TakeMask(entry->second, open.allowed_tokens())};
+  RequestTree(open.session_id(), entry->second, tree_request, open.node_budget());
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -121,7 +124,8 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
   if (!Append(entry, advance.token_ids())) return;
   if (advance.awaiting_more()) return;
   const TreeRequest tree_request = {.until_next_step = absl::Microseconds(advance.next_step_us()),
-                                    .step = absl::Microseconds(advance.step_us())};
+                                    .step = absl::Microseconds(advance.step_us()),
+                                    .allowed = TakeMask(entry->second, advance.allowed_tokens())};
   RequestTree(advance.session_id(), entry->second, tree_request, advance.node_budget());
 }
 
@@ -148,6 +152,15 @@ bool SessionTable::Append(Entries::iterator entry, const google::protobuf::Repea
   return true;
 }
 
+speculation::AllowedTokens SessionTable::TakeMask(Entry& entry, const std::string& bytes) {
+  if (entry.num_mask_tokens > 0) room_.GiveBackTokens(std::exchange(entry.num_mask_tokens, 0));
+  const auto num_tokens =
+      static_cast<int64_t>(bytes.size() + StreamRoom::kMaskBytesPerToken - 1) / StreamRoom::kMaskBytesPerToken;
+  if (num_tokens == 0 || room_.TakeTokens(num_tokens).has_value()) return {};
+  entry.num_mask_tokens = num_tokens;
+  return speculation::AllowedTokens(bytes);
+}
+
 void SessionTable::RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget) {
   entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
   tree_request.node_budget = entry.node_budget;
@@ -171,7 +184,7 @@ void SessionTable::Announce(uint64_t session_id) {
 
 void SessionTable::Drop(Entries::iterator entry) {
   if (entry->second.is_listed) std::erase(owed_, entry->first);
-  room_.GiveBackSession(static_cast<int64_t>(entry->second.session->position()));
+  room_.GiveBackSession(static_cast<int64_t>(entry->second.session->position()) + entry->second.num_mask_tokens);
   entries_.erase(entry);
 }
 

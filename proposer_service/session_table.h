@@ -87,6 +87,7 @@ class SessionTable {
     std::unique_ptr<Session> session;
     int32_t node_budget = 0;                        // of the last tree request; 0: the verifier wants no tree
     bool is_listed = false;                         // in owed_
+    int64_t num_mask_tokens = 0;                    // that the mask of the last tree request takes up in room_
     std::unique_ptr<SessionTrace> trace = nullptr;  // null: the request is not traced
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
@@ -100,6 +101,9 @@ class SessionTable {
   void Advance(const v1::AdvanceSession& advance);
   // False: the table has refused and dropped the session because of these tokens.
   bool Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids);
+  // Takes the mask of the session's next tree request in place of the last one. It is only a hint, so a mask without
+  // room becomes the mask that allows any token.
+  speculation::AllowedTokens TakeMask(Entry& entry, const std::string& bytes);
   // Passes the verifier's request to the session, whose tokens have all arrived.
   void RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget);
   void List(uint64_t session_id, Entry& entry);

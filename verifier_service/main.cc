@@ -60,6 +60,14 @@ ABSL_FLAG(int32_t, max_queued_samples, foretoken::verifier::EngineConfig().max_q
           "samples of requests that may wait; further ones are refused");
 ABSL_FLAG(int64_t, max_queued_tokens, foretoken::verifier::EngineConfig().max_queued_tokens,
           "tokens that waiting requests may hold in prompts, predictions and lists; further ones are refused");
+ABSL_FLAG(
+    std::string, tenant_weights, "",
+    "weights of tenants that want more than there is: NAME=WEIGHT, separated by ';', or a file with one per line; "
+    "other tenants weigh 1");
+ABSL_FLAG(std::optional<int32_t>, max_tenant_running_samples, std::nullopt,
+          "samples of one tenant that run together; unset: --max_running_samples");
+ABSL_FLAG(std::optional<int64_t>, max_tenant_queued_tokens, std::nullopt,
+          "tokens that waiting requests of one tenant may hold; unset: --max_queued_tokens");
 ABSL_FLAG(absl::Duration, priority_aging, foretoken::verifier::EngineConfig().priority_aging,
           "a wait of this length counts as one level of priority");
 ABSL_FLAG(int32_t, max_running_samples, foretoken::verifier::EngineConfig().max_running_samples,
@@ -164,7 +172,9 @@ Config ConfigFromFlags() {
                                  .max_burst_prompt_tokens = absl::GetFlag(FLAGS_max_burst_prompt_tokens),
                                  .burst_window = absl::GetFlag(FLAGS_burst_window)},
                      .enable_prefix_cache = absl::GetFlag(FLAGS_prefix_cache),
-                     .max_mask_time = absl::GetFlag(FLAGS_max_grammar_mask_time)},
+                     .max_mask_time = absl::GetFlag(FLAGS_max_grammar_mask_time),
+                     .tenants = {.max_running_samples = absl::GetFlag(FLAGS_max_tenant_running_samples),
+                                 .max_queued_tokens = absl::GetFlag(FLAGS_max_tenant_queued_tokens)}},
           .grammars = {.limits = {.max_time = absl::GetFlag(FLAGS_max_grammar_time),
                                   .max_memory_bytes = absl::GetFlag(FLAGS_max_grammar_memory_mb) << 20},
                        .max_cache_bytes = absl::GetFlag(FLAGS_grammar_cache_mb) << 20},
@@ -243,9 +253,12 @@ class ProgressLine {
   int last_shown_ = -1;
 };
 
-// The model's directory may also be the only positional argument.
+// Reads the file of weights, too. The model's directory may also be the only positional argument.
 absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arguments) {
   Config config = ConfigFromFlags();
+  absl::StatusOr<TenantWeights> weights = TenantWeights::Load(absl::GetFlag(FLAGS_tenant_weights));
+  if (!weights.ok()) return absl::InvalidArgumentError(absl::StrCat("--tenant_weights: ", weights.status().message()));
+  config.engine.tenants.weights = *std::move(weights);
   if (arguments.empty()) return config;
   if (arguments.size() > 1 || !config.model_directory.empty()) {
     return absl::InvalidArgumentError(

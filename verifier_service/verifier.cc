@@ -113,7 +113,7 @@ void Verifier::MakeServices(VerifierEnvironment& environment) {
   calls_ = std::make_unique<GenerateCalls>(GenerateCallsParts{
       .model = DescribeModel(),
       .engine = {
-          .reserve = [this](int64_t num_bytes, absl::Time deadline) { return engine_->Reserve(num_bytes, deadline); },
+          .reserve = [this](const RequestArrival& arrival) { return engine_->Reserve(arrival); },
           .submit = [this](QueuePlace place,
                            GenerationRequest request) { return engine_->Submit(std::move(place), std::move(request)); },
           .abort = [this](Ticket ticket) { engine_->Abort(ticket); }},

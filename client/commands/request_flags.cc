@@ -72,6 +72,12 @@ ABSL_FLAG(Optional<uint32_t>, max_tree_nodes, std::nullopt, "Verify at most this
 ABSL_FLAG(std::string, prediction, "", "The expected output; the server takes guesses from it");
 ABSL_FLAG(std::string, prediction_file, "",
           "A file with the expected output, for example the text before an edit; - is standard input");
+ABSL_FLAG(std::string, json_schema, "", "The output is JSON that is valid under this schema, or under that of @FILE");
+ABSL_FLAG(bool, any_json, false, "The output is any JSON");
+ABSL_FLAG(std::string, regex, "", "The output matches this regular expression as a whole");
+ABSL_FLAG(std::string, ebnf, "", "The output is a text of this grammar in GBNF, or of that of @FILE");
+ABSL_FLAG(std::string, choices, "", "The output is one of these texts, as a JSON list: '[\"yes\", \"no\"]'");
+ABSL_FLAG(std::string, structural_tag, "", "The output follows this structural tag of XGrammar, or that of @FILE");
 ABSL_FLAG(std::string, verification, "", "Rule that verifies guesses: keyed_draw or rejection_sampling");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "Fail unless the server has this numerics fingerprint, as `foretoken info` shows it");
@@ -119,20 +125,60 @@ absl::Status SetSampling(foretoken::v1::SamplingOptions& sampling) {
 }
 
 // The flag holds one text, or a JSON list of texts.
-absl::Status SetStopStrings(const std::string& flag, foretoken::v1::StoppingOptions& stopping) {
-  if (flag.empty()) return absl::OkStatus();
-  if (flag.front() != '[') {
-    stopping.add_stop_strings(flag);
-    return absl::OkStatus();
-  }
-  const auto list = nlohmann::json::parse(flag, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (!list.is_array()) return BadFlag("stop", "a text or a JSON list of texts", flag);
+// Adds the texts of a JSON list.
+absl::Status AddTexts(absl::string_view flag, const std::string& value, absl::string_view expected,
+                      google::protobuf::RepeatedPtrField<std::string>& texts) {
+  const auto list = nlohmann::json::parse(value, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (!list.is_array()) return BadFlag(flag, expected, value);
   for (const auto& entry : list) {
     const auto* text = entry.get_ptr<const std::string*>();
-    if (text == nullptr) return BadFlag("stop", "a text or a JSON list of texts", flag);
-    stopping.add_stop_strings(*text);
+    if (text == nullptr) return BadFlag(flag, expected, value);
+    texts.Add(std::string(*text));
   }
   return absl::OkStatus();
+}
+
+absl::Status SetStopStrings(const std::string& flag, foretoken::v1::StoppingOptions& stopping) {
+  if (flag.empty()) return absl::OkStatus();
+  if (flag.front() == '[') {
+    return AddTexts("stop", flag, "a text or a JSON list of texts", *stopping.mutable_stop_strings());
+  }
+  stopping.add_stop_strings(flag);
+  return absl::OkStatus();
+}
+
+// The value of a flag that takes a text or, as @FILE, a file.
+absl::StatusOr<std::string> TextOrFile(absl::string_view flag, const std::string& value) {
+  if (value.empty() || value.front() != '@') return value;
+  return ReadText(flag, value.substr(1));
+}
+
+absl::Status SetResponseFormat(GenerateRequest& request) {
+  const std::string schema = absl::GetFlag(FLAGS_json_schema), regex = absl::GetFlag(FLAGS_regex),
+                    ebnf = absl::GetFlag(FLAGS_ebnf), choices = absl::GetFlag(FLAGS_choices),
+                    tag = absl::GetFlag(FLAGS_structural_tag);
+  const bool any_json = absl::GetFlag(FLAGS_any_json);
+  const int num_given = !schema.empty() + !regex.empty() + !ebnf.empty() + !choices.empty() + !tag.empty() + any_json;
+  if (num_given == 0) return absl::OkStatus();
+  if (num_given > 1) {
+    return absl::InvalidArgumentError(
+        "expected one form of the output, got several of --json_schema, --any_json, --regex, --ebnf, --choices and "
+        "--structural_tag");
+  }
+  foretoken::v1::ResponseFormat& format = *request.mutable_response_format();
+  if (any_json) format.set_any_json(true);
+  if (!regex.empty()) format.set_regex(regex);
+  if (!schema.empty()) {
+    FT_ASSIGN_OR_RETURN(*format.mutable_json_schema(), TextOrFile("json_schema", schema));
+  }
+  if (!ebnf.empty()) {
+    FT_ASSIGN_OR_RETURN(*format.mutable_ebnf(), TextOrFile("ebnf", ebnf));
+  }
+  if (!tag.empty()) {
+    FT_ASSIGN_OR_RETURN(*format.mutable_structural_tag(), TextOrFile("structural_tag", tag));
+  }
+  if (choices.empty()) return absl::OkStatus();
+  return AddTexts("choices", choices, "a JSON list of texts", *format.mutable_choices()->mutable_texts());
 }
 
 absl::Status SetStopping(foretoken::v1::StoppingOptions& stopping) {
@@ -202,6 +248,7 @@ absl::StatusOr<GenerateRequest> RequestFromFlags() {
   FT_RETURN_IF_ERROR(SetSampling(*request.mutable_sampling()));
   FT_RETURN_IF_ERROR(SetStopping(*request.mutable_stopping()));
   SetOutput(*request.mutable_output());
+  FT_RETURN_IF_ERROR(SetResponseFormat(request));
   FT_RETURN_IF_ERROR(SetSpeculation(request));
   request.set_expected_numerics_fingerprint(absl::GetFlag(FLAGS_numerics_fingerprint));
   return request;

@@ -68,6 +68,28 @@ std::string PythonFloat(double number) {
   return digits;
 }
 
+std::string PythonRepr(absl::string_view text) {
+  const char quote = absl::StrContains(text, '\'') && !absl::StrContains(text, '"') ? '"' : '\'';
+  std::string repr(1, quote);
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == quote || c == '\\') {
+      repr += {'\\', c};
+    } else if (c == '\n') {
+      repr += "\\n";
+    } else if (c == '\r') {
+      repr += "\\r";
+    } else if (c == '\t') {
+      repr += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppendFormat(&repr, "\\x%02x", byte);
+    } else {
+      repr += c;
+    }
+  }
+  return repr + quote;
+}
+
 absl::string_view StripSpace(absl::string_view text, bool left, bool right) {
   const auto strip = [&](auto has, auto remove) {
     while (true) {
@@ -98,6 +120,8 @@ size_t NumCharacters(absl::string_view text) {
 namespace jinja {
 
 std::string float_repr(double v) { return foretoken::chat::PythonFloat(v); }
+
+std::string string_repr(const std::string& s) { return foretoken::chat::PythonRepr(s); }
 
 std::string_view strip_space(std::string_view s, bool left, bool right) {
   const absl::string_view stripped = foretoken::chat::StripSpace({s.data(), s.size()}, left, right);

@@ -12,6 +12,9 @@ namespace foretoken::chat {
 // repr(number): "0.5", "1e-07", "1e+16", "3.0".
 std::string PythonFloat(double number);
 
+// repr(text): "'a'", or with other quotes if the text has these. Characters outside of ASCII stay as they are.
+std::string PythonRepr(absl::string_view text);
+
 // The text without Python's white space at the chosen ends, as str.strip, lstrip and rstrip.
 absl::string_view StripSpace(absl::string_view text, bool left, bool right);
 

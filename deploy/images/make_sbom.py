@@ -4,8 +4,9 @@
 
     deploy/images/make_sbom.py ROOT PROGRAM...
 
-ROOT/usr/share/doc/foretoken/sbom.spdx.json gets one package per library that a program loads, and one per package whose
-headers or archives are compiled in. ROOT/usr/share/doc/PACKAGE/copyright gets the licence of each.
+ROOT/usr/share/doc/foretoken/sbom.spdx.json gets one package per library that a program loads, one per package whose
+headers or archives are compiled in, and one per library that ./dev setup takes from PyPI as sources.
+ROOT/usr/share/doc/PACKAGE/copyright gets the licence of each.
 """
 import datetime
 import json
@@ -61,6 +62,27 @@ def describe_one(name, version, architecture, source):
     }
 
 
+SOURCES = HERE.parents[1] / ".sources"
+
+
+def source_packages(programs):
+    """Name and version of each library from PyPI. Only the verifier is linked with them."""
+    if not any(pathlib.Path(program).name == "foretoken_verifier" for program in programs):
+        return {}
+    return dict(re.findall(r'"(\S+) (\S+) [0-9a-f]{64}', (HERE.parents[1] / "dev").read_text()))
+
+
+def describe_source(name, version):
+    return {
+        "SPDXID": f"SPDXRef-pypi-{name.replace('_', '-')}", "name": name, "versionInfo": version,
+        "supplier": "NOASSERTION", "downloadLocation": f"https://pypi.org/project/{name}/{version}/",
+        "filesAnalyzed": False, "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION",
+        "copyrightText": "NOASSERTION",
+        "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+                          "referenceLocator": f"pkg:pypi/{name}@{version}"}],
+    }
+
+
 def main():
     root, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
     version = run(programs[0], "--version").split()[1]
@@ -70,7 +92,8 @@ def main():
         "licenseDeclared": "Apache-2.0", "copyrightText": "NOASSERTION",
     }
     loaded, compiled_in = loaded_packages(programs), compiled_in_packages()
-    packages = list(describe(loaded | compiled_in))
+    sources = source_packages(programs)
+    packages = [*describe(loaded | compiled_in), *(describe_source(*source) for source in sources.items())]
     relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
                   "relatedSpdxElement": "SPDXRef-foretoken"}]
     for package in packages:
@@ -92,6 +115,9 @@ def main():
         if licence.exists():
             (docs / name).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(licence, docs / name / "copyright")
+    for name in sources:
+        (docs / name).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(next((SOURCES / name).rglob("LICENSE")), docs / name / "copyright")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ struct DraftForest::Pass {
   model::ForwardBatch batch;
   std::vector<Branching> branching;  // as batch.logit_rows
   std::vector<kernels::RowToBranch> rows;
+  std::vector<std::vector<uint32_t>> masks;  // that `rows` point to
   std::vector<SessionId> touched;
 
   void Branch(Session& session, int32_t node_idx, int32_t row, kernels::RowToBranch wanted) {
@@ -128,6 +129,7 @@ bool DraftForest::ClearIdleSession() {
 void DraftForest::Append(SessionId id, std::span<const int32_t> token_ids) {
   Session& session = *sessions_.at(id);
   if (session.is_refused || token_ids.empty()) return;
+  session.tree_request.allowed = session.root_allowed = {};
   const auto has_it = [this](int32_t token_id) { return token_id < parts_.transformer->config().vocab_size; };
   if (options_.learns_chances) Learn(session, token_ids);
   session.token_ids.insert(session.token_ids.end(), token_ids.begin(), token_ids.end());
@@ -187,12 +189,12 @@ void DraftForest::Learn(const Session& session, std::span<const int32_t> committ
 }
 
 bool DraftForest::WantsContextRows(const Session& session) const {
-  return !session.is_idle() && !session.is_refused && session.num_computed < session.size();
+  return !session.is_idle() && !session.is_refused && session.num_missing() > 0;
 }
 
 bool DraftForest::WantsTreeRows(const Session& session) const {
   const std::optional<float> best = session.tree.BestWorth();
-  return !session.is_idle() && best.has_value() && *best >= MinWorth() &&
+  return !session.is_idle() && !session.is_root_stale() && best.has_value() && *best >= MinWorth() &&
          session.tree.num_expanded() < options_.max_grown_nodes;
 }
 
@@ -209,14 +211,14 @@ void DraftForest::AddContextRows(Pass& pass) {
   for (const auto& [id, session] : sessions_) {
     if (WantsContextRows(*session)) waiting.push_back(session.get());
   }
-  const auto num_missing = [](const Session* session) { return session->size() - session->num_computed; };
   std::stable_sort(waiting.begin(), waiting.end(),
-                   [&](const Session* a, const Session* b) { return num_missing(a) < num_missing(b); });
+                   [&](const Session* a, const Session* b) { return a->num_missing() < b->num_missing(); });
   int32_t num_free = options_.max_context_rows;
   for (Session* session : waiting) {
     if (num_free == 0) break;
-    const int32_t num_rows = std::min(num_missing(session), num_free);
+    const int32_t num_rows = std::min(session->num_missing(), num_free);
     num_free -= num_rows;
+    session->num_computed = session->size() - session->num_missing();
     const int32_t root_row = model::AppendSegment(
         {.block_table = session->blocks,
          .first_position = session->num_computed,
@@ -225,8 +227,12 @@ void DraftForest::AddContextRows(Pass& pass) {
     session->num_computed += num_rows;
     pass.touched.push_back(session->id);
     counters_.num_context_rows += num_rows;
-    if (session->num_computed == session->size())
-      pass.Branch(*session, GrowingTree::kRoot, root_row, Branching(*session, GrowingTree::kRoot));
+    if (session->num_computed == session->size()) {
+      kernels::RowToBranch root = Branching(*session, GrowingTree::kRoot);
+      const speculation::AllowedTokens& allowed = session->tree_request.allowed;
+      if (!allowed.allow_any()) root.mask = pass.masks.emplace_back(allowed.Words(parts_.num_tokens)).data();
+      pass.Branch(*session, GrowingTree::kRoot, root_row, root);
+    }
   }
 }
 
@@ -340,7 +346,13 @@ void DraftForest::Expand(Session& session, int32_t node_idx, std::span<const ker
   for (size_t i = 0; i < ranked.size(); ++i) {
     children.push_back({.token_id = ranked[i].token_id, .score = scores[i], .chance = chances[i]});
   }
-  session.tree.Expand(node_idx, children, std::move(sampled.draft));
+  if (node_idx == GrowingTree::kRoot) session.root_allowed = session.tree_request.allowed;
+  if (!session.tree.node(node_idx).is_expanded) {
+    session.tree.Expand(node_idx, children, std::move(sampled.draft));
+  } else {
+    const std::vector<int32_t> freed = session.tree.ReplaceRootChildren(children, std::move(sampled.draft));
+    free_slots_.insert(free_slots_.end(), freed.begin(), freed.end());
+  }
 }
 
 ChanceModel& DraftForest::ChancesOf(const Session& session) {

@@ -14,6 +14,10 @@
 // session under rejection sampling gets samples from the row's truncated distribution instead (sampled_node.h). At
 // temperature 0 children are guesses under either rule.
 //
+// If only some tokens may come next, the forest masks the root's row before it chooses the children. A root that was
+// expanded without the mask, as a node of the tree before, gets its row computed again. The nodes below the children
+// that it keeps stay.
+//
 // K/V. The K/V of a context is in blocks, as in the verifier. The K/V of a tree is in single slots, in a part of the
 // cache that contexts cannot take. Append moves the committed path's K/V from its slots into the context's blocks, so
 // the forest computes a kept node once. When no slot is free, the forest evicts the tree of an idle session. If there
@@ -85,11 +89,17 @@ class DraftForest {
     std::vector<int32_t> blocks;
     GrowingTree tree;
     TreeRequest tree_request;
+    speculation::AllowedTokens root_allowed;  // the tokens that the root's children were chosen among
     uint64_t last_request = 0;  // the number of the session's last request for a tree; counts up over all sessions
     bool is_refused = false;    // no room for its context: the session holds no blocks and no slots
 
     int32_t size() const { return static_cast<int32_t>(token_ids.size()); }
     bool is_idle() const { return tree_request.node_budget == 0; }
+    // The root's children were chosen among other tokens than the allowed ones, so its row must be computed again.
+    bool is_root_stale() const { return tree.is_root_expanded() && !(root_allowed == tree_request.allowed); }
+    // The tree is an answer to the request.
+    bool has_answer() const { return tree.is_root_expanded() && !is_root_stale(); }
+    int32_t num_missing() const { return size() - num_computed + (is_root_stale() ? 1 : 0); }
     // How many of the best nodes the tree aims at; 0: all. The verifier tests sampled children group by group, so the
     // best nodes of a sampled tree are not the nodes that are sent.
     int32_t num_sent() const { return samples ? 0 : tree_request.node_budget; }

@@ -195,8 +195,9 @@ void DraftProposer::ApplyUpdate(const DraftMailbox::Update& update, SessionState
   const DraftForest::Session& session = forest_.Find(state.session_id);
   state.tree_request = update.tree_request;
   state.asked_at = update.asked_at;
-  state.had_grown = session.tree.is_root_expanded();
-  state.num_published = session.tree.num_expanded();
+  state.had_grown = session.has_answer();
+  // The first tree of a root that is expanded again is a better one.
+  state.num_published = session.is_root_stale() ? 0 : session.tree.num_expanded();
   owed_.erase(state.session_id);
   if (session.is_refused) {
     state.mailbox->Refuse();
@@ -229,11 +230,10 @@ void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched
   std::vector<DraftForest::SessionId> stuck(owed_.begin(), owed_.end());
   std::erase_if(stuck, [&](DraftForest::SessionId id) { return std::ranges::count(touched, id) > 0; });
   for (const DraftForest::SessionId id : touched) {
-    if (forest_.Find(id).tree.is_root_expanded() && IsWorthPublishing(session_states_.at(id)))
-      Publish(session_states_.at(id));
+    if (forest_.Find(id).has_answer() && IsWorthPublishing(session_states_.at(id))) Publish(session_states_.at(id));
   }
   for (const DraftForest::SessionId id : stuck) {
-    if (forest_.Find(id).tree.is_root_expanded()) Publish(session_states_.at(id));
+    if (forest_.Find(id).has_answer()) Publish(session_states_.at(id));
   }
 }
 
@@ -241,7 +241,8 @@ void DraftProposer::Publish(SessionState& state) {
   const DraftForest::Session& session = forest_.Find(state.session_id);
   owed_.erase(state.session_id);
   state.num_published = session.tree.num_expanded();
-  state.mailbox->Publish({.tree = SnapshotOf(session), .needed_no_pass = state.had_grown});
+  state.mailbox->Publish(
+      {.tree = SnapshotOf(session), .needed_no_pass = state.had_grown, .allowed = session.root_allowed});
   state.mailbox->Announce();
 }
 

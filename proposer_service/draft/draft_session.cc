@@ -30,8 +30,18 @@ void DraftMailbox::Append(std::span<const int32_t> token_ids) {
   absl::MutexLock lock(&mutex_);
   pending_.insert(pending_.end(), token_ids.begin(), token_ids.end());
   position_ += token_ids.size();
+  tree_request_.allowed = tree_allowed_ = {};
   if (tree_.has_value()) tree_ = speculation::ReRoot(*tree_, token_ids);
   if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
+}
+
+std::optional<speculation::TokenTree> DraftMailbox::Restricted(speculation::TokenTree tree,
+                                                               const speculation::AllowedTokens& allowed) const {
+  if (allowed == tree_request_.allowed) return tree;
+  if (!tree.sampled.empty()) return std::nullopt;
+  tree = speculation::KeepAllowed(tree, tree_request_.allowed);
+  if (tree.num_nodes() == 0) return std::nullopt;
+  return tree;
 }
 
 void DraftMailbox::Want(const TreeRequest& tree_request, const Situation& situation,
@@ -39,6 +49,7 @@ void DraftMailbox::Want(const TreeRequest& tree_request, const Situation& situat
   {
     absl::MutexLock lock(&mutex_);
     tree_request_ = tree_request;
+    if (tree_.has_value()) tree_ = Restricted(*std::move(tree_), tree_allowed_);
     needed_no_pass_ = tree_.has_value();
     is_held_ = tree_.has_value() && tree_->sampled.empty() &&
                IsWorthAnotherPass(*tree_, tree_request.node_budget, situation.next_pass,
@@ -103,11 +114,15 @@ void DraftMailbox::Publish(Snapshot snapshot) {
   if (!pending_.empty()) {
     snapshot.tree = speculation::ReRoot(snapshot.tree, pending_);
     if (snapshot.tree.num_nodes() == 0) return;  // the tokens left the tree
+    snapshot.allowed = {};
   }
+  std::optional<speculation::TokenTree> fitting = Restricted(std::move(snapshot.tree), snapshot.allowed);
+  if (!fitting.has_value()) return;
   // The forest evicted the session's tree, and the new tree is still smaller than the published one.
-  if (tree_.has_value() && tree_->num_nodes() > snapshot.tree.num_nodes()) return;
+  if (tree_.has_value() && tree_allowed_ == snapshot.allowed && tree_->num_nodes() > fitting->num_nodes()) return;
   if (!tree_.has_value()) needed_no_pass_ = snapshot.needed_no_pass;
-  tree_ = std::move(snapshot.tree);
+  tree_ = std::move(fitting);
+  tree_allowed_ = snapshot.allowed;
 }
 
 void DraftMailbox::Refuse() {

@@ -7,6 +7,10 @@
 // thread. So an advance along a path of the snapshot gets its answer without the growth thread. The mailbox holds such
 // an answer back while a small tree is worth another pass (answer_timing.h). The growth thread gets appended tokens
 // together with the tree request that follows them, so it does no work for an idle session.
+//
+// A snapshot may be older than the restriction to some tokens. The mailbox then keeps the guesses below allowed tokens,
+// until the growth thread has chosen the root's children again. It keeps no sampled children: to choose among them
+// would bias the sample.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +69,7 @@ class DraftMailbox {
   struct Snapshot {
     speculation::TokenTree tree;  // at the position of the last Collect; Publish re-roots it onto later tokens
     bool needed_no_pass = false;  // the root was expanded when its position was reached
+    speculation::AllowedTokens allowed = {};  // the tokens that the root's children were chosen among
   };
   void Publish(Snapshot snapshot);
   void Refuse();
@@ -74,6 +79,10 @@ class DraftMailbox {
 
  private:
   void EnterInbox(const std::shared_ptr<DraftMailbox>& self);
+  // Returns the part of the tree that fits the tree request. Unset: nothing is left.
+  std::optional<speculation::TokenTree> Restricted(speculation::TokenTree tree,
+                                                   const speculation::AllowedTokens& allowed) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const SessionIntroduction introduction_;
   const std::function<void(std::shared_ptr<DraftMailbox>)> enter_inbox_;
@@ -82,6 +91,7 @@ class DraftMailbox {
   std::vector<int32_t> pending_ ABSL_GUARDED_BY(mutex_);  // appended and not collected
   uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<speculation::TokenTree> tree_ ABSL_GUARDED_BY(mutex_);  // at position_
+  speculation::AllowedTokens tree_allowed_ ABSL_GUARDED_BY(mutex_);     // as Snapshot::allowed
   bool is_held_ ABSL_GUARDED_BY(mutex_) = false;                        // the tree waits for the next snapshot
   bool needed_no_pass_ ABSL_GUARDED_BY(mutex_) = false;
   TreeRequest tree_request_ ABSL_GUARDED_BY(mutex_);

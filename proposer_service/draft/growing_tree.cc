@@ -120,25 +120,51 @@ GrowingTree::Advanced GrowingTree::Advance(std::span<const int32_t> committed) {
     if (nodes_[*at].slot.has_value()) advanced.path_slots.push_back(*std::exchange(nodes_[*at].slot, std::nullopt));
   }
   std::vector<Node> kept = at.has_value() ? SubTree(*at) : std::vector<Node>(1);
-  // Slots that neither the path nor the new tree holds are free.
-  std::vector<int32_t> held;
+  advanced.freed_slots = SlotsWithout(kept);  // the path has given up its own
+  Replace(std::move(kept));
+  return advanced;
+}
+
+std::vector<int32_t> GrowingTree::SlotsWithout(std::span<const Node> kept) const {
+  std::vector<int32_t> held, freed;
   for (const Node& node : kept) {
     if (node.slot.has_value()) held.push_back(*node.slot);
   }
   std::sort(held.begin(), held.end());
   for (const Node& node : nodes_) {
-    if (node.slot.has_value() && !std::binary_search(held.begin(), held.end(), *node.slot)) {
-      advanced.freed_slots.push_back(*node.slot);
-    }
+    if (node.slot.has_value() && !std::binary_search(held.begin(), held.end(), *node.slot)) freed.push_back(*node.slot);
   }
+  return freed;
+}
+
+std::vector<int32_t> GrowingTree::ReplaceRootChildren(std::span<const Child> children,
+                                                      std::shared_ptr<const speculation::DraftDistribution> draft) {
+  FT_CHECK(is_root_expanded());
+  std::vector<Node> kept = {nodes_[kRoot]};
+  kept[0].draft = std::move(draft);
+  kept[0].first_child = 1;
+  kept[0].num_children = static_cast<int32_t>(children.size());
+  for (const Child& child : children) {
+    const std::optional<int32_t> old = FindChild(kRoot, child.token_id);
+    kept.push_back(old.has_value() ? nodes_[*old] : Node{});
+    kept.back().child = child;
+    kept.back().parent = kRoot;
+  }
+  CopyBelow(1, kept);
+  std::vector<int32_t> freed = SlotsWithout(kept);
   Replace(std::move(kept));
-  return advanced;
+  return freed;
 }
 
 std::vector<GrowingTree::Node> GrowingTree::SubTree(int32_t root) const {
   std::vector<Node> kept = {nodes_[root]};
   kept[0].parent = -1;
-  for (size_t i = 0; i < kept.size(); ++i) {  // breadth first; the vector grows in the loop
+  CopyBelow(0, kept);
+  return kept;
+}
+
+void GrowingTree::CopyBelow(size_t first, std::vector<Node>& kept) const {
+  for (size_t i = first; i < kept.size(); ++i) {  // breadth first; the vector grows in the loop
     const int32_t old_first = kept[i].first_child;
     kept[i].first_child = static_cast<int32_t>(kept.size());
     for (int32_t child = old_first; child < old_first + kept[i].num_children; ++child) {
@@ -156,7 +182,6 @@ std::vector<GrowingTree::Node> GrowingTree::SubTree(int32_t root) const {
       kept[i].path_chance = parent.path_chance * kept[i].child.chance;
     }
   }
-  return kept;
 }
 
 void GrowingTree::Replace(std::vector<Node> nodes) {

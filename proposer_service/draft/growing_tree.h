@@ -76,6 +76,11 @@ class GrowingTree {
   void Expand(int32_t node_idx, std::span<const Child> children,
               std::shared_ptr<const speculation::DraftDistribution> draft = nullptr);
 
+  // Gives the expanded root other children. A child that the root had before keeps the nodes below it. Returns the
+  // slots that the tree no longer holds.
+  std::vector<int32_t> ReplaceRootChildren(std::span<const Child> children,
+                                           std::shared_ptr<const speculation::DraftDistribution> draft = nullptr);
+
   // The slots that the new tree no longer holds.
   struct Advanced {
     std::vector<int32_t> path_slots;   // of the committed path; the token after the old root is first
@@ -110,6 +115,10 @@ class GrowingTree {
   std::optional<int32_t> FindChild(int32_t node_idx, int32_t token_id) const;
   // The nodes of the tree below `root`, with new indices.
   std::vector<Node> SubTree(int32_t root) const;
+  // Completes the new nodes from `first` on, whose children still have their old indices.
+  void CopyBelow(size_t first, std::vector<Node>& kept) const;
+  // The slots of this tree that `kept` does not hold.
+  std::vector<int32_t> SlotsWithout(std::span<const Node> kept) const;
   void Replace(std::vector<Node> nodes);
   void RecomputeFrontier();
   void AddToBest(float path_chance);

@@ -11,6 +11,8 @@
 // continuations of a match of that length. The session learns it from its sequence: every appended token is a trial of
 // the match before it. At the start a prior says that long matches are right and short matches are not.
 //
+// If only some tokens may come next, the root's matches are the longest ones that such a token follows.
+//
 // Cost: appending a token O(max_length); a proposal O(nodes). Memory: the context's tokens times the bytes in
 // NgramIndex. Source: prompt lookup decoding; the chances are blended as in PPM (Cleary and Witten, 1984).
 #pragma once

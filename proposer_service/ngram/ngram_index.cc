@@ -78,13 +78,14 @@ NgramIndex::Tail NgramIndex::MakeTail(std::span<const int32_t> tokens) const {
   return tail;
 }
 
-int32_t NgramIndex::Find(const Tail& tail, int32_t length, std::span<TokenIndex> found) const {
+int32_t NgramIndex::Find(const Tail& tail, int32_t length, std::span<TokenIndex> found,
+                         const speculation::AllowedTokens& allowed) const {
   const int32_t* ngram = tail.tokens.data() + tail.tokens.size() - length;
   int32_t num_found = 0;
   int32_t links_left = kLinksPerOccurrence * static_cast<int32_t>(found.size());
   uint32_t next = latest_[Slot(length, tail.hashes[length - 1])];
   for (; next != 0 && links_left > 0 && num_found < found.size(); --links_left) {
-    if (next < tokens_.size() && SameTokens(&tokens_[next - length], ngram, length)) {
+    if (next < tokens_.size() && allowed.Allows(tokens_[next]) && SameTokens(&tokens_[next - length], ngram, length)) {
       found[num_found++] = static_cast<TokenIndex>(next);
     }
     next = previous_[static_cast<size_t>(next - 1) * num_lengths_ + (length - min_length_)];

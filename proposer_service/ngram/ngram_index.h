@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "common/speculation/allowed_tokens.h"
+
 namespace foretoken::proposer {
 
 // The index of a token in the sequence.
@@ -38,7 +40,9 @@ class NgramIndex {
   // Fills `found` with the latest occurrences of the tail's last `length` tokens, latest first, and returns their
   // number. An occurrence is the index of the token *after* the n-gram, so the n-gram at the sequence's end is no
   // occurrence. The tail need not be in the sequence. min_length <= length <= max_length, length <= tail.tokens.size().
-  int32_t Find(const Tail& tail, int32_t length, std::span<TokenIndex> found) const;
+  // Occurrences whose next token is not allowed do not count.
+  int32_t Find(const Tail& tail, int32_t length, std::span<TokenIndex> found,
+               const speculation::AllowedTokens& allowed = {}) const;
 
   std::span<const int32_t> tokens() const { return tokens_; }
   int32_t min_length() const { return min_length_; }

@@ -10,6 +10,7 @@
 namespace foretoken::proposer {
 namespace {
 
+using speculation::AllowedTokens;
 using speculation::kRootParent;
 using speculation::TokenTree;
 
@@ -31,13 +32,13 @@ int32_t AgreeingTokens(std::span<const int32_t> tokens, TokenIndex next, std::sp
   return length;
 }
 
-// The longest indexed match of the tail's end. It leaves out occurrences with less than half as many equal tokens as
-// the best occurrence; a shorter match has them.
-NgramMatch LongestMatch(const NgramIndex& index, const NgramIndex::Tail& tail) {
+// The longest indexed match of the tail's end that an allowed token follows. It leaves out occurrences with less than
+// half as many equal tokens as the best occurrence; a shorter match has them.
+NgramMatch LongestMatch(const NgramIndex& index, const NgramIndex::Tail& tail, const AllowedTokens& allowed = {}) {
   NgramMatch match;
   int32_t length = std::min<int32_t>(index.max_length(), static_cast<int32_t>(tail.tokens.size()));
   for (; length >= index.min_length(); --length) {
-    match.num_occurrences = index.Find(tail, length, match.next);
+    match.num_occurrences = index.Find(tail, length, match.next, allowed);
     if (match.num_occurrences > 0) break;
   }
   std::array<int32_t, NgramMatch::kMaxOccurrences> lengths;
@@ -65,6 +66,14 @@ NgramMatch Advance(const NgramMatch& match, std::span<const int32_t> tokens, int
   return advanced;
 }
 
+// The occurrences of the match that an allowed token follows.
+NgramMatch Restricted(NgramMatch match, std::span<const int32_t> tokens, const AllowedTokens& allowed) {
+  const auto end = std::remove_if(match.next.begin(), match.next.begin() + match.num_occurrences,
+                                  [&](TokenIndex next) { return !allowed.Allows(tokens[next]); });
+  match.num_occurrences = static_cast<int32_t>(end - match.next.begin());
+  return match;
+}
+
 bool IsContinuation(const NgramMatch& match, std::span<const int32_t> tokens, int32_t token_id) {
   return std::any_of(match.next.begin(), match.next.begin() + match.num_occurrences,
                      [&](TokenIndex next) { return tokens[next] == token_id; });
@@ -73,8 +82,10 @@ bool IsContinuation(const NgramMatch& match, std::span<const int32_t> tokens, in
 // Grows one tree, best path chance first.
 class TreeGrower {
  public:
-  TreeGrower(const NgramIndex& index, const speculation::MatchConfidence& confidence, int32_t node_budget)
-      : index_(index), confidence_(confidence), frontier_(node_budget, kMinPathChance) {
+  // The children of the root are among the allowed tokens.
+  TreeGrower(const NgramIndex& index, const speculation::MatchConfidence& confidence, const AllowedTokens& allowed,
+             int32_t node_budget)
+      : index_(index), confidence_(confidence), allowed_(allowed), frontier_(node_budget, kMinPathChance) {
     tree_.position = index.tokens().size();
     tree_.nodes.reserve(node_budget);
     matches_.reserve(2 * node_budget);
@@ -82,7 +93,7 @@ class TreeGrower {
 
   TokenTree Grow(const NgramMatch& root_match) {
     if (frontier_.nodes_left() == 0) return std::move(tree_);
-    Expand({.node_idx = kRootParent, .path_chance = 1}, root_match);
+    Expand({.node_idx = kRootParent, .path_chance = 1}, Restricted(root_match, index_.tokens(), allowed_));
     while (!frontier_.empty()) {
       const Candidate best = frontier_.Take();
       tree_.Append({.token_id = best.token_id, .parent = best.parent, .chance = best.chance});
@@ -116,11 +127,12 @@ class TreeGrower {
   void Expand(Expansion node, const NgramMatch& match) {
     std::array<int32_t, NgramMatch::kMaxLength> tail_buffer;
     std::optional<NgramIndex::Tail> tail;
+    const AllowedTokens allowed = node.node_idx == kRootParent ? allowed_ : AllowedTokens();
     if (match.num_occurrences > 0) {
       matches_.push_back(match);
     } else {
       tail = TailOf(node.node_idx, tail_buffer);
-      matches_.push_back(LongestMatch(index_, *tail));
+      matches_.push_back(LongestMatch(index_, *tail, allowed));
       if (matches_.back().num_occurrences == 0) return;
     }
     AddChildren(node);
@@ -132,7 +144,7 @@ class TreeGrower {
       if (!tail.has_value()) tail = TailOf(node.node_idx, std::span(tail_buffer).first(index_.max_length()));
       NgramMatch& shorter = matches_.emplace_back();
       shorter.length = length;
-      shorter.num_occurrences = index_.Find(*tail, length, shorter.next);
+      shorter.num_occurrences = index_.Find(*tail, length, shorter.next, allowed);
       AddChildren(node);
     }
   }
@@ -185,6 +197,7 @@ class TreeGrower {
 
   const NgramIndex& index_;
   const speculation::MatchConfidence& confidence_;
+  const AllowedTokens& allowed_;
   TokenTree tree_;
   std::vector<NgramMatch> matches_;
   Frontier<Candidate> frontier_;
@@ -193,6 +206,7 @@ class TreeGrower {
 }  // namespace
 
 void NgramSession::Append(std::span<const int32_t> token_ids) {
+  if (!token_ids.empty()) allowed_ = {};
   for (const int32_t token_id : token_ids) {
     if (match_.num_occurrences > 0) {
       confidence_.Record(match_.length, IsContinuation(match_, index_.tokens(), token_id));
@@ -207,7 +221,7 @@ void NgramSession::Append(std::span<const int32_t> token_ids) {
 }
 
 TokenTree NgramSession::Propose(int32_t node_budget) const {
-  return TreeGrower(index_, confidence_, node_budget).Grow(match_);
+  return TreeGrower(index_, confidence_, allowed_, node_budget).Grow(match_);
 }
 
 }  // namespace foretoken::proposer

@@ -27,6 +27,7 @@ class NgramSession : public Session {
   NgramSession(int32_t min_length, int32_t max_length) : index_(min_length, max_length) {}
 
   void Append(std::span<const int32_t> token_ids) override;
+  void Want(const TreeRequest& tree_request) override { allowed_ = tree_request.allowed; }
   uint64_t position() const override { return index_.tokens().size(); }
   speculation::TokenTree Propose(int32_t node_budget) const;
 
@@ -34,6 +35,7 @@ class NgramSession : public Session {
   NgramIndex index_;
   NgramMatch match_;  // of the sequence's end
   speculation::MatchConfidence confidence_;
+  speculation::AllowedTokens allowed_;  // as the next token
 };
 
 }  // namespace foretoken::proposer

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/speculation/allowed_tokens.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
 
@@ -72,6 +73,9 @@ struct TreeRequest {
   // Zero: not known. A proposer may answer kNotYet while a better tree is worth the wait.
   absl::Duration until_next_step;
   absl::Duration step;
+  // The tokens that may come next. The children of the root are among them, and nothing is said of deeper nodes.
+  // Further tokens end the restriction.
+  speculation::AllowedTokens allowed = {};
 };
 
 // A proposer's mirror of one sequence.

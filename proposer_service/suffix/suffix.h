@@ -7,6 +7,8 @@
 // path chance first, down to depth_per_match times the length of the match (GrowSuffixTree). suffix_tree.h says why it
 // uses suffix trees, and their cost.
 //
+// If only some tokens may come next, the match in each tree is the longest one that such a token follows.
+//
 // Learning. When a session ends, for any reason, the proposer learns the tokens that came after its opening context,
 // and the last few tokens before them, so that the beginning of an output can be matched. A sequence may open a second
 // session after a preemption or a broken stream. Its earlier output is then part of the opening context, so the

@@ -21,10 +21,11 @@ using Places = std::array<std::optional<SuffixCursor>, kNumSuffixSources>;
 
 class Growth {
  public:
-  Growth(const std::array<SuffixSource, kNumSuffixSources>& sources, int32_t node_budget, const SuffixOptions& options)
-      : sources_(sources), frontier_(node_budget, options.min_path_chance) {
-    tree_.nodes.reserve(node_budget);
-    places_.reserve(node_budget + 1);
+  Growth(const std::array<SuffixSource, kNumSuffixSources>& sources, const WantedTree& wanted,
+         const SuffixOptions& options)
+      : sources_(sources), allowed_(wanted.allowed), frontier_(wanted.node_budget, options.min_path_chance) {
+    tree_.nodes.reserve(wanted.node_budget);
+    places_.reserve(wanted.node_budget + 1);
     for (int32_t s = 0; s < kNumSuffixSources; ++s) {
       max_depths_[s] = static_cast<int32_t>(options.depth_per_match * static_cast<float>(sources[s].match.depth));
     }
@@ -107,6 +108,10 @@ class Growth {
     }
   }
 
+  bool MayFollow(const Expansion& node, int32_t token_id) const {
+    return node.node_idx != kRootParent || allowed_.Allows(token_id);
+  }
+
   // Adds a node's continuations in a source. Returns the source's confidence that the next token is among them.
   float AddChildren(const Expansion& node, int32_t s, float chance_left) {
     const SuffixSource& source = sources_[s];
@@ -117,13 +122,25 @@ class Growth {
     const float confidence = source.confidence->Estimate(source.match.depth + node.depth, place.count);
     if (!place.at_node()) {
       const int32_t token_id = source.tree->NextToken(place);
-      if (token_id == SuffixTree::kEndOfText) return 0;
+      if (token_id == SuffixTree::kEndOfText || !MayFollow(node, token_id)) return 0;
       AddChild({.kind = Way::Kind::kStep}, s, token_id, chance_left * confidence);
       return confidence;
     }
-    const std::span<const SuffixEdge> edges = source.tree->Edges(place);
-    const float share = chance_left * confidence / static_cast<float>(place.count);
-    for (const SuffixEdge& edge : edges.first(std::min<size_t>(edges.size(), kMaxChildren))) {
+    // Most likely first. Continuations that may not come leave their share to the others.
+    std::array<SuffixEdge, kMaxChildren> edges;
+    int32_t num_edges = 0;
+    uint32_t count = place.count;
+    for (const SuffixEdge& edge : source.tree->Edges(place)) {
+      if (num_edges == kMaxChildren) break;
+      if (MayFollow(node, edge.token_id)) {
+        edges[num_edges++] = edge;
+      } else {
+        count -= edge.count;
+      }
+    }
+    if (num_edges == 0) return 0;
+    const float share = chance_left * confidence / static_cast<float>(count);
+    for (const SuffixEdge& edge : std::span(edges).first(num_edges)) {
       const float chance = share * static_cast<float>(edge.count);
       if (node.path_chance * chance > frontier_.WorthAdding()) source.tree->Prefetch(edge);
       AddChild({.kind = Way::Kind::kEdge, .edge = edge}, s, edge.token_id, chance);
@@ -140,6 +157,7 @@ class Growth {
   }
 
   const std::array<SuffixSource, kNumSuffixSources>& sources_;
+  const speculation::AllowedTokens& allowed_;
   std::array<int32_t, kNumSuffixSources> max_depths_;
   TokenTree tree_;
   std::vector<Places> places_;  // of the root, then of the nodes
@@ -149,10 +167,10 @@ class Growth {
 
 }  // namespace
 
-TokenTree GrowSuffixTree(const std::array<SuffixSource, kNumSuffixSources>& sources, int32_t node_budget,
+TokenTree GrowSuffixTree(const std::array<SuffixSource, kNumSuffixSources>& sources, const WantedTree& wanted,
                          const SuffixOptions& options) {
-  if (node_budget == 0) return {};
-  return Growth(sources, node_budget, options).Grow();
+  if (wanted.node_budget == 0) return {};
+  return Growth(sources, wanted, options).Grow();
 }
 
 }  // namespace foretoken::proposer

@@ -30,8 +30,13 @@ struct SuffixSource {
 
 inline constexpr int32_t kNumSuffixSources = 2;
 
+struct WantedTree {
+  int32_t node_budget = 0;
+  const speculation::AllowedTokens& allowed;  // as children of the root
+};
+
 // Returns the tree. Its position stays 0; the caller sets it.
-speculation::TokenTree GrowSuffixTree(const std::array<SuffixSource, kNumSuffixSources>& sources, int32_t node_budget,
-                                      const SuffixOptions& options);
+speculation::TokenTree GrowSuffixTree(const std::array<SuffixSource, kNumSuffixSources>& sources,
+                                      const WantedTree& wanted, const SuffixOptions& options);
 
 }  // namespace foretoken::proposer

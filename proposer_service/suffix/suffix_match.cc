@@ -4,6 +4,24 @@
 #include <algorithm>
 
 namespace foretoken::proposer {
+namespace {
+
+bool PrecedesAllowed(const SuffixTree& tree, const SuffixCursor& match, const speculation::AllowedTokens& allowed) {
+  if (!match.at_node()) {
+    const int32_t token_id = tree.NextToken(match);
+    return token_id == SuffixTree::kEndOfText || allowed.Allows(token_id);
+  }
+  return std::ranges::any_of(tree.Edges(match), [&](const SuffixEdge& edge) { return allowed.Allows(edge.token_id); });
+}
+
+}  // namespace
+
+SuffixCursor LongestAllowed(const SuffixTree& tree, SuffixCursor match, const AllowedEnd& end) {
+  while (match.depth > 0 && !PrecedesAllowed(tree, match, end.allowed)) {
+    tree.Shorten(match, end.root, end.window.Last(match.depth));
+  }
+  return match;
+}
 
 bool SharedSuffixMatch::Follow(const SuffixTree& tree, std::span<const int32_t> path) {
   const int32_t token_id = path.back();

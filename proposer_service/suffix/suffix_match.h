@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/speculation/allowed_tokens.h"
 #include "common/speculation/match_confidence.h"
 #include "proposer_service/suffix/suffix_memory.h"
 #include "proposer_service/suffix/suffix_tree.h"
@@ -24,6 +25,16 @@ class SuffixConfidence {
   std::array<speculation::MatchConfidence, 2> by_count_;
 };
 
+// The sequence and the tokens that may come next.
+struct AllowedEnd {
+  NodeIdx root = kNoNode;  // of the match
+  const TokenWindow& window;
+  const speculation::AllowedTokens& allowed;
+};
+
+// The longest end of `match` that an allowed token or the end of a text follows. Depth 0: there is none.
+SuffixCursor LongestAllowed(const SuffixTree& tree, SuffixCursor match, const AllowedEnd& end);
+
 // The match of a sequence's end in the memory of finished outputs. It follows the sequence token by token. When the
 // memory has changed, the match is searched again from the root with as many tokens as it had. After every
 // kAppendsPerSearch tokens it is searched with max_depth tokens, because a new output may have a longer match.
@@ -38,6 +49,8 @@ class SharedSuffixMatch {
   // Updates the match to the reader's state of the memory and returns it.
   const SuffixCursor& Get(const SuffixMemory::Reader& reader, const TokenWindow& window);
   const SuffixConfidence& confidence() const { return confidence_; }
+  // Of the owner's texts; unset: there are none. Get updates it.
+  std::optional<NodeIdx> root() const { return root_; }
 
  private:
   static constexpr int32_t kAppendsPerSearch = 16;

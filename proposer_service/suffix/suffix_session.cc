@@ -21,7 +21,8 @@ SuffixSession::~SuffixSession() {
   if (output_.size() > kLeadTokens) learn_({.owner = owner_, .tokens = std::move(output_)});
 }
 
-void SuffixSession::Want(const TreeRequest& /*tree_request*/) {
+void SuffixSession::Want(const TreeRequest& tree_request) {
+  allowed_ = tree_request.allowed;
   if (!in_opening_) return;
   in_opening_ = false;
   const std::span<const int32_t> lead = window_.Last(std::min(window_.size(), kLeadTokens));
@@ -38,16 +39,27 @@ void SuffixSession::Append(std::span<const int32_t> token_ids) {
     window_.Push(token_id);
   }
   position_ += token_ids.size();
+  if (!token_ids.empty()) allowed_ = {};
   if (!in_opening_) output_.insert(output_.end(), token_ids.begin(), token_ids.end());
   if (!token_ids.empty()) shared_match_.Advance(window_, token_ids.size());
 }
 
 speculation::TokenTree SuffixSession::Propose(int32_t node_budget) {
   const SuffixMemory::Reader reader(memory_);
-  const SuffixSource own = {.tree = &tree_, .match = tree_.active(), .confidence = &confidence_, .is_own_text = true};
-  const SuffixSource shared = {
-      .tree = &reader.tree(), .match = shared_match_.Get(reader, window_), .confidence = &shared_match_.confidence()};
-  speculation::TokenTree tree = GrowSuffixTree({own, shared}, node_budget, options_);
+  const auto restricted = [this](const SuffixTree& tree, const SuffixCursor& match, std::optional<NodeIdx> root) {
+    return root.has_value() ? LongestAllowed(tree, match, {.root = *root, .window = window_, .allowed = allowed_})
+                            : match;
+  };
+  const SuffixCursor& shared_match = shared_match_.Get(reader, window_);
+  const SuffixSource own = {.tree = &tree_,
+                            .match = restricted(tree_, tree_.active(), root_),
+                            .confidence = &confidence_,
+                            .is_own_text = true};
+  const SuffixSource shared = {.tree = &reader.tree(),
+                               .match = restricted(reader.tree(), shared_match, shared_match_.root()),
+                               .confidence = &shared_match_.confidence()};
+  speculation::TokenTree tree =
+      GrowSuffixTree({own, shared}, {.node_budget = node_budget, .allowed = allowed_}, options_);
   tree.position = position_;
   return tree;
 }

@@ -34,7 +34,8 @@ class SuffixSession : public Session {
   const Learn learn_;
   uint64_t position_ = 0;
   bool in_opening_ = true;
-  std::vector<int32_t> output_;  // with its lead tokens in front
+  speculation::AllowedTokens allowed_;  // as the next token
+  std::vector<int32_t> output_;         // with its lead tokens in front
   TokenWindow window_;
   SuffixTree tree_;
   NodeIdx root_;

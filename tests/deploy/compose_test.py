@@ -71,7 +71,9 @@ class ComposeFile(unittest.TestCase):
         result = self.load()
         self.assertEqual(result.returncode, 0, result.stderr)
         services = json.loads(result.stdout)["services"]
-        self.assertEqual({name for name, service in services.items() if "build" in service}, OURS)
+        self.assertEqual({name for name, service in services.items() if "build" in service}, OURS | {"gateway"})
+        gateway = services["gateway"]["build"]
+        self.assertTrue((pathlib.Path(gateway["context"]) / gateway["dockerfile"]).exists())
         for name in OURS:
             service = services[name]
             self.assertTrue(service["read_only"], name)

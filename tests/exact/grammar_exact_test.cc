@@ -41,7 +41,7 @@ class GrammarExact : public testing::EngineFixture {
         const auto grammar = Grammar::Compile(form.source, vocabulary);
         ASSERT_TRUE(grammar.ok()) << form.source.text << ": " << grammar.status();
         for (const float temperature : {0.0f, 1.0f}) {
-          requests.push_back(Request("value = ", temperature, 200));
+          requests.push_back(Request("value = ", temperature, 600));
           requests.back().grammar = *grammar;
           requests.back().speculation.mode = SpeculationMode::kOff;
         }

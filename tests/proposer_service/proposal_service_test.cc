@@ -56,7 +56,7 @@ TEST_F(ProposalServiceTest, DescribesItself) {
   EXPECT_EQ(response.max_tree_nodes(), 16);
   EXPECT_EQ(response.vocabulary_fingerprint(), "");
   EXPECT_EQ(response.protocol_version(), 1);
-  EXPECT_THAT(response.features(), ElementsAre("refusals"));
+  EXPECT_THAT(response.features(), ElementsAre("refusals", "allowed_tokens"));
 }
 
 TEST_F(ProposalServiceTest, ASessionIsOpenedAdvancedAndClosed) {

@@ -95,8 +95,7 @@ class FailingService {
                           .tokenizer = &tokenizer_,
                           .vocabulary_size = static_cast<int32_t>(tokenizer_.vocabulary().num_ids()),
                           .max_context_tokens = engine_.max_context_tokens()},
-                .engine = {.reserve = [this](int64_t num_bytes,
-                                             absl::Time deadline) { return engine_.Reserve(num_bytes, deadline); },
+                .engine = {.reserve = [this](const RequestArrival& arrival) { return engine_.Reserve(arrival); },
                            .submit =
                                [this](QueuePlace place, GenerationRequest request) {
                                  return engine_.Submit(std::move(place), std::move(request));

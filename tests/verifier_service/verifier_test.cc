@@ -261,6 +261,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"Queue", [](Config& c) { c.engine.max_queued_requests = 0; }, "--max_queued_requests: "},
         BadStart{"QueuedSamples", [](Config& c) { c.engine.max_queued_samples = 0; }, "--max_queued_samples: "},
         BadStart{"QueuedTokens", [](Config& c) { c.engine.max_queued_tokens = 0; }, "--max_queued_tokens: "},
+        BadStart{"TenantSamples", [](Config& c) { c.engine.tenants.max_running_samples = 0; },
+                 "--max_tenant_running_samples: expected at least 1, got 0"},
+        BadStart{"TenantTokens", [](Config& c) { c.engine.tenants.max_queued_tokens = 0; },
+                 "--max_tenant_queued_tokens: expected at least 1, got 0"},
         BadStart{"NoPriorityAging", [](Config& c) { c.engine.priority_aging = absl::ZeroDuration(); },
                  "--priority_aging: expected 1ms to 24h, got 0"}),
     [](const auto& info) { return info.param.name; });

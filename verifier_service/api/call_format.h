@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,8 @@ class CallFormat {
  public:
   virtual ~CallFormat() = default;
 
+  // The tenant that the request names, before anything is parsed; empty: it names none.
+  virtual std::string PeekTenant(const grpc::ByteBuffer&) const { return ""; }
   // INVALID_ARGUMENT if the bytes are not a request of this form, or ask for what our protocol does not have.
   virtual absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) = 0;
   // Renames the field in an error of our protocol's request to the field of this form.

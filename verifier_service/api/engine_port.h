@@ -5,19 +5,17 @@
 // Threads: any. Errors: those of Engine's methods of the same names.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "verifier_service/request/queue_place.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 
 struct EnginePort {
-  std::function<absl::StatusOr<QueuePlace>(int64_t num_bytes, absl::Time deadline)> reserve;
+  std::function<absl::StatusOr<QueuePlace>(const RequestArrival& arrival)> reserve;
   std::function<absl::Status(QueuePlace, GenerationRequest)> submit;
   std::function<void(Ticket)> abort;
 };

@@ -69,6 +69,11 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
       format_(std::move(args.format)),
       record_(context->metrics, std::move(trace), args.rpc_name) {}
 
+std::string GenerateCall::PeekTenant(const grpc::ByteBuffer& request) const {
+  std::string in_message = format_->PeekTenant(request);
+  return in_message.empty() ? names_.tenant : in_message;
+}
+
 void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
   absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request);
   if (!checked.ok()) return End(checked.status());  // Check has released the place, so the client may retry at once
@@ -135,6 +140,9 @@ absl::Status GenerateCall::FindForm(const v1::GenerateRequest& message, CheckedR
   if (!form.ok()) return format_->Explain(form.status());
   checked.form = *std::move(form);
   if (!checked.form.has_value()) return absl::OkStatus();
+  if (context_->grammars == nullptr) {
+    return format_->Explain(rpc::InvalidField("response_format", "expected none, because this server has no compiler"));
+  }
   if (std::optional<GrammarCompiler::Result> cached = context_->grammars->Find(*checked.form)) {
     if (!cached->ok()) return format_->Explain(FormatError(message.response_format(), cached->status()));
     checked.request.grammar = **std::move(cached);

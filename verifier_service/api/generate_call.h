@@ -79,6 +79,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // The client's deadline, on the engine's clock.
   absl::Time deadline() const { return deadline_; }
+  // The tenant that the message or the metadata names, unchecked.
+  std::string PeekTenant(const grpc::ByteBuffer& request) const;
   // Checks, encodes and submits the request.
   void Start(QueuePlace place, const grpc::ByteBuffer& request);
   // Ends the call with RESOURCE_EXHAUSTED because its client does not read. Does not wait for a write under way.

@@ -133,7 +133,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     return reactor;
   }
   absl::StatusOr<QueuePlace> place =
-      context_.engine.reserve(static_cast<int64_t>(incoming.request->Length()), call->deadline());
+      context_.engine.reserve({.num_bytes = static_cast<int64_t>(incoming.request->Length()),
+                               .deadline = call->deadline(),
+                               .tenant = call->PeekTenant(*incoming.request)});
   if (!place.ok()) {
     call->End(place.status());
     return reactor;

@@ -39,7 +39,7 @@ struct GenerateCallsParts {
   ClientTokens* tokens = nullptr;  // null: clients need no token
   tracing::Tracer tracer = {};
   bool traces_steps = false;  // a recorded call's trace has every step
-  GrammarCompiler* grammars = nullptr;
+  GrammarCompiler* grammars = nullptr;  // null: requests with a response format are refused
   int32_t max_compilations = 16;  // of response formats, waiting and running; one more gets RESOURCE_EXHAUSTED
   UnreadLimits unread;
 };

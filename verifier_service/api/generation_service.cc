@@ -12,6 +12,7 @@
 #include "common/base/version.h"
 #include "common/rpc/call_names.h"
 #include "common/rpc/parse_message.h"
+#include "common/rpc/peek_string.h"
 #include "common/rpc/status.h"
 
 namespace foretoken::verifier {
@@ -24,6 +25,9 @@ class OwnFormat : public CallFormat {
  public:
   explicit OwnFormat(const RequestBounds& bounds) : bounds_(bounds) {}
 
+  std::string PeekTenant(const grpc::ByteBuffer& bytes) const override {
+    return rpc::PeekString(bytes, {.number = v1::GenerateRequest::kTenantFieldNumber, .max_bytes = kMaxNameBytes});
+  }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     v1::GenerateRequest message;
     FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds_.generate, message));

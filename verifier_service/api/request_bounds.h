@@ -6,6 +6,8 @@
 //   FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds.generate, request));
 #pragma once
 
+#include <cstddef>
+
 #include "common/rpc/message_bounds.h"
 #include "verifier_service/api/served_model.h"
 

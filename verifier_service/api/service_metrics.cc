@@ -354,6 +354,8 @@ std::vector<MetricFamily> CollectEngineMetrics(const Engine& engine, const Propo
       gauge("foretoken_samples_running", "Samples in the batch.", stats.num_running),
       gauge("foretoken_tokens_queued", "Tokens that waiting requests hold.",
             static_cast<double>(stats.num_queued_tokens)),
+      gauge("foretoken_tenants_queued", "Tenants with waiting requests.",
+            static_cast<double>(stats.num_queued_tenants)),
       gauge("foretoken_kv_blocks", "K/V blocks.", stats.num_blocks),
       gauge("foretoken_kv_blocks_free", "K/V blocks that hold nothing.", stats.num_free_blocks),
       gauge("foretoken_kv_blocks_cached", "Unused K/V blocks, kept for their prefix.", stats.num_cached_blocks),

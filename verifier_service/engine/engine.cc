@@ -34,6 +34,8 @@ absl::Status Validate(const EngineConfig& config) {
                                                    absl::FormatDuration(config.priority_aging)));
   }
   FT_RETURN_IF_ERROR(AtLeast("max_running_samples", 1, config.max_running_samples));
+  FT_RETURN_IF_ERROR(AtLeast("max_tenant_running_samples", 1, config.tenants.max_running_samples.value_or(1)));
+  FT_RETURN_IF_ERROR(AtLeast("max_tenant_queued_tokens", 1, config.tenants.max_queued_tokens.value_or(1)));
   FT_RETURN_IF_ERROR(AtLeast("max_step_rows", config.max_running_samples, config.max_step_rows));
   FT_RETURN_IF_ERROR(AtLeast("max_tree_nodes", 0, config.max_tree_nodes));
   if (config.max_tree_nodes > speculation::kMaxTreeNodes) {
@@ -61,12 +63,14 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
       drawable_(parts_.tokenizer->vocabulary(), parts_.transformer->config().vocab_size, parts_.transformer->backend()),
       queue_({.num_requests = config.max_queued_requests,
               .num_samples = config.max_queued_samples,
-              .num_tokens = config.max_queued_tokens}),
+              .num_tokens = config.max_queued_tokens},
+             config.tenants),
       forecast_(config.max_running_samples, config.max_step_rows),
       scheduler_({.max_running = config.max_running_samples,
                   .enable_prefix_cache = config.enable_prefix_cache,
                   .max_tree_nodes = config.max_tree_nodes,
-                  .priority_aging = config.priority_aging},
+                  .priority_aging = config.priority_aging,
+                  .tenants = config.tenants},
                  parts_.kv->num_blocks),
       experience_({.step_cost = StepCost(config.max_step_rows),
                    .calibration = Calibration(parts_.proposers->Names().size() + kNumOwnProposers),
@@ -133,12 +137,12 @@ void Engine::Stop() {
   Publish();
 }
 
-absl::StatusOr<QueuePlace> Engine::Reserve(int64_t num_bytes, absl::Time deadline) {
+absl::StatusOr<QueuePlace> Engine::Reserve(const RequestArrival& arrival) {
   if (is_draining_.load()) {
     return base::WithReason(absl::UnavailableError("the server is draining: try another one"), "DRAINING");
   }
-  FT_RETURN_IF_ERROR(CheckDeadline(deadline, forecast_.LeastWait(/*num_ahead=*/0)));
-  return queue_.Reserve(num_bytes);
+  FT_RETURN_IF_ERROR(CheckDeadline(arrival.deadline, forecast_.LeastWait(/*num_ahead=*/0)));
+  return queue_.Reserve(arrival.num_bytes, arrival.tenant);
 }
 
 absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {
@@ -147,8 +151,12 @@ absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", request.prompt.size(), " tokens and max_tokens ",
                                                    request.stop.max_tokens, " must fit ", max_context_tokens_));
   }
-  FT_RETURN_IF_ERROR(CheckDeadline(request.deadline, forecast_.LeastWait(queue_.NumAhead(request.priority))));
-  FT_RETURN_IF_ERROR(place.Fill(request.num_samples, NumHeldTokens(request), request.priority));
+  FT_RETURN_IF_ERROR(
+      CheckDeadline(request.deadline, forecast_.LeastWait(queue_.NumAhead(request.priority, request.tenant))));
+  FT_RETURN_IF_ERROR(place.Fill({.tenant = request.tenant,
+                                 .num_samples = request.num_samples,
+                                 .num_tokens = NumHeldTokens(request),
+                                 .priority = request.priority}));
   std::shared_ptr<ActiveRequest> active =
       PrepareRequest(std::move(request), {.end_token_ids = parts_.end_token_ids,
                                           .proposers = parts_.proposers->Names(),
@@ -174,6 +182,7 @@ EngineStats Engine::GetStats() const {
   stats.num_queued = queued.num_requests;
   stats.num_queued_samples = queued.num_samples;
   stats.num_queued_tokens = queued.num_tokens;
+  stats.num_queued_tenants = queue_.num_tenants();
   return stats;
 }
 
@@ -202,6 +211,7 @@ void Engine::Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests) {
     requests_.Add(active);
     scheduler_.Enqueue(std::move(active), timer_.entered());
   }
+  ShedExcess();
 }
 
 std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>& active) {

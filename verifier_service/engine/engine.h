@@ -4,7 +4,7 @@
 //
 //   Engine engine(config, {.transformer = ..., .kv = ..., .tokenizer = ..., .proposers = ..., .publish = ...});
 //   engine.Start();
-//   FT_ASSIGN_OR_RETURN(QueuePlace place, engine.Reserve());
+//   FT_ASSIGN_OR_RETURN(QueuePlace place, engine.Reserve({.num_bytes = 120, .tenant = "a"}));
 //   FT_RETURN_IF_ERROR(engine.Submit(std::move(place), std::move(request)));
 //
 // Errors: Reserve fails with RESOURCE_EXHAUSTED if too many requests or tokens wait, and with UNAVAILABLE while the
@@ -12,8 +12,9 @@
 // a prompt that can never fit. Both fail with DEADLINE_EXCEEDED after the request's deadline, and with
 // RESOURCE_EXHAUSTED, DEADLINE_TOO_SHORT, if no token can be made before it. A later error of one request is the
 // request's last output: INTERNAL for logits that are not finite, INVALID_ARGUMENT if the sampling parameters leave no
-// token to draw, or an error of the deadline if the request's turn comes too late. The tokens before the error come
-// first, as without speculation.
+// token to draw, an error of the deadline if the request's turn comes too late, or RESOURCE_EXHAUSTED, QUEUE_SHED, if
+// the request has to leave a full queue to another tenant. The tokens before the error come first, as without
+// speculation.
 // Threads: Reserve, Submit, Abort, Drain, GetStats and pulse from any thread.
 // The engine calls `publish` on its own thread with the outputs of all samples. `publish` must not wait for clients.
 #pragma once
@@ -55,6 +56,7 @@
 #include "verifier_service/request/queue_place.h"
 #include "verifier_service/request/request.h"
 #include "verifier_service/request/step_report.h"
+#include "verifier_service/request/tenant_shares.h"
 
 namespace foretoken::verifier {
 
@@ -75,6 +77,7 @@ struct EngineConfig {
   bool enable_prefix_cache = true;
   // A request whose grammar takes more time for a token's mask, on average, is ended.
   absl::Duration max_mask_time = absl::Milliseconds(2);
+  TenantShares tenants;  // what each tenant may have of the queue and of the running samples
 };
 
 // Returns INVALID_ARGUMENT with the field, the expected value and the given one.
@@ -91,11 +94,12 @@ struct EngineParts {
   std::function<void(const LearningPasses&)> learned;  // called before the first step, on the engine's thread; or null
 };
 
-// Gauges and counters. The first three are of now, the others of the end of the last step.
+// Gauges and counters. The first four are of now, the others of the end of the last step.
 struct EngineStats {
   int64_t num_queued = 0;          // requests with a reserved place or a waiting sample
   int64_t num_queued_samples = 0;  // waiting samples, including preempted ones
   int64_t num_queued_tokens = 0;   // tokens that the queued requests hold
+  int64_t num_queued_tenants = 0;  // tenants with queued requests
   int32_t num_running = 0;         // running samples
   int32_t num_blocks = 0;
   int32_t num_free_blocks = 0;
@@ -129,8 +133,8 @@ class Engine {
   // Runs one step. If there is nothing to compute, it only empties the inbox. Returns true if there is more to do.
   bool Step();
 
-  // Reserves a place in the queue for a request whose message has `num_bytes` bytes.
-  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0, absl::Time deadline = absl::InfiniteFuture());
+  // Reserves a place in the queue for a request that is not parsed yet.
+  absl::StatusOr<QueuePlace> Reserve(const RequestArrival& arrival = {});
   // The caller chooses the request's ticket. The ticket was never used before.
   absl::Status Submit(QueuePlace place, GenerationRequest request);
   // Ends the request within one step. Its samples finish with kAbort. Does nothing if the request is unknown or has
@@ -200,6 +204,7 @@ class Engine {
   bool AdmitSome();
   absl::Status CheckDeadline(absl::Time deadline, absl::Duration least_wait) const;
   void Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests);
+  void ShedExcess();
   std::unique_ptr<Sequence> BeginNext(const std::shared_ptr<ActiveRequest>& active);
   void End(Ticket ticket);
   int32_t DropUnbegun(ActiveRequest& active);

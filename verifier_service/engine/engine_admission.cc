@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's admission: from the line into the batch, or out, where the deadline is too near.
+// The engine's admission: from the line into the batch, or out, where the deadline is too near or the queue too full.
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "verifier_service/engine/engine.h"
@@ -26,6 +26,21 @@ absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration least_wai
                                                                     " away, and this server needs at least ",
                                                                     text(least_wait), " for the first token")),
                           "DEADLINE_TOO_SHORT");
+}
+
+// Ends waiting requests of tenants above their shares until the queue is within its bounds. The last request of a
+// tenant has waited least, or has the lowest priority. A tenant whose requests are all being parsed is asked again in
+// the next step.
+void Engine::ShedExcess() {
+  while (const std::optional<std::string> tenant = queue_.FurthestAboveShare()) {
+    const std::shared_ptr<ActiveRequest> last = scheduler_.LastUnbegun(*tenant);
+    if (last == nullptr) return;
+    Fail(*last, base::Passing(base::WithReason(
+                    absl::ResourceExhaustedError("the queue is full, and the request left its place to a tenant that "
+                                                 "has less than its share"),
+                    "QUEUE_SHED")));
+    last->place = QueuePlace();
+  }
 }
 
 void Engine::Admit() {

@@ -4,6 +4,7 @@
 //   - All running samples may end at once, so as many requests at the front of the line as can run do not wait.
 //   - The line may move twice as fast as lately. Requests that were cancelled while they waited count as movement.
 //   - A step may be twice as fast as the fastest one so far. A slow neighbour of an hour ago thus refuses nobody.
+//   - Only the requests of the same tenant count as waiting before it. Other tenants may have nothing more to run.
 //   - Only full steps of a prompt count, and the prefix cache may hold the whole prompt.
 //
 // Units: durations of the engine's clock. Threads: the engine's; LeastWait from any.
@@ -26,7 +27,7 @@ class FirstTokenForecast {
   void ObserveLine(uint64_t num_left, bool has_waiting, absl::Time now);
   void ObserveStep(int32_t num_rows, absl::Duration length);
 
-  // Until a request with `num_ahead` requests before it in the line has had a step.
+  // Until a request with `num_ahead` requests of its tenant before it in the line has had a step.
   absl::Duration LeastWait(int64_t num_ahead) const;
   // To compute `num_rows` rows of a prompt.
   absl::Duration LeastPromptTime(int32_t num_rows) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "kernels/check.h"
 
 namespace foretoken::verifier {
@@ -32,26 +33,24 @@ bool Scheduler::MustWaitForSibling(const WaitingLine::Entry& entry) const {
 
 std::vector<Sequence*> Scheduler::Admit(absl::Time now, const MakeNext& make) {
   std::vector<Sequence*> admitted;
-  auto next = line_.entries().begin();
-  while (next != line_.entries().end() && static_cast<int32_t>(running_.size()) < options_.max_running) {
-    const auto& [place, entry] = *next;
-    if (MustWaitForSibling(entry)) {
-      ++next;
-      continue;
-    }
+  if (line_.empty()) return admitted;
+  for (const auto& sequence : running_) line_.GoOn(*sequence);
+  const auto may_begin = [this](const WaitingLine::Entry& entry) { return !MustWaitForSibling(entry); };
+  while (static_cast<int32_t>(running_.size()) < options_.max_running) {
+    const WaitingLine::Entries::value_type* const next = line_.Next(may_begin);
+    if (next == nullptr) break;
+    const WaitingLine::Entry& entry = next->second;
     std::optional<Context> context = ReserveContext(entry);
     if (!context.has_value()) break;  // no overtaking, or a long prompt would wait forever
     std::unique_ptr<Sequence> sequence =
         entry.preempted != nullptr ? TakePreempted(entry.preempted) : make(entry.active);
-    sequence->line_place = place;
-    sequence->waited += line_.Begin(sequence->line_place, now);
     sequence->blocks = std::move(context->blocks);
     sequence->prefix = context->prefix;
     sequence->num_registered_blocks = context->num_cached_blocks;
     sequence->num_computed = context->num_cached_blocks * kKvBlockSize;
+    line_.Begin(*next, *sequence, now);
     admitted.push_back(sequence.get());
     running_.push_back(std::move(sequence));
-    next = line_.entries().begin();  // the request's other samples have moved
   }
   std::sort(running_.begin(), running_.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
   return admitted;
@@ -96,10 +95,19 @@ void Scheduler::ReserveRoots(absl::Time now) {
   }
 }
 
+// A tenant without many blocks keeps them, whatever the priorities of others.
 size_t Scheduler::Victim() const {
+  absl::flat_hash_map<absl::string_view, double> blocks_per_weight;
+  for (const auto& sequence : running_) {
+    blocks_per_weight[sequence->request().tenant] += static_cast<double>(sequence->blocks.size()) / WeightOf(*sequence);
+  }
+  const auto standing = [&](size_t i) {
+    const Sequence& sequence = *running_[i];
+    return std::pair(-blocks_per_weight.at(sequence.request().tenant), line_.EffectivePriority(sequence));
+  };
   size_t victim = 0;
   for (size_t i = 1; i < running_.size(); ++i) {
-    if (line_.EffectivePriority(*running_[i]) <= line_.EffectivePriority(*running_[victim])) victim = i;
+    if (standing(i) <= standing(victim)) victim = i;
   }
   return victim;
 }
@@ -173,15 +181,22 @@ void Scheduler::CacheAndTrim(Sequence& sequence) {
 }
 
 void Scheduler::RemoveFinished(const std::function<void(Sequence&)>& on_removed) {
-  const auto remove = [&](const std::unique_ptr<Sequence>& sequence) {
-    if (!sequence->is_finished) return false;
-    line_.Leave(*sequence);  // if it was preempted
-    ReleaseBlocks(*sequence);
-    on_removed(*sequence);
-    return true;
+  const auto remove = [&](Sequence& sequence) {
+    ReleaseBlocks(sequence);
+    on_removed(sequence);
   };
-  std::erase_if(running_, remove);
-  std::erase_if(preempted_, remove);
+  std::erase_if(running_, [&](const std::unique_ptr<Sequence>& sequence) {
+    if (!sequence->is_finished) return false;
+    line_.End(*sequence);
+    remove(*sequence);
+    return true;
+  });
+  std::erase_if(preempted_, [&](const std::unique_ptr<Sequence>& sequence) {
+    if (!sequence->is_finished) return false;
+    line_.Leave(*sequence);
+    remove(*sequence);
+    return true;
+  });
 }
 
 void Scheduler::KeepFree() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the running sequences and gives them K/V blocks. Samples begin in the order of the WaitingLine. The scheduler
 // makes a sequence when its sample begins, so a waiting sample costs nothing. When blocks run out, the scheduler
-// preempts the sequence with the lowest effective priority, and among equals the youngest. The sequence's blocks return
-// to the pool (full blocks stay cached), its tokens stay, and it is computed again later to the same bits (E1).
+// preempts a sequence of the tenant that holds the most blocks for its weight: the one with the lowest effective
+// priority, and among equals the youngest. The sequence's blocks return to the pool (full blocks stay cached), its
+// tokens stay, and it is computed again later to the same bits (E1).
 //
 // The scheduler evicts no block for a sample that would not fit after the eviction. Blocks for trees come only from the
 // free list: speculation never evicts and never preempts. KeepFree evicts cached blocks between steps, so that free
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/model/block_pool.h"
 #include "verifier_service/engine/sequence.h"
@@ -32,17 +34,20 @@ struct SchedulerOptions {
   bool enable_prefix_cache = true;
   int32_t max_tree_nodes = 32;  // per sequence; KeepFree provides blocks for them
   absl::Duration priority_aging = absl::Seconds(10);
+  TenantShares tenants;
 };
 
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, int32_t num_blocks)
-      : options_(options), pool_(num_blocks), line_(options.priority_aging) {}
+      : options_(options), pool_(num_blocks), line_(options.priority_aging, options.tenants) {}
 
   // Adds all samples of a request to the line.
   void Enqueue(std::shared_ptr<ActiveRequest> active, absl::Time now) { line_.Join(std::move(active), now); }
   // Removes the request's samples that have not begun.
   void DropUnbegun(ActiveRequest& active) { line_.Leave(active); }
+  // Returns the tenant's last waiting request of which no sample has begun, or null.
+  std::shared_ptr<ActiveRequest> LastUnbegun(absl::string_view tenant) const { return line_.LastUnbegun(tenant); }
   // Starts waiting samples as long as the next one fits. `make` makes the next sample of a request. Returns the
   // sequences that begin to run, again or for the first time.
   using MakeNext = std::function<std::unique_ptr<Sequence>(const std::shared_ptr<ActiveRequest>&)>;
@@ -64,9 +69,10 @@ class Scheduler {
   void KeepFree();
 
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }  // oldest first
-  bool has_waiting() const { return !line_.entries().empty(); }
+  bool has_waiting() const { return !line_.empty(); }
   // The entries that have left the line since the start.
   uint64_t num_left() const { return line_.num_left(); }
+  double WeightOf(const Sequence& sequence) const { return line_.WeightOf(sequence.request().tenant); }
   const model::BlockPool& pool() const { return pool_; }
   uint64_t num_preemptions() const { return num_preemptions_; }
   // The number of preempted sequences, which wait to be computed again.

@@ -31,6 +31,12 @@ struct GuessOrigin {
   absl::Time asked, arrived;
 };
 
+// The generated tokens for which a sample's tenant has paid (waiting_line.h).
+struct TokenAdvance {
+  int32_t end = 0;       // generated tokens below this number are paid
+  bool is_paid = false;  // false: they were free, because no other tenant waited
+};
+
 struct Sequence {
   Sequence(SequenceId id, std::shared_ptr<ActiveRequest> active, int32_t sample_index, TextStream text)
       : id(id), active(std::move(active)), sample_index(sample_index), text(std::move(text)) {}
@@ -52,6 +58,7 @@ struct Sequence {
   // Waiting
   LinePlace line_place;   // its current or last place in the line
   absl::Duration waited;  // in total
+  TokenAdvance advance;
 
   // K/V
   int32_t num_computed = 0;     // positions below it are in the cache

@@ -29,7 +29,9 @@ PromptsOfStep FindPrompts(const Scheduler& scheduler) {
     found.prompts.push_back({.num_left = num_left,
                              .max_rows = is_scored ? std::min(num_left, kMaxScoredRows) : num_left,
                              .priority = sequence->request().priority,
-                             .began = sequence->began});
+                             .began = sequence->began,
+                             .tenant = sequence->request().tenant,
+                             .weight = scheduler.WeightOf(*sequence)});
   }
   return found;
 }

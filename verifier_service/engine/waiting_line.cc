@@ -1,44 +1,149 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/engine/waiting_line.h"
 
+#include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "kernels/check.h"
 
 namespace foretoken::verifier {
+namespace {
+
+constexpr double kFirstUsualTokens = 64;  // until samples have ended
+constexpr double kNewestPart = 1.0 / 16;  // of the moving mean
+
+}  // namespace
+
+WaitingLine::WaitingLine(absl::Duration priority_aging, TenantShares tenants)
+    : priority_aging_(priority_aging), tenants_(std::move(tenants)), usual_tokens_(kFirstUsualTokens) {}
+
+const WaitingLine::Entries::value_type* WaitingLine::Next(const std::function<bool(const Entry&)>& may_begin) const {
+  for (const auto& [turn, account] : turns_.order()) {
+    for (const auto& place_and_entry : static_cast<const TenantLine*>(account)->entries) {
+      if (may_begin(place_and_entry.second)) return &place_and_entry;
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<ActiveRequest> WaitingLine::LastUnbegun(absl::string_view tenant) const {
+  const auto line = lines_.find(tenant);
+  if (line == lines_.end()) return nullptr;
+  for (const auto& [place, entry] : std::views::reverse(line->second->entries)) {
+    if (entry.preempted == nullptr && entry.active->num_begun == 0) return entry.active;
+  }
+  return nullptr;
+}
 
 void WaitingLine::Join(std::shared_ptr<ActiveRequest> active, absl::Time now) {
-  FT_CHECK(!active->line_place.has_value());
-  const LinePlace place = {.time = now - active->request->priority * priority_aging_, .number = next_number_++};
-  active->line_place = place;
-  entries_.emplace(place, Entry{.active = std::move(active), .since = now});
+  TenantLine& line = LineOf(active->request->tenant);
+  Put(std::move(active), now, line);
+  Update(line);
 }
 
 void WaitingLine::Return(Sequence& preempted, absl::Time now) {
   preempted.active->place.ReturnSample();
-  entries_.emplace(preempted.line_place, Entry{.active = preempted.active, .preempted = &preempted, .since = now});
+  TenantLine& line = LineOf(preempted.request().tenant);
+  --line.num_running;
+  line.entries.emplace(preempted.line_place, Entry{.active = preempted.active, .preempted = &preempted, .since = now});
+  ++num_entries_;
+  Update(line);
 }
 
-absl::Duration WaitingLine::Begin(LinePlace place, absl::Time now) {
-  const Entry entry = std::move(entries_.extract(place).mapped());
-  ++num_left_;
+void WaitingLine::Begin(const Entries::value_type& next, Sequence& sequence, absl::Time now) {
+  const LinePlace place = next.first;
+  const Entry entry = next.second;
   ActiveRequest& active = *entry.active;
+  TenantLine& line = LineOf(active.request->tenant);
+  const bool is_new = entry.preempted == nullptr;
+  // First, because the work counts as long as the tenant waits.
+  if (is_new) PayAhead(sequence, /*num_prompt_rows=*/sequence.size() - sequence.num_computed, line);
+  ++line.num_running;
+  sequence.line_place = place;
+  sequence.waited += now - entry.since;
   active.place.BeginSample();
-  if (entry.preempted == nullptr) {
-    active.line_place.reset();
-    if (++active.num_begun < active.request->num_samples) Join(entry.active, now);
-  }
-  return now - entry.since;
+  Take(place, line);
+  if (is_new) active.line_place.reset();
+  if (is_new && ++active.num_begun < active.request->num_samples) Put(entry.active, now, line);
+  Update(line);
+}
+
+void WaitingLine::GoOn(Sequence& running) {
+  if (running.num_generated() < running.advance.end) return;
+  PayAhead(running, /*num_prompt_rows=*/0, LineOf(running.request().tenant));
+}
+
+void WaitingLine::End(Sequence& running) {
+  TenantLine& line = LineOf(running.request().tenant);
+  GiveBackRest(running, line);
+  --line.num_running;
+  Update(line);
 }
 
 void WaitingLine::Leave(ActiveRequest& active) {
-  if (active.line_place.has_value()) num_left_ += entries_.erase(*active.line_place);
+  if (!active.line_place.has_value()) return;
+  TenantLine& line = LineOf(active.request->tenant);
+  Take(*active.line_place, line);
   active.line_place.reset();
+  Update(line);
+}
+
+void WaitingLine::Leave(Sequence& preempted) {
+  TenantLine& line = LineOf(preempted.request().tenant);
+  GiveBackRest(preempted, line);
+  Take(preempted.line_place, line);
+  Update(line);
 }
 
 int64_t WaitingLine::EffectivePriority(const Sequence& sequence) const {
   absl::Duration rest;
   return sequence.request().priority + absl::IDivDuration(sequence.waited, priority_aging_, &rest);
+}
+
+WaitingLine::TenantLine& WaitingLine::LineOf(const std::string& tenant) {
+  std::unique_ptr<TenantLine>& line = lines_[tenant];
+  if (line == nullptr) {
+    line = std::make_unique<TenantLine>();
+    line->name = tenant;
+    line->weight = tenants_.weights.Of(tenant);
+  }
+  return *line;
+}
+
+void WaitingLine::Put(std::shared_ptr<ActiveRequest> active, absl::Time now, TenantLine& line) {
+  FT_CHECK(!active->line_place.has_value());
+  const LinePlace place = {.time = now - active->request->priority * priority_aging_, .number = next_number_++};
+  active->line_place = place;
+  line.entries.emplace(place, Entry{.active = std::move(active), .since = now});
+  ++num_entries_;
+}
+
+void WaitingLine::Take(LinePlace place, TenantLine& line) {
+  FT_CHECK(line.entries.erase(place) == 1);
+  --num_entries_;
+  ++num_left_;
+}
+
+void WaitingLine::PayAhead(Sequence& sequence, int32_t num_prompt_rows, TenantLine& line) {
+  const int32_t num_generated = sequence.num_generated();
+  const int32_t num_tokens = std::clamp(static_cast<int32_t>(usual_tokens_), 1, sequence.request().stop.max_tokens);
+  sequence.advance = {.end = num_generated + num_tokens, .is_paid = turns_.Charge(line, num_prompt_rows + num_tokens)};
+}
+
+void WaitingLine::GiveBackRest(Sequence& sequence, TenantLine& line) {
+  const int32_t num_generated = sequence.num_generated();
+  if (num_generated > 0) usual_tokens_ += kNewestPart * (num_generated - usual_tokens_);
+  if (!sequence.advance.is_paid) return;
+  const int32_t num_missing_rows = num_generated == 0 ? sequence.size() - sequence.num_computed : 0;
+  turns_.GiveBack(line, num_missing_rows + std::max(0, sequence.advance.end - num_generated));
+}
+
+void WaitingLine::Update(TenantLine& line) {
+  const bool wants_turn =
+      !line.entries.empty() && line.num_running < tenants_.max_running_samples.value_or(line.num_running + 1);
+  if (wants_turn != line.wants_turn) wants_turn ? turns_.Enter(line) : turns_.Leave(line);
+  if (line.entries.empty() && line.num_running == 0) lines_.erase(std::string(line.name));
 }
 
 }  // namespace foretoken::verifier

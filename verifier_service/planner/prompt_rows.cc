@@ -2,8 +2,11 @@
 #include "verifier_service/planner/prompt_rows.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace foretoken::verifier {
 namespace {
@@ -23,6 +26,35 @@ int32_t RowsWithin(float max_growth, const StepLoad& decoding, int32_t room, con
   };
   while (num_rows < room && fits(num_rows + 1)) ++num_rows;
   return num_rows;
+}
+
+struct PromptsOfTenant {
+  double weight = 1;
+  int64_t num_wanted = 0;          // rows that its prompts could still take in this step
+  std::vector<size_t> prompt_idx;  // the first gets its rows first
+};
+
+// Returns the tenant with the smallest need for its weight first. A tenant that needs less than its part leaves the
+// rest to the tenants behind it.
+std::vector<PromptsOfTenant> PromptsByTenant(std::span<const WaitingPrompt> prompts, std::span<const int32_t> rows) {
+  std::vector<size_t> order(prompts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {},
+                           [&](size_t i) { return std::tuple(-int64_t{prompts[i].priority}, prompts[i].num_left); });
+  std::map<absl::string_view, PromptsOfTenant> by_name;
+  for (const size_t prompt_idx : order) {
+    const WaitingPrompt& prompt = prompts[prompt_idx];
+    PromptsOfTenant& tenant = by_name[prompt.tenant];
+    tenant.weight = prompt.weight;
+    tenant.num_wanted += prompt.max_rows - rows[prompt_idx];
+    tenant.prompt_idx.push_back(prompt_idx);
+  }
+  std::vector<PromptsOfTenant> tenants;
+  for (auto& [name, tenant] : by_name) tenants.push_back(std::move(tenant));
+  std::ranges::stable_sort(tenants, {}, [](const PromptsOfTenant& tenant) {
+    return static_cast<double>(tenant.num_wanted) / tenant.weight;
+  });
+  return tenants;
 }
 
 }  // namespace
@@ -52,14 +84,22 @@ std::vector<int32_t> SharePromptRows(std::span<const WaitingPrompt> prompts, int
   const auto give = [&](size_t prompt_idx, int32_t most) {
     const int32_t more = std::min(prompts[prompt_idx].max_rows - rows[prompt_idx], most);
     rows[prompt_idx] += more;
-    num_rows -= more;
+    return more;
   };
-  give(0, (num_rows + kOldestPart - 1) / kOldestPart);
-  std::vector<size_t> order(prompts.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {},
-                           [&](size_t i) { return std::tuple(-int64_t{prompts[i].priority}, prompts[i].num_left); });
-  for (const size_t prompt_idx : order) give(prompt_idx, num_rows);
+  num_rows -= give(0, (num_rows + kOldestPart - 1) / kOldestPart);
+  const std::vector<PromptsOfTenant> tenants = PromptsByTenant(prompts, rows);
+  double weights = 0;  // of the tenants that have no rows yet
+  for (const PromptsOfTenant& tenant : tenants) weights += tenant.weight;
+  for (const PromptsOfTenant& tenant : tenants) {
+    const bool is_last = &tenant == &tenants.back();
+    int32_t part = is_last ? num_rows : static_cast<int32_t>(std::lround(num_rows * tenant.weight / weights));
+    weights -= tenant.weight;
+    for (const size_t prompt_idx : tenant.prompt_idx) {
+      const int32_t more = give(prompt_idx, part);
+      part -= more;
+      num_rows -= more;
+    }
+  }
   return rows;
 }
 

@@ -14,15 +14,17 @@
 //     its length makes it late, not its place in the line.
 //   - Prompts get at least one row, so that every prompt ends, and at most the step's row limit.
 //
-// Share of each prompt. A quarter of the rows, rounded up, goes to the oldest prompt, so that it always ends. The other
-// rows go to the prompt with the fewest tokens left, then to the next: a short prompt behind a long one begins soon,
-// and prompts of equal length begin one after another. A higher priority goes before fewer tokens.
+// Share of each prompt. A quarter of the rows, rounded up, goes to the oldest prompt, so that it always ends. Tenants
+// share the other rows by their weights, and what a tenant does not need goes to the others. In a tenant the rows go to
+// the prompt with the fewest tokens left, then to the next: a short prompt behind a long one begins soon, and prompts
+// of equal length begin one after another. A higher priority goes before fewer tokens.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "verifier_service/planner/step_cost.h"
 
@@ -42,6 +44,8 @@ struct WaitingPrompt {
   int32_t max_rows = 0;  // in one step, at most num_left
   int32_t priority = 0;
   absl::Time began;  // when the sequence began to run
+  absl::string_view tenant;
+  double weight = 1;  // of the tenant
 };
 
 struct PromptStep {

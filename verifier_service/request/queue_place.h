@@ -4,23 +4,35 @@
 // of the request's samples waits.
 //
 //   QueueSpace queue({.num_requests = 256, .num_samples = 1024, .num_tokens = 1 << 20});
-//   FT_ASSIGN_OR_RETURN(QueuePlace place, queue.Reserve());
-//   FT_RETURN_IF_ERROR(place.Fill(num_samples, num_tokens));
+//   FT_ASSIGN_OR_RETURN(QueuePlace place, queue.Reserve(num_bytes, tenant));
+//   FT_RETURN_IF_ERROR(place.Fill({.tenant = tenant, .num_samples = 1, .num_tokens = 12}));
 //   place.BeginSample();  // for each sample that begins to run
 //
-// Errors: RESOURCE_EXHAUSTED with the bound. A request that is larger than a bound fits while no other request waits,
-// so that no request is refused forever.
-// Threads: a QueueSpace from any; a QueuePlace one at a time. The space outlives its places.
+// Tenants. One tenant may take the whole queue while no other wants a place. A tenant's share of each bound follows its
+// weight among the tenants that wait. In a full queue a tenant below its share still gets a place, up to twice the
+// bound, and the engine then ends requests of the tenant that is furthest above its share (FurthestAboveShare) until
+// the queue is within its bounds again. The queue forgets a tenant without places.
+//
+// Errors: RESOURCE_EXHAUSTED with the bound, QUEUE_FULL or TENANT_QUEUE_FULL. A request that is larger than a bound
+// fits while no other request waits, so that no request is refused forever. Cost: O(1) in the number of requests;
+// FurthestAboveShare looks at every tenant. Threads: a QueueSpace from any; a QueuePlace one at a time. The space
+// outlives its places.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "verifier_service/request/request.h"
+#include "verifier_service/request/tenant_shares.h"
 
 namespace foretoken::verifier {
 
@@ -30,27 +42,63 @@ struct QueueLoad {
   int64_t num_tokens = 0;
 };
 
+// What a request is known to bring when it has been parsed.
+struct QueuedRequest {
+  absl::string_view tenant;
+  int64_t num_samples = 1;
+  int64_t num_tokens = 0;
+  int32_t priority = 0;
+};
+
 class QueuePlace;
 
 class QueueSpace {
  public:
-  explicit QueueSpace(const QueueLoad& most) : most_(most) {}
+  explicit QueueSpace(const QueueLoad& most, TenantShares tenants = {});
 
-  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0);
-  QueueLoad load() const {
-    return {.num_requests = num_requests_.load(), .num_samples = num_samples_.load(), .num_tokens = num_tokens_.load()};
-  }
-  // The waiting requests with this priority or a higher one. Requests whose priority is not known yet do not count.
-  int64_t NumAhead(int32_t priority) const;
+  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0, absl::string_view tenant = {});
+  QueueLoad load() const;
+  // The tenants with waiting requests.
+  int64_t num_tenants() const;
+  // The tenant's waiting requests with this priority or a higher one. Requests whose priority is not known yet do not
+  // count.
+  int64_t NumAhead(int32_t priority, absl::string_view tenant = {}) const;
+  // Returns the tenant that must give places back, because the queue is beyond a bound and several tenants wait.
+  std::optional<std::string> FurthestAboveShare() const;
 
  private:
   friend class QueuePlace;
 
+  struct Bound {
+    absl::string_view name;
+    int64_t QueueLoad::*field;
+  };
+  static const Bound kRequests, kSamples, kTokens;
+
+  struct Tenant {
+    std::string name;
+    double weight = 1;
+    int64_t num_places = 0;                                       // that name this tenant, counted or not
+    QueueLoad load;                                               // of its counted places
+    std::array<int32_t, 2 * kMaxPriority + 1> num_by_priority{};  // from -kMaxPriority on
+  };
+
+  Tenant& Hold(absl::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LetGo(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Add(const Bound& bound, int64_t number, Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsWithinShare(const Bound& bound, int64_t number, const Tenant& tenant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds without looking at the bounds.
+  void Change(const Bound& bound, int64_t number, Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const QueueLoad most_;
-  std::atomic<int64_t> num_requests_{0};
-  std::atomic<int64_t> num_samples_{0};
-  std::atomic<int64_t> num_tokens_{0};
-  std::array<std::atomic<int32_t>, 2 * kMaxPriority + 1> num_by_priority_{};  // from -kMaxPriority on
+  const TenantShares shares_;
+
+  mutable absl::Mutex mutex_;
+  QueueLoad load_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::unique_ptr<Tenant>> tenants_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_waiting_tenants_ ABSL_GUARDED_BY(mutex_) = 0;
+  double waiting_weights_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class QueuePlace {
@@ -60,8 +108,9 @@ class QueuePlace {
   QueuePlace& operator=(QueuePlace&& other) noexcept;
   ~QueuePlace();
 
-  // Adds the request's samples and tokens. A part that does not fit is not added. Called at most once.
-  absl::Status Fill(int64_t num_samples, int64_t num_tokens, int32_t priority = 0);
+  // Adds the request's samples and tokens, and moves the place to the request's tenant. A part that does not fit is not
+  // added. Called at most once.
+  absl::Status Fill(const QueuedRequest& request);
   // One of the samples begins to run.
   void BeginSample();
   // A preempted sample waits again. It counts even if the queue then exceeds its bounds.
@@ -69,13 +118,15 @@ class QueuePlace {
 
  private:
   friend class QueueSpace;
+  using Tenant = QueueSpace::Tenant;
 
-  explicit QueuePlace(QueueSpace* space) : space_(space), is_counted_(true) {}
-  void Count();
-  void Uncount();
-  void CountPriority(int32_t change);
+  QueuePlace(QueueSpace* space, Tenant* tenant) : space_(space), tenant_(tenant), is_counted_(true) {}
+  // Counts or no longer counts the request with its tokens.
+  void Count(bool counts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_->mutex_);
+  void CountPriority(int32_t change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_->mutex_);
 
   QueueSpace* space_ = nullptr;
+  Tenant* tenant_ = nullptr;
   bool is_counted_ = false;          // the request and its tokens count
   int64_t num_samples_ = 0;          // that wait
   int64_t num_tokens_ = 0;           // estimated from the bytes until Fill

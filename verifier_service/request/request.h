@@ -55,11 +55,18 @@ struct SpeculationRequest {
   bool reports_steps = false;  // the outputs carry step reports
 };
 
+// What is known of a request before it is parsed.
+struct RequestArrival {
+  int64_t num_bytes = 0;                         // of its message
+  absl::Time deadline = absl::InfiniteFuture();  // on the engine's clock
+  absl::string_view tenant;                      // may be wrong; the parsed request decides
+};
+
 struct GenerationRequest {
   Ticket ticket = 0;
   std::string request_id;
   std::string tenant;
-  int32_t priority = 0;                          // higher goes first, -kMaxPriority to kMaxPriority
+  int32_t priority = 0;                          // in its tenant; higher goes first, -kMaxPriority to kMaxPriority
   absl::Time deadline = absl::InfiniteFuture();  // on the engine's clock; the client wants nothing after it
   std::vector<int32_t> prompt;
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;

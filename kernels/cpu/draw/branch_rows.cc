@@ -5,6 +5,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/base/parallel_rows.h"
+#include "kernels/cpu/draw/adjust_row.h"
 #include "kernels/cpu/draw/draw_row.h"
 
 namespace foretoken::kernels::cpu {
@@ -15,7 +16,10 @@ void BranchRows(const BranchRowsArgs& args, ThreadPool& pool) {
   ParallelForRows(static_cast<int64_t>(args.rows.size()), args.num_tokens, pool, [&](int64_t i) {
     const RowToBranch& row = args.rows[i];
     FT_CHECK(row.logit_row >= 0 && row.logit_row < args.logits.shape[0] && row.num_children > 0);
-    const std::span logits(args.logits.as<float>() + row.logit_row * args.logits.shape[1], args.num_tokens);
+    const std::span given(args.logits.as<float>() + row.logit_row * args.logits.shape[1], args.num_tokens);
+    const SamplingParams no_penalties;
+    const std::span<const float> logits =
+        AdjustRow({.logits = given, .sampling = no_penalties, .bias = {}, .counts = {}, .mask = row.mask});
     args.children[i] = row.order == BranchOrder::kKeyedDraw
                            ? DrawTopTokens(logits, row.sampling, row.t, row.num_children)
                            : TopDraftProbs(logits, row.sampling, row.num_children);

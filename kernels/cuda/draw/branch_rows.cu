@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The distribution of each row is found as for a draw. Then a block per (tile, row) writes the values by which the
+// A row with a mask is copied, and the ids outside of the mask become impossible. The distribution of each row is found
+// as for a draw. Then a block per (tile, row) writes the values by which the
 // row's tokens are ordered (their scores, or plain logits) as another row of logits. The top tokens of that row are the
 // children.
 // Bytes moved: the logits in for the largest, for the cuts and for the weights; the values out once and in six times to
 // find the top.
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
+#include "kernels/cuda/draw/adjust_rows.h"
 #include "kernels/cuda/draw/branch_rows.h"
 #include "kernels/cuda/draw/filter_cut.h"
 #include "kernels/cuda/draw/row_tile.cuh"
@@ -48,20 +52,68 @@ __global__ void __launch_bounds__(kTileThreads) WriteOrderTile(RowWork work, flo
   }
 }
 
+// Copies of the rows that have masks, with -inf at the ids that the masks leave out.
+class MaskedRows {
+ public:
+  MaskedRows(const BranchRowsArgs& args, StagedUpload& upload, cudaStream_t stream) {
+    for (const RowToBranch& row : args.rows) {
+      if (row.mask != nullptr) copies_.push_back({.from = GivenRow(args, row)});
+    }
+    if (copies_.empty()) return;
+    // Each row begins at a multiple of four entries, so that groups of logits can be loaded whole.
+    const size_t width = (static_cast<size_t>(args.num_tokens) + 3) / 4 * 4;
+    const size_t num_words = (static_cast<size_t>(args.num_tokens) + 31) / 32;
+    memory_.emplace(copies_.size() * width * sizeof(float), stream);
+    size_t copy_idx = 0;
+    for (const RowToBranch& row : args.rows) {
+      if (row.mask == nullptr) continue;
+      RowAdjustment& copy = copies_[copy_idx];
+      copy.to = static_cast<float*>(memory_->data()) + copy_idx++ * width;
+      upload.Add(std::span(row.mask, num_words), &copy.mask);  // before the copies, which hold the mask's place
+    }
+    args_.num_rows = static_cast<int32_t>(copies_.size());
+    args_.num_tokens = args.num_tokens;
+    upload.Add(std::span<const RowAdjustment>(copies_), &args_.rows);
+  }
+
+  static const float* GivenRow(const BranchRowsArgs& args, const RowToBranch& row) {
+    return args.logits.as<float>() + row.logit_row * args.logits.shape[1];
+  }
+  // The rows in the order of args.rows: a copy where there is a mask.
+  std::vector<const float*> Rows(const BranchRowsArgs& args) const {
+    std::vector<const float*> rows;
+    size_t copy_idx = 0;
+    for (const RowToBranch& row : args.rows) {
+      rows.push_back(row.mask == nullptr ? GivenRow(args, row) : copies_[copy_idx++].to);
+    }
+    return rows;
+  }
+  // Computes the copies, once the upload is sent.
+  void Enqueue(cudaStream_t stream) const {
+    if (!copies_.empty()) AdjustRows(args_, stream);
+  }
+
+ private:
+  std::vector<RowAdjustment> copies_;
+  std::optional<StreamScratch> memory_;
+  AdjustRowsArgs args_;
+};
+
 // Below the greedy temperature the distribution is that of temperature 1.
 RowTask DistributionOf(const BranchRowsArgs& args, const RowToBranch& row) {
   FT_CHECK(row.logit_row >= 0 && row.logit_row < args.logits.shape[0] && row.num_children > 0);
   const bool is_greedy = row.sampling.is_greedy();
   RowTask task = TaskOf(is_greedy ? SamplingParams() : row.sampling, args.num_tokens);
-  task.logits = args.logits.as<float>() + row.logit_row * args.logits.shape[1];
   task.has_noise = !is_greedy && row.order == BranchOrder::kKeyedDraw;
   task.t = row.t;
   return task;
 }
 
-std::vector<RowTask> DistributionsOf(const BranchRowsArgs& args) {
+std::vector<RowTask> DistributionsOf(const BranchRowsArgs& args, const MaskedRows& masked) {
   std::vector<RowTask> distributions;
   for (const RowToBranch& row : args.rows) distributions.push_back(DistributionOf(args, row));
+  const std::vector<const float*> logits = masked.Rows(args);
+  for (size_t i = 0; i < logits.size(); ++i) distributions[i].logits = logits[i];
   return distributions;
 }
 
@@ -91,10 +143,12 @@ void BranchSome(const BranchRowsArgs& args, Device& device) {
   const StreamScratch order_values(args.rows.size() * args.num_tokens * sizeof(float), stream);
   auto* const order_rows = static_cast<float*>(order_values.data());
   StagedUpload upload;
-  const RowBatch distributions(DistributionsOf(args), args.num_tokens, upload, stream);
+  const MaskedRows masked(args, upload, stream);
+  const RowBatch distributions(DistributionsOf(args, masked), args.num_tokens, upload, stream);
   const RowBatch searches(SearchesOf(args, order_rows), args.num_tokens, upload, stream);
   upload.Send(device);
 
+  masked.Enqueue(stream);
   ScanRows(distributions);
   MergeScans(distributions);
   FindCuts(distributions);

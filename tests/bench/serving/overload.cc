@@ -2,19 +2,17 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/generation_client.h"
 #include "common/base/status_macros.h"
 #include "grpcpp/create_channel.h"
+#include "tests/bench/serving/closed_loop.h"
 #include "tests/bench/serving/open_loop.h"
 #include "tests/bench/serving/parts.h"
 #include "tests/bench/stopwatch.h"
@@ -123,27 +121,11 @@ class Meter {
   const std::vector<GenerateRequest>& requests() const { return requests_; }
   const Durations& durations() const { return durations_; }
 
-  // The rate of calls that a closed loop completes, with as many clients as samples run and wait at a time.
-  absl::StatusOr<double> Capacity(const std::string& address) {
-    FT_ASSIGN_OR_RETURN(client::GenerationClient client, client::GenerationClient::Connect({.target = address}));
-    const auto run = [&](absl::Duration duration) {
-      const absl::Time end = absl::Now() + duration;
-      std::atomic<int> num_completed = 0;
-      std::vector<std::thread> clients;
-      for (int i = 0; i < kNumRunning + kNumQueued / 2; ++i) {
-        clients.emplace_back([&, i] {
-          for (size_t next = 7 * i; absl::Now() < end; ++next) {
-            if (client.Generate(requests_[next % requests_.size()]).ok() && absl::Now() < end) ++num_completed;
-          }
-        });
-      }
-      for (std::thread& thread : clients) thread.join();
-      return num_completed / absl::ToDoubleSeconds(duration);
-    };
-    run(durations_.warm_up);
-    const double capacity = run(durations_.closed);
-    if (capacity == 0) return absl::InternalError("the closed loop completed nothing");
-    return capacity;
+  // With as many clients as samples run and wait at a time.
+  absl::StatusOr<double> Capacity(const std::string& address) const {
+    return ClosedLoopRate(
+        address, requests_,
+        {.num_clients = kNumRunning + kNumQueued / 2, .warm_up = durations_.warm_up, .duration = durations_.closed});
   }
 
   Calls Run(const std::string& what, GenerationService::Stub& stub, const OpenLoopOptions& options) {

@@ -29,6 +29,9 @@ absl::Status MeasureUncostly(Setup& setup, Findings* findings);
 absl::Status MeasureSettling(Setup& setup, Findings* findings);
 // Four times as many requests as the verifier can serve: the throughput against 1x, and the time of a refusal.
 absl::Status MeasureOverload(Setup& setup, Findings* findings);
+// One tenant sends ten times as many requests as the verifier can serve: what another tenant completes of its fair
+// share.
+absl::Status MeasureFairness(Setup& setup, Findings* findings);
 // 16 clients: the throughput with traces of no request, of one in 20, and of every step, against none.
 absl::Status MeasureTracing(Setup& setup, Findings* findings);
 

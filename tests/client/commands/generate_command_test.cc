@@ -92,6 +92,31 @@ TEST(ForetokenGenerate, SetsEveryFieldWhoseFlagIsGiven) {
   EXPECT_EQ(nlohmann::json(ToJson(request)), nlohmann::json(expected));
 }
 
+TEST(ForetokenGenerate, AsksForAFormOfTheOutput) {
+  const std::string file = ::testing::TempDir() + "/form.txt";
+  std::ofstream(file) << "root ::= \"a\"";
+  const std::pair<std::string, std::string> cases[] = {
+      {"--json_schema='{\"type\":\"object\"}'", R"({"json_schema": "{\"type\":\"object\"}"})"},
+      {"--any_json", R"({"any_json": true})"},
+      {"--regex='[0-9]+'", R"({"regex": "[0-9]+"})"},
+      {"--ebnf=@" + file, R"({"ebnf": "root ::= \"a\""})"},
+      {"--choices='[\"yes\", \"no\"]'", R"({"choices": {"texts": ["yes", "no"]}})"},
+      {"--structural_tag='{}'", R"({"structural_tag": "{}"})"},
+  };
+  for (const auto& [flag, expected] : cases) {
+    FakeGenerationService service;
+    const Outcome outcome = RunAgainst(service, "generate", flag + " abc 2>&1");
+    ASSERT_EQ(service.requests().size(), 1) << outcome.out;
+    EXPECT_EQ(nlohmann::json(ToJson(service.requests()[0]))["response_format"], nlohmann::json::parse(expected));
+  }
+  FakeGenerationService service;
+  EXPECT_THAT(RunAgainst(service, "generate", "--any_json --regex=a abc 2>&1").out,
+              HasSubstr("one form of the output"));
+  EXPECT_THAT(RunAgainst(service, "generate", "--choices=yes abc 2>&1").out,
+              HasSubstr("--choices: expected a JSON list"));
+  EXPECT_THAT(RunAgainst(service, "generate", "--ebnf=@/nowhere abc 2>&1").out, HasSubstr("/nowhere"));
+}
+
 TEST(ForetokenGenerate, TakesFlagsAsPeopleTypeThem) {
   FakeGenerationService service;
   ASSERT_EQ(RunAgainst(service, "generate",

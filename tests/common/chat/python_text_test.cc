@@ -22,6 +22,12 @@ TEST(PythonFloat, IsTheShortestTextThatReadsBackAsTheNumber) {
   EXPECT_EQ(PythonFloat(std::numeric_limits<double>::infinity()), "inf");
 }
 
+TEST(PythonRepr, TakesTheQuotesThatTheTextDoesNotHave) {
+  EXPECT_EQ(PythonRepr("a\n\\ \x01\u00fc"), "'a\\n\\\\ \\x01\u00fc'");
+  EXPECT_EQ(PythonRepr("it's"), "\"it's\"");
+  EXPECT_EQ(PythonRepr("it's \"x\""), "'it\\'s \"x\"'");
+}
+
 TEST(StripSpace, RemovesUnicodeSpacesAtTheChosenEnds) {
   constexpr char kText[] = "\u3000\t\x1c hi \u00a0\u2003\n";
   EXPECT_EQ(StripSpace(kText, true, true), "hi");

@@ -50,6 +50,32 @@ TEST(AllowedTokens, AMaskThatAllowsNothingIsNotTheMaskThatAllowsAnything) {
   EXPECT_FALSE(AllowedTokens(bytes).Allows(0));
 }
 
+TEST(AllowedTokens, WordsHaveTheBitsOfTheVocabularyOnly) {
+  const AllowedTokens allowed(std::string{'\x01', '\x00', '\x80', '\x00', '\x02'});
+  EXPECT_EQ(allowed.Words(33), (std::vector<uint32_t>{1u << 23 | 1, 2}));
+  EXPECT_EQ(allowed.Words(32), (std::vector<uint32_t>{1u << 23 | 1}));
+  EXPECT_EQ(allowed.Words(100), (std::vector<uint32_t>{1u << 23 | 1, 2, 0, 0}));
+}
+
+TEST(AllowedTokens, MasksWithTheSameBytesAreEqual) {
+  EXPECT_EQ(AllowedTokens("ab"), AllowedTokens("ab"));
+  EXPECT_EQ(AllowedTokens(), AllowedTokens(""));
+  EXPECT_FALSE(AllowedTokens("ab") == AllowedTokens("ac"));
+  EXPECT_FALSE(AllowedTokens("ab") == AllowedTokens());
+}
+
+TEST(AllowedTokens, ATreeKeepsTheNodesBelowAllowedChildrenOfItsRoot) {
+  const TokenTree tree = {.position = 9,
+                          .nodes = {{.token_id = 1, .parent = -1, .chance = .5f},
+                                    {.token_id = 2, .parent = -1, .chance = .3f},
+                                    {.token_id = 7, .parent = 1, .chance = .2f},
+                                    {.token_id = 2, .parent = 0, .chance = .1f}}};
+  const TokenTree kept = KeepAllowed(tree, AllowedTokens(std::string{'\x04'}));
+  EXPECT_EQ(kept.position, 9);
+  EXPECT_EQ(kept.nodes, (std::vector<TreeNode>{{.token_id = 2, .parent = -1, .chance = .3f},
+                                               {.token_id = 7, .parent = 0, .chance = .2f}}));
+}
+
 TEST(AllowedTokens, AMaskThatIsTooLongAllowsAnything) {
   std::vector<uint32_t> words(kMaxBytes / 4, ~0u);
   EXPECT_EQ(AllowedTokensBytes(words, kMaxBytes).size(), kMaxBytes);

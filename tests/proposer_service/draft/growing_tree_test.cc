@@ -44,6 +44,21 @@ TEST(GrowingTree, TheLikeliestFrontierNodeIsTakenFirst) {
   EXPECT_FALSE(tree.BestWorth().has_value());
 }
 
+TEST(GrowingTree, OtherChildrenOfTheRootKeepTheNodesBelowTheOldOnes) {
+  GrowingTree tree = SmallTree();
+  const std::vector<Child> children = {{1, 0, .5f}, {7, 0, .3f}};
+  EXPECT_THAT(tree.ReplaceRootChildren(children), IsEmpty());
+  tree.CheckIntegrity();
+  EXPECT_EQ(tree.num_expanded(), 2);
+  EXPECT_THAT(testing::TokenIds(tree.Snapshot(1, 10)), ElementsAre(1, 7, 3, 5, 4));
+  EXPECT_THAT(tree.PathSlots(tree.node(1).first_child), ElementsAre(101, 102));
+  EXPECT_THAT(tree.ReplaceRootChildren(std::vector<Child>{{2, 0, .9f}}), UnorderedElementsAre(101, 102));
+  tree.CheckIntegrity();
+  EXPECT_THAT(tree.ReplaceRootChildren({}), IsEmpty());
+  tree.CheckIntegrity();
+  EXPECT_EQ(tree.num_nodes(), 1);
+}
+
 // Two nodes are sent: 1 and 3. The next root is 2, 4 or a child of 3. The nodes below these come last.
 TEST(GrowingTree, PossibleNextRootsAreTakenBeforeDeeperNodes) {
   GrowingTree tree = SmallTree();

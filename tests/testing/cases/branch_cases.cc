@@ -43,12 +43,20 @@ std::vector<std::pair<double, int32_t>> RankedScores(const DrawInputs& inputs) {
   return ranked;
 }
 
+bool MaskLeavesAToken(const DrawInputs& inputs) {
+  for (size_t id = 0; id < inputs.logits.size() && !inputs.mask.empty(); ++id) {
+    if ((inputs.mask[id / 32] >> id % 32 & 1) != 0 && std::isfinite(inputs.logits[id])) return true;
+  }
+  return inputs.mask.empty();
+}
+
+// The mask stays, unless it leaves no token.
 DrawInputs InputsWithoutAdjustments(RandomValues& random) {
   DrawInputs inputs = RandomDrawInputs(random);
   inputs.bias.clear();
   inputs.counts.clear();
   inputs.path_token_ids.clear();
-  inputs.mask.clear();
+  if (!MaskLeavesAToken(inputs)) inputs.mask.clear();
   inputs.sampling.repetition_penalty = 1;
   inputs.sampling.presence_penalty = inputs.sampling.frequency_penalty = 0;
   return inputs;
@@ -56,7 +64,11 @@ DrawInputs InputsWithoutAdjustments(RandomValues& random) {
 
 RowChildren Branch(const BranchRowsOp& op, const DrawInputs& inputs, int32_t num_children,
                    BranchOrder order = BranchOrder::kKeyedDraw) {
-  const RowToBranch row{.sampling = inputs.sampling, .t = inputs.t, .num_children = num_children, .order = order};
+  const RowToBranch row{.sampling = inputs.sampling,
+                        .t = inputs.t,
+                        .num_children = num_children,
+                        .order = order,
+                        .mask = inputs.mask.empty() ? nullptr : inputs.mask.data()};
   const auto num_tokens = static_cast<int32_t>(inputs.logits.size());
   RowChildren children;
   op({.logits = {inputs.logits.data(), DType::kF32, Shape(1, num_tokens)},
@@ -128,6 +140,7 @@ void ExpectNoBranchesOfABrokenOrEmptyRow(const BranchRowsOp& op) {
     const RowChildren none = Branch(op, {.logits = {-kInfinity, -kInfinity}}, 2, order);
     EXPECT_EQ(none.status, DrawStatus::kEmptySupport);
     EXPECT_TRUE(none.children.empty());
+    EXPECT_EQ(Branch(op, {.logits = {1, 2}, .mask = {0}}, 2, order).status, DrawStatus::kEmptySupport);
     EXPECT_EQ(Branch(op, {.logits = {-kInfinity, 3}, .sampling = {.temperature = 0}}, 2, order).children.size(), 1);
   }
 }

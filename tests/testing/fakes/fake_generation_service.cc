@@ -95,6 +95,7 @@ grpc::Status FakeGenerationService::GetModelInfo(grpc::ServerContext* /*context*
   proposer.set_num_connected(2);
   response->set_max_tree_nodes(64);
   response->set_version("0.0.0-fake");
+  response->set_has_chat_template(has_chat_template_);
   return grpc::Status::OK;
 }
 
@@ -120,7 +121,10 @@ void Complete(const GenerateRequest& request, uint32_t num_tokens, bool is_specu
 
 grpc::Status GenerateFromPrompt(const GenerateRequest& request, grpc::ServerContext& /*context*/,
                                 const std::function<bool(const GenerateResponse&)>& write) {
-  if (request.text().empty()) return {grpc::StatusCode::INVALID_ARGUMENT, "text: expected a prompt, got none"};
+  const bool is_chat = request.chat().messages_size() > 0;
+  const std::string prompt =
+      is_chat ? request.chat().messages(request.chat().messages_size() - 1).content() : request.text();
+  if (prompt.empty()) return {grpc::StatusCode::INVALID_ARGUMENT, "text: expected a prompt, got none"};
   if (request.sampling().temperature() < 0) {
     return {grpc::StatusCode::INVALID_ARGUMENT, "sampling.temperature: expected at least 0"};
   }
@@ -134,7 +138,7 @@ grpc::Status GenerateFromPrompt(const GenerateRequest& request, grpc::ServerCont
       response.set_request_id(request.request_id().empty() ? "fake-1" : request.request_id());
       response.set_sample_index(sample);
       for (uint32_t i = begin; i < begin + length; ++i) {
-        const char byte = request.text()[i % request.text().size()];
+        const char byte = prompt[i % prompt.size()];
         response.mutable_text()->push_back(byte);
         response.add_token_ids(static_cast<unsigned char>(byte));
         response.add_speculated(i > begin);

@@ -34,6 +34,7 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
   void set_script(GenerateScript script);
   // Whether every request seems to run on for ever.
   void set_keeps_requests(bool keeps) { keeps_requests_ = keeps; }
+  void set_has_chat_template(bool has) { has_chat_template_ = has; }
   std::vector<foretoken::v1::GenerateRequest> requests() const;
 
   grpc::Status Generate(grpc::ServerContext* context, const foretoken::v1::GenerateRequest* request,
@@ -53,12 +54,14 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
   GenerateScript script_;
   std::vector<foretoken::v1::GenerateRequest> requests_;
   std::atomic<bool> keeps_requests_ = false;
+  std::atomic<bool> has_chat_template_ = true;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Repeats the prompt's bytes up to max_tokens (16 by default), one token per byte. With speculation a message has two
-// tokens, and the second is marked as speculated. Without speculation a message has one token.
+// Repeats the bytes of the prompt, or of a conversation's last message, up to max_tokens (16 by default), one token per
+// byte. With speculation a message has two tokens, and the second is marked as speculated. Without speculation a
+// message has one token.
 grpc::Status GenerateFromPrompt(const foretoken::v1::GenerateRequest& request, grpc::ServerContext& context,
                                 const std::function<bool(const foretoken::v1::GenerateResponse&)>& write);
 

@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -76,7 +77,9 @@ class InProcessProposers : public verifier::ProposerClient {
                                        .tenant = introduction.tenant}));
     }
     Advance(introduction.sequence_id, introduction.token_ids,
-            {.node_budget = kFirstNodeBudget, .proposers = introduction.told_proposers});
+            {.node_budget = kFirstNodeBudget,
+             .proposers = introduction.told_proposers,
+             .allowed_tokens = introduction.allowed_tokens});
   }
 
   void Advance(verifier::SequenceId id, std::span<const int32_t> committed, const verifier::Ask& ask) override {
@@ -84,7 +87,9 @@ class InProcessProposers : public verifier::ProposerClient {
       proposer::Session& session = *sessions_.at(id)[i];
       session.Append(committed);
       const bool is_asked = !is_dead_ && (ask.proposers >> i & 1) != 0 && ask.node_budget > 0;
-      session.Want({.node_budget = is_asked ? ask.node_budget : 0});
+      session.Want({.node_budget = is_asked ? ask.node_budget : 0,
+                    .allowed = speculation::AllowedTokens(
+                        speculation::AllowedTokensBytes(ask.allowed_tokens, std::numeric_limits<size_t>::max()))});
       if (!is_asked) continue;
       const proposer::ProposalRequest request = {.session = &session, .node_budget = ask.node_budget};
       in_flight_.push_back({num_takes_ + delay_,

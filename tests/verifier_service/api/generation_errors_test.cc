@@ -35,6 +35,9 @@ TEST_F(GenerationServiceTest, RefusesBadRequestsWhileOthersGoOn) {
   expect_refused(request, "sampling.temperature");
   request.mutable_sampling()->set_temperature(-1);
   expect_refused(request, "sampling.temperature");
+  request = Request();
+  request.mutable_response_format()->set_regex("a");
+  expect_refused(request, "response_format");  // this service has no compiler of forms
   bystander.ExpectToEnd();
   EXPECT_EQ(engine_.num_requests(), 1);
   EXPECT_EQ(engine_.num_queued(), 0);

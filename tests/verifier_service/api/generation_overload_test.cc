@@ -3,6 +3,7 @@
 // refuses, or clients do not learn when a retry may help.
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/error_text.h"
 #include "gmock/gmock.h"
@@ -50,6 +51,17 @@ TEST_F(OverloadTest, AFullQueueTellsWhenToRetry) {
   const Refusal refusal = Refused();
   EXPECT_TRUE(refusal.has_retry_info);
   EXPECT_EQ(refusal.pushback, "1000");
+}
+
+TEST_F(OverloadTest, ARequestAsksForThePlaceOfItsTenantBeforeItIsParsed) {
+  engine_.max_queued = 0;
+  grpc::ClientContext context;
+  v1::GenerateRequest request = Request();
+  request.set_tenant("a tenant");
+  request.set_text(std::string(100'000, 'x'));
+  const auto reader = stub_->Generate(&context, request);
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(engine_.arrived_tenants(), std::vector<std::string>{"a tenant"});
 }
 
 TEST_F(OverloadTest, FullLookupsTellWhenToRetry) {

@@ -42,18 +42,19 @@ class ScriptedEngine {
   explicit ScriptedEngine(Publisher* publisher) : publisher_(publisher) {}
 
   EnginePort Port() {
-    return {.reserve = [this](int64_t num_bytes, absl::Time) { return Reserve(num_bytes); },
+    return {.reserve = [this](const RequestArrival& arrival) { return Reserve(arrival); },
             .submit = [this](QueuePlace place, GenerationRequest request) { return Submit(std::move(place), request); },
             .abort = [this](Ticket ticket) { Abort(ticket); }};
   }
 
-  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes) {
+  absl::StatusOr<QueuePlace> Reserve(const RequestArrival& arrival) {
     absl::MutexLock lock(&mutex_);  // so that a burst gets as many places as there are
+    arrived_tenants_.emplace_back(arrival.tenant);
     if (is_draining) return absl::UnavailableError("draining");
     if (num_queued() >= max_queued) {
       return base::Passing(base::WithReason(absl::ResourceExhaustedError("full"), "QUEUE_FULL"));
     }
-    return queue_.Reserve(num_bytes);
+    return queue_.Reserve(arrival.num_bytes, arrival.tenant);
   }
   absl::Status Submit(QueuePlace, GenerationRequest request) {
     ++num_submits;
@@ -61,6 +62,11 @@ class ScriptedEngine {
     absl::MutexLock lock(&mutex_);
     requests_.push_back(std::move(request));
     return submit_status;
+  }
+  // The tenants of the requests that asked for a place.
+  std::vector<std::string> arrived_tenants() {
+    absl::MutexLock lock(&mutex_);
+    return arrived_tenants_;
   }
   void Abort(Ticket ticket) {
     absl::MutexLock lock(&mutex_);
@@ -138,6 +144,7 @@ class ScriptedEngine {
   absl::Mutex mutex_;
   std::vector<GenerationRequest> requests_;
   std::vector<Ticket> aborted_;
+  std::vector<std::string> arrived_tenants_;
   std::map<Ticket, uint32_t> num_text_bytes_;  // of sample 0
 };
 

@@ -32,7 +32,7 @@ class EngineDeadlineTest : public testing::EngineFixture {
     return request;
   }
   static absl::Status Submit(Engine& engine, const GenerationRequest& request) {
-    absl::StatusOr<QueuePlace> place = engine.Reserve(/*num_bytes=*/0, request.deadline);
+    absl::StatusOr<QueuePlace> place = engine.Reserve({.deadline = request.deadline});
     return place.ok() ? engine.Submit(*std::move(place), request) : place.status();
   }
   static void StepUntilIdle(Engine& engine) {

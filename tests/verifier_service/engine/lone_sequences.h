@@ -21,7 +21,10 @@ class LoneSequences {
   std::shared_ptr<ActiveRequest> MakeRequest(GenerationRequest request) {
     std::shared_ptr<ActiveRequest> active = PrepareRequest(std::move(request), {.drawable = &drawable_});
     active->place = queue_.Reserve().value();
-    FT_CHECK(active->place.Fill(active->request->num_samples, 1).ok());
+    FT_CHECK(
+        active->place
+            .Fill({.tenant = active->request->tenant, .num_samples = active->request->num_samples, .num_tokens = 1})
+            .ok());
     return active;
   }
   std::unique_ptr<Sequence> Make(const std::shared_ptr<ActiveRequest>& active) {
@@ -33,7 +36,7 @@ class LoneSequences {
   const QueueSpace& queue() const { return queue_; }
 
  private:
-  QueueSpace queue_{{.num_requests = 1000, .num_samples = 1000, .num_tokens = 1000}};
+  QueueSpace queue_{{.num_requests = 10'000, .num_samples = 10'000, .num_tokens = 10'000}};
   const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
   const std::unique_ptr<kernels::Backend> backend_ = kernels::MakeBackend({.num_threads = 1}).backend;
   const DrawableIds drawable_{tokenizer_.vocabulary(), static_cast<int64_t>(tokenizer_.vocabulary().num_ids()),

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "tests/verifier_service/engine/lone_sequences.h"
@@ -92,6 +93,33 @@ TEST_F(SchedulerTest, ALowPriorityIsPreemptedBeforeAYoungSample) {
   scheduler.ReserveRoots(At(2));
   ASSERT_THAT(scheduler.running(), SizeIs(1));
   EXPECT_EQ(scheduler.running()[0]->request().request_id, "high");
+}
+
+TEST_F(SchedulerTest, AFloodOfHighPriorityTakesNoBlocksFromAnotherTenant) {
+  Scheduler scheduler({.max_running = 4, .enable_prefix_cache = false, .max_tree_nodes = 0}, 8);
+  GenerationRequest quiet = Request("q", 2, -100);
+  quiet.tenant = "quiet";
+  Enqueue(scheduler, std::move(quiet));
+  for (const char* id : {"a", "b", "c"}) {
+    GenerationRequest flood = Request(id, 2, 100);
+    flood.tenant = "flood";
+    Enqueue(scheduler, std::move(flood));
+  }
+  ASSERT_EQ(Admit(scheduler).size(), 4);
+  for (const auto& sequence : scheduler.running()) Decode(*sequence, 1);
+  scheduler.ReserveRoots(At(2));
+  EXPECT_GT(scheduler.num_preempted(), 0);
+  const auto is_quiet = [](const auto& sequence) { return sequence->request().tenant == "quiet"; };
+  EXPECT_EQ(std::ranges::count_if(scheduler.running(), is_quiet), 1);
+}
+
+TEST_F(SchedulerTest, ATenantRunsNoMoreSamplesThanItMay) {
+  Scheduler scheduler({.max_running = 8, .max_tree_nodes = 0, .tenants = {.max_running_samples = 2}}, 64);
+  for (const char* id : {"a", "b", "c"}) Enqueue(scheduler, Request(id, 1));
+  EXPECT_THAT(Admit(scheduler), ElementsAre("a", "b"));
+  scheduler.running()[0]->is_finished = true;
+  scheduler.RemoveFinished([](Sequence&) {});
+  EXPECT_THAT(Admit(scheduler), ElementsAre("c"));
 }
 
 TEST_F(SchedulerTest, TreesTakeFreeBlocksOnlyAndGiveThemBack) {

@@ -117,6 +117,21 @@ TEST(SharePromptRows, PriorityGoesBeforeLength) {
   EXPECT_THAT(SharePromptRows(prompts, 100), ElementsAre(25, 0, 75));
 }
 
+TEST(SharePromptRows, TenantsShareTheRowsWhateverTheirPriorities) {
+  const auto of = [](const char* tenant, int32_t num_tokens, int32_t priority, double weight = 1) {
+    WaitingPrompt prompt = Prompt(num_tokens, kStart, priority);
+    prompt.tenant = tenant;
+    prompt.weight = weight;
+    return prompt;
+  };
+  const WaitingPrompt flood[] = {of("f", 400, 100), of("f", 400, 100), of("f", 400, 100), of("t", 400, 0)};
+  EXPECT_THAT(SharePromptRows(flood, 160), ElementsAre(100, 0, 0, 60));
+  const WaitingPrompt few[] = {of("f", 400, 100), of("f", 400, 100), of("t", 10, 0)};
+  EXPECT_THAT(SharePromptRows(few, 160), ElementsAre(150, 0, 10)) << "what a tenant does not need goes to the others";
+  const WaitingPrompt weighted[] = {of("f", 400, 0), of("f", 400, 0), of("t", 400, 0, /*weight=*/3)};
+  EXPECT_THAT(SharePromptRows(weighted, 160), ElementsAre(70, 0, 90));
+}
+
 TEST(SharePromptRows, UnusedRowsOfAPromptGoToTheNext) {
   WaitingPrompt scored = Prompt(1000, kStart);
   scored.max_rows = 64;

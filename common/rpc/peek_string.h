@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads one string of a message that is not parsed yet, without a copy of the message.
+//
+//   PeekString(bytes, {.number = v1::GenerateRequest::kTenantFieldNumber, .max_bytes = 256});
+//
+// The answer is a hint, because the message may break any rule. It is empty if the message has no such field, if the
+// field stands behind kMaxPeekedFields others, or if the bytes before it are no message. A longer string is cut. For a
+// valid message with fewer fields the hint is the field's value.
+//
+// Time: O(kMaxPeekedFields), for a message of any size.
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "grpcpp/support/byte_buffer.h"
+
+namespace foretoken::rpc {
+
+inline constexpr int kMaxPeekedFields = 64;  // of the message itself; fields within fields do not count
+
+struct PeekedField {
+  int number = 0;
+  size_t max_bytes = 0;
+};
+
+std::string PeekString(const grpc::ByteBuffer& bytes, const PeekedField& field);
+
+}  // namespace foretoken::rpc

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures what forms of output cost: the time to compile one, the time of a row's mask in a large vocabulary, and the
+// masks' share of the steps of the demo target with 16 sequences and 32-node trees. It also counts the steps that JSON
+// takes with the grammar's own guesses and without any. All times are those of one thread, by its own clock.
+//
+//   grammar_bench [--json]
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "common/tokenizer/tokenizer.h"
+#include "kernels/check.h"
+#include "tests/bench/findings.h"
+#include "tests/bench/oracle_proposer.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/paths.h"
+#include "verifier_service/engine/engine.h"
+#include "verifier_service/grammar/grammar_matcher.h"
+
+ABSL_FLAG(bool, json, false, "print JSON instead of a table");
+
+namespace foretoken::bench {
+namespace {
+
+using verifier::Grammar;
+using verifier::GrammarKind;
+using verifier::GrammarSource;
+
+constexpr int32_t kLargeVocabulary = 128'000;
+constexpr int32_t kEndToken = 4092;  // of the demo target
+
+const GrammarSource kPeople = {.kind = GrammarKind::kJsonSchema, .text = R"({"type":"array","minItems":30,"items":{
+    "type":"object","properties":{"first_name":{"type":"string"},"age":{"type":"integer"},
+    "is_member":{"type":"boolean"},"tags":{"type":"array","items":{"type":"string"}}},
+    "required":["first_name","age","is_member","tags"],"additionalProperties":false}})"};
+
+// The demo's tokens, then their pairs and triples at random: as long as the tokens of large vocabularies.
+verifier::GrammarTokens LargeVocabulary(const tokenizer::Tokenizer& tokenizer) {
+  verifier::GrammarTokens tokens =
+      verifier::TokensOf(tokenizer.vocabulary(), kEndToken + 1, std::vector<int32_t>{kEndToken});
+  testing::RandomValues random(1);
+  while (std::ssize(tokens.bytes) < kLargeVocabulary) {
+    std::string bytes = tokens.bytes[256 + random.Below(3800)];
+    absl::StrAppend(&bytes, tokens.bytes[256 + random.Below(3800)]);
+    tokens.bytes.push_back(bytes.substr(0, 12));
+  }
+  return tokens;
+}
+
+// The mean time of a mask along a random output, in microseconds.
+double MaskMicroseconds(const std::shared_ptr<const Grammar>& grammar, int32_t num_tokens) {
+  testing::RandomValues random(2);
+  std::vector<uint32_t> mask((num_tokens + 31) / 32);
+  double sum_ms = 0;
+  int num_masks = 0;
+  for (int text = 0; text < 20; ++text) {
+    verifier::GrammarMatcher matcher(grammar);
+    for (int token = 0; token < 60; ++token, ++num_masks) {
+      sum_ms += 1e3 * Seconds(1, [&] { matcher.FillMask(mask); });
+      std::vector<int32_t> ids;
+      for (int32_t id = 0; id < num_tokens; ++id) {
+        if ((mask[id / 32] >> id % 32 & 1) != 0) ids.push_back(id);
+      }
+      if (ids.empty() || !matcher.Accept(ids[random.Below(static_cast<int32_t>(ids.size()))])) break;
+    }
+  }
+  return sum_ms * 1e3 / num_masks;
+}
+
+void MeasureGrammars(const tokenizer::Tokenizer& tokenizer, Findings& findings) {
+  const verifier::GrammarTokens tokens = LargeVocabulary(tokenizer);
+  const verifier::GrammarVocabulary vocabulary(tokens);
+  const std::pair<const char*, GrammarSource> sources[] = {
+      {"JSON under a schema", kPeople},
+      {"any JSON", {.kind = GrammarKind::kJsonSchema, .text = "{}"}},
+      {"a regular expression",
+       {.kind = GrammarKind::kRegex, .text = "[A-Z][a-z]+( [A-Z][a-z]+)*: [0-9]+(\\.[0-9]+)?"}}};
+  for (const auto& [name, source] : sources) {
+    std::shared_ptr<const Grammar> grammar;
+    std::string serialized;
+    const double compile_ms = 1e3 * Seconds(1, [&] { grammar = *Grammar::Compile(source, vocabulary); });
+    const double copy_ms = 1e3 * Seconds(1, [&] { serialized = grammar->Serialize(); }) +
+                           1e3 * Seconds(1, [&] { (void)Grammar::Parse(serialized, vocabulary); });
+    findings.Add({.what = absl::StrCat(name, ", 128k ids: compile"), .value = compile_ms, .unit = "ms"});
+    findings.Add({.what = absl::StrCat(name, ", 128k ids: to the verifier"), .value = copy_ms, .unit = "ms"});
+    findings.Add({.what = absl::StrCat(name, ", 128k ids: mask of a row"),
+                  .value = MaskMicroseconds(grammar, kLargeVocabulary),
+                  .unit = "us",
+                  .at_most = 60});
+  }
+}
+
+struct Run {
+  std::vector<std::vector<int32_t>> outputs;  // [sequences]
+  verifier::EngineStats stats;
+};
+
+Run Generate(testing::LoadedModel& model, const tokenizer::Tokenizer& tokenizer, OracleProposer& proposer,
+             const std::vector<verifier::GenerationRequest>& requests) {
+  model::KvCache kv = model.transformer->MakeKvCache(1024);
+  Run run;
+  run.outputs.resize(requests.size());
+  verifier::Engine engine({.max_mask_time = absl::Hours(1)},
+                          {.transformer = model.transformer.get(),
+                           .kv = &kv,
+                           .tokenizer = &tokenizer,
+                           .proposers = &proposer,
+                           .end_token_ids = {kEndToken},
+                           .publish =
+                               [&run](const std::vector<verifier::SampleOutput>& outputs) {
+                                 for (const verifier::SampleOutput& output : outputs) {
+                                   std::vector<int32_t>& all = run.outputs[output.ticket - 1];
+                                   all.insert(all.end(), output.token_ids.begin(), output.token_ids.end());
+                                 }
+                               },
+                           .now = [] { return absl::UnixEpoch() + absl::Seconds(Now(1)); }});
+  for (const verifier::GenerationRequest& request : requests) {
+    FT_CHECK(engine.Submit(engine.Reserve().value(), request).ok());
+  }
+  while (engine.Step()) continue;
+  run.stats = engine.GetStats();
+  return run;
+}
+
+std::vector<verifier::GenerationRequest> Requests(const tokenizer::Tokenizer& tokenizer, int num_requests,
+                                                  std::shared_ptr<const Grammar> grammar) {
+  std::vector<verifier::GenerationRequest> requests;
+  for (int i = 1; i <= num_requests; ++i) {
+    verifier::GenerationRequest request{.ticket = static_cast<uint64_t>(i), .request_id = absl::StrCat(i)};
+    request.prompt = tokenizer.Encode(absl::StrCat("people_", i, " = ")).value();
+    request.sampling = {.temperature = 0.8f, .seed = static_cast<uint64_t>(i)};
+    request.stop.max_tokens = 160;
+    request.grammar = grammar;
+    request.speculation.mode = verifier::SpeculationMode::kOff;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+double StepSeconds(const verifier::EngineStats& stats) {
+  const verifier::StepTimes& times = stats.times;
+  return (times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms) / 1e3;
+}
+
+void MeasureSteps(const tokenizer::Tokenizer& tokenizer, Findings& findings) {
+  testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/target"), {.num_threads = 1});
+  const verifier::GrammarVocabulary vocabulary(
+      verifier::TokensOf(tokenizer.vocabulary(), kEndToken + 1, std::vector<int32_t>{kEndToken}));
+  const std::shared_ptr<const Grammar> grammar = *Grammar::Compile(kPeople, vocabulary);
+  std::vector<verifier::GenerationRequest> requests = Requests(tokenizer, 16, grammar);
+  OracleProposer silent(/*chain_len=*/0);
+  const Run plain = Generate(model, tokenizer, silent, requests);
+  for (verifier::GenerationRequest& request : requests) request.speculation.mode = verifier::SpeculationMode::kAuto;
+  const Run guessed = Generate(model, tokenizer, silent, requests);
+  OracleProposer oracle(/*chain_len=*/16);  // trees of 32 nodes
+  for (size_t i = 0; i < requests.size(); ++i) {
+    oracle.Teach(requests[i].prompt, plain.outputs[i]);
+    requests[i].speculation.mode = verifier::SpeculationMode::kAlways;
+  }
+  const Run trees = Generate(model, tokenizer, oracle, requests);
+  FT_CHECK(guessed.outputs == plain.outputs && trees.outputs == plain.outputs);
+  findings.Add({.what = "16 sequences, 32-node trees, 4,093 ids: masks' share of the steps",
+                .value = 100 * absl::ToDoubleSeconds(trees.stats.mask_time) / StepSeconds(trees.stats),
+                .unit = "%",
+                .at_most = 5});
+  findings.Add({.what = "the same: rows with a mask per step",
+                .value = static_cast<double>(trees.stats.num_masks) / static_cast<double>(trees.stats.num_steps),
+                .unit = "rows"});
+  findings.Add({.what = "the same: mask of a row",
+                .value = absl::ToDoubleMicroseconds(trees.stats.mask_time) / static_cast<double>(trees.stats.num_masks),
+                .unit = "us"});
+  findings.Add(
+      {.what = "16 sequences, grammar's guesses alone: steps against plain decoding",
+       .value = 100.0 * static_cast<double>(guessed.stats.num_steps) / static_cast<double>(plain.stats.num_steps),
+       .unit = "%",
+       .at_most = 50});
+  findings.Add({.what = "the same: time against plain decoding",
+                .value = 100 * StepSeconds(guessed.stats) / StepSeconds(plain.stats),
+                .unit = "%"});
+}
+
+int Run(bool as_json) {
+  const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target"));
+  FT_CHECK(tokenizer.ok());
+  Findings findings;
+  MeasureGrammars(*tokenizer, findings);
+  MeasureSteps(*tokenizer, findings);
+  findings.Print(as_json);
+  return 0;
+}
+
+}  // namespace
+}  // namespace foretoken::bench
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  return foretoken::bench::Run(absl::GetFlag(FLAGS_json));
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// `foretoken chat` as a user runs it, against the fake service, which answers with the last message. If these tests
+// fail, the command forgets a part of the conversation, prints wrong output or ends when it should go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/commands/run_foretoken.h"
+#include "tests/testing/fakes/fake_generation_service.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::client {
+namespace {
+
+using foretoken::testing::FakeGenerationService;
+using ::testing::HasSubstr;
+
+// Runs `foretoken chat` with these lines on standard input.
+Outcome Chat(const FakeGenerationService& service, const std::string& lines, const std::string& flags = "") {
+  const testing::TempDir dir;
+  return RunAgainst(service, "chat", absl::StrCat(flags, " <", dir.Write("lines", lines)));
+}
+
+std::string Messages(const foretoken::v1::GenerateRequest& request) {
+  std::string text;
+  for (const auto& message : request.chat().messages())
+    absl::StrAppend(&text, message.role(), ":", message.content(), " ");
+  return text;
+}
+
+TEST(ForetokenChat, AnswersEachLineAndRemembers) {
+  FakeGenerationService service;
+  const Outcome outcome = Chat(service, "ab\n\ncd\n", "--max_tokens=2 --system=S --seed=7 2>/dev/null");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, "ab\ncd\n");
+  ASSERT_EQ(service.requests().size(), 2);
+  EXPECT_EQ(Messages(service.requests()[0]), "system:S user:ab ");
+  EXPECT_EQ(Messages(service.requests()[1]), "system:S user:ab assistant:ab user:cd ");
+  EXPECT_EQ(service.requests()[1].sampling().seed(), 7);
+}
+
+TEST(ForetokenChat, PrintsALineOfNumbersAfterEachAnswer) {
+  FakeGenerationService service;
+  EXPECT_THAT(Chat(service, "ab\n", "--max_tokens=4 2>&1").out, HasSubstr("abab\n4 tokens, "));
+  EXPECT_THAT(Chat(service, "ab\n", "--max_tokens=4 2>&1").out, HasSubstr("2.00 tokens per step"));
+}
+
+TEST(ForetokenChat, ObeysCommands) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  const std::string file = dir.path() + "/chat.json";
+  const Outcome outcome = Chat(service,
+                               absl::StrCat("/system Be brief.\na\n/save ", file,
+                                            "\n/reset\n/system\n//b\n/help\n/nonsense\n/save\n/quit\nnever\n"),
+                               "--max_tokens=1 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1) << "a command failed";
+  ASSERT_EQ(service.requests().size(), 2);
+  EXPECT_EQ(Messages(service.requests()[0]), "system:Be brief. user:a ");
+  EXPECT_EQ(Messages(service.requests()[1]), "user:/b ");
+  EXPECT_THAT(outcome.out, HasSubstr("saved 1 turns in "));
+  EXPECT_THAT(outcome.out, HasSubstr("/compare "));
+  EXPECT_THAT(outcome.out, HasSubstr("no command /nonsense; /help shows the commands"));
+  EXPECT_THAT(outcome.out, HasSubstr("/save: expected a file, got none"));
+  std::stringstream saved;
+  saved << std::ifstream(file).rdbuf();
+  EXPECT_EQ(nlohmann::json::parse(saved.str()).size(), 3);
+}
+
+TEST(ForetokenChat, ComparesTheLastAnswerWithPlainDecoding) {
+  FakeGenerationService service;
+  const Outcome outcome = Chat(service, "/compare\nab\n/compare\n", "--max_tokens=4 2>&1");
+  EXPECT_THAT(outcome.out, HasSubstr("/compare: expected a complete answer before it, got none"));
+  EXPECT_THAT(outcome.out, HasSubstr("the tokens are equal"));
+  ASSERT_EQ(service.requests().size(), 2);
+  EXPECT_EQ(service.requests()[1].speculation().mode(), foretoken::v1::SPECULATION_MODE_OFF);
+  EXPECT_EQ(Messages(service.requests()[1]), "user:ab ");
+}
+
+TEST(ForetokenChat, GoesOnAfterAnErrorWithoutTheFailedMessage) {
+  FakeGenerationService service;
+  service.set_script([](const auto& request, auto& context, const auto& write) {
+    const auto& messages = request.chat().messages();
+    if (messages.at(messages.size() - 1).content() == "bad") {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "chat: refused");
+    }
+    return testing::GenerateFromPrompt(request, context, write);
+  });
+  const Outcome outcome = Chat(service, "bad\nab\n", "--max_tokens=2 2>&1");
+  EXPECT_THAT(outcome.out, HasSubstr("INVALID_ARGUMENT: chat: refused"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(Messages(service.requests().at(1)), "user:ab ");
+}
+
+TEST(ForetokenChat, StopsAnAnswerAtCtrlCAndKeepsTheConversation) {
+  FakeGenerationService service;
+  service.set_script([](const auto& request, auto& context, const auto& write) {
+    if (request.chat().messages_size() > 1) return testing::GenerateFromPrompt(request, context, write);
+    foretoken::v1::GenerateResponse response;
+    response.set_text("part");
+    response.add_token_ids(1);
+    write(response);
+    while (!context.IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    return grpc::Status::CANCELLED;
+  });
+  const testing::TempDir dir;
+  const std::string lines = dir.Write("lines", "endless\nab\n");
+  const std::string out = dir.path() + "/out";
+  const Outcome outcome = RunShell(absl::StrCat(
+      "chat --max_tokens=2 --target=", service.target(), " <", lines, " >", out, " 2>&1 & pid=$!; ",
+      "until grep -q part ", out, "; do sleep 0.01; done; kill -INT $pid; wait $pid; echo \"code $?\"; cat ", out));
+  EXPECT_THAT(outcome.out, HasSubstr("code 0"));
+  EXPECT_THAT(outcome.out, HasSubstr("stopped: "));
+  ASSERT_EQ(service.requests().size(), 2);
+  EXPECT_EQ(Messages(service.requests()[1]), "user:endless assistant:part user:ab ");
+}
+
+TEST(ForetokenChat, SaysThatTheModelHasNoTemplate) {
+  FakeGenerationService service;
+  service.set_has_chat_template(false);
+  const Outcome outcome = Chat(service, "ab\n", "2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("FAILED_PRECONDITION: the checkpoint of fake has no chat template"));
+}
+
+TEST(ForetokenChat, RefusesArgumentsAndManySamples) {
+  FakeGenerationService service;
+  EXPECT_THAT(RunAgainst(service, "chat", "hello 2>&1").out, HasSubstr("got the argument hello"));
+  EXPECT_THAT(Chat(service, "ab\n", "--n=2 2>&1").out, HasSubstr("--n: a conversation has one answer"));
+}
+
+}  // namespace
+}  // namespace foretoken::client

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversations rendered by small templates. If these tests fail, a user can write special tokens, a template or a
+// conversation can bring the server down, or a model reads another text than the one that it was trained on. All of
+// Hugging Face's own renders of known templates are compared by hugging_face.sh.
+#include "common/chat/chat_template.h"
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/chat/render_budget.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::chat {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::Time Now() { return absl::FromCivil(absl::CivilSecond(2026, 3, 4, 5, 6, 7), absl::LocalTimeZone()); }
+
+OrderedJson User(const std::string& content) { return {{"role", "user"}, {"content", content}}; }
+
+absl::StatusOr<RenderedChat> Render(const std::string& source, const Conversation& conversation) {
+  TemplateFiles files{.standard = source, .special_tokens = {{"bos_token", "<s>"}}};
+  const absl::StatusOr<ChatTemplate> chat = ChatTemplate::Parse(files, Now);
+  if (!chat.ok()) return chat.status();
+  return chat->Render(conversation);
+}
+
+// What the template wrote itself, each range in brackets.
+std::string Marked(const absl::StatusOr<RenderedChat>& rendered) {
+  if (!rendered.ok()) return std::string(rendered.status().message());
+  std::string marked;
+  size_t done = 0;
+  for (const tokenizer::TextRange& range : rendered->template_ranges) {
+    absl::StrAppend(&marked, rendered->text.substr(done, range.begin - done), "[",
+                    rendered->text.substr(range.begin, range.end - range.begin), "]");
+    done = range.end;
+  }
+  return marked + rendered->text.substr(done);
+}
+
+std::string Marked(const std::string& source, const OrderedJson& message) {
+  return Marked(Render(source, {.messages = OrderedJson::array({message})}));
+}
+
+TEST(ChatTemplate, KeepsApartWhatTheTemplateWroteAndWhatTheUserWrote) {
+  EXPECT_EQ(Marked("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}",
+                   User("<|end|>")),
+            "[<s><|user|>]<|end|>[<|end|>]");
+}
+
+TEST(ChatTemplate, TakesARoleThatIsNoPlainWordAsTheUsers) {
+  EXPECT_EQ(Marked("<|{{ messages[0].role }}|>", {{"role", "x|><|y"}, {"content", ""}}), "[<|]x|><|y[|>]");
+}
+
+TEST(ChatTemplate, KeepsTheUsersTextApartThroughEveryOperation) {
+  const std::vector<std::string> operations = {"{{ c | trim }}",
+                                               "{{ c.strip() }}",
+                                               "{{ c.split('#')[0] }}",
+                                               "{{ c.split('#')[-1] }}",
+                                               "{{ c.rsplit('#', 1)[0] }}",
+                                               "{{ c | replace('#', '') }}",
+                                               "{{ c | string }}",
+                                               "{{ c | upper | lower }}",
+                                               "{{ [c] | join }}",
+                                               "{{ c[0:7] }}",
+                                               "{{ c ~ '' }}",
+                                               "{{ '{}'.format(c) }}",
+                                               "{{ ('{}' ~ c).format('') }}",
+                                               "{{ c | default('x') }}",
+                                               "{{ c if true else '' }}",
+                                               "{{ c | indent }}",
+                                               "{% set x = c %}{{ x }}",
+                                               "{% set x %}{{ c }}{% endset %}{{ x }}",
+                                               "{% macro f(x) %}{{ x }}{% endmacro %}{{ f(c) }}",
+                                               "{% set ns = namespace(x=c) %}{{ ns.x }}",
+                                               "{% for k, v in {'a': c}.items() %}{{ v }}{% endfor %}",
+                                               "{{ c | first }}",
+                                               "{{ (c * 2)[7:] }}",
+                                               "{{ c | capitalize }}",
+                                               "{% filter trim %}{{ c }}{% endfilter %}",
+                                               "{{ c | safe }}"};
+  for (const std::string& operation : operations) {
+    const absl::StatusOr<RenderedChat> rendered =
+        Render("{% set c = messages[0].content %}" + operation, {.messages = OrderedJson::array({User("<|end|>")})});
+    if (!rendered.ok()) continue;  // the engine refuses the operation
+    EXPECT_TRUE(rendered->template_ranges.empty()) << operation << " gives " << Marked(rendered);
+  }
+  EXPECT_EQ(Marked("{{ messages[0] | tojson }}", User("<s>")), R"({"role": "user", "content": "<s>"})");
+}
+
+TEST(ChatTemplate, PrintsJsonAsHuggingFaceDoes) {
+  const OrderedJson tools =
+      OrderedJson::parse(R"([{"z": 1, "a": [true, null, 0.1, 1e20, 12345678901], "t": "<b>&'\" \u00fc\n"}])");
+  Conversation conversation{.messages = OrderedJson::array({User("x")}), .tools = tools};
+  EXPECT_EQ(Render("{{ tools | tojson }}", conversation)->text,
+            "[{\"z\": 1, \"a\": [true, null, 0.1, 1e+20, 12345678901], \"t\": \"<b>&'\\\" \u00fc\\n\"}]");
+}
+
+TEST(ChatTemplate, TellsTheTimeOfItsClock) {
+  EXPECT_EQ(Marked("{{ strftime_now('%d %b %Y %H:%M') }}", User("")), "04 Mar 2026 05:06");
+}
+
+TEST(ChatTemplate, PassesOnWhyATemplateRefuses) {
+  const auto refused = Render("{{ raise_exception('roles must alternate') }}", {.messages = {User("x")}});
+  EXPECT_EQ(refused.status(), absl::InvalidArgumentError("the chat template says: roles must alternate"));
+  const auto failed = Render("{{ messages[0].content + 1 / 'x' }}", {.messages = {User("x")}});
+  EXPECT_EQ(failed.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ChatTemplate, RefusesATemplateThatCannotBeParsed) {
+  EXPECT_FALSE(Render("{% for m in messages %}", {}).ok());
+  EXPECT_FALSE(Render("{{ '", {}).ok());
+  EXPECT_FALSE(Render("{{ nothing() }}", {}).ok());
+}
+
+TEST(ChatTemplate, BoundsWorkMemoryAndDepth) {
+  const std::vector<std::string> bombs = {
+      "{% for i in range(1000000000) %}x{% endfor %}", "{{ 'x' * 100000000000 }}",
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}"};
+  for (const std::string& bomb : bombs) {
+    EXPECT_THAT(Marked(Render(bomb, {.messages = {User("x")}})), HasSubstr("too much work")) << bomb;
+  }
+}
+
+TEST(ChatTemplate, TakesLinearTimeToCutALongText) {
+  std::string content;
+  while (content.size() < (size_t{4} << 20)) content += "</think>";
+  Conversation conversation{.messages = OrderedJson::array({User(content)})};
+  // Quadratic time would be minutes.
+  EXPECT_EQ(Render("{{ messages[0].content.split('</think>')[-1] ~ 'x' }}", conversation)->text, "x");
+  EXPECT_EQ(Render("{{ messages[0].content.replace('</think>', '') ~ 'x' }}", conversation)->text, "x");
+}
+
+TEST(ChatTemplate, RendersOnManyThreadsAtOnce) {
+  const auto chat = ChatTemplate::Parse({.standard = "{{ messages[0].content }}{{ strftime_now('%Y') }}"}, Now);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&chat, i] {
+      const std::string content = absl::StrCat("thread ", i, " ");
+      for (int repeat = 0; repeat < 100; ++repeat) {
+        EXPECT_EQ(chat->Render({.messages = OrderedJson::array({User(content)})})->text, content + "2026");
+      }
+    });
+  }
+}
+
+TEST(ChatTemplate, PrefersTheFileOverTheTokenizersConfig) {
+  const testing::TempDir dir;
+  EXPECT_FALSE(ChatTemplate::Load(dir.path(), Now)->has_value());
+  dir.Write("tokenizer_config.json", R"({"bos_token": {"content": "<b>"}, "chat_template": "config {{ bos_token }}"})");
+  EXPECT_EQ((*ChatTemplate::Load(dir.path(), Now))->Render({})->text, "config <b>");
+  dir.Write("chat_template.jinja", "file {{ bos_token }}");
+  EXPECT_EQ((*ChatTemplate::Load(dir.path(), Now))->Render({})->text, "file <b>");
+}
+
+TEST(ChatTemplate, TakesTheNamedTemplateForTools) {
+  const testing::TempDir dir;
+  dir.Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
+                                                           {"name": "tool_use", "template": "tools"}]})");
+  const auto chat = ChatTemplate::Load(dir.path(), Now);
+  EXPECT_EQ((*chat)->Render({})->text, "plain");
+  EXPECT_EQ((*chat)->Render({.tools = OrderedJson::array()})->text, "tools");
+  dir.Write("tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_THAT(std::string(ChatTemplate::Load(dir.path(), Now).status().message()),
+              HasSubstr("tokenizer_config.json: chat_template: expected a text or a list of named texts"));
+}
+
+}  // namespace
+}  // namespace foretoken::chat
