@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the input as a request of vLLM's contract. An accepted request becomes a request of our protocol with valid fields
-// or an error that names the contract's field, and never one of our field names.
+// Reads the input as a request of vLLM's contract. An accepted request becomes a request of our protocol with valid
+// fields or an error that names the contract's field, and never one of our field names.
 #include <cstddef>
 #include <cstdint>
 #include <string>
