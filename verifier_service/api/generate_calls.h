@@ -38,9 +38,9 @@ struct GenerateCallsParts {
   DrawBits draw_bits;              // for unset seeds and request ids
   ClientTokens* tokens = nullptr;  // null: clients need no token
   tracing::Tracer tracer = {};
-  bool traces_steps = false;  // a recorded call's trace has every step
+  bool traces_steps = false;            // a recorded call's trace has every step
   GrammarCompiler* grammars = nullptr;  // null: requests with a response format are refused
-  int32_t max_compilations = 16;  // of response formats, waiting and running; one more gets RESOURCE_EXHAUSTED
+  int32_t max_compilations = 16;        // of response formats, waiting and running; one more gets RESOURCE_EXHAUSTED
   UnreadLimits unread;
 };
 
