@@ -38,7 +38,7 @@ struct Config {
   std::optional<int32_t> max_context_tokens;  // unset: the model's
   EngineConfig engine;
   GrammarCompilerOptions grammars;
-  int32_t max_compilations = 16;  // of response formats that wait or run
+  int32_t max_compilations = 16;       // of response formats that wait or run
   std::vector<std::string> proposers;  // specs, as in proposer_pool.h
   // A step report shows guesses. A guess may be part of another request's output that a proposer remembers.
   bool allow_step_reports = false;

@@ -73,8 +73,8 @@ class Verifier {
   std::unique_ptr<CallMetrics> call_metrics_;
   std::unique_ptr<ClientTokens> client_tokens_;  // null: clients need no token
   std::unique_ptr<GrammarCompiler> grammars_;
-  std::atomic<bool> refuses_calls_{false};       // drains, or a device has failed
-  prometheus::Gauge* is_stalled_ = nullptr;      // 1 or 0
+  std::atomic<bool> refuses_calls_{false};   // drains, or a device has failed
+  prometheus::Gauge* is_stalled_ = nullptr;  // 1 or 0
   std::unique_ptr<GenerateCalls> calls_;
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<VllmEngineService> vllm_service_;  // null: the server leaves that contract out
