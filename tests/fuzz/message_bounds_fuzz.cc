@@ -28,7 +28,11 @@ size_t NumUnknownBytes(const google::protobuf::Message& message) {
   reflection.ListFields(message, &fields);
   for (const google::protobuf::FieldDescriptor* field : fields) {
     if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE || field->is_map()) continue;
-    num_bytes += NumUnknownBytes(reflection.GetMessage(message, field));  // no list of a request has messages
+    const int num_messages = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < num_messages; ++i) {
+      num_bytes += NumUnknownBytes(field->is_repeated() ? reflection.GetRepeatedMessage(message, field, i)
+                                                        : reflection.GetMessage(message, field));
+    }
   }
   return num_bytes;
 }
