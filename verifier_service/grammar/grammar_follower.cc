@@ -41,6 +41,9 @@ void GrammarFollower::Append(int32_t token_id) {
   const Stopwatch stopwatch(*this);
   has_next_mask_ = false;
   if (!matcher_.Accept(token_id)) is_lost_ = true;
+  const absl::string_view bytes = BytesOf(token_id);
+  // A token that is longer than the rest of the forced text, or has no bytes, ends it.
+  forced_text_.erase(0, absl::StartsWith(forced_text_, bytes) ? bytes.size() : forced_text_.npos);
 }
 
 void GrammarFollower::FillMask(std::span<uint32_t> mask) {
@@ -63,6 +66,11 @@ std::span<const uint32_t> GrammarFollower::next_mask() {
   return next_mask_;
 }
 
+absl::string_view GrammarFollower::BytesOf(int32_t token_id) const {
+  const tokenizer::Token* const token = tokenizer_.vocabulary().Find(token_id);
+  return token == nullptr || token->special ? absl::string_view() : absl::string_view(token->bytes);
+}
+
 // Returns the longest of the tokens that may come, if all others are its beginnings.
 std::optional<int32_t> GrammarFollower::LongestForced(std::span<const uint32_t> mask) const {
   int32_t num_ids = 0;
@@ -74,10 +82,7 @@ std::optional<int32_t> GrammarFollower::LongestForced(std::span<const uint32_t> 
       ids.push_back(static_cast<int32_t>(word * 32) + std::countr_zero(bits));
     }
   }
-  const auto bytes_of = [this](int32_t id) -> absl::string_view {
-    const tokenizer::Token* const token = tokenizer_.vocabulary().Find(id);
-    return token == nullptr || token->special ? absl::string_view() : absl::string_view(token->bytes);
-  };
+  const auto bytes_of = [this](int32_t id) { return BytesOf(id); };
   const int32_t longest = *std::ranges::max_element(ids, {}, [&](int32_t id) { return bytes_of(id).size(); });
   const auto begins_longest = [&](int32_t id) {
     return !bytes_of(id).empty() && absl::StartsWith(bytes_of(longest), bytes_of(id));  // an end token has no bytes
@@ -93,7 +98,7 @@ std::string GrammarFollower::ForcedText(int32_t max_tokens) {
   while (num_accepted < max_tokens) {
     const std::optional<int32_t> forced = LongestForced(mask);
     if (!forced.has_value() || !matcher_.Accept(*forced)) break;
-    text += tokenizer_.vocabulary().Find(*forced)->bytes;
+    text += BytesOf(*forced);
     if (++num_accepted < max_tokens) FillMask(mask);
   }
   matcher_.Rollback(num_accepted);
@@ -102,10 +107,10 @@ std::string GrammarFollower::ForcedText(int32_t max_tokens) {
 
 speculation::TokenTree GrammarFollower::Guess(int32_t max_nodes, uint32_t proposers) {
   speculation::TokenTree tree;
-  const std::string text = ForcedText(std::min(max_nodes, kMaxForcedTokens));
-  if (text.empty()) return tree;
+  if (forced_text_.empty()) forced_text_ = ForcedText(kMaxForcedTokens);
+  if (forced_text_.empty()) return tree;
   // The model has mostly seen the text in the tokenizer's own tokens.
-  const absl::StatusOr<std::vector<int32_t>> ids = tokenizer_.Encode(text, {.add_special_tokens = false});
+  const absl::StatusOr<std::vector<int32_t>> ids = tokenizer_.Encode(forced_text_, {.add_special_tokens = false});
   if (!ids.ok() || ids->empty() || !Contains(next_mask(), ids->front())) return tree;
   for (size_t i = 0; i < ids->size() && tree.num_nodes() < max_nodes; ++i) {
     tree.Append({.token_id = (*ids)[i], .parent = tree.num_nodes() - 1, .chance = kChance, .proposers = proposers});

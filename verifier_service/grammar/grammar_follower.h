@@ -8,7 +8,7 @@
 //   TokenTree tree = follower.Guess(max_nodes, bit);    // must come next
 //   follower.Append(token);                             // for every token of the output
 //
-// Time: Guess makes at most one mask per guessed token, and none where several texts can follow.
+// Time: Guess makes at most one mask per token of a forced text, once, and none where several texts can follow.
 // Threads: one at a time.
 #pragma once
 
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/steady_clock.h"
 #include "common/speculation/token_tree.h"
@@ -57,6 +58,7 @@ class GrammarFollower {
   // Adds its time to the sum.
   class Stopwatch;
 
+  absl::string_view BytesOf(int32_t token_id) const;  // empty for a special token
   std::string ForcedText(int32_t max_tokens);
   std::optional<int32_t> LongestForced(std::span<const uint32_t> mask) const;
 
@@ -66,6 +68,7 @@ class GrammarFollower {
   bool is_lost_ = false;  // the grammar refused a token of its own mask; no token may come
   std::vector<uint32_t> next_mask_;
   bool has_next_mask_ = false;
+  std::string forced_text_;  // must come next, as far as it was looked for
   absl::Duration sum_of_times_;
   int64_t num_masks_ = 0;
 };

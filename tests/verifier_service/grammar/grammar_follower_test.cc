@@ -59,6 +59,19 @@ TEST_F(GrammarFollowerTest, GuessesNothingWhereSeveralTextsCanFollow) {
   EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());
 }
 
+TEST_F(GrammarFollowerTest, LooksForAForcedTextOnce) {
+  GrammarFollower follower = Follow(GrammarKind::kRegex, "class Example\\(object\\): [ab]");
+  const std::vector<int32_t> ids = tokenizer_.Encode("class Example(object): ", {.add_special_tokens = false}).value();
+  EXPECT_EQ(follower.Guess(32, 1).num_nodes(), std::ssize(ids));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int64_t num_masks = follower.num_masks();
+    EXPECT_EQ(follower.Guess(32, 1).num_nodes(), std::ssize(ids) - static_cast<ptrdiff_t>(i));
+    EXPECT_LE(follower.num_masks(), num_masks + 1);  // the next token's
+    follower.Append(ids[i]);
+  }
+  EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());
+}
+
 TEST_F(GrammarFollowerTest, ATextThatNeverEndsIsGuessedInParts) {
   GrammarFollower follower = Follow(GrammarKind::kEbnf, "root ::= \"ab\" root");
   const speculation::TokenTree tree = follower.Guess(/*max_nodes=*/1000, 1);
