@@ -85,9 +85,10 @@ class ChatCommand {
         interrupt_(interrupt),
         history_(absl::GetFlag(FLAGS_system)) {}
 
-  // Reads lines until the end of the input. Returns the last error, which did not end the conversation.
-  absl::Status Run() {
+  // Reads lines until the end of the input. Returns false if a line of a file or a pipe failed; its error was printed.
+  bool Run() {
     const bool is_terminal = isatty(STDIN_FILENO) == 1;
+    bool has_failed = false;
     std::string line;
     while (true) {
       if (is_terminal) std::cerr << "> " << std::flush;
@@ -98,9 +99,9 @@ class ChatCommand {
       const absl::Status status = text.front() == '/' && text.substr(0, 2) != "//" ? RunCommand(text) : Say(text);
       if (status.ok()) continue;
       ExitCode(status);  // prints it
-      last_error_ = status;
+      has_failed = true;
     }
-    return is_terminal ? absl::OkStatus() : last_error_;
+    return is_terminal || !has_failed;
   }
 
  private:
@@ -189,10 +190,9 @@ class ChatCommand {
   AnswerInterrupt& interrupt_;
   ChatHistory history_;
   std::optional<Answered> last_;
-  absl::Status last_error_;
 };
 
-absl::Status Chat(const std::vector<std::string>& arguments) {
+absl::StatusOr<bool> Chat(const std::vector<std::string>& arguments) {
   if (!arguments.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected messages on standard input, got the argument ", arguments.front()));
@@ -214,6 +214,10 @@ absl::Status Chat(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-int RunChat(const std::vector<std::string>& arguments) { return ExitCode(Chat(arguments)); }
+int RunChat(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<bool> succeeded = Chat(arguments);
+  if (!succeeded.ok()) return ExitCode(succeeded.status());
+  return *succeeded ? 0 : 1;
+}
 
 }  // namespace foretoken::client

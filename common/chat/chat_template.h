@@ -16,9 +16,9 @@
 // Bounds: RenderBudget. The values may be nested as deep as base::kMaxJsonDepth.
 // Errors: Load returns INVALID_ARGUMENT for files that are malformed and for a template that cannot be parsed. Render
 // returns INVALID_ARGUMENT if the template refuses the conversation (raise_exception), fails, or works too much.
-// Known differences from Hugging Face: texts are cut and indexed by bytes; None prints as nothing, and where Python
-// refuses to add None to a text it counts as an empty one; other types print as nothing or as Python's repr nearly
-// does. Threads: any may call Render.
+// Differences from Hugging Face: texts are cut and indexed by bytes. A list or an object that a template prints without
+// tojson prints as its texts or as nothing. Where Python refuses to add None to a text, None counts as an empty one.
+// The escape filter does nothing. Threads: any may call Render.
 #pragma once
 
 #include <functional>
