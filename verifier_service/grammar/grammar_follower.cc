@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace foretoken::verifier {
@@ -98,7 +99,7 @@ std::string GrammarFollower::ForcedText(int32_t max_tokens) {
   while (num_accepted < max_tokens) {
     const std::optional<int32_t> forced = LongestForced(mask);
     if (!forced.has_value() || !matcher_.Accept(*forced)) break;
-    text += BytesOf(*forced);
+    absl::StrAppend(&text, BytesOf(*forced));
     if (++num_accepted < max_tokens) FillMask(mask);
   }
   matcher_.Rollback(num_accepted);
