@@ -209,7 +209,8 @@ absl::StatusOr<bool> Chat(const std::vector<std::string>& arguments) {
         absl::StrCat("the checkpoint of ", info.model(), " has no chat template; use foretoken generate"));
   }
   if (isatty(STDIN_FILENO) == 1) std::cerr << info.model() << ". /help shows the commands." << std::endl;
-  return ChatCommand(std::move(client), std::move(request), style, interrupt).Run();
+  const auto command = std::make_unique<ChatCommand>(std::move(client), std::move(request), style, interrupt);
+  return command->Run();
 }
 
 }  // namespace
