@@ -10,6 +10,7 @@
 #include "common/rpc/metadata.h"
 #include "common/rpc/status.h"
 #include "grpc/grpc.h"
+#include "verifier_service/api/format_conversion.h"
 
 namespace foretoken::verifier {
 namespace {
