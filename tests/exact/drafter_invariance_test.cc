@@ -135,7 +135,7 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
   EngineOptions tight = Arriving(/*seed=*/12, /*max_running=*/16);
   tight.num_blocks = 22;  // the longest request needs 21
   check("all at once, with little memory", all, tight);
-  EXPECT_GT(stats_.proposers.back().num_accepted, num_tokens / 20);
+  EXPECT_GT(prediction_count().num_accepted, num_tokens / 20);
   EXPECT_GT(stats_.num_preemptions, 0);
   EXPECT_GT(num_accepted(), num_tokens / 10);
   return truth;

@@ -119,7 +119,7 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
     const GTestResult fit = FitOf(results);
     EXPECT_GE(fit.p_value, kAlpha) << fit;
     EXPECT_GT(fit.num_cells, 20);
-    EXPECT_EQ(stats_.proposers.back().num_accepted > num_samples / 10, param.has_prediction);
+    EXPECT_EQ(prediction_count().num_accepted > num_samples / 10, param.has_prediction);
     for (const verifier::ProposerCount& count : stats_.proposers) {
       ::testing::Test::RecordProperty(count.proposer + "_accepted", std::to_string(count.num_accepted));
     }

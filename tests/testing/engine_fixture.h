@@ -149,6 +149,9 @@ class EngineFixture : public ::testing::Test {
     return request;
   }
 
+  // Of the last engine: the guesses of clients' predictions.
+  const verifier::ProposerCount& prediction_count() const { return stats_.proposers[stats_.proposers.size() - 2]; }
+
   static inline std::unique_ptr<LoadedModel> model_;
   static inline std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   // Results of the last engine.

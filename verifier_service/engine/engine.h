@@ -76,7 +76,7 @@ struct EngineConfig {
   PromptLimits prompts;              // how much prompts may delay the tokens of decoding sequences
   bool enable_prefix_cache = true;
   // A request whose grammar takes more time for a token's mask, on average, is ended.
-  absl::Duration max_mask_time = absl::Milliseconds(2);
+  absl::Duration max_mask_time = absl::Milliseconds(5);
   TenantShares tenants;  // what each tenant may have of the queue and of the running samples
 };
 

@@ -18,8 +18,6 @@ constexpr int32_t kMaxBeginnings = 32;
 // The stated chance of a guess. The model may cut the text into other tokens. Calibration learns how often it does.
 constexpr float kChance = 0.9f;
 
-bool Contains(std::span<const uint32_t> mask, int32_t id) { return (mask[id / 32] >> id % 32 & 1) != 0; }
-
 }  // namespace
 
 class GrammarFollower::Stopwatch {
@@ -43,6 +41,9 @@ void GrammarFollower::Append(int32_t token_id) {
   has_next_mask_ = false;
   if (!matcher_.Accept(token_id)) is_lost_ = true;
   const absl::string_view bytes = BytesOf(token_id);
+  if (!forced_text_.empty() && (first_tokens_.size() < kMaxRememberedTexts || first_tokens_.contains(forced_text_))) {
+    first_tokens_[forced_text_] = token_id;
+  }
   // A token that is longer than the rest of the forced text, or has no bytes, ends it.
   forced_text_.erase(0, absl::StartsWith(forced_text_, bytes) ? bytes.size() : forced_text_.npos);
 }
@@ -106,15 +107,30 @@ std::string GrammarFollower::ForcedText(int32_t max_tokens) {
   return text;
 }
 
+// Returns the tokens of the forced text: as the model cut it before, and from there on as the tokenizer does, because
+// the model has mostly seen texts in the tokenizer's own tokens.
+std::vector<int32_t> GrammarFollower::CutForcedText() const {
+  std::vector<int32_t> ids;
+  absl::string_view rest = forced_text_;
+  for (auto drawn = first_tokens_.find(rest); !rest.empty() && drawn != first_tokens_.end();
+       drawn = first_tokens_.find(rest)) {
+    const absl::string_view bytes = BytesOf(drawn->second);
+    if (bytes.empty() || !absl::StartsWith(rest, bytes)) break;  // it was longer than the text
+    ids.push_back(drawn->second);
+    rest.remove_prefix(bytes.size());
+  }
+  if (rest.empty()) return ids;
+  const absl::StatusOr<std::vector<int32_t>> others = tokenizer_.Encode(rest, {.add_special_tokens = false});
+  if (others.ok()) ids.insert(ids.end(), others->begin(), others->end());
+  return ids;
+}
+
 speculation::TokenTree GrammarFollower::Guess(int32_t max_nodes, uint32_t proposers) {
   speculation::TokenTree tree;
   if (forced_text_.empty()) forced_text_ = ForcedText(kMaxForcedTokens);
-  if (forced_text_.empty()) return tree;
-  // The model has mostly seen the text in the tokenizer's own tokens.
-  const absl::StatusOr<std::vector<int32_t>> ids = tokenizer_.Encode(forced_text_, {.add_special_tokens = false});
-  if (!ids.ok() || ids->empty() || !Contains(next_mask(), ids->front())) return tree;
-  for (size_t i = 0; i < ids->size() && tree.num_nodes() < max_nodes; ++i) {
-    tree.Append({.token_id = (*ids)[i], .parent = tree.num_nodes() - 1, .chance = kChance, .proposers = proposers});
+  for (const int32_t token_id : CutForcedText()) {
+    if (tree.num_nodes() == max_nodes) break;
+    tree.Append({.token_id = token_id, .parent = tree.num_nodes() - 1, .chance = kChance, .proposers = proposers});
   }
   return tree;
 }

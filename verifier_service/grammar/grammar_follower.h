@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One sample's place in its grammar, with the mask of its next token. It is also a proposer: where the grammar leaves
 // only one way to go on, it guesses that way. Such guesses are nearly always right, so the fixed parts of a JSON text
-// cost few steps. (Others call this jump-forward decoding; here the model still draws every token.)
+// cost few steps. (Others call this jump-forward decoding; here the model still draws every token.) The model may cut a
+// text into other tokens than the tokenizer. So where the same text must come again, as in the elements of a list, the
+// follower guesses the tokens that the model drew before.
 //
 //   GrammarFollower follower(grammar, tokenizer, num_tokens);
 //   follower.next_mask();                               // may come next
@@ -19,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/steady_clock.h"
@@ -31,7 +34,8 @@ namespace foretoken::verifier {
 
 class GrammarFollower {
  public:
-  static constexpr int32_t kMaxForcedTokens = 16;  // guessed at a time
+  static constexpr int32_t kMaxForcedTokens = 16;     // looked for at a time
+  static constexpr size_t kMaxRememberedTexts = 512;  // further texts are not remembered
 
   // The tokenizer must outlive it. `num_tokens`: the V of the masks.
   GrammarFollower(std::shared_ptr<const Grammar> grammar, const tokenizer::Tokenizer& tokenizer, int32_t num_tokens,
@@ -60,6 +64,7 @@ class GrammarFollower {
 
   absl::string_view BytesOf(int32_t token_id) const;  // empty for a special token
   std::string ForcedText(int32_t max_tokens);
+  std::vector<int32_t> CutForcedText() const;
   std::optional<int32_t> LongestForced(std::span<const uint32_t> mask) const;
 
   const tokenizer::Tokenizer& tokenizer_;
@@ -68,7 +73,8 @@ class GrammarFollower {
   bool is_lost_ = false;  // the grammar refused a token of its own mask; no token may come
   std::vector<uint32_t> next_mask_;
   bool has_next_mask_ = false;
-  std::string forced_text_;  // must come next, as far as it was looked for
+  std::string forced_text_;                                 // must come next, as far as it was looked for
+  absl::flat_hash_map<std::string, int32_t> first_tokens_;  // of forced texts, as the model drew them last
   absl::Duration sum_of_times_;
   int64_t num_masks_ = 0;
 };

@@ -93,7 +93,8 @@ TEST(ChatConversion, PassesFieldsToolsAndVariables) {
     messages { role: "tool" fields_json: '{"content": null, "note": "n", "note": "m"}' }
     tools_json: '[{"b": 1, "a": 2}]' template_variables_json: '{"extra": "E"}' })"));
   ASSERT_TRUE(converted.ok()) << converted.status();
-  EXPECT_EQ(converted->prompt, Encode("<|im_start|>tool\nm<|im_end|>\n[{\"b\": 1, \"a\": 2}]E<|im_start|>assistant\n"));
+  EXPECT_EQ(converted->prompt,
+            Encode("<|im_start|>tool\nNonem<|im_end|>\n[{\"b\": 1, \"a\": 2}]E<|im_start|>assistant\n"));
 }
 
 TEST(ChatConversion, TruncatesAsOtherPrompts) {

@@ -109,7 +109,7 @@ TEST_F(EnginePrediction, ARightPredictionSavesMostSteps) {
   ASSERT_EQ(completion.proposers.size(), 1);
   EXPECT_EQ(completion.proposers[0].proposer, "prediction");
   EXPECT_EQ(completion.proposers[0].num_accepted, 200 - completion.num_steps);
-  EXPECT_EQ(stats_.proposers.back().num_accepted, 200 - completion.num_steps);
+  EXPECT_EQ(prediction_count().num_accepted, 200 - completion.num_steps);
   EXPECT_EQ(stats_.speculation.num_accepted_prediction_tokens, 200);
 }
 

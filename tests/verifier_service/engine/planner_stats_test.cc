@@ -83,7 +83,7 @@ TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
   EXPECT_GT(planner.num_waits, 0);
   EXPECT_GT(planner.num_accepted_nodes, 40);
   EXPECT_GT(planner.gain_tokens, 1);
-  ASSERT_EQ(planner.chances.size(), 3);  // the last entry is for clients' predictions
+  ASSERT_EQ(planner.chances.size(), 4);  // the last two are for clients' predictions and for grammars
   const ChanceCounts& oracle = planner.chances[0];
   for (size_t depth = 0; depth < ChanceCounts::kNumDepths; ++depth) {  // one of two siblings is right
     EXPECT_GT(oracle.num_hits[depth], 0) << ChanceCounts::kDepths[depth];

@@ -37,14 +37,14 @@ class GrammarFollowerTest : public ::testing::Test {
 TEST_F(GrammarFollowerTest, GuessesTheTextThatMustComeInTheTokenizersTokens) {
   GrammarFollower follower = Follow(GrammarKind::kRegex, "class Example\\(object\\): [ab]");
   const speculation::TokenTree tree = follower.Guess(/*max_nodes=*/32, /*proposers=*/4);
-  EXPECT_EQ(TextOf(tree), "class Example(object): ");
+  EXPECT_EQ(TextOf(tree), "class Example(object):");  // " a" and " b" are tokens
   std::vector<int32_t> ids;
   for (int32_t node = 0; node < tree.num_nodes(); ++node) {
     EXPECT_EQ(tree.nodes[node].parent, node - 1);
     EXPECT_EQ(tree.nodes[node].proposers, 4);
     ids.push_back(tree.nodes[node].token_id);
   }
-  EXPECT_EQ(ids, tokenizer_.Encode("class Example(object): ", {.add_special_tokens = false}).value());
+  EXPECT_EQ(ids, tokenizer_.Encode("class Example(object):", {.add_special_tokens = false}).value());
   EXPECT_EQ(follower.Guess(/*max_nodes=*/2, 1).num_nodes(), 2);
 }
 
@@ -61,7 +61,7 @@ TEST_F(GrammarFollowerTest, GuessesNothingWhereSeveralTextsCanFollow) {
 
 TEST_F(GrammarFollowerTest, LooksForAForcedTextOnce) {
   GrammarFollower follower = Follow(GrammarKind::kRegex, "class Example\\(object\\): [ab]");
-  const std::vector<int32_t> ids = tokenizer_.Encode("class Example(object): ", {.add_special_tokens = false}).value();
+  const std::vector<int32_t> ids = tokenizer_.Encode("class Example(object):", {.add_special_tokens = false}).value();
   EXPECT_EQ(follower.Guess(32, 1).num_nodes(), std::ssize(ids));
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t num_masks = follower.num_masks();
@@ -70,6 +70,24 @@ TEST_F(GrammarFollowerTest, LooksForAForcedTextOnce) {
     follower.Append(ids[i]);
   }
   EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());
+}
+
+TEST_F(GrammarFollowerTest, GuessesATextAgainAsTheModelCutIt) {
+  GrammarFollower follower = Follow(GrammarKind::kRegex, "(class;[ab])*");
+  const int32_t a = tokenizer_.Encode("a").value()[0];
+  EXPECT_EQ(TextOf(follower.Guess(32, 1)), "");  // the end may come, too
+  follower.Append(tokenizer_.Encode("c").value()[0]);
+  EXPECT_LT(follower.Guess(32, 1).num_nodes(), 5);
+  for (const char c : std::string("lass;")) {  // the model writes single letters
+    follower.Guess(32, 1);
+    follower.Append(tokenizer_.Encode(std::string(1, c)).value()[0]);
+  }
+  follower.Append(a);
+  follower.Guess(32, 1);
+  follower.Append(tokenizer_.Encode("c").value()[0]);
+  const speculation::TokenTree tree = follower.Guess(32, 1);
+  EXPECT_EQ(TextOf(tree), "lass;");
+  EXPECT_EQ(tree.num_nodes(), 5);
 }
 
 TEST_F(GrammarFollowerTest, ATextThatNeverEndsIsGuessedInParts) {

@@ -122,7 +122,7 @@ TEST(ProposerPool, CreateRefusesSpecsThatCannotBe) {
       HasSubstr("expected another name"));
   std::vector<ProposerSpec> many(32, ngram);
   for (size_t i = 0; i < many.size(); ++i) many[i].method = absl::StrCat("m", i);
-  EXPECT_THAT(std::string(ProposerPool::Create(many, PoolOptions()).status().message()), HasSubstr("at most 31"));
+  EXPECT_THAT(std::string(ProposerPool::Create(many, PoolOptions()).status().message()), HasSubstr("at most 30"));
 }
 
 TEST(ProposerPool, AProposerOfAnotherMethodVocabularyOrNeedIsNotUsed) {
