@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,6 +161,12 @@ std::vector<verifier::GenerationRequest> Requests(const tokenizer::Tokenizer& to
   return requests;
 }
 
+// The steps of all samples. The engine's steps would be those of the slowest sample.
+double SampleSteps(const verifier::EngineStats& stats) {
+  const std::vector<uint64_t>& lengths = stats.speculation.accepted_lengths;
+  return static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), uint64_t{0}));
+}
+
 // The steps with the grammar's guesses alone, and then with trees of 32 nodes.
 void MeasureSteps(const tokenizer::Tokenizer& tokenizer, float temperature, Findings& findings) {
   testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/target"), {.num_threads = 1});
@@ -177,11 +184,10 @@ void MeasureSteps(const tokenizer::Tokenizer& tokenizer, float temperature, Find
   const Run trees = Generate(model, tokenizer, oracle, requests);
   FT_CHECK(guessed.outputs == plain.outputs && trees.outputs == plain.outputs);
   const std::string what = absl::StrCat("16 sequences of JSON, 4,093 ids, temperature ", temperature, ": ");
-  findings.Add(
-      {.what = absl::StrCat(what, "steps with the grammar's guesses"),
-       .value = 100.0 * static_cast<double>(guessed.stats.num_steps) / static_cast<double>(plain.stats.num_steps),
-       .unit = "% of plain",
-       .at_most = 50});
+  findings.Add({.what = absl::StrCat(what, "steps with the grammar's guesses"),
+                .value = 100 * SampleSteps(guessed.stats) / SampleSteps(plain.stats),
+                .unit = "% of plain",
+                .at_most = 50});
   const double forward_seconds = (trees.stats.times.forward_ms + trees.stats.times.draw_ms) / 1e3;
   findings.Add({.what = absl::StrCat(what, "masks, with 32-node trees"),
                 .value = 100 * absl::ToDoubleSeconds(trees.stats.mask_time) / forward_seconds,
