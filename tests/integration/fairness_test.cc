@@ -52,7 +52,7 @@ TEST(Fairness, AFloodLeavesAnotherTenantItsShare) {
   const TenantLoad flood(client, "flood", /*num_clients=*/40, absl::Milliseconds(1));
   ASSERT_TRUE(WaitUntil([&] { return flood.num_refused() > 40; })) << "the test proves nothing: the queue is not full";
   // Enough clients to want the whole server, and few enough for their share of the queue.
-  const TenantLoad other(client, "other", /*num_clients=*/6, absl::Milliseconds(50));
+  const TenantLoad other(client, "other", /*num_clients=*/6, absl::Milliseconds(1));
   ASSERT_TRUE(WaitUntil([&] { return other.num_completed() > 4; }));
   const int flood_before = flood.num_completed(), other_before = other.num_completed();
   ASSERT_TRUE(WaitUntil([&] { return other.num_completed() >= other_before + 40; }));
