@@ -142,6 +142,18 @@ TEST(GenerationFormat, TooManyFormsAtATimeAreRefused) {
   EXPECT_TRUE(was_full);
 }
 
+TEST(GenerationFormat, AFaultOfTheCompilerIsOursAndPasses) {
+  Config config = FormatConfig();
+  config.grammars.program = "/nowhere/foretoken";
+  RunningVerifier verifier(config, {});
+  v1::ResponseFormat format;
+  format.set_regex("[0-9]");
+  const Output output = verifier.Generate(Formed(format));
+  EXPECT_EQ(output.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(output.status.error_message(), ::testing::Not(HasSubstr("nowhere")));  // the log has it
+  EXPECT_TRUE(testing::FindDetail<google::rpc::RetryInfo>(output.status).has_value());
+}
+
 TEST(GenerationFormat, TheGrammarIsAProposerThatRequestsCanName) {
   RunningVerifier verifier(FormatConfig(), {});
   v1::ResponseFormat format;

@@ -49,7 +49,9 @@ absl::StatusOr<std::optional<GrammarSource>> ConvertFormat(const v1::GenerateReq
 }
 
 absl::Status FormatError(const v1::ResponseFormat& format, const absl::Status& refusal) {
-  if (!absl::IsInvalidArgument(refusal)) return base::Passing(refusal);
+  if (!absl::IsInvalidArgument(refusal)) {  // a fault of ours, and not the client's deadline
+    return absl::UnavailableError("response_format: the compiler of forms does not answer: try again");
+  }
   const google::protobuf::FieldDescriptor* const field =
       format.GetReflection()->GetOneofFieldDescriptor(format, format.GetDescriptor()->oneof_decl(0));
   absl::Status error = rpc::InvalidField(absl::StrCat("response_format.", field->name()), refusal.message());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts the form that a request asks for to the source of a grammar.
 //
-// Errors: INVALID_ARGUMENT "response_format.field: why".
+// Errors: INVALID_ARGUMENT "response_format.field: why". UNAVAILABLE if the compiler of forms is at fault.
 #pragma once
 
 #include <optional>

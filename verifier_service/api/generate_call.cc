@@ -10,6 +10,7 @@
 #include "common/rpc/metadata.h"
 #include "common/rpc/status.h"
 #include "grpc/grpc.h"
+#include "spdlog/spdlog.h"
 #include "verifier_service/api/format_conversion.h"
 
 namespace foretoken::verifier {
@@ -85,11 +86,12 @@ void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
     checked_ = *std::move(checked);
   }
   if (!must_compile) return TrySubmit(Clock::now() + kIdPatience);
-  const absl::Status queued = context_->compile_later(ticket_, [call = shared_from_this()] { call->CompileForm(); });
+  const absl::Status queued = context_->compile_later(
+      ticket_, [call = shared_from_this()](WorkPlaces::Place place) { call->CompileForm(std::move(place)); });
   if (!queued.ok()) End(queued);
 }
 
-void GenerateCall::CompileForm() {
+void GenerateCall::CompileForm(WorkPlaces::Place place) {
   GrammarSource form;
   v1::ResponseFormat format;
   {
@@ -99,7 +101,13 @@ void GenerateCall::CompileForm() {
     format = std::move(checked_->format);
   }
   GrammarCompiler::Result grammar = context_->grammars->Get(form);
-  if (!grammar.ok()) return End(format_->Explain(FormatError(format, grammar.status())));
+  place.reset();  // before the client sees an error, so that it may call again at once
+  if (!grammar.ok()) {
+    if (!absl::IsInvalidArgument(grammar.status())) {
+      spdlog::error("the compiler of response formats: {}", std::string(grammar.status().message()));
+    }
+    return End(format_->Explain(FormatError(format, grammar.status())));
+  }
   {
     absl::MutexLock lock(&mutex_);
     if (early_end_) return;

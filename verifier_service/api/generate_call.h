@@ -40,6 +40,7 @@
 #include "verifier_service/api/served_model.h"
 #include "verifier_service/api/service_metrics.h"
 #include "verifier_service/api/unread_outputs.h"
+#include "verifier_service/api/work_queue.h"
 #include "verifier_service/grammar/grammar_compiler.h"
 
 namespace foretoken::verifier {
@@ -56,7 +57,7 @@ struct CallContext {
   bool traces_steps = false;  // a recorded call's trace has every step
   GrammarCompiler* grammars = nullptr;
   // Runs the work of a call on the thread that compiles. RESOURCE_EXHAUSTED: too many calls wait for it.
-  std::function<absl::Status(Ticket, absl::AnyInvocable<void()>)> compile_later;
+  std::function<absl::Status(Ticket, absl::AnyInvocable<void(WorkPlaces::Place)>)> compile_later;
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
@@ -124,7 +125,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes) const;
   absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
   // Compiles the request's form, then submits the request.
-  void CompileForm();
+  void CompileForm(WorkPlaces::Place place);
   // Submits the request as soon as its id is free. Fails the call if the id is still in use at `patience_end`.
   void TrySubmit(Clock::time_point patience_end);
   absl::Status Submit();

@@ -22,27 +22,28 @@ constexpr int kNumCompileWorkers = 1;
 
 GenerateCalls::GenerateCalls(GenerateCallsParts parts)
     : tokens_(parts.tokens),
-      max_compilations_(parts.max_compilations),
-      context_{
-          .model = parts.model,
-          .bounds = RequestBounds(parts.model),
-          .engine = std::move(parts.engine),
-          .publisher = parts.publisher,
-          .metrics = parts.metrics,
-          .draw_bits = std::move(parts.draw_bits),
-          .tracer = std::move(parts.tracer),
-          .traces_steps = parts.traces_steps,
-          .grammars = parts.grammars,
-          .compile_later = [this](Ticket ticket,
-                                  absl::AnyInvocable<void()> work) { return CompileLater(ticket, std::move(work)); },
-          .unread = UnreadOutputs(parts.unread.max_bytes),
-          .end_unread =
-              [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
-                if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
-                  call->EndUnread(
-                      absl::StrCat("all calls together have over ", max_bytes, " bytes, and this call has the most"));
-                }
-              }},
+      compilations_(parts.max_compilations),
+      context_{.model = parts.model,
+               .bounds = RequestBounds(parts.model),
+               .engine = std::move(parts.engine),
+               .publisher = parts.publisher,
+               .metrics = parts.metrics,
+               .draw_bits = std::move(parts.draw_bits),
+               .tracer = std::move(parts.tracer),
+               .traces_steps = parts.traces_steps,
+               .grammars = parts.grammars,
+               .compile_later =
+                   [this](Ticket ticket, absl::AnyInvocable<void(WorkPlaces::Place)> work) {
+                     return CompileLater(ticket, std::move(work));
+                   },
+               .unread = UnreadOutputs(parts.unread.max_bytes),
+               .end_unread =
+                   [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
+                     if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
+                       call->EndUnread(absl::StrCat("all calls together have over ", max_bytes,
+                                                    " bytes, and this call has the most"));
+                     }
+                   }},
       work_queue_(kNumWorkers),
       compile_queue_(kNumCompileWorkers),
       stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
@@ -50,17 +51,14 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                      for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
                    }) {}
 
-absl::Status GenerateCalls::CompileLater(Ticket ticket, absl::AnyInvocable<void()> work) {
-  struct LeavePlace {
-    void operator()(std::atomic<int32_t>* num_taken) const { num_taken->fetch_sub(1); }
-  };
-  std::unique_ptr<std::atomic<int32_t>, LeavePlace> place(&num_compilations_);  // leaves it when the work is destroyed
-  if (num_compilations_.fetch_add(1) >= max_compilations_) {
+absl::Status GenerateCalls::CompileLater(Ticket ticket, absl::AnyInvocable<void(WorkPlaces::Place)> work) {
+  WorkPlaces::Place place = compilations_.Take();
+  if (place == nullptr) {
     return base::Passing(base::WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                                              "response_format: ", max_compilations_, " forms wait to be compiled")),
+                                              "response_format: ", compilations_.most(), " forms wait to be compiled")),
                                           "GRAMMARS_FULL"));
   }
-  compile_queue_.Push(ticket, [work = std::move(work), place = std::move(place)]() mutable { work(); });
+  compile_queue_.Push(ticket, [work = std::move(work), place = std::move(place)]() mutable { work(std::move(place)); });
   return absl::OkStatus();
 }
 

@@ -79,11 +79,10 @@ class GenerateCalls {
  private:
   std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
   std::vector<std::shared_ptr<GenerateCall>> Calls();
-  absl::Status CompileLater(Ticket ticket, absl::AnyInvocable<void()> work);
+  absl::Status CompileLater(Ticket ticket, absl::AnyInvocable<void(WorkPlaces::Place)> work);
 
   ClientTokens* const tokens_;
-  const int32_t max_compilations_;
-  std::atomic<int32_t> num_compilations_{0};
+  WorkPlaces compilations_;
   CallContext context_;
   std::atomic<Ticket> next_ticket_{1};
   mutable absl::Mutex mutex_;

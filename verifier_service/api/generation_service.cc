@@ -78,7 +78,7 @@ class LookupCall : public grpc::ServerUnaryReactor {
 GenerationService::GenerationService(GenerationServiceParts parts)
     : calls_(*parts.calls),
       proposers_(std::move(parts.proposers)),
-      max_lookups_(parts.max_lookups),
+      lookups_(parts.max_lookups),
       lookup_queue_(kNumLookupWorkers) {}
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::CallbackServerContext* context,
@@ -88,16 +88,6 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
                        .method = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate"),
                        .rpc = {.rpc = "Generate"},
                        .format = std::make_unique<OwnFormat>(calls_.bounds())});
-}
-
-absl::StatusOr<GenerationService::LookupPlace> GenerationService::ReserveLookup() {
-  if (num_lookups_.fetch_add(1) >= max_lookups_) {
-    num_lookups_.fetch_sub(1);
-    return base::Passing(base::WithReason(
-        absl::ResourceExhaustedError(absl::StrCat("Tokenize and Detokenize: ", max_lookups_, " calls are waiting")),
-        "LOOKUPS_FULL"));
-  }
-  return LookupPlace(&num_lookups_);
 }
 
 template <typename Request, typename Handler>
@@ -111,13 +101,16 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handl
     finish(allowed, reactor);
     return reactor;
   }
-  absl::StatusOr<LookupPlace> place = ReserveLookup();
-  if (!place.ok()) {
-    finish(place.status(), reactor);
+  WorkPlaces::Place place = lookups_.Take();
+  if (place == nullptr) {
+    finish(base::Passing(base::WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                              "Tokenize and Detokenize: ", lookups_.most(), " calls are waiting")),
+                                          "LOOKUPS_FULL")),
+           reactor);
     return reactor;
   }
   lookup_queue_.Push(number,
-                     [call, handle, finish, reactor, bytes = *call.request, place = *std::move(place)]() mutable {
+                     [call, handle, finish, reactor, bytes = *call.request, place = std::move(place)]() mutable {
                        const absl::Status status = HandleUnary<Request>(call, bytes, handle);
                        place.reset();  // before the client sees the answer, so that it may call again at once
                        finish(status, reactor);

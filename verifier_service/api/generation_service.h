@@ -61,17 +61,10 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   // Answers on the lookup thread, because the work may take long.
   template <typename Request, typename Handler>
   grpc::ServerUnaryReactor* LookUp(const UnaryCall& call, Handler handle);
-  // A place among the lookups that wait or run. Its destruction frees it.
-  struct LeaveLookups {
-    void operator()(std::atomic<int32_t>* num_lookups) const { num_lookups->fetch_sub(1); }
-  };
-  using LookupPlace = std::unique_ptr<std::atomic<int32_t>, LeaveLookups>;
-  absl::StatusOr<LookupPlace> ReserveLookup();
 
   GenerateCalls& calls_;
   const std::function<std::vector<ProposerStatus>()> proposers_;
-  const int32_t max_lookups_;
-  std::atomic<int32_t> num_lookups_{0};
+  WorkPlaces lookups_;  // that wait or run
   std::atomic<uint64_t> next_lookup_{1};
   WorkQueue lookup_queue_;  // last, because its thread uses the members above
 };

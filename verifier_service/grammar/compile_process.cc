@@ -16,7 +16,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/error_text.h"
@@ -84,6 +83,7 @@ std::string Pack(const CompileLimits& limits) {
   std::string bytes;
   AppendNumber(absl::ToInt64Microseconds(limits.max_time), bytes);
   AppendNumber(limits.max_memory_bytes, bytes);
+  AppendNumber(limits.max_grammar_bytes, bytes);
   return bytes;
 }
 
@@ -91,6 +91,7 @@ CompileLimits UnpackLimits(absl::string_view bytes) {
   CompileLimits limits;
   limits.max_time = absl::Microseconds(TakeNumber<int64_t>(bytes));
   limits.max_memory_bytes = TakeNumber<int64_t>(bytes);
+  limits.max_grammar_bytes = TakeNumber<int64_t>(bytes);
   return limits;
 }
 
@@ -125,10 +126,10 @@ void Limit(const CompileLimits& limits) {
   Frame result = {.kind = kTooCostly, .bytes = "memory"};
   try {
     const auto grammar = Grammar::Compile(source, vocabulary);
-    const bool is_memory = !grammar.ok() && absl::StrContains(grammar.status().message(), "bad_alloc");
     if (grammar.ok()) {
-      result = {.kind = kGrammar, .bytes = (*grammar)->Serialize()};
-    } else if (!is_memory) {
+      std::string bytes = (*grammar)->Serialize();
+      if (std::ssize(bytes) <= limits.max_grammar_bytes) result = {.kind = kGrammar, .bytes = std::move(bytes)};
+    } else if (absl::IsInvalidArgument(grammar.status())) {
       result = {.kind = kRefusal, .bytes = std::string(grammar.status().message())};
     }
   } catch (const std::exception&) {  // no memory left for the serialized grammar

@@ -29,6 +29,7 @@ namespace foretoken::verifier {
 struct CompileLimits {
   absl::Duration max_time = absl::Seconds(1);  // of a processor, per text
   int64_t max_memory_bytes = int64_t{512} << 20;
+  int64_t max_grammar_bytes = int64_t{64} << 20;  // serialized, because the verifier has to parse it
 };
 
 // The argument with which a program runs as the compile process.

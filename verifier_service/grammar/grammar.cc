@@ -2,6 +2,7 @@
 #include "verifier_service/grammar/grammar.h"
 
 #include <exception>
+#include <new>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -101,6 +102,8 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSou
       return absl::InvalidArgumentError("expected rules without attributes in brackets, such as max_tokens");
     }
     return std::make_shared<const Grammar>(std::make_unique<const Parts>(Parts{.compiled = std::move(compiled)}));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory is left");
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(ReasonOf(error.what()));
   }

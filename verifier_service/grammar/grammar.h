@@ -9,7 +9,8 @@
 // JSON under a schema has one spelling of white space: one line, ", " between elements and ": " behind names. So the
 // model draws no endless white space, and long parts of an output are certain.
 //
-// Errors: INVALID_ARGUMENT with XGrammar's reason, which has the line and the column for grammars.
+// Errors: INVALID_ARGUMENT with XGrammar's reason, which has the line and the column for grammars. RESOURCE_EXHAUSTED
+// without memory.
 // Time: Compile may take any time and any memory for a hostile text. GrammarCompiler (grammar_compiler.h) bounds both.
 // Threads: immutable after construction.
 #pragma once

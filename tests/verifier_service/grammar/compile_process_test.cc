@@ -88,6 +88,13 @@ TEST(CompileProcess, ATextOverTheMemoryNamesTheLimit) {
 }
 #endif
 
+TEST(CompileProcess, AGrammarThatIsTooLargeToSendIsRefused) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {.max_grammar_bytes = 10});
+  const auto result = process.Compile({.kind = GrammarKind::kRegex, .text = "a"});
+  EXPECT_EQ(base::ReasonOf(result.status()), "FORMAT_TOO_COSTLY");
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("more memory"));
+}
+
 TEST(CompileProcess, AProcessThatWasKilledIsStartedAgain) {
   CompileProcess process(kProgram, testing::ByteTokens(), {});
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
