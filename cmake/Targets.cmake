@@ -108,13 +108,13 @@ function(foretoken_test name folder)
   target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1>")  # tests compile for longer than they compute
   target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   include(GoogleTest)
-  gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "-*Long.*" DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+  gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "-*Long.*" NO_PRETTY_VALUES
+    DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
   list(APPEND ARG_LABELS long)
   list(JOIN ARG_LABELS "-" long_label)
   if(ARG_LONG_LABEL)
     set(long_label ${ARG_LONG_LABEL})
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "*Long.*" TEST_LIST ${name}_long
-    DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900 LABELS "${long_label}")
+    NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 900 LABELS "${long_label}")
 endfunction()

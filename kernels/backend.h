@@ -73,8 +73,11 @@ class Backend {
   virtual void RopeStoreKv(const RopeStoreKvArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void SiluMul(const SiluMulArgs& args) = 0;
+  virtual void Activate(const ActivateArgs& args) = 0;
   virtual void SumRanks(const SumRanksArgs& args) = 0;
   virtual void JoinColumns(const JoinColumnsArgs& args) = 0;
+  virtual void CopyRows(const CopyRowsArgs& args) = 0;
+  virtual void SpreadLogits(const SpreadLogitsArgs& args) = 0;
   virtual void MoveKv(const MoveKvArgs& args) = 0;
   virtual void AcceptTrees(const AcceptTreesArgs& args) = 0;
   virtual void BranchRows(const BranchRowsArgs& args) = 0;

@@ -182,6 +182,20 @@ struct SiluMulArgs {
   TensorView out;           // [T, F] bf16
 };
 
+enum class Activation {
+  kSilu,  // x / (1 + exp(-x))
+  kGelu,  // x (1 + erf(x / sqrt(2))) / 2
+};
+
+// out = f(x + bias), or out += the same.
+struct ActivateArgs {
+  ConstTensorView x;            // [T, N] f32
+  const float* bias = nullptr;  // [N], or null
+  Activation activation = Activation::kSilu;
+  OutputMode mode = OutputMode::kStore;
+  TensorView out;  // [T, N] f32, or bf16 where mode is kStore
+};
+
 // out = p_0 + p_1 + ..., or out += the same. The pieces are the ranks' parts of one product; each element is added in
 // the order of the ranks.
 struct SumRanksArgs {
@@ -197,6 +211,26 @@ struct JoinColumnsArgs {
   int64_t piece_elements = 0;
   std::span<const int64_t> widths;  // [R]
   TensorView out;                   // [T, sum of widths] f32
+};
+
+// Copies rows into columns of another matrix: out[to[i]][first_column + c] = x[from[i]][c]. A null list means i. Values
+// are rounded to bf16, to nearest, ties to even, where x is f32 and out is bf16. Targets are distinct, and out does not
+// overlap x.
+struct CopyRowsArgs {
+  ConstTensorView x;              // [*, C] f32 or bf16
+  const int32_t* from = nullptr;  // [n] rows of x, or null
+  const int32_t* to = nullptr;    // [n] rows of out, or null
+  int32_t num_rows = 0;           // n
+  TensorView out;                 // [*, at least first_column + C] f32 or bf16
+  int64_t first_column = 0;
+};
+
+// Makes rows over a whole vocabulary from rows over a part of it: out[i][token_ids[c]] = logits[i][c], and minus
+// infinity elsewhere.
+struct SpreadLogitsArgs {
+  ConstTensorView logits;              // [T, C] f32
+  const int32_t* token_ids = nullptr;  // [C] distinct, below V
+  TensorView out;                      // [T, V] f32
 };
 
 struct KvMove {

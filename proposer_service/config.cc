@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
+#include "proposer_service/features/load_drafter.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -30,12 +31,16 @@ absl::Status Validate(const SessionLimits& limits) {
 
 absl::Status ValidateMethod(absl::string_view method) {
   if (method == "ngram" || method == "suffix" || method == "draft") return absl::OkStatus();
-  return rpc::InvalidField("method", absl::StrCat("expected ngram, suffix or draft, got '", method, "'"));
+  if (ReadsFeatures(method)) return absl::OkStatus();
+  return rpc::InvalidField(
+      "method", absl::StrCat("expected ngram, suffix, draft, dflash, eagle, eagle3, mlp_speculator or medusa, got '",
+                             method, "'"));
 }
 
 absl::Status Validate(const Config& config) {
   FT_RETURN_IF_ERROR(ValidateMethod(config.method));
   if (config.method == "draft") FT_RETURN_IF_ERROR(Validate(config.draft));
+  if (ReadsFeatures(config.method)) FT_RETURN_IF_ERROR(ValidateFeatureDraft(config.draft));
   FT_RETURN_IF_ERROR(Validate(config.limits));
   FT_RETURN_IF_ERROR(Validate(config.ngram));
   return Validate(config.suffix);

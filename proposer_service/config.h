@@ -25,6 +25,8 @@ struct SessionLimits {
   int64_t max_total_tokens = 1 << 23;
   float max_stream_share = 0.5f;         // of max_sessions and max_total_tokens, per stream; above 0, at most 1
   int64_t max_context_tokens = 1 << 17;  // per session, prompt included
+  // Of features of the target that a stream's sessions have received and not used yet.
+  int64_t max_stream_feature_bytes = 16 << 20;
   int32_t max_tree_nodes = 256;  // per tree; the service cuts larger budgets. At most speculation::kMaxTreeNodes
 
   // At least 1.
@@ -43,7 +45,7 @@ struct Config {
   SessionLimits limits = {};
   NgramOptions ngram = {};
   SuffixOptions suffix = {};
-  DraftOptions draft = {};  // for method "draft"
+  DraftOptions draft = {};  // for method "draft", and for methods that read the target's hidden states
 };
 
 // INVALID_ARGUMENT names the field, expected and got.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/event_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/error_text.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/tracing/trace_context.h"
 
@@ -45,6 +47,27 @@ rpc::MessageBounds RequestBounds() {
            {.path = "features.dtype", .max_bytes = kMaxNameBytes},
            {.path = "features.values", .max_bytes = kMaxTokens},
            {.path = "vocabulary_fingerprint", .max_bytes = kMaxNameBytes}}};
+}
+
+std::optional<Refusal> CheckFeatures(const v1::FeatureChunk& chunk, const speculation::TargetFeatures& features,
+                                     uint64_t position) {
+  if (chunk.dtype() != rpc::kFeatureDtype) {
+    return Invalid("features.dtype", rpc::kFeatureDtype, base::Quoted(chunk.dtype()));
+  }
+  const size_t position_bytes = static_cast<size_t>(features.width()) * sizeof(uint16_t);
+  const size_t num_bytes = chunk.values().size();
+  if (num_bytes == 0 || num_bytes % position_bytes != 0) {
+    return Invalid("features.values", absl::StrCat("whole positions of ", position_bytes, " bytes"), num_bytes);
+  }
+  if (num_bytes > std::max(rpc::kMaxFeatureChunkBytes, position_bytes)) {
+    return Invalid("features.values", absl::StrCat("at most ", rpc::kMaxFeatureChunkBytes, " bytes"), num_bytes);
+  }
+  const uint64_t num_positions = num_bytes / position_bytes;
+  if (chunk.first_position() > position || num_positions > position - chunk.first_position()) {
+    return Invalid("features", absl::StrCat("positions below ", position),
+                   absl::StrCat(num_positions, " from ", chunk.first_position()));
+  }
+  return std::nullopt;
 }
 
 std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open) {

@@ -25,6 +25,10 @@ std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open);
 std::optional<Refusal> CheckTokens(const google::protobuf::RepeatedField<uint32_t>& token_ids,
                                    const ProposerDescription& proposer);
 
+// Checks a chunk for a session that has `position` tokens. Its values may be any bits.
+std::optional<Refusal> CheckFeatures(const v1::FeatureChunk& chunk, const speculation::TargetFeatures& features,
+                                     uint64_t position);
+
 // Makes the introduction of a session from an `open` that has passed CheckIntroduction.
 SessionIntroduction FromProto(const v1::OpenSession& open);
 

@@ -18,6 +18,7 @@
 #include "common/telemetry/metrics.h"
 #include "common/telemetry/metrics_server.h"
 #include "common/tracing/process_tracing.h"
+#include "proposer_service/features/load_drafter.h"
 #include "proposer_service/proposal_service.h"
 #include "spdlog/spdlog.h"
 
@@ -28,7 +29,8 @@ ABSL_FLAG(std::string, log_format, "text", "text or json: the form of a log line
 ABSL_FLAG(bool, trace_proposals, false,
           "whether the trace of a session has a span for every tree; OTEL_* variables say where traces go");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "time that streams may take to end after SIGTERM");
-ABSL_FLAG(std::string, method, foretoken::proposer::Config().method, "method of guessing: ngram, suffix or draft");
+ABSL_FLAG(std::string, method, foretoken::proposer::Config().method,
+          "method of guessing: ngram, suffix, draft, dflash, eagle, eagle3, mlp_speculator or medusa");
 
 #define FT_PROPOSER_OPTION(method, type, name, field, help) \
   ABSL_FLAG(type, name, foretoken::proposer::Config().field, help);
@@ -49,11 +51,13 @@ Config ConfigFromFlags() {
   return config;
 }
 
+bool HasModel(absl::string_view method) { return method == "draft" || ReadsFeatures(method); }
+
 // The only argument may name the checkpoint of a draft model.
 absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arguments) {
   Config config = ConfigFromFlags();
   if (arguments.empty()) return config;
-  if (arguments.size() > 1 || config.method != "draft" || !config.draft.model_directory.empty()) {
+  if (arguments.size() > 1 || !HasModel(config.method) || !config.draft.model_directory.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", arguments.back(),
                                                    "\": a draft model is --method=draft --model=DIRECTORY"));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "proposer_service/features/load_drafter.h"
 #include "proposer_service/ngram/ngram.h"
 #include "proposer_service/suffix/suffix.h"
 
@@ -12,7 +13,13 @@ namespace foretoken::proposer {
 absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, telemetry::Metrics& metrics) {
   if (config.method == "ngram") return std::make_unique<NgramProposer>(config.ngram);
   if (config.method == "suffix") return SuffixProposer::Create(config.suffix, &metrics);
-  FT_ASSIGN_OR_RETURN(std::unique_ptr<DraftProposer> draft, DraftProposer::Load(config.draft, metrics));
+  std::unique_ptr<DraftProposer> draft;
+  if (ReadsFeatures(config.method)) {
+    FT_ASSIGN_OR_RETURN(Drafter drafter, LoadDrafter(config.method, config.draft));
+    draft = DraftProposer::Make(std::move(drafter), config.draft.forest, metrics);
+  } else {
+    FT_ASSIGN_OR_RETURN(draft, DraftProposer::Load(config.draft, metrics));
+  }
   draft->Start();
   return draft;
 }

@@ -11,8 +11,8 @@
 
 namespace foretoken::proposer {
 
-// The configuration must be valid. The metrics outlive the proposer. Errors: those of SuffixProposer::Create and
-// DraftProposer::Load.
+// The configuration must be valid. The metrics outlive the proposer. Errors: those of SuffixProposer::Create,
+// DraftProposer::Load and LoadDrafter.
 absl::StatusOr<std::unique_ptr<Proposer>> MakeProposer(const Config& config, telemetry::Metrics& metrics);
 
 }  // namespace foretoken::proposer

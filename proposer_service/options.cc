@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
+#include "proposer_service/features/load_drafter.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -54,10 +55,16 @@ constexpr Option kOptions[] = {
 };
 #undef FT_PROPOSER_OPTION
 
+// The methods that read the target's hidden states have the options of "draft" and of "features".
+bool Has(absl::string_view method, const Option& option) {
+  if (option.method.empty() || option.method == method) return true;
+  return ReadsFeatures(method) && (option.method == "draft" || option.method == "features");
+}
+
 absl::StatusOr<const Option*> Find(absl::string_view method, absl::string_view key) {
   std::vector<absl::string_view> known;
   for (const Option& option : kOptions) {
-    if (!option.method.empty() && option.method != method) continue;
+    if (!Has(method, option)) continue;
     if (key == option.name || key == option.short_name()) return &option;
     known.push_back(option.short_name());
   }

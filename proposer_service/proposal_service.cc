@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/feature_conversion.h"
+#include "common/rpc/proposal_protocol.h"
 #include "common/rpc/status.h"
 #include "proposer_service/description.h"
 #include "proposer_service/event_checks.h"
@@ -25,6 +27,11 @@ Config FittedTo(const ProposerDescription& proposer, Config config) {
   int64_t& limit = config.limits.max_context_tokens;
   limit = std::min(limit, proposer.max_context_tokens.value_or(limit));
   return config;
+}
+
+std::string ProjectionOf(const ProposerDescription& proposer) {
+  if (proposer.features == nullptr || !proposer.features->projection.has_value()) return "";
+  return rpc::ProjectionBytes(*proposer.features->projection);
 }
 
 }  // namespace
@@ -50,6 +57,8 @@ ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer>
     : config_(FittedTo(proposer->Describe(), config)),
       request_bounds_(RequestBounds()),
       proposer_(std::move(proposer)),
+      projection_(ProjectionOf(proposer_->Describe())),
+      projection_digest_(projection_.empty() ? "" : rpc::ProjectionDigest(projection_)),
       metrics_(metrics, {{"proposer", proposer_->Describe().method}}),
       trace_(std::move(trace)),
       room_(config_.limits, metrics_.room()) {}
@@ -93,9 +102,24 @@ grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServer
                                                             v1::DescribeProposerResponse* response) {
   const ProposerDescription& description = proposer_->Describe();
   *response = ToProto(description, config_.limits);
+  if (description.features != nullptr) rpc::WriteFeatures(*description.features, projection_digest_, *response);
   const std::span<const uint64_t> digests(request->token_digests().data(), request->token_digests().size());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(rpc::ToGrpc(CheckVocabulary(description, request->vocabulary_fingerprint(), digests)));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ProposalService::ReadProjection(grpc::CallbackServerContext* context,
+                                                          const v1::ReadProjectionRequest* request,
+                                                          v1::ReadProjectionResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (projection_digest_.empty() || request->digest() != projection_digest_) {
+    reactor->Finish({grpc::StatusCode::NOT_FOUND, "digest: the proposer has no projection with this digest"});
+    return reactor;
+  }
+  const size_t offset = std::min<uint64_t>(request->offset(), projection_.size());
+  response->set_data(projection_.substr(offset, rpc::kMaxProjectionPieceBytes));
+  reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 

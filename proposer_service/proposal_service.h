@@ -26,8 +26,9 @@ namespace foretoken::proposer {
 class ProposalStream;
 
 // Requests and responses of a stream are raw bytes, so that the service checks a request before it parses it.
-using RawProposalService = v1::ProposalService::WithRawCallbackMethod_Propose<
-    v1::ProposalService::WithCallbackMethod_DescribeProposer<v1::ProposalService::Service>>;
+using RawProposalService =
+    v1::ProposalService::WithRawCallbackMethod_Propose<v1::ProposalService::WithCallbackMethod_DescribeProposer<
+        v1::ProposalService::WithCallbackMethod_ReadProjection<v1::ProposalService::Service>>>;
 
 class ProposalService : public RawProposalService {
  public:
@@ -47,6 +48,9 @@ class ProposalService : public RawProposalService {
   grpc::ServerUnaryReactor* DescribeProposer(grpc::CallbackServerContext* context,
                                              const v1::DescribeProposerRequest* request,
                                              v1::DescribeProposerResponse* response) override;
+  grpc::ServerUnaryReactor* ReadProjection(grpc::CallbackServerContext* context,
+                                           const v1::ReadProjectionRequest* request,
+                                           v1::ReadProjectionResponse* response) override;
 
  private:
   friend class ProposalStream;
@@ -58,6 +62,8 @@ class ProposalService : public RawProposalService {
   const Config config_;
   const rpc::MessageBounds request_bounds_;
   const std::unique_ptr<Proposer> proposer_;
+  const std::string projection_;         // the bytes that ReadProjection gives; empty: none
+  const std::string projection_digest_;  // of them; empty: none
   ProposerMetrics metrics_;
   const TraceOptions trace_;
   SessionRoom room_;

@@ -37,6 +37,7 @@ void ProposalStream::OnAnnouncement(uint64_t session_id) {
 
 void ProposalStream::Start() {
   absl::MutexLock lock(&mutex_);
+  WriteOrFinish();  // credit for features, so that a verifier can send them with its first sessions
   ReadOn();
 }
 

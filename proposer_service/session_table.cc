@@ -2,6 +2,7 @@
 #include "proposer_service/session_table.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,8 +70,11 @@ SessionTable::SessionTable(const Environment& environment)
 
 absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
   FT_RETURN_IF_ERROR(SetVocabulary(request.vocabulary_fingerprint()));
+  FT_RETURN_IF_ERROR(CheckCredit(request));
   for (const v1::OpenSession& open : request.opens()) Open(open);
   for (const v1::AdvanceSession& advance : request.advances()) Advance(advance);
+  for (const v1::FeatureChunk& chunk : request.features()) AppendFeatures(chunk);
+  RequestTrees();
   for (const v1::CloseSession& close : request.closes()) {
     // The session may have been dropped before.
     if (const auto entry = entries_.find(close.session_id()); entry != entries_.end()) Drop(entry);
@@ -110,8 +114,9 @@ void SessionTable::Open(const v1::OpenSession& open) {
   }
   if (!Append(entry, open.token_ids())) return;
   if (open.awaiting_more()) return;
-  const TreeRequest tree_request = {.allowed = TakeMask(entry->second, open.allowed_tokens())};
-  RequestTree(open.session_id(), entry->second, tree_request, open.node_budget());
+  Request({.session_id = open.session_id(),
+           .tree_request = {.allowed = TakeMask(entry->second, open.allowed_tokens())},
+           .node_budget = open.node_budget()});
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -126,7 +131,67 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
   const TreeRequest tree_request = {.until_next_step = absl::Microseconds(advance.next_step_us()),
                                     .step = absl::Microseconds(advance.step_us()),
                                     .allowed = TakeMask(entry->second, advance.allowed_tokens())};
-  RequestTree(advance.session_id(), entry->second, tree_request, advance.node_budget());
+  Request({.session_id = advance.session_id(), .tree_request = tree_request, .node_budget = advance.node_budget()});
+}
+
+// A drafter's sessions get the request after the features, which follow in the same message.
+void SessionTable::Request(RequestedTree requested) {
+  if (environment_.proposer.Describe().features != nullptr) {
+    requested_.push_back(std::move(requested));
+  } else {
+    RequestTree(requested.session_id, entries_.find(requested.session_id)->second, std::move(requested.tree_request),
+                requested.node_budget);
+  }
+}
+
+void SessionTable::RequestTrees() {
+  for (RequestedTree& requested : requested_) {
+    const auto entry = entries_.find(requested.session_id);
+    if (entry == entries_.end()) continue;  // dropped by a later event of the message
+    RequestTree(requested.session_id, entry->second, std::move(requested.tree_request), requested.node_budget);
+  }
+  requested_.clear();
+}
+
+absl::Status SessionTable::CheckCredit(const v1::ProposeRequest& request) const {
+  if (environment_.proposer.Describe().features == nullptr) return absl::OkStatus();  // then features are ignored
+  uint64_t num_bytes = 0;
+  for (const v1::FeatureChunk& chunk : request.features()) num_bytes += chunk.values().size();
+  const uint64_t credit = num_granted_bytes_ - num_feature_bytes_;
+  if (num_bytes <= credit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("features: expected at most ", credit, " bytes by the stream's credit, got ", num_bytes));
+}
+
+void SessionTable::AppendFeatures(const v1::FeatureChunk& chunk) {
+  num_feature_bytes_ += chunk.values().size();
+  const auto entry = entries_.find(chunk.session_id());
+  const auto& features = environment_.proposer.Describe().features;
+  if (entry == entries_.end() || features == nullptr) return;  // a missing session's notice is on the way
+  Session& session = *entry->second.session;
+  if (std::optional<Refusal> refusal = CheckFeatures(chunk, *features, session.position())) {
+    Drop(entry);
+    return Refuse(chunk.session_id(), *std::move(refusal));
+  }
+  if (entry->second.features_end.value_or(chunk.first_position()) != chunk.first_position()) {
+    Drop(entry);
+    return ReportUnknown(chunk.session_id());
+  }
+  std::vector<uint16_t> values(chunk.values().size() / sizeof(uint16_t));
+  std::memcpy(values.data(), chunk.values().data(), chunk.values().size());
+  entry->second.features_end = chunk.first_position() + values.size() / static_cast<size_t>(features->width());
+  session.AppendFeatures(chunk.first_position(), values);
+}
+
+uint64_t SessionTable::CreditToGrant() const {
+  if (environment_.proposer.Describe().features == nullptr) return 0;
+  const auto limit = static_cast<uint64_t>(room_.limits().max_stream_feature_bytes);
+  uint64_t num_used = num_granted_bytes_ - num_feature_bytes_;  // by what may still come, and by what waits
+  for (const auto& [session_id, entry] : entries_) {
+    num_used += static_cast<uint64_t>(entry.session->num_unused_feature_values()) * sizeof(uint16_t);
+  }
+  const uint64_t num_free = limit - std::min(num_used, limit);
+  return num_free >= limit / 4 ? num_free : 0;
 }
 
 bool SessionTable::Append(Entries::iterator entry, const google::protobuf::RepeatedField<uint32_t>& token_ids) {
@@ -215,13 +280,14 @@ void SessionTable::AddTrees(v1::ProposeResponse& response) {
 
 size_t SessionTable::AddTrees(std::span<const uint64_t> session_ids, v1::ProposeResponse& response) {
   std::vector<ProposalRequest> requests;
-  std::vector<uint64_t> ready, refused;
+  std::vector<uint64_t> ready, refused, forgotten;
   for (const uint64_t session_id : session_ids) {
     Entry& entry = entries_.find(session_id)->second;
     entry.is_listed = false;
     if (entry.node_budget == 0) continue;  // the verifier no longer wants a tree
     const Readiness readiness = entry.session->readiness();
     if (readiness == Readiness::kRefused) refused.push_back(session_id);
+    if (readiness == Readiness::kForgotten) forgotten.push_back(session_id);
     if (readiness != Readiness::kReady) continue;
     requests.push_back({.session = entry.session.get(), .node_budget = entry.node_budget});
     ready.push_back(session_id);
@@ -240,6 +306,10 @@ size_t SessionTable::AddTrees(std::span<const uint64_t> session_ids, v1::Propose
   for (const uint64_t session_id : refused) {
     Drop(entries_.find(session_id));
     Refuse(session_id, {.reason = v1::REFUSAL_REASON_FULL, .detail = "the proposer has no room for the context"});
+  }
+  for (const uint64_t session_id : forgotten) {
+    Drop(entries_.find(session_id));
+    ReportUnknown(session_id);
   }
   return num_bytes;
 }
@@ -264,7 +334,12 @@ bool SessionTable::TakeResponse(v1::ProposeResponse& response) {
   response.Clear();
   AddTrees(response);
   AddNotices(response);
-  return response.trees_size() > 0 || response.refusals_size() > 0 || response.unknown_session_ids_size() > 0;
+  if (const uint64_t num_bytes = CreditToGrant(); num_bytes > 0) {
+    response.set_feature_credit_bytes(num_bytes);
+    num_granted_bytes_ += num_bytes;
+  }
+  return response.feature_credit_bytes() > 0 || response.trees_size() > 0 || response.refusals_size() > 0 ||
+         response.unknown_session_ids_size() > 0;
 }
 
 }  // namespace foretoken::proposer

@@ -10,6 +10,9 @@
 // and no queue. A session that is not ready owes its tree until it announces that it is. A session that owes no tree
 // owes a better one after an announcement. A session owes no tree while the verifier wants none.
 //
+// Features are limited by credits: the table grants so many bytes that what its sessions have not used yet stays within
+// SessionLimits::max_stream_feature_bytes.
+//
 // A verifier's mistake costs it one session. The table drops a session and reports it as unknown if a position leaves a
 // gap or an id is opened twice. It drops a session and reports it as refused, with the reason, if there are too many
 // sessions or tokens or the session breaks a rule (event_checks.h). The table cuts node budgets to the limit. Only a
@@ -22,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,13 +73,14 @@ class SessionTable {
 
   // Applies a request whole or, on an error, not at all. An error ends the stream. FAILED_PRECONDITION: the proposer
   // has another vocabulary. INVALID_ARGUMENT: the vocabulary is no fingerprint, or not the stream's first one.
+  // RESOURCE_EXHAUSTED: more features than the verifier has credit for.
   absl::Status Apply(const v1::ProposeRequest& request);
 
   // The session has become ready, is refused, or has a better tree. The table ignores sessions that it does not have.
   void Announce(uint64_t session_id);
 
   // Whether TakeResponse may have something to send.
-  bool HasResponse() const { return !owed_.empty() || num_notices() > 0; }
+  bool HasResponse() const { return !owed_.empty() || num_notices() > 0 || CreditToGrant() > 0; }
   // Refusals and unknown sessions that wait to be sent. Only these can grow with the requests of a verifier.
   size_t num_notices() const { return refused_.size() + unknown_.size(); }
   // Overwrites the response with as much as fits into one message. HasResponse stays true if something is left. False:
@@ -89,6 +94,7 @@ class SessionTable {
     bool is_listed = false;                         // in owed_
     int64_t num_mask_tokens = 0;                    // that the mask of the last tree request takes up in room_
     std::unique_ptr<SessionTrace> trace = nullptr;  // null: the request is not traced
+    std::optional<uint64_t> features_end;           // the position after the last feature; unset: none came yet
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
   struct RefusedId {
@@ -104,8 +110,19 @@ class SessionTable {
   // Takes the mask of the session's next tree request in place of the last one. It is only a hint, so a mask without
   // room becomes the mask that allows any token.
   speculation::AllowedTokens TakeMask(Entry& entry, const std::string& bytes);
-  // Passes the verifier's request to the session, whose tokens have all arrived.
+  struct RequestedTree {
+    uint64_t session_id = 0;
+    TreeRequest tree_request;
+    uint32_t node_budget = 0;
+  };
+  // Passes a verifier's request to its session, now or in RequestTrees, when all of the message has arrived.
+  void Request(RequestedTree requested);
+  void RequestTrees();
   void RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget);
+  absl::Status CheckCredit(const v1::ProposeRequest& request) const;
+  void AppendFeatures(const v1::FeatureChunk& chunk);
+  // The bytes of features that the verifier may send beyond its credit; 0 while they are too few to be worth a message.
+  uint64_t CreditToGrant() const;
   void List(uint64_t session_id, Entry& entry);
   // Adds the trees of the listed sessions that are ready, as many as fit. The other listed sessions leave the list
   // until they announce.
@@ -122,7 +139,10 @@ class SessionTable {
   const std::unique_ptr<StreamTrace> trace_;  // null: no session is traced
   std::string vocabulary_;                    // the stream's fingerprint; empty: not told yet
   Entries entries_;
-  std::vector<uint64_t> owed_;  // sessions that may have a tree to send
+  std::vector<RequestedTree> requested_;  // by the message that is being applied
+  uint64_t num_granted_bytes_ = 0;        // of features, in all
+  uint64_t num_feature_bytes_ = 0;        // received, in all
+  std::vector<uint64_t> owed_;            // sessions that may have a tree to send
   std::vector<RefusedId> refused_;
   std::vector<uint64_t> unknown_;
 };

@@ -52,7 +52,9 @@ absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
                                             .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary()),
                                             // A tree larger than any request's limit is a bad tree.
                                             .max_tree_nodes = config_.engine.max_tree_nodes,
-                                            .credentials = proposer_credentials}));
+                                            .credentials = proposer_credentials,
+                                            .target = rpc::TargetShape{.hidden_size = model_->config.hidden_size,
+                                                                       .num_layers = model_->config.num_layers}}));
   engine_ = std::make_unique<Engine>(
       config_.engine,
       EngineParts{.transformer = model_->transformer.get(),
@@ -190,6 +192,7 @@ void Verifier::LookAfterEngine() {
 
 void Verifier::FinishCalls() {
   refuses_calls_ = true;
+  calls_->BeginDraining();
   engine_->Drain();
   spdlog::info("running requests get {} to end", absl::FormatDuration(config_.drain_grace));
   if (calls_->WaitUntilIdle(config_.drain_grace)) return;

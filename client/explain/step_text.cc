@@ -50,6 +50,9 @@ std::string TreesLine(const StepReport& step) {
     if (proposer.position() < step.position()) {
       absl::StrAppend(&part, ", ", Counted(step.position() - proposer.position(), "token"), " late");
     }
+    if (proposer.num_predicted_features() > 0) {
+      absl::StrAppend(&part, ", ", Counted(proposer.num_predicted_features(), "feature"), " predicted");
+    }
     parts.push_back(std::move(part));
   }
   if (parts.empty()) parts.push_back("no guesses");

@@ -18,9 +18,9 @@
 #include "absl/status/statusor.h"
 #include "common/model/config.h"
 #include "common/model/context_plan.h"
-#include "common/model/load_times.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer.h"
+#include "common/model/weight_reader.h"
 #include "common/parallel/rank_group.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/checkpoint.h"
@@ -33,6 +33,18 @@ struct OpenOptions {
   kernels::BackendOptions backend;  // shared by all ranks
   int32_t tensor_parallel = 1;      // number of ranks that share the model
 };
+
+// The parts of the time that loading a model took, in seconds.
+struct LoadTimes {
+  double tokenizer = 0;
+  double weights = 0;
+  ReadTimes reading;       // of the weights, summed over the threads' own clocks
+  double transformer = 0;  // K/V, tables, and memory for passes
+};
+
+// "tokenizer 0.21 s; weights 1.04 s, 2.47 GB at 2.38 GB/s (reading 25 %, packing 51 %, digest 15 %, releasing pages 9
+// %); K/V and tables 0.30 s"
+std::string Describe(const LoadTimes& times);
 
 struct OpenedModel {
   ModelConfig config;

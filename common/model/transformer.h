@@ -56,6 +56,10 @@ class Transformer {
   // memory of backend(). They are valid until the next pass.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const KvCache& kv);
   void MoveKv(const KvCache& kv, std::span<const kernels::KvMove> moves);
+  // As TransformerRank's, on rank 0, which has the whole residual stream.
+  void Capture(std::span<const int32_t> layers) { ranks_[0]->Capture(layers); }
+  kernels::ConstTensorView captured(int32_t k) const { return ranks_[0]->captured(k); }
+  const float* final_norm() const { return ranks_[0]->final_norm(); }
   // Waits for every rank's device, each on the rank's thread. If another rank's device has failed, only that rank's own
   // calls find out, so a wait for rank 0 alone might never end.
   void Synchronize();

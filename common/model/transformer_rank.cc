@@ -104,9 +104,9 @@ kernels::ConstTensorView TransformerRank::Forward(const ForwardBatch& batch, con
   if (const std::optional<int32_t> num_rows = RecordedRows(batch); num_rows.has_value()) {
     const BatchPadding padding = {
         .num_rows = *num_rows, .num_segments = RecordedSegments(batch, *num_rows), .spare_block = kv.num_blocks - 1};
-    EnqueueRecorded({.batch = batch_.Upload(PadBatch(batch, padding)), .kv = kv});
+    EnqueueRecorded({.batch = batch_.Upload(PadBatch(batch, padding)), .kv = kv, .captured_layers = captured_layers_});
   } else {
-    Enqueue({.batch = batch_.Upload(batch), .kv = kv});
+    Enqueue({.batch = batch_.Upload(batch), .kv = kv, .captured_layers = captured_layers_});
   }
   return {logits_.view().data, DType::kF32, Shape(num_logit_rows, config_.vocab_size)};
 }
@@ -134,8 +134,29 @@ void TransformerRank::EnqueueRecorded(const Pass& pass) {
 void TransformerRank::Enqueue(const Pass& pass) {
   const kernels::BatchView& batch = pass.batch.batch;
   EmbedTokens(batch);
-  for (int32_t layer_idx = 0; layer_idx < config_.num_layers; ++layer_idx) RunLayer(layer_idx, batch, pass.kv);
+  KeepResidual(0, batch.num_rows);
+  for (int32_t layer_idx = 0; layer_idx < config_.num_layers; ++layer_idx) {
+    RunLayer(layer_idx, batch, pass.kv);
+    KeepResidual(layer_idx + 1, batch.num_rows);
+  }
   if (pass.batch.num_logit_rows > 0) ComputeLogits(pass.batch);
+}
+
+void TransformerRank::Capture(std::span<const int32_t> layers) {
+  captured_layers_.assign(layers.begin(), layers.end());
+  for (const int32_t k : layers) {
+    FT_CHECK(k >= 0 && k <= config_.num_layers);
+    if (captured_.contains(k)) continue;
+    captured_.emplace(k, Tensor(backend_, DType::kF32, Shape(options_.max_rows, config_.hidden_size)));
+  }
+}
+
+kernels::ConstTensorView TransformerRank::captured(int32_t k) const { return captured_.at(k).view(); }
+
+void TransformerRank::KeepResidual(int32_t k, int32_t num_rows) {
+  if (std::ranges::find(captured_layers_, k) == captured_layers_.end()) return;
+  const kernels::TensorView residual = hidden_.rows(num_rows);
+  backend_.Copy(captured_.at(k).view().data, residual.data, residual.num_bytes(), kernels::CopyKind::kOnDevice);
 }
 
 void TransformerRank::EmbedTokens(const kernels::BatchView& batch) {

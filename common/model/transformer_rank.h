@@ -15,8 +15,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,14 @@ class TransformerRank {
   // batch.logit_rows, [n, V] f32, valid until the next pass. The result of the other ranks has no meaning.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv);
 
+  // From the next pass on, keeps S_k of all rows of a pass for these k, from 0 to L (common/speculation/
+  // target_features.h). Empty: keeps nothing.
+  void Capture(std::span<const int32_t> layers);
+  // S_k of the last pass's rows: [T, E] f32, valid until the next pass. The rank captures S_k.
+  kernels::ConstTensorView captured(int32_t k) const;
+  // The gain of the final norm, [E] f32.
+  const float* final_norm() const { return weights_.final_norm.f32(); }
+
   const TransformerOptions& options() const { return options_; }
   // The backend's line about the rank's products; see Backend::TuneProducts.
   const std::string& product_tuning() const { return product_tuning_; }
@@ -70,6 +80,7 @@ class TransformerRank {
   struct Pass {
     DeviceBatch::View batch;
     kernels::KvCacheView kv;
+    std::vector<int32_t> captured_layers;
 
     friend bool operator==(const Pass&, const Pass&) = default;
   };
@@ -82,6 +93,7 @@ class TransformerRank {
   std::optional<int32_t> RecordedRows(const ForwardBatch& batch) const;
   void EnqueueRecorded(const Pass& pass);
   void Enqueue(const Pass& pass);
+  void KeepResidual(int32_t k, int32_t num_rows);
   void EmbedTokens(const kernels::BatchView& batch);
   void RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv);
   void AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias);
@@ -115,6 +127,9 @@ class TransformerRank {
   tensor::Tensor logit_pieces_;        // [R, max_logit_rows ceil(V/R)] f32 on rank 0; on other ranks only their own
                                        // piece
   std::vector<int64_t> logit_widths_;  // [R] number of each rank's ids
+
+  std::map<int32_t, tensor::Tensor> captured_;  // [T, E] f32 by k; memory of layers that are no longer captured stays
+  std::vector<int32_t> captured_layers_;        // the k to capture
 
   DeviceBatch batch_;
   std::vector<RecordedPass> recorded_;

@@ -28,6 +28,11 @@ inline constexpr size_t kMaxFingerprintBytes = 128;
 inline constexpr size_t kMaxTenantBytes = 256;
 inline constexpr size_t kMaxRefusalDetailBytes = 256;
 inline constexpr size_t kMaxAllowedTokensBytes = size_t{64} << 10;  // of one mask
+inline constexpr size_t kMaxFeatureChunkBytes = size_t{64} << 10;   // or one position
+inline constexpr uint64_t kMaxFeatureCredit = uint64_t{64} << 20;   // that a verifier counts
+inline constexpr size_t kMaxProjectionPieceBytes = size_t{1} << 20;
+inline constexpr uint32_t kMaxFeatureWidth = 65'536;  // so a position has at most 128 KiB
+inline constexpr absl::string_view kFeatureDtype = "BF16";
 
 // Indexed by v1::RefusalReason; a reason that this build does not know counts as unspecified.
 using RefusalCounts = std::array<uint64_t, v1::RefusalReason_ARRAYSIZE>;

@@ -48,7 +48,8 @@ absl::Status CheckDrawMethod(const v1::TokenTree& message) {
 
 absl::StatusOr<speculation::TokenTree> FromProto(const v1::TokenTree& message, const WireTreeLimits& limits) {
   FT_RETURN_IF_ERROR(CheckRepresentable(message, limits));
-  speculation::TokenTree tree{.position = message.position()};
+  speculation::TokenTree tree{.position = message.position(),
+                              .num_predicted_features = message.num_predicted_features()};
   tree.nodes.reserve(message.token_ids_size());
   for (int i = 0; i < message.token_ids_size(); ++i) {
     tree.Append({.token_id = static_cast<int32_t>(message.token_ids(i)),
@@ -67,6 +68,7 @@ v1::TokenTree ToProto(const speculation::TokenTree& tree, uint64_t session_id) {
   v1::TokenTree message;
   message.set_session_id(session_id);
   message.set_position(tree.position);
+  message.set_num_predicted_features(tree.num_predicted_features);
   message.mutable_token_ids()->Reserve(tree.num_nodes());
   message.mutable_parents()->Reserve(tree.num_nodes());
   message.mutable_chances()->Reserve(tree.num_nodes());

@@ -55,6 +55,10 @@ struct TokenTree {
   // or none. Empty under the keyed draw.
   std::vector<SampledChildren> sampled;
 
+  // A drafter that reads the target's hidden states did not have those of this many last tokens when it made the tree,
+  // and went on from its own prediction of them. For reports; functions that make a tree from a tree leave it out.
+  uint32_t num_predicted_features = 0;
+
   int32_t num_nodes() const { return static_cast<int32_t>(nodes.size()); }
 
   // Adds a node and returns its index. Its parent must be in the tree already.

@@ -89,6 +89,17 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& directory) {
   return checkpoint;
 }
 
+absl::StatusOr<Checkpoint> Checkpoint::OpenFile(const std::string& directory, absl::string_view file_name) {
+  Checkpoint checkpoint(directory);
+  FT_RETURN_IF_ERROR(checkpoint.OpenSingleFile(absl::StrCat(directory, "/", file_name)));
+  return checkpoint;
+}
+
+const StoredTensor* Checkpoint::FindStored(absl::string_view name) const {
+  const auto found = files_by_tensor_.find(name);
+  return found == files_by_tensor_.end() ? nullptr : &files_[found->second].tensors().at(found->first);
+}
+
 absl::Status Checkpoint::OpenSingleFile(const std::string& path) {
   FT_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
   for (const auto& [name, tensor] : file.tensors()) files_by_tensor_.emplace(name, 0);

@@ -29,8 +29,13 @@ class Checkpoint {
   // Maps all files and checks their headers. If both layouts are present, the single file counts, as in transformers.
   static absl::StatusOr<Checkpoint> Open(const std::string& directory);
 
+  // Maps one file of the directory.
+  static absl::StatusOr<Checkpoint> OpenFile(const std::string& directory, absl::string_view file_name);
+
   const std::string& directory() const { return directory_; }
   bool Contains(absl::string_view name) const { return files_by_tensor_.contains(name); }
+  // The named tensor as it is stored, of any dtype; null: there is none.
+  const StoredTensor* FindStored(absl::string_view name) const;
   // The names of all tensors, sorted.
   std::vector<std::string> Names() const;
   // The bytes of all tensors together, as stored.

@@ -44,13 +44,13 @@ start() {
 
 # serve MODEL: a verifier and two proposers, all of them new, so that nothing is remembered. Sets `address`.
 serve() {
-  local suffix draft
+  local suffix eagle3
   stop_services
   start suffix foretoken_proposer --method=suffix
   suffix=$address
-  start draft foretoken_proposer --method=draft --model="$here/draft" --threads=1
-  draft=$address
-  start verifier foretoken_verifier --model="$1" --proposer="suffix=static:$suffix;draft=static:$draft"
+  start eagle3 foretoken_proposer --method=eagle3 --model="$here/eagle3" --target="$here/target" --threads=1
+  eagle3=$address
+  start verifier foretoken_verifier --model="$1" --proposer="suffix=static:$suffix;eagle3=static:$eagle3"
 }
 
 request=(--temperature=0.8 --seed=10)
@@ -62,8 +62,8 @@ else
 fi
 
 cat <<TEXT
-A draft model and a suffix tree guess ahead, each in a process of its own. The verifier keeps only the tokens that the
-target model draws itself. Every text is written with speculation off and on, at temperature 0.8 and with one seed.
+An EAGLE-3 head and a suffix tree guess ahead, each in a process of its own. The head reads the hidden states of the target
+model, which the verifier sends. The verifier keeps only the tokens that the target draws itself. Every text is written with speculation off and on, at temperature 0.8 and with one seed.
 
 The target has 7 million parameters. Here zero weights widen it: it says the same, but a step reads $gigabytes GB, as a
 step of a larger model does. In colour, what was guessed ahead is green.

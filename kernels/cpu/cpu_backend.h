@@ -35,8 +35,11 @@ class CpuBackend final : public Backend {
   void RopeStoreKv(const RopeStoreKvArgs& args) override;
   void Attention(const AttentionArgs& args) override;
   void SiluMul(const SiluMulArgs& args) override;
+  void Activate(const ActivateArgs& args) override;
   void SumRanks(const SumRanksArgs& args) override;
   void JoinColumns(const JoinColumnsArgs& args) override;
+  void CopyRows(const CopyRowsArgs& args) override;
+  void SpreadLogits(const SpreadLogitsArgs& args) override;
   void MoveKv(const MoveKvArgs& args) override;
   void AcceptTrees(const AcceptTreesArgs& args) override;
   void BranchRows(const BranchRowsArgs& args) override;

@@ -8,11 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/activate.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/move_kv.h"
 #include "kernels/cuda/attention/rope_store_kv.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/device.h"
+#include "kernels/cuda/copy_rows.h"
 #include "kernels/cuda/draw/accept_trees.h"
 #include "kernels/cuda/draw/branch_rows.h"
 #include "kernels/cuda/draw/score_tokens.h"
@@ -24,6 +26,7 @@
 #include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/silu_mul.h"
+#include "kernels/cuda/spread_logits.h"
 #include "kernels/cuda/sum_ranks.h"
 
 namespace foretoken::kernels::cuda {
@@ -110,8 +113,11 @@ class CudaBackend final : public Backend {
   void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
   void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
   void SiluMul(const SiluMulArgs& args) override { cuda::SiluMul(args, stream()); }
+  void Activate(const ActivateArgs& args) override { cuda::Activate(args, stream()); }
   void SumRanks(const SumRanksArgs& args) override { cuda::SumRanks(args, stream()); }
   void JoinColumns(const JoinColumnsArgs& args) override { cuda::JoinColumns(args, stream()); }
+  void CopyRows(const CopyRowsArgs& args) override { cuda::CopyRows(args, stream()); }
+  void SpreadLogits(const SpreadLogitsArgs& args) override { cuda::SpreadLogits(args, stream()); }
   void MoveKv(const MoveKvArgs& args) override { cuda::MoveKv(args, stream()); }
   void AcceptTrees(const AcceptTreesArgs& args) override { cuda::AcceptTrees(args, device()); }
   void BranchRows(const BranchRowsArgs& args) override { cuda::BranchRows(args, device()); }

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -19,7 +18,14 @@ namespace {
 constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
 speculation::TokenTree SnapshotOf(const DraftForest::Session& session) {
-  return session.tree.Snapshot(session.size(), kSnapshotNodes);
+  speculation::TokenTree snapshot = session.tree.Snapshot(session.position(), kSnapshotNodes);
+  if (session.reads_features) snapshot.num_predicted_features = static_cast<uint32_t>(session.num_provisional());
+  return snapshot;
+}
+
+// The mean number of tokens of a step with the session's best nodes.
+double ValueOf(const DraftForest::Session& session, int32_t node_budget) {
+  return ExpectGrowth(SnapshotOf(session), node_budget, 0).value;
 }
 
 // Each process has its own salt, because one verifier may use two replicas of a proposer.
@@ -41,10 +47,6 @@ int64_t NumPreemptions() {
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, ": expected ", least, " to ", most, ", got ", value));
-}
-
-DraftForest::Parts PartsOf(const model::RunnableModel& model) {
-  return {.transformer = model.transformer.get(), .kv = &model.kv, .num_tokens = model.num_tokens()};
 }
 
 }  // namespace
@@ -99,27 +101,27 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
                        {.max_rows = options.forest.max_tree_rows + options.forest.max_context_rows, .context = context},
                        nullptr));
   spdlog::info("draft model loaded: {}", model::Describe(runnable.times));
-  DraftForestOptions forest = options.forest;
-  if (forest.sampling_salt == 0) forest.sampling_salt = DrawSalt();
-  return std::make_unique<DraftProposer>(std::move(runnable), forest, metrics);
+  return Make(MakeTransformerDrafter(std::move(runnable)), options.forest, metrics);
 }
 
-DraftProposer::DraftProposer(model::RunnableModel model, const DraftForestOptions& options, telemetry::Metrics& metrics,
-                             Clock now)
-    : model_(std::move(model)),
+std::unique_ptr<DraftProposer> DraftProposer::Make(Drafter drafter, const DraftForestOptions& options,
+                                                   telemetry::Metrics& metrics) {
+  DraftForestOptions salted = options;
+  if (salted.sampling_salt == 0) salted.sampling_salt = DrawSalt();
+  return std::make_unique<DraftProposer>(std::move(drafter), salted, metrics);
+}
+
+DraftProposer::DraftProposer(Drafter drafter, const DraftForestOptions& options, telemetry::Metrics& metrics, Clock now)
+    : model_(std::move(drafter.model)),
+      description_(std::move(drafter.description)),
       now_(std::move(now)),
       situation_([this] {
         absl::MutexLock lock(&mutex_);
         return DraftMailbox::Situation{.now = now_(), .next_pass = next_pass_};
       }),
-      description_{
-          .method = "draft",
-          .vocabulary_fingerprint = base::ToHex(tokenizer::VocabularyFingerprint(model_.tokenizer.vocabulary())),
-          .token_digests = tokenizer::TokenDigests(model_.tokenizer.vocabulary()),
-          .num_tokens = static_cast<int32_t>(model_.transformer->config().vocab_size),
-          .max_context_tokens = model_.transformer->options().max_positions},
       metrics_(metrics),
-      forest_(PartsOf(model_), options) {}
+      forest_(*model_, options),
+      watch_(description_.features == nullptr ? std::vector<int32_t>() : description_.features->layers) {}
 
 DraftProposer::~DraftProposer() {
   {
@@ -185,6 +187,7 @@ bool DraftProposer::TakeUpdates() {
       continue;
     }
     forest_.Append(id, update.token_ids);
+    forest_.AppendFeatures(id, update.first_feature_position, update.features);
     forest_.Want(id, update.tree_request);
     ApplyUpdate(update, session_states_.at(id));
   }
@@ -198,9 +201,13 @@ void DraftProposer::ApplyUpdate(const DraftMailbox::Update& update, SessionState
   state.had_grown = session.has_answer();
   // The first tree of a root that is expanded again is a better one.
   state.num_published = session.is_root_stale() ? 0 : session.tree.num_expanded();
+  state.provisional_value = ProvisionalValue(state);
   owed_.erase(state.session_id);
   if (session.is_refused) {
     state.mailbox->Refuse();
+    state.mailbox->Announce();
+  } else if (session.is_forgotten) {
+    state.mailbox->Forget();
     state.mailbox->Announce();
   } else if (update.is_owed) {
     owed_.insert(state.session_id);
@@ -209,10 +216,18 @@ void DraftProposer::ApplyUpdate(const DraftMailbox::Update& update, SessionState
   }
 }
 
+// Unset: the root is not provisional, or it has no tree.
+std::optional<double> DraftProposer::ProvisionalValue(const SessionState& state) const {
+  const DraftForest::Session& session = forest_.Find(state.session_id);
+  const bool is_provisional = session.reads_features && session.num_provisional() > 0 && session.has_answer();
+  if (!is_provisional) return std::nullopt;
+  return ValueOf(session, state.tree_request.node_budget);
+}
+
 // Whether an owed answer goes out with the tree as it is.
 bool DraftProposer::IsDue(const SessionState& state) const {
   const DraftForest::Session& session = forest_.Find(state.session_id);
-  if (session.samples || !forest_.WantsTreeRows(session)) return true;
+  if (session.samples || !forest_.WantsRows(session)) return true;
   const Patience patience = {.step = state.tree_request.step,
                              .left = state.asked_at + state.tree_request.until_next_step - now_()};
   return !IsWorthAnotherPass(SnapshotOf(session), state.tree_request.node_budget, NextPass(), patience);
@@ -222,7 +237,9 @@ bool DraftProposer::IsWorthPublishing(const SessionState& state) const {
   const DraftForest::Session& session = forest_.Find(state.session_id);
   if (owed_.contains(state.session_id)) return IsDue(state);
   const bool has_doubled = session.tree.num_expanded() > 2 * state.num_published;
-  return session.samples || has_doubled || !forest_.WantsTreeRows(session);
+  if (session.samples || !forest_.WantsRows(session)) return true;
+  if (!state.provisional_value.has_value() || session.num_provisional() > 0) return has_doubled;
+  return ValueOf(session, state.tree_request.node_budget) >= *state.provisional_value;
 }
 
 void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched) {
@@ -230,6 +247,7 @@ void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched
   std::vector<DraftForest::SessionId> stuck(owed_.begin(), owed_.end());
   std::erase_if(stuck, [&](DraftForest::SessionId id) { return std::ranges::count(touched, id) > 0; });
   for (const DraftForest::SessionId id : touched) {
+    CountFeatures(session_states_.at(id));
     if (forest_.Find(id).has_answer() && IsWorthPublishing(session_states_.at(id))) Publish(session_states_.at(id));
   }
   for (const DraftForest::SessionId id : stuck) {
@@ -241,9 +259,21 @@ void DraftProposer::Publish(SessionState& state) {
   const DraftForest::Session& session = forest_.Find(state.session_id);
   owed_.erase(state.session_id);
   state.num_published = session.tree.num_expanded();
-  state.mailbox->Publish(
-      {.tree = SnapshotOf(session), .needed_no_pass = state.had_grown, .allowed = session.root_allowed});
+  const std::optional<double> value = ProvisionalValue(state);
+  const bool is_renewed = std::exchange(state.provisional_value, value).has_value() && !value.has_value();
+  state.mailbox->Publish({.tree = SnapshotOf(session),
+                          .needed_no_pass = state.had_grown,
+                          .allowed = session.root_allowed,
+                          .is_renewed = is_renewed});
   state.mailbox->Announce();
+}
+
+// Tells the mailbox how many features still wait. While the session has no tree, nothing else would tell the service.
+void DraftProposer::CountFeatures(SessionState& state) {
+  const DraftForest::Session& session = forest_.Find(state.session_id);
+  if (!session.features.has_value()) return;
+  state.mailbox->SetUnused(session.features->num_unused());
+  if (!session.has_answer()) state.mailbox->Announce();
 }
 
 // The next pass divides its rows among the sessions with owed answers, because their trees are the youngest.
@@ -266,6 +296,9 @@ void DraftProposer::CountWork(const DraftForest::Counters& before) {
   metrics_.passes.Increment(static_cast<double>(after.num_passes - before.num_passes));
   metrics_.context_rows.Increment(static_cast<double>(after.num_context_rows - before.num_context_rows));
   metrics_.tree_rows.Increment(static_cast<double>(after.num_tree_rows - before.num_tree_rows));
+  if (description_.features == nullptr) return;
+  const std::optional<std::string> complaint = watch_.Observe(after.num_tried_roots, after.num_hit_roots);
+  if (complaint.has_value()) spdlog::error("{}: {}", description_.method, *complaint);
 }
 
 std::unique_ptr<Session> DraftProposer::Open(const SessionIntroduction& introduction) {

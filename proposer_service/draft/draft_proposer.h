@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draft-model proposer. A small language model follows the sequences and grows a token tree below each, also while
-// the verifier computes.
+// The draft-model proposer. A small model follows the sequences and grows a token tree below each, also while the
+// verifier computes. The model is a language model of its own, or a drafter that reads the target's hidden states.
 //
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<DraftProposer> proposer, DraftProposer::Load(options, metrics));
 //   proposer->Start();
@@ -14,6 +14,9 @@
 //
 // If the operating system often preempts the growth thread, another process wants its cores, perhaps the verifier. The
 // thread then expands likely nodes only.
+//
+// When features settle the root of a provisional tree, the forest grows it anew. The proposer sends the new tree as
+// soon as it is worth as much as the old one.
 //
 // The proposer sends a tree of sampled children after every pass. If the time depended on the sample, the children
 // would no longer be a fair sample.
@@ -45,12 +48,17 @@
 #include "common/telemetry/metrics.h"
 #include "proposer_service/draft/draft_forest.h"
 #include "proposer_service/draft/draft_session.h"
+#include "proposer_service/draft/drafter_watch.h"
+#include "proposer_service/draft/transformer_draft.h"
 #include "proposer_service/proposer/proposer.h"
 
 namespace foretoken::proposer {
 
 struct DraftOptions {
   std::string model_directory;
+  // For methods that read the target's hidden states.
+  std::string target_directory;
+  std::string feature_layers;  // the k of each S_k that an EAGLE-3 head reads, with commas; empty: as its file says
   std::string device = "cpu";
   std::string cpu_isa = "auto";
   std::string weight_quantization = "none";  // or fp8
@@ -78,8 +86,13 @@ class DraftProposer : public Proposer {
  public:
   // The metrics outlive the proposer.
   static absl::StatusOr<std::unique_ptr<DraftProposer>> Load(const DraftOptions& options, telemetry::Metrics& metrics);
+  // A proposer whose noise is its own.
+  static std::unique_ptr<DraftProposer> Make(Drafter drafter, const DraftForestOptions& options,
+                                             telemetry::Metrics& metrics);
+  DraftProposer(Drafter drafter, const DraftForestOptions& options, telemetry::Metrics& metrics, Clock now = SteadyNow);
   DraftProposer(model::RunnableModel model, const DraftForestOptions& options, telemetry::Metrics& metrics,
-                Clock now = SteadyNow);
+                Clock now = SteadyNow)
+      : DraftProposer(MakeTransformerDrafter(std::move(model)), options, metrics, std::move(now)) {}
   // No session may be left.
   ~DraftProposer() override;
 
@@ -104,12 +117,16 @@ class DraftProposer : public Proposer {
     absl::Time asked_at;
     bool had_grown = false;     // the root was expanded when the tree request came
     int32_t num_published = 0;  // expanded nodes of the last published tree at this root
+    // Set: the mailbox has a tree of a provisional root, and a step with it has this mean number of tokens.
+    std::optional<double> provisional_value;
   };
 
   void Run();
   bool TakeUpdates();
   void ApplyUpdate(const DraftMailbox::Update& update, SessionState& state);
   void PublishGrown(std::span<const DraftForest::SessionId> touched);
+  void CountFeatures(SessionState& state);
+  std::optional<double> ProvisionalValue(const SessionState& state) const;
   bool IsWorthPublishing(const SessionState& state) const;
   bool IsDue(const SessionState& state) const;
   void Publish(SessionState& state);
@@ -118,12 +135,13 @@ class DraftProposer : public Proposer {
   void ShareNextPass();
   void CountWork(const DraftForest::Counters& before);
 
-  const model::RunnableModel model_;
+  const std::unique_ptr<DraftModel> model_;
+  const ProposerDescription description_;
   const Clock now_;
   const std::function<DraftMailbox::Situation()> situation_;
-  ProposerDescription description_;
   DraftMetrics metrics_;
   DraftForest forest_;
+  DrafterWatch watch_;
   absl::flat_hash_map<const DraftMailbox*, DraftForest::SessionId> session_ids_;
   absl::flat_hash_map<DraftForest::SessionId, SessionState> session_states_;
   absl::btree_set<DraftForest::SessionId> owed_;  // sessions with an owed answer

@@ -31,8 +31,39 @@ void DraftMailbox::Append(std::span<const int32_t> token_ids) {
   pending_.insert(pending_.end(), token_ids.begin(), token_ids.end());
   position_ += token_ids.size();
   tree_request_.allowed = tree_allowed_ = {};
-  if (tree_.has_value()) tree_ = speculation::ReRoot(*tree_, token_ids);
+  if (tree_.has_value()) tree_ = ReRooted(*tree_, token_ids);
   if (tree_.has_value() && tree_->num_nodes() == 0) tree_.reset();
+}
+
+speculation::TokenTree DraftMailbox::ReRooted(const speculation::TokenTree& tree,
+                                              std::span<const int32_t> token_ids) const {
+  speculation::TokenTree result = speculation::ReRoot(tree, token_ids);
+  if (reads_features_) {
+    result.num_predicted_features = tree.num_predicted_features + static_cast<uint32_t>(token_ids.size());
+  }
+  return result;
+}
+
+void DraftMailbox::AppendFeatures(uint64_t first_position, std::span<const uint16_t> values,
+                                  const std::shared_ptr<DraftMailbox>& self) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_refused_ || is_forgotten_) return;
+    reads_features_ = true;
+    if (pending_features_.empty()) first_feature_position_ = first_position;
+    pending_features_.insert(pending_features_.end(), values.begin(), values.end());
+  }
+  EnterInbox(self);
+}
+
+int64_t DraftMailbox::num_unused_feature_values() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(pending_features_.size()) + num_collected_values_;
+}
+
+void DraftMailbox::SetUnused(int64_t num_collected_values) {
+  absl::MutexLock lock(&mutex_);
+  num_collected_values_ = num_collected_values;
 }
 
 std::optional<speculation::TokenTree> DraftMailbox::Restricted(speculation::TokenTree tree,
@@ -64,6 +95,7 @@ void DraftMailbox::Close(const std::shared_ptr<DraftMailbox>& self) {
   {
     absl::MutexLock lock(&mutex_);
     is_closed_ = true;
+    pending_features_ = {};
     pending_ = {};  // a peer may open and close many sessions before the growth thread looks
   }
   EnterInbox(self);
@@ -85,6 +117,7 @@ uint64_t DraftMailbox::position() const {
 Readiness DraftMailbox::readiness() const {
   absl::MutexLock lock(&mutex_);
   if (is_refused_) return Readiness::kRefused;
+  if (is_forgotten_) return Readiness::kForgotten;
   return tree_.has_value() && !is_held_ ? Readiness::kReady : Readiness::kNotYet;
 }
 
@@ -100,7 +133,10 @@ DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
 DraftMailbox::Update DraftMailbox::Collect() {
   absl::MutexLock lock(&mutex_);
   is_in_inbox_ = false;
+  num_collected_values_ += static_cast<int64_t>(pending_features_.size());
   return {.token_ids = std::exchange(pending_, {}),
+          .first_feature_position = first_feature_position_,
+          .features = std::exchange(pending_features_, {}),
           .tree_request = tree_request_,
           .asked_at = asked_at_,
           .is_owed = tree_request_.node_budget > 0 && (!tree_.has_value() || is_held_),
@@ -112,14 +148,15 @@ void DraftMailbox::Publish(Snapshot snapshot) {
   // While the mailbox is in the inbox, the growth thread has not seen the request that this tree is held for.
   if (!is_in_inbox_) is_held_ = false;
   if (!pending_.empty()) {
-    snapshot.tree = speculation::ReRoot(snapshot.tree, pending_);
+    snapshot.tree = ReRooted(snapshot.tree, pending_);
     if (snapshot.tree.num_nodes() == 0) return;  // the tokens left the tree
     snapshot.allowed = {};
   }
   std::optional<speculation::TokenTree> fitting = Restricted(std::move(snapshot.tree), snapshot.allowed);
   if (!fitting.has_value()) return;
   // The forest evicted the session's tree, and the new tree is still smaller than the published one.
-  if (tree_.has_value() && tree_allowed_ == snapshot.allowed && tree_->num_nodes() > fitting->num_nodes()) return;
+  const bool is_smaller = tree_.has_value() && tree_->num_nodes() > fitting->num_nodes();
+  if (is_smaller && tree_allowed_ == snapshot.allowed && !snapshot.is_renewed) return;
   if (!tree_.has_value()) needed_no_pass_ = snapshot.needed_no_pass;
   tree_ = std::move(fitting);
   tree_allowed_ = snapshot.allowed;
@@ -128,6 +165,16 @@ void DraftMailbox::Publish(Snapshot snapshot) {
 void DraftMailbox::Refuse() {
   absl::MutexLock lock(&mutex_);
   is_refused_ = true;
+  pending_features_ = {};
+  num_collected_values_ = 0;
+}
+
+void DraftMailbox::Forget() {
+  absl::MutexLock lock(&mutex_);
+  is_forgotten_ = true;
+  tree_.reset();
+  pending_features_ = {};
+  num_collected_values_ = 0;
 }
 
 }  // namespace foretoken::proposer

@@ -19,6 +19,10 @@ void GrowingTree::SetNumSent(int32_t num_sent) {
   if (std::exchange(num_sent_, num_sent) != num_sent) RecomputeFrontier();
 }
 
+void GrowingTree::SetMaxDepth(int32_t max_depth) {
+  if (std::exchange(max_depth_, max_depth) != max_depth) RecomputeFrontier();
+}
+
 std::optional<float> GrowingTree::BestWorth() const {
   if (frontier_.empty()) return std::nullopt;
   return frontier_.front().worth;
@@ -61,7 +65,7 @@ void GrowingTree::RecomputeFrontier() {
     if (nodes_[i].is_expanded) ++num_expanded_;
   }
   for (int32_t i = 1; i < num_nodes(); ++i) {
-    if (!nodes_[i].is_expanded) frontier_.push_back({Worth(i), i});
+    if (!nodes_[i].is_expanded && nodes_[i].depth < max_depth_) frontier_.push_back({Worth(i), i});
   }
   std::make_heap(frontier_.begin(), frontier_.end());
 }
@@ -97,6 +101,7 @@ void GrowingTree::Expand(int32_t node_idx, std::span<const Child> children,
     node.path_chance = parent.path_chance * child.chance;
     nodes_.push_back(std::move(node));
     AddToBest(nodes_.back().path_chance);
+    if (nodes_.back().depth >= max_depth_) continue;
     frontier_.push_back({Worth(num_nodes() - 1), num_nodes() - 1});
     std::push_heap(frontier_.begin(), frontier_.end());
   }

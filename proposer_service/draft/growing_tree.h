@@ -2,7 +2,7 @@
 // The tree that a draft model grows below one sequence: plain data without the model.
 //
 // A node is *expanded* once the model has computed its row. It then has its children, and its K/V is stored. The
-// *frontier* holds the nodes that are not expanded. The tree grows at the frontier node of the largest worth.
+// *frontier* holds the nodes that can be expanded. The tree grows at the frontier node of the largest worth.
 //
 // The worth of a node is the use of expanding it. The best N nodes go to the verifier. The next root is usually a node
 // that was not sent, below a node that was: the token that the verifier emits after the accepted path. So a node whose
@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,6 +58,8 @@ class GrowingTree {
   explicit GrowingTree(int32_t num_sent = 0) : nodes_(1), num_sent_(num_sent) {}
 
   void SetNumSent(int32_t num_sent);
+  // Nodes at this depth or deeper are never expanded. Unset by default.
+  void SetMaxDepth(int32_t max_depth);
 
   const Node& node(int32_t node_idx) const { return nodes_[node_idx]; }
   int32_t num_nodes() const { return static_cast<int32_t>(nodes_.size()); }
@@ -127,6 +130,7 @@ class GrowingTree {
 
   std::vector<Node> nodes_;
   int32_t num_sent_;
+  int32_t max_depth_ = std::numeric_limits<int32_t>::max();
   std::vector<float> best_chances_;  // path chances of the num_sent_ best nodes; a heap with the smallest on top
   // A heap by worth, without the root. The worth of a node falls when better nodes push its parent out of the best
   // num_sent_ nodes. RefreshTop lowers the top to its true worth; lower entries may still be too high.

@@ -27,6 +27,7 @@
 
 #include "absl/time/time.h"
 #include "common/speculation/allowed_tokens.h"
+#include "common/speculation/target_features.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
 
@@ -38,6 +39,9 @@ struct ProposerDescription {
   std::vector<uint64_t> token_digests = {};  // tokenizer::TokenDigests of the proposer's vocabulary, if it has one
   std::optional<int32_t> num_tokens = std::nullopt;          // the proposer knows the ids below this; unset: all ids
   std::optional<int64_t> max_context_tokens = std::nullopt;  // of a session; unset: no limit of its own
+  // Set: the proposer reads the target's hidden states, and its sessions get Session::AppendFeatures. Shared, because a
+  // projection can be large.
+  std::shared_ptr<const speculation::TargetFeatures> features = nullptr;
 };
 
 // How the verifier chooses the target's tokens, for proposers that draw in the same way. As OpenSession in the
@@ -62,6 +66,8 @@ enum class Readiness {
   kReady,    // Propose has a tree, which may be empty
   kNotYet,   // the session has no tree for this position; an announcement follows
   kRefused,  // the proposer has no room for the session and will not propose for it
+  // The proposer gave up what it knew of the context. It would need the features of all positions again.
+  kForgotten,
 };
 
 // The tree that the verifier asks of a session, from now on.
@@ -84,8 +90,15 @@ class Session {
   virtual ~Session() = default;
   // Appends committed tokens. All ids are at least 0.
   virtual void Append(std::span<const int32_t> token_ids) = 0;
-  // Sets the request for trees. The service calls this when all tokens of a verifier's event have been appended. The
-  // first call marks the end of the opening context: later tokens were generated.
+  // Appends features of consecutive positions, [n, width] bf16, where the description has features. The feature of a
+  // position is made from that position's token and the tokens before it. The first call may begin at any position:
+  // then features before it do not exist. Every later call begins where the last one ended. No position is beyond the
+  // last appended token. Features may come later than their tokens, or not at all.
+  virtual void AppendFeatures(uint64_t /*first_position*/, std::span<const uint16_t> /*values*/) {}
+  // The number of values of appended features that the proposer has not used yet, for flow control.
+  virtual int64_t num_unused_feature_values() const { return 0; }
+  // Sets the request for trees. The service calls this when all tokens and features of a verifier's message have been
+  // appended. The first call marks the end of the opening context: later tokens were generated.
   virtual void Want(const TreeRequest& /*tree_request*/) {}
   // The number of appended tokens.
   virtual uint64_t position() const = 0;

@@ -51,8 +51,17 @@ class ProfiledBackend final : public kernels::Backend {
   void SiluMul(const kernels::SiluMulArgs& args) override {
     Time("silu", [&] { backend_->SiluMul(args); });
   }
+  void Activate(const kernels::ActivateArgs& args) override {
+    Time("activate", [&] { backend_->Activate(args); });
+  }
   void SumRanks(const kernels::SumRanksArgs& args) override {
     Time("sum", [&] { backend_->SumRanks(args); });
+  }
+  void CopyRows(const kernels::CopyRowsArgs& args) override {
+    Time("copy rows", [&] { backend_->CopyRows(args); });
+  }
+  void SpreadLogits(const kernels::SpreadLogitsArgs& args) override {
+    Time("spread", [&] { backend_->SpreadLogits(args); });
   }
   void JoinColumns(const kernels::JoinColumnsArgs& args) override {
     Time("join", [&] { backend_->JoinColumns(args); });

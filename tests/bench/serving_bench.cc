@@ -45,7 +45,7 @@ struct Part {
 constexpr Part kParts[] = {{"theory", MeasureTheory},     {"load", MeasureLoad},         {"merging", MeasureMerging},
                            {"split", MeasureSplit},       {"recovery", MeasureRecovery}, {"editing", MeasureEditing},
                            {"uncostly", MeasureUncostly}, {"settling", MeasureSettling}, {"tracing", MeasureTracing},
-                           {"overload", MeasureOverload}, {"fairness", MeasureFairness}};
+                           {"overload", MeasureOverload}, {"fairness", MeasureFairness}, {"drafters", MeasureDrafters}};
 
 SetupOptions OptionsFromFlags() {
   const bool is_short = absl::GetFlag(FLAGS_short);

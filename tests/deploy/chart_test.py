@@ -90,7 +90,7 @@ class Renders(unittest.TestCase):
     def test_proposers_accept_the_verifier_alone(self):
         documents = chart.render(chart.values_of("everything"))
         policies = [d for d in chart.find(documents, "NetworkPolicy") if "proposer" in d["metadata"]["name"]]
-        self.assertEqual(len(policies), 3)
+        self.assertEqual(len(policies), 4)
         verifier = chart.find(documents, "Deployment", "demo-verifier")[0]
         for policy in policies:
             peers = [rule["from"] for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": "grpc"}]]

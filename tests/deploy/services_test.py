@@ -165,15 +165,16 @@ class Services(unittest.TestCase):
             "proposers": {"ngram": {"method": "ngram", "autoscaling": {"kind": "keda"}},
                           "suffix": {"method": "suffix", "snapshotClaim": "memory"},
                           "draft": {"method": "draft", "model": {"claim": "weights", "path": "draft"},
-                                    "autoscaling": {"kind": "keda"}}},
+                                    "autoscaling": {"kind": "keda"}},
+                          "eagle": {"method": "eagle3", "model": {"claim": "weights", "path": "eagle3"}}},
             "verifier": {"flags": {"kv_cache_mb": 64}, "autoscaling": {"kind": "keda"}},
             "monitoring": {"alerts": True, "dashboard": True},
             "tracing": {"endpoint": "http://127.0.0.1:9", "details": True},
         }
         (self.scratch / "memory").mkdir()
-        pods = self.start(values, {"/model": DEMO, "/snapshot": self.scratch / "memory"})
+        pods = self.start(values, {"/model": DEMO, "/target": DEMO, "/snapshot": self.scratch / "memory"})
         pods.start()
-        self.expect_to_serve(pods, 3)
+        self.expect_to_serve(pods, 4)
         pages = "".join(pods.metrics(name) for name in pods.addresses)
         shown = set(re.findall(r"^# TYPE (\S+)", pages, re.M))
         queries = [target["expr"] for panel in json.loads(
@@ -187,7 +188,7 @@ class Services(unittest.TestCase):
                  for name in re.findall(r"\b(foretoken_[a-z_]+)\{", query)} - {"foretoken_proposer"}
         self.assertGreater(len(asked), 25)
         self.assertEqual(asked - shown, set())
-        self.assertEqual(pods.end(), [0] * 4)
+        self.assertEqual(pods.end(), [0] * 5)
         self.assertTrue((self.scratch / "memory/outputs").exists())
 
     @unittest.skipUnless(shutil.which("openssl"), "./dev setup --tools installs openssl")

@@ -22,6 +22,8 @@
 #include "tests/testing/fakes/guesses.h"
 #include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/fakes/other_draw_backend.h"
+#include "tests/testing/models/demo_drafters.h"
+#include "tests/testing/models/draft_model.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -119,6 +121,13 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
         [&](int step) { mortal.set_dead(step % 7 < 3); });
   EXPECT_GT(num_accepted(), num_tokens / 4);
 
+  testing::DrivenDraft eagle3(testing::DemoEagle3(), {.max_grown_nodes = 12});
+  testing::DrivenDraft p_eagle(testing::DemoPEagle(), {.max_grown_nodes = 12});
+  InProcessProposers drafters({&eagle3, &p_eagle});
+  check("drafters, with features in every second step", drafters, Arriving(/*seed=*/8, /*max_running=*/16),
+        [&](int step) { drafters.set_gives_features(step % 2 == 0); });
+  EXPECT_GT(num_accepted(), num_tokens / 10);
+
   // In the runs below clients predict their output, with errors.
   for (GenerationRequest& request : asked) {
     std::vector<int32_t> predicted = truth.at({request.ticket, 0}).token_ids;
@@ -129,6 +138,7 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
   EXPECT_GT(num_accepted(), num_tokens / 4);
 
   InProcessProposers all({&ngram,
+                          &eagle3,
                           {"random", testing::Random(2)},
                           {"wrong", testing::AlwaysWrong(texts)},
                           {"right", testing::Oracle(texts)}});

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -24,10 +26,51 @@ constexpr SessionLimits kLimits = {.max_sessions = 8,
                                    .max_total_tokens = 1000,
                                    .max_stream_share = 1,
                                    .max_context_tokens = 400,
+                                   .max_stream_feature_bytes = 1024,
                                    .max_tree_nodes = 16};
+constexpr int64_t kFeatureWidth = 4;
 constexpr size_t kMaxMessages = 32;
 
 using SessionIds = std::set<uint64_t>;
+
+// Reads features, and guesses nothing.
+class FeatureReader : public Proposer {
+ public:
+  const ProposerDescription& Describe() const override { return description_; }
+  std::unique_ptr<Session> Open(const SessionIntroduction&) override { return std::make_unique<Reader>(); }
+  std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override {
+    std::vector<speculation::TokenTree> trees;
+    for (const ProposalRequest& request : requests) trees.push_back({.position = request.session->position()});
+    return trees;
+  }
+
+ private:
+  class Reader : public Session {
+   public:
+    void Append(std::span<const int32_t> token_ids) override { position_ += token_ids.size(); }
+    void AppendFeatures(uint64_t first_position, std::span<const uint16_t> values) override {
+      FT_CHECK(values.size() % kFeatureWidth == 0);
+      FT_CHECK(!next_.has_value() || first_position == *next_);
+      next_ = first_position + values.size() / kFeatureWidth;
+      num_unused_ += static_cast<int64_t>(values.size());
+      FT_CHECK(num_unused_ * 2 <= kLimits.max_stream_feature_bytes);
+      if (first_position % 3 == 0) num_unused_ = 0;
+    }
+    int64_t num_unused_feature_values() const override { return num_unused_; }
+    uint64_t position() const override { return position_; }
+    Readiness readiness() const override { return Readiness::kReady; }
+
+   private:
+    uint64_t position_ = 0;
+    std::optional<uint64_t> next_;  // position of the next feature
+    int64_t num_unused_ = 0;
+  };
+
+  const ProposerDescription description_ = {
+      .method = "eagle3",
+      .features = std::make_shared<const speculation::TargetFeatures>(
+          speculation::TargetFeatures{.layers = {3}, .target_hidden_size = kFeatureWidth})};
+};
 
 void AddIds(const v1::ProposeRequest& request, SessionIds& named) {
   for (const v1::OpenSession& open : request.opens()) named.insert(open.session_id());
@@ -87,5 +130,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   proposer::SuffixProposer suffix({.shared_tokens = 1024});
   proposer::Run(messages, suffix);
   suffix.WaitUntilLearned();
+  proposer::FeatureReader drafter;
+  proposer::Run(messages, drafter);
   return 0;
 }

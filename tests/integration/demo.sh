@@ -19,7 +19,7 @@ shown=$("$here/../../deploy/demo/demo.sh" "$1/bin" 0.1) || fail "the demo failed
 expect() { grep -qxF "$1" <<<"$shown" || fail "expected the line: $1"; }
 expect "token ids equal in 6 of 6 requests"
 expect "token ids equal in 32 of 32 requests"
-grep -q '^guesses of draft accepted .* [1-9][0-9]* of' <<<"$shown" || fail "no guess was accepted"
+grep -q '^guesses of eagle3 accepted .* [1-9][0-9]* of' <<<"$shown" || fail "no guess was accepted"
 
 # The texts, without the line above each and the numbers below it.
 texts=$(awk '/^─/ { inside = /┼/ && !inside; next } inside' <<<"$shown")

@@ -30,7 +30,10 @@ inline std::string SpecOf(const ProposerMethod& method, const ServiceProcess& pr
 inline auto EveryMethod() {
   return ::testing::Values(
       ProposerMethod{.name = "ngram"}, ProposerMethod{.name = "suffix"},
-      ProposerMethod{.name = "draft", .flags = {"--model=" + testing::SourcePath("deploy/demo/draft"), "--threads=1"}});
+      ProposerMethod{.name = "draft", .flags = {"--model=" + testing::SourcePath("deploy/demo/draft"), "--threads=1"}},
+      ProposerMethod{.name = "eagle3",
+                     .flags = {"--model=" + testing::SourcePath("deploy/demo/eagle3"),
+                               "--target=" + testing::SourcePath("deploy/demo/target"), "--threads=1"}});
 }
 
 inline std::string NameOf(const ::testing::TestParamInfo<ProposerMethod>& info) { return info.param.name; }

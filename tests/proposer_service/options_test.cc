@@ -54,7 +54,9 @@ struct BadOptions {
 
 TEST(ProposerOptions, NamesTheWrongOption) {
   const BadOptions kBad[] = {
-      {"drft", {{"model", "/m"}}, "method: expected ngram, suffix or draft, got 'drft'"},
+      {"drft",
+       {{"model", "/m"}},
+       "method: expected ngram, suffix, draft, dflash, eagle, eagle3, mlp_speculator or medusa, got 'drft'"},
       {"draft", {{"modle", "/m"}}, "option 'modle': expected, for draft, one of max_streams"},
       {"draft",
        {{"modle", "/m"}},

@@ -170,9 +170,7 @@ Transformer::Rows Transformer::Mlp(const Rows& x, const model::LayerWeightNames&
   return MatMul(gate, layer.down);
 }
 
-std::vector<std::vector<double>> Transformer::Logits(std::span<const int64_t> token_ids,
-                                                     std::span<const size_t> positions) const {
-  const auto hidden_size = static_cast<size_t>(config_.hidden_size);
+std::vector<Transformer::Rows> Transformer::HiddenStates(std::span<const int64_t> token_ids) const {
   const auto normed = [&](const Rows& x, const model::WeightName& gain) {
     Rows out;
     for (const Row& row : x) out.push_back(Normed(row, Values(gain)));
@@ -181,15 +179,29 @@ std::vector<std::vector<double>> Transformer::Logits(std::span<const int64_t> to
   Rows x;
   for (const int64_t id : token_ids) {
     const auto row = Values(names_.embed).begin() + id * config_.hidden_size;
-    x.emplace_back(row, row + hidden_size);
+    x.emplace_back(row, row + config_.hidden_size);
   }
+  std::vector<Rows> states = {x};
   for (size_t layer = 0; layer < names_.layers.size(); ++layer) {
     AddTo(x, Attention(normed(x, names_.layers[layer].input_norm), layer));
     AddTo(x, Mlp(normed(x, names_.layers[layer].post_attention_norm), names_.layers[layer]));
+    states.push_back(x);
   }
+  return states;
+}
+
+Transformer::Rows Transformer::FinalNorm(const Rows& x) const {
+  Rows out;
+  for (const Row& row : x) out.push_back(Normed(row, Values(names_.final_norm)));
+  return out;
+}
+
+std::vector<std::vector<double>> Transformer::Logits(std::span<const int64_t> token_ids,
+                                                     std::span<const size_t> positions) const {
+  const Rows last = HiddenStates(token_ids).back();
   Rows wanted;
-  for (const size_t position : positions) wanted.push_back(x[position]);
-  return MatMul(normed(wanted, names_.final_norm), names_.head);
+  for (const size_t position : positions) wanted.push_back(last[position]);
+  return MatMul(FinalNorm(wanted), names_.head);
 }
 
 }  // namespace foretoken::reference

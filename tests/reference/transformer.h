@@ -34,10 +34,16 @@ class Transformer {
   // the vocabulary.
   std::vector<std::vector<double>> Logits(std::span<const int64_t> token_ids, std::span<const size_t> positions) const;
 
- private:
   using Row = std::vector<double>;
   using Rows = std::vector<Row>;  // [T, features]
 
+  // Returns the residual streams S_0 to S_L of all rows, [L + 1][T, E]: S_k enters layer k, and S_L is the last
+  // layer's output.
+  std::vector<Rows> HiddenStates(std::span<const int64_t> token_ids) const;
+  // Returns the rows after the final norm.
+  Rows FinalNorm(const Rows& x) const;
+
+ private:
   Transformer(model::ModelConfig config, Rounding rounding)
       : config_(std::move(config)), names_(model::NameWeights(config_)), rounding_(rounding) {}
   double Rounded(double value) const;

@@ -150,7 +150,8 @@ TEST(Verifier, DrainingEndsRequestsAfterTheGrace) {
   while (reader->Read(&response)) {
     num_ended += response.completion().finish_reason() == v1::FINISH_REASON_SHUTDOWN;
   }
-  EXPECT_TRUE(reader->Finish().ok());
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(num_ended, 16);
   drain.join();
 }

@@ -25,6 +25,11 @@ constexpr absl::Duration kDeadlineTravel = absl::Milliseconds(20);
 constexpr std::chrono::milliseconds kIdPatience(100);
 constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 
+// A draining server closes a connection with its last status. If the client is then still acknowledging messages, the
+// kernel resets the connection, and the client loses what it has not read. So the status waits until the client has
+// most likely read the messages: for longer than a round trip to a client far away.
+constexpr std::chrono::milliseconds kLinger(250);
+
 TracedCall CallOf(const std::string& method, const grpc::CallbackServerContext& context) {
   return {.method = method,
           .caller = tracing::ParseTraceContext(rpc::MetadataValue(context.client_metadata(), "traceparent"),
@@ -203,14 +208,18 @@ absl::Status GenerateCall::Submit() {
   return status;
 }
 
-void GenerateCall::End(const absl::Status& status) {
+void GenerateCall::Update(absl::FunctionRef<void()> change) {
   NextAction action;
   {
     absl::MutexLock lock(&mutex_);
-    EndLocked(status);
+    change();
     action = Next();
   }
   Do(action);
+}
+
+void GenerateCall::End(const absl::Status& status) {
+  Update([&] { EndLocked(status); });
 }
 
 void GenerateCall::EndLocked(const absl::Status& status) {
@@ -302,24 +311,14 @@ void GenerateCall::Deliver(SampleOutput output) {
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
-  NextAction action;
-  {
-    absl::MutexLock lock(&mutex_);
+  Update([&] {
     if (!ok) EndLocked(WhyCancelled());
     is_writing_ = false;
-    action = Next();
-  }
-  Do(action);
+  });
 }
 
 void GenerateCall::OnCancel() {
-  NextAction action;
-  {
-    absl::MutexLock lock(&mutex_);
-    EndLocked(WhyCancelled());
-    action = Next();
-  }
-  Do(action);
+  Update([&] { EndLocked(WhyCancelled()); });
 }
 
 absl::Status GenerateCall::WhyCancelled() const {
@@ -368,6 +367,8 @@ GenerateCall::NextAction GenerateCall::WriteOrFinish() {
     end = outbox_->Result();
   }
   if (!end) return {};
+  const bool has_answered = outbox_ && !early_end_;
+  if (has_answered && context_->is_draining && !std::exchange(has_lingered_, true)) return {.linger = true};
   is_finished_ = true;
   record_.End(*end);
   registration_.reset();  // before the client sees the status, so that it can reuse the id
@@ -377,6 +378,11 @@ GenerateCall::NextAction GenerateCall::WriteOrFinish() {
 void GenerateCall::Do(const NextAction& action) {
   if (action.end_unread) context_->end_unread(*action.end_unread);  // first, because the next lines may destroy *this
   if (action.write) StartWrite(&message_);
+  if (action.linger) {
+    alarm_.Set(std::chrono::system_clock::now() + kLinger, [weak_call = weak_from_this()](bool) {
+      if (const std::shared_ptr<GenerateCall> call = weak_call.lock()) call->Update([] {});
+    });
+  }
   if (action.finish) {
     rpc::AddPushback(*action.finish, *rpc_);
     Finish(rpc::ToGrpc(*action.finish));

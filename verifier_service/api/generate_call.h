@@ -12,6 +12,7 @@
 // Threads: Start on a worker, Deliver on the publisher's thread, the rest on any.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -61,6 +63,7 @@ struct CallContext {
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
+  std::atomic<bool> is_draining = false;   // connections close with their last call
 };
 
 struct GenerateCallArgs {
@@ -101,6 +104,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   using Clock = CallRecord::Clock;
   struct NextAction {
     bool write = false;
+    bool linger = false;
     std::optional<absl::Status> finish = std::nullopt;
     std::optional<Ticket> end_unread = std::nullopt;  // of this call or another one
   };
@@ -133,6 +137,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::Status WhyCancelled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndInEngine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Changes the call under its lock, and does what follows from it.
+  void Update(absl::FunctionRef<void()> change);
   // Next and WriteOrFinish choose what gRPC does next; Do does it. At most one write is under way. Finish comes last.
   NextAction Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NextAction WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -166,9 +172,10 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   Clock::time_point write_began_ ABSL_GUARDED_BY(mutex_);  // while is_writing_
   size_t num_message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // while is_writing_
   bool is_cancelling_ ABSL_GUARDED_BY(mutex_) = false;     // a cancellation of the write is under way and needs rpc_
+  bool has_lingered_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);  // that the format made and that are not written yet
-  grpc::Alarm alarm_;                                              // for the next TrySubmit
+  grpc::Alarm alarm_;                                              // for the next TrySubmit or a lingering status
   grpc::ByteBuffer message_;                                       // of the write under way
 };
 

@@ -63,6 +63,9 @@ class GenerateCalls {
   // UNAUTHENTICATED if clients need a token and the call has none.
   absl::Status CheckClient(const grpc::CallbackServerContext& context) const;
 
+  // From here on a status follows the last message after a moment, so that clients have read the message before their
+  // connections close.
+  void BeginDraining() { context_.is_draining = true; }
   // Waits for the calls. Returns true if all ended before the timeout.
   bool WaitUntilIdle(absl::Duration timeout);
   // Ends every call with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE if it has generated nothing yet.

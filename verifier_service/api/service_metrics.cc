@@ -127,6 +127,8 @@ void AddPoolCounters(const ProposerPool& pool, std::vector<MetricFamily>* famili
   };
   static constexpr PoolCounter kCounters[] = {
       {&ProposerCounters::num_sent_bytes, "foretoken_proposer_sent_bytes_total", "Bytes sent to proposers."},
+      {&ProposerCounters::num_feature_bytes, "foretoken_proposer_feature_bytes_total",
+       "Bytes of the target's features sent to proposers."},
       {&ProposerCounters::num_received_bytes, "foretoken_proposer_received_bytes_total",
        "Bytes received from proposers."},
       {&ProposerCounters::num_trees, "foretoken_proposer_trees_total", "Token trees taken."},

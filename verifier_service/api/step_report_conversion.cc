@@ -45,6 +45,7 @@ v1::StepReport ToProto(const StepReport& report) {
     to.set_proposer(proposer.name);
     to.set_position(proposer.position);
     to.set_num_nodes(proposer.num_nodes);
+    to.set_num_predicted_features(proposer.num_predicted_features);
     if (proposer.is_new)
       to.set_round_trip_ms(static_cast<float>(absl::ToDoubleMilliseconds(proposer.arrived - proposer.asked)));
   }

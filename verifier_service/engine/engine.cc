@@ -75,6 +75,7 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
       experience_({.step_cost = StepCost(config.max_step_rows),
                    .calibration = Calibration(parts_.proposers->Names().size() + kNumOwnProposers),
                    .place_chances = PlaceChances(config.max_tree_nodes)}),
+      feature_planes_(*parts_.transformer, parts_.kv->num_blocks),
       speculation_(parts_.proposers->Names().size()),
       timer_(parts_.now) {
   FT_CHECK(config.max_step_rows <= parts_.transformer->options().max_rows);

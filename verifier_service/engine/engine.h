@@ -38,6 +38,7 @@
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "verifier_service/engine/active_requests.h"
+#include "verifier_service/engine/feature_planes.h"
 #include "verifier_service/engine/first_token_forecast.h"
 #include "verifier_service/engine/grammar_masks.h"
 #include "verifier_service/engine/learning_passes.h"
@@ -232,6 +233,7 @@ class Engine {
   ActiveRequests requests_;
   Experience experience_;
   GrammarMasks grammar_masks_;
+  FeaturePlanes feature_planes_;
   SpeculationPolicy speculation_;
   StepPolicy policy_;                      // for the coming step
   std::optional<absl::Time> cycle_began_;  // the time of the last decision; unset while no sequence runs

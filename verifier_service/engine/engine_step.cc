@@ -116,6 +116,7 @@ std::vector<Guess> Engine::Gather(const StepPolicy& policy) {
     if (proposal.tree.position > static_cast<uint64_t>(sequence->size())) continue;  // has uncommitted tokens
     sequence->guess_origins[proposal.proposer_idx] = {.position = proposal.tree.position,
                                                       .step_idx = own_stats_.num_steps + 1,
+                                                      .num_predicted_features = proposal.tree.num_predicted_features,
                                                       .asked = proposal.asked,
                                                       .arrived = proposal.arrived};
     sequence->guesses[proposal.proposer_idx] = std::move(proposal.tree);
@@ -225,6 +226,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   }
   timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);
+  feature_planes_.Store(plan, batch, result.paths, outcome.num_committed);
   timer_.Enter(StepPhase::kHost);
   for (PlannedSequence& planned : plan) {
     ReportPrompt(*planned.sequence);
@@ -316,8 +318,7 @@ StepTimes Engine::Times() const {
           .wait_ms = timer_.ms(StepPhase::kProposals)};
 }
 
-// Counts the step, and reports it to the requests that ask for reports. Host time after this point belongs to the next
-// step.
+// Counts the step, and reports it to the requests that ask. Host time after this point belongs to the next step.
 void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& policy, const StepForecast& forecast,
                      const StepOutcome& outcome) {
   timer_.Enter(StepPhase::kHost);
@@ -379,6 +380,7 @@ void Engine::Retire() {
 // Sends the step's tokens to the proposers, collects the outputs, and updates the statistics.
 void Engine::EndStep() {
   Retire();  // before Flush, so that proposers learn of ended sequences
+  feature_planes_.Supply(*parts_.proposers, [this](SequenceId id) { return requests_.FindSample(id); });
   parts_.proposers->Flush({.patience = Patience(policy_), .step = absl::Milliseconds(policy_.expected_step_ms)});
   outputs_.reserve(outputs_.size() + scheduler_.running().size());
   for (const auto& sequence : scheduler_.running()) TakeOutput(*sequence);

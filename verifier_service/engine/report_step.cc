@@ -23,6 +23,7 @@ std::vector<std::optional<uint32_t>> ReportProposers(const Sequence& sequence, S
     report.proposers.push_back({.name = sequence.proposer_counts[i].proposer,
                                 .position = origin.position,
                                 .num_nodes = sequence.guesses[i]->num_nodes(),
+                                .num_predicted_features = origin.num_predicted_features,
                                 .is_new = origin.step_idx == report.step.step_idx,
                                 .asked = origin.asked,
                                 .arrived = origin.arrived});

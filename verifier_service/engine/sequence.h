@@ -28,6 +28,7 @@ namespace foretoken::verifier {
 struct GuessOrigin {
   uint64_t position = 0;  // the tree's position when it arrived
   uint64_t step_idx = 0;  // the first step that had the tree
+  uint32_t num_predicted_features = 0;
   absl::Time asked, arrived;
 };
 

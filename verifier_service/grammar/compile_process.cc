@@ -97,6 +97,13 @@ CompileLimits UnpackLimits(absl::string_view bytes) {
 
 // --- In the compile process ---
 
+// Sanitizers reserve terabytes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kLimitsMemory = false;
+#else
+constexpr bool kLimitsMemory = true;
+#endif
+
 int64_t AddressSpaceBytes() {
   char text[64] = {};
   const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -108,12 +115,12 @@ int64_t AddressSpaceBytes() {
 void Limit(const CompileLimits& limits) {
   const timeval time = absl::ToTimeval(limits.max_time);
   const itimerval timer = {.it_interval = {}, .it_value = time};
-  setitimer(ITIMER_PROF, &timer, nullptr);                           // its signal ends the child
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers reserve terabytes
-  const auto most = static_cast<rlim_t>(AddressSpaceBytes() + limits.max_memory_bytes);
-  const rlimit memory = {.rlim_cur = most, .rlim_max = most};
-  setrlimit(RLIMIT_AS, &memory);
-#endif
+  setitimer(ITIMER_PROF, &timer, nullptr);  // its signal ends the child
+  if (kLimitsMemory) {
+    const auto most = static_cast<rlim_t>(AddressSpaceBytes() + limits.max_memory_bytes);
+    const rlimit memory = {.rlim_cur = most, .rlim_max = most};
+    setrlimit(RLIMIT_AS, &memory);
+  }
   const rlimit no_core = {};
   setrlimit(RLIMIT_CORE, &no_core);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/grammar/grammar_follower.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -19,6 +21,12 @@ constexpr int32_t kMaxBeginnings = 32;
 constexpr float kChance = 0.9f;
 
 }  // namespace
+
+absl::Time ThreadTime() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::TimeFromTimespec(time);
+}
 
 class GrammarFollower::Stopwatch {
  public:

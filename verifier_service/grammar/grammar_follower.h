@@ -32,6 +32,9 @@
 
 namespace foretoken::verifier {
 
+// The time that this thread has computed. A grammar is not to blame for the time that other processes took.
+absl::Time ThreadTime();
+
 class GrammarFollower {
  public:
   static constexpr int32_t kMaxForcedTokens = 16;     // looked for at a time
@@ -39,7 +42,7 @@ class GrammarFollower {
 
   // The tokenizer must outlive it. `num_tokens`: the V of the masks.
   GrammarFollower(std::shared_ptr<const Grammar> grammar, const tokenizer::Tokenizer& tokenizer, int32_t num_tokens,
-                  Clock now = SteadyNow);
+                  Clock now = ThreadTime);
 
   // The token was drawn under next_mask.
   void Append(int32_t token_id);

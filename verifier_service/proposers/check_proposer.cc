@@ -10,7 +10,7 @@
 namespace foretoken::verifier {
 
 absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,
-                              absl::string_view vocabulary_fingerprint) {
+                              absl::string_view vocabulary_fingerprint, bool gives_features) {
   if (description.protocol_version() > rpc::kProposalProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrCat("not used: protocol_version expected at most ",
                                                       rpc::kProposalProtocolVersion, ", got ",
@@ -26,7 +26,7 @@ absl::Status CheckDescription(const v1::DescribeProposerResponse& description, a
                                                       vocabulary_fingerprint, ", got ",
                                                       base::Quoted(description.vocabulary_fingerprint())));
   }
-  if (description.needed_features_size() > 0) {
+  if (description.needed_features_size() > 0 && !gives_features) {
     return absl::FailedPreconditionError(
         absl::StrCat("not used: it needs the target's feature ", base::Quoted(description.needed_features(0))));
   }
@@ -70,6 +70,7 @@ CheckedAnswer CheckAnswer(const v1::ProposeResponse& response, const rpc::WireTr
   // An older proposer fills only this field. SessionBook has already removed the sessions of the list above when it
   // reads these ids, so it ignores duplicates.
   for (const uint64_t session_id : response.refused_session_ids()) answer.refused.push_back({.session_id = session_id});
+  answer.feature_credit_bytes = response.feature_credit_bytes();
   answer.unknown_session_ids.assign(response.unknown_session_ids().begin(), response.unknown_session_ids().end());
   return answer;
 }

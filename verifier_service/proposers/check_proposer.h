@@ -11,10 +11,10 @@
 
 namespace foretoken::verifier {
 
-// Returns FAILED_PRECONDITION if the proposer has another method or vocabulary, speaks a newer protocol, or needs a
-// feature that this verifier does not have. An empty fingerprint on either side matches.
+// Returns FAILED_PRECONDITION if the proposer has another method or vocabulary, speaks a newer protocol, or needs
+// features of the target and this verifier gives none. An empty fingerprint on either side matches.
 absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,
-                              absl::string_view vocabulary_fingerprint);
+                              absl::string_view vocabulary_fingerprint, bool gives_features);
 
 // Whether masks help the proposer. An older proposer takes masks for large unknown fields and ends the stream.
 bool ReadsAllowedTokens(const v1::DescribeProposerResponse& description);

@@ -2,17 +2,19 @@
 // The engine's interface to proposers. The engine reports the progress of its sequences and takes the trees that have
 // arrived. It waits for a peer only if it asks to, and no fault of a proposer reaches it.
 //
-// Threads: Open, Advance, Close, Flush and TakeProposals are called by one thread, the engine's, and never block on the
-// network. GetStatus may be called from any thread.
+// Threads: GetStatus may be called from any thread. One thread, the engine's, calls everything else; no call blocks on
+// the network.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/speculation/target_features.h"
 #include "common/speculation/token_tree.h"
 #include "kernels/ops.h"
 
@@ -60,6 +62,17 @@ struct SequenceIntroduction {
   std::span<const uint32_t> allowed_tokens = {};  // the tokens that may come after token_ids; as Ask::allowed_tokens
 };
 
+// The features that a drafter reads. The engine tells sources apart by their addresses.
+using FeatureSource = std::shared_ptr<const speculation::TargetFeatures>;
+
+// A session of a proposer: the features that it lacks and may receive now.
+struct FeatureDemand {
+  SequenceId sequence_id = 0;
+  const speculation::TargetFeatures* source = nullptr;  // one of FeatureSources()
+  int32_t begin = 0, end = 0;                           // positions [begin, end)
+  uint64_t replica_id = 0, session_id = 0;              // for GiveFeatures
+};
+
 // A tree that arrived and passed Validate. Its nodes have this proposer's bit. Under the keyed draw, tree.sampled is
 // empty.
 struct Proposal {
@@ -94,6 +107,15 @@ class ProposerClient {
   // Returns the trees that arrived since the last call. Waits at most max_wait for the answers that are still due from
   // healthy replicas. Returns at once if no answer is due.
   virtual std::vector<Proposal> TakeProposals(absl::Duration max_wait) = 0;
+
+  // The features that connected proposers need. A proposer that has gone still counts for a while, so that it finds the
+  // features of running sequences when it comes back.
+  virtual std::vector<FeatureSource> FeatureSources() { return {}; }
+  // The features that sessions lack, of sources in FeatureSources(). The engine answers those that it can before Flush.
+  virtual std::vector<FeatureDemand> FeatureDemands() { return {}; }
+  // Features of positions from `begin` on, [n, width] bf16, at most up to the demand's end. `begin` is beyond the
+  // demand's where the engine does not have the earlier ones.
+  virtual void GiveFeatures(const FeatureDemand& /*demand*/, int32_t /*begin*/, std::vector<uint16_t> /*values*/) {}
 
   virtual std::vector<ProposerStatus> GetStatus() const = 0;
 };

@@ -92,6 +92,21 @@ std::vector<Proposal> ProposerPool::TakeProposals(absl::Duration max_wait) {
   return keeper_->book.TakeProposals();
 }
 
+std::vector<FeatureSource> ProposerPool::FeatureSources() {
+  const std::lock_guard lock(keeper_->mutex);
+  return keeper_->FeatureSources(keeper_->options.now());
+}
+
+std::vector<FeatureDemand> ProposerPool::FeatureDemands() {
+  const std::lock_guard lock(keeper_->mutex);
+  return keeper_->book.FeatureDemands();
+}
+
+void ProposerPool::GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) {
+  const std::lock_guard lock(keeper_->mutex);
+  keeper_->book.GiveFeatures(demand, begin, std::move(values));
+}
+
 std::vector<ProposerStatus> ProposerPool::GetStatus() const {
   const std::lock_guard lock(keeper_->mutex);
   std::vector<ProposerStatus> statuses;

@@ -24,12 +24,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/steady_clock.h"
+#include "common/rpc/feature_conversion.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/speculation/token_tree.h"
 #include "verifier_service/proposers/answer_pace.h"
@@ -62,13 +64,18 @@ struct ProposerPoolOptions {
   AnswerPace::Limits pace;                                    // for a replica's messages; beyond it reads are delayed
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   NameResolver resolve = ResolveName;
-  Clock now = SteadyNow;     // of all timers
-  uint64_t jitter_seed = 0;  // 0: drawn
+  // Set: the engine makes features for drafters that read the target's hidden states.
+  std::optional<rpc::TargetShape> target;
+  int32_t max_feature_sources = 4;                // kinds of features at a time; each takes memory per K/V slot
+  size_t max_projection_bytes = size_t{1} << 30;  // of one drafter
+  Clock now = SteadyNow;                          // of all timers
+  uint64_t jitter_seed = 0;                       // 0: drawn
 };
 
 // Counters since the start, per method. They never decrease.
 struct ProposerCounters {
   uint64_t num_sent_bytes = 0;
+  uint64_t num_feature_bytes = 0;  // among them, values of features
   uint64_t num_received_bytes = 0;
   uint64_t num_trees = 0;
   uint64_t num_stale_trees = 0;  // the session had ended, or a newer tree was here
@@ -97,6 +104,9 @@ class ProposerPool final : public ProposerClient {
   void Close(SequenceId sequence_id) override;
   void Flush(const ComingStep& forecast) override;
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
+  std::vector<FeatureSource> FeatureSources() override;
+  std::vector<FeatureDemand> FeatureDemands() override;
+  void GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) override;
   std::vector<ProposerStatus> GetStatus() const override;
 
   // One entry per name, in the order of Names().

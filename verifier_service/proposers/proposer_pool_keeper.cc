@@ -16,10 +16,6 @@
 namespace foretoken::verifier {
 namespace {
 
-// A proposer that answers but does not match counts as having failed this many times. Only another proposer at its
-// address can match, so the pool asks rarely.
-constexpr int kSeldom = 30;
-
 std::string ErrorOf(const grpc::Status& status) { return base::Quoted(status.error_message(), rpc::kMaxErrorBytes); }
 
 uint64_t SeedOrDrawn(uint64_t seed) { return seed != 0 ? seed : std::random_device()(); }
@@ -55,6 +51,7 @@ ProposerPool::Keeper::~Keeper() {
   std::unique_lock lock(mutex);
   for (const auto& [id, link] : links) {
     if (link->describing != nullptr) link->describing->context.TryCancel();
+    if (link->reading != nullptr) link->reading->Cancel();
     if (link->stream != nullptr) link->stream->Cancel();
   }
   wake_.wait(lock, [this] { return num_calls_ == 0; });
@@ -104,7 +101,7 @@ void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
       Drop(link, absl::StrCat("silent for ", absl::FormatDuration(options.silence_timeout)), now);
       Reconnect(link);
     }
-  } else if (link.describing == nullptr && link.next_attempt <= now) {
+  } else if (link.describing == nullptr && link.reading == nullptr && link.next_attempt <= now) {
     Describe(link);
   }
 }
@@ -112,7 +109,8 @@ void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
 absl::Time ProposerPool::Keeper::NextWake(absl::Time now) const {
   absl::Time next = now + options.silence_timeout / 4;
   for (const auto& [id, link] : links) {
-    if (link->stream == nullptr && link->describing == nullptr) next = std::min(next, link->next_attempt);
+    const bool is_waiting = link->stream == nullptr && link->describing == nullptr && link->reading == nullptr;
+    if (is_waiting) next = std::min(next, link->next_attempt);
   }
   return std::min(next, book.NextRetry().value_or(next));
 }
@@ -160,6 +158,7 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
   for (const uint64_t id : gone) {
     Link& link = *links.at(id);
     if (link.describing != nullptr) link.describing->context.TryCancel();
+    if (link.reading != nullptr) link.reading->Cancel();
     if (link.stream != nullptr) Drop(link, "the name no longer resolves to its address", now);
     removed.push_back(std::move(links.at(id)));
     links.erase(id);
@@ -207,16 +206,18 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, con
   }
   link.was_refused = false;
   link.num_unreached = 0;
-  const absl::Status fits =
-      CheckDescription(call->response, specs[link.proposer_idx].method, options.vocabulary_fingerprint);
+  const absl::Status fits = CheckDescription(call->response, specs[link.proposer_idx].method,
+                                             options.vocabulary_fingerprint, options.target.has_value());
   if (!fits.ok()) {
     link.num_failures = std::max(link.num_failures, kSeldom);
     return Fail(link, std::string(fits.message()), now);
   }
-  StartStream(link, call->response, now);
+  PrepareStream(link, call->response, now);
 }
 
-void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now) {
+void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerResponse& description,
+                                       FeatureSource features, absl::Time now) {
+  link.features = features;
   const uint64_t link_id = link.id;
   const ReplicaId replica_id = next_id_++;
   const uint32_t proposer_idx = link.proposer_idx;
@@ -236,7 +237,8 @@ void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerRes
   book.AddReplica(replica_id, proposer_idx,
                   {.max_sessions = description.max_sessions(),
                    .max_context_tokens = description.max_context_tokens(),
-                   .reads_allowed_tokens = ReadsAllowedTokens(description)},
+                   .reads_allowed_tokens = ReadsAllowedTokens(description),
+                   .features = std::move(features)},
                   now);
   Write(link, now);
 }
@@ -328,6 +330,9 @@ void ProposerPool::Keeper::Write(Link& link, absl::Time now) {
   std::optional<v1::ProposeRequest> request = book.NextRequest(link.replica_id, now);
   if (!request.has_value()) return;
   counters[link.proposer_idx].num_sent_bytes += request->ByteSizeLong();
+  for (const v1::FeatureChunk& chunk : request->features()) {
+    counters[link.proposer_idx].num_feature_bytes += chunk.values().size();
+  }
   link.writing_since = now;
   link.stream->Write(*std::move(request));
 }

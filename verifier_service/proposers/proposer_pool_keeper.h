@@ -2,10 +2,10 @@
 // The state of a ProposerPool: one lock, the session book under the lock, and one link per known address. A thread
 // keeps the links connected.
 //
-// A link's life: waiting -> describing (DescribeProposer) -> streaming -> waiting, with backoff after every failure.
-// A replica that cannot be reached has a short backoff. The backoff of broken streams is longer and resets only if a
-// stream delivered a good tree and lasted for the backoff's longest delay. A peer that accepts streams and breaks them
-// counts as failing, because each stream costs the contexts of all its sessions.
+// A link's life: waiting -> describing (DescribeProposer, and ReadProjection if needed) -> streaming -> waiting, with
+// backoff after every failure. A replica that cannot be reached has a short backoff. The backoff of broken streams is
+// longer and resets only if a stream delivered a good tree and lasted for the backoff's longest delay. A peer that
+// accepts streams and breaks them counts as failing, because each stream costs the contexts of all its sessions.
 //
 // After silence the next attempt uses a new connection. On the old one TCP sends lost packets again after pauses that
 // double, so it would stay silent for as long again after the network has healed.
@@ -27,10 +27,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "common/telemetry/line_limit.h"
 #include "foretoken/v1/proposal.grpc.pb.h"
 #include "spdlog/common.h"
+#include "verifier_service/proposers/projection_reader.h"
 #include "verifier_service/proposers/proposer_pool.h"
 #include "verifier_service/proposers/replica_stream.h"
 #include "verifier_service/proposers/session_book.h"
@@ -67,12 +69,15 @@ class ProposerPool::Keeper {
     DescribeCall* describing = nullptr;               // in `describe_calls_`
     std::shared_ptr<ReplicaStream> stream;            // shares itself until gRPC releases it
     ReplicaId replica_id = 0;                         // of `stream`
+    FeatureSource features;                           // that `stream` needs; null: none
+    std::shared_ptr<ProjectionReader> reading;        // shares itself until gRPC releases it
     std::optional<absl::Time> writing_since;
   };
 
   // Writes the next message of a link's stream, if there is one and no write is in flight.
   void Write(Link& link, absl::Time now);
   void WriteAll(absl::Time now);
+  std::vector<FeatureSource> FeatureSources(absl::Time now);
 
   const ProposerPoolOptions options;
   const std::vector<ProposerSpec> specs;  // [proposers]
@@ -85,6 +90,10 @@ class ProposerPool::Keeper {
   std::condition_variable answered;                            // signalled when a replica has no due answer left
 
  private:
+  // A proposer that answers but does not match counts as having failed this many times. Only another proposer at its
+  // address can match, so the pool asks rarely.
+  static constexpr int kSeldom = 30;
+
   void Keep();
   bool KeepOnce();  // false: the pool is being destroyed
   void Resolve();
@@ -95,7 +104,19 @@ class ProposerPool::Keeper {
 
   void Describe(Link& link);
   void OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status);
-  void StartStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now);
+  // Starts the stream, as soon as the proposer's projection has been read if it has one.
+  void PrepareStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now);
+  struct NamedFeatures {
+    std::string name;
+    speculation::TargetFeatures features;
+  };
+  void OnProjection(uint64_t link_id, const v1::DescribeProposerResponse& description,
+                    std::shared_ptr<ProjectionReader> reader, const absl::Status& status, NamedFeatures features);
+  bool HasRoomFor(const std::string& name, absl::Time now);
+  // Starts the stream, or refuses the proposer if the engine makes as many other kinds of features as it may.
+  void UseFeatures(Link& link, const v1::DescribeProposerResponse& description, NamedFeatures features, absl::Time now);
+  void DropUnusedSources(absl::Time now);
+  void StartStream(Link& link, const v1::DescribeProposerResponse& description, FeatureSource features, absl::Time now);
   // Returns the delay before the next read.
   absl::Duration OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,
                           const v1::ProposeResponse& response);
@@ -120,6 +141,12 @@ class ProposerPool::Keeper {
     std::string text;
   };
   static void Write(const std::vector<Line>& lines);
+
+  struct Source {
+    FeatureSource source;
+    absl::Time last_used;
+  };
+  absl::btree_map<std::string, Source> sources_;  // by what proposers announce, so that equal ones share one
 
   std::mt19937_64 random_;
   uint64_t next_id_ = 1;  // of links and replicas

@@ -127,6 +127,7 @@ void SessionBook::AddReplica(ReplicaId replica_id, uint32_t proposer_idx, const 
   Replica& replica = replicas_[replica_id];
   replica.proposer_idx = proposer_idx;
   replica.limits = limits;
+  if (limits.features != nullptr) replica.features.emplace(limits.features);
   for (auto& [sequence_id, sequence] : sequences_) {
     const bool is_allowed = (sequence.proposers >> proposer_idx & 1) != 0;
     if (is_allowed && !sequence.placements[proposer_idx].replica_id.has_value()) {
@@ -185,6 +186,7 @@ std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, ui
 
 void SessionBook::Forget(Replica& replica, uint64_t session_id) {
   ClearDue(replica, replica.sessions.at(session_id));
+  if (replica.features.has_value()) replica.features->Forget(session_id);
   replica.sessions.erase(session_id);  // `dirty` may still list it; NextRequest skips it
 }
 
@@ -226,6 +228,7 @@ AnswerVerdict SessionBook::TakeAnswer(ReplicaId replica_id, CheckedAnswer answer
   if (it == replicas_.end()) return verdict;  // the pool removed the replica before this answer arrived
   Replica& replica = it->second;
   const bool was_due = replica.num_due > 0;
+  if (replica.features.has_value()) replica.features->AddCredit(answer.feature_credit_bytes);
   for (CheckedAnswer::Tree& tree : answer.trees) TakeTree(replica, tree, verdict, now);
   for (const CheckedAnswer::Refused& refused : answer.refused) {
     EndSilence(replica, refused.session_id, std::nullopt, now);
@@ -320,11 +323,6 @@ void SessionBook::KeepNewest(const Session& session, Proposal proposal, AnswerVe
   placement.newest_position = proposal.tree.position;
   if (!placement.newest.has_value()) fresh_.emplace_back(session.sequence_id, proposal.proposer_idx);
   placement.newest = std::move(proposal);
-}
-
-void SessionBook::MarkDirty(Replica& replica, uint64_t session_id, Session& session) {
-  if (std::exchange(session.is_dirty, true)) return;
-  replica.dirty.push_back(session_id);
 }
 
 void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now) {

@@ -8,6 +8,9 @@
 // receives nothing, and catches up when it is asked. When the sequence ends, the book sends the missing tokens as a
 // farewell, if they are few: some proposers learn from whole outputs.
 //
+// A drafter's sessions also need features of the target (feature_lane.h). They go out with the tokens of their
+// positions or later, as the replica's credits allow.
+//
 // A mask of the tokens that may come next belongs to one position: the book forgets it when further tokens are
 // committed, and sends it only with the request for a tree at its position.
 //
@@ -24,6 +27,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -35,6 +39,7 @@
 #include "common/speculation/token_tree.h"
 #include "foretoken/v1/proposal.pb.h"
 #include "verifier_service/proposers/backoff.h"
+#include "verifier_service/proposers/feature_lane.h"
 #include "verifier_service/proposers/proposer_client.h"
 #include "verifier_service/proposers/round_trip.h"
 
@@ -47,6 +52,7 @@ struct ReplicaLimits {
   uint32_t max_sessions = 0;        // 0: unknown
   uint64_t max_context_tokens = 0;  // 0: unknown
   bool reads_allowed_tokens = false;
+  FeatureSource features = nullptr;  // that its sessions need; null: none
 };
 
 // A ProposeResponse whose trees have been checked.
@@ -64,6 +70,7 @@ struct CheckedAnswer {
   std::vector<Tree> trees;
   std::vector<Refused> refused;
   std::vector<uint64_t> unknown_session_ids;
+  uint64_t feature_credit_bytes = 0;
 };
 
 // The result of taking an answer.
@@ -91,6 +98,10 @@ class SessionBook {
   void Advance(SequenceId sequence_id, std::span<const int32_t> committed, const Ask& ask);
   void Close(SequenceId sequence_id);
   std::vector<Proposal> TakeProposals();
+
+  // The features that sessions lack, as far as their replicas' credits go. A session that is not asked gets none.
+  std::vector<FeatureDemand> FeatureDemands() const;
+  void GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values);
 
   // Changes of replicas. Waiting sequences are placed at a new replica. The sequences of a lost replica move.
   void AddReplica(ReplicaId replica_id, uint32_t proposer_idx, const ReplicaLimits& limits, absl::Time now);
@@ -165,6 +176,7 @@ class SessionBook {
   struct Replica {
     uint32_t proposer_idx = 0;
     ReplicaLimits limits;
+    std::optional<FeatureLane> features;  // set if its sessions need features
     absl::flat_hash_map<uint64_t, Session> sessions;
     uint64_t next_session_id = 1;
     std::vector<uint64_t> dirty;  // sessions with unsent tokens or requests
@@ -193,7 +205,9 @@ class SessionBook {
   absl::string_view MaskToSend(const Replica& replica, const Session& session) const;
   void WriteSession(Replica& replica, uint64_t session_id, size_t num_tokens, v1::ProposeRequest& request);
   void WriteFarewell(Replica& replica, uint64_t session_id, const Session& session);
-  static void MarkDirty(Replica& replica, uint64_t session_id, Session& session);
+  static void MarkDirty(Replica& replica, uint64_t session_id, Session& session) {
+    if (!std::exchange(session.is_dirty, true)) replica.dirty.push_back(session_id);
+  }
   static void MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now);
   static void EndSilence(Replica& replica, uint64_t session_id, std::optional<uint64_t> position, absl::Time now);
   static void ClearDue(Replica& replica, Session& session);

@@ -49,7 +49,7 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   const auto it = replicas_.find(replica_id);
   if (it == replicas_.end()) return std::nullopt;
   Replica& replica = it->second;
-  if (replica.dirty.empty() && replica.closes.empty()) return std::nullopt;
+  if (replica.dirty.empty() && replica.closes.empty() && !replica.features.has_value()) return std::nullopt;
   v1::ProposeRequest request = std::exchange(replica.farewell, {});
   replica.num_farewell_tokens = 0;
   size_t num_piece_tokens = kMaxPieceTokens;  // the room for long contexts in this message
@@ -83,8 +83,43 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   replica.dirty = std::move(unfinished);
   for (const uint64_t session_id : replica.closes) request.add_closes()->set_session_id(session_id);
   replica.closes.clear();
-  if (request.opens_size() == 0 && request.advances_size() == 0 && request.closes_size() == 0) return std::nullopt;
+  if (replica.features.has_value()) {
+    replica.features->Write([&](uint64_t session_id) { return replica.sessions.at(session_id).num_told; }, request);
+  }
+  const int num_events =
+      request.opens_size() + request.advances_size() + request.closes_size() + request.features_size();
+  if (num_events == 0) return std::nullopt;
   return request;
+}
+
+std::vector<FeatureDemand> SessionBook::FeatureDemands() const {
+  std::vector<FeatureDemand> demands;
+  for (const auto& [replica_id, replica] : replicas_) {
+    if (!replica.features.has_value()) continue;
+    std::vector<FeatureLane::Need> needs;
+    for (const auto& [session_id, session] : replica.sessions) {
+      const Sequence& sequence = sequences_.at(session.sequence_id);
+      if (!sequence.IsTold(replica.proposer_idx)) continue;
+      // The feature of the last token does not exist before the step that computes its row.
+      const std::optional<FeatureLane::Need> need = replica.features->NeedOf(session_id, sequence.token_ids.size() - 1);
+      if (need.has_value()) needs.push_back(*need);
+    }
+    for (const FeatureLane::Need& need : replica.features->Affordable(std::move(needs))) {
+      demands.push_back({.sequence_id = replica.sessions.at(need.session_id).sequence_id,
+                         .source = replica.features->source().get(),
+                         .begin = static_cast<int32_t>(need.begin),
+                         .end = static_cast<int32_t>(need.end),
+                         .replica_id = replica_id,
+                         .session_id = need.session_id});
+    }
+  }
+  return demands;
+}
+
+void SessionBook::GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) {
+  const auto it = replicas_.find(demand.replica_id);
+  if (it == replicas_.end() || !it->second.sessions.contains(demand.session_id)) return;  // it ended meanwhile
+  it->second.features->Give(demand.session_id, static_cast<uint64_t>(begin), std::move(values));
 }
 
 void SessionBook::WriteFarewell(Replica& replica, uint64_t session_id, const Session& session) {

@@ -32,6 +32,9 @@ absl::Status MeasureOverload(Setup& setup, Findings* findings);
 // One tenant sends ten times as many requests as the verifier can serve: what another tenant completes of its fair
 // share.
 absl::Status MeasureFairness(Setup& setup, Findings* findings);
+// One client, a drafter that reads the target's hidden states: its speed alone and merged, as a process and inside the
+// verifier, its bytes on the wire, and what capturing costs.
+absl::Status MeasureDrafters(Setup& setup, Findings* findings);
 // 16 clients: the throughput with traces of no request, of one in 20, and of every step, against none.
 absl::Status MeasureTracing(Setup& setup, Findings* findings);
 

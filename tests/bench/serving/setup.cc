@@ -52,6 +52,13 @@ std::vector<Proposer> Setup::Proposers() const {
                        absl::StrCat("threads=", options_.draft_threads), "kv_cache_mb=64"}}};
 }
 
+Proposer Setup::Eagle3() const {
+  return {.method = "eagle3",
+          .options = {absl::StrCat("model=", testing::SourcePath("deploy/demo/eagle3")),
+                      absl::StrCat("target=", testing::SourcePath("deploy/demo/target")),
+                      absl::StrCat("threads=", options_.draft_threads), "kv_cache_mb=64"}};
+}
+
 absl::StatusOr<ServiceProcesses*> Setup::Costly() {
   if (costly_ == nullptr) {
     FT_ASSIGN_OR_RETURN(const std::string directory, CostlyDirectory());

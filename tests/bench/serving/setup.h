@@ -41,6 +41,8 @@ class Setup {
   absl::StatusOr<std::vector<std::string>> EditedFiles(size_t count) const;
   std::vector<std::string> VerifierFlags() const;
   std::vector<Proposer> Proposers() const;
+  // The demo target's EAGLE-3 head.
+  Proposer Eagle3() const;
 
  private:
   explicit Setup(const SetupOptions& options) : options_(options) {}

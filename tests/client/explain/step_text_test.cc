@@ -68,6 +68,14 @@ TEST(StepText, DrawsAStep) {
 )");
 }
 
+TEST(StepText, TellsWhichFeaturesADrafterHadToPredict) {
+  foretoken::v1::StepReport report = BranchingReport();
+  report.mutable_proposers(0)->set_num_predicted_features(1);
+  report.mutable_proposers(1)->set_num_predicted_features(3);
+  EXPECT_THAT(StepText(report, Letters(), {}),
+              HasSubstr("  ngram 5 nodes, 1 feature predicted · draft 4 nodes, 2 tokens late, 3 features predicted\n"));
+}
+
 TEST(StepText, ShowsTheLikeliestNodesWithoutARow) {
   const std::string one = StepText(BranchingReport(), Letters(), {.num_unplanned_nodes = 1});
   EXPECT_THAT(one, HasSubstr("  └─ · \"q\""));

@@ -44,6 +44,11 @@ TEST(TreeConversion, AnEmptyTreeIsATree) {
   EXPECT_EQ(tree->position, 3);
 }
 
+TEST(TreeConversion, TellsHowManyFeaturesWerePredicted) {
+  const TokenTree sent = {.position = 7, .num_predicted_features = 3};
+  EXPECT_EQ(FromProto(ToProto(sent, 42), kLimits)->num_predicted_features, 3);
+}
+
 // 12 and then 10 were sampled below the root, and one token below 12.
 TokenTree SampledTree() {
   const auto top = std::make_shared<DraftDistribution>(

@@ -5,9 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/activate.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/move_kv.h"
 #include "kernels/cuda/attention/rope_store_kv.h"
+#include "kernels/cuda/copy_rows.h"
 #include "kernels/cuda/draw/accept_trees.h"
 #include "kernels/cuda/draw/branch_rows.h"
 #include "kernels/cuda/draw/score_tokens.h"
@@ -15,6 +17,7 @@
 #include "kernels/cuda/join_columns.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/silu_mul.h"
+#include "kernels/cuda/spread_logits.h"
 #include "kernels/cuda/sum_ranks.h"
 
 namespace foretoken::kernels::cuda {
@@ -207,6 +210,37 @@ void OnDevice::RunJoinColumns(JoinColumnsArgs args) {
   args.pieces = copies.Upload(args.pieces, args.widths.size() * args.piece_elements);
   args.out = copies.Upload(out);
   JoinColumns(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunActivate(ActivateArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.x = copies.Upload(args.x);
+  args.bias = copies.Upload(args.bias, args.x.shape[1]);
+  args.out = copies.Upload(out);
+  Activate(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunCopyRows(CopyRowsArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.x = copies.Upload(args.x);
+  args.from = copies.Upload(args.from, args.num_rows);
+  args.to = copies.Upload(args.to, args.num_rows);
+  args.out = copies.Upload(out);
+  CopyRows(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunSpreadLogits(SpreadLogitsArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.logits = copies.Upload(args.logits);
+  args.token_ids = copies.Upload(args.token_ids, args.logits.shape[1]);
+  args.out = copies.Upload(out);
+  SpreadLogits(args, device().stream());
   copies.Download(args.out, out);
 }
 

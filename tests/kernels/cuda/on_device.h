@@ -43,8 +43,11 @@ class OnDevice : public ::testing::Test {
   void RunAcceptTrees(AcceptTreesArgs args);
   void RunBranchRows(BranchRowsArgs args);
   void RunScoreTokens(ScoreTokensArgs args);
+  void RunActivate(ActivateArgs args);
   void RunSumRanks(SumRanksArgs args);
   void RunJoinColumns(JoinColumnsArgs args);
+  void RunCopyRows(CopyRowsArgs args);
+  void RunSpreadLogits(SpreadLogitsArgs args);
 
  private:
   std::unique_ptr<Device> device_;

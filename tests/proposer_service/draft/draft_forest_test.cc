@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proposer_service/draft/transformer_draft.h"
 #include "tests/reference/sampling.h"
 #include "tests/testing/models/draft_model.h"
 
@@ -21,11 +22,10 @@ class DraftForestTest : public ::testing::Test {
  protected:
   explicit DraftForestTest(int32_t num_blocks = 256) : model_(testing::LoadDraftModel({.num_blocks = num_blocks})) {}
 
-  DraftForest MakeDraftForest(const DraftForestOptions& options = kOptions) {
-    return DraftForest({.transformer = model_.transformer.get(), .kv = &model_.kv, .num_tokens = model_.num_tokens()},
-                       options);
+  DraftForest MakeDraftForest(const DraftForestOptions& options = kOptions) { return DraftForest(model_, options); }
+  std::vector<int32_t> Tokens(const std::string& text) const {
+    return model_.runnable().tokenizer.Encode(text).value();
   }
-  std::vector<int32_t> Tokens(const std::string& text) const { return model_.tokenizer.Encode(text).value(); }
   static void GrowAll(DraftForest& forest) {
     while (!forest.Grow().empty()) forest.CheckIntegrity();
   }
@@ -49,7 +49,7 @@ class DraftForestTest : public ::testing::Test {
     EXPECT_EQ(a.nodes, b.nodes) << "bit for bit";
   }
 
-  model::RunnableModel model_;
+  TransformerDraft model_;
 };
 
 const SessionIntroduction kGreedy = {.seed = 1, .temperature = 0};
@@ -147,7 +147,7 @@ TEST_F(DraftForestTest, GrowingEnds) {
   Append(forest, id, Tokens("return "));
   GrowAll(forest);
   EXPECT_LE(forest.Find(id).tree.num_expanded(), kOptions.max_grown_nodes);
-  EXPECT_FALSE(forest.WantsTreeRows(forest.Find(id)));
+  EXPECT_FALSE(forest.WantsRows(forest.Find(id)));
   EXPECT_THAT(forest.Grow(), ::testing::IsEmpty());
 }
 
@@ -209,7 +209,7 @@ TEST_F(DraftForestTest, AnIdleSessionTakesPartInNoPassAndCatchesUpLater) {
     forest.Append(id, committed);
     forest.Want(id, {.node_budget = 0});
     context.insert(context.end(), committed.begin(), committed.end());
-    EXPECT_FALSE(forest.WantsTreeRows(forest.Find(id)));
+    EXPECT_FALSE(forest.WantsRows(forest.Find(id)));
     EXPECT_THAT(forest.Grow(), ::testing::IsEmpty());
     forest.CheckIntegrity();
   }

@@ -44,6 +44,21 @@ TEST(GrowingTree, TheLikeliestFrontierNodeIsTakenFirst) {
   EXPECT_FALSE(tree.BestWorth().has_value());
 }
 
+TEST(GrowingTree, NodesAtTheMaxDepthAreNotTaken) {
+  GrowingTree tree = SmallTree();
+  tree.SetMaxDepth(2);
+  EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 2);
+  EXPECT_FALSE(tree.BestWorth().has_value()) << "tokens 4 and 5 stand at depths 2 and 3";
+  tree.CheckIntegrity();
+  // One token of the path is committed.
+  tree = SmallTree();
+  tree.SetMaxDepth(2);
+  tree.Advance(std::vector<int32_t>{1});
+  EXPECT_EQ(tree.node(tree.TakeBest()).child.token_id, 4);
+  EXPECT_FALSE(tree.BestWorth().has_value()) << "token 5 stands at depth 2 now";
+  tree.CheckIntegrity();
+}
+
 TEST(GrowingTree, OtherChildrenOfTheRootKeepTheNodesBelowTheOldOnes) {
   GrowingTree tree = SmallTree();
   const std::vector<Child> children = {{1, 0, .5f}, {7, 0, .3f}};

@@ -33,8 +33,11 @@ class ForwardingBackend : public kernels::Backend {
   void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
   void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
   void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
+  void Activate(const kernels::ActivateArgs& args) override { backend_->Activate(args); }
   void SumRanks(const kernels::SumRanksArgs& args) override { backend_->SumRanks(args); }
   void JoinColumns(const kernels::JoinColumnsArgs& args) override { backend_->JoinColumns(args); }
+  void CopyRows(const kernels::CopyRowsArgs& args) override { backend_->CopyRows(args); }
+  void SpreadLogits(const kernels::SpreadLogitsArgs& args) override { backend_->SpreadLogits(args); }
   void MoveKv(const kernels::MoveKvArgs& args) override { backend_->MoveKv(args); }
   void AcceptTrees(const kernels::AcceptTreesArgs& args) override { backend_->AcceptTrees(args); }
   void BranchRows(const kernels::BranchRowsArgs& args) override { backend_->BranchRows(args); }

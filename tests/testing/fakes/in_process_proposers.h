@@ -10,6 +10,7 @@
 // which the tests on a GPU do not link.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -83,6 +84,7 @@ class InProcessProposers : public verifier::ProposerClient {
   }
 
   void Advance(verifier::SequenceId id, std::span<const int32_t> committed, const verifier::Ask& ask) override {
+    lengths_[id] += static_cast<int32_t>(committed.size());
     for (uint32_t i = 0; i < members_.size(); ++i) {
       proposer::Session& session = *sessions_.at(id)[i];
       session.Append(committed);
@@ -91,16 +93,55 @@ class InProcessProposers : public verifier::ProposerClient {
                     .allowed = speculation::AllowedTokens(
                         speculation::AllowedTokensBytes(ask.allowed_tokens, std::numeric_limits<size_t>::max()))});
       if (!is_asked) continue;
-      const proposer::ProposalRequest request = {.session = &session, .node_budget = ask.node_budget};
-      in_flight_.push_back({num_takes_ + delay_,
-                            {.sequence_id = id,
-                             .proposer_idx = i,
-                             .tree = delivery_(std::move(members_[i]->Propose({&request, 1}).front()), 1u << i)}});
+      // A drafter answers when the features of the step have come.
+      if (members_[i]->Describe().features != nullptr) {
+        asked_drafters_[{id, i}] = ask.node_budget;
+      } else {
+        Answer(id, i, ask.node_budget);
+      }
     }
   }
 
-  void Close(verifier::SequenceId id) override { sessions_.erase(id); }
-  void Flush(const verifier::ComingStep&) override {}
+  void Close(verifier::SequenceId id) override {
+    sessions_.erase(id);
+    lengths_.erase(id);
+    std::erase_if(features_given_, [id](const auto& entry) { return entry.first.first == id; });
+  }
+
+  // Gives members that read features whatever they lack. While false, features wait.
+  void set_gives_features(bool gives_features) { gives_features_ = gives_features; }
+  std::vector<verifier::FeatureSource> FeatureSources() override {
+    std::vector<verifier::FeatureSource> sources;
+    for (const Member& member : members_) {
+      const verifier::FeatureSource& source = member->Describe().features;
+      if (source != nullptr && std::ranges::count(sources, source) == 0) sources.push_back(source);
+    }
+    return sources;
+  }
+  std::vector<verifier::FeatureDemand> FeatureDemands() override {
+    std::vector<verifier::FeatureDemand> demands;
+    if (!gives_features_) return demands;
+    for (const auto& [id, length] : lengths_) {
+      for (uint32_t i = 0; i < members_.size(); ++i) {
+        const verifier::FeatureSource& source = members_[i]->Describe().features;
+        const int32_t begin = features_given_[{id, i}];
+        if (source == nullptr || begin + 1 >= length) continue;
+        demands.push_back(
+            {.sequence_id = id, .source = source.get(), .begin = begin, .end = length - 1, .session_id = i});
+      }
+    }
+    return demands;
+  }
+  void GiveFeatures(const verifier::FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) override {
+    const auto num_positions = static_cast<int32_t>(values.size() / static_cast<size_t>(demand.source->width()));
+    features_given_[{demand.sequence_id, static_cast<uint32_t>(demand.session_id)}] = begin + num_positions;
+    sessions_.at(demand.sequence_id)[demand.session_id]->AppendFeatures(static_cast<uint64_t>(begin), values);
+  }
+  void Flush(const verifier::ComingStep&) override {
+    for (const auto& [asked, node_budget] : std::exchange(asked_drafters_, {})) {
+      if (sessions_.contains(asked.first)) Answer(asked.first, asked.second, node_budget);
+    }
+  }
 
   std::vector<verifier::Proposal> TakeProposals(absl::Duration) override {
     std::vector<verifier::Proposal> proposals;
@@ -115,6 +156,13 @@ class InProcessProposers : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {}; }
 
  private:
+  void Answer(verifier::SequenceId id, uint32_t i, int32_t node_budget) {
+    const proposer::ProposalRequest request = {.session = sessions_.at(id)[i].get(), .node_budget = node_budget};
+    speculation::TokenTree tree = std::move(members_[i]->Propose({&request, 1}).front());
+    in_flight_.push_back(
+        {num_takes_ + delay_, {.sequence_id = id, .proposer_idx = i, .tree = delivery_(std::move(tree), 1u << i)}});
+  }
+
   static constexpr int32_t kFirstNodeBudget = 16;                    // of the answer to Open, which has no budget
   using Sessions = std::vector<std::unique_ptr<proposer::Session>>;  // one per member
 
@@ -122,6 +170,10 @@ class InProcessProposers : public verifier::ProposerClient {
   Delivery delivery_;
   std::vector<std::string> names_;
   std::map<verifier::SequenceId, Sessions> sessions_;
+  std::map<verifier::SequenceId, int32_t> lengths_;                              // in tokens
+  std::map<std::pair<verifier::SequenceId, uint32_t>, int32_t> features_given_;  // positions, by sequence and member
+  std::map<std::pair<verifier::SequenceId, uint32_t>, int32_t> asked_drafters_;  // node budgets
+  bool gives_features_ = true;
   std::deque<std::pair<int, verifier::Proposal>> in_flight_;
   int num_takes_ = 0;
   int delay_ = 0;

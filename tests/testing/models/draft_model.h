@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/runnable_model.h"
@@ -34,6 +35,8 @@ class DrivenDraft : public proposer::Proposer {
  public:
   explicit DrivenDraft(const proposer::DraftForestOptions& options = {})
       : draft_(LoadDraftModel(), options, metrics_) {}
+  DrivenDraft(proposer::Drafter drafter, const proposer::DraftForestOptions& options)
+      : draft_(std::move(drafter), options, metrics_) {}
 
   const proposer::ProposerDescription& Describe() const override { return draft_.Describe(); }
   std::unique_ptr<proposer::Session> Open(const proposer::SessionIntroduction& introduction) override {

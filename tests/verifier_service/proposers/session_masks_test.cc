@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-constexpr ReplicaLimits kReadsMasks = {.reads_allowed_tokens = true};
+const ReplicaLimits kReadsMasks = {.reads_allowed_tokens = true};
 const std::vector<uint32_t> kThird = {0b100};
 const std::string kThirdBytes = "\x04";
 const std::vector<uint32_t> kNinth = {0x100, 0};

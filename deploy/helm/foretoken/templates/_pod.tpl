@@ -1,6 +1,7 @@
 {{/*
 The pod of the verifier or of a proposer, for a Deployment's `template`. Besides the usual keys: `arguments`, the flags
-of this component as a YAML list, and `model`, the values of its model or nothing.
+of this component as a YAML list, `model`, the values of its model or nothing, and `target`, the values of the verifier's
+model where a drafter reads its files, or nothing.
 */}}
 {{- define "foretoken.pod" -}}
 {{- $pod := .spec.pod -}}
@@ -173,6 +174,9 @@ volumeMounts:
   {{- if .model }}
   - { name: model, mountPath: /model, readOnly: true }
   {{- end }}
+  {{- if .target }}
+  - { name: target, mountPath: /target, readOnly: true }
+  {{- end }}
   {{- if .root.Values.tls.enabled }}
   - { name: tls, mountPath: /tls, readOnly: true }
   {{- end }}
@@ -204,6 +208,14 @@ volumes:
   - name: download
     configMap: { name: {{ $.name }}-download }
   {{- end }}
+  {{- end }}
+  {{- with .target }}
+  - name: target
+    {{- if .claim }}
+    persistentVolumeClaim: { claimName: {{ .claim }}, readOnly: true }
+    {{- else }}
+    {{- toYaml .volume | nindent 4 }}
+    {{- end }}
   {{- end }}
   {{- if .root.Values.tls.enabled }}
   - name: tls

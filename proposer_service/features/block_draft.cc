@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/features/block_draft.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace foretoken::proposer {
+namespace {
+
+using kernels::ConstTensorView;
+using kernels::DType;
+using kernels::kKvBlockSize;
+using kernels::Shape;
+
+// Places of lists in the backend's memory.
+enum Place : int32_t { kLastSeen, kFrom, kTo, kKeptFrom, kKeptTo, kTokens, kNumPlaces };
+
+int32_t SegmentOf(const model::ForwardBatch& batch, int32_t row) {
+  const auto next = std::ranges::upper_bound(batch.segment_begins, row);
+  return static_cast<int32_t>(next - batch.segment_begins.begin()) - 1;
+}
+
+void AppendBlockTable(const model::ForwardBatch& from, int32_t segment, model::ForwardBatch& to) {
+  to.block_tables.insert(to.block_tables.end(), from.block_tables.begin() + from.block_table_begins[segment],
+                         from.block_tables.begin() + from.block_table_begins[segment + 1]);
+  to.block_table_begins.push_back(static_cast<int32_t>(to.block_tables.size()));
+  to.segment_begins.push_back(to.num_rows());
+}
+
+// The segments of a pass that are rows of contexts. All rows of a segment are of one kind.
+model::ForwardBatch ContextsOf(const DraftPass& pass) {
+  const model::ForwardBatch& all = pass.batch;
+  model::ForwardBatch contexts;
+  for (int32_t segment = 0; segment < all.num_segments(); ++segment) {
+    const int32_t begin = all.segment_begins[segment], end = all.segment_begins[segment + 1];
+    if (!std::ranges::binary_search(pass.given_rows, begin)) continue;
+    for (int32_t row = begin; row < end; ++row) {
+      contexts.token_ids.push_back(all.token_ids[row]);
+      contexts.positions.push_back(all.positions[row]);
+      contexts.slots.push_back(all.slots[row]);
+      contexts.chain_lens.push_back(all.chain_lens[row]);
+      contexts.ancestor_begins.push_back(0);
+    }
+    AppendBlockTable(all, segment, contexts);
+  }
+  FT_CHECK(contexts.num_rows() == static_cast<int32_t>(pass.given_rows.size()));
+  return contexts;
+}
+
+}  // namespace
+
+BlockDraft::BlockDraft(std::unique_ptr<kernels::Backend> backend, const Limits& limits, const BlockForm& form,
+                       DraftHeadParts head)
+    : backend_(std::move(backend)),
+      limits_(limits),
+      form_(form),
+      lm_head_(std::move(head.weight)),
+      head_(
+          head.token_ids, *backend_,
+          {.vocab_size = limits.vocab_size, .draft_vocab_size = lm_head_->out_features(), .max_rows = limits.max_rows}),
+      kept_at_(static_cast<size_t>(limits.num_blocks) * kKvBlockSize, -1),
+      kept_(*backend_, DType::kBF16, Shape(int64_t{limits.num_blocks} * form.num_guesses(), form.hidden_size)),
+      context_batch_(*backend_, 0),
+      block_batch_(*backend_, 0),
+      lists_(*backend_, kNumPlaces, limits.max_rows),
+      features_(*backend_, DType::kBF16, Shape(limits.max_rows, limits.feature_width)),
+      outputs_(*backend_, DType::kBF16, Shape(limits.max_rows, form.hidden_size)) {
+  FT_CHECK(form.num_rows <= limits.max_rows && form.num_guesses() > 0);
+}
+
+BlockLimits BlockDraft::LimitsOf(const Limits& limits, const BlockForm& form) {
+  return {.max_rows = limits.max_rows,
+          .max_positions = limits.max_positions + form.num_rows,
+          .num_blocks = limits.num_blocks + (limits.max_rows + kKvBlockSize - 1) / kKvBlockSize};
+}
+
+int64_t BlockDraft::OutputBytes(const BlockForm& form) {
+  constexpr int64_t kBf16 = 2;
+  return (form.num_guesses() * form.hidden_size * kBf16 + kKvBlockSize - 1) / kKvBlockSize;
+}
+
+std::optional<DraftHead::Term> BlockDraft::LogitTerm(const ConstTensorView&, const int32_t*) { return std::nullopt; }
+
+ConstTensorView BlockDraft::Forward(const DraftPass& pass) {
+  if (!pass.given_rows.empty()) ReadContextRows(pass);
+  for (size_t i = 0; i < pass.predicted_rows.size(); ++i) {
+    kept_at_[pass.batch.slots[pass.predicted_rows[i]]] = kept_at_[pass.parent_slots[i]];
+  }
+  std::vector<Root> roots;
+  std::vector<int32_t> token_ids, from, to;  // kept outputs, and the places of their rows
+  for (size_t place = 0; place < pass.batch.logit_rows.size(); ++place) {
+    const int32_t row = pass.batch.logit_rows[place], step = pass.steps[row];
+    token_ids.push_back(pass.batch.token_ids[row]);
+    if (step == 0) {
+      roots.push_back({.row = row, .place = static_cast<int32_t>(place)});
+      continue;
+    }
+    const int32_t kept_at = kept_at_[pass.batch.slots[row]];
+    FT_CHECK(step < form_.num_guesses() && kept_at >= 0);
+    from.push_back(kept_at * form_.num_guesses() + step);
+    to.push_back(static_cast<int32_t>(place));
+  }
+  const size_t most = static_cast<size_t>(limits_.max_rows / form_.num_rows);
+  for (size_t begin = 0; begin < roots.size(); begin += most) {
+    GuessBlocks(pass, std::span(roots).subspan(begin, std::min(most, roots.size() - begin)));
+  }
+  if (!from.empty()) {
+    backend_->CopyRows({.x = kept_.view(),
+                        .from = lists_.Upload(from, kFrom),
+                        .to = lists_.Upload(to, kTo),
+                        .num_rows = static_cast<int32_t>(from.size()),
+                        .out = outputs_.view()});
+  }
+  const auto num_rows = static_cast<int64_t>(token_ids.size());
+  if (num_rows == 0) return {.shape = Shape(0, limits_.vocab_size)};
+  const ConstTensorView outputs = outputs_.rows(num_rows);
+  return head_.Logits(outputs, *lm_head_, LogitTerm(outputs, lists_.Upload(token_ids, kTokens)));
+}
+
+void BlockDraft::ReadContextRows(const DraftPass& pass) {
+  const model::DeviceBatch::View view = context_batch_.Upload(ContextsOf(pass));
+  backend_->Copy(features_.view().data, pass.given_features.data(), pass.given_features.size() * sizeof(uint16_t),
+                 kernels::CopyKind::kToDevice);
+  ReadContext(view.batch, features_.rows(view.batch.num_rows));
+}
+
+// Computes the roots' blocks. The first outputs are those of the roots' own rows; the others are kept for the rows
+// below them.
+void BlockDraft::GuessBlocks(const DraftPass& pass, std::span<const Root> roots) {
+  const model::ForwardBatch& all = pass.batch;
+  model::ForwardBatch batch;
+  std::vector<int32_t> last_seen, from, to, kept_from, kept_to;
+  std::vector<uint16_t> features;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    const int32_t row = roots[i].row, first_row = batch.num_rows();
+    const int32_t first_position = all.positions[row] + (form_.replaces_root ? 0 : 1);
+    const int32_t first_slot = limits_.num_blocks * kKvBlockSize + first_row;
+    for (int32_t j = 0; j < form_.num_rows; ++j) {
+      batch.token_ids.push_back(j == 0 ? all.token_ids[row] : form_.mask_token_id);
+      batch.positions.push_back(first_position + j);
+      batch.slots.push_back(first_slot + j);
+      batch.chain_lens.push_back(first_position);
+      const int32_t num_seen = form_.is_causal ? j + 1 : form_.num_rows;
+      for (int32_t k = 0; k < num_seen; ++k) batch.ancestor_slots.push_back(first_slot + k);
+      batch.ancestor_begins.push_back(static_cast<int32_t>(batch.ancestor_slots.size()));
+      last_seen.push_back(first_position + num_seen - 1);
+    }
+    AppendBlockTable(all, SegmentOf(all, row), batch);
+    const auto begin = pass.given_features.begin() + PlaceOf(pass.given_rows, row) * limits_.feature_width;
+    features.insert(features.end(), begin, begin + limits_.feature_width);
+
+    from.push_back(first_row + form_.first_guess);
+    to.push_back(roots[i].place);
+    const int32_t kept_at = all.slots[row] / kKvBlockSize;
+    kept_at_[all.slots[row]] = kept_at;
+    // The last root of a K/V block is the one that trees grow from.
+    const bool is_last = std::ranges::none_of(
+        roots.subspan(i + 1), [&](const Root& later) { return all.slots[later.row] / kKvBlockSize == kept_at; });
+    for (int32_t step = 0; is_last && step < form_.num_guesses(); ++step) {
+      kept_from.push_back(first_row + form_.first_guess + step);
+      kept_to.push_back(kept_at * form_.num_guesses() + step);
+    }
+  }
+  const model::DeviceBatch::View view = block_batch_.Upload(batch);
+  const ConstTensorView outputs =
+      RunBlocks({.batch = view.batch, .last_seen = lists_.Upload(last_seen, kLastSeen), .root_features = features});
+  backend_->CopyRows({.x = outputs,
+                      .from = lists_.Upload(from, kFrom),
+                      .to = lists_.Upload(to, kTo),
+                      .num_rows = static_cast<int32_t>(from.size()),
+                      .out = outputs_.view()});
+  backend_->CopyRows({.x = outputs,
+                      .from = lists_.Upload(kept_from, kKeptFrom),
+                      .to = lists_.Upload(kept_to, kKeptTo),
+                      .num_rows = static_cast<int32_t>(kept_from.size()),
+                      .out = kept_.view()});
+}
+
+void BlockDraft::Move(std::span<const kernels::KvMove> moves) {
+  backend_->MoveKv({.kv = kv(), .moves = moves});
+  std::vector<int32_t> kept_at;
+  for (const kernels::KvMove& move : moves) kept_at.push_back(kept_at_[move.from_slot]);
+  for (size_t i = 0; i < moves.size(); ++i) kept_at_[moves[i].to_slot] = kept_at[i];
+}
+
+}  // namespace foretoken::proposer

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/features/draft_head.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace foretoken::proposer {
+namespace {
+
+using kernels::ConstTensorView;
+using kernels::DType;
+using kernels::Shape;
+
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const DraftVocabulary& vocabulary, const DrafterTensors& tensors,
+                                                  const TargetFiles& target) {
+  std::vector<int32_t> token_ids;
+  if (!tensors.Contains("d2t")) {
+    if (vocabulary.draft_vocab_size == vocabulary.vocab_size) return token_ids;
+    return absl::NotFoundError(absl::StrCat(tensors.directory(), ": tensor d2t [", vocabulary.draft_vocab_size,
+                                            "] is missing, and draft_vocab_size is not vocab_size ",
+                                            vocabulary.vocab_size));
+  }
+  FT_ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, tensors.Integers("d2t", vocabulary.draft_vocab_size));
+  const int64_t limit = std::min(vocabulary.vocab_size, target.config.vocab_size);
+  int64_t last = -1;
+  for (int64_t row = 0; row < vocabulary.draft_vocab_size; ++row) {
+    const int64_t offset = offsets[static_cast<size_t>(row)];
+    const bool fits = offset >= -row && offset < limit - row && row + offset > last;
+    if (!fits) {
+      return absl::InvalidArgumentError(absl::StrCat(tensors.directory(),
+                                                     ": tensor d2t: expected increasing ids from 0 to ", limit - 1,
+                                                     ", got the offset ", offset, " at row ", row, " after id ", last));
+    }
+    last = row + offset;
+    token_ids.push_back(static_cast<int32_t>(last));
+  }
+  return token_ids;
+}
+
+// The rows of the target's head, in runs of consecutive ids.
+std::vector<ConstTensorView> RowsOf(const ConstTensorView& head, std::span<const int32_t> token_ids) {
+  const int64_t row_bytes = head.shape[1] * static_cast<int64_t>(kernels::SizeOf(head.dtype));
+  std::vector<ConstTensorView> runs;
+  for (size_t i = 0; i < token_ids.size(); ++i) {
+    if (i > 0 && token_ids[i] == token_ids[i - 1] + 1) {
+      ++runs.back().shape.dims[0];
+    } else {
+      runs.push_back({head.as<std::byte>() + token_ids[i] * row_bytes, head.dtype, Shape(1, head.shape[1])});
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+DraftHead::DraftHead(std::span<const int32_t> token_ids, kernels::Backend& backend, const Sizes& sizes)
+    : backend_(backend), drafted_(backend, DType::kF32, Shape(sizes.max_rows, sizes.draft_vocab_size)) {
+  if (token_ids.empty()) return;
+  token_ids_ = tensor::Tensor(backend, DType::kI32, Shape(static_cast<int64_t>(token_ids.size())));
+  backend.Copy(token_ids_.view().data, token_ids.data(), token_ids.size_bytes(), kernels::CopyKind::kToDevice);
+  logits_ = tensor::Tensor(backend, DType::kF32, Shape(sizes.max_rows, sizes.vocab_size));
+}
+
+ConstTensorView DraftHead::Logits(const ConstTensorView& x, const kernels::Weight& weight,
+                                  const std::optional<Term>& bias) {
+  const int64_t num_rows = x.shape[0];
+  backend_.MatMul({.x = x, .weight = &weight, .out = drafted_.rows(num_rows)});
+  if (bias.has_value()) {
+    backend_.MatMul(
+        {.x = bias->x, .weight = bias->weight, .mode = kernels::OutputMode::kAdd, .out = drafted_.rows(num_rows)});
+  }
+  if (token_ids_.empty()) return drafted_.rows(num_rows);
+  backend_.SpreadLogits(
+      {.logits = drafted_.rows(num_rows), .token_ids = token_ids_.view().as<int32_t>(), .out = logits_.rows(num_rows)});
+  return logits_.rows(num_rows);
+}
+
+absl::StatusOr<DraftHeadParts> LoadDraftHead(const DraftVocabulary& vocabulary, const DrafterTensors& tensors,
+                                             const TargetFiles& target) {
+  DraftHeadParts parts;
+  FT_ASSIGN_OR_RETURN(parts.token_ids, ReadTokenIds(vocabulary, tensors, target));
+  if (tensors.Contains("lm_head.weight")) {
+    FT_ASSIGN_OR_RETURN(parts.weight,
+                        tensors.Matrix({{"lm_head.weight", Shape(vocabulary.draft_vocab_size, vocabulary.num_inputs)}},
+                                       kernels::WeightQuantization::kNone));
+    return parts;
+  }
+  if (vocabulary.num_inputs != target.config.hidden_size) {
+    return absl::NotFoundError(absl::StrCat(tensors.directory(), ": tensor lm_head.weight [",
+                                            vocabulary.draft_vocab_size, ", ", vocabulary.num_inputs,
+                                            "] is missing, and the target's head takes ", target.config.hidden_size));
+  }
+  FT_ASSIGN_OR_RETURN(ConstTensorView head, target.Head());
+  if (parts.token_ids.empty()) head.shape.dims[0] = vocabulary.draft_vocab_size;  // without further padding
+  const std::vector<ConstTensorView> rows =
+      parts.token_ids.empty() ? std::vector<ConstTensorView>{head} : RowsOf(head, parts.token_ids);
+  parts.weight =
+      tensors.backend().PrepareWeight({.parts = rows, .fetch = weights::FetchPages, .release = weights::ReleasePages});
+  return parts;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Weight>> LoadDraftEmbedding(const model::ModelConfig& block,
+                                                                    const DrafterTensors& tensors,
+                                                                    const TargetFiles& target) {
+  const int64_t hidden = block.hidden_size;
+  if (tensors.Contains("embed_tokens.weight")) {
+    return tensors.Matrix({{"embed_tokens.weight", Shape(block.vocab_size, hidden)}},
+                          kernels::WeightQuantization::kNone);
+  }
+  if (hidden != target.config.hidden_size) {
+    return absl::NotFoundError(absl::StrCat(tensors.directory(), ": tensor embed_tokens.weight [", block.vocab_size,
+                                            ", ", hidden, "] is missing, and the target's embedding is ",
+                                            target.config.hidden_size, " wide"));
+  }
+  FT_ASSIGN_OR_RETURN(const ConstTensorView embedding, target.Embedding());
+  return tensors.backend().PrepareWeight(
+      {.parts = {&embedding, 1}, .fetch = weights::FetchPages, .release = weights::ReleasePages});
+}
+
+}  // namespace foretoken::proposer

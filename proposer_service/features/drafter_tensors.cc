@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proposer_service/features/drafter_tensors.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "kernels/dtype.h"
+
+namespace foretoken::proposer {
+
+using kernels::ConstTensorView;
+using kernels::DType;
+using kernels::Shape;
+using model::WeightName;
+
+absl::StatusOr<DrafterTensors> DrafterTensors::Make(weights::Checkpoint checkpoint, kernels::Backend& backend,
+                                                    const DescribedName& described) {
+  DrafterTensors tensors(std::move(checkpoint), backend);
+  for (const std::string& stored : tensors.checkpoint_.Names()) {
+    const auto [place, is_new] = tensors.stored_names_.emplace(described(stored), stored);
+    if (!is_new) {
+      return absl::InvalidArgumentError(absl::StrCat(tensors.directory(), ": tensors ", place->second, " and ", stored,
+                                                     " are both ", place->first, " of the format"));
+    }
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::string> DrafterTensors::StoredName(const std::string& name) const {
+  const auto found = stored_names_.find(name);
+  if (found != stored_names_.end()) return found->second;
+  return absl::NotFoundError(
+      absl::StrCat(directory(), ": tensor ", name, " is missing among the checkpoint's ", stored_names_.size()));
+}
+
+absl::StatusOr<Shape> DrafterTensors::ShapeOf(const std::string& name, int rank) const {
+  FT_ASSIGN_OR_RETURN(const std::string stored_name, StoredName(name));
+  const weights::StoredTensor& stored = *checkpoint_.FindStored(stored_name);
+  Shape shape;
+  shape.rank = rank;
+  if (static_cast<int>(stored.shape.size()) != rank) {
+    return absl::InvalidArgumentError(absl::StrCat(directory(), ": tensor ", stored_name, ": expected ", rank,
+                                                   " dimensions, got [", absl::StrJoin(stored.shape, ", "), "]"));
+  }
+  for (int i = 0; i < rank; ++i) shape.dims[i] = stored.shape[i];
+  return shape;
+}
+
+absl::StatusOr<ConstTensorView> DrafterTensors::Find(const WeightName& weight) const {
+  FT_ASSIGN_OR_RETURN(const std::string stored_name, StoredName(weight.name));
+  return checkpoint_.Find(stored_name, weight.shape);
+}
+
+absl::StatusOr<std::vector<float>> DrafterTensors::Floats(const WeightName& weight) const {
+  FT_ASSIGN_OR_RETURN(const ConstTensorView view, Find(weight));
+  std::vector<float> values(static_cast<size_t>(view.shape.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = view.dtype == DType::kF32   ? view.as<float>()[i]
+                : view.dtype == DType::kF16 ? kernels::FloatFromF16(view.as<uint16_t>()[i])
+                                            : kernels::FloatFromBf16(view.as<uint16_t>()[i]);
+  }
+  return values;
+}
+
+absl::StatusOr<std::vector<int64_t>> DrafterTensors::Integers(const std::string& name, int64_t count) const {
+  FT_ASSIGN_OR_RETURN(const std::string stored_name, StoredName(name));
+  const weights::StoredTensor& stored = *checkpoint_.FindStored(stored_name);
+  if (stored.dtype != "I64" || stored.shape != std::vector<int64_t>{count}) {
+    return absl::InvalidArgumentError(absl::StrCat(directory(), ": tensor ", stored_name, ": expected I64 [", count,
+                                                   "], got ", stored.dtype, " [", absl::StrJoin(stored.shape, ", "),
+                                                   "]"));
+  }
+  std::vector<int64_t> values(static_cast<size_t>(count));
+  std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
+  return values;
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Weight>> DrafterTensors::Matrix(
+    std::vector<WeightName> weights, kernels::WeightQuantization quantization) const {
+  std::vector<ConstTensorView> parts;
+  for (const WeightName& weight : weights) {
+    FT_ASSIGN_OR_RETURN(parts.emplace_back(), Find(weight));
+  }
+  return backend_->PrepareWeight(
+      {.parts = parts, .quantization = quantization, .fetch = weights::FetchPages, .release = weights::ReleasePages});
+}
+
+absl::StatusOr<tensor::Tensor> DrafterTensors::Vector(const std::optional<WeightName>& weight) const {
+  if (!weight.has_value()) return tensor::Tensor();
+  FT_ASSIGN_OR_RETURN(const std::vector<float> values, Floats(*weight));
+  return tensor::Tensor::FromHost(*backend_, values);
+}
+
+absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, const BlockShape& shape,
+                                              const DrafterTensors& tensors) {
+  const int64_t hidden = config.hidden_size, ffn = config.intermediate_size;
+  const int64_t q_size = config.num_heads * config.head_dim, kv_size = config.num_kv_heads * config.head_dim;
+  const std::string prefix = absl::StrCat("layers.", shape.layer, ".");
+  const auto norm = [&](absl::string_view role, int64_t size) {
+    return WeightName{absl::StrCat(prefix, role, ".weight"), Shape(size)};
+  };
+  const auto matrix = [&](absl::string_view role, int64_t outputs, int64_t inputs) {
+    return WeightName{absl::StrCat(prefix, role, ".weight"), Shape(outputs, inputs)};
+  };
+  const kernels::WeightQuantization quantization = tensors.backend().weight_quantization();
+  model::LayerWeights block;
+  if (shape.has_input_norm) {
+    FT_ASSIGN_OR_RETURN(block.input_norm, tensors.Vector(norm("input_layernorm", hidden)));
+  }
+  FT_ASSIGN_OR_RETURN(block.qkv, tensors.Matrix({matrix("self_attn.q_proj", q_size, shape.qkv_inputs),
+                                                 matrix("self_attn.k_proj", kv_size, shape.qkv_inputs),
+                                                 matrix("self_attn.v_proj", kv_size, shape.qkv_inputs)},
+                                                quantization));
+  if (config.attention_bias) {
+    std::vector<float> joined;
+    for (const auto& [role, size] : {std::pair("q", q_size), {"k", kv_size}, {"v", kv_size}}) {
+      const WeightName bias{absl::StrCat(prefix, "self_attn.", role, "_proj.bias"), Shape(size)};
+      FT_ASSIGN_OR_RETURN(const std::vector<float> part, tensors.Floats(bias));
+      joined.insert(joined.end(), part.begin(), part.end());
+    }
+    block.qkv_bias = tensor::Tensor::FromHost(tensors.backend(), joined);
+  }
+  if (config.qk_norm) {
+    FT_ASSIGN_OR_RETURN(block.q_norm, tensors.Vector(norm("self_attn.q_norm", config.head_dim)));
+    FT_ASSIGN_OR_RETURN(block.k_norm, tensors.Vector(norm("self_attn.k_norm", config.head_dim)));
+  }
+  FT_ASSIGN_OR_RETURN(block.o, tensors.Matrix({matrix("self_attn.o_proj", hidden, q_size)}, quantization));
+  if (config.attention_output_bias) {
+    FT_ASSIGN_OR_RETURN(block.o_bias,
+                        tensors.Vector(WeightName{absl::StrCat(prefix, "self_attn.o_proj.bias"), Shape(hidden)}));
+  }
+  FT_ASSIGN_OR_RETURN(block.post_attention_norm, tensors.Vector(norm("post_attention_layernorm", hidden)));
+  FT_ASSIGN_OR_RETURN(
+      block.gate_up,
+      tensors.Matrix({matrix("mlp.gate_proj", ffn, hidden), matrix("mlp.up_proj", ffn, hidden)}, quantization));
+  FT_ASSIGN_OR_RETURN(block.down, tensors.Matrix({matrix("mlp.down_proj", hidden, ffn)}, quantization));
+  return block;
+}
+
+}  // namespace foretoken::proposer

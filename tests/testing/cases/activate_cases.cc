@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/cases/activate_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/testing/cases/random_values.h"
+
+namespace foretoken::testing {
+namespace {
+
+using kernels::Activation;
+using kernels::DType;
+using kernels::OutputMode;
+using kernels::Shape;
+
+constexpr int64_t kRows = 3;
+
+double Expected(Activation activation, double x) {
+  return activation == Activation::kGelu ? x * (1 + std::erf(x / std::sqrt(2.0))) / 2 : x / (1 + std::exp(-x));
+}
+
+struct Form {
+  Activation activation;
+  bool has_bias;
+  bool is_bf16;
+  OutputMode mode;
+};
+
+void ExpectForm(const Form& form, int64_t num_columns,
+                const std::function<void(const kernels::ActivateArgs&)>& activate) {
+  RandomValues random(3);
+  std::vector<float> x = random.Normals(kRows * num_columns, 4), bias = random.Normals(num_columns);
+  x[0] = -200;
+  x.back() = 200;
+  const std::vector<float> before = random.Normals(x.size());
+  std::vector<float> floats = before;
+  std::vector<uint16_t> halves(x.size());
+  void* const out = form.is_bf16 ? static_cast<void*>(halves.data()) : floats.data();
+  activate({.x = {x.data(), DType::kF32, Shape(kRows, num_columns)},
+            .bias = form.has_bias ? bias.data() : nullptr,
+            .activation = form.activation,
+            .mode = form.mode,
+            .out = {out, form.is_bf16 ? DType::kBF16 : DType::kF32, Shape(kRows, num_columns)}});
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double sum = static_cast<double>(x[i] + (form.has_bias ? bias[i % num_columns] : 0.0f));
+    const double added = form.mode == OutputMode::kAdd ? before[i] : 0;
+    const double expected = Expected(form.activation, sum) + added;
+    const double actual = form.is_bf16 ? kernels::FloatFromBf16(halves[i]) : floats[i];
+    // Six f32 operations of 2^-24 on values up to |x|, where 1 + erf cancels for negative x; and a rounding to bf16.
+    const double tolerance =
+        8 * 0x1p-24 * (std::abs(sum) + std::abs(added)) + (form.is_bf16 ? 0x1p-8 * std::abs(expected) : 0);
+    ASSERT_NEAR(actual, expected, tolerance) << "x " << sum << ", column " << i % num_columns;
+  }
+}
+
+}  // namespace
+
+void ExpectActivated(const std::function<void(const kernels::ActivateArgs&)>& activate) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+    for (const int64_t num_columns : {1, 31, 600}) {
+      for (const bool has_bias : {false, true}) {
+        ExpectForm({activation, has_bias, false, OutputMode::kStore}, num_columns, activate);
+        ExpectForm({activation, has_bias, false, OutputMode::kAdd}, num_columns, activate);
+        ExpectForm({activation, has_bias, true, OutputMode::kStore}, num_columns, activate);
+      }
+    }
+  }
+}
+
+}  // namespace foretoken::testing

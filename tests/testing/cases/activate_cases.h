@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The required behaviour of the activations, for any backend. Arguments are host pointers.
+//
+//   TEST(Activate, ...) { ExpectActivated([&](const kernels::ActivateArgs& args) { Activate(args, pool); }); }
+#pragma once
+
+#include <functional>
+
+#include "kernels/ops.h"
+
+namespace foretoken::testing {
+
+// Checks both functions, with and without a bias, stored and added, in both dtypes, for small and large values.
+void ExpectActivated(const std::function<void(const kernels::ActivateArgs&)>& activate);
+
+}  // namespace foretoken::testing

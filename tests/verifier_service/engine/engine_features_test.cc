@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The features that the engine gives to drafters, against features computed position by position. If this test fails,
+// drafters guess from features of other tokens; the tokens of clients stay right.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/model/feature_plane.h"
+#include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/guesses.h"
+#include "tests/testing/fakes/in_process_proposers.h"
+
+namespace foretoken::verifier {
+namespace {
+
+using testing::EngineOptions;
+using testing::InProcessProposers;
+using testing::Random;
+using testing::Results;
+
+constexpr int32_t kHidden = 256;  // of the demo target
+
+// Guesses at random, and keeps the features and the tokens of every session.
+class RecordingDrafter : public testing::GuessingProposer {
+ public:
+  struct Record {
+    std::vector<int32_t> token_ids;
+    int32_t begin = -1;  // of the features; -1: none came
+    std::vector<uint16_t> values;
+  };
+
+  explicit RecordingDrafter(std::vector<int32_t> layers) : GuessingProposer("drafter", Random(5)) {
+    description_ = GuessingProposer::Describe();
+    description_.features = std::make_shared<const speculation::TargetFeatures>(
+        speculation::TargetFeatures{.layers = std::move(layers), .target_hidden_size = kHidden});
+  }
+  const proposer::ProposerDescription& Describe() const override { return description_; }
+  std::unique_ptr<proposer::Session> Open(const proposer::SessionIntroduction& introduction) override {
+    records.push_back(std::make_shared<Record>());
+    return std::make_unique<RecordingSession>(GuessingProposer::Open(introduction), records.back());
+  }
+  std::vector<speculation::TokenTree> Propose(std::span<const proposer::ProposalRequest> requests) override {
+    std::vector<proposer::ProposalRequest> inner(requests.begin(), requests.end());
+    for (proposer::ProposalRequest& request : inner) {
+      request.session = static_cast<RecordingSession*>(request.session)->inner();
+    }
+    return GuessingProposer::Propose(inner);
+  }
+
+  std::vector<std::shared_ptr<Record>> records;  // shared with the sessions
+
+ private:
+  class RecordingSession : public proposer::Session {
+   public:
+    RecordingSession(std::unique_ptr<Session> inner, std::shared_ptr<Record> record)
+        : inner_(std::move(inner)), record_(std::move(record)) {}
+    void Append(std::span<const int32_t> token_ids) override {
+      inner_->Append(token_ids);
+      record_->token_ids.insert(record_->token_ids.end(), token_ids.begin(), token_ids.end());
+    }
+    void AppendFeatures(uint64_t first_position, std::span<const uint16_t> values) override {
+      Record& record = *record_;
+      const auto end = record.begin + static_cast<int32_t>(record.values.size()) / kHidden;
+      if (record.begin < 0) record.begin = static_cast<int32_t>(first_position);
+      if (record.values.empty() || static_cast<int32_t>(first_position) == end) {
+        record.values.insert(record.values.end(), values.begin(), values.end());
+      } else {
+        ADD_FAILURE() << "a gap: expected " << end << ", got " << first_position;
+      }
+    }
+    void Want(const proposer::TreeRequest& request) override { inner_->Want(request); }
+    uint64_t position() const override { return inner_->position(); }
+    Session* inner() { return inner_.get(); }
+
+   private:
+    std::unique_ptr<Session> inner_;
+    std::shared_ptr<Record> record_;
+  };
+
+  proposer::ProposerDescription description_;
+};
+
+class EngineFeaturesTest : public testing::EngineFixture {
+ protected:
+  // The features of the positions from `begin` on, computed one by one.
+  static std::vector<uint16_t> Expected(const proposer::ProposerDescription& description,
+                                        const RecordingDrafter::Record& record) {
+    model::KvCache kv = model_->transformer->MakeKvCache(64);
+    model::FeaturePlane plane(*description.features, *model_->transformer, 64);
+    model_->transformer->Capture(plane.layers());
+    const std::vector<int32_t> blocks = [] {
+      std::vector<int32_t> all(64);
+      for (int32_t i = 0; i < 64; ++i) all[i] = 63 - i;
+      return all;
+    }();
+    const auto end = record.begin + static_cast<int32_t>(record.values.size()) / kHidden;
+    for (int32_t position = 0; position < end; ++position) {
+      model::ForwardBatch batch;
+      model::AppendSegment({.block_table = blocks,
+                            .first_position = position,
+                            .chain = std::span(record.token_ids).subspan(position, 1)},
+                           &batch);
+      model_->transformer->Forward(batch, kv);
+      const model::FeatureRow row = {.row = 0, .slot = batch.slots[0]};
+      plane.Store({&row, 1});
+    }
+    std::vector<uint16_t> values = plane.Read(blocks, record.begin, end);
+    model_->transformer->Capture({});
+    return values;
+  }
+
+  // Every session got the right features of all positions from `begin` on, but for the last tokens.
+  static void ExpectRightFeatures(const RecordingDrafter& drafter, int32_t max_begin = 0) {
+    for (const auto& record : drafter.records) {
+      ASSERT_GE(record->begin, 0);
+      EXPECT_LE(record->begin, max_begin);
+      EXPECT_GT(record->values.size(), size_t{20} * kHidden);
+      EXPECT_EQ(record->values, Expected(drafter.Describe(), *record));
+    }
+  }
+};
+
+TEST_F(EngineFeaturesTest, DraftersGetTheFeaturesOfAllCommittedTokens) {
+  std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0, 40),
+                                             Request("import os\nimport sys\n", 0.8f, 40),
+                                             Request("x = 1\nx = 1\nx = 1\n", 1, 40)};
+  requests[1].num_samples = 2;
+  InProcessProposers none;
+  const Results truth = Generate(requests, none);
+  for (const std::vector<int32_t>& layers : {std::vector<int32_t>{5}, std::vector<int32_t>{}}) {
+    RecordingDrafter drafter(layers);
+    InProcessProposers several({{"oracle", testing::Oracle(testing::WholeTexts(truth, requests))}, &drafter});
+    EXPECT_EQ(Generate(requests, several), truth);
+    ASSERT_EQ(drafter.records.size(), 4);
+    ExpectRightFeatures(drafter);
+  }
+}
+
+// Later sequences share blocks of the first, and their features.
+TEST_F(EngineFeaturesTest, AHitInThePrefixCacheHasItsFeatures) {
+  std::string prompt;
+  for (int i = 0; i < 12; ++i) prompt += "value = compute(value)\n";
+  RecordingDrafter drafter({4});
+  InProcessProposers proposers({&drafter});
+  std::vector<GenerationRequest> requests = {Request(prompt, 0, 40)};
+  requests[0].num_samples = 3;
+  const Results results = Generate(requests, proposers);
+  EXPECT_GT(stats_.num_cached_tokens, 50);
+  ASSERT_EQ(drafter.records.size(), 3);
+  ExpectRightFeatures(drafter);
+  EXPECT_EQ(drafter.records[0]->begin, 0);
+  EXPECT_EQ(drafter.records[2]->begin, 0);
+}
+
+TEST_F(EngineFeaturesTest, APreemptedSequenceGetsOn) {
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(Request("import os\nimport sys\n", 0.9f, 120));
+  InProcessProposers none;
+  const Results truth = Generate(requests, none);
+  RecordingDrafter drafter({2});
+  InProcessProposers proposers({&drafter});
+  EXPECT_EQ(Generate(requests, proposers, {.num_blocks = 24}), truth);
+  EXPECT_GT(stats_.num_preemptions, 0);
+  ASSERT_EQ(drafter.records.size(), 6);
+  ExpectRightFeatures(drafter);
+}
+
+// A drafter that connects while sequences run gets the features of what is computed from then on.
+TEST_F(EngineFeaturesTest, ADrafterThatComesLaterGetsLaterFeatures) {
+  class LateProposers : public InProcessProposers {
+   public:
+    using InProcessProposers::InProcessProposers;
+    std::vector<FeatureSource> FeatureSources() override {
+      return is_here ? InProcessProposers::FeatureSources() : std::vector<FeatureSource>();
+    }
+    bool is_here = false;
+  };
+  const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0.7f, 90)};
+  InProcessProposers none;
+  const Results truth = Generate(requests, none);
+  RecordingDrafter drafter({8});
+  LateProposers proposers({&drafter});
+  EXPECT_EQ(Generate(requests, proposers, {}, [&](int step) { proposers.is_here = step >= 20; }), truth);
+  ASSERT_EQ(drafter.records.size(), 1);
+  EXPECT_GT(drafter.records[0]->begin, 10);
+  ExpectRightFeatures(drafter, /*max_begin=*/60);
+}
+
+}  // namespace
+}  // namespace foretoken::verifier

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/engine/feature_planes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/model/forward_batch.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// The rows of a step whose tokens are committed, with the slots where their K/V ends up: prompt rows, roots, and the
+// nodes of committed paths. The bonus token has no row yet.
+std::vector<model::FeatureRow> CommittedRows(std::span<const PlannedSequence> plan, const TreeBatch& batch,
+                                             std::span<const kernels::AcceptedPath> paths,
+                                             std::span<const int32_t> num_committed) {
+  const model::ForwardBatch& forward = batch.forward;
+  std::vector<model::FeatureRow> rows;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const int32_t first = forward.segment_begins[i];
+    for (int32_t row = first; row < first + plan[i].num_chain; ++row) {
+      rows.push_back({.row = row, .slot = forward.slots[row]});
+    }
+  }
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const size_t planned_idx = batch.planned_idx[i];
+    const int32_t root_row = forward.segment_begins[planned_idx] + plan[planned_idx].num_chain - 1;
+    for (int32_t n = 1; n < num_committed[planned_idx]; ++n) {  // the first token was drawn at the root's row
+      const int32_t row = root_row + paths[i].node_idx[n];
+      const int32_t slot = model::SlotOf(plan[planned_idx].sequence->blocks, forward.positions[row]);
+      rows.push_back({.row = row, .slot = slot});
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+void FeaturePlanes::Follow(std::vector<FeatureSource> sources) {
+  const bool is_same = std::ranges::equal(sources, planes_, {}, {}, &Entry::source);
+  if (is_same) return;
+  std::vector<Entry> planes;
+  for (FeatureSource& source : sources) {
+    const auto known = std::ranges::find(planes_, source, &Entry::source);
+    if (known != planes_.end()) {
+      planes.push_back(std::move(*known));
+    } else {
+      auto plane = std::make_unique<model::FeaturePlane>(*source, transformer_, num_blocks_);
+      planes.push_back({.source = std::move(source), .plane = std::move(plane)});
+    }
+  }
+  planes_ = std::move(planes);
+  std::vector<int32_t> layers;
+  for (const Entry& entry : planes_)
+    layers.insert(layers.end(), entry.plane->layers().begin(), entry.plane->layers().end());
+  std::ranges::sort(layers);
+  layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
+  transformer_.Capture(layers);
+}
+
+void FeaturePlanes::Store(std::span<const PlannedSequence> plan, const TreeBatch& batch,
+                          std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed) {
+  if (planes_.empty()) return;
+  const std::vector<model::FeatureRow> rows = CommittedRows(plan, batch, paths, num_committed);
+  for (const Entry& entry : planes_) entry.plane->Store(rows);
+}
+
+void FeaturePlanes::Supply(ProposerClient& proposers, const std::function<const Sequence*(SequenceId)>& find) const {
+  for (const FeatureDemand& demand : proposers.FeatureDemands()) {
+    const auto entry = std::ranges::find(planes_, demand.source, [](const Entry& e) { return e.source.get(); });
+    const Sequence* const sequence = find(demand.sequence_id);
+    if (entry == planes_.end() || sequence == nullptr) continue;
+    const int32_t end = std::min(demand.end, sequence->num_computed);
+    if (end <= demand.begin) continue;
+    const int32_t begin = entry->plane->FirstKnown(sequence->blocks, demand.begin, end);
+    if (begin < end) proposers.GiveFeatures(demand, begin, entry->plane->Read(sequence->blocks, begin, end));
+  }
+}
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verifier_service/proposers/projection_reader.h"
+
+#include <grpc/support/time.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
+#include "common/rpc/status.h"
+
+namespace foretoken::verifier {
+
+ProjectionReader::ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
+                                   absl::Duration piece_timeout, Done done)
+    : channel_(channel),
+      stub_(v1::ProposalService::NewStub(channel)),
+      wanted_(std::move(wanted)),
+      piece_timeout_(piece_timeout),
+      done_(std::move(done)) {}
+
+std::shared_ptr<ProjectionReader> ProjectionReader::Start(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
+                                                          absl::Duration piece_timeout, Done done) {
+  std::shared_ptr<ProjectionReader> reader(
+      new ProjectionReader(channel, std::move(wanted), piece_timeout, std::move(done)));
+  reader->ReadPiece();
+  return reader;
+}
+
+void ProjectionReader::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  is_cancelled_ = true;
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+void ProjectionReader::ReadPiece() {
+  request_.set_digest(wanted_.digest);
+  request_.set_offset(bytes_.size());
+  response_.Clear();
+  grpc::ClientContext* context;
+  {
+    absl::MutexLock lock(&mutex_);
+    context_ = std::make_unique<grpc::ClientContext>();
+    context_->set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(piece_timeout_), GPR_TIMESPAN));
+    if (is_cancelled_) context_->TryCancel();
+    context = context_.get();
+  }
+  stub_->async()->ReadProjection(context, &request_, &response_,
+                                 [self = shared_from_this()](const grpc::Status& status) { self->OnPiece(status); });
+}
+
+void ProjectionReader::OnPiece(const grpc::Status& status) {
+  if (!status.ok()) {
+    return done_(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                              base::Quoted(status.error_message(), rpc::kMaxErrorBytes)),
+                 shared_from_this());
+  }
+  bytes_ += response_.data();
+  if (response_.data().empty() || bytes_.size() > wanted_.num_bytes) {
+    return done_(
+        absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
+                                                response_.data().empty() ? "only " : "at least ", bytes_.size())),
+        shared_from_this());
+  }
+  if (bytes_.size() == wanted_.num_bytes) return done_(std::move(bytes_), shared_from_this());
+  ReadPiece();
+}
+
+}  // namespace foretoken::verifier

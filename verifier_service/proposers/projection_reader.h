@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a drafter's projection, piece by piece, on gRPC's callback API: no method waits for the peer. The reader ends
+// with an error as soon as the peer sends more bytes than it announced, an empty piece before the end, or nothing for
+// the timeout.
+//
+//   auto reader = ProjectionReader::Start(channel, digest, num_bytes, timeout, [](absl::StatusOr<std::string> bytes)
+//   {...});
+//
+// `done` comes exactly once, from a thread of gRPC, also after Cancel. It never comes from inside Start or Cancel.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "foretoken/v1/proposal.grpc.pb.h"
+
+namespace foretoken::verifier {
+
+class ProjectionReader : public std::enable_shared_from_this<ProjectionReader> {
+ public:
+  struct Wanted {
+    std::string digest;
+    size_t num_bytes = 0;
+  };
+  // Gets the reader's own share of itself too: its owner must free the last share, because that may destroy the
+  // channel.
+  using Done = std::function<void(absl::StatusOr<std::string> bytes, std::shared_ptr<ProjectionReader> self)>;
+
+  static std::shared_ptr<ProjectionReader> Start(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
+                                                 absl::Duration piece_timeout, Done done);
+  void Cancel();
+
+ private:
+  ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted, absl::Duration piece_timeout,
+                   Done done);
+  void ReadPiece();
+  void OnPiece(const grpc::Status& status);
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::ProposalService::Stub> stub_;
+  const Wanted wanted_;
+  const absl::Duration piece_timeout_;
+  const Done done_;
+  std::string bytes_;
+  v1::ReadProjectionRequest request_;
+  v1::ReadProjectionResponse response_;
+  absl::Mutex mutex_;
+  std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // of the call in flight
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace foretoken::verifier

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of ProposerPool::Keeper that prepares what drafters read of the target: it reads their projections, and
+// tells the engine which features to make.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/rpc/feature_conversion.h"
+#include "verifier_service/proposers/proposer_pool_keeper.h"
+
+namespace foretoken::verifier {
+namespace {
+
+// The engine goes on making features for this long after the last proposer that needs them has gone.
+constexpr absl::Duration kLinger = absl::Minutes(1);
+
+std::string NameOf(const rpc::AnnouncedFeatures& announced) {
+  std::string name = absl::StrJoin(announced.features.layers, ",");
+  if (!announced.features.projection.has_value()) return name;
+  const speculation::FeatureProjection& projection = *announced.features.projection;
+  absl::StrAppend(&name, "/", announced.digest, "/", projection.num_outputs, "/", static_cast<int>(projection.norm),
+                  "/", projection.eps);
+  return name;
+}
+
+}  // namespace
+
+void ProposerPool::Keeper::PrepareStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now) {
+  if (description.needed_features_size() == 0) return StartStream(link, description, nullptr, now);
+  const auto refuse = [&](absl::string_view why) {
+    link.num_failures = std::max(link.num_failures, kSeldom);
+    Fail(link, absl::StrCat("not used: ", why), now);
+  };
+  absl::StatusOr<rpc::AnnouncedFeatures> announced = rpc::ReadFeatures(description, *options.target);
+  if (!announced.ok()) return refuse(announced.status().message());
+  const std::string name = NameOf(*announced);
+  if (!HasRoomFor(name, now)) return UseFeatures(link, description, {.name = name}, now);
+  if (announced->num_projection_bytes > options.max_projection_bytes) {
+    return refuse(absl::StrCat("its projection: expected at most ", options.max_projection_bytes, " bytes, got ",
+                               announced->num_projection_bytes));
+  }
+  if (!announced->features.projection.has_value() || sources_.contains(name)) {
+    return UseFeatures(link, description, {name, std::move(announced->features)}, now);
+  }
+  ++num_calls_;
+  const ProjectionReader::Wanted wanted = {.digest = announced->digest, .num_bytes = announced->num_projection_bytes};
+  auto done = [this, link_id = link.id, description, name, announced = *std::move(announced)](
+                  absl::StatusOr<std::string> bytes, std::shared_ptr<ProjectionReader> reader) mutable {
+    absl::Status status = bytes.ok() ? rpc::FillProjection(*bytes, announced) : bytes.status();
+    OnProjection(link_id, description, std::move(reader), status, {name, std::move(announced.features)});
+  };
+  link.reading = ProjectionReader::Start(link.channel, wanted, options.describe_timeout, std::move(done));
+}
+
+void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProposerResponse& description,
+                                        std::shared_ptr<ProjectionReader> reader, const absl::Status& status,
+                                        NamedFeatures features) {
+  const std::lock_guard lock(mutex);
+  --num_calls_;
+  wake_.notify_all();
+  const auto it = links.find(link_id);
+  if (it != links.end()) ended_.push_back(std::exchange(it->second->reading, nullptr));
+  ended_.push_back(std::move(reader));
+  if (is_stopping_ || it == links.end()) return;
+  Link& link = *it->second;
+  const absl::Time now = options.now();
+  if (!status.ok()) return Fail(link, absl::StrCat("ReadProjection: ", status.message()), now);
+  UseFeatures(link, description, std::move(features), now);
+}
+
+bool ProposerPool::Keeper::HasRoomFor(const std::string& name, absl::Time now) {
+  DropUnusedSources(now);
+  return sources_.contains(name) || static_cast<int32_t>(sources_.size()) < options.max_feature_sources;
+}
+
+void ProposerPool::Keeper::UseFeatures(Link& link, const v1::DescribeProposerResponse& description,
+                                       NamedFeatures features, absl::Time now) {
+  if (!HasRoomFor(features.name, now)) {
+    link.num_failures = std::max(link.num_failures, kSeldom);
+    return Fail(link,
+                absl::StrCat("not used: it needs other features than the ", sources_.size(), " kinds that are in use"),
+                now);
+  }
+  Source& source = sources_[features.name];
+  if (source.source == nullptr) {
+    source.source = std::make_shared<const speculation::TargetFeatures>(std::move(features.features));
+  }
+  source.last_used = now;
+  StartStream(link, description, source.source, now);
+}
+
+void ProposerPool::Keeper::DropUnusedSources(absl::Time now) {
+  for (const auto& [id, link] : links) {
+    if (link->stream == nullptr) continue;
+    for (auto& [name, source] : sources_) {
+      if (source.source == link->features) source.last_used = now;
+    }
+  }
+  absl::erase_if(sources_, [now](const auto& entry) { return now - entry.second.last_used > kLinger; });
+}
+
+std::vector<FeatureSource> ProposerPool::Keeper::FeatureSources(absl::Time now) {
+  DropUnusedSources(now);
+  std::vector<FeatureSource> used;
+  for (const auto& [name, source] : sources_) used.push_back(source.source);
+  return used;
+}
+
+}  // namespace foretoken::verifier
