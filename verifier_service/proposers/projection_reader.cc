@@ -23,6 +23,7 @@ std::shared_ptr<ProjectionReader> ProjectionReader::Start(const std::shared_ptr<
                                                           absl::Duration piece_timeout, Done done) {
   std::shared_ptr<ProjectionReader> reader(
       new ProjectionReader(channel, std::move(wanted), piece_timeout, std::move(done)));
+  reader->self_ = reader;
   reader->ReadPiece();
   return reader;
 }
@@ -46,24 +47,29 @@ void ProjectionReader::ReadPiece() {
     context = context_.get();
   }
   stub_->async()->ReadProjection(context, &request_, &response_,
-                                 [self = shared_from_this()](const grpc::Status& status) { self->OnPiece(status); });
+                                 [this](const grpc::Status& status) { OnPiece(status); });
 }
 
 void ProjectionReader::OnPiece(const grpc::Status& status) {
   if (!status.ok()) {
-    return done_(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                              base::Quoted(status.error_message(), rpc::kMaxErrorBytes)),
-                 shared_from_this());
+    return End(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                            base::Quoted(status.error_message(), rpc::kMaxErrorBytes)));
   }
   bytes_ += response_.data();
   if (response_.data().empty() || bytes_.size() > wanted_.num_bytes) {
-    return done_(
-        absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
-                                                response_.data().empty() ? "only " : "at least ", bytes_.size())),
-        shared_from_this());
+    return End(absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
+                                                       response_.data().empty() ? "only " : "at least ",
+                                                       bytes_.size())));
   }
-  if (bytes_.size() == wanted_.num_bytes) return done_(std::move(bytes_), shared_from_this());
+  if (bytes_.size() == wanted_.num_bytes) return End(std::move(bytes_));
   ReadPiece();
+}
+
+void ProjectionReader::End(absl::StatusOr<std::string> bytes) {
+  // The receiver may destroy the reader at once, together with its function. So both move out first, and this thread of
+  // gRPC keeps no share: the last one destroys the channel, which waits for gRPC's threads.
+  const auto done = std::move(done_);
+  done(std::move(bytes), std::move(self_));
 }
 
 }  // namespace foretoken::verifier

@@ -23,7 +23,7 @@
 
 namespace foretoken::verifier {
 
-class ProjectionReader : public std::enable_shared_from_this<ProjectionReader> {
+class ProjectionReader {
  public:
   struct Wanted {
     std::string digest;
@@ -42,18 +42,20 @@ class ProjectionReader : public std::enable_shared_from_this<ProjectionReader> {
                    Done done);
   void ReadPiece();
   void OnPiece(const grpc::Status& status);
+  void End(absl::StatusOr<std::string> bytes);
 
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::ProposalService::Stub> stub_;
   const Wanted wanted_;
   const absl::Duration piece_timeout_;
-  const Done done_;
+  Done done_;
   std::string bytes_;
   v1::ReadProjectionRequest request_;
   v1::ReadProjectionResponse response_;
   absl::Mutex mutex_;
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // of the call in flight
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<ProjectionReader> self_;  // until the end: gRPC holds a bare pointer
 };
 
 }  // namespace foretoken::verifier
