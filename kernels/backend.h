@@ -58,8 +58,10 @@ class Backend {
   virtual Buffer Allocate(size_t num_bytes) = 0;
   virtual void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) = 0;
   virtual void Synchronize() = 0;
-  // How the backend keeps the matrices of a model's layers. The vocabulary's matrices stay bf16. Part of Describe.
-  virtual WeightQuantization weight_quantization() const { return WeightQuantization::kNone; }
+  // How the backend keeps the matrices of a model's layers. Part of Describe.
+  virtual Quantization weight_quantization() const { return {}; }
+  // The same for the vocabulary's matrices.
+  virtual Quantization head_quantization() const { return {}; }
   // Copies each part exactly once, into the device's own layout.
   virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
   // Tries the ways to compute these products that give the same bits, and keeps the fastest for each. The caller tunes

@@ -11,11 +11,19 @@
 
 namespace foretoken::kernels {
 
+// How matrices are kept, and what they multiply: Quantization in ops.h, as flags say it.
+struct QuantizationOptions {
+  std::string weights = "none";      // of the layers: "none", "fp8" on cuda, "int8" or "int4" on cpu
+  std::string head = "none";         // of the vocabulary's matrices: "none", or "int8" or "int4" on cpu
+  int group_size = 32;               // inputs that share a scale, for int8 and int4: 32, 64 or 128
+  std::string activations = "none";  // or "int8" on cpu: of rows that matrices of integers multiply
+};
+
 struct BackendOptions {
-  std::string device = "cpu";                // or "cuda", where the build has it
-  int num_threads = 0;                       // cpu: counts the caller's thread; 0: one per core this process may run on
-  std::string isa = "auto";                  // cpu: "auto" takes the best of SupportedCpuIsas()
-  std::string weight_quantization = "none";  // or "fp8", on cuda
+  std::string device = "cpu";  // or "cuda", where the build has it
+  int num_threads = 0;         // cpu: counts the caller's thread; 0: one per core this process may run on
+  std::string isa = "auto";    // cpu: "auto" takes the best of SupportedCpuIsas()
+  QuantizationOptions quantization;
   // This backend's tensor-parallel rank among the ranks of this process. On a CPU the ranks share the threads, at least
   // one each; on GPUs they share the GPUs.
   int rank = 0;

@@ -42,7 +42,50 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
   if (!pin) return {nullptr, "isa: a process uses one at a time, and another backend does not use " + name};
   const int num_threads = options.num_threads != 0 ? options.num_threads : NumUsableCores();
   const int rank_threads = num_threads / options.num_ranks + (options.rank < num_threads % options.num_ranks ? 1 : 0);
-  return {std::make_unique<cpu::CpuBackend>(std::move(*pin), std::max(rank_threads, 1), options.num_ranks), ""};
+  const auto quantization = [&](const std::string& weights) {
+    const WeightQuantization kept_as = weights == "int8"   ? WeightQuantization::kInt8
+                                       : weights == "int4" ? WeightQuantization::kInt4
+                                                           : WeightQuantization::kNone;
+    if (kept_as == WeightQuantization::kNone) return Quantization();
+    return Quantization(kept_as, options.quantization.group_size, options.quantization.activations == "int8");
+  };
+  return {
+      std::make_unique<cpu::CpuBackend>(std::move(*pin), std::max(rank_threads, 1),
+                                        cpu::CpuBackendOptions{.num_ranks = options.num_ranks,
+                                                               .weights = quantization(options.quantization.weights),
+                                                               .head = quantization(options.quantization.head)}),
+      ""};
+}
+
+// What is wrong with the options of quantisation; empty: nothing.
+std::string QuantizationError(const BackendOptions& options) {
+  const auto error = [](const std::string& name, const std::string& expected, const std::string& given) {
+    return name + ": expected " + expected + ", got " + given;
+  };
+  const bool is_cpu = options.device == "cpu";
+  const std::string &weights = options.quantization.weights, &head = options.quantization.head;
+  const auto is_integer = [](const std::string& name) { return name == "int8" || name == "int4"; };
+  if (weights != "none" && weights != "fp8" && !is_integer(weights)) {
+    return error("weight_quantization", "none, fp8, int8 or int4", '"' + weights + '"');
+  }
+  if (weights == "fp8" && is_cpu) return "weight_quantization: fp8 needs the device cuda, got cpu";
+  if (is_integer(weights) && !is_cpu) {
+    return "weight_quantization: " + weights + " needs the device cpu, got " + options.device;
+  }
+  if (head != "none" && !is_integer(head)) return error("head_quantization", "none, int8 or int4", '"' + head + '"');
+  if (head != "none" && !is_cpu) return "head_quantization: " + head + " needs the device cpu, got " + options.device;
+  const int group_size = options.quantization.group_size;
+  if (group_size != 32 && group_size != 64 && group_size != 128) {
+    return error("weight_group_size", "32, 64 or 128", std::to_string(group_size));
+  }
+  const std::string& activations = options.quantization.activations;
+  if (activations != "none" && activations != "int8") {
+    return error("activation_quantization", "none or int8", '"' + activations + '"');
+  }
+  if (activations == "int8" && !is_cpu) {
+    return "activation_quantization: int8 needs the device cpu, got " + options.device;
+  }
+  return "";
 }
 
 }  // namespace
@@ -54,13 +97,7 @@ std::vector<std::string> SupportedCpuIsas() {
 }
 
 MadeBackend MakeBackend(const BackendOptions& options) {
-  const std::string& quantization = options.weight_quantization;
-  if (quantization != "none" && quantization != "fp8") {
-    return {nullptr, "weight_quantization: expected none or fp8, got \"" + quantization + "\""};
-  }
-  if (quantization == "fp8" && options.device == "cpu") {
-    return {nullptr, "weight_quantization: fp8 needs the device cuda, got cpu"};
-  }
+  if (std::string error = QuantizationError(options); !error.empty()) return {nullptr, std::move(error)};
   if (options.device == "cpu") return MakeCpuBackend(options);
 #ifdef FORETOKEN_CUDA
   if (options.device == "cuda") return cuda::MakeBackend(options);

@@ -102,6 +102,24 @@ enum class WeightQuantization {
   // e4m3, with a scale for each output. The rows that such a weight multiplies become e4m3 too, with a scale for each
   // row. Only the CUDA backend has it.
   kFp8,
+  // Integers, with a scale for each group of inputs of an output (QuantizeGroup in quantize.h). Only the CPU backend
+  // has them.
+  kInt8,
+  kInt4,
+};
+
+// How a matrix is kept, and what it multiplies.
+struct Quantization {
+  constexpr Quantization(WeightQuantization kept_as = WeightQuantization::kNone, int32_t inputs = 32, bool int8 = false)
+      : weights(kept_as), group_size(inputs), int8_rows(int8) {}
+
+  WeightQuantization weights;
+  int32_t group_size;  // inputs that share a scale: 32, 64 or 128; for integers
+  // The rows that a matrix of integers multiplies become int8, with a scale for each group of a row. Otherwise they
+  // stay bf16.
+  bool int8_rows;
+
+  friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
 struct WeightSource {
@@ -110,7 +128,7 @@ struct WeightSource {
   std::span<const ConstTensorView> parts;
   // The range of each part's inputs that the weight takes; unset: all of them.
   std::optional<IndexRange> inputs;
-  WeightQuantization quantization = WeightQuantization::kNone;
+  Quantization quantization;
   // Called with whole rows of a part: `fetch` before the rows are read, so that the system can load them in time, and
   // `release` when they will not be read again, so that the system can reclaim their pages. Each is called once for
   // every row, in the same ranges, on the thread that reads the rows.

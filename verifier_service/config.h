@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/rpc/server.h"
+#include "kernels/backend_options.h"
 #include "verifier_service/api/unread_outputs.h"
 #include "verifier_service/engine/engine.h"
 #include "verifier_service/grammar/grammar_compiler.h"
@@ -30,7 +31,7 @@ struct Config {
   std::string log_level = "info";
   std::string device = "cpu";
   std::string cpu_isa = "auto";
-  std::string weight_quantization = "none";   // or fp8
+  kernels::QuantizationOptions quantization;
   std::string numerics_fingerprint;           // expected fingerprint; empty: any
   int32_t num_threads = 0;                    // 0: one per core
   int32_t tensor_parallel = 1;                // ranks that share the model and the threads

@@ -49,13 +49,12 @@ kernels::SamplingParams DefaultSampling(const model::GenerationConfig& generatio
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, const model::LoadProgress& progress) {
   const std::string& directory = config.model_directory;
-  FT_ASSIGN_OR_RETURN(model::OpenedModel opened,
-                      model::OpenModel({.directory = directory,
-                                        .backend = {.device = config.device,
-                                                    .num_threads = config.num_threads,
-                                                    .isa = config.cpu_isa,
-                                                    .weight_quantization = config.weight_quantization},
-                                        .tensor_parallel = config.tensor_parallel}));
+  FT_ASSIGN_OR_RETURN(model::OpenedModel opened, model::OpenModel({.directory = directory,
+                                                                   .backend = {.device = config.device,
+                                                                               .num_threads = config.num_threads,
+                                                                               .isa = config.cpu_isa,
+                                                                               .quantization = config.quantization},
+                                                                   .tensor_parallel = config.tensor_parallel}));
   FT_ASSIGN_OR_RETURN(const model::GenerationConfig generation, model::LoadGenerationConfig(directory));
   FT_ASSIGN_OR_RETURN(std::vector<int32_t> end_token_ids, EndTokenIds(generation, opened.config, directory));
   FT_ASSIGN_OR_RETURN(std::optional<chat::ChatTemplate> chat_template, chat::ChatTemplate::Load(directory, absl::Now));

@@ -41,8 +41,14 @@ ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
           "the device that computes: cpu, or cuda if the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
           "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
-ABSL_FLAG(std::string, weight_quantization, foretoken::verifier::Config().weight_quantization,
-          "of the layers' weights: none (bf16), or on cuda fp8, which halves the bytes and changes the logits");
+ABSL_FLAG(std::string, weight_quantization, foretoken::verifier::Config().quantization.weights,
+          "of the layers' weights: none (bf16), on cpu int8 or int4, on cuda fp8; fewer bytes, other logits");
+ABSL_FLAG(std::string, head_quantization, foretoken::verifier::Config().quantization.head,
+          "of the embedding and the head: none (bf16), or on cpu int8 or int4");
+ABSL_FLAG(int32_t, weight_group_size, foretoken::verifier::Config().quantization.group_size,
+          "inputs that share a scale, for int8 and int4: 32, 64 or 128");
+ABSL_FLAG(std::string, activation_quantization, foretoken::verifier::Config().quantization.activations,
+          "none (bf16), or on cpu int8, for what int8 and int4 weights multiply: faster, other logits");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "start only if the numerics fingerprint, as `foretoken info` shows it, is this one; empty: any");
 ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
@@ -155,7 +161,10 @@ Config ConfigFromFlags() {
           .log_level = absl::GetFlag(FLAGS_log_level),
           .device = absl::GetFlag(FLAGS_device),
           .cpu_isa = absl::GetFlag(FLAGS_cpu_isa),
-          .weight_quantization = absl::GetFlag(FLAGS_weight_quantization),
+          .quantization = {.weights = absl::GetFlag(FLAGS_weight_quantization),
+                           .head = absl::GetFlag(FLAGS_head_quantization),
+                           .group_size = absl::GetFlag(FLAGS_weight_group_size),
+                           .activations = absl::GetFlag(FLAGS_activation_quantization)},
           .numerics_fingerprint = absl::GetFlag(FLAGS_numerics_fingerprint),
           .num_threads = absl::GetFlag(FLAGS_threads),
           .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel),

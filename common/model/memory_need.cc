@@ -18,18 +18,32 @@ int64_t VocabularyShare(const ModelConfig& config, int32_t num_ranks) {
   return (config.vocab_size + num_ranks - 1) / num_ranks;
 }
 
-int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, kernels::WeightQuantization quantization) {
+int64_t MatrixBytes(const kernels::Shape& shape, const kernels::Quantization& quantization) {
+  const int64_t num_elements = shape.num_elements();
+  const int64_t num_scales = num_elements / quantization.group_size;
+  switch (quantization.weights) {
+    case kernels::WeightQuantization::kNone:
+      return num_elements * kBf16;
+    case kernels::WeightQuantization::kFp8:
+      return num_elements + shape[0] * kF32;
+    case kernels::WeightQuantization::kInt8:
+      return num_elements + num_scales * kBf16;
+    case kernels::WeightQuantization::kInt4:
+      return num_elements / 2 + num_scales * kBf16;
+  }
+  return 0;
+}
+
+int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels::Quantization& layers,
+                    const kernels::Quantization& head) {
   ModelConfig narrow = RankConfig(config, num_ranks);
   narrow.vocab_size = VocabularyShare(config, num_ranks);
   const ModelWeightNames names = NameWeights(narrow);
   int64_t num_bytes = 0;
   for (const WeightName& weight : ListWeights(names)) {
     const bool is_vocabulary = weight.name == names.embed.name || weight.name == names.head.name;
-    if (weight.shape.rank == 2 && !is_vocabulary && quantization == kernels::WeightQuantization::kFp8) {
-      num_bytes += weight.shape.num_elements() + weight.shape[0] * kF32;
-    } else {
-      num_bytes += weight.shape.num_elements() * (weight.shape.rank == 1 ? kF32 : kBf16);
-    }
+    num_bytes += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32
+                                        : MatrixBytes(weight.shape, is_vocabulary ? head : layers);
   }
   return num_bytes;
 }
@@ -37,12 +51,12 @@ int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, kernels::Weigh
 // Counts, row by row, the tensors that TransformerRank's constructor makes on rank 0. A batch's integers are too few to
 // count. With FP8 it adds the widest of the rows that its products quantise, because products run one after another.
 int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                  kernels::WeightQuantization quantization) {
+                  const kernels::Quantization& quantization) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const int64_t q_size = narrow.num_heads * narrow.head_dim, kv_size = narrow.num_kv_heads * narrow.head_dim;
   int64_t row_bytes = narrow.hidden_size * (kF32 + kBf16) + (q_size + 2 * kv_size) * kF32 + q_size * (kF32 + kBf16) +
                       narrow.intermediate_size * (2 * kF32 + kBf16);
-  if (quantization == kernels::WeightQuantization::kFp8) {
+  if (quantization.weights == kernels::WeightQuantization::kFp8) {
     row_bytes += std::max({narrow.hidden_size, q_size, narrow.intermediate_size}) + kF32;
   }
   int64_t logit_row_bytes = narrow.vocab_size * kF32;
@@ -57,15 +71,16 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 }  // namespace
 
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                                    int32_t num_blocks, kernels::WeightQuantization quantization) {
+                                    int32_t num_blocks, const kernels::Quantization& layers,
+                                    const kernels::Quantization& head) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
                                    .num_blocks = num_blocks,
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
                                    .head_dim = static_cast<int32_t>(narrow.head_dim)};
-  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, quantization)),
+  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, layers, head)),
           .kv_bytes = kv.num_bytes(),
-          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, quantization))};
+          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, layers))};
 }
 
 }  // namespace foretoken::model

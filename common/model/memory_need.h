@@ -10,10 +10,10 @@
 
 namespace foretoken::model {
 
-// The need of the rank that needs most: its matrices (bf16; with fp8, those of layers are fp8 with a scale per output),
-// the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its products.
+// The need of the rank that needs most: its matrices (bf16; with fp8 a scale per output besides, with integers one per
+// group), the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its products.
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                                    int32_t num_blocks,
-                                    kernels::WeightQuantization quantization = kernels::WeightQuantization::kNone);
+                                    int32_t num_blocks, const kernels::Quantization& layers = {},
+                                    const kernels::Quantization& head = {});
 
 }  // namespace foretoken::model

@@ -13,7 +13,6 @@ namespace {
 using kernels::ConstTensorView;
 using kernels::DType;
 using kernels::IndexRange;
-using kernels::WeightQuantization;
 
 float ElementAsFloat(const ConstTensorView& view, int64_t i) {
   switch (view.dtype) {
@@ -48,7 +47,7 @@ class Loader {
   }
   // The shard's part of the vocabulary.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Vocabulary(const WeightName& name) {
-    return Stacked({&name}, WeightQuantization::kNone);
+    return Stacked({&name}, backend_.head_quantization());
   }
 
   // The shard's part of the matrix's inputs. It also releases pages that hold other ranks' parts; a rank that reads
@@ -74,7 +73,7 @@ class Loader {
   absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
 
  private:
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(Names names, WeightQuantization quantization) {
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(Names names, const kernels::Quantization& quantization) {
     std::vector<ConstTensorView> parts;
     for (const WeightName* name : names) {
       FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));

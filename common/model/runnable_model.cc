@@ -34,7 +34,8 @@ absl::StatusOr<std::unique_ptr<parallel::RankGroup>> MakeRanks(kernels::BackendO
 absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& options, int32_t num_blocks) {
   const int32_t num_ranks = opened.ranks->num_ranks();
   const kernels::MemoryNeed need =
-      LargestRankNeed(opened.config, num_ranks, options, num_blocks, opened.ranks->backend(0).weight_quantization());
+      LargestRankNeed(opened.config, num_ranks, options, num_blocks, opened.ranks->backend(0).weight_quantization(),
+                      opened.ranks->backend(0).head_quantization());
   for (int rank = 0; rank < num_ranks; ++rank) {
     const std::optional<std::string> refusal = opened.ranks->backend(rank).MemoryRefusal(need);
     if (refusal.has_value()) return absl::ResourceExhaustedError(*refusal);

@@ -22,20 +22,34 @@
 
 namespace foretoken::kernels::cpu {
 
-CpuBackend::CpuBackend(IsaPin pin, int num_threads, int num_ranks)
-    : pin_(std::move(pin)),
-      matmul_kernel_(KernelOf(pin_.isa())),
-      num_ranks_(static_cast<size_t>(num_ranks)),
-      pool_(num_threads) {}
+namespace {
 
-std::string CpuBackend::Describe() const { return std::string("cpu/") + Name(pin_.isa()) + " " + DescribeHighway(); }
+// For example "w4a8-g32": the bits of weights and rows, and the inputs that share a scale.
+std::string Describe(const Quantization& quantization) {
+  if (quantization.weights == WeightQuantization::kNone) return "bf16";
+  return std::string(quantization.weights == WeightQuantization::kInt8 ? "w8" : "w4") +
+         (quantization.int8_rows ? "a8" : "a16") + "-g" + std::to_string(quantization.group_size);
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(IsaPin pin, int num_threads, const CpuBackendOptions& options)
+    : pin_(std::move(pin)), options_(options), pool_(num_threads) {}
+
+std::string CpuBackend::Describe() const {
+  std::string text = std::string("cpu/") + Name(pin_.isa()) + " " + DescribeHighway();
+  const bool is_quantized = options_.weights != Quantization() || options_.head != Quantization();
+  if (is_quantized) text += " " + cpu::Describe(options_.weights) + " head " + cpu::Describe(options_.head);
+  return text;
+}
 
 std::optional<std::string> CpuBackend::MemoryRefusal(const MemoryNeed& need) const {
   constexpr size_t kMiB = size_t{1} << 20;
-  const size_t num_bytes = num_ranks_ * (need.weight_bytes + need.kv_bytes + need.pass_bytes);
+  const size_t num_ranks = static_cast<size_t>(options_.num_ranks);
+  const size_t num_bytes = num_ranks * (need.weight_bytes + need.kv_bytes + need.pass_bytes);
   if (CanMap(num_bytes)) return std::nullopt;
   return "memory: expected " + std::to_string(num_bytes / kMiB) + " MiB, of which K/V takes " +
-         std::to_string(num_ranks_ * need.kv_bytes / kMiB) +
+         std::to_string(num_ranks * need.kv_bytes / kMiB) +
          " MiB; the system does not grant so much to this process. Lower --kv_cache_mb or raise the limit (ulimit -v)";
 }
 
@@ -50,11 +64,13 @@ void CpuBackend::Copy(void* to, const void* from, size_t num_bytes, CopyKind) {
 }
 
 std::unique_ptr<Weight> CpuBackend::PrepareWeight(const WeightSource& source) {
-  return cpu::PrepareWeight(source, pool_);
+  return cpu::PrepareWeight(source, pool_, pin_.isa());
 }
 
 void CpuBackend::Embed(const EmbedArgs& args) { cpu::Embed(args, pool_); }
-void CpuBackend::MatMul(const MatMulArgs& args) { cpu::MatMul(args, matmul_kernel_, matmul_scratch_, pool_); }
+void CpuBackend::MatMul(const MatMulArgs& args) {
+  cpu::MatMul(args, KernelOf(pin_.isa(), AsCpuWeight(args.weight).integers()), matmul_scratch_, pool_);
+}
 void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }
 void CpuBackend::RopeStoreKv(const RopeStoreKvArgs& args) { cpu::RopeStoreKv(args, pool_); }
 void CpuBackend::Attention(const AttentionArgs& args) { cpu::Attention(args, pool_); }

@@ -15,11 +15,16 @@
 
 namespace foretoken::kernels::cpu {
 
+struct CpuBackendOptions {
+  int num_ranks = 1;     // the process's memory holds so many backends
+  Quantization weights;  // of the layers' matrices; not kFp8
+  Quantization head;     // of the vocabulary's matrices; not kFp8
+};
+
 class CpuBackend final : public Backend {
  public:
-  // The backend holds the pin as long as it lives. `num_threads` counts the caller's thread. The process's memory holds
-  // `num_ranks` such backends.
-  CpuBackend(IsaPin pin, int num_threads, int num_ranks = 1);
+  // The backend holds the pin as long as it lives. `num_threads` counts the caller's thread.
+  CpuBackend(IsaPin pin, int num_threads, const CpuBackendOptions& options = {});
 
   std::string Describe() const override;
   std::optional<std::string> MemoryRefusal(const MemoryNeed& need) const override;
@@ -27,6 +32,8 @@ class CpuBackend final : public Backend {
   Buffer Allocate(size_t num_bytes) override;
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) override;
   void Synchronize() override {}
+  Quantization weight_quantization() const override { return options_.weights; }
+  Quantization head_quantization() const override { return options_.head; }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override;
 
   void Embed(const EmbedArgs& args) override;
@@ -47,9 +54,8 @@ class CpuBackend final : public Backend {
 
  private:
   IsaPin pin_;
-  const MatMulKernel& matmul_kernel_;
+  const CpuBackendOptions options_;
   Pages matmul_scratch_;
-  const size_t num_ranks_;
   ThreadPool pool_;
 };
 

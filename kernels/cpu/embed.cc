@@ -20,7 +20,11 @@ void Embed(const EmbedArgs& args, ThreadPool& pool) {
       std::fill_n(out, num_inputs, 0.0f);
       return;
     }
-    const uint16_t* lane = weight.panel(token_row / kPanelWidth) + token_row % kPanelWidth * 2;
+    const int64_t panel = token_row / kPanelWidth, output = token_row % kPanelWidth;
+    if (weight.integers() != nullptr) {
+      return ReadValues(*weight.integers(), weight.panel(panel), static_cast<int>(output), num_inputs, out);
+    }
+    const uint16_t* lane = weight.bf16_panel(panel) + output * 2;
     for (int64_t i = 0; i < num_inputs; ++i) out[i] = FloatFromBf16(lane[i / 2 * (2 * kPanelWidth) + i % 2]);
   });
 }

@@ -63,7 +63,7 @@ class CudaBackend final : public Backend {
   CudaBackend(std::unique_ptr<Device> device, const BackendOptions& options, const LibraryOptions& library)
       : device_(std::move(device)),
         num_ranks_(options.num_ranks),
-        quantization_(options.weight_quantization == "fp8" ? WeightQuantization::kFp8 : WeightQuantization::kNone),
+        quantization_(options.quantization.weights == "fp8" ? WeightQuantization::kFp8 : WeightQuantization::kNone),
         recorder_(*device_),
         products_(*device_, library) {}
 
@@ -95,7 +95,7 @@ class CudaBackend final : public Backend {
     device().Synchronize();
     num_staged_bytes_ = 0;
   }
-  WeightQuantization weight_quantization() const override { return quantization_; }
+  Quantization weight_quantization() const override { return quantization_; }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());
   }

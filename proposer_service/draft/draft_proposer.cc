@@ -85,13 +85,12 @@ DraftMetrics::DraftMetrics(telemetry::Metrics& metrics)
 absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOptions& options,
                                                                    telemetry::Metrics& metrics) {
   FT_RETURN_IF_ERROR(Validate(options));
-  FT_ASSIGN_OR_RETURN(model::OpenedModel opened,
-                      model::OpenModel({.directory = options.model_directory,
-                                        .backend = {.device = options.device,
-                                                    .num_threads = options.num_threads,
-                                                    .isa = options.cpu_isa,
-                                                    .weight_quantization = options.weight_quantization},
-                                        .tensor_parallel = options.tensor_parallel}));
+  FT_ASSIGN_OR_RETURN(model::OpenedModel opened, model::OpenModel({.directory = options.model_directory,
+                                                                   .backend = {.device = options.device,
+                                                                               .num_threads = options.num_threads,
+                                                                               .isa = options.cpu_isa,
+                                                                               .quantization = options.quantization},
+                                                                   .tensor_parallel = options.tensor_parallel}));
   for (const std::string& note : opened.notes) spdlog::warn("{}", note);
   FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
                       model::PlanContext({.kv_cache_mb = options.kv_cache_mb}, opened.config));

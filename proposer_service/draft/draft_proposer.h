@@ -46,6 +46,7 @@
 #include "common/base/steady_clock.h"
 #include "common/model/runnable_model.h"
 #include "common/telemetry/metrics.h"
+#include "kernels/backend_options.h"
 #include "proposer_service/draft/draft_forest.h"
 #include "proposer_service/draft/draft_session.h"
 #include "proposer_service/draft/drafter_watch.h"
@@ -61,10 +62,10 @@ struct DraftOptions {
   std::string feature_layers;  // the k of each S_k that an EAGLE-3 head reads, with commas; empty: as its file says
   std::string device = "cpu";
   std::string cpu_isa = "auto";
-  std::string weight_quantization = "none";  // or fp8
-  int32_t num_threads = 0;                   // 0: one per core
-  int32_t tensor_parallel = 1;               // ranks that share the model, and the threads
-  std::optional<int64_t> kv_cache_mb;        // MiB of K/V; unset: 8 full contexts, at most 4 GiB
+  kernels::QuantizationOptions quantization;
+  int32_t num_threads = 0;             // 0: one per core
+  int32_t tensor_parallel = 1;         // ranks that share the model, and the threads
+  std::optional<int64_t> kv_cache_mb;  // MiB of K/V; unset: 8 full contexts, at most 4 GiB
   DraftForestOptions forest = {};
 };
 

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeDrafterBackend(const Draft
   kernels::MadeBackend made = kernels::MakeBackend({.device = options.device,
                                                     .num_threads = options.num_threads,
                                                     .isa = options.cpu_isa,
-                                                    .weight_quantization = options.weight_quantization});
+                                                    .quantization = options.quantization});
   if (made.backend == nullptr) return absl::InvalidArgumentError(made.error);
   return std::move(made.backend);
 }

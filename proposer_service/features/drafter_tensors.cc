@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<int64_t>> DrafterTensors::Integers(const std::string&
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Weight>> DrafterTensors::Matrix(
-    std::vector<WeightName> weights, kernels::WeightQuantization quantization) const {
+    std::vector<WeightName> weights, const kernels::Quantization& quantization) const {
   std::vector<ConstTensorView> parts;
   for (const WeightName& weight : weights) {
     FT_ASSIGN_OR_RETURN(parts.emplace_back(), Find(weight));
@@ -105,7 +105,7 @@ absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, 
   const auto matrix = [&](absl::string_view role, int64_t outputs, int64_t inputs) {
     return WeightName{absl::StrCat(prefix, role, ".weight"), Shape(outputs, inputs)};
   };
-  const kernels::WeightQuantization quantization = tensors.backend().weight_quantization();
+  const kernels::Quantization quantization = tensors.backend().weight_quantization();
   model::LayerWeights block;
   if (shape.has_input_norm) {
     FT_ASSIGN_OR_RETURN(block.input_norm, tensors.Vector(norm("input_layernorm", hidden)));

@@ -46,7 +46,7 @@ class DrafterTensors {
 
   // On the backend: matrices stacked along their outputs, and a vector as f32, which is empty if there is no name.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(std::vector<model::WeightName> weights,
-                                                          kernels::WeightQuantization quantization) const;
+                                                          const kernels::Quantization& quantization) const;
   absl::StatusOr<tensor::Tensor> Vector(const std::optional<model::WeightName>& weight) const;
 
   kernels::Backend& backend() const { return *backend_; }

@@ -117,7 +117,7 @@ class Products {
     for (const auto& [num_outputs, num_inputs] : shapes) {
       CpuWeight& weight = *weights_.emplace_back(std::make_unique<CpuWeight>(num_outputs, num_inputs));
       for (size_t i = 0; i < weight.num_bytes() / sizeof(uint16_t); ++i) {
-        weight.mutable_panel(0)[i] = kernels::Bf16FromFloat(static_cast<float>(i * 40503 % 1021) * 0x1p-10f - 0.5f);
+        weight.bf16_panel(0)[i] = kernels::Bf16FromFloat(static_cast<float>(i * 40503 % 1021) * 0x1p-10f - 0.5f);
       }
       num_bytes_ += weight.num_bytes();
       for (int64_t i = x_.size(); i < num_inputs; ++i) x_.push_back(kernels::Bf16FromFloat(random.Normal()));

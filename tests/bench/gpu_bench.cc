@@ -217,7 +217,7 @@ std::optional<std::string> Refusal(const kernels::MadeBackend& made, const Sizes
 // The same model with FP8 layers, after the rounds, for comparison.
 void MeasureFp8(const Sizes& sizes, const Measured& bf16, Findings& findings) {
   const kernels::MadeBackend made =
-      kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device), .weight_quantization = "fp8"});
+      kernels::MakeBackend({.device = absl::GetFlag(FLAGS_device), .quantization = {.weights = "fp8"}});
   if (const std::optional<std::string> refusal = Refusal(made, sizes); refusal.has_value()) {
     std::fprintf(stderr, "gpu_bench: FP8 is not measured: %s\n", refusal->c_str());
     return;

@@ -65,7 +65,7 @@ struct Product {
 
 CpuWeight RandomWeight(int64_t num_outputs, int64_t num_inputs, ThreadPool& pool) {
   CpuWeight weight(num_outputs, num_inputs);
-  Fill(weight.mutable_panel(0), static_cast<int64_t>(weight.num_bytes() / 2), pool);
+  Fill(weight.bf16_panel(0), static_cast<int64_t>(weight.num_bytes() / 2), pool);
   return weight;
 }
 

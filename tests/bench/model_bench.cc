@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares steps of a model of random weights, in the shape of Llama 3.2 1B, with the best that the machine can do.
 //
-//   model_bench [--short] [--json] [--threads=N] [--isa=NAME]
+//   model_bench [--short] [--json] [--threads=N] [--isa=NAME] [--weights=int8|int4 [--group_size=N] [--int8_rows]]
 //
 // A step is the forward pass of a root and its tree at 1,024 tokens of context, with head and draw. Every round
 // measures one read of a buffer as large as the weights and one step of each size, in turn. Figures are medians over
@@ -36,9 +36,15 @@ ABSL_FLAG(bool, json, false, "print JSON");
 ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
 ABSL_FLAG(std::string, isa, "auto", "amx, avx512_bf16, avx512, avx2, baseline, or auto: the best of this machine");
 
+ABSL_FLAG(std::string, weights, "bf16", "bf16, int8 or int4: how all matrices are kept");
+ABSL_FLAG(int32_t, group_size, 32, "inputs that share a scale, for int8 and int4");
+ABSL_FLAG(bool, int8_rows, false, "what matrices of integers multiply is rounded to int8");
+
 namespace foretoken::bench {
 namespace {
 
+using kernels::Quantization;
+using kernels::WeightQuantization;
 using kernels::cpu::Isa;
 using kernels::cpu::ThreadPool;
 
@@ -94,9 +100,11 @@ StepInput TreeStep(int32_t num_rows) {
 
 class Model {
  public:
-  Model(Isa isa, int num_threads, const model::ModelConfig& config)
+  Model(Isa isa, int num_threads, const model::ModelConfig& config, const Quantization& quantization)
       : num_threads_(num_threads),
-        backend_(std::make_unique<kernels::cpu::CpuBackend>(*kernels::cpu::IsaPin::Make(isa), num_threads),
+        backend_(std::make_unique<kernels::cpu::CpuBackend>(
+                     *kernels::cpu::IsaPin::Make(isa), num_threads,
+                     kernels::cpu::CpuBackendOptions{.weights = quantization, .head = quantization}),
                  num_threads),
         config_(config) {
     model::ModelWeights weights = testing::RandomWeights(config, backend_);
@@ -129,6 +137,7 @@ class Model {
 
   size_t matrix_bytes() const { return matrix_bytes_; }
   const model::ModelConfig& config() const { return config_; }
+  Quantization quantization() const { return backend_.weight_quantization(); }
   ProfiledBackend& backend() { return backend_; }
 
  private:
@@ -184,6 +193,28 @@ Measured MeasureAll(Isa isa, int num_threads, int num_rounds, Model& model) {
   return measured;
 }
 
+// What a step of so many rows may cost of one row's time, where a bound is promised.
+std::optional<double> MaxStepRatio(Isa isa, const Quantization& quantization, int32_t num_rows) {
+  if (quantization.weights == WeightQuantization::kNone) {
+    if (isa == Isa::kAmx && num_rows == 16) return 1.15;
+    if (isa == Isa::kAmx && num_rows == 32) return 1.35;
+    if (isa == Isa::kAvx512Bf16 && num_rows == 8) return 1.9;
+    return std::nullopt;
+  }
+  if (!kernels::cpu::HasAvx512Integers(isa)) return std::nullopt;
+  if (quantization.int8_rows && num_rows == 8) return 1.3;
+  if (quantization.int8_rows && num_rows == 16) return 1.9;
+  if (quantization.weights == WeightQuantization::kInt4 && !quantization.int8_rows && num_rows == 4) return 1.6;
+  if (quantization.weights == WeightQuantization::kInt4 && !quantization.int8_rows && num_rows == 8) return 2.4;
+  return std::nullopt;
+}
+
+// Percent of a plain read's bandwidth.
+double MinReadRate(const Quantization& quantization) {
+  if (quantization.weights == WeightQuantization::kNone) return 85;
+  return quantization.weights == WeightQuantization::kInt4 && !quantization.int8_rows ? 75 : 90;
+}
+
 Finding StepFinding(Isa isa, const Model& model, const Measured& measured, const StepTimes& step) {
   const double multiplies =
       step.num_rows * (testing::LayerMultiplies(model.config()) + testing::HeadMultiplies(model.config()));
@@ -193,9 +224,7 @@ Finding StepFinding(Isa isa, const Model& model, const Measured& measured, const
                                        is_read_bound ? "reading)" : "multiplying)"),
                   .value = MedianRatio(step.seconds, measured.trees[0].seconds),
                   .unit = "x of one row"};
-  if (isa == Isa::kAmx && step.num_rows == 16) finding.at_most = 1.15;
-  if (isa == Isa::kAmx && step.num_rows == 32) finding.at_most = 1.35;
-  if (isa == Isa::kAvx512Bf16 && step.num_rows == 8) finding.at_most = 1.9;
+  finding.at_most = MaxStepRatio(isa, model.quantization(), step.num_rows);
   return finding;
 }
 
@@ -212,7 +241,7 @@ Findings Judge(Isa isa, const Model& model, const Measured& measured) {
   findings.Add({.what = "decode at batch 1: weights read",
                 .value = 100 * Quantile(measured.read_seconds, 0) / Quantile(measured.trees[0].seconds, 0),
                 .unit = "% of the read",
-                .at_least = 85});
+                .at_least = MinReadRate(model.quantization())});
   for (size_t i = 1; i < measured.trees.size(); ++i) {
     findings.Add(StepFinding(isa, model, measured, measured.trees[i]));
   }
@@ -251,7 +280,12 @@ int Main() {
     std::fprintf(stderr, "--isa: this machine has no %s\n", absl::GetFlag(FLAGS_isa).c_str());
     return 1;
   }
-  Model model(*isa, num_threads, testing::OneBillionShape(is_short ? 4 : 16));
+  const std::string& kept_as = absl::GetFlag(FLAGS_weights);
+  const Quantization quantization(kept_as == "int8"   ? WeightQuantization::kInt8
+                                  : kept_as == "int4" ? WeightQuantization::kInt4
+                                                      : WeightQuantization::kNone,
+                                  absl::GetFlag(FLAGS_group_size), absl::GetFlag(FLAGS_int8_rows));
+  Model model(*isa, num_threads, testing::OneBillionShape(is_short ? 4 : 16), quantization);
   const Measured measured = MeasureAll(*isa, num_threads, is_short ? 5 : 9, model);
   const Findings findings = Judge(*isa, model, measured);
   const bool as_json = absl::GetFlag(FLAGS_json);

@@ -22,6 +22,8 @@ class ProfiledBackend final : public kernels::Backend {
   std::map<std::string, double> TakeMilliseconds() { return std::exchange(ms_, {}); }
 
   std::string Describe() const override { return backend_->Describe(); }
+  kernels::Quantization weight_quantization() const override { return backend_->weight_quantization(); }
+  kernels::Quantization head_quantization() const override { return backend_->head_quantization(); }
   kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
   void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
     backend_->Copy(to, from, num_bytes, kind);

@@ -53,10 +53,10 @@ TEST(MakeBackend, RefusesIsasAndDevicesOfOtherMachinesAndBuilds) {
   EXPECT_TRUE(cuda.backend != nullptr || cuda.error.starts_with("device: ")) << cuda.error;
   EXPECT_EQ(cuda.error.find('\n'), std::string::npos);
   EXPECT_THAT(MakeBackend({.num_threads = -1}).error, HasSubstr("got -1"));
-  EXPECT_EQ(MakeBackend({.weight_quantization = "fp8"}).error,
+  EXPECT_EQ(MakeBackend({.quantization = {.weights = "fp8"}}).error,
             "weight_quantization: fp8 needs the device cuda, got cpu");
-  EXPECT_EQ(MakeBackend({.weight_quantization = "int3"}).error,
-            "weight_quantization: expected none or fp8, got \"int3\"");
+  EXPECT_EQ(MakeBackend({.quantization = {.weights = "int3"}}).error,
+            "weight_quantization: expected none, fp8, int8 or int4, got \"int3\"");
   for (const std::string isa : {"amx", "avx512_bf16", "avx512", "avx2", "mmx", ""}) {
     const std::vector<std::string> supported = SupportedCpuIsas();
     if (std::ranges::find(supported, isa) != supported.end()) continue;

@@ -44,7 +44,7 @@ TEST(PrepareWeight, TakesTheRequestedInputsAndReleasesWholeRows) {
   for (int64_t output = 0; output < 48; ++output) {
     for (int64_t input = 0; input < 64; ++input) {
       const uint16_t expected = output < 40 && input < 37 ? values[output * 70 + 19 + input] : 0;
-      ASSERT_EQ(weight->panel(output / 16)[(input / 2 * 16 + output % 16) * 2 + input % 2], expected);
+      ASSERT_EQ(weight->bf16_panel(output / 16)[(input / 2 * 16 + output % 16) * 2 + input % 2], expected);
     }
   }
 }

@@ -19,7 +19,7 @@ namespace foretoken::kernels::cpu {
 namespace {
 
 uint16_t At(const CpuWeight& weight, int64_t output, int64_t input) {
-  return weight.panel(output / 16)[(input / 2 * 16 + output % 16) * 2 + input % 2];
+  return weight.bf16_panel(output / 16)[(input / 2 * 16 + output % 16) * 2 + input % 2];
 }
 
 TEST(PrepareWeight, StacksPartsOfEveryDTypeAndPadsWithZeros) {

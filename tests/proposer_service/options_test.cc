@@ -60,7 +60,8 @@ TEST(ProposerOptions, NamesTheWrongOption) {
       {"draft", {{"modle", "/m"}}, "option 'modle': expected, for draft, one of max_streams"},
       {"draft",
        {{"modle", "/m"}},
-       "model, device, isa, weight_quantization, threads, tensor_parallel, kv_cache_mb, children"},
+       "model, device, isa, weight_quantization, head_quantization, weight_group_size, activation_quantization, "
+       "threads, tensor_parallel, kv_cache_mb, children"},
       {"ngram", {{"threads", "2"}}, "option 'threads': expected, for ngram, one of "},
       {"ngram", {{"suffix_max_depth", "2"}}, "option 'suffix_max_depth'"},
       {"draft", {{"", "2"}}, "option ''"},

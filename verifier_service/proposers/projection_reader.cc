@@ -57,9 +57,9 @@ void ProjectionReader::OnPiece(const grpc::Status& status) {
   }
   bytes_ += response_.data();
   if (response_.data().empty() || bytes_.size() > wanted_.num_bytes) {
-    return End(absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
-                                                       response_.data().empty() ? "only " : "at least ",
-                                                       bytes_.size())));
+    return End(
+        absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
+                                                response_.data().empty() ? "only " : "at least ", bytes_.size())));
   }
   if (bytes_.size() == wanted_.num_bytes) return End(std::move(bytes_));
   ReadPiece();

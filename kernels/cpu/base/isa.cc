@@ -22,7 +22,9 @@ constexpr std::array kIsas = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kA
 
 bool HasAvx512Bf16() {
   uint32_t eax, ebx, ecx, edx;
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  const bool has_vnni = (ecx >> 11 & 1) != 0;
+  return has_vnni && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
 }
 
 // The processor's flags are not enough: a process must ask Linux (from 5.16 on) for the 8 KiB of tile state.

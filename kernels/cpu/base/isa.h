@@ -18,6 +18,9 @@ std::optional<Isa> IsaFromName(std::string_view name);
 // Best first, never empty: kBaseline runs everywhere. Asks Linux for the AMX tile state, once.
 const std::vector<Isa>& SupportedIsas();
 
+// Whether an isa has the AVX-512 kernels for integers. Every processor with AVX-512-BF16 also has VNNI.
+constexpr bool HasAvx512Integers(Isa isa) { return isa == Isa::kAmx || isa == Isa::kAvx512Bf16; }
+
 // Names the version of Highway that the kernels were compiled with and the target that their ops take now:
 // "highway-1.0.3/AVX3". A pin limits the targets; the compiler and the processor decide which of them exist.
 std::string DescribeHighway();

@@ -8,6 +8,8 @@
 #include "kernels/cpu/matmul/matmul_amx.h"
 #include "kernels/cpu/matmul/matmul_avx512_bf16.h"
 #include "kernels/cpu/matmul/matmul_highway.h"
+#include "kernels/cpu/matmul/matmul_integer_avx512.h"
+#include "kernels/cpu/matmul/matmul_integer_highway.h"
 #include "kernels/cpu/matmul/weight.h"
 
 namespace foretoken::kernels::cpu {
@@ -45,6 +47,7 @@ PackedRows Pack(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scrat
   rows.num_rows = args.x.shape[0];
   rows.block_rows = kernel.tile_shape(rows.num_rows).num_rows;
   rows.row_bytes = weight.padded_in_features() * kernel.packed_bytes_per_input;
+  if (weight.integers() != nullptr) rows.row_bytes += weight.integers()->num_groups * kernel.packed_bytes_per_group;
   const size_t num_bytes = rows.num_rows * rows.row_bytes;
   if (scratch.num_bytes() < num_bytes) scratch = Pages(num_bytes);
   auto* packed = static_cast<std::byte*>(scratch.data());
@@ -55,6 +58,7 @@ PackedRows Pack(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scrat
                  .num_rows = rows.rows_of(block),
                  .num_inputs = weight.in_features(),
                  .padded_num_inputs = weight.padded_in_features(),
+                 .panels = weight.integers(),
                  .packed = packed + first * rows.row_bytes});
   });
   return rows;
@@ -81,6 +85,8 @@ void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRo
                          .num_rows = rows.rows_of(block),
                          .panels = weight.panel(panels.first + panel),
                          .num_panels = std::min(panels.tile_panels, panels.count - panel),
+                         .panel_bytes = weight.panel_bytes(),
+                         .integers = weight.integers(),
                          .padded_num_inputs = num_inputs,
                          .first_input = first_input,
                          .end_input = std::min(first_input + range, num_inputs),
@@ -122,7 +128,10 @@ void Store(const MatMulArgs& args, const PanelGroup& panels) {
 
 }  // namespace
 
-const MatMulKernel& KernelOf(Isa isa) {
+const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
+  if (integers != nullptr) {
+    return HasAvx512Integers(isa) ? Avx512IntegerKernel(*integers) : HighwayIntegerKernel(*integers);
+  }
   switch (isa) {
     case Isa::kAmx:
       return AmxKernel();
@@ -146,7 +155,7 @@ void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, 
   const bool streams = rows.num_blocks() == 1;
   const MatMulTileShape shape = kernel.tile_shape(rows.num_rows);
   const int64_t tile_panels = weight.num_bytes() <= kCachedBytes ? shape.num_cached_panels : shape.num_panels;
-  const int64_t panel_bytes = weight.panel_elements() * static_cast<int64_t>(sizeof(uint16_t));
+  const auto panel_bytes = static_cast<int64_t>(weight.panel_bytes());
   const int64_t wanted_panels = streams ? kTaskBytes / panel_bytes : kGroupPanels;
   const int64_t fair_panels = weight.num_panels() / (kMinTasksPerThread * pool.num_threads());
   const int64_t task_panels =

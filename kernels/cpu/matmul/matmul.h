@@ -14,8 +14,9 @@
 
 namespace foretoken::kernels::cpu {
 
-// Returns the kernel of an isa. The target of the Highway kernel depends on the pin that lives during the call.
-const MatMulKernel& KernelOf(Isa isa);
+// Returns the kernel of an isa for bf16, or for integers. The target of a Highway kernel depends on the pin that lives
+// during the call.
+const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers = nullptr);
 
 // `scratch` holds the packed x. It grows as needed, and the caller keeps it for the next call.
 void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, ThreadPool& pool);

@@ -51,7 +51,7 @@ struct AmxTile {
   template <int kAcc>
   static void MultiplyPanel(const MatMulTile& tile, int64_t panel, int64_t step) {
     if (panel >= tile.num_panels) return;
-    const auto* weights = reinterpret_cast<const char*>(tile.panels + panel * tile.padded_num_inputs * kPanelWidth);
+    const auto* weights = reinterpret_cast<const char*>(tile.panels + panel * tile.panel_bytes);
     Tiles::template Load<5>(weights + step * kPanelTileBytes, kTileRowBytes);
     Tiles::template MultiplyAdd<kAcc, 4, 5>();
     if constexpr (kAcc < 2) {

@@ -50,7 +50,7 @@ void MultiplyPanels(const MatMulTile& tile, int64_t first_panel) {
   const BitsTag bits_tag;
   using Vector = hn::Vec<FloatTag>;
   const int64_t panel_elements = tile.padded_num_inputs * kPanelWidth;
-  const uint16_t* HWY_RESTRICT panels = tile.panels + first_panel * panel_elements;
+  const uint16_t* HWY_RESTRICT panels = reinterpret_cast<const uint16_t*>(tile.panels) + first_panel * panel_elements;
   float* sums = tile.sums + first_panel * kPanelWidth;
   const bool resumes = tile.first_input != 0;
   const auto high_half = hn::Set(bits_tag, 0xffff0000u);

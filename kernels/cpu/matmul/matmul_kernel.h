@@ -11,13 +11,16 @@
 
 namespace foretoken::kernels::cpu {
 
+struct IntegerPanels;
+
 // Rows of x for one tile, and the memory for them in the kernel's layout.
 struct PackArgs {
   const uint16_t* x = nullptr;  // [num_rows, num_inputs] bf16
   int64_t num_rows = 0;
-  int64_t num_inputs = 0;         // K
-  int64_t padded_num_inputs = 0;  // of the weight; inputs from K on become zero
-  void* packed = nullptr;         // aligned to 64 bytes
+  int64_t num_inputs = 0;                 // K
+  int64_t padded_num_inputs = 0;          // of the weight; inputs from K on become zero
+  const IntegerPanels* panels = nullptr;  // of the weight; null: bf16
+  void* packed = nullptr;                 // aligned to 64 bytes
 };
 
 // The layout for kernels that multiply bf16 directly: [groups of 16 rows][K / 32][rows of the group][32], so 64-byte
@@ -29,10 +32,12 @@ void PackBf16(const PackArgs& args);
 struct MatMulTile {
   const void* x = nullptr;  // as packed
   int64_t num_rows = 0;
-  const uint16_t* panels = nullptr;  // consecutive panels of a CpuWeight
+  const std::byte* panels = nullptr;  // consecutive panels of a CpuWeight
   int64_t num_panels = 0;
+  size_t panel_bytes = 0;
+  const IntegerPanels* integers = nullptr;  // what the panels hold; null: bf16
   int64_t padded_num_inputs = 0;
-  int64_t first_input = 0;  // [first_input, end_input): multiples of kInputsPadding
+  int64_t first_input = 0;  // [first_input, end_input): multiples of kInputsPadding, and of integers' groups
   int64_t end_input = 0;
   float* sums = nullptr;  // [num_rows, sums_stride], panels side by side, aligned to 64 bytes
   int64_t sums_stride = 0;
@@ -47,6 +52,7 @@ struct MatMulTileShape {
 
 struct MatMulKernel {
   size_t packed_bytes_per_input = 0;
+  size_t packed_bytes_per_group = 0;  // of integers, besides
   // The fastest shape for a product of that many rows.
   MatMulTileShape (*tile_shape)(int64_t num_rows) = nullptr;
   void (*pack)(const PackArgs& args) = nullptr;

@@ -5,8 +5,11 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "kernels/check.h"
+#include "kernels/cpu/matmul/matmul_integer_avx512.h"
+#include "kernels/quantize.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -69,7 +72,7 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
   for (int lane = 0; lane < kPanelWidth; ++lane) {
     rows[lane] = FindRow(source.parts, panel_idx * kPanelWidth + lane, first_input);
   }
-  uint16_t* panel = weight.mutable_panel(panel_idx);
+  uint16_t* panel = weight.bf16_panel(panel_idx);
   for (int64_t begin = 0; begin < weight.in_features(); begin += kInputsPadding) {
     const int64_t count = std::min<int64_t>(kInputsPadding, weight.in_features() - begin);
     std::array<std::array<uint16_t, kInputsPadding>, kPanelWidth> inputs;
@@ -89,6 +92,28 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
       }
     }
   }
+}
+
+// Rounds a panel's rows to integers.
+void QuantizePanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
+  const IntegerPanels& layout = *weight.integers();
+  const int64_t first_input = source.inputs ? source.inputs->begin : 0;
+  const int64_t num_inputs = weight.padded_in_features();
+  std::vector<uint8_t> codes(kPanelWidth * num_inputs, static_cast<uint8_t>(layout.center()));
+  std::vector<float> scales(kPanelWidth * layout.num_groups), values(num_inputs);
+  std::vector<uint16_t> bf16(num_inputs);
+  for (int lane = 0; lane < kPanelWidth; ++lane) {
+    const SourceRow row = FindRow(source.parts, panel_idx * kPanelWidth + lane, first_input);
+    if (row.data == nullptr) continue;
+    ReadRow(row, 0, weight.in_features(), bf16.data());
+    for (int64_t i = 0; i < num_inputs; ++i) values[i] = FloatFromBf16(bf16[i]);
+    for (int64_t group = 0; group < layout.num_groups; ++group) {
+      const int64_t begin = group * layout.group_size;
+      scales[lane * layout.num_groups + group] = QuantizeGroup(values.data() + begin, layout.group_size, layout.bits,
+                                                               codes.data() + lane * num_inputs + begin);
+    }
+  }
+  PackIntegers(layout, {.codes = codes.data(), .scales = scales.data()}, weight.panel(panel_idx));
 }
 
 // Calls `told` once per part, with its rows among the stacked rows [begin, end).
@@ -111,16 +136,37 @@ size_t NumBytes(int64_t out_features, int64_t in_features) {
          static_cast<size_t>(CeilDiv(in_features, kInputsPadding) * kInputsPadding) * sizeof(uint16_t);
 }
 
+std::unique_ptr<CpuWeight> MakeWeight(int64_t out_features, int64_t in_features, const Quantization& quantization,
+                                      Isa isa) {
+  if (quantization.weights == WeightQuantization::kNone) return std::make_unique<CpuWeight>(out_features, in_features);
+  const IntegerPanels integers = {
+      .bits = quantization.weights == WeightQuantization::kInt8 ? 8 : 4,
+      .group_size = quantization.group_size,
+      .num_groups = CeilDiv(in_features, quantization.group_size),
+      .int8_rows = quantization.int8_rows,
+      .order = HasAvx512Integers(isa) ? Avx512OrderOf(quantization.int8_rows) : IntegerOrder::kQuads};
+  return std::make_unique<CpuWeight>(out_features, in_features, integers);
+}
+
 }  // namespace
 
 CpuWeight::CpuWeight(int64_t out_features, int64_t in_features)
     : Weight(out_features, in_features, NumBytes(out_features, in_features)),
       num_panels_(CeilDiv(out_features, kPanelWidth)),
       padded_in_features_(CeilDiv(in_features, kInputsPadding) * kInputsPadding),
+      panel_bytes_(static_cast<size_t>(panel_elements()) * sizeof(uint16_t)),
       pages_(num_bytes()) {}
 
-std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool) {
-  FT_CHECK(source.quantization == WeightQuantization::kNone);
+CpuWeight::CpuWeight(int64_t out_features, int64_t in_features, const IntegerPanels& integers)
+    : Weight(out_features, in_features, CeilDiv(out_features, kPanelWidth) * integers.num_bytes()),
+      integers_(integers),
+      num_panels_(CeilDiv(out_features, kPanelWidth)),
+      padded_in_features_(integers.num_groups * integers.group_size),
+      panel_bytes_(integers.num_bytes()),
+      pages_(num_bytes()) {}
+
+std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool, Isa isa) {
+  FT_CHECK(source.quantization.weights != WeightQuantization::kFp8);
   FT_CHECK(!source.parts.empty());
   const int64_t num_inputs = source.parts[0].shape[1];
   const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
@@ -133,7 +179,7 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
     source_bytes += part.num_bytes();  // all inputs, because unused inputs are released too
   }
   FT_CHECK(out_features > 0);
-  auto weight = std::make_unique<CpuWeight>(out_features, inputs.size());
+  std::unique_ptr<CpuWeight> weight = MakeWeight(out_features, inputs.size(), source.quantization, isa);
   const int64_t num_panels = weight->num_panels();
   const int64_t num_tasks = std::clamp<int64_t>(CeilDiv(source_bytes, kTaskBytes), 1, num_panels);
   const int64_t task_panels = CeilDiv(num_panels, num_tasks);
@@ -141,7 +187,9 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
     const int64_t first = task * task_panels;
     const int64_t last = std::min(first + task_panels, num_panels);
     Tell(source.fetch, source.parts, first * kPanelWidth, last * kPanelWidth);
-    for (int64_t panel = first; panel < last; ++panel) PackPanel(source, panel, *weight);
+    for (int64_t panel = first; panel < last; ++panel) {
+      weight->integers() != nullptr ? QuantizePanel(source, panel, *weight) : PackPanel(source, panel, *weight);
+    }
     Tell(source.release, source.parts, first * kPanelWidth, last * kPanelWidth);
   });
   return weight;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix in the layout of the CPU's kernels: bf16 in panels of 16 outputs,
+// A matrix in the layout of the CPU's kernels: panels of 16 outputs, of integers (integer_panels.h) or of bf16,
 //   [ceil(N / 16)][ceil(K / 32) * 16][16][2]: panel, pair of inputs, output of the panel, input of the pair,
 // so that a kernel streams memory in one direction, a vector of 16 outputs takes one 64-byte load per pair, and 16
 // pairs are a tile for AMX. Outputs beyond N and inputs beyond K are zero.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "kernels/cpu/base/isa.h"
 #include "kernels/cpu/base/pages.h"
 #include "kernels/cpu/base/thread_pool.h"
+#include "kernels/cpu/matmul/integer_panels.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cpu {
@@ -19,18 +22,26 @@ inline constexpr int kInputsPadding = 32;
 class CpuWeight final : public Weight {
  public:
   CpuWeight(int64_t out_features, int64_t in_features);
+  CpuWeight(int64_t out_features, int64_t in_features, const IntegerPanels& integers);
 
   int64_t num_panels() const { return num_panels_; }
   int64_t padded_in_features() const { return padded_in_features_; }
+  size_t panel_bytes() const { return panel_bytes_; }
+  std::byte* panel(int64_t panel_idx) { return begin() + panel_idx * panel_bytes_; }
+  const std::byte* panel(int64_t panel_idx) const { return begin() + panel_idx * panel_bytes_; }
+  const IntegerPanels* integers() const { return integers_ ? &*integers_ : nullptr; }  // null: bf16
+  // The elements of a panel of bf16.
   int64_t panel_elements() const { return padded_in_features_ * kPanelWidth; }
-  const uint16_t* panel(int64_t panel_idx) const { return begin() + panel_idx * panel_elements(); }
-  uint16_t* mutable_panel(int64_t panel_idx) { return begin() + panel_idx * panel_elements(); }
+  uint16_t* bf16_panel(int64_t panel_idx) { return reinterpret_cast<uint16_t*>(panel(panel_idx)); }
+  const uint16_t* bf16_panel(int64_t panel_idx) const { return reinterpret_cast<const uint16_t*>(panel(panel_idx)); }
 
  private:
-  uint16_t* begin() const { return static_cast<uint16_t*>(pages_.data()); }
+  std::byte* begin() const { return static_cast<std::byte*>(pages_.data()); }
 
+  std::optional<IntegerPanels> integers_;
   int64_t num_panels_;
   int64_t padded_in_features_;
+  size_t panel_bytes_;
   Pages pages_;
 };
 
@@ -40,6 +51,7 @@ inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<
 // Packs the parts on all threads. Each thread fetches, packs and releases about a MiB of source at a time. So the
 // memory in use never exceeds the packed weight and a MiB per thread. If a release reads the rows once more, that work
 // is spread over the threads too.
-std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool);
+// The isa decides the order of integers.
+std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool, Isa isa = Isa::kBaseline);
 
 }  // namespace foretoken::kernels::cpu

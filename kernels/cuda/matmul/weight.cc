@@ -95,7 +95,7 @@ std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& de
     out_features += part.shape[0];
   }
   FT_CHECK(out_features > 0);
-  const bool is_fp8 = source.quantization == WeightQuantization::kFp8;
+  const bool is_fp8 = source.quantization.weights == WeightQuantization::kFp8;
   auto weight = std::make_unique<CudaWeight>(PackedWeight{.format = is_fp8 ? WeightFormat::kE4m3 : WeightFormat::kBf16,
                                                           .num_outputs = out_features,
                                                           .num_inputs = inputs.size()},

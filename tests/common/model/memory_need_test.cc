@@ -32,7 +32,7 @@ class CountingBackend final : public testing::ForwardingBackend {
   CountingBackend(std::unique_ptr<kernels::Backend> backend, WeightQuantization quantization, Taken* taken)
       : ForwardingBackend(std::move(backend)), quantization_(quantization), taken_(taken) {}
 
-  WeightQuantization weight_quantization() const override { return quantization_; }
+  kernels::Quantization weight_quantization() const override { return quantization_; }
 
   kernels::Buffer Allocate(size_t num_bytes) override {
     taken_->other_bytes += num_bytes;
@@ -44,7 +44,7 @@ class CountingBackend final : public testing::ForwardingBackend {
     std::unique_ptr<kernels::Weight> weight = ForwardingBackend::PrepareWeight(plain);
     const auto num_outputs = static_cast<size_t>(weight->out_features());
     const size_t num_elements = num_outputs * weight->in_features();
-    const bool is_fp8 = source.quantization == WeightQuantization::kFp8;
+    const bool is_fp8 = source.quantization.weights == WeightQuantization::kFp8;
     if (is_fp8) taken_->widest_inputs = std::max<size_t>(taken_->widest_inputs, weight->in_features());
     taken_->weight_bytes += is_fp8 ? num_elements + num_outputs * sizeof(float) : 2 * num_elements;
     return weight;

@@ -22,7 +22,8 @@ class ForwardingBackend : public kernels::Backend {
     backend_->Copy(to, from, num_bytes, kind);
   }
   void Synchronize() override { backend_->Synchronize(); }
-  kernels::WeightQuantization weight_quantization() const override { return backend_->weight_quantization(); }
+  kernels::Quantization weight_quantization() const override { return backend_->weight_quantization(); }
+  kernels::Quantization head_quantization() const override { return backend_->head_quantization(); }
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }

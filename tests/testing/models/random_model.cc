@@ -26,9 +26,8 @@ class Maker {
     return Matrix(num_outputs, num_inputs, backend_.weight_quantization());
   }
   // Makes a matrix of stacked parts, each from another place in the pool.
-  std::unique_ptr<kernels::Weight> Matrix(
-      int64_t num_outputs, int64_t num_inputs,
-      kernels::WeightQuantization quantization = kernels::WeightQuantization::kNone) {
+  std::unique_ptr<kernels::Weight> Matrix(int64_t num_outputs, int64_t num_inputs,
+                                          const kernels::Quantization& quantization = {}) {
     const int64_t max_rows = kPoolSize / 2 / num_inputs;
     std::vector<ConstTensorView> parts;
     for (int64_t row = 0; row < num_outputs; row += max_rows) {
@@ -95,7 +94,7 @@ model::ModelConfig EightBillionShape(int64_t num_layers) {
 model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend, float scale) {
   Maker maker(backend, scale);
   model::ModelWeights weights;
-  weights.embed = maker.Matrix(config.vocab_size, config.hidden_size);
+  weights.embed = maker.Matrix(config.vocab_size, config.hidden_size, backend.head_quantization());
   for (int64_t i = 0; i < config.num_layers; ++i) {
     model::LayerWeights& layer = weights.layers.emplace_back();
     layer.input_norm = maker.Ones(config.hidden_size);
@@ -112,7 +111,8 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
     layer.down = maker.LayerMatrix(config.hidden_size, config.intermediate_size);
   }
   weights.final_norm = maker.Ones(config.hidden_size);
-  if (!config.tie_word_embeddings) weights.head = maker.Matrix(config.vocab_size, config.hidden_size);
+  if (!config.tie_word_embeddings)
+    weights.head = maker.Matrix(config.vocab_size, config.hidden_size, backend.head_quantization());
   return weights;
 }
 

@@ -101,7 +101,7 @@ class CudaTransformer : public ::testing::Test {
                                .device = "cuda",
                                .make_backend =
                                    [](kernels::BackendOptions options) {
-                                     options.weight_quantization = "fp8";
+                                     options.quantization.weights = "fp8";
                                      return kernels::cuda::MakeBackend(options);
                                    },
                                .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});

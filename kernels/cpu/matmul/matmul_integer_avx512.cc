@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile takes one panel and up to 16 rows. For each group of inputs it multiplies the codes into fresh sums, one for
+// every row, and then adds scale times sum to the row's totals. So sums within a group do not wait for those of the
+// last one, and one panel keeps the units busy.
+//
+//   rows of int8: total += (weight scale * row scale) * (exact integer sum)
+//   rows of bf16: total += weight scale * (f32 sum over the group's pairs, in order)
+//   and, with offsets: total += offset * (sum of the row's group)
+#include "kernels/cpu/matmul/matmul_integer_avx512.h"
+
+#include "kernels/check.h"
+
+#if defined(__x86_64__)
+// GCC 12's header starts many results as undefined registers, and then warns of them itself.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <hwy/base.h>
+#include <immintrin.h>
+
+#include <array>
+#include <utility>
+
+#include "kernels/cpu/matmul/integer_rows.h"
+#include "kernels/cpu/matmul/weight.h"
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni")
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+constexpr int kMaxRows = 16;
+constexpr int64_t kLineBytes = 64;
+
+// The compiler prefetches nothing by itself, and from some rows on arithmetic keeps the processor from looking ahead.
+constexpr int64_t BytesAhead(int num_rows) { return num_rows >= 4 ? 2048 : 0; }
+
+inline __m512 LoadScales(const std::byte* scales, DType dtype, int64_t group) {
+  if (dtype == DType::kF32) return _mm512_load_ps(scales + group * kPanelWidth * sizeof(float));
+  const auto* halves = reinterpret_cast<const __m256i*>(scales + group * kPanelWidth * sizeof(uint16_t));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(halves)), 16));
+}
+
+inline __m512i Broadcast(const std::byte* x) {
+  int32_t bits;
+  __builtin_memcpy(&bits, x, sizeof(bits));
+  return _mm512_set1_epi32(bits);
+}
+
+// 16 signed bytes.
+inline __m512 Widen(const std::byte* codes) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes))));
+}
+
+// The sums of a group of codes and every row.
+template <int kBits, bool kInt8Rows, int kRows>
+struct Sums;
+
+template <int kBits, int kRows>
+struct Sums<kBits, true, kRows> {
+  static constexpr int64_t kLineInputs = kBits == 8 ? 4 : 8;
+  static constexpr int64_t kInputBytes = 1;
+  __m512i values[kRows];
+
+  void Start(const std::array<const RowGroup*, kRows>& rows) {
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) values[r] = _mm512_set1_epi32(rows[r]->start);
+  }
+  void Add(const std::byte* line, const std::byte* x, int64_t row_bytes) {
+    const __m512i codes = _mm512_load_si512(line);
+    if constexpr (kBits == 8) {
+#pragma GCC unroll 32
+      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], codes, Broadcast(x + r * row_bytes));
+    } else {
+      const __m512i half = _mm512_set1_epi8(15);
+      const __m512i low = _mm512_and_si512(codes, half);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), half);
+#pragma GCC unroll 32
+      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], low, Broadcast(x + r * row_bytes));
+#pragma GCC unroll 32
+      for (int r = 0; r < kRows; ++r)
+        values[r] = _mm512_dpbusd_epi32(values[r], high, Broadcast(x + r * row_bytes + 4));
+    }
+  }
+  __m512 AddTo(__m512 total, int r, __m512 scales, const RowGroup& row) const {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(values[r]), _mm512_mul_ps(scales, _mm512_set1_ps(row.scale)), total);
+  }
+};
+
+template <int kBits, int kRows>
+struct Sums<kBits, false, kRows> {
+  static constexpr int64_t kLineInputs = kBits == 8 ? 4 : 8;
+  static constexpr int64_t kInputBytes = 2;
+  __m512 values[kRows];
+
+  void Start(const std::array<const RowGroup*, kRows>&) {
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) values[r] = _mm512_setzero_ps();
+  }
+  void Add(const std::byte* line, const std::byte* x, int64_t row_bytes) {
+    if constexpr (kBits == 8) {
+      for (int pair = 0; pair < 2; ++pair) {
+        const __m512 first = Widen(line + pair * 32), second = Widen(line + pair * 32 + 16);
+        AddPair(_mm512_cvtne2ps_pbh(second, first), x + pair * 4, row_bytes);
+      }
+    } else {
+      // bf16 of -8 to 7, twice: the instruction looks at five bits, and so the bits above a code need no mask.
+      alignas(64) static constexpr uint16_t kValues[32] = {
+          0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000,
+          0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
+          0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+      const __m512i table = _mm512_load_si512(kValues);
+      const __m512i words = _mm512_load_si512(line);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(words, table), x, row_bytes);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table), x + 4, row_bytes);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table), x + 8, row_bytes);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table), x + 12, row_bytes);
+    }
+  }
+  void AddPair(__m512bh weights, const std::byte* x, int64_t row_bytes) {
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) {
+      values[r] = _mm512_dpbf16_ps(values[r], weights, (__m512bh)Broadcast(x + r * row_bytes));
+    }
+  }
+  __m512 AddTo(__m512 total, int r, __m512 scales, const RowGroup&) const {
+    return _mm512_fmadd_ps(values[r], scales, total);
+  }
+};
+
+template <int kBits, bool kInt8Rows, int kRows>
+void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) {
+  using GroupSums = Sums<kBits, kInt8Rows, kRows>;
+  constexpr int64_t kBytesAhead = BytesAhead(kRows);
+  const IntegerPanels& layout = *tile.integers;
+  const std::byte* scales = panel + layout.scales_at();
+  const std::byte* offsets = panel + layout.offsets_at();
+  const int64_t num_lines = layout.group_size / GroupSums::kLineInputs;
+  const int64_t row_bytes = layout.group_size * GroupSums::kInputBytes + static_cast<int64_t>(sizeof(RowGroup));
+  __m512 totals[kRows];
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) {
+    totals[r] = tile.first_input != 0 ? _mm512_load_ps(sums + r * tile.sums_stride) : _mm512_setzero_ps();
+  }
+  for (int64_t group = tile.first_input / layout.group_size; group < tile.end_input / layout.group_size; ++group) {
+    const std::byte* lines = panel + group * num_lines * kLineBytes;
+    const std::byte* x = static_cast<const std::byte*>(tile.x) + group * kRows * row_bytes;
+    std::array<const RowGroup*, kRows> rows;
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) {
+      rows[r] = reinterpret_cast<const RowGroup*>(x + (r + 1) * row_bytes - static_cast<int64_t>(sizeof(RowGroup)));
+    }
+    GroupSums group_sums;
+    group_sums.Start(rows);
+    for (int64_t line = 0; line < num_lines; ++line) {
+      if constexpr (kBytesAhead != 0) _mm_prefetch(lines + line * kLineBytes + kBytesAhead, _MM_HINT_T0);
+      group_sums.Add(lines + line * kLineBytes, x + line * GroupSums::kLineInputs * GroupSums::kInputBytes, row_bytes);
+    }
+    const __m512 group_scales = LoadScales(scales, layout.scale_dtype, group);
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) totals[r] = group_sums.AddTo(totals[r], r, group_scales, *rows[r]);
+    if (layout.has_offsets) {
+      const __m512 group_offsets = LoadScales(offsets, DType::kF32, group);
+#pragma GCC unroll 32
+      for (int r = 0; r < kRows; ++r) {
+        totals[r] = _mm512_fmadd_ps(group_offsets, _mm512_set1_ps(rows[r]->sum), totals[r]);
+      }
+    }
+  }
+#pragma GCC unroll 32
+  for (int r = 0; r < kRows; ++r) _mm512_store_ps(sums + r * tile.sums_stride, totals[r]);
+}
+
+template <int kBits, bool kInt8Rows, int kRows>
+void MultiplyRows(const MatMulTile& tile) {
+  for (int64_t p = 0; p < tile.num_panels; ++p) {
+    MultiplyPanel<kBits, kInt8Rows, kRows>(tile, tile.panels + p * tile.panel_bytes, tile.sums + p * kPanelWidth);
+  }
+}
+
+template <int kBits, bool kInt8Rows, int... kRowsLessOne>
+constexpr auto MakeTable(std::integer_sequence<int, kRowsLessOne...>) {
+  return std::array{&MultiplyRows<kBits, kInt8Rows, kRowsLessOne + 1>...};
+}
+
+template <int kBits, bool kInt8Rows>
+void Multiply(const MatMulTile& tile) {
+  static constexpr auto kTable = MakeTable<kBits, kInt8Rows>(std::make_integer_sequence<int, kMaxRows>());
+  kTable[tile.num_rows - 1](tile);
+}
+
+MatMulTileShape TileShape(int64_t num_rows) {
+  const int64_t num_blocks = (num_rows + kMaxRows - 1) / kMaxRows;
+  return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
+}
+
+template <int kBits, bool kInt8Rows>
+const MatMulKernel& Kernel() {
+  static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = kInt8Rows ? 1 : 2,
+                                           .packed_bytes_per_group = sizeof(RowGroup),
+                                           .tile_shape = TileShape,
+                                           .pack = PackRowGroups,
+                                           .multiply = Multiply<kBits, kInt8Rows>};
+  return kKernel;
+}
+
+}  // namespace
+
+const MatMulKernel& Avx512IntegerKernel(const IntegerPanels& panels) {
+  FT_CHECK(panels.order == Avx512OrderOf(panels.int8_rows));
+  if (panels.bits == 8) return panels.int8_rows ? Kernel<8, true>() : Kernel<8, false>();
+  return panels.int8_rows ? Kernel<4, true>() : Kernel<4, false>();
+}
+
+}  // namespace foretoken::kernels::cpu
+
+HWY_POP_ATTRIBUTES
+
+#else
+
+namespace foretoken::kernels::cpu {
+
+const MatMulKernel& Avx512IntegerKernel(const IntegerPanels&) { FT_CHECK(false); }
+
+}  // namespace foretoken::kernels::cpu
+
+#endif

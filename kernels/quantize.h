@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rounds values to integers with a common scale. Plain f32 arithmetic in a fixed order: every machine gets the same
+// integers.
+#pragma once
+
+#include <cstdint>
+
+namespace foretoken::kernels {
+
+// Symmetric, as compressed-tensors' writers do it: scale = max |value| / ((2^bits - 1) / 2), rounded to bf16, and
+// code = round(value / scale), to nearest, ties to even, limited to the integers of `bits`, plus 2^(bits - 1).
+// `bits` is 4 or 8. Values that are all zero get the scale 0. Returns the scale; the value of a code is
+// scale * (code - 2^(bits - 1)).
+float QuantizeGroup(const float* values, int64_t count, int bits, uint8_t* codes);
+
+// The integers of a row's group: integer = round(value / scale) in [-127, 127], scale = max |value| / 127, in f32.
+// Returns the scale; 0 if all values are zero.
+float QuantizeRowGroup(const float* values, int64_t count, int8_t* integers);
+
+}  // namespace foretoken::kernels

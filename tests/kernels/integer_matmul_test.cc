@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with matrices of integers on the CPU: the rounding, the layouts, the sums against a reference in double
+// precision, and row invariance (E1), on every instruction set. If this test fails, a quantised model writes wrong
+// tokens, or tokens that depend on other requests.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cpu/embed.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/matmul_integer_avx512.h"
+#include "kernels/cpu/matmul/weight.h"
+#include "kernels/quantize.h"
+#include "tests/reference/matmul.h"
+#include "tests/testing/cases/random_values.h"
+
+namespace foretoken::kernels::cpu {
+namespace {
+
+using reference::MatMulInput;
+
+// What a reader of a file or of this page would do by hand: the value that stands for each element.
+std::vector<float> RoundedByHand(const std::vector<float>& values, int64_t num_inputs, int64_t group_size, int bits) {
+  std::vector<float> rounded = values;
+  const double steps = bits == 8 ? 127.5 : 7.5, lowest = bits == 8 ? -128 : -8;
+  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(num_inputs)) {
+    for (int64_t begin = 0; begin < num_inputs; begin += group_size) {
+      const int64_t end = std::min(begin + group_size, num_inputs);
+      float max = 0;
+      for (int64_t i = begin; i < end; ++i) max = std::max(max, std::fabs(values[row + i]));
+      const float scale = FloatFromBf16(Bf16FromFloat(static_cast<float>(max / steps)));
+      for (int64_t i = begin; i < end; ++i) {
+        const float quotient = values[row + i] * (1 / scale);
+        const double integer = std::clamp<double>(std::nearbyint(quotient), lowest, -lowest - 1);
+        rounded[row + i] = scale == 0 ? 0.0f : static_cast<float>(scale * integer);
+      }
+    }
+  }
+  return rounded;
+}
+
+std::vector<double> RowsRoundedByHand(const std::vector<uint16_t>& x, int64_t num_inputs, int64_t group_size) {
+  std::vector<double> values;
+  for (size_t row = 0; row < x.size(); row += static_cast<size_t>(num_inputs)) {
+    for (int64_t begin = 0; begin < num_inputs; begin += group_size) {
+      const int64_t end = std::min(begin + group_size, num_inputs);
+      float max = 0;
+      for (int64_t i = begin; i < end; ++i) max = std::max(max, std::fabs(FloatFromBf16(x[row + i])));
+      const float scale = max / 127;
+      for (int64_t i = begin; i < end; ++i) {
+        const float integer = max == 0 ? 0 : std::nearbyint(FloatFromBf16(x[row + i]) * (127 / max));
+        values.push_back(static_cast<double>(scale) * integer);
+      }
+    }
+  }
+  return values;
+}
+
+std::vector<float> RandomBf16(size_t count, uint32_t seed, float scale = 1) {
+  std::vector<float> values = testing::RandomValues(seed).Normals(count);
+  for (float& value : values) value = FloatFromBf16(Bf16FromFloat(value * scale));
+  return values;
+}
+
+MatMulInput RandomInput(int64_t num_rows, int64_t num_outputs, int64_t num_inputs) {
+  MatMulInput input = {.num_rows = num_rows, .num_outputs = num_outputs, .num_inputs = num_inputs};
+  for (const float value : RandomBf16(num_rows * num_inputs, 1)) input.x.push_back(Bf16FromFloat(value));
+  input.weight = RandomBf16(num_outputs * num_inputs, 2, 0.05f);
+  return input;
+}
+
+struct Case {
+  Isa isa = Isa::kBaseline;
+  int bits = 8;
+  bool int8_rows = false;
+  int32_t group_size = 32;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << Name(c.isa) << "_w" << c.bits << (c.int8_rows ? "a8" : "a16") << "_g" << c.group_size;
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const Isa isa : SupportedIsas()) {
+    for (const int bits : {4, 8}) {
+      for (const bool int8_rows : {false, true}) {
+        for (const int32_t group_size : {32, 64, 128}) cases.push_back({isa, bits, int8_rows, group_size});
+      }
+    }
+  }
+  return cases;
+}
+
+class IntegerMatMulTest : public ::testing::TestWithParam<Case> {
+ protected:
+  std::unique_ptr<CpuWeight> Prepare(const MatMulInput& input) {
+    const ConstTensorView part = {input.weight.data(), DType::kF32, Shape(input.num_outputs, input.num_inputs)};
+    const auto kept_as = GetParam().bits == 8 ? WeightQuantization::kInt8 : WeightQuantization::kInt4;
+    return PrepareWeight({.parts = {&part, 1}, .quantization = {kept_as, GetParam().group_size, GetParam().int8_rows}},
+                         pool_, GetParam().isa);
+  }
+
+  std::vector<float> Run(const MatMulInput& input, const CpuWeight& weight) {
+    std::vector<float> out = input.previous;
+    out.resize(input.num_rows * input.num_outputs, std::numeric_limits<float>::quiet_NaN());
+    MatMul({.x = {input.x.data(), DType::kBF16, Shape(input.num_rows, input.num_inputs)},
+            .weight = &weight,
+            .bias = input.bias.empty() ? nullptr : input.bias.data(),
+            .mode = input.previous.empty() ? OutputMode::kStore : OutputMode::kAdd,
+            .out = {out.data(), DType::kF32, Shape(input.num_rows, input.num_outputs)}},
+           KernelOf(GetParam().isa, weight.integers()), scratch_, pool_);
+    return out;
+  }
+
+  std::vector<float> Values(const CpuWeight& weight) {
+    std::vector<float> values(weight.out_features() * weight.in_features());
+    for (int64_t output = 0; output < weight.out_features(); ++output) {
+      ReadValues(*weight.integers(), weight.panel(output / kPanelWidth), static_cast<int>(output % kPanelWidth),
+                 weight.in_features(), values.data() + output * weight.in_features());
+    }
+    return values;
+  }
+
+  // A product of bf16 rows with small integers is exact in f32, and so are sums over int8 rows. A row's sum has at most
+  // K + 3 roundings for each group and element together, and two for the scales' product.
+  void ExpectCloseTo(const MatMulInput& input) {
+    SCOPED_TRACE(::testing::Message() << "T " << input.num_rows << " N " << input.num_outputs << " K "
+                                      << input.num_inputs);
+    const auto weight = Prepare(input);
+    ExpectClose(input, Values(*weight), Run(input, *weight));
+  }
+
+  void ExpectClose(const MatMulInput& input, const std::vector<float>& values, const std::vector<float>& out) {
+    std::vector<double> x;
+    if (GetParam().int8_rows) {
+      x = RowsRoundedByHand(input.x, input.num_inputs, GetParam().group_size);
+    } else {
+      for (const uint16_t bits : input.x) x.push_back(FloatFromBf16(bits));
+    }
+    const double n = static_cast<double>(input.num_inputs) + 6;
+    const double gamma = n * 0x1p-24 / (1 - n * 0x1p-24);
+    for (int64_t row = 0; row < input.num_rows; ++row) {
+      for (int64_t output = 0; output < input.num_outputs; ++output) {
+        double sum = input.bias.empty() ? 0 : input.bias[output];
+        double magnitude = std::fabs(sum);
+        for (int64_t i = 0; i < input.num_inputs; ++i) {
+          const double product = x[row * input.num_inputs + i] * values[output * input.num_inputs + i];
+          sum += product;
+          magnitude += std::fabs(product);
+        }
+        ASSERT_NEAR(out[row * input.num_outputs + output], sum, gamma * magnitude + n * 0x1p-126)
+            << "row " << row << " output " << output;
+      }
+    }
+  }
+
+  std::optional<IsaPin> pin_ = IsaPin::Make(GetParam().isa);
+  ThreadPool pool_{2};
+  Pages scratch_;
+};
+
+TEST_P(IntegerMatMulTest, KeepsTheValuesRoundedByHand) {
+  const MatMulInput input = RandomInput(0, 50, 203);
+  const auto weight = Prepare(input);
+  EXPECT_EQ(Values(*weight), RoundedByHand(input.weight, 203, GetParam().group_size, GetParam().bits));
+  EXPECT_EQ(weight->out_features(), 50);
+  EXPECT_EQ(weight->in_features(), 203);
+}
+
+TEST_P(IntegerMatMulTest, EmbedsTheSameValues) {
+  const MatMulInput input = RandomInput(0, 50, 96);
+  const auto weight = Prepare(input);
+  const std::vector<float> values = Values(*weight);
+  const std::vector<int32_t> ids = {49, 0, 17};
+  std::vector<float> out(ids.size() * 96);
+  Embed({.weight = weight.get(), .token_ids = ids.data(), .out = {out.data(), DType::kF32, Shape(3, 96)}}, pool_);
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], values[ids[i / 96] * 96 + i % 96]) << i;
+}
+
+TEST_P(IntegerMatMulTest, AgreesWithTheReferenceForEveryRowCount) {
+  for (int64_t num_rows = 1; num_rows <= 36; ++num_rows) ExpectCloseTo(RandomInput(num_rows, 40, 160));
+}
+
+TEST_P(IntegerMatMulTest, AgreesWithTheReferenceForOddShapes) {
+  for (const int64_t num_outputs : {1, 15, 17, 129}) {
+    for (const int64_t num_inputs : {1, 2, 31, 33, 75, 200}) {
+      for (const int64_t num_rows : {1, 7, 19}) ExpectCloseTo(RandomInput(num_rows, num_outputs, num_inputs));
+    }
+  }
+}
+
+TEST_P(IntegerMatMulTest, AgreesWithTheReferenceForLongSumsAndManyRows) {
+  ExpectCloseTo(RandomInput(1, 40, 8192));
+  ExpectCloseTo(RandomInput(20, 33, 4099));
+  ExpectCloseTo(RandomInput(200, 33, 1200));
+}
+
+TEST_P(IntegerMatMulTest, AddsBiasAndPreviousValues) {
+  MatMulInput input = RandomInput(3, 40, 64);
+  const auto weight = Prepare(input);
+  const std::vector<float> plain = Run(input, *weight);
+  input.bias = RandomBf16(40, 3);
+  input.previous = RandomBf16(3 * 40, 4);
+  const std::vector<float> out = Run(input, *weight);
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], input.previous[i] + (plain[i] + input.bias[i % 40]));
+}
+
+// E1: a row's results are the same bits alone and among any other rows.
+TEST_P(IntegerMatMulTest, RowsDoNotDependOnOtherRows) {
+  for (const auto& [num_outputs, num_inputs] : {std::pair<int64_t, int64_t>{50, 2336}, {40, 96}}) {
+    const MatMulInput all = RandomInput(150, num_outputs, num_inputs);
+    const auto weight = Prepare(all);
+    std::vector<float> alone;
+    for (int64_t row = 0; row < all.num_rows; ++row) {
+      MatMulInput one = all;
+      one.num_rows = 1;
+      one.x.assign(all.x.begin() + row * num_inputs, all.x.begin() + (row + 1) * num_inputs);
+      const std::vector<float> out = Run(one, *weight);
+      alone.insert(alone.end(), out.begin(), out.end());
+    }
+    for (const int64_t num_rows : {2, 3, 5, 8, 13, 16, 17, 31, 40, 150}) {
+      MatMulInput some = all;
+      some.num_rows = num_rows;
+      some.x.resize(num_rows * num_inputs);
+      const std::vector<float> out = Run(some, *weight);
+      ASSERT_EQ(std::memcmp(out.data(), alone.data(), out.size() * sizeof(float)), 0) << num_rows;
+    }
+  }
+}
+
+// A file's integers may come with offsets, and with scales that bf16 does not hold.
+TEST_P(IntegerMatMulTest, MultipliesOffsetsAndWideScales) {
+  constexpr int64_t kGroups = 5;
+  const Case& c = GetParam();
+  const IntegerPanels layout = {.bits = c.bits,
+                                .group_size = c.group_size,
+                                .num_groups = kGroups,
+                                .scale_dtype = DType::kF32,
+                                .has_offsets = true,
+                                .int8_rows = c.int8_rows,
+                                .order = HasAvx512Integers(c.isa) ? Avx512OrderOf(c.int8_rows) : IntegerOrder::kQuads};
+  const int64_t num_inputs = kGroups * c.group_size;
+  testing::RandomValues random(5);
+  std::vector<uint8_t> codes(kPanelWidth * num_inputs);
+  for (uint8_t& code : codes) code = static_cast<uint8_t>(random.Below(1 << c.bits));
+  const std::vector<float> scales = random.Normals(kPanelWidth * kGroups);
+  const std::vector<float> offsets = random.Normals(kPanelWidth * kGroups);
+  CpuWeight weight(kPanelWidth, num_inputs, layout);
+  PackIntegers(layout, {.codes = codes.data(), .scales = scales.data(), .offsets = offsets.data()}, weight.panel(0));
+
+  std::vector<float> expected(codes.size());
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const size_t group = i / c.group_size;
+    expected[i] = scales[group] * static_cast<float>(codes[i] - layout.center()) + offsets[group];
+  }
+  EXPECT_EQ(Values(weight), expected);
+  const MatMulInput input = RandomInput(9, kPanelWidth, num_inputs);
+  ExpectClose(input, expected, Run(input, weight));
+}
+
+TEST_P(IntegerMatMulTest, ZerosAndTheSmallestValuesGiveZeros) {
+  MatMulInput input = RandomInput(2, 20, 64);
+  for (float& value : input.weight) value = 0;
+  for (const float value : Run(input, *Prepare(input))) ASSERT_EQ(value, 0);
+  for (size_t i = 0; i < input.weight.size(); ++i) input.weight[i] = i % 2 == 0 ? 1e-40f : 0;
+  for (const float value : Run(input, *Prepare(input))) ASSERT_LT(std::fabs(value), 1e-36f);
+  for (uint16_t& bits : input.x) bits = 1;  // the smallest bf16
+  for (const float value : Run(input, *Prepare(input))) ASSERT_EQ(value, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, IntegerMatMulTest, ::testing::ValuesIn(Cases()), ::testing::PrintToStringParamName());
+
+// Sums of int8 rows are exact integers, so every instruction set with fused multiply-adds gives the same bits.
+TEST(IntegerMatMul, Int8RowsGiveTheSameBitsOnEveryInstructionSet) {
+  const MatMulInput input = RandomInput(7, 50, 700);
+  for (const auto kept_as : {WeightQuantization::kInt8, WeightQuantization::kInt4}) {
+    std::map<std::string, std::vector<float>> outs;
+    for (const Isa isa : SupportedIsas()) {
+      if (isa == Isa::kBaseline) continue;
+      const auto pin = IsaPin::Make(isa);
+      ThreadPool pool(1);
+      Pages scratch;
+      const ConstTensorView part = {input.weight.data(), DType::kF32, Shape(50, 700)};
+      const auto weight = PrepareWeight({.parts = {&part, 1}, .quantization = {kept_as, 64, true}}, pool, isa);
+      std::vector<float>& out = outs[Name(isa)];
+      out.resize(7 * 50);
+      MatMul({.x = {input.x.data(), DType::kBF16, Shape(7, 700)},
+              .weight = weight.get(),
+              .out = {out.data(), DType::kF32, Shape(7, 50)}},
+             KernelOf(isa, weight->integers()), scratch, pool);
+    }
+    for (const auto& [isa, out] : outs) EXPECT_EQ(out, outs.begin()->second) << isa;
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::kernels::cpu
