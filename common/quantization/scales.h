@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers inside a tensor of a file. The bytes of a file may lie at any address, so they are read by copies.
+// Numbers in a tensor of a file. The bytes of a file may lie at any address, so they are read by copies.
 #pragma once
 
 #include <bit>

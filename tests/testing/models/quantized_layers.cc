@@ -247,9 +247,14 @@ void AddLayer(const std::string& layer, const RawLayer& tensors, RawTensors& all
 }
 
 std::string SafetensorsOf(const RawTensors& tensors) {
+  // Like the format's own writer: tensors of one byte per element come last, so that the others are aligned.
+  std::vector<std::pair<std::string, RawTensor>> ordered(tensors.begin(), tensors.end());
+  std::ranges::stable_partition(ordered, [](const auto& entry) {
+    return !entry.second.dtype.ends_with('8') && !entry.second.dtype.starts_with("F8");
+  });
   json header = json::object();
   std::string data;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor] : ordered) {
     header[name] = {{"dtype", tensor.dtype},
                     {"shape", tensor.shape},
                     {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
