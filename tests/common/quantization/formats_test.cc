@@ -2,6 +2,7 @@
 // Every quantised format against the reference, bit for bit. If this test fails, a model is served with wrong weights.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -50,6 +51,10 @@ struct Stored {
     return *std::move(found);
   }
 };
+
+const QuantizedFormat& FormatOf(const std::string& name) {
+  return *std::ranges::find(testing::QuantizedFormats(), name, &QuantizedFormat::name);
+}
 
 constexpr std::pair<int64_t, int64_t> kShapes[] = {{32, 64}, {96, 160}, {288, 288}, {64, 416}};
 
@@ -130,14 +135,41 @@ INSTANTIATE_TEST_SUITE_P(All, Formats, ::testing::ValuesIn(testing::QuantizedFor
 
 TEST(Formats, Fp8CodesThatAreNoNumberStayNoNumber) {
   testing::RandomValues random(5);
-  QuantizedLayer layer = testing::QuantizedFormats()[13].make(32, 64, random);
+  QuantizedLayer layer = FormatOf("fp8_tensor").make(32, 64, random);
   for (size_t i = 0; i < 256; ++i) layer.tensors["weight"].bytes[i] = static_cast<char>(i);
   layer.values = reference::Fp8Values(layer.tensors, layer.shape);
-  const Stored stored(std::move(layer), testing::QuantizedFormats()[13].config);
+  const Stored stored(std::move(layer), FormatOf("fp8_tensor").config);
   std::vector<float> values(32 * 64);
   stored.weight.stored->ReadValues(0, 32, values.data());
   EXPECT_TRUE(std::isnan(values[0x7f]) && std::isnan(values[0xff]));
   EXPECT_EQ(FirstDifference(values, stored.layer.values), -1);
+}
+
+TEST(Formats, ADeclaredGroupSizeThatDividesNothingLeavesAShorterLastGroup) {
+  testing::RandomValues random(7);
+  QuantizedLayer layer = FormatOf("packed_4_group").make(32, 96, random);
+  layer.tensors["weight_scale"].shape = {32, 2};  // of 64 inputs, and of 32
+  layer.tensors["weight_scale"].bytes.resize(32 * 2 * 2);
+  layer.shape.group_size = 64;
+  layer.values = reference::PackQuantizedValues(layer.tensors, layer.shape);
+  nlohmann::json config = FormatOf("packed_4_group").config;
+  config["config_groups"]["group_0"]["weights"]["group_size"] = 64;
+  const Stored stored(std::move(layer), config);
+  std::vector<float> values(32 * 96);
+  stored.weight.stored->ReadValues(0, 32, values.data());
+  EXPECT_EQ(FirstDifference(values, stored.layer.values), -1);
+  EXPECT_FALSE(stored.weight.stored->groups().has_value());
+}
+
+TEST(Formats, AnIndexThatWasNeverSetMeansConsecutiveGroups) {
+  testing::RandomValues random(8);
+  QuantizedLayer layer = FormatOf("packed_4_group").make(32, 96, random);
+  layer.tensors["weight_g_idx"] = {.dtype = "I32", .shape = {96}, .bytes = std::string(96 * 4, '\xff')};
+  const Stored stored(std::move(layer), FormatOf("packed_4_group").config);
+  std::vector<float> values(32 * 96);
+  stored.weight.stored->ReadValues(0, 32, values.data());
+  EXPECT_EQ(FirstDifference(values, stored.layer.values), -1);
+  EXPECT_TRUE(stored.weight.stored->groups().has_value());
 }
 
 TEST(Formats, SymmetricGptqHasNoOffsets) {
