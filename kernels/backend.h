@@ -62,6 +62,8 @@ class Backend {
   virtual Quantization weight_quantization() const { return {}; }
   // The same for the vocabulary's matrices.
   virtual Quantization head_quantization() const { return {}; }
+  // Whether PrepareWeight takes stored integers in such groups, from the input `first_input` on.
+  virtual bool KeepsIntegers(const IntegerGroups& /*groups*/, int64_t /*first_input*/) const { return false; }
   // Copies each part exactly once, into the device's own layout.
   virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
   // Tries the ways to compute these products that give the same bits, and keeps the fastest for each. The caller tunes

@@ -46,7 +46,6 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
     const WeightQuantization kept_as = weights == "int8"   ? WeightQuantization::kInt8
                                        : weights == "int4" ? WeightQuantization::kInt4
                                                            : WeightQuantization::kNone;
-    if (kept_as == WeightQuantization::kNone) return Quantization();
     return Quantization(kept_as, options.quantization.group_size, options.quantization.activations == "int8");
   };
   return {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernels/host_device.h"
+#include "kernels/stored_matrix.h"
 #include "kernels/tensor_view.h"
 
 namespace foretoken::kernels {
@@ -88,15 +89,6 @@ class Weight {
   size_t num_bytes_;
 };
 
-// [begin, end)
-struct IndexRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  int64_t size() const { return end - begin; }
-  friend bool operator==(const IndexRange&, const IndexRange&) = default;
-};
-
 enum class WeightQuantization {
   kNone,
   // e4m3, with a scale for each output. The rows that such a weight multiplies become e4m3 too, with a scale for each
@@ -126,6 +118,9 @@ struct WeightSource {
   // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v make one weight. F32 and F16 are
   // rounded to bf16, to nearest, ties to even.
   std::span<const ConstTensorView> parts;
+  // Instead of parts: stored integers that the backend keeps as they are (Backend::KeepsIntegers), stacked likewise. Their
+  // pages are the caller's matter.
+  std::span<const StoredPart> stored;
   // The range of each part's inputs that the weight takes; unset: all of them.
   std::optional<IndexRange> inputs;
   Quantization quantization;

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "kernels/dtype.h"
 #include "kernels/tensor_view.h"
 
 namespace foretoken::kernels {
@@ -44,5 +46,23 @@ class StoredMatrix {
  private:
   Shape shape_;
 };
+
+// [begin, end)
+struct IndexRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const IndexRange&, const IndexRange&) = default;
+};
+
+// Some rows of a stored matrix.
+struct StoredPart {
+  const StoredMatrix* matrix = nullptr;
+  IndexRange rows;
+};
+
+// The groups that hold all parts: their bits and group size, and what any of them needs besides. Unset: the parts differ.
+std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts);
 
 }  // namespace foretoken::kernels

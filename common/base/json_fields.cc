@@ -107,6 +107,14 @@ absl::StatusOr<std::optional<JsonFields>> JsonFields::Object(const std::string& 
   return std::optional<JsonFields>(JsonFields(*value, source_, absl::StrCat(prefix_, name, ".")));
 }
 
+std::vector<std::string> JsonFields::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items()) {
+    if (!value.is_null()) names.push_back(name);
+  }
+  return names;
+}
+
 bool JsonFields::IsNull(const std::string& name) const {
   const auto found = object_.find(name);
   return found != object_.end() && found->is_null();

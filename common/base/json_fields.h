@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,6 +48,9 @@ class JsonFields {
     if (!value.ok()) return value.status();
     return std::move(*value).value_or(std::move(default_value));
   }
+
+  // The names of all fields that are not null.
+  std::vector<std::string> Names() const;
 
   // The object in a field; unset: the field is absent.
   absl::StatusOr<std::optional<JsonFields>> Object(const std::string& name) const;

@@ -12,11 +12,14 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
 
 namespace foretoken::model {
 namespace {
 
 using kernels::ConstTensorView;
+using quantization::FindWeight;
+using quantization::FoundWeight;
 
 constexpr size_t kPieceBytes = size_t{8} << 20;  // bytes of each tensor between two releases
 constexpr size_t kMaxShownNames = 3;
@@ -43,8 +46,16 @@ WeightName HeadName(ModelConfig config) {
 // A line for the log; unset: the model reads every tensor that matters.
 std::optional<std::string> DescribeUnread(const weights::Checkpoint& checkpoint, const ModelConfig& config) {
   absl::flat_hash_set<std::string> read;
-  for (WeightName& weight : ListWeights(NameWeights(config))) read.insert(std::move(weight.name));
-  read.insert(HeadName(config).name);  // may stand beside a tied embedding as an equal copy
+  std::vector<WeightName> weights = ListWeights(NameWeights(config));
+  weights.push_back(HeadName(config));  // may stand beside a tied embedding as an equal copy
+  for (WeightName& weight : weights) {
+    // A weight that is missing or damaged is an error where it is loaded.
+    if (const auto found = FindWeight(checkpoint, weight.name, weight.shape, config.quantization); found.ok()) {
+      for (const quantization::NamedTensor& named : found->tensors) read.insert(named.name);
+    } else {
+      read.insert(std::move(weight.name));
+    }
+  }
   const auto is_read = [&](const std::string& name) {
     // Old checkpoints store these frequencies. They follow from the configuration.
     return read.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq");
@@ -66,11 +77,14 @@ std::optional<std::string> DescribeUnread(const weights::Checkpoint& checkpoint,
 absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const weights::Checkpoint& checkpoint, ModelConfig& config) {
   std::vector<std::string> notes;
   const WeightName head = HeadName(config);
-  if (config.tie_word_embeddings && checkpoint.Contains(head.name)) {
+  if (config.tie_word_embeddings && quantization::HasWeight(checkpoint, head.name)) {
     const WeightName embed = NameWeights(config).embed;
-    FT_ASSIGN_OR_RETURN(const ConstTensorView head_view, checkpoint.Find(head.name, head.shape));
-    FT_ASSIGN_OR_RETURN(const ConstTensorView embed_view, checkpoint.Find(embed.name, embed.shape));
-    if (!HoldSameBytes(head_view, embed_view)) {
+    FT_ASSIGN_OR_RETURN(const FoundWeight found_head,
+                        FindWeight(checkpoint, head.name, head.shape, config.quantization));
+    FT_ASSIGN_OR_RETURN(const FoundWeight found_embed,
+                        FindWeight(checkpoint, embed.name, embed.shape, config.quantization));
+    const bool are_plain = found_head.stored == nullptr && found_embed.stored == nullptr;
+    if (!are_plain || !HoldSameBytes(found_head.floats, found_embed.floats)) {
       config.tie_word_embeddings = false;
       notes.push_back(absl::StrCat(checkpoint.directory(), ": config.json ties ", head.name, " to ", embed.name,
                                    ", but the checkpoint holds both, with different values: they are not tied"));

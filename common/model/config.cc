@@ -65,8 +65,6 @@ absl::Status RefuseWhatIsNotImplemented(const JsonFields& fields, Architecture a
       {"attention_chunk_size", "null"},
       {"num_local_experts", "null"},
       {"num_experts", "null"},
-      {"quantization_config", "null"},
-      {"compression_config", "null"},
   };
   for (const auto& [name, neutral] : kNeutralValues) {
     const std::string text = fields.Text(name);
@@ -220,13 +218,18 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_ASSIGN_OR_RETURN(config.eos_token_ids,
                       ReadTokenIds(fields, "eos_token_id", is_llama_like ? Ids{2} : Ids{}, config.vocab_size));
   FT_ASSIGN_OR_RETURN(config.dtype, fields.Optional<std::string>(fields.Has("dtype") ? "dtype" : "torch_dtype"));
+  FT_ASSIGN_OR_RETURN(config.quantization, quantization::ReadQuantizationConfig(fields));
   return config;
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory) {
   const std::string path = directory + "/config.json";
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
-  return ParseModelConfig(text, path);
+  FT_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, path));
+  if (!config.quantization.is_declared) {
+    FT_ASSIGN_OR_RETURN(config.quantization, quantization::LoadQuantizationFile(directory));
+  }
+  return config;
 }
 
 }  // namespace foretoken::model

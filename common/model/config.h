@@ -7,7 +7,7 @@
 // torch_dtype) and of transformers 5 (rope_parameters, dtype, layer_types). An absent field has the default of that
 // architecture's configuration class in transformers. Sizes have no default.
 // Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value. A field that would change the
-// model's function and is not implemented (logit soft-capping, quantisation, biases of the MLP, ...) is refused by
+// model's function and is not implemented (logit soft-capping, biases of the MLP, ...) is refused by
 // name.
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/model/rope.h"
+#include "common/quantization/quantization_config.h"
 
 namespace foretoken::model {
 
@@ -45,6 +46,7 @@ struct ModelConfig {
   std::vector<int64_t> bos_token_ids;  // empty: none
   std::vector<int64_t> eos_token_ids;  // empty: none
   std::optional<std::string> dtype;    // as written, "bfloat16"; the tensors have their own dtypes
+  quantization::QuantizationConfig quantization;
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -52,7 +54,7 @@ struct ModelConfig {
 // `source` names the text in messages.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::string_view source);
 
-// Reads `directory`/config.json.
+// Reads `directory`/config.json, and if it declares no quantisation, the file beside it that does.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory);
 
 }  // namespace foretoken::model

@@ -6,6 +6,8 @@
 
 #include "common/base/status_macros.h"
 #include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
+#include "common/quantization/prepare_matrix.h"
 
 namespace foretoken::model {
 namespace {
@@ -13,6 +15,8 @@ namespace {
 using kernels::ConstTensorView;
 using kernels::DType;
 using kernels::IndexRange;
+using quantization::FoundWeight;
+using quantization::MatrixPart;
 
 float ElementAsFloat(const ConstTensorView& view, int64_t i) {
   switch (view.dtype) {
@@ -38,8 +42,12 @@ using Names = std::initializer_list<const WeightName*>;
 // Reads one shard's part of the tensors of a checkpoint onto one backend.
 class Loader {
  public:
-  Loader(const weights::Checkpoint& checkpoint, kernels::Backend& backend, WeightReader& reader, const Shard& shard)
-      : checkpoint_(checkpoint), backend_(backend), reader_(reader), shard_(shard) {}
+  struct Source {
+    const weights::Checkpoint& checkpoint;
+    const quantization::QuantizationConfig& quantization;
+  };
+  Loader(const Source& source, kernels::Backend& backend, WeightReader& reader, const Shard& shard)
+      : source_(source), backend_(backend), reader_(reader), shard_(shard) {}
 
   // Stacks the named matrices of a layer into one; of each it takes the shard's part of the outputs.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(Names names) {
@@ -53,15 +61,16 @@ class Loader {
   // The shard's part of the matrix's inputs. It also releases pages that hold other ranks' parts; a rank that reads
   // them later gets them from the page cache.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByInputs(const WeightName& name) {
-    FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name.name, name.shape));
-    const IndexRange inputs = ShareOf(whole.shape[1], shard_);
+    FT_ASSIGN_OR_RETURN(const FoundWeight whole, Find(name));
+    const IndexRange inputs = ShareOf(name.shape[1], shard_);
     const auto release = [&](const void* begin, size_t num_bytes) {
       reader_.Release({.begin = begin,
                        .num_bytes = num_bytes,
-                       .num_own_bytes = num_bytes / whole.shape[1] * inputs.size(),
+                       .num_own_bytes = num_bytes / name.shape[1] * inputs.size(),
                        .is_digested = shard_.rank == 0});
     };
-    return Prepare({.parts = std::span(&whole, 1),
+    const MatrixPart part = {.weight = &whole, .rows = {.begin = 0, .end = name.shape[0]}};
+    return Prepare({.parts = std::span(&part, 1),
                     .inputs = inputs,
                     .quantization = backend_.weight_quantization(),
                     .release = release});
@@ -74,10 +83,12 @@ class Loader {
 
  private:
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(Names names, const kernels::Quantization& quantization) {
-    std::vector<ConstTensorView> parts;
+    std::vector<FoundWeight> weights(names.size());
+    std::vector<MatrixPart> parts;
     for (const WeightName* name : names) {
-      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
-      parts.push_back(Slice(whole, ShareOf(whole.shape[0], shard_)));
+      FoundWeight& whole = weights[parts.size()];
+      FT_ASSIGN_OR_RETURN(whole, Find(*name));
+      parts.push_back({.weight = &whole, .rows = ShareOf(name->shape[0], shard_)});
     }
     const auto release = [this](const void* begin, size_t num_bytes) {
       reader_.Release({.begin = begin, .num_bytes = num_bytes, .num_own_bytes = num_bytes});
@@ -85,19 +96,35 @@ class Loader {
     return Prepare({.parts = parts, .quantization = quantization, .release = release});
   }
 
-  std::unique_ptr<kernels::Weight> Prepare(kernels::WeightSource source) {
+  // Every rank reads all tensors of a stored matrix, because a part of them is no part of the matrix in every format.
+  // Rank 0 digests and counts them.
+  std::unique_ptr<kernels::Weight> Prepare(quantization::MatrixSource source) {
     source.fetch = [this](const void* begin, size_t num_bytes) { reader_.Fetch(begin, num_bytes); };
-    std::unique_ptr<kernels::Weight> weight = backend_.PrepareWeight(source);
+    source.fetch_tensor = source.fetch;
+    source.release_tensor = [this](const void* begin, size_t num_bytes) {
+      const bool is_first = shard_.rank == 0;
+      reader_.Release(
+          {.begin = begin, .num_bytes = num_bytes, .num_own_bytes = is_first ? num_bytes : 0, .is_digested = is_first});
+    };
+    std::unique_ptr<kernels::Weight> weight = quantization::PrepareMatrix(source, backend_);
     // The system maps pages around a page that is read, so some came back after their release.
-    for (const ConstTensorView& part : source.parts) weights::ReleasePages(part.data, part.num_bytes());
+    for (const MatrixPart& part : source.parts) {
+      for (const quantization::NamedTensor& named : part.weight->tensors) {
+        weights::ReleasePages(named.tensor->bytes.data(), named.tensor->bytes.size());
+      }
+    }
     return weight;
+  }
+
+  absl::StatusOr<FoundWeight> Find(const WeightName& name) const {
+    return quantization::FindWeight(source_.checkpoint, name.name, name.shape, source_.quantization);
   }
 
   absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard) {
     std::vector<float> values;
     for (const WeightName* name : names) {
       if (name == nullptr) return tensor::Tensor();
-      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, checkpoint_.Find(name->name, name->shape));
+      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, source_.checkpoint.Find(name->name, name->shape));
       const ConstTensorView part = Slice(whole, ShareOf(whole.shape[0], shard));
       for (int64_t i = 0; i < part.shape.num_elements(); ++i) values.push_back(ElementAsFloat(part, i));
       // Data that all shards have is counted once.
@@ -106,7 +133,7 @@ class Loader {
     return tensor::Tensor::FromHost(backend_, values);
   }
 
-  const weights::Checkpoint& checkpoint_;
+  const Source source_;
   kernels::Backend& backend_;
   WeightReader& reader_;
   const Shard shard_;
@@ -138,9 +165,9 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weight
   const ModelWeightNames names = NameWeights(config);
   // Checks all names and shapes before the long copy begins.
   for (const WeightName& name : ListWeights(names)) {
-    FT_RETURN_IF_ERROR(checkpoint.Find(name.name, name.shape).status());
+    FT_RETURN_IF_ERROR(quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization).status());
   }
-  Loader loader(checkpoint, backend, reader, shard);
+  Loader loader({.checkpoint = checkpoint, .quantization = config.quantization}, backend, reader, shard);
   ModelWeights weights;
   FT_ASSIGN_OR_RETURN(weights.embed, loader.Vocabulary(names.embed));
   for (const LayerWeightNames& layer : names.layers) {

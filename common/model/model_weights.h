@@ -43,7 +43,7 @@ struct ModelWeights {
   const kernels::Weight& head_or_embed() const { return head != nullptr ? *head : *embed; }
 };
 
-// The config is the whole model's. Errors: as Checkpoint::Find.
+// The config is the whole model's. Errors: as quantization::FindWeight.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard = {});
 

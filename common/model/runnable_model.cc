@@ -14,6 +14,7 @@
 #include "common/model/memory_need.h"
 #include "common/model/weight_digest.h"
 #include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
 
 namespace foretoken::model {
 
@@ -60,8 +61,9 @@ absl::StatusOr<std::vector<ModelWeights>> LoadShards(const OpenedModel& opened, 
 absl::StatusOr<size_t> WeightBytes(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
   size_t num_bytes = 0;
   for (const WeightName& name : ListWeights(NameWeights(config))) {
-    FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView tensor, checkpoint.Find(name.name, name.shape));
-    num_bytes += tensor.num_bytes();
+    FT_ASSIGN_OR_RETURN(const quantization::FoundWeight weight,
+                        quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization));
+    num_bytes += weight.num_bytes();
   }
   return num_bytes;
 }

@@ -9,18 +9,18 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
 #include "kernels/check.h"
 
 namespace foretoken::model {
 namespace {
 
 constexpr size_t kDigestBytes = 16;  // the shown part of the digest
-
-size_t RowBytes(const kernels::ConstTensorView& matrix) { return matrix.num_bytes() / matrix.shape[0]; }
 
 absl::string_view AsText(const void* data, size_t num_bytes) { return {static_cast<const char*>(data), num_bytes}; }
 
@@ -30,28 +30,37 @@ absl::StatusOr<WeightDigest> WeightDigest::Make(const ModelConfig& config, const
   WeightDigest digest;
   digest.num_missing_rows_ = std::make_unique<std::atomic<int64_t>>(0);
   for (const WeightName& weight : ListWeights(NameWeights(config))) {
-    FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView tensor, checkpoint.Find(weight.name, weight.shape));
-    Entry& entry = digest.entries_.emplace_back(Entry{.name = weight.name, .tensor = tensor, .rows = {}});
-    if (tensor.shape.rank != 2) continue;
-    entry.rows.resize(tensor.shape[0]);
-    *digest.num_missing_rows_ += tensor.shape[0];
+    FT_ASSIGN_OR_RETURN(const quantization::FoundWeight found,
+                        quantization::FindWeight(checkpoint, weight.name, weight.shape, config.quantization));
+    for (const quantization::NamedTensor& named : found.tensors) {
+      const weights::StoredTensor& tensor = *named.tensor;
+      Entry& entry = digest.entries_.emplace_back(Entry{.name = named.name, .bytes = tensor.bytes});
+      if (found.stored == nullptr) {
+        entry.dtype = found.floats.dtype;
+        if (weight.shape.rank != 2) continue;
+      } else {
+        entry.format = absl::StrCat(found.format, "; ", tensor.dtype);
+      }
+      entry.rows.resize(tensor.shape.size() < 2 ? 1 : tensor.shape[0]);
+      *digest.num_missing_rows_ += static_cast<int64_t>(entry.rows.size());
+    }
   }
   for (Entry& entry : digest.entries_) {
     if (!entry.rows.empty()) digest.by_address_.push_back(&entry);
   }
-  std::ranges::sort(digest.by_address_, std::less<>(), [](const Entry* entry) { return entry->tensor.data; });
+  std::ranges::sort(digest.by_address_, std::less<>(), [](const Entry* entry) { return entry->bytes.data(); });
   return digest;
 }
 
 void WeightDigest::AddRows(const void* begin, size_t num_bytes) {
-  const auto after = std::ranges::upper_bound(by_address_, begin, std::less<>(),
-                                              [](const Entry* entry) { return entry->tensor.data; });
+  const auto* bytes = static_cast<const std::byte*>(begin);
+  const auto after = std::ranges::upper_bound(by_address_, bytes, std::less<>(),
+                                              [](const Entry* entry) { return entry->bytes.data(); });
   FT_CHECK(after != by_address_.begin());
   Entry& entry = **std::prev(after);
-  const size_t row_bytes = RowBytes(entry.tensor);
-  const auto* bytes = static_cast<const std::byte*>(begin);
-  const size_t offset = bytes - entry.tensor.as<std::byte>();
-  FT_CHECK(offset % row_bytes == 0 && num_bytes % row_bytes == 0 && offset + num_bytes <= entry.tensor.num_bytes());
+  const size_t row_bytes = entry.bytes.size() / entry.rows.size();
+  const size_t offset = bytes - entry.bytes.data();
+  FT_CHECK(offset % row_bytes == 0 && num_bytes % row_bytes == 0 && offset + num_bytes <= entry.bytes.size());
   const size_t first_row = offset / row_bytes, num_rows = num_bytes / row_bytes;
   for (size_t i = 0; i < num_rows; ++i) {
     XXH128_canonical_t canonical;  // the same bytes on every machine
@@ -67,10 +76,15 @@ std::string WeightDigest::Finish() const {
   for (const Entry& entry : entries_) {
     hash.UpdateInteger(entry.name.size());
     hash.Update(entry.name);
-    hash.UpdateInteger(static_cast<uint64_t>(entry.tensor.dtype));
-    hash.UpdateInteger(entry.tensor.num_bytes());
+    if (entry.format.empty()) {
+      hash.UpdateInteger(static_cast<uint64_t>(entry.dtype));
+    } else {
+      hash.UpdateInteger(entry.format.size());
+      hash.Update(entry.format);
+    }
+    hash.UpdateInteger(entry.bytes.size());
     if (entry.rows.empty()) {
-      hash.Update(AsText(entry.tensor.data, entry.tensor.num_bytes()));
+      hash.Update(AsText(entry.bytes.data(), entry.bytes.size()));
     } else {
       hash.Update(AsText(entry.rows.data(), entry.rows.size() * sizeof(entry.rows[0])));
     }

@@ -5,10 +5,10 @@
 //   ... digest.AddRows(begin, num_bytes), on any thread, until every row of every matrix was added ...
 //   const std::string name = digest.Finish();
 //
-// Each row of a matrix has an XXH3-128 of its own. The digest is a SHA-256 over these in order, with names, dtypes and
-// vectors. So it does not depend on the order of reading, the thread count or the tensor-parallel degree. It
-// distinguishes checkpoints but is not a seal: an attacker can make two checkpoints with one digest.
-// Threads: several may call AddRows at the same time.
+// Each row of a matrix has an XXH3-128 of its own, and so has each row of a quantised matrix's tensors. The digest is a
+// SHA-256 over these in order, with names, dtypes and vectors. So it does not depend on the order of reading, the
+// thread count or the tensor-parallel degree. It distinguishes checkpoints but is not a seal: an attacker can make two
+// checkpoints with one digest. Threads: several may call AddRows at the same time.
 #pragma once
 
 #include <array>
@@ -16,20 +16,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/model/config.h"
 #include "common/weights/checkpoint.h"
-#include "kernels/tensor_view.h"
+#include "kernels/dtype.h"
 
 namespace foretoken::model {
 
 class WeightDigest {
  public:
   // The checkpoint must outlive it.
-  // Errors: as Checkpoint::Find.
+  // Errors: as quantization::FindWeight.
   static absl::StatusOr<WeightDigest> Make(const ModelConfig& config, const weights::Checkpoint& checkpoint);
 
   // Adds whole rows of one matrix, each row once.
@@ -40,8 +41,10 @@ class WeightDigest {
  private:
   struct Entry {
     std::string name;
-    kernels::ConstTensorView tensor;
-    std::vector<std::array<uint8_t, 16>> rows;  // one per row of a matrix; empty for a vector
+    std::string format;                           // of a stored matrix, with the dtype; empty for plain floats
+    kernels::DType dtype = kernels::DType::kF32;  // of plain floats
+    std::span<const std::byte> bytes;
+    std::vector<std::array<uint8_t, 16>> rows;  // one per row of a matrix; empty for a vector of plain floats
   };
 
   std::vector<Entry> entries_;      // in the model's order

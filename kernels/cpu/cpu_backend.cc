@@ -24,9 +24,9 @@ namespace foretoken::kernels::cpu {
 
 namespace {
 
-// For example "w4a8-g32": the bits of weights and rows, and the inputs that share a scale.
+// For example "w4a8-g32": the bits of weights and rows, and the inputs that share a scale. "stored": as the file has it.
 std::string Describe(const Quantization& quantization) {
-  if (quantization.weights == WeightQuantization::kNone) return "bf16";
+  if (quantization.weights == WeightQuantization::kNone) return quantization.int8_rows ? "stored-a8" : "stored";
   return std::string(quantization.weights == WeightQuantization::kInt8 ? "w8" : "w4") +
          (quantization.int8_rows ? "a8" : "a16") + "-g" + std::to_string(quantization.group_size);
 }
@@ -38,8 +38,9 @@ CpuBackend::CpuBackend(IsaPin pin, int num_threads, const CpuBackendOptions& opt
 
 std::string CpuBackend::Describe() const {
   std::string text = std::string("cpu/") + Name(pin_.isa()) + " " + DescribeHighway();
-  const bool is_quantized = options_.weights != Quantization() || options_.head != Quantization();
-  if (is_quantized) text += " " + cpu::Describe(options_.weights) + " head " + cpu::Describe(options_.head);
+  const bool is_plain = options_.weights.weights == WeightQuantization::kNone &&
+                        options_.head.weights == WeightQuantization::kNone && !options_.weights.int8_rows;
+  if (!is_plain) text += " " + cpu::Describe(options_.weights) + " head " + cpu::Describe(options_.head);
   return text;
 }
 

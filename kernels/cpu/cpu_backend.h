@@ -12,6 +12,7 @@
 #include "kernels/cpu/base/pages.h"
 #include "kernels/cpu/base/thread_pool.h"
 #include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/weight.h"
 
 namespace foretoken::kernels::cpu {
 
@@ -34,6 +35,9 @@ class CpuBackend final : public Backend {
   void Synchronize() override {}
   Quantization weight_quantization() const override { return options_.weights; }
   Quantization head_quantization() const override { return options_.head; }
+  bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) const override {
+    return cpu::KeepsIntegers(groups, first_input);
+  }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override;
 
   void Embed(const EmbedArgs& args) override;

@@ -104,7 +104,13 @@ absl::StatusOr<model::ModelConfig> ReadBlockConfig(json object, absl::string_vie
   object["max_position_embeddings"] = target.max_positions;
   object["bos_token_id"] = object["eos_token_id"] = nullptr;  // nothing reads them
   object.erase("logit_scale");                                // of the head's logits; its reader applies it
-  return model::ParseModelConfig(object.dump(-1, ' ', false, json::error_handler_t::replace), source);
+  FT_ASSIGN_OR_RETURN(model::ModelConfig config,
+                      model::ParseModelConfig(object.dump(-1, ' ', false, json::error_handler_t::replace), source));
+  if (config.quantization.is_declared) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": quantization_config is not supported for drafters: the drafter is needed in bf16"));
+  }
+  return config;
 }
 
 absl::StatusOr<Eagle3Config> ReadEagle3Config(absl::string_view text, absl::string_view source,

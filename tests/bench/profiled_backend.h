@@ -24,6 +24,9 @@ class ProfiledBackend final : public kernels::Backend {
   std::string Describe() const override { return backend_->Describe(); }
   kernels::Quantization weight_quantization() const override { return backend_->weight_quantization(); }
   kernels::Quantization head_quantization() const override { return backend_->head_quantization(); }
+  bool KeepsIntegers(const kernels::IntegerGroups& groups, int64_t first_input) const override {
+    return backend_->KeepsIntegers(groups, first_input);
+  }
   kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
   void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
     backend_->Copy(to, from, num_bytes, kind);

@@ -94,26 +94,72 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
   }
 }
 
+// The integers of a panel, output by output. Outputs beyond the last row stay zero.
+struct IntegerRows {
+  explicit IntegerRows(const IntegerPanels& layout)
+      : num_inputs(layout.num_groups * layout.group_size),
+        num_groups(layout.num_groups),
+        codes(kPanelWidth * num_inputs, static_cast<uint8_t>(layout.center())),
+        scales(kPanelWidth * num_groups),
+        offsets(layout.has_offsets ? kPanelWidth * num_groups : 0) {}
+
+  void Pack(const IntegerPanels& layout, std::byte* panel) const {
+    PackIntegers(layout, {.codes = codes.data(), .scales = scales.data(), .offsets = offsets.data()}, panel);
+  }
+
+  int64_t num_inputs;
+  int64_t num_groups;
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  std::vector<float> offsets;
+};
+
 // Rounds a panel's rows to integers.
 void QuantizePanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
   const IntegerPanels& layout = *weight.integers();
   const int64_t first_input = source.inputs ? source.inputs->begin : 0;
-  const int64_t num_inputs = weight.padded_in_features();
-  std::vector<uint8_t> codes(kPanelWidth * num_inputs, static_cast<uint8_t>(layout.center()));
-  std::vector<float> scales(kPanelWidth * layout.num_groups), values(num_inputs);
-  std::vector<uint16_t> bf16(num_inputs);
+  IntegerRows rows(layout);
+  std::vector<float> values(rows.num_inputs);
+  std::vector<uint16_t> bf16(rows.num_inputs);
   for (int lane = 0; lane < kPanelWidth; ++lane) {
     const SourceRow row = FindRow(source.parts, panel_idx * kPanelWidth + lane, first_input);
     if (row.data == nullptr) continue;
     ReadRow(row, 0, weight.in_features(), bf16.data());
-    for (int64_t i = 0; i < num_inputs; ++i) values[i] = FloatFromBf16(bf16[i]);
-    for (int64_t group = 0; group < layout.num_groups; ++group) {
+    for (int64_t i = 0; i < rows.num_inputs; ++i) values[i] = FloatFromBf16(bf16[i]);
+    for (int64_t group = 0; group < rows.num_groups; ++group) {
       const int64_t begin = group * layout.group_size;
-      scales[lane * layout.num_groups + group] = QuantizeGroup(values.data() + begin, layout.group_size, layout.bits,
-                                                               codes.data() + lane * num_inputs + begin);
+      rows.scales[lane * rows.num_groups + group] = QuantizeGroup(
+          values.data() + begin, layout.group_size, layout.bits, rows.codes.data() + lane * rows.num_inputs + begin);
     }
   }
-  PackIntegers(layout, {.codes = codes.data(), .scales = scales.data()}, weight.panel(panel_idx));
+  rows.Pack(layout, weight.panel(panel_idx));
+}
+
+// Copies a panel's stored integers. A stored group may be several of the panel's.
+void CopyIntegers(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
+  const IntegerPanels& layout = *weight.integers();
+  const int64_t stored_inputs = source.stored[0].matrix->shape()[1];
+  const int64_t stored_groups = stored_inputs / source.stored[0].matrix->groups()->group_size;
+  const int64_t stored_group_size = stored_inputs / stored_groups;
+  const int64_t first_input = source.inputs ? source.inputs->begin : 0;
+  IntegerRows rows(layout);
+  std::vector<uint8_t> codes(stored_inputs);
+  std::vector<float> scales(stored_groups), offsets(stored_groups);
+  for (int lane = 0; lane < kPanelWidth; ++lane) {
+    int64_t row = panel_idx * kPanelWidth + lane;
+    auto part = source.stored.begin();
+    while (part != source.stored.end() && row >= part->rows.size()) row -= (part++)->rows.size();
+    if (part == source.stored.end()) continue;
+    std::ranges::fill(offsets, 0.0f);  // a part without offsets leaves them
+    part->matrix->ReadGroups(part->rows.begin + row, 1, codes.data(), scales.data(), offsets.data());
+    std::copy_n(codes.begin() + first_input, weight.in_features(), rows.codes.begin() + lane * rows.num_inputs);
+    for (int64_t group = 0; group < rows.num_groups; ++group) {
+      const int64_t stored_group = (first_input + group * layout.group_size) / stored_group_size;
+      rows.scales[lane * rows.num_groups + group] = scales[stored_group];
+      if (layout.has_offsets) rows.offsets[lane * rows.num_groups + group] = offsets[stored_group];
+    }
+  }
+  rows.Pack(layout, weight.panel(panel_idx));
 }
 
 // Calls `told` once per part, with its rows among the stacked rows [begin, end).
@@ -136,16 +182,27 @@ size_t NumBytes(int64_t out_features, int64_t in_features) {
          static_cast<size_t>(CeilDiv(in_features, kInputsPadding) * kInputsPadding) * sizeof(uint16_t);
 }
 
-std::unique_ptr<CpuWeight> MakeWeight(int64_t out_features, int64_t in_features, const Quantization& quantization,
-                                      Isa isa) {
-  if (quantization.weights == WeightQuantization::kNone) return std::make_unique<CpuWeight>(out_features, in_features);
-  const IntegerPanels integers = {
+// How the weight keeps integers; unset: it keeps bf16.
+std::optional<IntegerPanels> PanelsOf(const WeightSource& source, int64_t in_features, Isa isa) {
+  const Quantization& quantization = source.quantization;
+  IntegerPanels panels = {
       .bits = quantization.weights == WeightQuantization::kInt8 ? 8 : 4,
       .group_size = quantization.group_size,
-      .num_groups = CeilDiv(in_features, quantization.group_size),
       .int8_rows = quantization.int8_rows,
       .order = HasAvx512Integers(isa) ? Avx512OrderOf(quantization.int8_rows) : IntegerOrder::kQuads};
-  return std::make_unique<CpuWeight>(out_features, in_features, integers);
+  if (!source.stored.empty()) {
+    const std::optional<IntegerGroups> stored = CommonGroups(source.stored);
+    FT_CHECK(stored.has_value() && KeepsIntegers(*stored, source.inputs ? source.inputs->begin : 0));
+    panels.bits = stored->bits;
+    panels.group_size = stored->group_size % 128 == 0 ? 128 : stored->group_size % 64 == 0 ? 64 : 32;
+    while ((source.inputs ? source.inputs->begin : 0) % panels.group_size != 0) panels.group_size /= 2;
+    panels.scale_dtype = stored->scale_dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+    panels.has_offsets = stored->has_offsets;
+  } else if (quantization.weights == WeightQuantization::kNone) {
+    return std::nullopt;
+  }
+  panels.num_groups = CeilDiv(in_features, panels.group_size);
+  return panels;
 }
 
 }  // namespace
@@ -167,8 +224,8 @@ CpuWeight::CpuWeight(int64_t out_features, int64_t in_features, const IntegerPan
 
 std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool, Isa isa) {
   FT_CHECK(source.quantization.weights != WeightQuantization::kFp8);
-  FT_CHECK(!source.parts.empty());
-  const int64_t num_inputs = source.parts[0].shape[1];
+  FT_CHECK(source.parts.empty() != source.stored.empty());
+  const int64_t num_inputs = source.parts.empty() ? source.stored[0].matrix->shape()[1] : source.parts[0].shape[1];
   const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
   FT_CHECK(inputs.begin >= 0 && inputs.begin < inputs.end && inputs.end <= num_inputs);
   int64_t out_features = 0;
@@ -178,8 +235,16 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
     out_features += part.shape[0];
     source_bytes += part.num_bytes();  // all inputs, because unused inputs are released too
   }
+  for (const StoredPart& part : source.stored) {
+    FT_CHECK(part.matrix->shape()[1] == num_inputs);
+    out_features += part.rows.size();
+    source_bytes += part.rows.size() * num_inputs;
+  }
   FT_CHECK(out_features > 0);
-  std::unique_ptr<CpuWeight> weight = MakeWeight(out_features, inputs.size(), source.quantization, isa);
+  const std::optional<IntegerPanels> panels = PanelsOf(source, inputs.size(), isa);
+  auto weight = panels ? std::make_unique<CpuWeight>(out_features, inputs.size(), *panels)
+                       : std::make_unique<CpuWeight>(out_features, inputs.size());
+  const auto pack = !source.stored.empty() ? CopyIntegers : panels ? QuantizePanel : PackPanel;
   const int64_t num_panels = weight->num_panels();
   const int64_t num_tasks = std::clamp<int64_t>(CeilDiv(source_bytes, kTaskBytes), 1, num_panels);
   const int64_t task_panels = CeilDiv(num_panels, num_tasks);
@@ -187,9 +252,7 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
     const int64_t first = task * task_panels;
     const int64_t last = std::min(first + task_panels, num_panels);
     Tell(source.fetch, source.parts, first * kPanelWidth, last * kPanelWidth);
-    for (int64_t panel = first; panel < last; ++panel) {
-      weight->integers() != nullptr ? QuantizePanel(source, panel, *weight) : PackPanel(source, panel, *weight);
-    }
+    for (int64_t panel = first; panel < last; ++panel) pack(source, panel, *weight);
     Tell(source.release, source.parts, first * kPanelWidth, last * kPanelWidth);
   });
   return weight;

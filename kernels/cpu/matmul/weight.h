@@ -48,6 +48,11 @@ class CpuWeight final : public Weight {
 // Every Weight that this backend gets is a CpuWeight.
 inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<const CpuWeight*>(weight); }
 
+// Groups of 32 integers and multiples of it.
+constexpr bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) {
+  return groups.group_size % 32 == 0 && first_input % 32 == 0;
+}
+
 // Packs the parts on all threads. Each thread fetches, packs and releases about a MiB of source at a time. So the
 // memory in use never exceeds the packed weight and a MiB per thread. If a release reads the rows once more, that work
 // is spread over the threads too.

@@ -24,6 +24,9 @@ class ForwardingBackend : public kernels::Backend {
   void Synchronize() override { backend_->Synchronize(); }
   kernels::Quantization weight_quantization() const override { return backend_->weight_quantization(); }
   kernels::Quantization head_quantization() const override { return backend_->head_quantization(); }
+  bool KeepsIntegers(const kernels::IntegerGroups& groups, int64_t first_input) const override {
+    return backend_->KeepsIntegers(groups, first_input);
+  }
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }

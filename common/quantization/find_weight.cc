@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/quantization/find_weight.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/quantization/awq.h"
+#include "common/quantization/fp8.h"
+#include "common/quantization/gptq.h"
+#include "common/quantization/int_quantized.h"
+#include "common/quantization/mxfp4.h"
+#include "common/quantization/pack_quantized.h"
+
+namespace foretoken::quantization {
+namespace {
+
+using weights::Checkpoint;
+using weights::StoredTensor;
+
+constexpr absl::string_view kEnding = ".weight";
+
+absl::StatusOr<FoundWeight> FindPlain(const Checkpoint& checkpoint, const std::string& name,
+                                      const kernels::Shape& shape) {
+  FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView floats, checkpoint.Find(name, shape));
+  return FoundWeight{.floats = floats, .tensors = {{.name = name, .tensor = checkpoint.FindStored(name)}}};
+}
+
+}  // namespace
+
+absl::StatusOr<FoundWeight> FindWeight(const Checkpoint& checkpoint, const std::string& name,
+                                       const kernels::Shape& shape, const QuantizationConfig& config) {
+  if (shape.rank != 2 || !absl::EndsWith(name, kEnding)) return FindPlain(checkpoint, name, shape);
+  TensorSet tensors(checkpoint, std::string(absl::StripSuffix(name, kEnding)));
+  if (const StoredTensor* weight = tensors.Find("weight")) {
+    if (weight->dtype == "F8_E4M3") return OpenFp8(std::move(tensors), shape, config);
+    if (weight->dtype == "I8") return OpenIntQuantized(std::move(tensors), shape, config);
+    return FindPlain(checkpoint, name, shape);
+  }
+  if (const StoredTensor* packed = tensors.Find("weight_packed")) {
+    if (packed->dtype == "U8") return OpenMxfp4(std::move(tensors), shape);
+    return OpenPackQuantized(std::move(tensors), shape, config);
+  }
+  if (const StoredTensor* qweight = tensors.Find("qweight")) {
+    if (IsAwq(*qweight, shape)) return OpenAwq(std::move(tensors), shape, config);
+    return OpenGptq(std::move(tensors), shape, config);
+  }
+  return FindPlain(checkpoint, name, shape);
+}
+
+bool HasWeight(const Checkpoint& checkpoint, const std::string& name) {
+  if (checkpoint.Contains(name)) return true;
+  const std::string layer(absl::StripSuffix(name, kEnding));
+  return layer != name && (checkpoint.Contains(layer + ".weight_packed") || checkpoint.Contains(layer + ".qweight"));
+}
+
+}  // namespace foretoken::quantization

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/quantization/prepare_matrix.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "common/weights/checkpoint.h"
+#include "kernels/check.h"
+
+namespace foretoken::quantization {
+namespace {
+
+using kernels::ConstTensorView;
+using kernels::IndexRange;
+using kernels::Shape;
+using kernels::StoredMatrix;
+
+constexpr int64_t kPieceRows = 16;  // a cache line of the words of GPTQ
+
+// Rows of a stored matrix as bf16, in memory of which only the rows between Fill and Drop take room.
+class UnpackedRows {
+ public:
+  UnpackedRows(const StoredMatrix& matrix, const IndexRange& rows)
+      : matrix_(matrix), rows_(rows), num_bytes_(static_cast<size_t>(rows.size()) * row_bytes()) {
+    void* data =
+        ::mmap(nullptr, num_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    FT_CHECK(data != MAP_FAILED);
+    data_ = static_cast<std::byte*>(data);
+  }
+  UnpackedRows(const UnpackedRows&) = delete;
+  UnpackedRows& operator=(const UnpackedRows&) = delete;
+  ~UnpackedRows() { ::munmap(data_, num_bytes_); }
+
+  ConstTensorView view() const {
+    return {.data = data_, .dtype = kernels::DType::kBF16, .shape = Shape(rows_.size(), matrix_.shape()[1])};
+  }
+  bool Holds(const void* begin) const { return begin >= data_ && begin < data_ + num_bytes_; }
+
+  // Threads: any, several at once with other rows.
+  void Fill(const void* begin, size_t num_bytes) const {
+    const int64_t first = (static_cast<const std::byte*>(begin) - data_) / row_bytes();
+    const int64_t end = first + static_cast<int64_t>(num_bytes / row_bytes());
+    const int64_t num_inputs = matrix_.shape()[1];
+    std::vector<float> values(kPieceRows * num_inputs);
+    for (int64_t row = first; row < end; row += kPieceRows) {
+      const int64_t count = std::min(kPieceRows, end - row);
+      matrix_.ReadValues(rows_.begin + row, count, values.data());
+      auto* out = reinterpret_cast<uint16_t*>(data_) + row * num_inputs;
+      for (int64_t i = 0; i < count * num_inputs; ++i) out[i] = kernels::Bf16FromFloat(values[i]);
+    }
+  }
+
+ private:
+  size_t row_bytes() const { return static_cast<size_t>(matrix_.shape()[1]) * sizeof(uint16_t); }
+
+  const StoredMatrix& matrix_;
+  IndexRange rows_;
+  size_t num_bytes_;
+  std::byte* data_ = nullptr;
+};
+
+void TellOfTensors(std::span<const MatrixPart> parts, const Told& told) {
+  for (const MatrixPart& part : parts) {
+    if (part.weight->stored == nullptr) continue;
+    for (const NamedTensor& named : part.weight->tensors) told(named.tensor->bytes.data(), named.tensor->bytes.size());
+  }
+}
+
+ConstTensorView RowsOf(ConstTensorView view, const IndexRange& rows) {
+  view.data = view.as<std::byte>() + rows.begin * view.shape[1] * kernels::SizeOf(view.dtype);
+  view.shape.dims[0] = rows.size();
+  return view;
+}
+
+// The source's parts, if the backend can keep them as they are and nothing else is asked for; otherwise empty.
+std::vector<kernels::StoredPart> IntegersToKeep(const MatrixSource& source, const kernels::Backend& backend) {
+  std::vector<kernels::StoredPart> stored;
+  for (const auto& [weight, rows] : source.parts) {
+    if (weight->stored == nullptr) return {};
+    stored.push_back({.matrix = weight->stored.get(), .rows = rows});
+  }
+  const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(stored);
+  const bool is_kept = source.quantization.weights == kernels::WeightQuantization::kNone && groups &&
+                       backend.KeepsIntegers(*groups, source.inputs ? source.inputs->begin : 0);
+  return is_kept ? stored : std::vector<kernels::StoredPart>();
+}
+
+}  // namespace
+
+std::unique_ptr<kernels::Weight> PrepareMatrix(const MatrixSource& source, kernels::Backend& backend) {
+  if (const std::vector<kernels::StoredPart> stored = IntegersToKeep(source, backend); !stored.empty()) {
+    TellOfTensors(source.parts, source.fetch_tensor);
+    std::unique_ptr<kernels::Weight> weight =
+        backend.PrepareWeight({.stored = stored, .inputs = source.inputs, .quantization = source.quantization});
+    TellOfTensors(source.parts, source.release_tensor);
+    return weight;
+  }
+  std::list<UnpackedRows> unpacked;
+  std::vector<ConstTensorView> views;
+  for (const auto& [weight, rows] : source.parts) {
+    views.push_back(weight->stored != nullptr ? unpacked.emplace_back(*weight->stored, rows).view()
+                                              : RowsOf(weight->floats, rows));
+  }
+  const auto find = [&](const void* begin) -> const UnpackedRows* {
+    const auto found = std::ranges::find_if(unpacked, [&](const UnpackedRows& rows) { return rows.Holds(begin); });
+    return found == unpacked.end() ? nullptr : &*found;
+  };
+  const auto fetch = [&](const void* begin, size_t num_bytes) {
+    if (const UnpackedRows* rows = find(begin)) {
+      rows->Fill(begin, num_bytes);
+    } else {
+      source.fetch(begin, num_bytes);
+    }
+  };
+  const auto release = [&](const void* begin, size_t num_bytes) {
+    if (find(begin) != nullptr) {
+      weights::ReleasePages(begin, num_bytes);
+    } else {
+      source.release(begin, num_bytes);
+    }
+  };
+  TellOfTensors(source.parts, source.fetch_tensor);
+  std::unique_ptr<kernels::Weight> weight = backend.PrepareWeight({.parts = views,
+                                                                   .inputs = source.inputs,
+                                                                   .quantization = source.quantization,
+                                                                   .fetch = fetch,
+                                                                   .release = release});
+  TellOfTensors(source.parts, source.release_tensor);
+  return weight;
+}
+
+}  // namespace foretoken::quantization

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models whose layers are stored quantised. If this test fails, such a model answers otherwise than its values demand,
+// or its fingerprint does not say what is served.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/model/checkpoint_fit.h"
+#include "common/model/model_weights.h"
+#include "common/model/weight_digest.h"
+#include "common/model/weight_names.h"
+#include "tests/testing/models/decode_by_hand.h"
+#include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/quantized_layers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::model {
+namespace {
+
+using nlohmann::json;
+using testing::QuantizedFormat;
+using testing::QuantizedFormats;
+using testing::RawTensors;
+using testing::TempDir;
+
+json Config() {
+  return {{"model_type", "qwen3"},  {"hidden_size", 128},       {"intermediate_size", 352},
+          {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+          {"head_dim", 32},         {"vocab_size", 320},        {"max_position_embeddings", 512}};
+}
+
+// A model with random weights, stored twice.
+struct Twins {
+  TempDir quantized;
+  TempDir plain;
+
+  // Where `is_mixed`, every third matrix is plain in both, as incomplete lists of exceptions make it.
+  explicit Twins(const QuantizedFormat& format, bool is_mixed = false) {
+    testing::RandomValues random(1);
+    json config = Config();
+    plain.Write("config.json", config.dump());
+    RawTensors plain_tensors, quantized_tensors;
+    int count = 0;
+    for (const WeightName& weight : ListWeights(NameWeights(ParseModelConfig(config.dump(), "c").value()))) {
+      const bool is_vector = weight.shape.rank == 1;
+      const int64_t outputs = is_vector ? 1 : weight.shape[0], inputs = is_vector ? weight.shape[0] : weight.shape[1];
+      const bool is_plain =
+          is_vector || weight.name.find("embed") != std::string::npos || (is_mixed && ++count % 3 == 0);
+      const testing::QuantizedLayer layer = is_vector
+                                                ? testing::QuantizedLayer{.shape = {.outputs = 1, .inputs = inputs},
+                                                                          .values = std::vector<float>(inputs, 1.25f)}
+                                                : format.make(outputs, inputs, random);
+      reference::RawTensor floats = testing::AsBf16(layer);
+      if (is_vector) floats.shape = {inputs};
+      plain_tensors[weight.name] = floats;
+      if (is_plain) {
+        quantized_tensors[weight.name] = floats;
+      } else {
+        testing::AddLayer(weight.name.substr(0, weight.name.size() - 7), layer.tensors, quantized_tensors);
+      }
+    }
+    config["quantization_config"] = format.config;
+    quantized.Write("config.json", config.dump());
+    plain.Write("model.safetensors", testing::SafetensorsOf(plain_tensors));
+    quantized.Write("model.safetensors", testing::SafetensorsOf(quantized_tensors));
+  }
+};
+
+std::vector<testing::Row> LogitsOf(const std::string& directory, int num_ranks) {
+  testing::LoadedModel model = testing::LoadModel(directory, {.num_ranks = num_ranks});
+  const std::vector<int32_t> tokens = testing::RandomTokens(20, 320, 7);
+  return testing::DecodeChain(model, {.tokens = tokens, .block_table = testing::Iota(0, 5), .chunks = {9, 1}});
+}
+
+class QuantizedModel : public ::testing::TestWithParam<QuantizedFormat> {};
+
+TEST_P(QuantizedModel, AnswersLikeItsValuesInBf16) {
+  for (const bool is_mixed : {false, true}) {
+    const Twins twins(GetParam(), is_mixed);
+    for (const int num_ranks : {1, 2}) {
+      EXPECT_TRUE(
+          testing::SameBits(LogitsOf(twins.quantized.path(), num_ranks), LogitsOf(twins.plain.path(), num_ranks)))
+          << num_ranks << " ranks";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, QuantizedModel, ::testing::ValuesIn(QuantizedFormats()),
+                         [](const auto& info) { return info.param.name; });
+
+struct Loaded {
+  std::string digest;
+  ReadTimes times;
+  size_t last_progress = 0;
+};
+
+Loaded Load(const std::string& directory, int num_ranks, int num_threads) {
+  Loaded loaded;
+  const ModelConfig config = LoadModelConfig(directory).value();
+  const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
+  WeightDigest digest = WeightDigest::Make(config, checkpoint).value();
+  WeightReader reader({.progress = [&](size_t done, size_t) { loaded.last_progress = done; }, .digest = &digest});
+  const auto ranks = testing::MakeRanks({.num_threads = num_threads, .num_ranks = num_ranks});
+  ranks->Run([&](int rank) {
+    const Shard shard = {.rank = rank, .num_ranks = num_ranks};
+    EXPECT_TRUE(LoadWeights(config, checkpoint, ranks->backend(rank), reader, shard).ok());
+  });
+  loaded.digest = digest.Finish();
+  loaded.times = reader.times();
+  return loaded;
+}
+
+TEST(QuantizedModels, CountAndDigestEveryStoredByteOnce) {
+  for (const QuantizedFormat& format : QuantizedFormats()) {
+    if (format.name.starts_with("int8")) continue;  // has tensors that are not read
+    const Twins twins(format);
+    const size_t num_bytes = weights::Checkpoint::Open(twins.quantized.path())->num_bytes();
+    const Loaded one = Load(twins.quantized.path(), 1, 1);
+    EXPECT_EQ(one.times.num_bytes, num_bytes) << format.name;
+    EXPECT_EQ(one.last_progress, num_bytes);
+    const Loaded two = Load(twins.quantized.path(), 2, 4);
+    EXPECT_EQ(two.times.num_bytes, num_bytes) << format.name;
+    EXPECT_EQ(two.digest, one.digest) << format.name;
+    EXPECT_NE(one.digest, Load(twins.plain.path(), 1, 1).digest);
+  }
+}
+
+TEST(QuantizedModels, HaveAnotherDigestIfTheDeclarationGivesTheBytesAnotherMeaning) {
+  const Twins twins(QuantizedFormats()[8]);
+  const std::string digest = Load(twins.quantized.path(), 1, 1).digest;
+  json config = Config();
+  config["quantization_config"] = QuantizedFormats()[8].config;
+  config["quantization_config"]["checkpoint_format"] = "gptq_v2";
+  twins.quantized.Write("config.json", config.dump());
+  EXPECT_NE(Load(twins.quantized.path(), 1, 1).digest, digest);
+}
+
+TEST(QuantizedModels, AreReadWithTheDeclarationInAFileOfItsOwn) {
+  const Twins twins(QuantizedFormats()[8]);
+  const auto expected = LogitsOf(twins.quantized.path(), 1);
+  twins.quantized.Write("config.json", Config().dump());
+  twins.quantized.Write("quantize_config.json", R"({"bits": 4, "group_size": 32, "desc_act": false})");
+  EXPECT_TRUE(LoadModelConfig(twins.quantized.path())->quantization.is_declared);
+  EXPECT_TRUE(testing::SameBits(LogitsOf(twins.quantized.path(), 1), expected));
+  twins.quantized.Write("quantize_config.json", R"({"bits": 3, "group_size": 32})");
+  EXPECT_THAT(LoadModelConfig(twins.quantized.path()).status().message(),
+              ::testing::HasSubstr("quantize_config.json: bits expects 4 or 8, got 3"));
+}
+
+TEST(QuantizedModels, LeaveNoTensorUnreadButThoseOfActivations) {
+  for (const QuantizedFormat& format : QuantizedFormats()) {
+    const Twins twins(format);
+    ModelConfig config = LoadModelConfig(twins.quantized.path()).value();
+    const auto notes = FitToCheckpoint(weights::Checkpoint::Open(twins.quantized.path()).value(), config).value();
+    EXPECT_EQ(notes.size(), format.name.starts_with("int8") ? 1u : 0u) << format.name;
+    EXPECT_EQ(CountParameters(config), CountParameters(LoadModelConfig(twins.plain.path()).value()));
+  }
+}
+
+TEST(QuantizedModels, HaveAHeadOfTheirOwnIfItIsStoredQuantised) {
+  const Twins twins(QuantizedFormats()[0]);
+  json config = Config();
+  config["tie_word_embeddings"] = true;
+  twins.quantized.Write("config.json", config.dump());
+  ModelConfig read = LoadModelConfig(twins.quantized.path()).value();
+  const auto notes = FitToCheckpoint(weights::Checkpoint::Open(twins.quantized.path()).value(), read).value();
+  EXPECT_FALSE(read.tie_word_embeddings);
+  EXPECT_THAT(notes, ::testing::ElementsAre(::testing::HasSubstr("they are not tied")));
+}
+
+}  // namespace
+}  // namespace foretoken::model
