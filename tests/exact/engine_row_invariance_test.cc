@@ -53,10 +53,16 @@ struct EngineSetup {
 
 class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
  protected:
-  static testing::LoadedModel Load(const testing::LoadOptions& options = {.num_threads = 1}) {
-    if (GetParam() == "demo") return testing::LoadModel(testing::SourcePath("deploy/demo/target"), options);
+  static testing::LoadedModel Load(testing::LoadOptions options = {.num_threads = 1}) {
+    if (GetParam() == "demo_w4a16") options.quantization = {.weights = "int4"};
+    if (GetParam() == "demo_w4a8") options.quantization = {.weights = "int4", .head = "int8", .activations = "int8"};
+    if (GetParam().starts_with("demo")) return testing::LoadModel(testing::SourcePath("deploy/demo/target"), options);
     const auto models = testing::RandomExactModels(kVocabulary);
     return testing::LoadExactModel(*std::ranges::find(models, GetParam(), &testing::ExactModel::name), options);
+  }
+
+  void SetUp() override {
+    if (GetParam().starts_with("demo_") && testing::TestDevice() != "cpu") GTEST_SKIP() << "only the CPU has integers";
   }
 
   // Prompts with a common beginning that is longer than the windows and the original contexts of the scalings.
@@ -130,7 +136,8 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   EngineStats stats_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance, ::testing::Values("demo", "windowed", "odd_heads", "wide"),
+INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance,
+                         ::testing::Values("demo", "demo_w4a16", "demo_w4a8", "windowed", "odd_heads", "wide"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {

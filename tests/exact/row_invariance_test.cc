@@ -23,8 +23,10 @@ namespace {
 struct Case {
   ExactModel model;
   std::string isa;
+  std::string mode;  // of numbers; empty: bf16
+  kernels::QuantizationOptions quantization;
 
-  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.model.name << " on " << c.isa; }
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.model.name << " on " << c.isa << " " << c.mode; }
 };
 
 // The instruction sets, the best first. A GPU has one entry.
@@ -46,8 +48,24 @@ std::vector<Case> CasesOnEveryIsa() {
   return cases;
 }
 
+// Matrices of integers, which only the CPU has.
+std::vector<Case> QuantizedCases(const std::vector<std::string>& isas) {
+  std::vector<Case> cases;
+  if (TestDevice() != "cpu") return cases;
+  const auto models = AllExactModels();
+  const ExactModel& model = *std::ranges::find(models, "odd_heads", &ExactModel::name);
+  for (const std::string& isa : isas) {
+    cases.push_back({model, isa, "w8a16", {.weights = "int8", .head = "int8"}});
+    cases.push_back({model, isa, "w4a16", {.weights = "int4", .group_size = 64}});
+    cases.push_back({model, isa, "w8a8", {.weights = "int8", .group_size = 128, .activations = "int8"}});
+    cases.push_back({model, isa, "w4a8", {.weights = "int4", .head = "int4", .activations = "int8"}});
+  }
+  return cases;
+}
+
 std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
   std::string name = info.param.model.name + "_" + info.param.isa;
+  if (!info.param.mode.empty()) name += "_" + info.param.mode;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
@@ -55,8 +73,10 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
 class RowInvariance : public ::testing::TestWithParam<Case> {
  protected:
   static LoadedModel Load(int num_threads = 1) {
-    return LoadExactModel(GetParam().model,
-                          {.num_threads = num_threads, .isa = GetParam().isa, .num_blocks = kExactBlocks});
+    return LoadExactModel(GetParam().model, {.num_threads = num_threads,
+                                             .isa = GetParam().isa,
+                                             .quantization = GetParam().quantization,
+                                             .num_blocks = kExactBlocks});
   }
 };
 
@@ -64,6 +84,8 @@ class RowInvarianceLong : public RowInvariance {};
 
 INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, ::testing::ValuesIn(CasesOnBestIsa()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Models, RowInvarianceLong, ::testing::ValuesIn(CasesOnEveryIsa()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Modes, RowInvariance, ::testing::ValuesIn(QuantizedCases({Isas().front()})), NameOf);
+INSTANTIATE_TEST_SUITE_P(Modes, RowInvarianceLong, ::testing::ValuesIn(QuantizedCases(Isas())), NameOf);
 
 // The K/V of 150 tokens spans three attention tiles and is longer than any window.
 constexpr int32_t kNumTokens = 150;

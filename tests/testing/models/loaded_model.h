@@ -31,6 +31,7 @@ struct LoadOptions {
   int num_threads = 2;  // of all ranks together, at least one each
   int num_ranks = 1;
   std::string isa = "auto";
+  kernels::QuantizationOptions quantization;
   int32_t num_blocks = 64;
   std::string device = TestDevice();
   // Makes a rank's backend.
@@ -46,6 +47,7 @@ inline std::unique_ptr<parallel::RankGroup> MakeRanks(const LoadOptions& options
     kernels::MadeBackend made = options.make_backend({.device = options.device,
                                                       .num_threads = options.num_threads,
                                                       .isa = options.isa,
+                                                      .quantization = options.quantization,
                                                       .rank = rank,
                                                       .num_ranks = options.num_ranks});
     backends.push_back(std::move(made.backend));
