@@ -18,7 +18,7 @@ std::optional<Isa> IsaFromName(std::string_view name);
 // Best first, never empty: kBaseline runs everywhere. Asks Linux for the AMX tile state, once.
 const std::vector<Isa>& SupportedIsas();
 
-// Whether an isa has the AVX-512 kernels for integers. Every processor with AVX-512-BF16 also has VNNI.
+// Whether an isa has the AVX-512 kernels for integers, which also need VNNI. AVX-512-BF16 counts only with it.
 constexpr bool HasAvx512Integers(Isa isa) { return isa == Isa::kAmx || isa == Isa::kAvx512Bf16; }
 
 // Names the version of Highway that the kernels were compiled with and the target that their ops take now:
