@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix whose file does not hold plain floats: integers with scales, 8-bit floats and the like. The reader of a format
-// makes one; a backend packs it. A backend that has a layout for the matrix's integers keeps them, and any other keeps
-// the values that they stand for, as bf16.
-// Threads: any, several at once.
+// A matrix whose file does not hold plain floats: integers with scales, 8-bit floats and the like. The reader of a
+// format makes one; a backend packs it. A backend that has a layout for the matrix's integers keeps them, and any other
+// keeps the values that they stand for, as bf16. Threads: any, several at once.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace foretoken::kernels {
 // Groups of consecutive inputs of a row share a scale. For a code c of a group, with center = 2^(bits - 1),
 //   value = scale * (c - center) + offset.
 struct IntegerGroups {
-  int bits = 0;           // 4 or 8: codes are in [0, 2^bits)
+  int bits = 0;            // 4 or 8: codes are in [0, 2^bits)
   int64_t group_size = 0;  // inputs; divides the number of inputs
   bool has_offsets = false;
   // The type that holds every scale exactly: F32, F16 or BF16.
@@ -34,7 +33,8 @@ class StoredMatrix {
   // Writes the values of rows [first_row, first_row + num_rows) to values [num_rows, K].
   virtual void ReadValues(int64_t first_row, int64_t num_rows, float* values) const = 0;
 
-  // Unset: the matrix is not groups of integers of one size in the order of its inputs, and ReadGroups may not be called.
+  // Unset: the matrix is not groups of integers of one size in the order of its inputs, and ReadGroups may not be
+  // called.
   virtual std::optional<IntegerGroups> groups() const { return std::nullopt; }
   // Writes codes [num_rows, K], and scales and offsets [num_rows, K / group_size]; offsets only if there are any.
   virtual void ReadGroups(int64_t /*first_row*/, int64_t /*num_rows*/, uint8_t* /*codes*/, float* /*scales*/,
@@ -62,7 +62,8 @@ struct StoredPart {
   IndexRange rows;
 };
 
-// The groups that hold all parts: their bits and group size, and what any of them needs besides. Unset: the parts differ.
+// The groups that hold all parts: their bits and group size, and what any of them needs besides. Unset: the parts
+// differ.
 std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts);
 
 }  // namespace foretoken::kernels

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs found weights, stacked along their outputs, into a backend's layout. This is the one place where a stored
-// matrix is handed to a backend. A backend that has a layout for the matrix's integers gets them as they are. Otherwise,
-// and where a quantisation is asked for, the rows become bf16, to nearest, ties to even, just before the backend reads
-// them, on the thread that reads them. They are dropped when they are packed, so the extra memory is a few rows for each
-// thread.
+// matrix is handed to a backend. A backend that has a layout for the matrix's integers gets them as they are.
+// Otherwise, and where a quantisation is asked for, the rows become bf16, to nearest, ties to even, just before the
+// backend reads them, on the thread that reads them. They are dropped when they are packed, so the extra memory is a
+// few rows for each thread.
 #pragma once
 
 #include <functional>

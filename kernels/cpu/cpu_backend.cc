@@ -24,7 +24,8 @@ namespace foretoken::kernels::cpu {
 
 namespace {
 
-// For example "w4a8-g32": the bits of weights and rows, and the inputs that share a scale. "stored": as the file has it.
+// For example "w4a8-g32": the bits of weights and rows, and the inputs that share a scale. "stored": as the file has
+// it.
 std::string Describe(const Quantization& quantization) {
   if (quantization.weights == WeightQuantization::kNone) return quantization.int8_rows ? "stored-a8" : "stored";
   return std::string(quantization.weights == WeightQuantization::kInt8 ? "w8" : "w4") +

@@ -15,8 +15,9 @@ using ::testing::HasSubstr;
 
 TEST(ProposerConfig, FieldsOutOfRangeAreNamed) {
   EXPECT_TRUE(Validate(Config{}).ok());
-  EXPECT_THAT(Validate(Config{.method = "magic"}).ToString(),
-              HasSubstr("method: expected ngram, suffix, draft, dflash, eagle, eagle3, mlp_speculator or medusa, got 'magic'"));
+  EXPECT_THAT(
+      Validate(Config{.method = "magic"}).ToString(),
+      HasSubstr("method: expected ngram, suffix, draft, dflash, eagle, eagle3, mlp_speculator or medusa, got 'magic'"));
   EXPECT_THAT(Validate(Config{.limits = {.max_sessions = 0}}).ToString(), HasSubstr("max_sessions"));
   EXPECT_THAT(Validate(Config{.limits = {.max_context_tokens = -1}}).ToString(), HasSubstr("max_context_tokens"));
   EXPECT_THAT(Validate(Config{.limits = {.max_total_tokens = 0}}).ToString(), HasSubstr("max_total_tokens"));

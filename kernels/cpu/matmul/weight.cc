@@ -128,8 +128,8 @@ void QuantizePanel(const WeightSource& source, int64_t panel_idx, CpuWeight& wei
     for (int64_t i = 0; i < rows.num_inputs; ++i) values[i] = FloatFromBf16(bf16[i]);
     for (int64_t group = 0; group < rows.num_groups; ++group) {
       const int64_t begin = group * layout.group_size;
-      rows.scales[lane * rows.num_groups + group] = QuantizeGroup(
-          values.data() + begin, layout.group_size, layout.bits, rows.codes.data() + lane * rows.num_inputs + begin);
+      rows.scales[lane * rows.num_groups + group] = QuantizeGroup(values.data() + begin, layout.group_size, layout.bits,
+                                                                  rows.codes.data() + lane * rows.num_inputs + begin);
     }
   }
   rows.Pack(layout, weight.panel(panel_idx));
