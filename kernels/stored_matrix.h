@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A matrix whose file does not hold plain floats: integers with scales, 8-bit floats and the like. The reader of a
 // format makes one; a backend packs it. A backend that has a layout for the matrix's integers keeps them, and any other
-// keeps the values that they stand for, as bf16. Threads: any, several at once.
+// keeps the values that they stand for, as bf16.
+// Threads: any, several at once.
 #pragma once
 
 #include <cstdint>
