@@ -11,10 +11,10 @@ namespace foretoken::kernels::cpu {
 
 // What a group of a row is multiplied with besides its values. Where the rows are int8, all of it counts in integers.
 struct RowGroup {
-  float scale = 1;    // of the integers; 1 where the row stays bf16
-  float sum = 0;      // of the group's values, for the offsets
-  int32_t start = 0;  // -center times the sum of the integers, for codes that count from zero
-  int32_t unused = 0;
+  float scale = 1;     // of the integers; 1 where the row stays bf16
+  float sum = 0;       // of the group's values, for the offsets
+  int32_t start = 0;   // -center times the sum of the integers, for codes that count from zero
+  int32_t unused = 0;  // makes 16 bytes, so that groups stay aligned
 };
 
 // The values become int8 if the panels say so, and stay bf16 otherwise.

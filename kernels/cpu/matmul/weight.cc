@@ -94,7 +94,7 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
   }
 }
 
-// The integers of a panel, output by output. Outputs beyond the last row stay zero.
+// The integers of a panel, output by output. Outputs beyond the last row keep the scale 0.
 struct IntegerRows {
   explicit IntegerRows(const IntegerPanels& layout)
       : num_inputs(layout.num_groups * layout.group_size),
@@ -139,8 +139,8 @@ void QuantizePanel(const WeightSource& source, int64_t panel_idx, CpuWeight& wei
 void CopyIntegers(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
   const IntegerPanels& layout = *weight.integers();
   const int64_t stored_inputs = source.stored[0].matrix->shape()[1];
-  const int64_t stored_groups = stored_inputs / source.stored[0].matrix->groups()->group_size;
-  const int64_t stored_group_size = stored_inputs / stored_groups;
+  const int64_t stored_group_size = source.stored[0].matrix->groups()->group_size;
+  const int64_t stored_groups = stored_inputs / stored_group_size;
   const int64_t first_input = source.inputs ? source.inputs->begin : 0;
   IntegerRows rows(layout);
   std::vector<uint8_t> codes(stored_inputs);
@@ -191,11 +191,13 @@ std::optional<IntegerPanels> PanelsOf(const WeightSource& source, int64_t in_fea
       .int8_rows = quantization.int8_rows,
       .order = HasAvx512Integers(isa) ? Avx512OrderOf(quantization.int8_rows) : IntegerOrder::kQuads};
   if (!source.stored.empty()) {
+    const int64_t first_input = source.inputs ? source.inputs->begin : 0;
     const std::optional<IntegerGroups> stored = CommonGroups(source.stored);
-    FT_CHECK(stored.has_value() && KeepsIntegers(*stored, source.inputs ? source.inputs->begin : 0));
+    FT_CHECK(stored.has_value() && KeepsIntegers(*stored, first_input));
     panels.bits = stored->bits;
-    panels.group_size = stored->group_size % 128 == 0 ? 128 : stored->group_size % 64 == 0 ? 64 : 32;
-    while ((source.inputs ? source.inputs->begin : 0) % panels.group_size != 0) panels.group_size /= 2;
+    // The largest group that a kernel takes and that never spans two of the file's.
+    panels.group_size = 128;
+    while (stored->group_size % panels.group_size != 0 || first_input % panels.group_size != 0) panels.group_size /= 2;
     panels.scale_dtype = stored->scale_dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
     panels.has_offsets = stored->has_offsets;
   } else if (quantization.weights == WeightQuantization::kNone) {
