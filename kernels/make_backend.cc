@@ -14,13 +14,15 @@
 #include "kernels/thread_communicator.h"
 
 namespace foretoken::kernels {
-namespace {
 
-int NumUsableCores() {
+int NumCpuThreads(int num_threads) {
+  if (num_threads != 0) return num_threads;
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(CPU_COUNT(&cores), 1);
   return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
 }
+
+namespace {
 
 std::string Joined(const std::vector<std::string>& names) {
   std::string joined;
@@ -40,7 +42,7 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
   }
   std::optional<cpu::IsaPin> pin = cpu::IsaPin::Make(*isa);
   if (!pin) return {nullptr, "isa: a process uses one at a time, and another backend does not use " + name};
-  const int num_threads = options.num_threads != 0 ? options.num_threads : NumUsableCores();
+  const int num_threads = NumCpuThreads(options.num_threads);
   const int rank_threads = num_threads / options.num_ranks + (options.rank < num_threads % options.num_ranks ? 1 : 0);
   const auto quantization = [&](const std::string& weights) {
     const WeightQuantization kept_as = weights == "int8"   ? WeightQuantization::kInt8

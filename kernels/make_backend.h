@@ -13,6 +13,9 @@ namespace foretoken::kernels {
 // The CPU paths that this machine can run, best first: a subset of "amx", "avx512_bf16", "avx512", "avx2", "baseline".
 std::vector<std::string> SupportedCpuIsas();
 
+// The threads that BackendOptions::num_threads stands for, of all ranks together.
+int NumCpuThreads(int num_threads);
+
 MadeBackend MakeBackend(const BackendOptions& options);
 
 // Connects tensor-parallel ranks whose backends were made for this device: over NCCL if each rank has a GPU of its own,

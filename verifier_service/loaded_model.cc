@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 #include "verifier_service/numerics_fingerprint.h"
+#include "verifier_service/read_rate.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -81,12 +82,15 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
                        progress));
   std::string fingerprint = ComputeNumericsFingerprint(numerics, config_text, runnable.weight_digest);
   if (!expected.empty() && expected != fingerprint) return FingerprintMismatch(expected, fingerprint);
+  const double read_bytes_per_second =
+      config.device == "cpu" ? MeasureReadRate(runnable.weight_use.bytes_per_step, config.num_threads) : 0;
   return std::unique_ptr<LoadedModel>(new LoadedModel{{std::move(runnable)},
                                                       std::move(chat_template),
                                                       std::move(end_token_ids),
                                                       DefaultSampling(generation),
                                                       std::move(vocabulary),
-                                                      std::move(fingerprint)});
+                                                      std::move(fingerprint),
+                                                      read_bytes_per_second});
 }
 
 std::string ArchitectureName(model::Architecture architecture) {

@@ -24,6 +24,7 @@ struct LoadedModel : model::RunnableModel {
   kernels::SamplingParams default_sampling;  // generation_config.json's
   std::string vocabulary_fingerprint;        // hex
   std::string numerics_fingerprint;
+  double read_bytes_per_second = 0;  // read_rate.h; 0: not measured
 };
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, const model::LoadProgress& progress);

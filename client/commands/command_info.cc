@@ -19,11 +19,27 @@ void AppendRow(absl::string_view name, absl::string_view value, std::string& tab
   absl::StrAppendFormat(&table, "%-24s%s\n", name, value);
 }
 
+void AppendWeights(const foretoken::v1::WeightInfo& weights, std::string& table) {
+  if (weights.formats().empty()) return;  // an older server
+  AppendRow("weights", absl::StrJoin(weights.formats(), "; "), table);
+  AppendRow("numeric mode", weights.numeric_mode(), table);
+  AppendRow("bits per weight", absl::StrFormat("%.2f, in memory and with scales", weights.bits_per_weight()), table);
+  AppendRow("read by each step", absl::StrFormat("%.2f MB", static_cast<double>(weights.bytes_per_step()) / 1e6),
+            table);
+  if (weights.read_bytes_per_second() > 0) {
+    AppendRow("memory allows",
+              absl::StrFormat("%.1f tokens/s of one text without speculation, at %.1f GB/s",
+                              weights.max_plain_tokens_per_second(), weights.read_bytes_per_second() / 1e9),
+              table);
+  }
+}
+
 std::string ToTable(const foretoken::v1::GetModelInfoResponse& info) {
   std::string table;
   AppendRow("model", info.model(), table);
   AppendRow("architecture", info.architecture(), table);
   AppendRow("parameters", absl::StrFormat("%.2f M", static_cast<double>(info.num_parameters()) / 1e6), table);
+  AppendWeights(info.weights(), table);
   AppendRow("vocabulary", absl::StrCat(info.vocabulary_size(), " tokens"), table);
   AppendRow("context", absl::StrCat(info.max_context_tokens(), " tokens"), table);
   AppendRow("end tokens", absl::StrJoin(info.end_token_ids(), ", "), table);

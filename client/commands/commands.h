@@ -8,7 +8,7 @@
 #include "absl/flags/declare.h"
 #include "absl/status/status.h"
 
-// Print JSON. A flag of generate, explain, tokenize, info and simulate.
+// Print JSON. A flag of generate, explain, tokenize, info, simulate and perplexity.
 ABSL_DECLARE_FLAG(bool, json);
 
 namespace foretoken::client {
@@ -22,6 +22,9 @@ int RunCheck(const std::vector<std::string>& arguments);
 int RunCompare(const std::vector<std::string>& arguments);
 int RunBench(const std::vector<std::string>& arguments);
 int RunSimulate(const std::vector<std::string>& arguments);
+int RunQuantize(const std::vector<std::string>& arguments);
+int RunPerplexity(const std::vector<std::string>& arguments);
+int RunSelfTest(const std::vector<std::string>& arguments);
 
 // 0 for OK, 130 for CANCELLED, otherwise 1. Prints "foretoken: CODE: message" to standard error unless OK.
 int ExitCode(const absl::Status& status);

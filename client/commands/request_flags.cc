@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/commands/model_flag.h"
 #include "client/commands/prompts.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -21,8 +22,6 @@ using List = std::vector<std::string>;
 }  // namespace
 
 ABSL_FLAG(std::string, request_id, "", "Name of the request; default: the server makes one");
-ABSL_FLAG(std::string, model, "",
-          "Name of the model; the server refuses any other than its own; default: the served model");
 ABSL_FLAG(std::string, tenant, "", "Tenant of the request; all requests without one belong to one tenant");
 ABSL_FLAG(int32_t, priority, 0, "Priority among waiting requests, -100 to 100; the highest goes first");
 

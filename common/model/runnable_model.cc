@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,41 @@ absl::StatusOr<size_t> WeightBytes(const ModelConfig& config, const weights::Che
   return num_bytes;
 }
 
+// Each form once, in the layers' order.
+absl::StatusOr<std::vector<std::string>> LayerFormats(const ModelConfig& config,
+                                                      const weights::Checkpoint& checkpoint) {
+  std::vector<std::string> formats;
+  for (const LayerWeightNames& layer : NameWeights(config).layers) {
+    for (const WeightName* name : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      FT_ASSIGN_OR_RETURN(const quantization::FoundWeight weight,
+                          quantization::FindWeight(checkpoint, name->name, name->shape, config.quantization));
+      std::string format = weight.stored == nullptr ? Name(weight.floats.dtype) : weight.format;
+      if (std::ranges::find(formats, format) == formats.end()) formats.push_back(std::move(format));
+    }
+  }
+  return formats;
+}
+
+WeightUse UseOf(std::span<const ModelWeights> ranks, std::vector<std::string> formats) {
+  WeightUse use = {.formats = std::move(formats)};
+  size_t num_bytes = 0;
+  double num_weights = 0;
+  const auto count = [&](const kernels::Weight& weight, bool is_read) {
+    num_bytes += weight.num_bytes();
+    num_weights += static_cast<double>(weight.out_features()) * static_cast<double>(weight.in_features());
+    if (is_read) use.bytes_per_step += weight.num_bytes();
+  };
+  for (const ModelWeights& weights : ranks) {
+    for (const LayerWeights& layer : weights.layers) {
+      for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) count(**weight, /*is_read=*/true);
+    }
+    count(weights.head_or_embed(), /*is_read=*/true);
+    if (weights.head != nullptr) count(*weights.embed, /*is_read=*/false);
+  }
+  use.bits_per_weight = 8 * static_cast<double>(num_bytes) / num_weights;
+  return use;
+}
+
 class Stopwatch {
  public:
   // Returns the seconds since the last call, or since construction.
@@ -120,6 +156,7 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
   if (options.digest_weights) {
     FT_ASSIGN_OR_RETURN(digest, WeightDigest::Make(opened.config, opened.checkpoint));
   }
+  FT_ASSIGN_OR_RETURN(std::vector<std::string> formats, LayerFormats(opened.config, opened.checkpoint));
   FT_ASSIGN_OR_RETURN(const size_t num_bytes, WeightBytes(opened.config, opened.checkpoint));
   WeightReader reader({.num_bytes = num_bytes, .progress = progress, .digest = digest ? &*digest : nullptr});
   LoadTimes times = opened.times;
@@ -128,6 +165,7 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
   std::string weight_digest = digest ? digest->Finish() : "";
   times.weights = stopwatch.Lap();
   times.reading = reader.times();
+  WeightUse weight_use = UseOf(weights, std::move(formats));
   auto transformer =
       std::make_unique<Transformer>(opened.config, std::move(weights), *opened.ranks, transformer_options);
   KvCache kv = transformer->MakeKvCache(options.context.num_blocks);
@@ -138,6 +176,7 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
                        .transformer = std::move(transformer),
                        .kv = std::move(kv),
                        .weight_digest = std::move(weight_digest),
+                       .weight_use = std::move(weight_use),
                        .times = times};
 }
 

@@ -46,6 +46,14 @@ struct LoadTimes {
 // %); K/V and tables 0.30 s"
 std::string Describe(const LoadTimes& times);
 
+// How the weights are stored, and what is kept of them.
+struct WeightUse {
+  std::vector<std::string>
+      formats;                 // of the layers' matrices as stored: "BF16", "pack-quantized, 4 bits, groups of 32"
+  double bits_per_weight = 0;  // of all matrices, as they are kept: with scales and padding
+  size_t bytes_per_step = 0;   // of the matrices that a forward pass reads whole, on all ranks
+};
+
 struct OpenedModel {
   ModelConfig config;
   tokenizer::Tokenizer tokenizer;
@@ -64,6 +72,7 @@ struct RunnableModel {
   std::unique_ptr<Transformer> transformer;
   KvCache kv;
   std::string weight_digest;  // see WeightDigest; empty if it was not requested
+  WeightUse weight_use;
   LoadTimes times;
 
   // All ids that both the tokenizer and the model know are below this number. Larger ids are padding of the model's

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/offline/oracle_proposer.h"
 #include "common/model/transformer.h"
 #include "kernels/check.h"
-#include "tests/bench/oracle_proposer.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/testing/cases/random_values.h"
 #include "tests/testing/paths.h"
@@ -59,7 +59,7 @@ struct DrivenEngine {
 
   model::KvCache kv;
   tokenizer::Tokenizer tokenizer;
-  OracleProposer silent{/*chain_len=*/0};
+  client::OracleProposer silent{/*num_nodes=*/0};
   std::function<void(const std::vector<verifier::SampleOutput>&)> on_outputs = [](const auto&) {};
   verifier::Engine engine;
 };

@@ -17,10 +17,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/offline/oracle_proposer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/check.h"
 #include "tests/bench/findings.h"
-#include "tests/bench/oracle_proposer.h"
 #include "tests/bench/stopwatch.h"
 #include "tests/testing/cases/random_values.h"
 #include "tests/testing/models/loaded_model.h"
@@ -118,7 +118,7 @@ struct Run {
   verifier::EngineStats stats;
 };
 
-Run Generate(testing::LoadedModel& model, const tokenizer::Tokenizer& tokenizer, OracleProposer& proposer,
+Run Generate(testing::LoadedModel& model, const tokenizer::Tokenizer& tokenizer, client::OracleProposer& proposer,
              const std::vector<verifier::GenerationRequest>& requests) {
   model::KvCache kv = model.transformer->MakeKvCache(1024);
   Run run;
@@ -174,7 +174,7 @@ void MeasureSteps(const tokenizer::Tokenizer& tokenizer, float temperature, Find
       verifier::TokensOf(tokenizer.vocabulary(), kEndToken + 1, std::vector<int32_t>{kEndToken}));
   const std::shared_ptr<const Grammar> grammar = *Grammar::Compile(kPeople, vocabulary);
   std::vector<verifier::GenerationRequest> requests = Requests(tokenizer, temperature, grammar);
-  OracleProposer silent(/*chain_len=*/0), oracle(/*chain_len=*/16);
+  client::OracleProposer silent(/*num_nodes=*/0), oracle(/*num_nodes=*/32);
   const Run plain = Generate(model, tokenizer, silent, requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     oracle.Teach(requests[i].prompt, plain.outputs[i]);

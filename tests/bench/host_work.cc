@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/offline/oracle_proposer.h"
 #include "kernels/check.h"
-#include "tests/bench/oracle_proposer.h"
 #include "tests/testing/cases/random_values.h"
 #include "verifier_service/engine/engine.h"
 
@@ -49,7 +49,7 @@ void SubmitAll(uint64_t round, verifier::SpeculationMode mode, const tokenizer::
 }  // namespace
 
 HostWork MeasureHostWork(model::Transformer& transformer, model::KvCache& kv, const tokenizer::Tokenizer& tokenizer) {
-  OracleProposer proposer(/*chain_len=*/8);
+  client::OracleProposer proposer(/*num_nodes=*/16);
   std::map<uint64_t, std::vector<int32_t>> said;
   // The wall clock, because a read of a thread's own clock is a system call, and a step reads the clock eight times.
   const verifier::EngineConfig config = {

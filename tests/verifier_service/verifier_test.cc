@@ -16,6 +16,7 @@ namespace foretoken::verifier {
 namespace {
 
 using testing::DemoConfig;
+using ::testing::ElementsAre;
 using testing::Greedy;
 using ::testing::HasSubstr;
 using testing::Output;
@@ -72,6 +73,34 @@ std::string FingerprintOf(const Config& config) {
   v1::GetModelInfoResponse info;
   EXPECT_TRUE(verifier.stub().GetModelInfo(&context, {}, &info).ok());
   return info.numerics_fingerprint();
+}
+
+v1::WeightInfo WeightsOf(const Config& config) {
+  RunningVerifier verifier(config);
+  grpc::ClientContext context;
+  v1::GetModelInfoResponse info;
+  EXPECT_TRUE(verifier.stub().GetModelInfo(&context, {}, &info).ok());
+  return info.weights();
+}
+
+TEST(Verifier, TellsHowItKeepsTheWeightsAndWhatMemoryAllows) {
+  Config config = DemoConfig();
+  const v1::WeightInfo plain = WeightsOf(config);
+  EXPECT_THAT(plain.formats(), ElementsAre("BF16"));
+  EXPECT_THAT(plain.numeric_mode(), HasSubstr("cpu/"));
+  EXPECT_NEAR(plain.bits_per_weight(), 16, 0.5);
+  EXPECT_GT(plain.bytes_per_step(), 14'000'000);
+  EXPECT_GT(plain.read_bytes_per_second(), 1e8);
+  EXPECT_EQ(plain.max_plain_tokens_per_second(),
+            plain.read_bytes_per_second() / static_cast<double>(plain.bytes_per_step()));
+
+  config.quantization = {.weights = "int4", .head = "int8", .group_size = 32};
+  const v1::WeightInfo rounded = WeightsOf(config);
+  EXPECT_THAT(rounded.formats(), ElementsAre("BF16"));
+  EXPECT_THAT(rounded.numeric_mode(), HasSubstr("w4a16-g32"));
+  EXPECT_GT(rounded.bits_per_weight(), 4.5);  // a scale of 16 bits for 32 weights
+  EXPECT_LT(rounded.bits_per_weight(), 8.5);
+  EXPECT_LT(3 * rounded.bytes_per_step(), plain.bytes_per_step());
 }
 
 // A draw excludes ids without a token, so servers with different tokenizers draw differently.

@@ -197,6 +197,19 @@ absl::StatusOr<v1::DetokenizeResponse> GenerationService::Detokenize(const v1::D
   return response;
 }
 
+v1::WeightInfo WeightInfoOf(const ServedModel& model) {
+  v1::WeightInfo info;
+  for (const std::string& format : model.weight_formats) info.add_formats(format);
+  info.set_numeric_mode(model.numeric_mode);
+  info.set_bits_per_weight(model.bits_per_weight);
+  info.set_bytes_per_step(model.bytes_per_step);
+  info.set_read_bytes_per_second(model.read_bytes_per_second);
+  if (model.bytes_per_step > 0) {
+    info.set_max_plain_tokens_per_second(model.read_bytes_per_second / static_cast<double>(model.bytes_per_step));
+  }
+  return info;
+}
+
 absl::StatusOr<v1::GetModelInfoResponse> GenerationService::GetModelInfo(const v1::GetModelInfoRequest& request) {
   const ServedModel& model = calls_.model();
   FT_RETURN_IF_ERROR(CheckModelName(request.model(), model));
@@ -218,6 +231,7 @@ absl::StatusOr<v1::GetModelInfoResponse> GenerationService::GetModelInfo(const v
   response.set_max_tree_nodes(static_cast<uint32_t>(model.max_tree_nodes));
   response.set_version(base::Version());
   response.set_has_chat_template(model.chat_template != nullptr);
+  *response.mutable_weights() = WeightInfoOf(model);
   return response;
 }
 

@@ -24,6 +24,11 @@ struct ServedModel {
   std::vector<int32_t> end_token_ids;
   std::string vocabulary_fingerprint;  // hex
   std::string numerics_fingerprint;
+  std::vector<std::string> weight_formats;   // of the layers' matrices in the checkpoint
+  std::string numeric_mode;                  // Backend::Describe
+  double bits_per_weight = 0;                // as kept
+  size_t bytes_per_step = 0;                 // of weights
+  double read_bytes_per_second = 0;          // of memory; 0: not known
   kernels::SamplingParams default_sampling;  // for fields that a request leaves unset
   std::vector<std::string> proposers;        // method names
   int32_t max_tree_nodes = 0;                // the server's limit for a sequence in a step

@@ -13,6 +13,7 @@
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "common/weights/safetensors.h"
+#include "common/weights/safetensors_writer.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::bench {
@@ -76,33 +77,23 @@ std::vector<int64_t> WidenedShape(const NamedTensor& tensor, int64_t width) {
 }
 
 absl::Status WriteWeights(std::span<const NamedTensor> tensors, int64_t width, const std::string& path) {
-  json header;
-  size_t begin = 0;
+  std::vector<weights::TensorHeader> headers;
   for (const NamedTensor& tensor : tensors) {
     const std::vector<int64_t> shape = WidenedShape(tensor, width);
-    size_t end = begin + tensor.stored.bytes.size();
-    if (tensor.role != Role::kOther) end = begin + sizeof(uint16_t) * static_cast<size_t>(shape[0] * shape[1]);
-    header[tensor.name] = {{"dtype", tensor.stored.dtype}, {"shape", shape}, {"data_offsets", {begin, end}}};
-    begin = end;
+    size_t num_bytes = tensor.stored.bytes.size();
+    if (tensor.role != Role::kOther) num_bytes = sizeof(uint16_t) * static_cast<size_t>(shape[0] * shape[1]);
+    headers.push_back({.name = tensor.name, .dtype = tensor.stored.dtype, .shape = shape, .num_bytes = num_bytes});
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t length = text.size();
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&length), sizeof(length)) << text;
+  FT_ASSIGN_OR_RETURN(weights::SafetensorsWriter file, weights::SafetensorsWriter::Create(path, headers));
   uint64_t state = 1;
   for (const NamedTensor& tensor : tensors) {
     if (tensor.role == Role::kOther) {
-      file.write(reinterpret_cast<const char*>(tensor.stored.bytes.data()),
-                 static_cast<std::streamsize>(tensor.stored.bytes.size()));
-      continue;
+      FT_RETURN_IF_ERROR(file.Append(tensor.stored.bytes));
+    } else {
+      FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(Widened(tensor, width, &state)))));
     }
-    const std::vector<uint16_t> wide = Widened(tensor, width, &state);
-    file.write(reinterpret_cast<const char*>(wide.data()),
-               static_cast<std::streamsize>(wide.size() * sizeof(uint16_t)));
   }
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+  return file.Finish();
 }
 
 absl::StatusOr<std::vector<NamedTensor>> TensorsOf(const weights::SafetensorsFile& file) {

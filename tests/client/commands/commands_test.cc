@@ -127,6 +127,9 @@ TEST(ForetokenInfo, PrintsATableOrJson) {
   EXPECT_THAT(table.out, HasSubstr("EchoForCausalLM"));
   EXPECT_THAT(table.out, HasSubstr("1.50 M"));
   EXPECT_THAT(table.out, HasSubstr("proposer ngram          2 connected"));
+  EXPECT_THAT(table.out, HasSubstr("weights                 Q4_0\n"));
+  EXPECT_THAT(table.out, HasSubstr("bits per weight         4.50, "));
+  EXPECT_THAT(table.out, HasSubstr("40.0 tokens/s of one text without speculation, at 20.0 GB/s"));
   EXPECT_EQ(nlohmann::json::parse(RunAgainst(service, "info", "--json").out, nullptr, false)["max_tree_nodes"], 64);
 }
 

@@ -96,6 +96,13 @@ grpc::Status FakeGenerationService::GetModelInfo(grpc::ServerContext* /*context*
   response->set_max_tree_nodes(64);
   response->set_version("0.0.0-fake");
   response->set_has_chat_template(has_chat_template_);
+  foretoken::v1::WeightInfo& weights = *response->mutable_weights();
+  weights.add_formats("Q4_0");
+  weights.set_numeric_mode("cpu/fake w4a16-g32");
+  weights.set_bits_per_weight(4.5);
+  weights.set_bytes_per_step(500'000'000);
+  weights.set_read_bytes_per_second(20e9);
+  weights.set_max_plain_tokens_per_second(40);
   return grpc::Status::OK;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A proposer inside the engine's own thread that answers at once. It knows the continuation of each prompt. Its trees
-// are chains of the next tokens with a wrong guess beside each of them.
+// are chains of the next tokens with a wrong guess beside each of them. From some depth on, which follows the position,
+// the chain itself is wrong.
 //
 // The host work of a step, which a bench measures, includes this class. So it stores no contexts, searches no texts and
 // converts no trees, as InProcessProposers of the tests and their guesses do.
@@ -15,12 +16,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "verifier_service/proposers/proposer_client.h"
 
-namespace foretoken::bench {
+namespace foretoken::client {
 
 class OracleProposer final : public verifier::ProposerClient {
  public:
-  // Makes trees of 2 chain_len nodes. A sequence without a known continuation gets no tree.
-  explicit OracleProposer(int32_t chain_len) : chain_len_(chain_len) {}
+  // Makes trees of `num_nodes` nodes, with fewer than `max_right` right guesses. A sequence without a known
+  // continuation gets no tree.
+  explicit OracleProposer(int32_t num_nodes, int32_t max_right = 5) : num_nodes_(num_nodes), max_right_(max_right) {}
 
   // Sets the continuation of a prompt.
   void Teach(std::vector<int32_t> prompt, std::vector<int32_t> continuation) {
@@ -55,8 +57,6 @@ class OracleProposer final : public verifier::ProposerClient {
   std::vector<verifier::ProposerStatus> GetStatus() const override { return {{.name = names_[0], .num_connected = 1}}; }
 
  private:
-  static constexpr size_t kMaxRight = 5;  // a chain has fewer right guesses than this; the number follows the position
-
   struct Session {
     const std::vector<int32_t>* script = nullptr;
     size_t num_prompt = 0;
@@ -68,22 +68,29 @@ class OracleProposer final : public verifier::ProposerClient {
     const auto add = [&](int32_t token_id, int32_t parent, float chance) {
       tree.Append({.token_id = token_id, .parent = parent, .chance = chance, .proposers = 1});
     };
-    const size_t num_right = tree.position % kMaxRight;
+    const size_t num_right = tree.position % static_cast<size_t>(max_right_);
     int32_t parent = speculation::kRootParent;
-    for (int32_t i = 0; i < chain_len_ && session.num_emitted + i < session.script->size(); ++i) {
+    for (size_t i = 0; tree.num_nodes() < num_nodes_ && session.num_emitted + i < session.script->size(); ++i) {
       const int32_t right_id = (*session.script)[session.num_emitted + i];
-      add(i < num_right ? right_id : right_id ^ 2, parent, 0.7f);
-      add(right_id ^ 1, parent, 0.1f);
-      parent = tree.num_nodes() - 2;
+      const int32_t next_parent = tree.num_nodes();
+      add(i < num_right ? right_id : Other(right_id, 2), parent, 0.7f);
+      if (tree.num_nodes() < num_nodes_) add(Other(right_id, 1), parent, 0.1f);
+      parent = next_parent;
     }
     return tree;
   }
 
-  int32_t chain_len_;
+  // Another id, of the smallest vocabulary too.
+  static int32_t Other(int32_t token_id, int32_t distance) {
+    return token_id >= distance ? token_id - distance : token_id + distance;
+  }
+
+  int32_t num_nodes_;
+  int32_t max_right_;
   std::vector<std::string> names_ = {"scripted"};
   std::map<std::vector<int32_t>, std::vector<int32_t>> scripts_;  // continuation by prompt
   absl::flat_hash_map<verifier::SequenceId, Session> sessions_;
   std::vector<verifier::SequenceId> due_;  // sequences with an owed answer
 };
 
-}  // namespace foretoken::bench
+}  // namespace foretoken::client

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/commands/offline_flags.h"
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "client/commands/model_flag.h"
+
+ABSL_FLAG(std::string, device, "cpu", "The device that computes: cpu, or cuda if the build has it");
+ABSL_FLAG(std::string, cpu_isa, "auto", "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
+ABSL_FLAG(std::string, weight_quantization, "none",
+          "Of the layers' weights: none (as they are stored), on cpu int8 or int4, on cuda fp8");
+ABSL_FLAG(std::string, head_quantization, "none", "Of the embedding and the head: none, or on cpu int8 or int4");
+ABSL_FLAG(int32_t, weight_group_size, 32, "Inputs that share a scale, for int8 and int4: 32, 64 or 128");
+ABSL_FLAG(std::string, activation_quantization, "none",
+          "None (bf16), or on cpu int8, for what int8 and int4 weights multiply");
+ABSL_FLAG(int32_t, threads, 0, "Threads of the CPU backend; 0: one per core");
+ABSL_FLAG(int32_t, tensor_parallel, 1, "Ranks that share every layer of the model");
+
+namespace foretoken::client {
+
+absl::StatusOr<OfflineModel> OfflineModelFromFlags() {
+  const std::string path = absl::GetFlag(FLAGS_model);
+  if (path.empty()) return absl::InvalidArgumentError("--model: expected the directory of a checkpoint");
+  return OfflineModel{.path = path,
+                      .backend = {.device = absl::GetFlag(FLAGS_device),
+                                  .num_threads = absl::GetFlag(FLAGS_threads),
+                                  .isa = absl::GetFlag(FLAGS_cpu_isa),
+                                  .quantization = {.weights = absl::GetFlag(FLAGS_weight_quantization),
+                                                   .head = absl::GetFlag(FLAGS_head_quantization),
+                                                   .group_size = absl::GetFlag(FLAGS_weight_group_size),
+                                                   .activations = absl::GetFlag(FLAGS_activation_quantization)}},
+                      .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel)};
+}
+
+bool QuantizesAtLoad() {
+  return absl::GetFlag(FLAGS_weight_quantization) != "none" || absl::GetFlag(FLAGS_head_quantization) != "none" ||
+         absl::GetFlag(FLAGS_activation_quantization) != "none";
+}
+
+std::string Describe(const OfflineModel& options, const model::RunnableModel& model) {
+  return absl::StrCat(options.path, ", ", model.transformer->backend().Describe());
+}
+
+}  // namespace foretoken::client

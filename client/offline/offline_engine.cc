@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/offline/offline_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/model/context_plan.h"
+#include "verifier_service/engine/engine.h"
+
+namespace foretoken::client {
+namespace {
+
+constexpr int64_t kMaxContextTokens = 4096;
+constexpr int32_t kMaxStepRows = 512;
+
+void Take(verifier::SampleOutput& output, Said& said, absl::Status& error) {
+  error.Update(output.error);
+  said.token_ids.insert(said.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
+  if (output.prompt.has_value()) {
+    auto& logprobs = output.prompt->logprobs;
+    std::move(logprobs.begin(), logprobs.end(), std::back_inserter(said.prompt_logprobs));
+  }
+  if (output.completion.has_value()) said.completion = std::move(*output.completion);
+}
+
+}  // namespace
+
+absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options) {
+  FT_ASSIGN_OR_RETURN(model::OpenedModel opened, model::OpenModel({.directory = options.path,
+                                                                   .backend = options.backend,
+                                                                   .tensor_parallel = options.tensor_parallel}));
+  const auto max_context_tokens =
+      static_cast<int32_t>(std::min(opened.config.max_position_embeddings, kMaxContextTokens));
+  FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
+                      model::PlanContext({.max_context_tokens = max_context_tokens}, opened.config));
+  return model::LoadModel(std::move(opened), {.max_rows = kMaxStepRows, .context = context}, [](size_t, size_t) {});
+}
+
+absl::StatusOr<std::vector<Said>> RunToEnd(model::RunnableModel& model, verifier::ProposerClient& proposer,
+                                           std::vector<verifier::GenerationRequest> requests) {
+  std::vector<Said> said(requests.size());
+  absl::Status error;
+  const auto num_requests = static_cast<int32_t>(requests.size());
+  verifier::Engine engine({.max_queued_requests = num_requests + 1, .max_step_rows = kMaxStepRows},
+                          {.transformer = model.transformer.get(),
+                           .kv = &model.kv,
+                           .tokenizer = &model.tokenizer,
+                           .proposers = &proposer,
+                           .publish = [&](std::vector<verifier::SampleOutput> outputs) {
+                             for (verifier::SampleOutput& output : outputs)
+                               Take(output, said[output.ticket - 1], error);
+                           }});
+  for (int32_t i = 0; i < num_requests; ++i) {
+    requests[i].ticket = static_cast<verifier::Ticket>(i) + 1;
+    requests[i].request_id = absl::StrCat(i);
+    FT_ASSIGN_OR_RETURN(verifier::QueuePlace place, engine.Reserve());
+    FT_RETURN_IF_ERROR(engine.Submit(std::move(place), std::move(requests[i])));
+  }
+  while (error.ok() && engine.Step()) continue;
+  FT_RETURN_IF_ERROR(error);
+  return said;
+}
+
+}  // namespace foretoken::client

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine that a command runs to the end of its requests, over a model that the command has loaded itself. No server
+// and no other process takes part.
+//
+//   FT_ASSIGN_OR_RETURN(model::RunnableModel model, LoadOffline({.path = "models/llama"}));
+//   FT_ASSIGN_OR_RETURN(const std::vector<Said> said, RunToEnd(model, proposer, std::move(requests)));
+//
+// Errors: as model::OpenModel, and those of the engine for a request, which end the whole run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/runnable_model.h"
+#include "kernels/make_backend.h"
+#include "verifier_service/proposers/proposer_client.h"
+#include "verifier_service/request/request.h"
+
+namespace foretoken::client {
+
+struct OfflineModel {
+  std::string path;
+  kernels::BackendOptions backend;
+  int32_t tensor_parallel = 1;
+};
+
+// With contexts of at most 4096 tokens.
+absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options);
+
+// What a request with one sample has said.
+struct Said {
+  std::vector<int32_t> token_ids;
+  std::vector<kernels::RowLogprobs> prompt_logprobs;  // from the prompt's second token on, if requested
+  verifier::SampleCompletion completion;
+};
+
+// Runs the requests at the same time, as far as they fit, and returns what each said, in their order. It sets their
+// tickets.
+absl::StatusOr<std::vector<Said>> RunToEnd(model::RunnableModel& model, verifier::ProposerClient& proposer,
+                                           std::vector<verifier::GenerationRequest> requests);
+
+}  // namespace foretoken::client

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/offline/quantize_checkpoint.h"
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/json.h"
+#include "common/base/mapped_file.h"
+#include "common/base/status_macros.h"
+#include "common/model/config.h"
+#include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
+#include "common/weights/checkpoint.h"
+#include "common/weights/safetensors_writer.h"
+#include "kernels/dtype.h"
+#include "kernels/quantize.h"
+#include "nlohmann/json.hpp"
+
+namespace foretoken::client {
+namespace {
+
+namespace fs = std::filesystem;
+using weights::SafetensorsWriter;
+using weights::TensorHeader;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kRowsAtOnce = 64;
+
+// What becomes of one tensor of the input, or of one quantised matrix.
+struct Item {
+  std::string name;  // of a tensor; of a matrix without its ".weight"
+  const weights::StoredTensor* copied = nullptr;
+  quantization::FoundWeight matrix;       // where nothing is copied
+  int64_t num_rows = 0, num_columns = 0;  // of the matrix
+  int bits = 0;
+  std::vector<TensorHeader> headers;  // of the tensors to write
+
+  int64_t num_bytes() const {
+    int64_t total = 0;
+    for (const TensorHeader& header : headers) total += static_cast<int64_t>(header.num_bytes);
+    return total;
+  }
+};
+
+void ReadFloats(const kernels::ConstTensorView& floats, int64_t first, int64_t count, float* values) {
+  for (int64_t i = 0; i < count; ++i) {
+    switch (floats.dtype) {
+      case kernels::DType::kBF16:
+        values[i] = kernels::FloatFromBf16(static_cast<const uint16_t*>(floats.data)[first + i]);
+        break;
+      case kernels::DType::kF16:
+        values[i] = kernels::FloatFromF16(static_cast<const uint16_t*>(floats.data)[first + i]);
+        break;
+      default:
+        values[i] = static_cast<const float*>(floats.data)[first + i];
+    }
+  }
+}
+
+// Codes of a row as pack-quantized stores them: 8 bits each, or two in a byte, the first in its low half.
+void AppendCodes(std::span<const uint8_t> codes, int bits, std::vector<std::byte>& bytes) {
+  for (size_t i = 0; i < codes.size(); i += bits == 4 ? 2 : 1) {
+    bytes.push_back(static_cast<std::byte>(bits == 4 ? codes[i] | codes[i + 1] << 4 : codes[i]));
+  }
+}
+
+absl::Status WriteMatrix(const Item& item, int64_t group_size, SafetensorsWriter& file) {
+  std::vector<float> values(kRowsAtOnce * item.num_columns);
+  std::vector<uint8_t> codes(item.num_columns);
+  std::vector<uint16_t> scales;
+  std::vector<std::byte> packed;
+  for (int64_t first = 0; first < item.num_rows; first += kRowsAtOnce) {
+    const int64_t num_rows = std::min(kRowsAtOnce, item.num_rows - first);
+    if (item.matrix.stored != nullptr) {
+      item.matrix.stored->ReadValues(first, num_rows, values.data());
+    } else {
+      ReadFloats(item.matrix.floats, first * item.num_columns, num_rows * item.num_columns, values.data());
+    }
+    packed.clear();
+    for (int64_t row = 0; row < num_rows; ++row) {
+      for (int64_t at = 0; at < item.num_columns; at += group_size) {
+        scales.push_back(kernels::Bf16FromFloat(kernels::QuantizeGroup(values.data() + row * item.num_columns + at,
+                                                                       group_size, item.bits, codes.data() + at)));
+      }
+      AppendCodes(codes, item.bits, packed);
+    }
+    FT_RETURN_IF_ERROR(file.Append(packed));
+  }
+  FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(scales))));
+  const int64_t shape[] = {item.num_rows, item.num_columns};
+  FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(shape))));
+  for (const quantization::NamedTensor& named : item.matrix.tensors) {
+    weights::ReleasePages(named.tensor->bytes.data(), named.tensor->bytes.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Item> MatrixItem(const weights::Checkpoint& checkpoint, const model::WeightName& weight,
+                                const model::ModelConfig& config, int bits, int64_t group_size) {
+  const int64_t num_rows = weight.shape[0], num_columns = weight.shape[1];
+  if (num_columns % group_size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(checkpoint.directory(), ": ", weight.name,
+                                                   ": --group_size: expected a divisor of its ", num_columns,
+                                                   " inputs, got ", group_size));
+  }
+  Item item = {.name = weight.name.substr(0, weight.name.rfind(".weight")),
+               .num_rows = num_rows,
+               .num_columns = num_columns,
+               .bits = bits};
+  FT_ASSIGN_OR_RETURN(item.matrix,
+                      quantization::FindWeight(checkpoint, weight.name, weight.shape, config.quantization));
+  const auto num_codes = static_cast<size_t>(num_rows * num_columns);
+  const int64_t num_groups = num_columns / group_size;
+  item.headers = {
+      {item.name + ".weight_packed", "I32", {num_rows, num_columns * bits / 32}, num_codes * bits / 8},
+      {item.name + ".weight_scale", "BF16", {num_rows, num_groups}, sizeof(uint16_t) * num_rows * num_groups},
+      {item.name + ".weight_shape", "I64", {2}, 2 * sizeof(int64_t)}};
+  return item;
+}
+
+// The matrices of the layers, and the head if it is asked for, and then every tensor that they do not read.
+absl::StatusOr<std::vector<Item>> ItemsOf(const weights::Checkpoint& checkpoint, const model::ModelConfig& config,
+                                          const QuantizeOptions& options) {
+  const model::ModelWeightNames names = model::NameWeights(config);
+  std::vector<std::pair<const model::WeightName*, int>> matrices;
+  for (const model::LayerWeightNames& layer : names.layers) {
+    for (const auto* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      matrices.emplace_back(weight, options.bits);
+    }
+  }
+  if (options.head_bits != 0) matrices.emplace_back(&names.head, options.head_bits);
+  std::vector<Item> items;
+  std::set<std::string> replaced;
+  for (const auto& [weight, bits] : matrices) {
+    FT_ASSIGN_OR_RETURN(Item item, MatrixItem(checkpoint, *weight, config, bits, options.group_size));
+    for (const quantization::NamedTensor& named : item.matrix.tensors) replaced.insert(named.name);
+    items.push_back(std::move(item));
+  }
+  for (const std::string& name : checkpoint.Names()) {
+    if (replaced.contains(name)) continue;
+    const weights::StoredTensor& tensor = *checkpoint.FindStored(name);
+    items.push_back({.name = name, .copied = &tensor});
+    items.back().headers = {{name, tensor.dtype, tensor.shape, tensor.bytes.size()}};
+  }
+  return items;
+}
+
+// Consecutive items for each file.
+std::vector<std::span<const Item>> Files(std::span<const Item> items, int64_t max_file_bytes) {
+  std::vector<std::span<const Item>> files;
+  size_t begin = 0;
+  int64_t num_bytes = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > begin && num_bytes + items[i].num_bytes() > max_file_bytes) {
+      files.push_back(items.subspan(begin, i - begin));
+      begin = i;
+      num_bytes = 0;
+    }
+    num_bytes += items[i].num_bytes();
+  }
+  files.push_back(items.subspan(begin));
+  return files;
+}
+
+absl::Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+}
+
+Json Group(const char* target, int bits, int64_t group_size) {
+  return {{"targets", {target}},
+          {"weights",
+           {{"num_bits", bits},
+            {"type", "int"},
+            {"symmetric", true},
+            {"strategy", "group"},
+            {"group_size", group_size},
+            {"dynamic", false}}},
+          {"input_activations", nullptr},
+          {"output_activations", nullptr}};
+}
+
+Json QuantizationConfigOf(const QuantizeOptions& options) {
+  Json groups = {{"group_0", Group("Linear", options.bits, options.group_size)}};
+  Json ignored = Json::array();
+  if (options.head_bits == 0) {
+    ignored.push_back("lm_head");
+  } else if (options.head_bits != options.bits) {
+    groups["group_1"] = Group("re:.*lm_head", options.head_bits, options.group_size);
+  }
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "pack-quantized"},
+          {"quantization_status", "compressed"},
+          {"config_groups", groups},
+          {"ignore", ignored},
+          {"kv_cache_scheme", nullptr}};
+}
+
+bool HoldsWeights(const fs::path& file) {
+  static const std::set<std::string> kExtensions = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5"};
+  const std::string name = file.filename();
+  return kExtensions.contains(file.extension()) || name.ends_with(".index.json");
+}
+
+// config.json comes last: without it nothing opens what an interrupted run has left.
+absl::Status WriteOtherFiles(const QuantizeOptions& options) {
+  static const std::set<std::string> kReplaced = {"config.json", "quantize_config.json", "quant_config.json"};
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(options.input, error)) {
+    const fs::path name = entry.path().filename();
+    if (!entry.is_regular_file() || HoldsWeights(name) || kReplaced.contains(name)) continue;
+    fs::copy_file(entry, fs::path(options.output) / name, error);
+    if (error) return absl::UnavailableError(absl::StrCat(entry.path().string(), ": ", error.message()));
+  }
+  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(options.input + "/config.json"));
+  FT_ASSIGN_OR_RETURN(Json config, base::ParseOrderedJson(text, options.input + "/config.json"));
+  config.erase("compression_config");
+  config["quantization_config"] = QuantizationConfigOf(options);
+  return WriteText(options.output + "/config.json", config.dump(2) + "\n");
+}
+
+absl::Status MakeOutput(const std::string& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
+  if (fs::is_empty(directory, error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(directory, ": expected a new or an empty directory"));
+}
+
+std::string FileName(size_t i, size_t num_files) {
+  return num_files == 1 ? "model.safetensors" : absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, num_files);
+}
+
+}  // namespace
+
+absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
+                                                 const std::function<void(int64_t, int64_t)>& progress) {
+  FT_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(options.input));
+  if (options.head_bits != 0 && config.tie_word_embeddings) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.input, ": --head_bits: its head is its embedding, which such checkpoints keep as it is; ",
+                     "--head_quantization of a server quantises it at load"));
+  }
+  FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.input));
+  FT_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(checkpoint, config, options));
+  FT_RETURN_IF_ERROR(MakeOutput(options.output));
+
+  QuantizedSize size = {.num_bytes_before = static_cast<int64_t>(checkpoint.num_bytes())};
+  int64_t num_bytes = 0;
+  for (const Item& item : items) num_bytes += item.num_bytes();
+  const std::vector<std::span<const Item>> files = Files(items, options.max_file_bytes);
+  std::map<std::string, std::string> file_by_tensor;
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::vector<TensorHeader> headers;
+    for (const Item& item : files[i]) headers.insert(headers.end(), item.headers.begin(), item.headers.end());
+    const std::string name = FileName(i, files.size());
+    for (const TensorHeader& header : headers) file_by_tensor[header.name] = name;
+    FT_ASSIGN_OR_RETURN(SafetensorsWriter file, SafetensorsWriter::Create(options.output + "/" + name, headers));
+    for (const Item& item : files[i]) {
+      FT_RETURN_IF_ERROR(item.copied != nullptr ? file.Append(item.copied->bytes)
+                                                : WriteMatrix(item, options.group_size, file));
+      size.num_matrices += item.copied == nullptr ? 1 : 0;
+      size.num_bytes_after += item.num_bytes();
+      progress(size.num_bytes_after, num_bytes);
+    }
+    FT_RETURN_IF_ERROR(file.Finish());
+  }
+  if (files.size() > 1) {
+    const Json index = {{"metadata", {{"total_size", num_bytes}}}, {"weight_map", file_by_tensor}};
+    FT_RETURN_IF_ERROR(WriteText(options.output + "/model.safetensors.index.json", index.dump(2) + "\n"));
+  }
+  FT_RETURN_IF_ERROR(WriteOtherFiles(options));
+  return size;
+}
+
+}  // namespace foretoken::client

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantize, perplexity and selftest as a user runs them. If these tests fail, a command misreads its flags or hides
+// its result.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/commands/run_foretoken.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string DemoTarget() { return testing::SourcePath("deploy/demo/target"); }
+
+TEST(ForetokenQuantize, WritesACheckpointWhoseCostPerplexityTells) {
+  const testing::TempDir dir;
+  const std::string quantised = dir.path() + "/new";
+  const Outcome outcome = RunShell(absl::StrCat("quantize ", DemoTarget(), " ", quantised, " 2>/dev/null"));
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("56 matrices of 4 bits, 5.65 MB in place of 14.69 MB"));
+
+  const std::string text = dir.Write("text", std::string(2000, 'a'));
+  const std::string flags = absl::StrCat("--window=64 --json ", text);
+  const auto stored = nlohmann::json::parse(
+      RunShell(absl::StrCat("perplexity --model=", quantised, " --baseline=", DemoTarget(), " ", flags)).out);
+  const auto at_load = nlohmann::json::parse(
+      RunShell(absl::StrCat("perplexity --model=", DemoTarget(), " --weight_quantization=int4 ", flags)).out);
+  EXPECT_EQ(stored["change"], at_load["change"]);
+  EXPECT_NE(stored["change"]["ratio"], 1);
+  const auto alone = nlohmann::json::parse(RunShell(absl::StrCat("perplexity --model=", quantised, " ", flags)).out);
+  EXPECT_FALSE(alone.contains("before"));
+  EXPECT_EQ(alone["after"], stored["after"]);
+  EXPECT_THAT(RunShell(absl::StrCat("perplexity --window=64 --model=", quantised, " ", text)).out, HasSubstr(" ± "));
+}
+
+TEST(ForetokenSelftest, TriesEveryWidth) {
+  const Outcome outcome = RunShell(
+      absl::StrCat("selftest --model=", DemoTarget(), " --tokens=12 --max_width=5 --weight_quantization=int4 abc"));
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("w4a16-g32"));
+  EXPECT_THAT(outcome.out, HasSubstr("10 of 10 texts are equal"));
+}
+
+TEST(OfflineCommands, NameWhatTheyCannotUse) {
+  const testing::TempDir dir;
+  struct Case {
+    std::string arguments;
+    std::string message;
+  };
+  const std::string model = absl::StrCat("--model=", DemoTarget());
+  for (const Case& c : {Case{"quantize", "expected two arguments"},
+                        {"quantize a b --bits=5", "--bits: expected 4 or 8, got 5"},
+                        {"quantize a b --head_bits=1", "--head_bits: expected 0, 4 or 8, got 1"},
+                        {"quantize a b --group_size=48", "--group_size: expected 32, 64 or 128, got 48"},
+                        {"quantize /nowhere b", "NOT_FOUND"},
+                        {"perplexity", "expected one argument: a file with text"},
+                        {"perplexity x", "--model: expected the directory of a checkpoint"},
+                        {absl::StrCat("perplexity /no/file ", model), "/no/file"},
+                        {absl::StrCat("perplexity - </dev/null ", model), "the text has 0 tokens"},
+                        {"selftest", "--model: expected the directory of a checkpoint"},
+                        {"selftest --model=/nowhere", "NOT_FOUND"},
+                        {absl::StrCat("selftest --max_width=33 ", model), "--max_width: expected 1 to 32, got 33"},
+                        {absl::StrCat("selftest --tokens=0 ", model), "--tokens: expected 1 to 2048, got 0"},
+                        {absl::StrCat("selftest --weight_quantization=int3 ", model), "weight_quantization"}}) {
+    const Outcome outcome = RunShell(absl::StrCat(c.arguments, " 2>&1"));
+    EXPECT_EQ(outcome.exit_code, 1) << c.arguments;
+    EXPECT_THAT(outcome.out, HasSubstr(c.message)) << c.arguments;
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::client

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// `foretoken perplexity`. If these tests fail, it hides or invents what a quantisation costs.
+#include "client/offline/perplexity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "client/offline/offline_engine.h"
+#include "client/offline/oracle_proposer.h"
+#include "tests/testing/paths.h"
+
+namespace foretoken::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Perplexity, IsTheInverseOfTheMeanProbability) {
+  const std::vector<TokenScore> scores = {{.logprob = std::log(0.5)}, {.logprob = std::log(0.125)}};
+  const TextSummary summary = Summarize(scores);
+  EXPECT_NEAR(summary.perplexity, 4, 1e-9);  // sqrt(2 * 8)
+  // The logarithms lie one log(2) from their mean.
+  EXPECT_NEAR(summary.standard_error, 4 * std::log(2) / std::sqrt(2.0), 1e-9);
+}
+
+TEST(Perplexity, ComparesTokenByToken) {
+  const std::vector<TokenScore> before = {{std::log(0.5), 1}, {std::log(0.1), 2}};
+  const std::vector<TokenScore> after = {{std::log(0.25), 1}, {std::log(0.05), 3}};
+  const TextComparison change = Compare(before, after);
+  EXPECT_NEAR(change.ratio, 2, 1e-9);
+  EXPECT_NEAR(change.standard_error, 0, 1e-9);  // each token is twice as hard
+  EXPECT_NEAR(change.same_likeliest, 0.5, 1e-9);
+  EXPECT_EQ(Compare(before, before).ratio, 1);
+}
+
+TEST(Perplexity, ScoresTheSecondHalfOfEveryWindow) {
+  auto model = LoadOffline({.path = testing::SourcePath("deploy/demo/target")});
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "the cat sat on the mat and ";
+  const auto plain = model->tokenizer.Encode(text, {.add_special_tokens = false});
+  const auto whole = model->tokenizer.Encode(text);
+  const size_t num_begin = whole->size() - plain->size();
+  const size_t num_windows = plain->size() / (64 - num_begin);
+  const auto scores = ScoreText(*model, text, /*window=*/64);
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  EXPECT_EQ(scores->size(), num_windows * (64 - 1 - 32));
+  // A text that repeats itself is easy, and a text without order is not.
+  std::string disorder;
+  for (uint32_t i = 0, state = 1; i < 1000; ++i) disorder += static_cast<char>('!' + (state = state * 75 % 65537) % 90);
+  const auto hard = ScoreText(*model, disorder, /*window=*/64);
+  ASSERT_TRUE(hard.ok()) << hard.status();
+  EXPECT_LT(4 * Summarize(*scores).perplexity, Summarize(*hard).perplexity);
+}
+
+TEST(Perplexity, RefusesByName) {
+  auto model = LoadOffline({.path = testing::SourcePath("deploy/demo/target")});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(ScoreText(*model, "short", 64).status().ToString(), HasSubstr("expected at least one window of"));
+  EXPECT_THAT(ScoreText(*model, "", 64).status().ToString(), HasSubstr("the text has 0 tokens"));
+  for (const int32_t window : {-1, 0, 15, 1 << 20}) {
+    EXPECT_THAT(ScoreText(*model, "short", window).status().ToString(), HasSubstr("--window: expected 16 to"));
+  }
+  EXPECT_FALSE(ScoreText(*model, "\xff\xfe not UTF-8", 16).ok());
+}
+
+}  // namespace
+}  // namespace foretoken::client

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// `foretoken quantize`. If these tests fail, a written checkpoint says other tokens than the flag of a server, or
+// cannot be read, or something that it replaced is lost.
+#include "client/offline/quantize_checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/offline/offline_engine.h"
+#include "client/offline/perplexity.h"
+#include "common/base/json.h"
+#include "common/weights/checkpoint.h"
+#include "tests/testing/models/append_tensor.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kText =
+    "def add(a, b):\n    return a + b\n\nOnce upon a time there was a king who had three daughters, and the youngest "
+    "of them was so fair that the sun itself wondered each time it shone upon her face.";
+
+std::string DemoTarget() { return testing::SourcePath("deploy/demo/target"); }
+
+absl::StatusOr<QuantizedSize> Quantize(const QuantizeOptions& options) {
+  return QuantizeCheckpoint(options, [](int64_t, int64_t) {});
+}
+
+// Of the demo target and its copies.
+std::vector<double> Logprobs(const std::string& path, const kernels::QuantizationOptions& quantization = {}) {
+  auto model = LoadOffline({.path = path, .backend = {.quantization = quantization}});
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  const auto scores = ScoreText(*model, kText, /*window=*/32);
+  EXPECT_TRUE(scores.ok()) << scores.status();
+  std::vector<double> logprobs;
+  for (const TokenScore& score : scores.value()) logprobs.push_back(score.logprob);
+  return logprobs;
+}
+
+TEST(QuantizeCheckpoint, GivesTheLogitsThatTheFlagOfAServerGives) {
+  const std::vector<double> plain = Logprobs(DemoTarget());
+  struct Case {
+    int bits;
+    int64_t group_size;
+    const char* flag;
+  };
+  for (const Case& c : {Case{4, 32, "int4"}, Case{4, 128, "int4"}, Case{8, 32, "int8"}, Case{8, 64, "int8"}}) {
+    SCOPED_TRACE(absl::StrCat(c.bits, " bits in groups of ", c.group_size));
+    const testing::TempDir dir;
+    const auto size =
+        Quantize({.input = DemoTarget(), .output = dir.path() + "/new", .bits = c.bits, .group_size = c.group_size});
+    ASSERT_TRUE(size.ok()) << size.status();
+    EXPECT_EQ(size->num_matrices, 56);
+    EXPECT_LT(size->num_bytes_after, size->num_bytes_before);
+    const std::vector<double> quantised = Logprobs(dir.path() + "/new");
+    ASSERT_FALSE(quantised.empty());
+    EXPECT_EQ(quantised, Logprobs(DemoTarget(), {.weights = c.flag, .group_size = static_cast<int>(c.group_size)}));
+    EXPECT_NE(quantised, plain);
+  }
+}
+
+TEST(QuantizeCheckpoint, SplitsFilesAndTheResultIsTheSame) {
+  const testing::TempDir dir;
+  const std::string one = dir.path() + "/one", many = dir.path() + "/many";
+  ASSERT_TRUE(Quantize({.input = DemoTarget(), .output = one}).ok());
+  ASSERT_TRUE(Quantize({.input = DemoTarget(), .output = many, .max_file_bytes = 1'000'000}).ok());
+  EXPECT_FALSE(std::filesystem::exists(one + "/model.safetensors.index.json"));
+  EXPECT_TRUE(std::filesystem::exists(many + "/model.safetensors.index.json"));
+  EXPECT_TRUE(std::filesystem::exists(many + "/tokenizer.json"));
+  EXPECT_EQ(Logprobs(one), Logprobs(many));
+}
+
+TEST(QuantizeCheckpoint, QuantisesTheHeadWithItsOwnBits) {
+  const testing::TempDir model, dir;
+  model.CopyFrom(DemoTarget());
+  auto config = base::ReadJson(model.path() + "/config.json").value();
+  config["tie_word_embeddings"] = false;
+  model.Write("config.json", config.dump());
+  const int64_t vocab_size = config["vocab_size"], hidden_size = config["hidden_size"];
+  testing::AppendTensor(model.path(), "lm_head.weight", {vocab_size, hidden_size},
+                        std::string(2 * vocab_size * hidden_size, '\x3c'));
+  const auto size = Quantize({.input = model.path(), .output = dir.path(), .bits = 4, .head_bits = 8});
+  ASSERT_TRUE(size.ok()) << size.status();
+  EXPECT_EQ(size->num_matrices, 57);
+  const auto checkpoint = weights::Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const weights::StoredTensor* head = checkpoint->FindStored("lm_head.weight_packed");
+  ASSERT_NE(head, nullptr);
+  EXPECT_EQ(head->shape, (std::vector<int64_t>{vocab_size, hidden_size / 4}));
+  EXPECT_EQ(checkpoint->FindStored("lm_head.weight"), nullptr);
+  EXPECT_NE(checkpoint->FindStored("model.embed_tokens.weight"), nullptr);
+  EXPECT_FALSE(Logprobs(dir.path()).empty());
+}
+
+TEST(QuantizeCheckpoint, QuantisesAQuantisedCheckpointAgain) {
+  const testing::TempDir dir;
+  const std::string eight = dir.path() + "/8", four = dir.path() + "/4";
+  ASSERT_TRUE(Quantize({.input = DemoTarget(), .output = eight, .bits = 8}).ok());
+  const auto size = Quantize({.input = eight, .output = four, .bits = 4});
+  ASSERT_TRUE(size.ok()) << size.status();
+  EXPECT_LT(size->num_bytes_after, size->num_bytes_before);
+  EXPECT_EQ(Logprobs(four).size(), Logprobs(DemoTarget()).size());
+}
+
+TEST(QuantizeCheckpoint, RefusesByName) {
+  const testing::TempDir dir;
+  const std::string output = dir.path() + "/new";
+  EXPECT_THAT(Quantize({.input = "/nowhere", .output = output}).status().ToString(), HasSubstr("/nowhere/config.json"));
+  EXPECT_THAT(Quantize({.input = DemoTarget(), .output = output, .head_bits = 4}).status().ToString(),
+              HasSubstr("--head_bits: its head is its embedding"));
+  EXPECT_THAT(Quantize({.input = DemoTarget(), .output = output, .group_size = 96}).status().ToString(),
+              HasSubstr("model.layers.0.self_attn.q_proj.weight: --group_size: expected a divisor of its"));
+  EXPECT_FALSE(std::filesystem::exists(output));
+  dir.Write("a_file", "x");
+  EXPECT_THAT(Quantize({.input = DemoTarget(), .output = dir.path()}).status().ToString(),
+              HasSubstr("expected a new or an empty directory"));
+}
+
+}  // namespace
+}  // namespace foretoken::client
