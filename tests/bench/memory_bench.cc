@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the loading of a model: its time, and this process's share of memory (Pss) during it and after it.
 //
-//   memory_bench [--short] [--json]
+//   memory_bench [--short] [--json] [--stored_bits=4]
 //
 // The bench first writes a checkpoint with random weights to a temporary directory, in the shape of Llama 3.2 1B
-// (--short: a fifth of its size).
+// (--short: a fifth of its size). With --stored_bits it quantises that as `foretoken quantize` does, and loads the
+// result.
 //
 // Time: loading the weights with their digest, compared with the least possible time: one read of the file from the
 // page cache, and a copy of as many bytes into fresh memory, each on all threads. A virtual machine may get memory from
@@ -32,6 +33,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "client/offline/quantize_checkpoint.h"
 #include "common/model/weight_digest.h"
 #include "common/model/weight_names.h"
 #include "kernels/check.h"
@@ -46,6 +48,7 @@
 
 ABSL_FLAG(bool, short, false, "a smaller model");
 ABSL_FLAG(bool, json, false, "print JSON");
+ABSL_FLAG(int, stored_bits, 16, "of a weight of the layers in the file: 16 (bf16), or integers of 8 or 4");
 
 namespace foretoken::bench {
 namespace {
@@ -213,21 +216,32 @@ void MeasureMemory(const std::string& directory, Findings& findings) {
       testing::LoadModel(directory, {.num_threads = kNumThreads, .num_blocks = kNumBlocks});
   const double peak = watch.Stop();
   const double after = Pss();
-  const auto weights = static_cast<double>(2 * model::CountParameters(loaded.transformer->config()));
+  const std::string path = directory + "/model.safetensors";
+  const bool is_bf16 = absl::GetFlag(FLAGS_stored_bits) == 16;
+  const auto weights = is_bf16 ? static_cast<double>(2 * model::CountParameters(loaded.transformer->config()))
+                               : static_cast<double>(std::filesystem::file_size(path));
   findings.Add({.what = "weights", .value = weights / kMegabyte, .unit = "MB"});
   findings.Add({.what = "K/V as configured", .value = loaded.kv.num_bytes() / kMegabyte, .unit = "MB"});
   findings.Add({.what = "Pss before loading", .value = before / kMegabyte, .unit = "MB"});
   findings.Add({.what = "Pss after loading", .value = after / kMegabyte, .unit = "MB"});
   findings.Add({.what = "of it, not weights", .value = (after - weights) / kMegabyte, .unit = "MB", .at_most = 200});
   findings.Add({.what = "peak while loading", .value = 100 * (peak / after - 1), .unit = "% above", .at_most = 10});
+  const double rest = before + static_cast<double>(after - before - weights);  // K/V, tables, and the process itself
+  findings.Add({.what = "peak of the weights", .value = (peak - rest) / weights, .unit = "times", .at_most = 1.05});
 }
 
 int Main() {
-  const testing::TempDir directory;
-  WriteCheckpoint(directory);
+  const testing::TempDir written, quantised;
+  WriteCheckpoint(written);
+  std::string directory = written.path();
+  if (const int bits = absl::GetFlag(FLAGS_stored_bits); bits != 16) {
+    directory = quantised.path();
+    const auto ignored = [](int64_t, int64_t) {};
+    FT_CHECK(client::QuantizeCheckpoint({.input = written.path(), .output = directory, .bits = bits}, ignored).ok());
+  }
   Findings findings;
-  MeasureMemory(directory.path(), findings);
-  MeasureTime(directory.path(), findings);
+  MeasureMemory(directory, findings);
+  MeasureTime(directory, findings);
   findings.Print(absl::GetFlag(FLAGS_json));
   return 0;
 }

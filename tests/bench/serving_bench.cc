@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -30,6 +31,11 @@ ABSL_FLAG(bool, short, false, "a smaller target and fewer requests");
 ABSL_FLAG(bool, json, false, "print JSON");
 ABSL_FLAG(std::vector<std::string>, only, {}, "parts to run, separated by commas; empty: all");
 ABSL_FLAG(std::optional<double>, gigabytes, std::nullopt, "what a step of the costly target reads");
+ABSL_FLAG(
+    std::string, weights, "bf16",
+    "bf16, int8 or int4: how verifiers keep their layers' weights; the costly target has more of them then, so that "
+    "a step reads as many bytes");
+ABSL_FLAG(bool, int8_rows, false, "int8 activations, for weights of int8 and int4");
 ABSL_FLAG(int, verifier_threads, 2, "threads of the verifier");
 ABSL_FLAG(int, draft_threads, 1, "threads of the draft-model proposer");
 ABSL_FLAG(std::optional<int>, prompts, std::nullopt, "how many of the demo's prompts, at most 32");
@@ -49,12 +55,19 @@ constexpr Part kParts[] = {{"theory", MeasureTheory},     {"load", MeasureLoad},
 
 SetupOptions OptionsFromFlags() {
   const bool is_short = absl::GetFlag(FLAGS_short);
+  const std::string weights = absl::GetFlag(FLAGS_weights);
+  std::vector<std::string> quantization;
+  if (weights != "bf16") quantization.push_back("--weight_quantization=" + weights);
+  if (absl::GetFlag(FLAGS_int8_rows)) quantization.push_back("--activation_quantization=int8");
+  const double bits = weights == "int4" ? 4.5 : weights == "int8" ? 8.5 : 16;  // of a weight, with its part of a scale
+  const double gigabytes = absl::GetFlag(FLAGS_gigabytes).value_or(is_short ? 0.15 : 1);
   return {.is_short = is_short,
-          .num_target_bytes = static_cast<int64_t>(1e9 * absl::GetFlag(FLAGS_gigabytes).value_or(is_short ? 0.15 : 1)),
+          .num_target_bytes = static_cast<int64_t>(1e9 * gigabytes * 16 / bits),  // of the checkpoint, in bf16
           .verifier_threads = absl::GetFlag(FLAGS_verifier_threads),
           .draft_threads = absl::GetFlag(FLAGS_draft_threads),
           .max_prompts = std::clamp(absl::GetFlag(FLAGS_prompts).value_or(is_short ? 6 : 32), 2, 32),
-          .max_tokens = absl::GetFlag(FLAGS_tokens).value_or(is_short ? 48 : 64)};
+          .max_tokens = absl::GetFlag(FLAGS_tokens).value_or(is_short ? 48 : 64),
+          .quantization = std::move(quantization)};
 }
 
 absl::Status Run(Findings* findings) {

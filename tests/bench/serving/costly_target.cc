@@ -90,7 +90,8 @@ absl::Status WriteWeights(std::span<const NamedTensor> tensors, int64_t width, c
     if (tensor.role == Role::kOther) {
       FT_RETURN_IF_ERROR(file.Append(tensor.stored.bytes));
     } else {
-      FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(Widened(tensor, width, &state)))));
+      const std::vector<uint16_t> wide = Widened(tensor, width, &state);
+      FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(wide))));
     }
   }
   return file.Finish();

@@ -41,7 +41,9 @@ absl::StatusOr<std::string> Setup::CostlyDirectory() {
 }
 
 std::vector<std::string> Setup::VerifierFlags() const {
-  return {absl::StrCat("--threads=", options_.verifier_threads), "--kv_cache_mb=256"};
+  std::vector<std::string> flags = {absl::StrCat("--threads=", options_.verifier_threads), "--kv_cache_mb=256"};
+  flags.insert(flags.end(), options_.quantization.begin(), options_.quantization.end());
+  return flags;
 }
 
 std::vector<Proposer> Setup::Proposers() const {

@@ -22,7 +22,8 @@ struct SetupOptions {
   int verifier_threads = 2;
   int draft_threads = 1;
   int max_prompts = 32;
-  int max_tokens = 64;  // of each output
+  int max_tokens = 64;                         // of each output
+  std::vector<std::string> quantization = {};  // flags of the verifiers
 };
 
 class Setup {
