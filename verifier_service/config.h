@@ -58,7 +58,7 @@ struct Config {
 // Returns INVALID_ARGUMENT with the flag, the expected value and the given one.
 absl::Status Validate(const Config& config);
 
-// The last part of a path: "models/llama/" -> "llama".
+// The last part of a path: "models/llama/" -> "llama", "llama.gguf" -> "llama".
 std::string BaseName(const std::string& directory);
 
 }  // namespace foretoken::verifier

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/gguf/model_files.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
@@ -11,6 +15,24 @@
 #include "common/gguf/tokenizer_json.h"
 
 namespace foretoken::gguf {
+namespace {
+
+// A GGUF file in a directory that is no checkpoint, for a message: "; it holds llama.gguf, which is named by its own
+// path".
+std::string DescribeGgufFile(const std::string& directory) {
+  std::string first;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (IsGgufPath(entry->path().string()) && name.ends_with(".gguf") && (first.empty() || name < first)) first = name;
+  }
+  if (first.empty()) return "";
+  return absl::StrCat("; the directory holds ", absl::Utf8SafeCHexEscape(first),
+                      ", and a GGUF file is named by its own path");
+}
+
+}  // namespace
 
 absl::StatusOr<nlohmann::json> ReadModelJson(const std::string& model, absl::string_view name) {
   if (!IsGgufPath(model)) return base::ReadJson(ModelFileName(model, name));
@@ -23,7 +45,11 @@ absl::StatusOr<nlohmann::json> ReadModelJson(const std::string& model, absl::str
 }
 
 absl::StatusOr<std::string> ReadModelFile(const std::string& model, absl::string_view name) {
-  if (!IsGgufPath(model)) return base::ReadFile(ModelFileName(model, name));
+  if (!IsGgufPath(model)) {
+    absl::StatusOr<std::string> text = base::ReadFile(ModelFileName(model, name));
+    if (!absl::IsNotFound(text.status())) return text;
+    return absl::NotFoundError(absl::StrCat(text.status().message(), DescribeGgufFile(model)));
+  }
   FT_ASSIGN_OR_RETURN(const nlohmann::json json, ReadModelJson(model, name));
   return json.dump();
 }

@@ -173,6 +173,10 @@ TEST(GgufPaths, AreFilesAndNoDirectories) {
   EXPECT_TRUE(IsGgufPath("/nowhere/x.gguf"));
   EXPECT_TRUE(IsGgufPath(dir.Write("model", "GGUF")));
   EXPECT_EQ(ModelFileName("/nowhere/x.gguf", "config.json"), "/nowhere/x.gguf as config.json");
+  dir.Write("tiny.gguf", "GGUF");
+  EXPECT_THAT(
+      ReadModelFile(dir.path(), "config.json").status().ToString(),
+      HasSubstr("config.json: No such file or directory; the directory holds tiny.gguf, and a GGUF file is named"));
   EXPECT_EQ(ReadModelFile("/nowhere/x.gguf", "config.json").status().code(), absl::StatusCode::kNotFound);
 }
 
