@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models in GGUF against the same models in safetensors. If this test fails, a GGUF file is served with other sizes,
 // other weights or another order of rows than it has.
-#include "common/base/json.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
+#include <random>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/model/checkpoint_fit.h"
 #include "common/model/config.h"
 #include "common/model/generation_config.h"
 #include "common/model/weight_digest.h"
+#include "tests/reference/gguf.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/gguf_twin.h"
 #include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/test_device.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -73,6 +77,74 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufModels,
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
+
+// Random blocks of a type, the same for each name, with small scales.
+testing::EncodedMatrix RandomBlocks(const reference::GgufType& type, const std::string& name, size_t num_values) {
+  std::mt19937 random(static_cast<uint32_t>(name.size() * 131 + static_cast<unsigned char>(name[name.size() / 2])));
+  std::string bytes;
+  for (size_t i = 0; i < num_values / type.block_values * type.block_bytes; ++i) {
+    bytes.push_back(static_cast<char>(random()));
+  }
+  const bool has_two = type.name == "Q4_1" || type.name == "Q5_1" || type.name == "Q4_K" || type.name == "Q5_K";
+  for (size_t block = 0; block < bytes.size(); block += type.block_bytes) {
+    if (type.name == "MXFP4") bytes[block] = 120;
+    for (const size_t at : {type.name == "Q6_K" ? size_t{208} : size_t{0}, size_t{2}}) {
+      if (type.name == "MXFP4" || (at == 2 && !has_two)) continue;
+      bytes[block + at + 1] = 0x10;  // about 2^-11
+    }
+  }
+  return {.type = type.id, .bytes = bytes};
+}
+
+// The same values as floats.
+testing::EncodedMatrix ValuesOfRandomBlocks(const reference::GgufType& type, const std::string& name,
+                                            size_t num_values) {
+  const std::string bytes = RandomBlocks(type, name, num_values).bytes;
+  const auto* blocks = reinterpret_cast<const uint8_t*>(bytes.data());
+  std::vector<float> values;
+  for (size_t i = 0; i < num_values; ++i) {
+    const uint8_t* block = blocks + i / type.block_values * type.block_bytes;
+    values.push_back(reference::GgufValue(type.name, block, static_cast<int64_t>(i) % type.block_values));
+  }
+  return testing::InF32(name, values);
+}
+
+class GgufTypesOfModels : public ::testing::TestWithParam<reference::GgufType> {};
+
+// The twin's values are rounded to bf16, by at most one part in 512. Integers that stay integers are not, so logits
+// differ by some per cent of the largest. Where nothing stays an integer, they are equal.
+TEST_P(GgufTypesOfModels, AnswerLikeTheirValues) {
+  const std::string directory = SourcePath("deploy/demo/target");
+  const auto encoder = [&](auto encode) {
+    return [&type = GetParam(), encode](const std::string& name, const std::vector<float>& values) {
+      return name.find("embed") != std::string::npos ? testing::InBf16(name, values)
+                                                     : encode(type, name, values.size());
+    };
+  };
+  const Twin blocks(testing::GgufTwin(directory, {.encode = encoder(RandomBlocks)}));
+  const Twin floats(testing::GgufTwin(directory, {.encode = encoder(ValuesOfRandomBlocks)}));
+  const bool is_bf16 = GetParam().name == "Q6_K" || testing::TestDevice() != "cpu";
+  for (const int num_ranks : {1, 2}) {
+    const std::vector<testing::Row> rows = LogitsOf(blocks.path, num_ranks),
+                                    expected = LogitsOf(floats.path, num_ranks);
+    if (is_bf16) {
+      EXPECT_TRUE(testing::SameBits(rows, expected));
+      continue;
+    }
+    float largest = 0, difference = 0;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (size_t i = 0; i < rows[row].size(); ++i) {
+        largest = std::max(largest, std::fabs(expected[row][i]));
+        difference = std::max(difference, std::fabs(expected[row][i] - rows[row][i]));
+      }
+    }
+    EXPECT_GT(largest, 0);
+    EXPECT_LE(difference, 0.05f * largest);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GgufTypesOfModels, ::testing::ValuesIn(reference::GgufTypes()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(GgufModel, InF16HasTheLogitsOfItsTwin) {
   const std::string directory = SourcePath("tests/cases/models/llama-yarn");  // stored as F16
