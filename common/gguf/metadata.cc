@@ -140,6 +140,13 @@ constexpr const char* kExpected<int64_t> = "an integer below 2^63";
 template <>
 constexpr const char* kExpected<std::string> = "UTF-8 text";
 
+// What a value of this type is instead of a T.
+template <typename T>
+std::string Rejected(ValueType type) {
+  if (std::is_same_v<T, std::string> && type == ValueType::kString) return "other bytes";
+  return absl::StrCat("a value of type ", Name(type));
+}
+
 }  // namespace
 
 absl::Status Metadata::ReadNext(ByteCursor& cursor) {
@@ -172,7 +179,7 @@ absl::StatusOr<std::optional<T>> Metadata::Optional(absl::string_view key) const
   if (value.count) return Error(key, "expected ", kExpected<T>, ", got a list of ", *value.count);
   ByteCursor cursor(value.bytes, path_);
   std::optional<T> read = Read<T>(cursor, value.type);
-  if (!read) return Error(key, "expected ", kExpected<T>, ", got another ", Name(value.type));
+  if (!read) return Error(key, "expected ", kExpected<T>, ", got ", Rejected<T>(value.type));
   return read;
 }
 
@@ -181,12 +188,12 @@ absl::StatusOr<std::optional<std::vector<T>>> Metadata::OptionalList(absl::strin
   const auto found = values_.find(key);
   if (found == values_.end()) return std::optional<std::vector<T>>();
   const Value& value = found->second;
-  if (!value.count) return Error(key, "expected a list, got one ", Name(value.type));
+  if (!value.count) return Error(key, "expected a list, got a value of type ", Name(value.type));
   ByteCursor cursor(value.bytes, path_);
   std::vector<T> elements;
   for (uint64_t i = 0; i < *value.count; ++i) {
     std::optional<T> read = Read<T>(cursor, value.type);
-    if (!read) return Error(key, "element ", i, ": expected ", kExpected<T>, ", got another ", Name(value.type));
+    if (!read) return Error(key, "element ", i, ": expected ", kExpected<T>, ", got ", Rejected<T>(value.type));
     elements.push_back(*std::move(read));
   }
   return elements;

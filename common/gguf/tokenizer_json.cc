@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/gguf/score_merges.h"
@@ -59,6 +61,23 @@ json Vocabulary(const std::vector<ListedToken>& tokens) {
   return vocabulary;
 }
 
+// Adds the added tokens that a merge makes or joins: such a token is also one of the model's own.
+void AddMerged(const std::vector<ListedToken>& tokens, const std::vector<std::string>& merges, json& vocabulary) {
+  absl::flat_hash_map<std::string, size_t> added;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (IsAdded(tokens[id])) added.emplace(tokens[id].spelling, id);
+  }
+  const auto add = [&](const std::string& spelling) {
+    if (const auto found = added.find(spelling); found != added.end()) vocabulary[spelling] = found->second;
+  };
+  for (const std::string& merge : merges) {
+    const size_t space = merge.find(' ');
+    if (space == std::string::npos) continue;  // the tokenizer refuses it
+    const std::string left = merge.substr(0, space), right = merge.substr(space + 1);
+    for (const std::string& spelling : {left, right, left + right}) add(spelling);
+  }
+}
+
 struct Surroundings {
   bool adds_bos = false;
   bool adds_eos = false;
@@ -95,6 +114,8 @@ absl::StatusOr<json> ByteLevelJson(const Source& source) {
   FT_ASSIGN_OR_RETURN(std::vector<std::string> merges,
                       source.metadata.RequiredList<std::string>("tokenizer.ggml.merges"));
   FT_ASSIGN_OR_RETURN(json post_processor, PostProcessor(source, {.adds_bos = split.adds_bos}));
+  json vocabulary = Vocabulary(source.tokens);
+  AddMerged(source.tokens, merges, vocabulary);
   return json{
       {"version", "1.0"},
       {"added_tokens", AddedTokens(source.tokens)},
@@ -107,7 +128,7 @@ absl::StatusOr<json> ByteLevelJson(const Source& source) {
         {"fuse_unk", false},
         {"byte_fallback", false},
         {"ignore_merges", split.ignores_merges},
-        {"vocab", Vocabulary(source.tokens)},
+        {"vocab", std::move(vocabulary)},
         {"merges", std::move(merges)}}}};
 }
 

@@ -67,7 +67,7 @@ TEST(GgufFile, KeysOfAnotherTypeAreRefused) {
   const std::string bytes = Small().Bytes();
   const GgufContent content = Read(bytes).value();
   EXPECT_THAT(content.metadata.Required<int64_t>("a.text").status().ToString(),
-              HasSubstr("x.gguf: a.text: expected an integer below 2^63, got another string"));
+              HasSubstr("x.gguf: a.text: expected an integer below 2^63, got a value of type string"));
   EXPECT_THAT(content.metadata.Required<bool>("a.number").status().ToString(), HasSubstr("expected true or false"));
   EXPECT_THAT(content.metadata.RequiredList<int64_t>("a.number").status().ToString(), HasSubstr("expected a list"));
   EXPECT_THAT(content.metadata.Required<double>("a.none").status().ToString(), HasSubstr("a.none: is missing"));

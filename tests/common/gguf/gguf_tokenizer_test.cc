@@ -115,6 +115,22 @@ TEST(GgufTokenizer, CutsTextAsItsNameSays) {
   }
 }
 
+// A file may add a token that its merges make, too.
+TEST(GgufTokenizer, MakesAddedTokensByMergesWhereItHasThem) {
+  json file = TokenizerFileOf("tests/cases/tokenizer/qwen2");
+  const json& merge = file["model"]["merges"][5];
+  const std::string merged = merge.is_string() ? absl::StrReplaceAll(merge.get<std::string>(), {{" ", ""}})
+                                               : merge[0].get<std::string>() + merge[1].get<std::string>();
+  json token = file["added_tokens"][0];
+  token["id"] = file["model"]["vocab"][merged];
+  token["content"] = merged;
+  file["added_tokens"].push_back(token);
+  const Twins twins(file, "qwen2", false);
+  for (const std::string& text : Texts()) {
+    ASSERT_EQ(twins.gguf.Encode(text).value(), twins.hugging_face.Encode(text).value()) << text;
+  }
+}
+
 TEST(GgufTokenizer, OfEveryNameIsReadAndOthersAreRefused) {
   const json file = TokenizerFileOf("tests/cases/tokenizer/qwen2");
   const TempDir dir;
@@ -267,7 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
               [](auto& w) {
                 Begin(w, "gpt2", {"a", "\xc3"});
               },
-              "tokenizer.ggml.tokens: element 1: expected UTF-8 text"},
+              "tokenizer.ggml.tokens: element 1: expected UTF-8 text, got other bytes"},
         Fault{"FarId", [](auto& w) { Begin(w, "gpt2"), w.Add("tokenizer.ggml.eos_token_id", uint32_t{3}); },
               "tokenizer.ggml.eos_token_id: expected an id below the number of tokens 3, got 3"},
         Fault{"NoBos",
