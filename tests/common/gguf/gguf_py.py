@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes GGUF files with the gguf package and compares what dump_gguf reads of them.
 
-    gguf_py.py DUMP_GGUF TOKENIZER_CASES SCRATCH
+    gguf_py.py DUMP_GGUF TOKENIZER_CASES VOCABULARIES SCRATCH
 """
 import json
 import subprocess
@@ -100,11 +100,23 @@ def check_tokenizer(program, cases, style, pre, scratch):
         assert ids == reference.encode(text).ids, text
 
 
+def check_published(program, vocabularies, scratch):
+    """The ids beside each file are those of its model's own tokenizer, without special tokens around them."""
+    for name in ["llama-bpe", "llama-spm", "qwen2", "gpt-2", "phi-3", "command-r", "refact", "starcoder", "deepseek-coder"]:
+        path = vocabularies / f"ggml-vocab-{name}.gguf"
+        texts = Path(f"{path}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+        lines = Path(f"{path}.out").read_text().split("\n")[: len(texts)]
+        for text, ids, line in zip(texts, dump(program, path, scratch / name, texts), lines, strict=True):
+            expected = [int(number) for number in line.split()]
+            assert ids == expected or ids[1:] == expected, (name, text, ids, expected)
+
+
 def main():
-    program, cases, scratch = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    program, cases, vocabularies, scratch = sys.argv[1], *map(Path, sys.argv[2:])
     check_values(program, scratch)
     for style, pre in (("llama3", "llama-bpe"), ("qwen2", "qwen2")):
         check_tokenizer(program, cases, style, pre, scratch)
+    check_published(program, vocabularies, scratch)
 
 
 if __name__ == "__main__":
