@@ -20,7 +20,7 @@ namespace foretoken::verifier {
 
 struct Config {
   std::string model_directory;  // or a GGUF file
-  std::string model_name;  // empty: the directory's base name
+  std::string model_name;       // empty: the directory's base name
   std::string listen_address = "127.0.0.1:50051";
   rpc::ServerSecurity security;
   std::string token_file;           // bearer tokens of clients; empty: none are asked for
