@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
       {argv + 1, argv + argc},
       {.program = "foretoken_proposer",
        .summary = "serves token trees to verifiers; it guesses them from repeating text or with a draft model",
-       .arguments = "[DIRECTORY OF A DRAFT MODEL]",
+       .arguments = "[DIRECTORY OR GGUF FILE OF A DRAFT MODEL]",
        .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc", "common/rpc/server_flags.cc"}});
   const absl::Status status = foretoken::proposer::Run(arguments);
   if (!status.ok()) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
 namespace foretoken::verifier {
@@ -40,7 +41,8 @@ absl::Status CheckTime(absl::string_view flag, absl::Duration value, absl::Durat
 
 absl::Status Validate(const Config& config) {
   constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
-  if (config.model_directory.empty()) return Invalid("model", "expected a directory with a checkpoint, got none");
+  if (config.model_directory.empty())
+    return Invalid("model", "expected a directory with a checkpoint or a GGUF file, got none");
   FT_RETURN_IF_ERROR(CheckAddress("listen", config.listen_address));
   FT_RETURN_IF_ERROR(rpc::CheckSecurity(config.listen_address, config.security));
   FT_RETURN_IF_ERROR(rpc::CheckTls(config.proposer_tls));
@@ -84,7 +86,8 @@ std::string BaseName(const std::string& directory) {
   if (end == std::string::npos) return directory;
   const size_t slash = directory.find_last_of('/', end);
   const size_t begin = slash == std::string::npos ? 0 : slash + 1;
-  return directory.substr(begin, end + 1 - begin);
+  const std::string name = directory.substr(begin, end + 1 - begin);
+  return std::string(absl::StripSuffix(name, ".gguf"));
 }
 
 }  // namespace foretoken::verifier

@@ -19,8 +19,8 @@
 namespace foretoken::verifier {
 
 struct Config {
-  std::string model_directory;
-  std::string model_name;  // empty: the directory's base name
+  std::string model_directory;  // or a GGUF file
+  std::string model_name;       // empty: the directory's base name
   std::string listen_address = "127.0.0.1:50051";
   rpc::ServerSecurity security;
   std::string token_file;           // bearer tokens of clients; empty: none are asked for
@@ -58,7 +58,7 @@ struct Config {
 // Returns INVALID_ARGUMENT with the flag, the expected value and the given one.
 absl::Status Validate(const Config& config);
 
-// The last part of a path: "models/llama/" -> "llama".
+// The last part of a path: "models/llama/" -> "llama", "llama.gguf" -> "llama".
 std::string BaseName(const std::string& directory);
 
 }  // namespace foretoken::verifier

@@ -6,9 +6,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/model_files.h"
 #include "spdlog/spdlog.h"
 #include "verifier_service/numerics_fingerprint.h"
 #include "verifier_service/read_rate.h"
@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<int32_t>> EndTokenIds(const model::GenerationConfig& 
   for (const int64_t id : recommended ? generation.eos_token_ids : config.eos_token_ids) {
     if (id < 0 || id >= config.vocab_size) {
       return absl::InvalidArgumentError(
-          absl::StrCat(directory, recommended ? "/generation_config.json" : "/config.json",
+          absl::StrCat(gguf::ModelFileName(directory, recommended ? "generation_config.json" : "config.json"),
                        ": eos_token_id: expected an id below the vocabulary's ", config.vocab_size, ", got ", id));
     }
     ids.push_back(static_cast<int32_t>(id));
@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   if (!expected.empty() && !absl::StartsWith(expected, absl::StrCat(numerics, " "))) {
     return FingerprintMismatch(expected, absl::StrCat(numerics, " ..."));
   }
-  FT_ASSIGN_OR_RETURN(const std::string config_text, base::ReadFile(directory + "/config.json"));
+  FT_ASSIGN_OR_RETURN(const std::string config_text, gguf::ReadModelFile(directory, "config.json"));
   std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
   for (const std::string& note : opened.notes) spdlog::warn("{}", note);
   FT_ASSIGN_OR_RETURN(

@@ -30,8 +30,8 @@
 #include "verifier_service/grammar/compile_process.h"
 #include "verifier_service/verifier.h"
 
-ABSL_FLAG(std::string, model, "", "directory of a Hugging Face checkpoint");
-ABSL_FLAG(std::string, model_name, "", "the model's name in requests; empty: the directory's name");
+ABSL_FLAG(std::string, model, "", "directory of a Hugging Face checkpoint, or a GGUF file");
+ABSL_FLAG(std::string, model_name, "", "the model's name in requests; empty: the name of the directory or file");
 ABSL_FLAG(std::string, listen, foretoken::verifier::Config().listen_address,
           "HOST:PORT to serve on; port 0 takes a free one");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT of GET /metrics; empty: none");
@@ -270,8 +270,8 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
   config.engine.tenants.weights = *std::move(weights);
   if (arguments.empty()) return config;
   if (arguments.size() > 1 || !config.model_directory.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unexpected argument \"", arguments.back(), "\": expected flags and one directory of a model"));
+    return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", arguments.back(),
+                                                   "\": expected flags and one directory or GGUF file of a model"));
   }
   config.model_directory = arguments.front();
   return config;
@@ -324,7 +324,7 @@ int main(int argc, char** argv) {
       {argv + 1, argv + argc},
       {.program = "foretoken_verifier",
        .summary = "serves a model's text over gRPC, decoded speculatively from proposers' token trees",
-       .arguments = "[DIRECTORY OF THE MODEL]",
+       .arguments = "[DIRECTORY OR GGUF FILE OF THE MODEL]",
        .flag_files = {"verifier_service/main.cc", "common/rpc/server_flags.cc"}});
   const absl::Status status = foretoken::verifier::Run(arguments);
   if (!status.ok()) {

@@ -30,6 +30,8 @@ constexpr const char* kExpected<std::string> = "a string";
 template <>
 constexpr const char* kExpected<std::vector<int64_t>> = "an integer or a list of integers";
 template <>
+constexpr const char* kExpected<std::vector<double>> = "a list of finite numbers";
+template <>
 constexpr const char* kExpected<std::vector<std::string>> = "a list of strings";
 
 bool Convert(const json& value, bool& out) {
@@ -98,6 +100,7 @@ template absl::StatusOr<std::optional<int64_t>> JsonFields::Optional(const std::
 template absl::StatusOr<std::optional<double>> JsonFields::Optional(const std::string&) const;
 template absl::StatusOr<std::optional<std::string>> JsonFields::Optional(const std::string&) const;
 template absl::StatusOr<std::optional<std::vector<int64_t>>> JsonFields::Optional(const std::string&) const;
+template absl::StatusOr<std::optional<std::vector<double>>> JsonFields::Optional(const std::string&) const;
 template absl::StatusOr<std::optional<std::vector<std::string>>> JsonFields::Optional(const std::string&) const;
 
 absl::StatusOr<std::optional<JsonFields>> JsonFields::Object(const std::string& name) const {

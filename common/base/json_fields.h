@@ -5,9 +5,9 @@
 //   FT_ASSIGN_OR_RETURN(const int64_t hidden_size, fields.Required<int64_t>("hidden_size"));
 //   FT_ASSIGN_OR_RETURN(const std::optional<double> eps, fields.Optional<double>("rms_norm_eps"));
 //
-// T is bool, int64_t, double (finite), std::string, or a std::vector of int64_t or std::string. A single integer also
-// reads as a list of one.
-// Errors: INVALID_ARGUMENT with the source, the field, the expected and the given value.
+// T is bool, int64_t, double (finite), std::string, or a std::vector of int64_t, double or std::string. A single
+// integer also reads as a list of one. Errors: INVALID_ARGUMENT with the source, the field, the expected and the given
+// value.
 #pragma once
 
 #include <optional>

@@ -3,9 +3,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/json.h"
-#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/model_files.h"
 
 namespace foretoken::chat {
 namespace {
@@ -68,15 +67,15 @@ absl::Status ReadConfig(const std::string& path, const json& config, TemplateFil
 
 absl::StatusOr<TemplateFiles> ReadTemplateFiles(const std::string& directory) {
   TemplateFiles files;
-  const std::string config_path = directory + "/tokenizer_config.json";
-  const absl::StatusOr<json> config = base::ReadJson(config_path);
+  constexpr const char* kConfigName = "tokenizer_config.json";
+  const std::string config_path = gguf::ModelFileName(directory, kConfigName);
+  const absl::StatusOr<json> config = gguf::ReadModelJson(directory, kConfigName);
   if (config.ok()) {
     FT_RETURN_IF_ERROR(ReadConfig(config_path, *config, files));
   } else if (!absl::IsNotFound(config.status())) {
     return config.status();
   }
-  const std::string template_path = directory + "/chat_template.jinja";
-  absl::StatusOr<std::string> text = base::ReadFile(template_path);
+  absl::StatusOr<std::string> text = gguf::ReadModelFile(directory, "chat_template.jinja");
   if (text.ok()) {
     files.standard = *std::move(text);
     files.for_tools.reset();

@@ -2,7 +2,7 @@
 // What a checkpoint's files say about chat: its templates, and the special tokens that templates may name.
 //
 // The template is chat_template.jinja, or else "chat_template" in tokenizer_config.json: a text, or a list of named
-// texts of which "default" and "tool_use" count.
+// texts of which "default" and "tool_use" count. A GGUF file has them in its header.
 // Source: PreTrainedTokenizerBase.get_chat_template and special_tokens_map of Hugging Face transformers 4.57.
 #pragma once
 

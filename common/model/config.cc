@@ -2,12 +2,14 @@
 #include "common/model/config.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/json_fields.h"
-#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/gguf_model.h"
+#include "common/gguf/model_files.h"
 #include "common/model/rope_config.h"
 
 namespace foretoken::model {
@@ -18,6 +20,8 @@ struct ArchitectureNames {
   const char* class_name;
   const char* model_type;
 };
+
+constexpr const char* kFileName = "config.json";
 
 constexpr ArchitectureNames kArchitectures[] = {
     {Architecture::kLlama, "LlamaForCausalLM", "llama"},
@@ -201,6 +205,11 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_RETURN_IF_ERROR(ReadSlidingWindows(fields, config));
   FT_ASSIGN_OR_RETURN(RopeSettings rope, ReadRopeSettings(fields, config.max_position_embeddings, kMaxPositions));
   config.rope = rope.rope;
+  if (const auto* divided = std::get_if<DivisorScaling>(&config.rope.scaling);
+      divided != nullptr && static_cast<int64_t>(divided->divisors.size()) != config.head_dim / 2) {
+    return fields.Error("rope_scaling", "expects ", config.head_dim / 2, " divisors, one per pair of a head, got ",
+                        divided->divisors.size());
+  }
   config.max_position_embeddings = rope.max_positions;
   FT_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.OrDefault<bool>("tie_word_embeddings", false));
 
@@ -223,10 +232,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory) {
-  const std::string path = directory + "/config.json";
-  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
-  FT_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, path));
-  if (!config.quantization.is_declared) {
+  FT_ASSIGN_OR_RETURN(const std::string text, gguf::ReadModelFile(directory, kFileName));
+  FT_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, gguf::ModelFileName(directory, kFileName)));
+  if (!config.quantization.is_declared && !gguf::IsGgufPath(directory)) {
     FT_ASSIGN_OR_RETURN(config.quantization, quantization::LoadQuantizationFile(directory));
   }
   return config;

@@ -54,7 +54,8 @@ struct ModelConfig {
 // `source` names the text in messages.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::string_view source);
 
-// Reads `directory`/config.json, and if it declares no quantisation, the file beside it that does.
+// Reads `directory`/config.json, and if it declares no quantisation, the file beside it that does. Instead of a
+// directory it may be a GGUF file, whose header becomes a config.json first.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory);
 
 }  // namespace foretoken::model

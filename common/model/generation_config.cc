@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "common/base/json_fields.h"
-#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/model_files.h"
 
 namespace foretoken::model {
 
@@ -58,11 +58,11 @@ absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view text, a
 }
 
 absl::StatusOr<GenerationConfig> LoadGenerationConfig(const std::string& directory) {
-  const std::string path = directory + "/generation_config.json";
-  const absl::StatusOr<std::string> text = base::ReadFile(path);
+  constexpr const char* kFileName = "generation_config.json";
+  const absl::StatusOr<std::string> text = gguf::ReadModelFile(directory, kFileName);
   if (absl::IsNotFound(text.status())) return GenerationConfig();
   if (!text.ok()) return text.status();
-  return ParseGenerationConfig(*text, path);
+  return ParseGenerationConfig(*text, gguf::ModelFileName(directory, kFileName));
 }
 
 }  // namespace foretoken::model

@@ -29,7 +29,8 @@ struct GenerationConfig {
 // `source` names the text in messages.
 absl::StatusOr<GenerationConfig> ParseGenerationConfig(absl::string_view text, absl::string_view source);
 
-// Reads `directory`/generation_config.json. If the file is absent, the configuration is empty.
+// Reads `directory`/generation_config.json, or the same of a GGUF file. If the file is absent, the configuration is
+// empty.
 absl::StatusOr<GenerationConfig> LoadGenerationConfig(const std::string& directory);
 
 }  // namespace foretoken::model

@@ -73,6 +73,8 @@ RopeFrequencies ComputeRopeFrequencies(const RopeConfig& rope, int64_t head_dim)
   } else if (const auto* yarn = std::get_if<YarnScaling>(&rope.scaling)) {
     Apply(*yarn, rope.theta, frequencies.inverse);
     frequencies.attention_factor = YarnAttentionFactor(*yarn);
+  } else if (const auto* divided = std::get_if<DivisorScaling>(&rope.scaling)) {
+    for (size_t i = 0; i < frequencies.inverse.size(); ++i) frequencies.inverse[i] /= divided->divisors.at(i);
   }
   return frequencies;
 }

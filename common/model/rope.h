@@ -41,9 +41,15 @@ struct YarnScaling {
   friend bool operator==(const YarnScaling&, const YarnScaling&) = default;
 };
 
+// Each pair has a divisor of its own. GGUF files store them.
+struct DivisorScaling {
+  std::vector<double> divisors;  // [D/2]
+  friend bool operator==(const DivisorScaling&, const DivisorScaling&) = default;
+};
+
 struct RopeConfig {
   double theta = 10000;
-  std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling> scaling;
+  std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, DivisorScaling> scaling;
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 

@@ -95,6 +95,15 @@ absl::StatusOr<YarnScaling> ReadYarn(const OriginalLength& from) {
   return scaling;
 }
 
+absl::StatusOr<DivisorScaling> ReadDivisors(const JsonFields& rope) {
+  DivisorScaling scaling;
+  FT_ASSIGN_OR_RETURN(scaling.divisors, rope.Required<std::vector<double>>("divisors"));
+  for (const double divisor : scaling.divisors) {
+    if (divisor <= 0) return rope.Error("divisors", "expects numbers above 0, got ", divisor);
+  }
+  return scaling;
+}
+
 absl::StatusOr<RopeConfig> ReadRopeConfig(const JsonFields& config, int64_t max_position_embeddings) {
   FT_ASSIGN_OR_RETURN(const std::optional<JsonFields> found, FindRopeObject(config));
   const JsonFields& rope = found ? *found : config;
@@ -116,6 +125,8 @@ absl::StatusOr<RopeConfig> ReadRopeConfig(const JsonFields& config, int64_t max_
     FT_ASSIGN_OR_RETURN(result.scaling, ReadLlama3(from));
   } else if (type == "yarn") {
     FT_ASSIGN_OR_RETURN(result.scaling, ReadYarn(from));
+  } else if (type == "divisors") {
+    FT_ASSIGN_OR_RETURN(result.scaling, ReadDivisors(rope));
   } else if (type != "default") {
     return rope.Error(type_field, "expects default, linear, llama3 or yarn, got ", type);
   }

@@ -4,7 +4,8 @@
 // type if all are equal. Precedence and defaults are those of transformers 5.
 //
 // Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value. Types other than default,
-// linear, llama3 and yarn are refused by name: most depend on the current length, which row invariance forbids.
+// linear, llama3 and yarn are refused by name: most depend on the current length, which row invariance forbids. One
+// more type is our own, for what GGUF files say: "divisors", a list with a number for each rotary pair of a head.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a checkpoint directory ready to compute with, in two steps: cheap checks come first, and then the weights are
-// read.
+// Makes a checkpoint directory, or a GGUF file, ready to compute with, in two steps: cheap checks come first, and then
+// the weights are read.
 //
 //   FT_ASSIGN_OR_RETURN(OpenedModel opened, OpenModel({.directory = "/models/llama"}));
 //   FT_ASSIGN_OR_RETURN(ContextPlan context, PlanContext({}, opened.config));
@@ -29,7 +29,7 @@
 namespace foretoken::model {
 
 struct OpenOptions {
-  std::string directory;
+  std::string directory;            // or a GGUF file
   kernels::BackendOptions backend;  // shared by all ranks
   int32_t tensor_parallel = 1;      // number of ranks that share the model
 };

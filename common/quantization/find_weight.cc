@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/quantization/awq.h"
 #include "common/quantization/fp8.h"
+#include "common/quantization/gguf_matrix.h"
 #include "common/quantization/gptq.h"
 #include "common/quantization/int_quantized.h"
 #include "common/quantization/mxfp4.h"
@@ -35,6 +36,7 @@ absl::StatusOr<FoundWeight> FindWeight(const Checkpoint& checkpoint, const std::
   TensorSet tensors(checkpoint, std::string(absl::StripSuffix(name, kEnding)));
   if (const StoredTensor* weight = tensors.Find("weight")) {
     if (weight->dtype == "F8_E4M3") return OpenFp8(std::move(tensors), shape, config);
+    if (IsGguf(*weight)) return OpenGguf(std::move(tensors), shape);
     if (weight->dtype == "I8") return OpenIntQuantized(std::move(tensors), shape, config);
     return FindPlain(checkpoint, name, shape);
   }

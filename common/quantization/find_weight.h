@@ -8,6 +8,7 @@
 //   X.weight         F32, F16, BF16   plain floats
 //   X.weight         F8_E4M3          FP8 (fp8.h)
 //   X.weight         I8               int-quantized (int_quantized.h)
+//   X.weight         Q4_0, Q4_K, ...  a matrix of GGUF (gguf_matrix.h)
 //   X.weight_packed  I32              pack-quantized (pack_quantized.h)
 //   X.weight_packed  U8               MXFP4 (mxfp4.h)
 //   X.qweight        I32              AWQ if the shape is AWQ's (awq.h), else GPTQ (gptq.h)

@@ -5,8 +5,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/model_files.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/json_value.h"
 #include "common/tokenizer/normalizer.h"
@@ -117,10 +117,11 @@ absl::StatusOr<Surroundings> ReadSurroundings(const JsonValue& root, const std::
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> json, root.OptionalMember("post_processor"));
   FT_ASSIGN_OR_RETURN(std::optional<Surroundings> surroundings, SurroundingsFromPostProcessor(json, vocabulary));
   if (surroundings) return *std::move(surroundings);
-  const std::string path = directory + "/tokenizer_config.json";
-  const absl::StatusOr<nlohmann::json> config = base::ReadJson(path);
+  constexpr const char* kFileName = "tokenizer_config.json";
+  const absl::StatusOr<nlohmann::json> config = gguf::ReadModelJson(directory, kFileName);
   if (absl::IsNotFound(config.status())) return Surroundings();
   FT_RETURN_IF_ERROR(config.status());
+  const std::string path = gguf::ModelFileName(directory, kFileName);
   return SurroundingsFromConfig(JsonValue(*config, path), vocabulary);
 }
 
@@ -174,8 +175,9 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.json";
-  FT_ASSIGN_OR_RETURN(const nlohmann::json json, base::ReadJson(path));
+  constexpr const char* kFileName = "tokenizer.json";
+  FT_ASSIGN_OR_RETURN(const nlohmann::json json, gguf::ReadModelJson(directory, kFileName));
+  const std::string path = gguf::ModelFileName(directory, kFileName);
   const JsonValue root(json, path);
   FT_RETURN_IF_ERROR(CheckModel(root));
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> normalizer_json, root.OptionalMember("normalizer"));

@@ -58,7 +58,7 @@ struct DecodeOptions {
 class Tokenizer {
  public:
   // `directory` holds tokenizer.json and, optionally, tokenizer_config.json. The latter's add_bos_token and
-  // add_eos_token count if the former has no template.
+  // add_eos_token count if the former has no template. Or it is a GGUF file.
   static absl::StatusOr<Tokenizer> Load(const std::string& directory);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

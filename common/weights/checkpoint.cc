@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -17,6 +18,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/gguf_model.h"
+#include "common/gguf/tensor_names.h"
 
 namespace foretoken::weights {
 namespace {
@@ -67,15 +70,39 @@ std::string DescribeOtherWeights(const std::string& directory) {
     absl::StrAppend(&text, i == 0 ? "" : ", ", absl::Utf8SafeCHexEscape(names[i]).substr(0, kMaxShownBytes));
   }
   if (names.size() > num_shown) absl::StrAppend(&text, " and ", names.size() - num_shown, " more files of weights");
-  return absl::StrCat(text,
-                      ". Weights are read from safetensors alone, under the names that transformers gives them: "
-                      "its save_pretrained converts a checkpoint");
+  return absl::StrCat(
+      text,
+      ". A directory's weights are read from safetensors alone, under the names that transformers gives "
+      "them: its save_pretrained converts a checkpoint. A GGUF file is named by its own path");
+}
+
+// A vector whose elements are in the model's order.
+absl::StatusOr<StoredTensor> CopyInOrder(const StoredTensor& from, const std::string& where,
+                                         std::vector<std::unique_ptr<std::byte[]>>& copies) {
+  constexpr int64_t kMaxElements = int64_t{1} << 24;
+  const int64_t num_elements = from.shape[0];
+  const std::optional<kernels::DType> dtype = WeightDType(from.dtype);
+  if (!dtype || num_elements > kMaxElements || num_elements % *from.interleaved_head_dim != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": expected floats of whole heads of ",
+                                                   *from.interleaved_head_dim, ", got ", from.dtype, " [", num_elements,
+                                                   "]"));
+  }
+  const size_t size = kernels::SizeOf(*dtype);
+  const auto& copy = copies.emplace_back(std::make_unique<std::byte[]>(from.bytes.size()));
+  for (int64_t i = 0; i < num_elements; ++i) {
+    std::memcpy(copy.get() + i * size, from.bytes.data() + StoredRow(from, i) * size, size);
+  }
+  return StoredTensor{.dtype = from.dtype, .shape = from.shape, .bytes = {copy.get(), from.bytes.size()}};
 }
 
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& directory) {
   Checkpoint checkpoint(directory);
+  if (gguf::IsGgufPath(directory)) {
+    FT_RETURN_IF_ERROR(checkpoint.OpenGguf());
+    return checkpoint;
+  }
   const std::string single_path = directory + "/model.safetensors";
   const std::string index_path = directory + "/model.safetensors.index.json";
   if (Exists(single_path)) {
@@ -97,13 +124,40 @@ absl::StatusOr<Checkpoint> Checkpoint::OpenFile(const std::string& directory, ab
 
 const StoredTensor* Checkpoint::FindStored(absl::string_view name) const {
   const auto found = files_by_tensor_.find(name);
-  return found == files_by_tensor_.end() ? nullptr : &files_[found->second].tensors().at(found->first);
+  return found == files_by_tensor_.end() ? nullptr : &files_[found->second].tensors.at(found->first);
+}
+
+absl::StatusOr<size_t> Checkpoint::AddSafetensors(const std::string& path) {
+  FT_ASSIGN_OR_RETURN(base::MappedFile mapping, base::MappedFile::Open(path));
+  FT_ASSIGN_OR_RETURN(StoredTensors tensors, ReadSafetensors(mapping.bytes(), path));
+  files_.push_back({.mapping = std::move(mapping), .tensors = std::move(tensors)});
+  return files_.size() - 1;
 }
 
 absl::Status Checkpoint::OpenSingleFile(const std::string& path) {
-  FT_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
-  for (const auto& [name, tensor] : file.tensors()) files_by_tensor_.emplace(name, 0);
-  files_.push_back(std::move(file));
+  FT_ASSIGN_OR_RETURN(const size_t file_idx, AddSafetensors(path));
+  for (const auto& [name, tensor] : files_[file_idx].tensors) files_by_tensor_.emplace(name, file_idx);
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::OpenGguf() {
+  FT_ASSIGN_OR_RETURN(gguf::GgufModel model, gguf::GgufModel::Open(directory_));
+  FT_ASSIGN_OR_RETURN(const std::optional<int64_t> head_dim, gguf::InterleavedHeadDim(model.metadata()));
+  for (gguf::GgufFile& file : std::move(model).TakeFiles()) {
+    StoredTensors tensors;
+    for (const auto& [name, stored] : file.tensors()) {
+      const std::optional<std::string> hugging_face_name = gguf::HuggingFaceName(name);
+      if (!hugging_face_name) continue;
+      StoredTensor tensor = {.dtype = std::string(stored.type.name), .shape = stored.shape, .bytes = stored.bytes};
+      if (gguf::IsRotated(name)) tensor.interleaved_head_dim = head_dim;
+      if (tensor.interleaved_head_dim && tensor.shape.size() == 1) {
+        FT_ASSIGN_OR_RETURN(tensor, CopyInOrder(tensor, absl::StrCat(file.path(), ": tensor ", name), copies_));
+      }
+      files_by_tensor_.emplace(*hugging_face_name, files_.size());
+      tensors.emplace(*hugging_face_name, std::move(tensor));
+    }
+    files_.push_back({.mapping = std::move(file).TakeMapping(), .tensors = std::move(tensors)});
+  }
   return absl::OkStatus();
 }
 
@@ -120,13 +174,12 @@ absl::Status Checkpoint::OpenShards(const std::string& index_path) {
     }
     const auto [entry, is_new] = files_by_shard.emplace(shard, files_.size());
     if (is_new) {
-      absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(absl::StrCat(directory_, "/", shard));
-      if (!file.ok()) return absl::Status(file.status().code(), absl::StrCat(where, ": ", file.status().message()));
-      files_.push_back(*std::move(file));
+      const absl::Status added = AddSafetensors(absl::StrCat(directory_, "/", shard)).status();
+      if (!added.ok()) return absl::Status(added.code(), absl::StrCat(where, ": ", added.message()));
     }
-    const SafetensorsFile& file = files_[entry->second];
-    if (!file.tensors().contains(name)) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": ", file.path(), " does not hold it"));
+    const File& file = files_[entry->second];
+    if (!file.tensors.contains(name)) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": ", file.mapping.path(), " does not hold it"));
     }
     files_by_tensor_.emplace(name, entry->second);
   }
@@ -143,7 +196,7 @@ std::vector<std::string> Checkpoint::Names() const {
 
 size_t Checkpoint::num_bytes() const {
   size_t total = 0;
-  for (const auto& [name, file_idx] : files_by_tensor_) total += files_[file_idx].tensors().at(name).bytes.size();
+  for (const auto& [name, file_idx] : files_by_tensor_) total += files_[file_idx].tensors.at(name).bytes.size();
   return total;
 }
 
@@ -155,9 +208,9 @@ absl::StatusOr<kernels::ConstTensorView> Checkpoint::Find(absl::string_view name
     return absl::NotFoundError(absl::StrCat(directory_, ": tensor ", name, " [", absl::StrJoin(expected_dims, ", "),
                                             "] is missing among the checkpoint's ", files_by_tensor_.size()));
   }
-  const SafetensorsFile& file = files_[found->second];
-  const StoredTensor& tensor = file.tensors().at(found->first);
-  const auto where = absl::StrCat(file.path(), ": tensor ", name);
+  const File& file = files_[found->second];
+  const StoredTensor& tensor = file.tensors.at(found->first);
+  const auto where = absl::StrCat(file.mapping.path(), ": tensor ", name);
   const std::optional<kernels::DType> dtype = WeightDType(tensor.dtype);
   if (!dtype) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": expected dtype F32, F16 or BF16, got ", tensor.dtype));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Hugging Face checkpoint directory: model.safetensors, or shards named by model.safetensors.index.json. Every file
-// is mapped as long as the object lives; nothing is copied.
+// A Hugging Face checkpoint directory: model.safetensors, or shards named by model.safetensors.index.json. Or a GGUF
+// file, or the parts of one, whose tensors have the names that a directory of the same model would give them. Every
+// file is mapped as long as the object lives; only some biases of GGUF are copied, to bring them in order.
 //
 //   FT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open("models/llama"));
 //   FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView norm,
@@ -12,6 +13,8 @@
 // Threads: immutable after Open.
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/mapped_file.h"
 #include "common/weights/safetensors.h"
 #include "kernels/tensor_view.h"
 
@@ -26,13 +30,14 @@ namespace foretoken::weights {
 
 class Checkpoint {
  public:
-  // Maps all files and checks their headers. If both layouts are present, the single file counts, as in transformers.
+  // Maps all files and checks their headers. If a directory has both layouts, the single file counts, as in
+  // transformers.
   static absl::StatusOr<Checkpoint> Open(const std::string& directory);
 
   // Maps one file of the directory.
   static absl::StatusOr<Checkpoint> OpenFile(const std::string& directory, absl::string_view file_name);
 
-  const std::string& directory() const { return directory_; }
+  const std::string& directory() const { return directory_; }  // or the GGUF file
   bool Contains(absl::string_view name) const { return files_by_tensor_.contains(name); }
   // The named tensor as it is stored, of any dtype; null: there is none.
   const StoredTensor* FindStored(absl::string_view name) const;
@@ -49,9 +54,16 @@ class Checkpoint {
   explicit Checkpoint(std::string directory) : directory_(std::move(directory)) {}
   absl::Status OpenSingleFile(const std::string& path);
   absl::Status OpenShards(const std::string& index_path);
+  absl::Status OpenGguf();
+  absl::StatusOr<size_t> AddSafetensors(const std::string& path);
 
+  struct File {
+    base::MappedFile mapping;
+    StoredTensors tensors;
+  };
   std::string directory_;
-  std::vector<SafetensorsFile> files_;
+  std::vector<File> files_;
+  std::vector<std::unique_ptr<std::byte[]>> copies_;          // of tensors that do not lie in a file as they are
   absl::flat_hash_map<std::string, size_t> files_by_tensor_;  // index into files_
 };
 

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +29,16 @@ struct StoredTensor {
   std::string dtype;                 // as the file spells it: "BF16", "I64", ...
   std::vector<int64_t> shape;        // row-major; empty for a scalar
   std::span<const std::byte> bytes;  // exactly the shape's bytes, inside the mapping
+  // Only in GGUF: in each head of D rows the file's row 2j is the model's row j, and row 2j + 1 is row j + D/2.
+  std::optional<int64_t> interleaved_head_dim;
 };
+
+// The place in the file of a row of the model.
+inline int64_t StoredRow(const StoredTensor& tensor, int64_t row) {
+  if (!tensor.interleaved_head_dim) return row;
+  const int64_t head_dim = *tensor.interleaved_head_dim, in_head = row % head_dim, half = head_dim / 2;
+  return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+}
 
 using StoredTensors = absl::flat_hash_map<std::string, StoredTensor>;
 

@@ -54,7 +54,7 @@ absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, in
 absl::Status Validate(const DraftOptions& options) {
   constexpr int32_t kMaxRows = 4096;
   if (options.model_directory.empty()) {
-    return absl::InvalidArgumentError("model: expected a directory with a checkpoint, got none");
+    return absl::InvalidArgumentError("model: expected a directory with a checkpoint or a GGUF file, got none");
   }
   FT_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 4096));
   FT_RETURN_IF_ERROR(CheckRange("tensor_parallel", options.tensor_parallel, 1, 64));

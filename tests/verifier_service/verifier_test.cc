@@ -302,6 +302,7 @@ TEST(BaseName, IsTheLastPartOfAPath) {
   EXPECT_EQ(BaseName("models/llama/"), "llama");
   EXPECT_EQ(BaseName("/llama"), "llama");
   EXPECT_EQ(BaseName("llama"), "llama");
+  EXPECT_EQ(BaseName("models/llama.Q4_K_M.gguf"), "llama.Q4_K_M");
   EXPECT_EQ(BaseName("/"), "/");
 }
 

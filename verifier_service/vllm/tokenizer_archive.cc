@@ -10,9 +10,10 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/gguf_model.h"
+#include "common/gguf/model_files.h"
 #include "kernels/check.h"
 
 namespace foretoken::verifier {
@@ -56,6 +57,10 @@ zlib_filefunc64_def InMemory(MemoryFile& file) {
 
 absl::StatusOr<std::set<std::string>> FilesOf(const std::string& directory) {
   std::set<std::string> names = {"tokenizer.json"};
+  if (gguf::IsGgufPath(directory)) {
+    names.insert({"tokenizer_config.json", "config.json", "generation_config.json"});
+    return names;
+  }
   for (const char* name :
        {"tokenizer_config.json", "config.json", "generation_config.json", "special_tokens_map.json"}) {
     if (std::filesystem::exists(absl::StrCat(directory, "/", name))) names.insert(name);
@@ -89,7 +94,7 @@ absl::StatusOr<TokenizerArchive> MakeTokenizerArchive(const std::string& directo
   size_t num_bytes = 0;
   absl::Status status;
   for (const std::string& name : names) {
-    const absl::StatusOr<std::string> contents = base::ReadFile(absl::StrCat(directory, "/", name));
+    const absl::StatusOr<std::string> contents = gguf::ReadModelFile(directory, name);
     status = contents.status();
     if (status.ok() && (num_bytes += contents->size()) > kMaxArchivedBytes) {
       status = absl::InvalidArgumentError(absl::StrCat(directory, ": expected at most ", kMaxArchivedBytes,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of a checkpoint with which a gateway makes the same tokens as the server, as one zip archive:
 // tokenizer.json and, where they are there, tokenizer_config.json, config.json, generation_config.json,
-// special_tokens_map.json, and chat templates (*.jinja). Equal files give equal bytes.
+// special_tokens_map.json, and chat templates (*.jinja). Of a GGUF file they are made from its header. Equal files give
+// equal bytes.
 //
 //   FT_ASSIGN_OR_RETURN(const TokenizerArchive archive, MakeTokenizerArchive("models/llama"));
 //

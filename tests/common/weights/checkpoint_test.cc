@@ -130,8 +130,10 @@ TEST(Checkpoint, NamesTheWeightsOfOtherFormatsThatTheDirectoryHolds) {
   const TempDir dir;
   dir.Write("config.json", "{}");
   dir.Write("pytorch_model-00001-of-00002.bin", "x");
-  EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(),
-              HasSubstr("index.json, but pytorch_model-00001-of-00002.bin. Weights are read from safetensors alone"));
+  EXPECT_THAT(
+      Checkpoint::Open(dir.path()).status().ToString(),
+      HasSubstr(
+          "index.json, but pytorch_model-00001-of-00002.bin. A directory's weights are read from safetensors alone"));
   dir.Write("pytorch_model-00002-of-00002.bin", "x");
   dir.Write("model.gguf", "x");
   dir.Write("model-f16\n.gguf", "x");

@@ -11,6 +11,8 @@
 #include "proposer_service/proposal_service.h"
 #include "tests/testing/cases/tree_columns.h"
 #include "tests/testing/models/draft_model.h"
+#include "tests/testing/models/gguf_twin.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -260,6 +262,17 @@ TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
   EXPECT_EQ(fits->readiness(), Readiness::kReady);
   EXPECT_EQ(too_long->readiness(), Readiness::kRefused);
   EXPECT_EQ(num_announced, 1);
+}
+
+TEST(LoadedDraftProposer, ReadsAGgufFileLikeADirectory) {
+  telemetry::Metrics of_file, of_directory;
+  const testing::TempDir dir;
+  const std::string directory = SourcePath("deploy/demo/draft");
+  const std::string path = dir.Write("draft.gguf", testing::GgufTwin(directory).Bytes());
+  const auto from_file = DraftProposer::Load({.model_directory = path}, of_file);
+  const auto from_directory = DraftProposer::Load({.model_directory = directory}, of_directory);
+  ASSERT_TRUE(from_file.ok()) << from_file.status();
+  EXPECT_EQ((*from_file)->Describe().vocabulary_fingerprint, (*from_directory)->Describe().vocabulary_fingerprint);
 }
 
 TEST(LoadedDraftProposer, NamesTheWrongOption) {

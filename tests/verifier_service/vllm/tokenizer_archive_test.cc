@@ -12,8 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
+#include "common/tokenizer/tokenizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/models/gguf_twin.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -73,6 +75,20 @@ TEST(TokenizerArchive, OfTheDemoModelHasItsTokenizerAndIsTheSameEachTime) {
   EXPECT_TRUE(files.contains("tokenizer_config.json"));
   EXPECT_FALSE(files.contains("model.safetensors"));
   EXPECT_EQ(MakeTokenizerArchive(model)->sha256, archive->sha256);
+}
+
+TEST(TokenizerArchive, OfAGgufFileHasTheFilesThatItsHeaderMakes) {
+  const testing::TempDir directory;
+  const std::string model = testing::SourcePath("deploy/demo/target");
+  const auto archive = MakeTokenizerArchive(directory.Write("x.gguf", testing::GgufTwin(model).Bytes()));
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  const auto files = Unzip(*archive);
+  EXPECT_EQ(files.size(), 4);
+  for (const auto& [name, text] : files) directory.Write(name, text);
+  const auto tokenizer = tokenizer::Tokenizer::Load(directory.path()), expected = tokenizer::Tokenizer::Load(model);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer::VocabularyFingerprint(tokenizer->vocabulary()),
+            tokenizer::VocabularyFingerprint(expected->vocabulary()));
 }
 
 TEST(TokenizerArchive, NeedsATokenizer) {
