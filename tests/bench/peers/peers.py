@@ -23,6 +23,9 @@ modes of 4 bits. llama.cpp always rounds activations to 8 bits where weights hav
 is told not to. The K/V cache has 16 bits everywhere. "weights" is what a step reads of Foretoken, and the file of a
 peer. "memory" is the most that the process has held, also while it loaded.
 
+With few layers, as in --short, ratios are not those of a real model: the head takes a larger share of a step, and of a
+prompt llama.cpp computes the last layer's MLP for the last token alone.
+
 Needs PyPI, 1 GB of disk for the programs and 14 GB for the models of the default shape; both stay in build/peers.
 """
 import argparse
