@@ -129,6 +129,13 @@ class IntegerMatMulTest : public ::testing::TestWithParam<Case> {
     return values;
   }
 
+  // Of an output with one group.
+  float WeightScale(const MatMulInput& input, int64_t output) {
+    std::vector<uint8_t> codes(input.num_inputs);
+    return QuantizeGroup(input.weight.data() + output * input.num_inputs, input.num_inputs, GetParam().bits,
+                         codes.data());
+  }
+
   // A product of bf16 rows with small integers is exact in f32, and so are sums over int8 rows. A row's sum has at most
   // K + 3 roundings for each group and element together, and two for the scales' product.
   void ExpectCloseTo(const MatMulInput& input) {
@@ -201,6 +208,46 @@ TEST_P(IntegerMatMulTest, AgreesWithTheReferenceForLongSumsAndManyRows) {
   ExpectCloseTo(RandomInput(1, 40, 8192));
   ExpectCloseTo(RandomInput(20, 33, 4099));
   ExpectCloseTo(RandomInput(200, 33, 1200));
+}
+
+// Rows become int8 as QuantizeRowGroup makes them, on every instruction set and whatever the values are: a group with a
+// NaN, an infinity, a ragged end, nothing but zeros, or values too small for a scale. Each sum here is of one group.
+TEST_P(IntegerMatMulTest, MakesTheIntegersOfTheFormulaOfAnyRow) {
+  if (!GetParam().int8_rows) GTEST_SKIP() << "for rows of int8";
+  const auto inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float denormal = 0x1p-130f;
+  for (const int64_t num_inputs : {1, 15, 16, 31, 32}) {
+    for (const std::vector<float>& odd : std::vector<std::vector<float>>{{},
+                                                                         {nan},
+                                                                         {inf},
+                                                                         {-inf, nan},
+                                                                         {0x1.fep127f},
+                                                                         {denormal},
+                                                                         {-denormal, 0x1p-126f},
+                                                                         {127, 126.5f, 0.5f, 1.5f}}) {
+      SCOPED_TRACE(::testing::Message() << "K " << num_inputs << " " << ::testing::PrintToString(odd));
+      MatMulInput input = RandomInput(1, 16, num_inputs);
+      if (odd.size() == 1 && std::fabs(odd[0]) < 0x1p-120f) std::ranges::fill(input.x, uint16_t{0});
+      for (size_t i = 0; i < std::min<size_t>(odd.size(), num_inputs); ++i) input.x[i] = Bf16FromFloat(odd[i]);
+      std::vector<float> x(GetParam().group_size);
+      for (int64_t i = 0; i < num_inputs; ++i) x[i] = FloatFromBf16(input.x[i]);
+      std::vector<int8_t> integers(x.size());
+      const float scale = QuantizeRowGroup(x.data(), GetParam().group_size, integers.data());
+      const auto weight = Prepare(input);
+      const std::vector<float> values = Values(*weight);
+      const std::vector<float> out = Run(input, *weight);
+      for (int64_t output = 0; output < 16; ++output) {
+        const float* row = values.data() + output * num_inputs;
+        const float weight_scale = WeightScale(input, output);
+        int64_t sum = 0;
+        for (int64_t i = 0; i < num_inputs; ++i) sum += std::lround(row[i] / weight_scale) * integers[i];
+        const float expected = static_cast<float>(sum) * (weight_scale * scale);
+        ASSERT_EQ(std::isfinite(out[output]), std::isfinite(expected)) << output;
+        if (!std::isfinite(expected)) continue;
+        EXPECT_EQ(out[output], expected) << output;
+      }
+    }
+  }
 }
 
 TEST_P(IntegerMatMulTest, AddsBiasAndPreviousValues) {

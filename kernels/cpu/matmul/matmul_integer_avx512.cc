@@ -18,7 +18,9 @@
 #include <hwy/base.h>
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "kernels/cpu/matmul/integer_rows.h"
@@ -190,6 +192,51 @@ void Multiply(const MatMulTile& tile) {
   kTable[tile.num_rows - 1](tile);
 }
 
+// A group's values, from 16 to 16, with zeros after the row's last input.
+inline __m512 LoadValues(const uint16_t* x, int64_t count) {
+  const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff : (1 << std::max<int64_t>(count, 0)) - 1);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x)), 16));
+}
+
+// QuantizeRowGroup, with the same bits. A NaN is no maximum, and becomes -127.
+RowGroup QuantizeGroupOfRow(const uint16_t* x, int64_t count, const IntegerPanels& layout, std::byte* integers) {
+  __m512 largest = _mm512_setzero_ps();
+  for (int64_t i = 0; i < layout.group_size; i += 16) {
+    largest = _mm512_max_ps(_mm512_abs_ps(LoadValues(x + i, count - i)), largest);
+  }
+  const float max = _mm512_reduce_max_ps(largest);
+  const float scale = max / 127;
+  if (!(scale >= std::numeric_limits<float>::min())) {
+    std::fill_n(integers, layout.group_size, std::byte{0});
+    return {.scale = 0};
+  }
+  const __m512 inverse = _mm512_set1_ps(127 / max);
+  __m512i sums = _mm512_setzero_si512();
+  for (int64_t i = 0; i < layout.group_size; i += 16) {
+    const __m512 scaled = _mm512_roundscale_ps(_mm512_mul_ps(LoadValues(x + i, count - i), inverse), 0);
+    const __m512 limited = _mm512_min_ps(_mm512_max_ps(scaled, _mm512_set1_ps(-127)), _mm512_set1_ps(127));
+    const __m512i rounded = _mm512_cvtps_epi32(limited);
+    sums = _mm512_add_epi32(sums, rounded);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(integers + i), _mm512_cvtepi32_epi8(rounded));
+  }
+  const int32_t sum = _mm512_reduce_add_epi32(sums);
+  return {.scale = scale, .sum = scale * static_cast<float>(sum), .start = -layout.center() * sum};
+}
+
+// PackRowGroups for rows of int8.
+void PackInt8Rows(const PackArgs& args) {
+  const IntegerPanels& layout = *args.panels;
+  auto* packed = static_cast<std::byte*>(args.packed);
+  for (int64_t first = 0; first < layout.num_groups * layout.group_size; first += layout.group_size) {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+      const uint16_t* x = args.x + row * args.num_inputs + first;
+      const RowGroup with = QuantizeGroupOfRow(x, args.num_inputs - first, layout, packed);
+      __builtin_memcpy(packed + layout.group_size, &with, sizeof(with));
+      packed += layout.group_size + static_cast<int64_t>(sizeof(with));
+    }
+  }
+}
+
 MatMulTileShape TileShape(int64_t num_rows) {
   const int64_t num_blocks = (num_rows + kMaxRows - 1) / kMaxRows;
   return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
@@ -200,7 +247,7 @@ const MatMulKernel& Kernel() {
   static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = kInt8Rows ? 1 : 2,
                                            .packed_bytes_per_group = sizeof(RowGroup),
                                            .tile_shape = TileShape,
-                                           .pack = PackRowGroups,
+                                           .pack = kInt8Rows ? PackInt8Rows : PackRowGroups,
                                            .multiply = Multiply<kBits, kInt8Rows>};
   return kKernel;
 }
