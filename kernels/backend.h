@@ -62,6 +62,8 @@ class Backend {
   virtual Quantization weight_quantization() const { return {}; }
   // The same for the vocabulary's matrices.
   virtual Quantization head_quantization() const { return {}; }
+  // How a model's K/V is kept. Part of Describe.
+  virtual KvCacheDtype kv_cache_dtype() const { return KvCacheDtype::kBf16; }
   // Whether PrepareWeight takes stored integers in such groups, from the input `first_input` on.
   virtual bool KeepsIntegers(const IntegerGroups& /*groups*/, int64_t /*first_input*/) const { return false; }
   // Copies each part exactly once, into the device's own layout.

@@ -17,15 +17,11 @@
 #include <span>
 #include <vector>
 
-#include "kernels/host_device.h"
+#include "kernels/kv_cache.h"
 #include "kernels/stored_matrix.h"
 #include "kernels/tensor_view.h"
 
 namespace foretoken::kernels {
-
-// The number of tokens in a K/V block. A slot is block * kKvBlockSize + offset; it holds one token's K and V of every
-// layer.
-inline constexpr int kKvBlockSize = 16;
 
 // One forward pass, flat. A *segment* is the rows of one sequence: consecutive, parents before children.
 // A row sees positions [0, chain_len) through its segment's block table. Then it sees its ancestor slots (its own slot
@@ -45,30 +41,6 @@ struct BatchView {
   const int32_t* block_tables = nullptr;        // block of positions [16 i, 16 i + 16)
 
   friend bool operator==(const BatchView&, const BatchView&) = default;
-};
-
-// The paged K/V cache, one allocation: [L, 2, num_blocks, K, kKvBlockSize, D] bf16, K before V.
-struct KvCacheView {
-  void* data = nullptr;
-  int32_t num_layers = 0;
-  int32_t num_blocks = 0;
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
-
-  // The bytes of a block's K, or of its V, in one layer.
-  FT_HOST_DEVICE size_t bytes_per_block_layer() const { return size_t{2} * num_kv_heads * kKvBlockSize * head_dim; }
-  size_t num_bytes() const { return size_t{2} * num_layers * num_blocks * bytes_per_block_layer(); }
-  // The first element of K (part 0) or V (part 1) of a layer: [num_blocks, K, kKvBlockSize, D].
-  FT_HOST_DEVICE uint16_t* part(int32_t layer, int32_t part) const {
-    return static_cast<uint16_t*>(data) + (size_t{2} * layer + part) * num_blocks * (bytes_per_block_layer() / 2);
-  }
-  // The offset within a part at which a slot's elements of a head begin. The elements of its next head lie
-  // kKvBlockSize * head_dim further.
-  FT_HOST_DEVICE size_t slot_offset(int32_t slot, int32_t head) const {
-    const size_t block_head = size_t{1} * (slot / kKvBlockSize) * num_kv_heads + head;
-    return (block_head * kKvBlockSize + slot % kKvBlockSize) * head_dim;
-  }
-  friend bool operator==(const KvCacheView&, const KvCacheView&) = default;
 };
 
 // A matrix in the backend's own layout. Row n of the matrix computes output n.
@@ -163,7 +135,8 @@ struct RmsNormArgs {
 };
 
 // Splits qkv into heads. Normalises q and k per head where gains are given (Qwen3). Rotates q and k by the row's
-// position (pairs (i, i + D/2), as Hugging Face does). Stores k and v, rounded to bf16, in the row's slot.
+// position (pairs (i, i + D/2), as Hugging Face does). Stores k and v in the row's slot, rounded to
+// the cache's dtype.
 struct RopeStoreKvArgs {
   ConstTensorView qkv;            // [T, (H + 2 K) D] f32
   const float* q_gain = nullptr;  // [D], or null

@@ -60,4 +60,23 @@ float QuantizeRowGroup(const float* values, int64_t count, int8_t* integers) {
   return scale;
 }
 
+float QuantizeKv(KvCacheDtype dtype, const float* values, int64_t count, uint8_t* codes) {
+  float zero = 0;  // NaN if a value is not finite
+  for (int64_t i = 0; i < count; ++i) zero += values[i] * 0.0f;
+  if (std::isnan(zero)) {
+    std::fill_n(codes, count, uint8_t{0});
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  if (dtype == KvCacheDtype::kInt8) return QuantizeRowGroup(values, count, reinterpret_cast<int8_t*>(codes));
+  const float max = MaxMagnitude(values, count);
+  const float scale = max / kMaxE4m3;
+  if (!(scale >= kSmallest)) {
+    std::fill_n(codes, count, uint8_t{0});
+    return 0;
+  }
+  const float inverse = kMaxE4m3 / max;
+  for (int64_t i = 0; i < count; ++i) codes[i] = E4m3FromFloat(values[i] * inverse);
+  return scale;
+}
+
 }  // namespace foretoken::kernels

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/kv_cache.h"
+
 namespace foretoken::kernels {
 
 // Symmetric, as compressed-tensors' writers do it: scale = max |value| / ((2^bits - 1) / 2), rounded to bf16, and
@@ -16,5 +18,10 @@ float QuantizeGroup(const float* values, int64_t count, int bits, uint8_t* codes
 // The integers of a row's group: integer = round(value / scale) in [-127, 127], scale = max |value| / 127, in f32.
 // Returns the scale; 0 if all values are zero.
 float QuantizeRowGroup(const float* values, int64_t count, int8_t* integers);
+
+// A token's K or V of a head, for a cache of 8 bits: int8 as QuantizeRowGroup, e4m3 as
+// code = e4m3(value * (448 / max |value|)), scale = max |value| / 448, in f32. Returns the scale: NaN if a value is not
+// finite, so that it shows in whatever attends to it; 0 if all values are zero, or nearly.
+float QuantizeKv(KvCacheDtype dtype, const float* values, int64_t count, uint8_t* codes);
 
 }  // namespace foretoken::kernels

@@ -59,10 +59,11 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   FT_ASSIGN_OR_RETURN(const model::GenerationConfig generation, model::LoadGenerationConfig(directory));
   FT_ASSIGN_OR_RETURN(std::vector<int32_t> end_token_ids, EndTokenIds(generation, opened.config, directory));
   FT_ASSIGN_OR_RETURN(std::optional<chat::ChatTemplate> chat_template, chat::ChatTemplate::Load(directory, absl::Now));
-  FT_ASSIGN_OR_RETURN(
-      const model::ContextPlan context,
-      model::PlanContext({.kv_cache_mb = config.kv_cache_mb, .max_context_tokens = config.max_context_tokens},
-                         opened.config));
+  FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
+                      model::PlanContext({.kv_cache_mb = config.kv_cache_mb,
+                                          .max_context_tokens = config.max_context_tokens,
+                                          .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
+                                         opened.config));
   const std::string numerics =
       DescribeNumerics({.backend = opened.ranks->backend(0).Describe(),
                         .tensor_parallel = config.tensor_parallel,

@@ -49,6 +49,9 @@ ABSL_FLAG(int32_t, weight_group_size, foretoken::verifier::Config().quantization
           "inputs that share a scale, for int8 and int4: 32, 64 or 128");
 ABSL_FLAG(std::string, activation_quantization, foretoken::verifier::Config().quantization.activations,
           "none (bf16), or on cpu int8, for what int8 and int4 weights multiply: faster, other logits");
+ABSL_FLAG(std::string, kv_cache_dtype, foretoken::verifier::Config().quantization.kv_cache,
+          "of K and V: bf16, or on cpu int8 or fp8 (e4m3), with a scale for each token and head: half the bytes, other "
+          "logits");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "start only if the numerics fingerprint, as `foretoken info` shows it, is this one; empty: any");
 ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
@@ -164,7 +167,8 @@ Config ConfigFromFlags() {
           .quantization = {.weights = absl::GetFlag(FLAGS_weight_quantization),
                            .head = absl::GetFlag(FLAGS_head_quantization),
                            .group_size = absl::GetFlag(FLAGS_weight_group_size),
-                           .activations = absl::GetFlag(FLAGS_activation_quantization)},
+                           .activations = absl::GetFlag(FLAGS_activation_quantization),
+                           .kv_cache = absl::GetFlag(FLAGS_kv_cache_dtype)},
           .numerics_fingerprint = absl::GetFlag(FLAGS_numerics_fingerprint),
           .num_threads = absl::GetFlag(FLAGS_threads),
           .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel),

@@ -13,6 +13,7 @@ ABSL_FLAG(std::string, head_quantization, "none", "Of the embedding and the head
 ABSL_FLAG(int32_t, weight_group_size, 32, "Inputs that share a scale, for int8 and int4: 32, 64 or 128");
 ABSL_FLAG(std::string, activation_quantization, "none",
           "None (bf16), or on cpu int8, for what int8 and int4 weights multiply");
+ABSL_FLAG(std::string, kv_cache_dtype, "bf16", "Of K and V: bf16, or on cpu int8 or fp8 (e4m3)");
 ABSL_FLAG(int32_t, threads, 0, "Threads of the CPU backend; 0: one per core");
 ABSL_FLAG(int32_t, tensor_parallel, 1, "Ranks that share every layer of the model");
 
@@ -28,13 +29,14 @@ absl::StatusOr<OfflineModel> OfflineModelFromFlags() {
                                   .quantization = {.weights = absl::GetFlag(FLAGS_weight_quantization),
                                                    .head = absl::GetFlag(FLAGS_head_quantization),
                                                    .group_size = absl::GetFlag(FLAGS_weight_group_size),
-                                                   .activations = absl::GetFlag(FLAGS_activation_quantization)}},
+                                                   .activations = absl::GetFlag(FLAGS_activation_quantization),
+                                                   .kv_cache = absl::GetFlag(FLAGS_kv_cache_dtype)}},
                       .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel)};
 }
 
 bool QuantizesAtLoad() {
   return absl::GetFlag(FLAGS_weight_quantization) != "none" || absl::GetFlag(FLAGS_head_quantization) != "none" ||
-         absl::GetFlag(FLAGS_activation_quantization) != "none";
+         absl::GetFlag(FLAGS_activation_quantization) != "none" || absl::GetFlag(FLAGS_kv_cache_dtype) != "bf16";
 }
 
 std::string Describe(const OfflineModel& options, const model::RunnableModel& model) {

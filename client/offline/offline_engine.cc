@@ -34,7 +34,9 @@ absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options) {
   const auto max_context_tokens =
       static_cast<int32_t>(std::min(opened.config.max_position_embeddings, kMaxContextTokens));
   FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
-                      model::PlanContext({.max_context_tokens = max_context_tokens}, opened.config));
+                      model::PlanContext({.max_context_tokens = max_context_tokens,
+                                          .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
+                                         opened.config));
   return model::LoadModel(std::move(opened), {.max_rows = kMaxStepRows, .context = context}, [](size_t, size_t) {});
 }
 

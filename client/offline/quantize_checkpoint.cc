@@ -16,6 +16,7 @@
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/gguf_model.h"
 #include "common/model/config.h"
 #include "common/model/weight_names.h"
 #include "common/quantization/find_weight.h"
@@ -246,6 +247,11 @@ std::string FileName(size_t i, size_t num_files) {
 
 absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
                                                  const std::function<void(int64_t, int64_t)>& progress) {
+  if (gguf::IsGgufPath(options.input)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.input, ": expected the directory of a checkpoint in safetensors, got a GGUF file; ",
+                     "a server quantises one at load, with --weight_quantization"));
+  }
   FT_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(options.input));
   if (options.head_bits != 0 && config.tie_word_embeddings) {
     return absl::InvalidArgumentError(

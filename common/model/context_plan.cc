@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/ops.h"
+#include "kernels/kv_cache.h"
 
 namespace foretoken::model {
 namespace {
@@ -15,9 +15,13 @@ constexpr int64_t kDefaultContexts = 8;
 constexpr int64_t kMaxDefaultKvBytes = int64_t{4} << 30;
 constexpr int64_t kMinBlocks = 4;
 
-int64_t KvBytesPerBlock(const ModelConfig& model) {
-  constexpr int64_t kBytesPerElement = 2;  // bf16
-  return 2 * model.num_layers * model.num_kv_heads * model.head_dim * kernels::kKvBlockSize * kBytesPerElement;
+int64_t KvBytesPerBlock(const ModelConfig& model, kernels::KvCacheDtype dtype) {
+  const kernels::KvCacheView block{.num_layers = static_cast<int32_t>(model.num_layers),
+                                   .num_blocks = 1,
+                                   .num_kv_heads = static_cast<int32_t>(model.num_kv_heads),
+                                   .head_dim = static_cast<int32_t>(model.head_dim),
+                                   .dtype = dtype};
+  return static_cast<int64_t>(block.num_bytes());
 }
 
 }  // namespace
@@ -28,7 +32,7 @@ absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const Mod
     return absl::InvalidArgumentError(absl::StrCat("--max_context_tokens: expected at most the model's ",
                                                    model.max_position_embeddings, ", got ", wanted));
   }
-  const int64_t block_bytes = KvBytesPerBlock(model);
+  const int64_t block_bytes = KvBytesPerBlock(model, options.kv_cache_dtype);
   int64_t num_blocks = 0;
   if (options.kv_cache_mb) {
     num_blocks = *options.kv_cache_mb * kMiB / block_bytes;

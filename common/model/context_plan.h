@@ -7,12 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/config.h"
+#include "kernels/kv_cache.h"
 
 namespace foretoken::model {
 
 struct ContextOptions {
   std::optional<int64_t> kv_cache_mb;         // MiB of K/V; unset: 8 full contexts, at most 4 GiB
   std::optional<int32_t> max_context_tokens;  // unset: the model's longest
+  kernels::KvCacheDtype kv_cache_dtype = kernels::KvCacheDtype::kBf16;
 };
 
 struct ContextPlan {

@@ -72,12 +72,13 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                                     int32_t num_blocks, const kernels::Quantization& layers,
-                                    const kernels::Quantization& head) {
+                                    const kernels::Quantization& head, kernels::KvCacheDtype kv_dtype) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
                                    .num_blocks = num_blocks,
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
-                                   .head_dim = static_cast<int32_t>(narrow.head_dim)};
+                                   .head_dim = static_cast<int32_t>(narrow.head_dim),
+                                   .dtype = kv_dtype};
   return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, layers, head)),
           .kv_bytes = kv.num_bytes(),
           .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, layers))};

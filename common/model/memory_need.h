@@ -14,6 +14,7 @@ namespace foretoken::model {
 // group), the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its products.
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                                     int32_t num_blocks, const kernels::Quantization& layers = {},
-                                    const kernels::Quantization& head = {});
+                                    const kernels::Quantization& head = {},
+                                    kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16);
 
 }  // namespace foretoken::model

@@ -37,7 +37,7 @@ absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& op
   const int32_t num_ranks = opened.ranks->num_ranks();
   const kernels::MemoryNeed need =
       LargestRankNeed(opened.config, num_ranks, options, num_blocks, opened.ranks->backend(0).weight_quantization(),
-                      opened.ranks->backend(0).head_quantization());
+                      opened.ranks->backend(0).head_quantization(), opened.ranks->backend(0).kv_cache_dtype());
   for (int rank = 0; rank < num_ranks; ++rank) {
     const std::optional<std::string> refusal = opened.ranks->backend(rank).MemoryRefusal(need);
     if (refusal.has_value()) return absl::ResourceExhaustedError(*refusal);

@@ -93,7 +93,8 @@ kernels::KvCacheView TransformerRank::KvShape(int32_t num_blocks) const {
           // Padding rows of recorded passes have a block of their own, the last.
           .num_blocks = num_blocks + (recorder_ != nullptr ? 1 : 0),
           .num_kv_heads = static_cast<int32_t>(config_.num_kv_heads),
-          .head_dim = static_cast<int32_t>(config_.head_dim)};
+          .head_dim = static_cast<int32_t>(config_.head_dim),
+          .dtype = backend_.kv_cache_dtype()};
 }
 
 kernels::ConstTensorView TransformerRank::Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv) {

@@ -20,6 +20,7 @@ struct CpuBackendOptions {
   int num_ranks = 1;     // the process's memory holds so many backends
   Quantization weights;  // of the layers' matrices; not kFp8
   Quantization head;     // of the vocabulary's matrices; not kFp8
+  KvCacheDtype kv_cache = KvCacheDtype::kBf16;
 };
 
 class CpuBackend final : public Backend {
@@ -35,6 +36,7 @@ class CpuBackend final : public Backend {
   void Synchronize() override {}
   Quantization weight_quantization() const override { return options_.weights; }
   Quantization head_quantization() const override { return options_.head; }
+  KvCacheDtype kv_cache_dtype() const override { return options_.kv_cache; }
   bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) const override {
     return cpu::KeepsIntegers(groups, first_input);
   }

@@ -93,7 +93,9 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
                                                                    .tensor_parallel = options.tensor_parallel}));
   for (const std::string& note : opened.notes) spdlog::warn("{}", note);
   FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
-                      model::PlanContext({.kv_cache_mb = options.kv_cache_mb}, opened.config));
+                      model::PlanContext({.kv_cache_mb = options.kv_cache_mb,
+                                          .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
+                                         opened.config));
   FT_ASSIGN_OR_RETURN(
       model::RunnableModel runnable,
       model::LoadModel(std::move(opened),

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <numeric>
 #include <random>
-#include <span>
 #include <vector>
 
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/base/pages.h"
+#include "kernels/quantize.h"
 #include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
@@ -17,18 +17,40 @@ namespace {
 
 constexpr int32_t kHeads = 32, kKvHeads = 8, kHeadDim = 64, kLayers = 16;
 
+constexpr KvCacheDtype kDtypes[] = {KvCacheDtype::kBf16, KvCacheDtype::kInt8, KvCacheDtype::kFp8};
+
+// Fills a head of K or V of a token.
+void StoreHead(const KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head,
+               std::minstd_rand& engine) {
+  float values[kHeadDim];
+  for (float& value : values) value = static_cast<float>(engine()) * 0x1p-31f - 0.5f;
+  uint8_t* elements = kv.elements(layer, part, slot, head);
+  if (kv.has_scales()) {
+    *kv.scale(layer, part, slot, head) = QuantizeKv(kv.dtype, values, kHeadDim, elements);
+  } else {
+    for (int32_t d = 0; d < kHeadDim; ++d) reinterpret_cast<uint16_t*>(elements)[d] = Bf16FromFloat(values[d]);
+  }
+}
+
 // One sequence in all layers: `num_rows` rows after `context` tokens, as a chain or as a tree of branches four nodes
 // deep.
 void BM_Attention(benchmark::State& state) {
   const auto num_rows = static_cast<int32_t>(state.range(0)), context = static_cast<int32_t>(state.range(1));
   const bool is_tree = state.range(2) != 0;
   const int32_t num_blocks = (context + num_rows) / kKvBlockSize + 1;
-  KvCacheView kv{.num_layers = kLayers, .num_blocks = num_blocks, .num_kv_heads = kKvHeads, .head_dim = kHeadDim};
+  KvCacheView kv{.num_layers = kLayers,
+                 .num_blocks = num_blocks,
+                 .num_kv_heads = kKvHeads,
+                 .head_dim = kHeadDim,
+                 .dtype = kDtypes[state.range(4)]};
   const Pages cache(kv.num_bytes());  // huge pages, as in the backend
   kv.data = cache.data();
-  const std::span elements(static_cast<uint16_t*>(kv.data), kv.num_bytes() / 2);
   std::minstd_rand engine(2);
-  for (uint16_t& element : elements) element = Bf16FromFloat(static_cast<float>(engine()) * 0x1p-31f - 0.5f);
+  for (int32_t layer = 0; layer < kLayers; ++layer) {
+    for (int32_t i = 0; i < 2 * num_blocks * kKvBlockSize * kKvHeads; ++i) {
+      StoreHead(kv, layer, i % 2, i / 2 / kKvHeads, i / 2 % kKvHeads, engine);
+    }
+  }
   std::vector<int32_t> positions, chain_lens, ancestor_begins = {0}, ancestor_slots, blocks(num_blocks);
   std::iota(blocks.begin(), blocks.end(), 0);
   double num_keys = 0;
@@ -66,10 +88,10 @@ void BM_Attention(benchmark::State& state) {
                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(BM_Attention)
-    ->ArgNames({"rows", "context", "tree", "threads"})
-    ->ArgsProduct({{1}, {1024, 8192}, {0}, {1, 2}})
-    ->ArgsProduct({{32}, {1024}, {0, 1}, {1, 2}})
-    ->ArgsProduct({{512}, {0, 4096}, {0}, {1, 2}})
+    ->ArgNames({"rows", "context", "tree", "threads", "dtype"})  // of kDtypes
+    ->ArgsProduct({{1}, {1024, 8192}, {0}, {1, 2}, {0, 1, 2}})
+    ->ArgsProduct({{32}, {1024}, {0, 1}, {1, 2}, {0, 1, 2}})
+    ->ArgsProduct({{512}, {0, 4096}, {0}, {1, 2}, {0, 1, 2}})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 

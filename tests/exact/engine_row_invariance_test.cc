@@ -56,6 +56,10 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   static testing::LoadedModel Load(testing::LoadOptions options = {.num_threads = 1}) {
     if (GetParam() == "demo_w4a16") options.quantization = {.weights = "int4"};
     if (GetParam() == "demo_w4a8") options.quantization = {.weights = "int4", .head = "int8", .activations = "int8"};
+    if (GetParam() == "demo_kv_int8") options.quantization = {.kv_cache = "int8"};
+    if (GetParam() == "demo_w4a8_kv_fp8") {
+      options.quantization = {.weights = "int4", .activations = "int8", .kv_cache = "fp8"};
+    }
     if (GetParam().starts_with("demo")) return testing::LoadModel(testing::SourcePath("deploy/demo/target"), options);
     const auto models = testing::RandomExactModels(kVocabulary);
     return testing::LoadExactModel(*std::ranges::find(models, GetParam(), &testing::ExactModel::name), options);
@@ -137,7 +141,8 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance,
-                         ::testing::Values("demo", "demo_w4a16", "demo_w4a8", "windowed", "odd_heads", "wide"),
+                         ::testing::Values("demo", "demo_w4a16", "demo_w4a8", "demo_kv_int8", "demo_w4a8_kv_fp8",
+                                           "windowed", "odd_heads", "wide"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {

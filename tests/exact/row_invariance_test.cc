@@ -48,7 +48,7 @@ std::vector<Case> CasesOnEveryIsa() {
   return cases;
 }
 
-// Matrices of integers, which only the CPU has.
+// Matrices of integers and K/V in 8 bits, which only the CPU has.
 std::vector<Case> QuantizedCases(const std::vector<std::string>& isas) {
   std::vector<Case> cases;
   if (TestDevice() != "cpu") return cases;
@@ -59,6 +59,8 @@ std::vector<Case> QuantizedCases(const std::vector<std::string>& isas) {
     cases.push_back({model, isa, "w4a16", {.weights = "int4", .group_size = 64}});
     cases.push_back({model, isa, "w8a8", {.weights = "int8", .group_size = 128, .activations = "int8"}});
     cases.push_back({model, isa, "w4a8", {.weights = "int4", .head = "int4", .activations = "int8"}});
+    cases.push_back({model, isa, "kv_int8", {.kv_cache = "int8"}});
+    cases.push_back({model, isa, "kv_fp8", {.kv_cache = "fp8"}});
   }
   return cases;
 }

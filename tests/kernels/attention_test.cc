@@ -27,9 +27,11 @@ AttentionOp OnThreads() {
 
 TEST(Attention, MatchesTheReference) {
   ForEachIsa([] {
-    for (const HeadShape& shape :
-         {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 8}, HeadShape{4, 1, 64},
-          HeadShape{5, 5, 80}, HeadShape{2, 1, 128}, HeadShape{2, 1, 256}}) {
+    for (const HeadShape& shape : {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 8},
+                                   HeadShape{4, 1, 64}, HeadShape{5, 5, 80}, HeadShape{2, 1, 128}, HeadShape{2, 1, 256},
+                                   HeadShape{4, 2, 16, KvCacheDtype::kInt8}, HeadShape{3, 3, 10, KvCacheDtype::kInt8},
+                                   HeadShape{4, 1, 64, KvCacheDtype::kInt8}, HeadShape{7, 1, 8, KvCacheDtype::kFp8},
+                                   HeadShape{3, 3, 10, KvCacheDtype::kFp8}, HeadShape{5, 5, 80, KvCacheDtype::kFp8}}) {
       for (const int32_t num_tokens : {1, 16, 63, 64, 65, 200}) {
         for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(1), std::optional(75)}) {
           testing::ExpectAttentionMatchesTheReference(shape, num_tokens, window, OnThreads());
@@ -42,8 +44,9 @@ TEST(Attention, MatchesTheReference) {
 
 TEST(Attention, GivesARowTheSameBitsInEveryBatch) {
   ForEachIsa([] {
-    for (const HeadShape& shape :
-         {HeadShape{4, 2, 16}, HeadShape{3, 1, 10}, HeadShape{4, 1, 64}, HeadShape{2, 2, 80}}) {
+    for (const HeadShape& shape : {HeadShape{4, 2, 16}, HeadShape{3, 1, 10}, HeadShape{4, 1, 64}, HeadShape{2, 2, 80},
+                                   HeadShape{3, 1, 10, KvCacheDtype::kInt8}, HeadShape{4, 1, 64, KvCacheDtype::kInt8},
+                                   HeadShape{4, 2, 16, KvCacheDtype::kFp8}, HeadShape{2, 2, 80, KvCacheDtype::kFp8}}) {
       for (const int32_t num_tokens : {1, 17, 64, 70, 205}) {
         for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(37), std::optional(100)}) {
           testing::ExpectAttentionIsRowInvariant(shape, num_tokens, window, OnThreads());
@@ -57,13 +60,19 @@ TEST(Attention, GivesARowTheSameBitsInEveryBatch) {
 TEST(Attention, HidesNonFiniteVFromRowsThatDoNotSeeIt) {
   ForEachIsa([] {
     for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(10)}) {
-      testing::ExpectAttentionHidesNonFiniteV({4, 2, 16}, window, OnThreads());
+      for (const KvCacheDtype dtype : {KvCacheDtype::kBf16, KvCacheDtype::kInt8, KvCacheDtype::kFp8}) {
+        testing::ExpectAttentionHidesNonFiniteV({4, 2, 16, dtype}, window, OnThreads());
+      }
     }
   });
 }
 
 TEST(Attention, SeesALongPathAsAChain) {
-  ForEachIsa([] { testing::ExpectAttentionSeesALongPathAsAChain({6, 2, 64}, 300, std::nullopt, OnThreads()); });
+  ForEachIsa([] {
+    for (const KvCacheDtype dtype : {KvCacheDtype::kBf16, KvCacheDtype::kInt8, KvCacheDtype::kFp8}) {
+      testing::ExpectAttentionSeesALongPathAsAChain({6, 2, 64, dtype}, 300, std::nullopt, OnThreads());
+    }
+  });
 }
 
 }  // namespace

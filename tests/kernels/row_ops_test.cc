@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "kernels/cpu/attention/rope_store_kv.h"
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/silu_mul.h"
+#include "kernels/quantize.h"
 #include "tests/reference/ops.h"
 #include "tests/testing/cases/for_each_isa.h"
 #include "tests/testing/cases/random_values.h"
@@ -117,7 +119,16 @@ struct RopeShape {
   int32_t num_kv_heads;
   int32_t head_dim;
   bool has_gains;
+  KvCacheDtype dtype = KvCacheDtype::kBf16;
 };
+
+// How far a cached element may be from `value`, which is one of a token's K or V of a head.
+double CacheError(KvCacheDtype dtype, double value, double largest) {
+  if (dtype == KvCacheDtype::kBf16) return kBf16Unit * std::abs(value);
+  if (dtype == KvCacheDtype::kInt8) return 1.001 * largest / 127 / 2;
+  // e4m3 has four significant bits, and below 2^-6 units of 2^-9. Its largest value, 448, stands for `largest`.
+  return 1.001 * std::max(std::abs(value) / 16, largest / 448 * 0x1p-10);
+}
 
 void CheckRope(const RopeShape& shape) {
   RandomValues random(4);
@@ -132,8 +143,11 @@ void CheckRope(const RopeShape& shape) {
   }
   const std::vector<float> q_gain = random.Normals(shape.head_dim), k_gain = random.Normals(shape.head_dim);
   const std::vector<int32_t> positions = {0, 49, 7, 7, 3}, slots = {63, 0, 17, 16, 40};
-  KvCacheView kv{
-      .num_layers = 2, .num_blocks = kNumBlocks, .num_kv_heads = shape.num_kv_heads, .head_dim = shape.head_dim};
+  KvCacheView kv{.num_layers = 2,
+                 .num_blocks = kNumBlocks,
+                 .num_kv_heads = shape.num_kv_heads,
+                 .head_dim = shape.head_dim,
+                 .dtype = shape.dtype};
   std::vector<uint16_t> cache(kv.num_bytes() / 2);
   kv.data = cache.data();
   std::vector<float> q(kNumRows * shape.num_heads * shape.head_dim);
@@ -159,12 +173,20 @@ void CheckRope(const RopeShape& shape) {
   size_t i = 0;
   for (const int32_t slot : slots) {
     for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
+      const auto largest = [&](const std::vector<double>& values) {
+        double max = 0;
+        for (int32_t d = 0; d < shape.head_dim; ++d) max = std::max(max, std::abs(values[i + d]));
+        return max;
+      };
+      const double largest_k = largest(expected.k), largest_v = largest(expected.v);
       for (int32_t d = 0; d < shape.head_dim; ++d, ++i) {
-        const float k = FloatFromBf16(reference::CacheElement(kv, 1, 0, slot, head, d));
-        ASSERT_NEAR(k, expected.k[i], tolerance + kBf16Unit * std::abs(expected.k[i])) << i;
-        const uint16_t v = reference::CacheElement(kv, 1, 1, slot, head, d);
-        ASSERT_EQ(v, Bf16FromFloat(static_cast<float>(expected.v[i]))) << i;
-        ASSERT_EQ(reference::CacheElement(kv, 0, 0, slot, head, d), 0) << "another layer was written";
+        const double k = reference::CacheValue(kv, 1, 0, slot, head, d),
+                     v = reference::CacheValue(kv, 1, 1, slot, head, d);
+        ASSERT_NEAR(k, expected.k[i], 2 * tolerance + CacheError(kv.dtype, expected.k[i], largest_k)) << i;
+        ASSERT_NEAR(v, expected.v[i], CacheError(kv.dtype, expected.v[i], largest_v)) << i;
+        ASSERT_EQ(reference::CacheValue(kv, 0, 0, slot, head, d), 0) << "another layer was written";
+        if (kv.has_scales()) continue;
+        ASSERT_EQ(reference::CacheElement(kv, 1, 1, slot, head, d), Bf16FromFloat(static_cast<float>(expected.v[i])));
       }
     }
   }
@@ -172,15 +194,38 @@ void CheckRope(const RopeShape& shape) {
 
 TEST(RopeStoreKv, MatchesTheReference) {
   ForEachIsa([] {
-    for (const RopeShape& shape : {RopeShape{1, 1, 2, false}, RopeShape{4, 2, 16, true}, RopeShape{3, 1, 6, true},
-                                   RopeShape{8, 2, 64, false}, RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}}) {
+    for (const RopeShape& shape :
+         {RopeShape{1, 1, 2, false}, RopeShape{4, 2, 16, true}, RopeShape{3, 1, 6, true}, RopeShape{8, 2, 64, false},
+          RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}, RopeShape{3, 1, 6, true, KvCacheDtype::kInt8},
+          RopeShape{8, 2, 64, false, KvCacheDtype::kInt8}, RopeShape{4, 2, 16, true, KvCacheDtype::kFp8},
+          RopeShape{2, 2, 80, true, KvCacheDtype::kFp8}}) {
       CheckRope(shape);
     }
   });
 }
 
-TEST(MoveKv, ReadsAllBeforeItWritesAny) {
-  KvCacheView kv{.num_layers = 3, .num_blocks = 3, .num_kv_heads = 2, .head_dim = 6};
+TEST(QuantizeKv, ShowsAValueThatIsNotFiniteAndKeepsZerosAndExtremes) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max();
+  for (const KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kFp8}) {
+    std::vector<uint8_t> codes(4);
+    for (const float odd : {kInfinity, -kInfinity, std::nanf("")}) {
+      const std::vector<float> values = {1, odd, 0, -1};
+      EXPECT_TRUE(std::isnan(QuantizeKv(dtype, values.data(), 4, codes.data()))) << odd;
+    }
+    const auto value = [&](float scale, int i) {
+      return scale * (dtype == KvCacheDtype::kInt8 ? static_cast<int8_t>(codes[i]) : FloatFromE4m3(codes[i]));
+    };
+    const std::vector<float> zeros(4), large = {kMax / 2, -kMax / 2, 0, kMax / 4}, tiny = {1e-45f, 0, 0, 0};
+    EXPECT_EQ(QuantizeKv(dtype, zeros.data(), 4, codes.data()), 0);
+    EXPECT_EQ(QuantizeKv(dtype, tiny.data(), 4, codes.data()), 0);
+    EXPECT_EQ(codes, std::vector<uint8_t>(4));
+    const float scale = QuantizeKv(dtype, large.data(), 4, codes.data());
+    for (int i = 0; i < 4; ++i) EXPECT_NEAR(value(scale, i), large[i], kMax / 100) << i;
+  }
+}
+
+void CheckMoves(KvCacheDtype dtype) {
+  KvCacheView kv{.num_layers = 3, .num_blocks = 3, .num_kv_heads = 2, .head_dim = 6, .dtype = dtype};
   std::vector<uint16_t> cache(kv.num_bytes() / 2);
   std::iota(cache.begin(), cache.end(), uint16_t{0});
   std::vector<uint16_t> before = cache;
@@ -197,12 +242,16 @@ TEST(MoveKv, ReadsAllBeforeItWritesAny) {
         int32_t source = slot;
         for (const KvMove& move : moves) source = move.to_slot == slot ? move.from_slot : source;
         for (int32_t i = 0; i < 12; ++i) {
-          ASSERT_EQ(reference::CacheElement(kv, layer, part, slot, i / 6, i % 6),
-                    reference::CacheElement(old, layer, part, source, i / 6, i % 6));
+          ASSERT_EQ(reference::CacheValue(kv, layer, part, slot, i / 6, i % 6),
+                    reference::CacheValue(old, layer, part, source, i / 6, i % 6));
         }
       }
     }
   }
+}
+
+TEST(MoveKv, ReadsAllBeforeItWritesAny) {
+  for (const KvCacheDtype dtype : {KvCacheDtype::kBf16, KvCacheDtype::kInt8, KvCacheDtype::kFp8}) CheckMoves(dtype);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(ProposerOptions, NamesTheWrongOption) {
       {"draft",
        {{"modle", "/m"}},
        "model, device, isa, weight_quantization, head_quantization, weight_group_size, activation_quantization, "
-       "threads, tensor_parallel, kv_cache_mb, children"},
+       "kv_cache_dtype, threads, tensor_parallel, kv_cache_mb, children"},
       {"ngram", {{"threads", "2"}}, "option 'threads': expected, for ngram, one of "},
       {"ngram", {{"suffix_max_depth", "2"}}, "option 'suffix_max_depth'"},
       {"draft", {{"", "2"}}, "option ''"},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace foretoken::reference {
 namespace {
@@ -92,6 +93,19 @@ uint16_t& CacheElement(const kernels::KvCacheView& kv, int32_t layer, int32_t pa
   return kv.part(layer, part)[((block * kv.num_kv_heads + head) * kKvBlockSize + offset) * kv.head_dim + d];
 }
 
+double CacheValue(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head, int32_t d) {
+  if (kv.dtype == kernels::KvCacheDtype::kBf16) return FloatFromBf16(CacheElement(kv, layer, part, slot, head, d));
+  // [L, 2, blocks, K] of [16, D] codes and [16] scales.
+  const size_t block = slot / kKvBlockSize, offset = slot % kKvBlockSize, head_bytes = kKvBlockSize * (kv.head_dim + 4);
+  const uint8_t* codes = static_cast<const uint8_t*>(kv.data) +
+                         (((layer * 2 + part) * kv.num_blocks + block) * kv.num_kv_heads + head) * head_bytes;
+  float scale = 0;
+  std::memcpy(&scale, codes + kKvBlockSize * kv.head_dim + offset * 4, 4);
+  const uint8_t code = codes[offset * kv.head_dim + d];
+  if (kv.dtype == kernels::KvCacheDtype::kInt8) return double{scale} * static_cast<int8_t>(code);
+  return double{scale} * kernels::FloatFromE4m3(code);
+}
+
 std::vector<double> Attention(const kernels::AttentionArgs& args) {
   const int32_t head_dim = args.kv.head_dim;
   const auto num_heads = static_cast<int32_t>(args.q.shape[1] / head_dim);
@@ -106,7 +120,7 @@ std::vector<double> Attention(const kernels::AttentionArgs& args) {
         for (const int32_t slot : slots) {
           double score = 0;
           for (int32_t d = 0; d < head_dim; ++d) {
-            score += double{q[d]} * FloatFromBf16(CacheElement(args.kv, args.layer, 0, slot, kv_head, d));
+            score += double{q[d]} * CacheValue(args.kv, args.layer, 0, slot, kv_head, d);
           }
           scores.push_back(score * args.scale);
         }
@@ -115,7 +129,7 @@ std::vector<double> Attention(const kernels::AttentionArgs& args) {
         for (double& score : scores) sum += score = std::exp(score - max);
         for (size_t j = 0; j < slots.size(); ++j) {
           for (int32_t d = 0; d < head_dim; ++d) {
-            const double value = FloatFromBf16(CacheElement(args.kv, args.layer, 1, slots[j], kv_head, d));
+            const double value = CacheValue(args.kv, args.layer, 1, slots[j], kv_head, d);
             out[(row * num_heads + head) * head_dim + d] += scores[j] / sum * value;
           }
         }

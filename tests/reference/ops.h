@@ -28,8 +28,10 @@ VisibleSlots SlotsOfRow(const kernels::AttentionArgs& args, int32_t segment, int
 
 std::vector<double> Attention(const kernels::AttentionArgs& args);  // [T, H, D]
 
-// Returns the cached element of K (part 0) or V (part 1).
+// Returns the cached element of K (part 0) or V (part 1), in bf16.
 uint16_t& CacheElement(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head,
                        int32_t d);
+// The same element's value, with its scale in a cache of 8 bits.
+double CacheValue(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head, int32_t d);
 
 }  // namespace foretoken::reference

@@ -243,12 +243,13 @@ HWY_ATTR void CarveScratch(size_t num_queries, Queries& queries, KvTile& tile) {
   const size_t head_dim = queries.head_dim, stride = queries.value_stride, padded = RoundUpTo16(num_queries) + 16;
   const size_t staging = RoundUpTo16(head_dim / 2 * kKvBlockSize);
   const size_t count = num_queries * (RoundUpTo16(head_dim) + kTile + stride + 16) + 2 * padded + head_dim * kTile +
-                       kTile * stride + staging;
+                       kTile * stride + 2 * staging;
   float* next = ThreadWorkspace<float>(count);
   const auto take = [&next](size_t size) { return std::exchange(next, next + size); };
   tile.keys = take(head_dim * kTile);
   tile.values = take(kTile * stride);
   tile.staging = reinterpret_cast<uint32_t*>(take(staging));
+  tile.codes = reinterpret_cast<uint16_t*>(take(staging));
   queries.weights = take(num_queries * kTile);
   queries.out = take(num_queries * stride);
   queries.sums = take(num_queries * 16);
@@ -286,12 +287,8 @@ void AttendTask(const AttentionArgs& args, const AttentionTask& task) {
   const size_t num_queries = (task.row_end - task.row_begin) * group;
   const size_t value_stride = (head_dim + NumLanes() - 1) / NumLanes() * NumLanes();
   Queries queries{.head_dim = head_dim, .value_stride = value_stride};
-  KvTile tile{.cache_keys = kv.part(args.layer, 0),
-              .cache_values = kv.part(args.layer, 1),
-              .num_kv_heads = static_cast<size_t>(kv.num_kv_heads),
-              .kv_head = static_cast<size_t>(task.kv_head),
-              .head_dim = head_dim,
-              .value_stride = value_stride};
+  KvTile tile{
+      .kv = kv, .layer = args.layer, .kv_head = task.kv_head, .head_dim = head_dim, .value_stride = value_stride};
   CarveScratch(num_queries, queries, tile);
   const auto first_column = [&](size_t query) {
     return (task.row_begin + query / group) * num_columns + (task.kv_head * group + query % group) * head_dim;

@@ -6,6 +6,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/base/parallel_rows.h"
 #include "kernels/cpu/base/workspace.h"
+#include "kernels/quantize.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention/rope_store_kv.cc"
@@ -53,11 +54,21 @@ HWY_ATTR void Rotate(float* first, float* second, size_t half_dim, const float* 
   }
 }
 
-HWY_ATTR void StoreHead(const float* head, size_t head_dim, uint16_t* to) {
+// Stores a row's K (part 0) or V (part 1) of a head in the row's slot.
+HWY_ATTR void StoreHead(const RopeStoreKvArgs& args, int32_t part, int64_t row, size_t head, const float* values) {
+  const KvCacheView& kv = args.kv;
+  const size_t head_dim = kv.head_dim;
+  const int32_t slot = args.batch.slots[row], head_idx = static_cast<int32_t>(head);
+  uint8_t* const elements = kv.elements(args.layer, part, slot, head_idx);
+  if (kv.has_scales()) {
+    *kv.scale(args.layer, part, slot, head_idx) = QuantizeKv(kv.dtype, values, kv.head_dim, elements);
+    return;
+  }
+  auto* const to = reinterpret_cast<uint16_t*>(elements);
   const size_t lanes = NumLanes();
   size_t d = 0;
-  for (; d + lanes <= head_dim; d += lanes) StoreBf16(hn::LoadU(kFloat, head + d), to + d);
-  if (d < head_dim) StoreBf16Prefix(LoadPrefix(head + d, head_dim - d), to + d, head_dim - d);
+  for (; d + lanes <= head_dim; d += lanes) StoreBf16(hn::LoadU(kFloat, values + d), to + d);
+  if (d < head_dim) StoreBf16Prefix(LoadPrefix(values + d, head_dim - d), to + d, head_dim - d);
 }
 
 void RopeStoreRow(const RopeStoreKvArgs& args, int64_t row) {
@@ -79,12 +90,11 @@ void RopeStoreRow(const RopeStoreKvArgs& args, int64_t row) {
 
   float* k = ThreadWorkspace<float>(head_dim);
   for (size_t head = 0; head < num_kv_heads; ++head) {
-    const size_t place = kv.slot_offset(args.batch.slots[row], static_cast<int32_t>(head));
     std::copy_n(qkv + (num_heads + head) * head_dim, head_dim, k);
     if (args.k_gain != nullptr) NormHead(k, head_dim, args.k_gain, args.eps);
     Rotate(k, k + half_dim, half_dim, cos, sin);
-    StoreHead(k, head_dim, kv.part(args.layer, 0) + place);
-    StoreHead(qkv + (num_heads + num_kv_heads + head) * head_dim, head_dim, kv.part(args.layer, 1) + place);
+    StoreHead(args, 0, row, head, k);
+    StoreHead(args, 1, row, head, qkv + (num_heads + num_kv_heads + head) * head_dim);
   }
 }
 

@@ -119,6 +119,8 @@ TEST(QuantizeCheckpoint, RefusesByName) {
               HasSubstr("--head_bits: its head is its embedding"));
   EXPECT_THAT(Quantize({.input = DemoTarget(), .output = output, .group_size = 96}).status().ToString(),
               HasSubstr("model.layers.0.self_attn.q_proj.weight: --group_size: expected a divisor of its"));
+  EXPECT_THAT(Quantize({.input = "/nowhere/x.gguf", .output = output}).status().ToString(),
+              HasSubstr("/nowhere/x.gguf: expected the directory of a checkpoint in safetensors, got a GGUF file"));
   EXPECT_FALSE(std::filesystem::exists(output));
   dir.Write("a_file", "x");
   EXPECT_THAT(Quantize({.input = DemoTarget(), .output = dir.path()}).status().ToString(),

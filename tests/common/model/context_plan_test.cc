@@ -25,6 +25,16 @@ TEST(PlanContext, TakesTheModelsContextWhereTheCacheHoldsIt) {
   EXPECT_EQ(plan->num_blocks, 32);
 }
 
+TEST(PlanContext, HoldsNearlyTwiceAsMuchInEightBits) {
+  const auto num_blocks = [](kernels::KvCacheDtype dtype) {
+    return PlanContext({.kv_cache_mb = 1, .kv_cache_dtype = dtype}, Model(int64_t{1} << 30)).value().num_blocks;
+  };
+  const int32_t head_dim = Model(1).head_dim, bf16 = num_blocks(kernels::KvCacheDtype::kBf16);
+  EXPECT_EQ(bf16, 32);
+  EXPECT_EQ(num_blocks(kernels::KvCacheDtype::kInt8), bf16 * 2 * head_dim / (head_dim + 4));
+  EXPECT_EQ(num_blocks(kernels::KvCacheDtype::kFp8), bf16 * 2 * head_dim / (head_dim + 4));
+}
+
 TEST(PlanContext, EndsTheContextWhereTheCacheEnds) {
   const absl::StatusOr<ContextPlan> plan = PlanContext({.kv_cache_mb = 1}, Model(int64_t{1} << 30));
   ASSERT_TRUE(plan.ok()) << plan.status();

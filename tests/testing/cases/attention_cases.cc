@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/quantize.h"
 #include "tests/reference/ops.h"
 #include "tests/testing/cases/random_values.h"
 
@@ -60,7 +61,11 @@ class AttentionBatch {
  public:
   AttentionBatch(HeadShape shape, Elements elements, int32_t num_blocks, uint32_t layout_seed)
       : shape_(shape), elements_(elements) {
-    kv_ = {.num_layers = 2, .num_blocks = num_blocks, .num_kv_heads = shape.num_kv_heads, .head_dim = shape.head_dim};
+    kv_ = {.num_layers = 2,
+           .num_blocks = num_blocks,
+           .num_kv_heads = shape.num_kv_heads,
+           .head_dim = shape.head_dim,
+           .dtype = shape.kv_dtype};
     cache_.assign(kv_.num_bytes() / 2, Bf16FromFloat(std::numeric_limits<float>::quiet_NaN()));
     kv_.data = cache_.data();
     free_blocks_.resize(num_blocks);
@@ -160,9 +165,15 @@ class AttentionBatch {
   void Store(uint32_t token, int32_t slot) {
     for (int32_t part = 0; part < 2; ++part) {
       for (int32_t head = 0; head < shape_.num_kv_heads; ++head) {
+        std::vector<float> values;
+        for (int32_t d = 0; d < shape_.head_dim; ++d) values.push_back(StoredElement(elements_, token, part, head, d));
+        if (kv_.has_scales()) {
+          uint8_t* codes = kv_.elements(1, part, slot, head);
+          *kv_.scale(1, part, slot, head) = kernels::QuantizeKv(kv_.dtype, values.data(), shape_.head_dim, codes);
+          continue;
+        }
         for (int32_t d = 0; d < shape_.head_dim; ++d) {
-          reference::CacheElement(kv_, 1, part, slot, head, d) =
-              Bf16FromFloat(StoredElement(elements_, token, part, head, d));
+          reference::CacheElement(kv_, 1, part, slot, head, d) = Bf16FromFloat(values[d]);
         }
       }
     }

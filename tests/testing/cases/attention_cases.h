@@ -18,6 +18,7 @@ struct HeadShape {
   int32_t num_heads = 4;
   int32_t num_kv_heads = 2;
   int32_t head_dim = 16;
+  kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16;
 };
 
 // The type of the products' operands. kBf16: q and the weights of the softmax are rounded to bf16.

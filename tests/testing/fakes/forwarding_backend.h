@@ -24,6 +24,7 @@ class ForwardingBackend : public kernels::Backend {
   void Synchronize() override { backend_->Synchronize(); }
   kernels::Quantization weight_quantization() const override { return backend_->weight_quantization(); }
   kernels::Quantization head_quantization() const override { return backend_->head_quantization(); }
+  kernels::KvCacheDtype kv_cache_dtype() const override { return backend_->kv_cache_dtype(); }
   bool KeepsIntegers(const kernels::IntegerGroups& groups, int64_t first_input) const override {
     return backend_->KeepsIntegers(groups, first_input);
   }

@@ -86,7 +86,7 @@ void PoisonBlock(LoadedModel& model, int32_t block) {
     const std::vector<uint16_t> poison(num_elements, kernels::Bf16FromFloat(std::nanf("")));
     for (int32_t layer = 0; layer < kv.num_layers; ++layer) {
       for (const int32_t part : {0, 1}) {
-        model.ranks->backend(rank).Copy(kv.part(layer, part) + block * num_elements, poison.data(),
+        model.ranks->backend(rank).Copy(kv.block_head(layer, part, block, 0), poison.data(),
                                         num_elements * sizeof(uint16_t), kernels::CopyKind::kToDevice);
       }
     }
