@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/matmul/integer_panels.h"
 
+#include <bit>
 #include <cstring>
 
 #include "kernels/check.h"
@@ -51,18 +52,48 @@ float LoadScale(DType dtype, const std::byte* from, int64_t i) {
   return FloatFromBf16(reinterpret_cast<const uint16_t*>(from)[i]);
 }
 
+// Puts the codes of an output at their places (PlaceOf), eight inputs at a time: with 4 bits they are one word of 32
+// bits, with 8 bits two words of 32 or four of 16. The words of an output lie 16 words apart.
+template <IntegerOrder kOrder, int kBits>
+void PackOutput(const IntegerPanels& layout, const uint8_t* all_codes, int output, uint8_t* panel) {
+  static_assert(std::endian::native == std::endian::little);
+  const int64_t num_inputs = layout.num_groups * layout.group_size;  // a multiple of 32
+  const uint8_t* codes = all_codes + output * num_inputs;
+  for (int64_t input = 0; input < num_inputs; input += 8) {
+    uint64_t eight = 0;  // code i is byte i
+    std::memcpy(&eight, codes + input, sizeof(eight));
+    const auto store = [&](auto word, int64_t i) {
+      std::memcpy(panel + (i * kOutputs + output) * sizeof(word), &word, sizeof(word));
+    };
+    if constexpr (kBits == 4 && kOrder == IntegerOrder::kQuads) {
+      store(static_cast<uint32_t>(eight | eight >> 28), input / 8);
+    } else if constexpr (kBits == 4) {
+      const uint64_t pairs = eight | eight >> 12;  // bytes 0, 1, 4 and 5 hold codes i and i + 2
+      store(static_cast<uint32_t>((pairs & 0xff) | (pairs >> 32 & 0xff) << 8 | (pairs >> 8 & 0xff) << 16 |
+                                  (pairs >> 40 & 0xff) << 24),
+            input / 8);
+    } else if constexpr (kOrder == IntegerOrder::kQuads) {
+      store(static_cast<uint32_t>(eight), input / 4);
+      store(static_cast<uint32_t>(eight >> 32), input / 4 + 1);
+    } else {
+      eight ^= 0x8080808080808080u;
+      for (int i = 0; i < 4; ++i) store(static_cast<uint16_t>(eight >> (16 * i)), input / 2 + i);
+    }
+  }
+}
+
 }  // namespace
 
 void PackIntegers(const IntegerPanels& layout, const PanelIntegers& from, std::byte* panel) {
-  const int64_t num_inputs = layout.num_groups * layout.group_size;
-  const uint8_t flip = Flip(layout);
   auto* bytes = reinterpret_cast<uint8_t*>(panel);
-  std::memset(bytes, 0, layout.scales_at());
+  const bool is_quads = layout.order == IntegerOrder::kQuads;
   for (int output = 0; output < kOutputs; ++output) {
-    const uint8_t* codes = from.codes + output * num_inputs;
-    for (int64_t input = 0; input < num_inputs; ++input) {
-      const Place place = PlaceOf(layout, output, input);
-      bytes[place.byte] |= static_cast<uint8_t>((codes[input] ^ flip) << place.shift);
+    if (layout.bits == 4) {
+      is_quads ? PackOutput<IntegerOrder::kQuads, 4>(layout, from.codes, output, bytes)
+               : PackOutput<IntegerOrder::kPairs, 4>(layout, from.codes, output, bytes);
+    } else {
+      is_quads ? PackOutput<IntegerOrder::kQuads, 8>(layout, from.codes, output, bytes)
+               : PackOutput<IntegerOrder::kPairs, 8>(layout, from.codes, output, bytes);
     }
     for (int64_t group = 0; group < layout.num_groups; ++group) {
       const int64_t i = group * kOutputs + output, source = output * layout.num_groups + group;
