@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kOutputs = 16;
 
-// Where a code lies: a byte, and the lowest bit in it.
+// Where a code of a group lies: a byte, and the lowest bit in it.
 struct Place {
   int64_t byte = 0;
   int shift = 0;
@@ -32,7 +32,7 @@ uint8_t Flip(const IntegerPanels& layout) {
   return layout.order == IntegerOrder::kPairs && layout.bits == 8 ? 0x80 : 0;
 }
 
-void StoreScale(DType dtype, float scale, std::byte* to, int64_t i) {
+void StoreScale(DType dtype, float scale, std::byte* to, int i) {
   switch (dtype) {
     case DType::kF32:
       std::memcpy(to + i * sizeof(float), &scale, sizeof(float));
@@ -47,23 +47,21 @@ void StoreScale(DType dtype, float scale, std::byte* to, int64_t i) {
   }
 }
 
-float LoadScale(DType dtype, const std::byte* from, int64_t i) {
+float LoadScale(DType dtype, const std::byte* from, int i) {
   if (dtype == DType::kF32) return reinterpret_cast<const float*>(from)[i];
   return FloatFromBf16(reinterpret_cast<const uint16_t*>(from)[i]);
 }
 
-// Puts the codes of an output at their places (PlaceOf), eight inputs at a time: with 4 bits they are one word of 32
-// bits, with 8 bits two words of 32 or four of 16. The words of an output lie 16 words apart.
+// Puts a group's codes of an output at their places (PlaceOf), eight inputs at a time: with 4 bits they are one word of
+// 32 bits, with 8 bits two words of 32 or four of 16. The words of an output lie 16 words apart.
 template <IntegerOrder kOrder, int kBits>
-void PackOutput(const IntegerPanels& layout, const uint8_t* all_codes, int output, uint8_t* panel) {
+void PackGroup(const uint8_t* codes, int64_t group_size, int output, std::byte* to) {
   static_assert(std::endian::native == std::endian::little);
-  const int64_t num_inputs = layout.num_groups * layout.group_size;  // a multiple of 32
-  const uint8_t* codes = all_codes + output * num_inputs;
-  for (int64_t input = 0; input < num_inputs; input += 8) {
+  for (int64_t input = 0; input < group_size; input += 8) {
     uint64_t eight = 0;  // code i is byte i
     std::memcpy(&eight, codes + input, sizeof(eight));
     const auto store = [&](auto word, int64_t i) {
-      std::memcpy(panel + (i * kOutputs + output) * sizeof(word), &word, sizeof(word));
+      std::memcpy(to + (i * kOutputs + output) * sizeof(word), &word, sizeof(word));
     };
     if constexpr (kBits == 4 && kOrder == IntegerOrder::kQuads) {
       store(static_cast<uint32_t>(eight | eight >> 28), input / 8);
@@ -82,37 +80,38 @@ void PackOutput(const IntegerPanels& layout, const uint8_t* all_codes, int outpu
   }
 }
 
+auto PackGroupOf(const IntegerPanels& layout) {
+  if (layout.bits == 4) {
+    return layout.order == IntegerOrder::kQuads ? PackGroup<IntegerOrder::kQuads, 4>
+                                                : PackGroup<IntegerOrder::kPairs, 4>;
+  }
+  return layout.order == IntegerOrder::kQuads ? PackGroup<IntegerOrder::kQuads, 8> : PackGroup<IntegerOrder::kPairs, 8>;
+}
+
 }  // namespace
 
 void PackIntegers(const IntegerPanels& layout, const PanelIntegers& from, std::byte* panel) {
-  auto* bytes = reinterpret_cast<uint8_t*>(panel);
-  const bool is_quads = layout.order == IntegerOrder::kQuads;
+  const auto pack_group = PackGroupOf(layout);
   for (int output = 0; output < kOutputs; ++output) {
-    if (layout.bits == 4) {
-      is_quads ? PackOutput<IntegerOrder::kQuads, 4>(layout, from.codes, output, bytes)
-               : PackOutput<IntegerOrder::kPairs, 4>(layout, from.codes, output, bytes);
-    } else {
-      is_quads ? PackOutput<IntegerOrder::kQuads, 8>(layout, from.codes, output, bytes)
-               : PackOutput<IntegerOrder::kPairs, 8>(layout, from.codes, output, bytes);
-    }
     for (int64_t group = 0; group < layout.num_groups; ++group) {
-      const int64_t i = group * kOutputs + output, source = output * layout.num_groups + group;
-      StoreScale(layout.scale_dtype, from.scales[source], panel + layout.scales_at(), i);
-      if (layout.has_offsets) StoreScale(DType::kF32, from.offsets[source], panel + layout.offsets_at(), i);
+      const int64_t source = output * layout.num_groups + group;
+      pack_group(from.codes + source * layout.group_size, layout.group_size, output, panel + layout.codes_at(group));
+      StoreScale(layout.scale_dtype, from.scales[source], panel + layout.scales_at(group), output);
+      if (layout.has_offsets) StoreScale(DType::kF32, from.offsets[source], panel + layout.offsets_at(group), output);
     }
   }
 }
 
 void ReadValues(const IntegerPanels& layout, const std::byte* panel, int output, int64_t count, float* values) {
   const uint8_t flip = Flip(layout);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(panel);
   for (int64_t input = 0; input < count; ++input) {
-    const Place place = PlaceOf(layout, output, input);
-    const int code = ((bytes[place.byte] >> place.shift) & ((1 << layout.bits) - 1)) ^ flip;
-    const int64_t i = input / layout.group_size * kOutputs + output;
-    values[input] =
-        LoadScale(layout.scale_dtype, panel + layout.scales_at(), i) * static_cast<float>(code - layout.center());
-    if (layout.has_offsets) values[input] += LoadScale(DType::kF32, panel + layout.offsets_at(), i);
+    const int64_t group = input / layout.group_size;
+    const Place place = PlaceOf(layout, output, input % layout.group_size);
+    const auto byte = static_cast<uint8_t>(panel[layout.codes_at(group) + place.byte]);
+    const int code = ((byte >> place.shift) & ((1 << layout.bits) - 1)) ^ flip;
+    values[input] = LoadScale(layout.scale_dtype, panel + layout.scales_at(group), output) *
+                    static_cast<float>(code - layout.center());
+    if (layout.has_offsets) values[input] += LoadScale(DType::kF32, panel + layout.offsets_at(group), output);
   }
 }
 

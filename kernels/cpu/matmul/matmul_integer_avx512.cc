@@ -38,10 +38,11 @@ constexpr int64_t kLineBytes = 64;
 // the next lines.
 constexpr int64_t BytesAhead(int num_rows) { return num_rows >= 2 ? 3072 : 0; }
 
-inline __m512 LoadScales(const std::byte* scales, DType dtype, int64_t group) {
-  if (dtype == DType::kF32) return _mm512_load_ps(scales + group * kPanelWidth * sizeof(float));
-  const auto* halves = reinterpret_cast<const __m256i*>(scales + group * kPanelWidth * sizeof(uint16_t));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(halves)), 16));
+// A group's, of all outputs.
+inline __m512 LoadScales(const std::byte* scales, DType dtype) {
+  if (dtype == DType::kF32) return _mm512_load_ps(scales);
+  const __m256i halves = _mm256_load_si256(reinterpret_cast<const __m256i*>(scales));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
 inline __m512i Broadcast(const std::byte* x) {
@@ -55,34 +56,35 @@ inline __m512 Widen(const std::byte* codes) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes))));
 }
 
-// The sums of a group of codes and every row.
-template <int kBits, bool kInt8Rows, int kRows>
+// The sums of a group of codes and every row. The group's size is known to the compiler, so that a row's values stand
+// at a constant distance from the first row's.
+template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
 struct Sums;
 
-template <int kBits, int kRows>
-struct Sums<kBits, true, kRows> {
+template <int kBits, int kGroupSize, int kRows>
+struct Sums<kBits, true, kGroupSize, kRows> {
   static constexpr int64_t kLineInputs = kBits == 8 ? 4 : 8;
-  static constexpr int64_t kInputBytes = 1;
+  static constexpr int64_t kRowBytes = kGroupSize + static_cast<int64_t>(sizeof(RowGroup));
   __m512i values[kRows];
 
   void Start(const std::array<const RowGroup*, kRows>& rows) {
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) values[r] = _mm512_set1_epi32(rows[r]->start);
   }
-  void Add(const std::byte* line, const std::byte* x, int64_t row_bytes) {
+  void Add(const std::byte* line, const std::byte* x) {
     const __m512i codes = _mm512_load_si512(line);
     if constexpr (kBits == 8) {
 #pragma GCC unroll 32
-      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], codes, Broadcast(x + r * row_bytes));
+      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], codes, Broadcast(x + r * kRowBytes));
     } else {
       const __m512i half = _mm512_set1_epi8(15);
       const __m512i low = _mm512_and_si512(codes, half);
       const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), half);
 #pragma GCC unroll 32
-      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], low, Broadcast(x + r * row_bytes));
+      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], low, Broadcast(x + r * kRowBytes));
 #pragma GCC unroll 32
       for (int r = 0; r < kRows; ++r)
-        values[r] = _mm512_dpbusd_epi32(values[r], high, Broadcast(x + r * row_bytes + 4));
+        values[r] = _mm512_dpbusd_epi32(values[r], high, Broadcast(x + r * kRowBytes + 4));
     }
   }
   __m512 AddTo(__m512 total, int r, __m512 scales, const RowGroup& row) const {
@@ -90,21 +92,21 @@ struct Sums<kBits, true, kRows> {
   }
 };
 
-template <int kBits, int kRows>
-struct Sums<kBits, false, kRows> {
+template <int kBits, int kGroupSize, int kRows>
+struct Sums<kBits, false, kGroupSize, kRows> {
   static constexpr int64_t kLineInputs = kBits == 8 ? 4 : 8;
-  static constexpr int64_t kInputBytes = 2;
+  static constexpr int64_t kRowBytes = 2 * kGroupSize + static_cast<int64_t>(sizeof(RowGroup));
   __m512 values[kRows];
 
   void Start(const std::array<const RowGroup*, kRows>&) {
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) values[r] = _mm512_setzero_ps();
   }
-  void Add(const std::byte* line, const std::byte* x, int64_t row_bytes) {
+  void Add(const std::byte* line, const std::byte* x) {
     if constexpr (kBits == 8) {
       for (int pair = 0; pair < 2; ++pair) {
         const __m512 first = Widen(line + pair * 32), second = Widen(line + pair * 32 + 16);
-        AddPair(_mm512_cvtne2ps_pbh(second, first), x + pair * 4, row_bytes);
+        AddPair(_mm512_cvtne2ps_pbh(second, first), x + pair * 4);
       }
     } else {
       // bf16 of -8 to 7, twice: the instruction looks at five bits, and so the bits above a code need no mask.
@@ -114,16 +116,16 @@ struct Sums<kBits, false, kRows> {
           0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
       const __m512i table = _mm512_load_si512(kValues);
       const __m512i words = _mm512_load_si512(line);
-      AddPair((__m512bh)_mm512_permutexvar_epi16(words, table), x, row_bytes);
-      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table), x + 4, row_bytes);
-      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table), x + 8, row_bytes);
-      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table), x + 12, row_bytes);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(words, table), x);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table), x + 4);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table), x + 8);
+      AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table), x + 12);
     }
   }
-  void AddPair(__m512bh weights, const std::byte* x, int64_t row_bytes) {
+  void AddPair(__m512bh weights, const std::byte* x) {
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
-      values[r] = _mm512_dpbf16_ps(values[r], weights, (__m512bh)Broadcast(x + r * row_bytes));
+      values[r] = _mm512_dpbf16_ps(values[r], weights, (__m512bh)Broadcast(x + r * kRowBytes));
     }
   }
   __m512 AddTo(__m512 total, int r, __m512 scales, const RowGroup&) const {
@@ -131,39 +133,41 @@ struct Sums<kBits, false, kRows> {
   }
 };
 
-template <int kBits, bool kInt8Rows, int kRows>
+template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
 void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) {
-  using GroupSums = Sums<kBits, kInt8Rows, kRows>;
+  using GroupSums = Sums<kBits, kInt8Rows, kGroupSize, kRows>;
+  constexpr int64_t kRowBytes = GroupSums::kRowBytes;
+  constexpr int64_t kNumLines = kGroupSize / GroupSums::kLineInputs;
+  constexpr int64_t kLineRowBytes = GroupSums::kLineInputs * (kInt8Rows ? 1 : 2);
   constexpr int64_t kBytesAhead = BytesAhead(kRows);
-  const IntegerPanels& layout = *tile.integers;
-  const std::byte* scales = panel + layout.scales_at();
-  const std::byte* offsets = panel + layout.offsets_at();
-  const int64_t num_lines = layout.group_size / GroupSums::kLineInputs;
-  const int64_t row_bytes = layout.group_size * GroupSums::kInputBytes + static_cast<int64_t>(sizeof(RowGroup));
+  const IntegerPanels layout = *tile.integers;
   __m512 totals[kRows];
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
     totals[r] = tile.first_input != 0 ? _mm512_load_ps(sums + r * tile.sums_stride) : _mm512_setzero_ps();
   }
-  for (int64_t group = tile.first_input / layout.group_size; group < tile.end_input / layout.group_size; ++group) {
-    const std::byte* lines = panel + group * num_lines * kLineBytes;
-    const std::byte* x = static_cast<const std::byte*>(tile.x) + group * kRows * row_bytes;
+  for (int64_t group = tile.first_input / kGroupSize; group < tile.end_input / kGroupSize; ++group) {
+    const std::byte* lines = panel + layout.codes_at(group);
+    const std::byte* x = static_cast<const std::byte*>(tile.x) + group * kRows * kRowBytes;
     std::array<const RowGroup*, kRows> rows;
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
-      rows[r] = reinterpret_cast<const RowGroup*>(x + (r + 1) * row_bytes - static_cast<int64_t>(sizeof(RowGroup)));
+      rows[r] = reinterpret_cast<const RowGroup*>(x + (r + 1) * kRowBytes - static_cast<int64_t>(sizeof(RowGroup)));
     }
     GroupSums group_sums;
     group_sums.Start(rows);
-    for (int64_t line = 0; line < num_lines; ++line) {
+#pragma GCC unroll 4
+    for (int64_t line = 0; line < kNumLines; ++line) {
       if constexpr (kBytesAhead != 0) _mm_prefetch(lines + line * kLineBytes + kBytesAhead, _MM_HINT_T0);
-      group_sums.Add(lines + line * kLineBytes, x + line * GroupSums::kLineInputs * GroupSums::kInputBytes, row_bytes);
+      group_sums.Add(lines + line * kLineBytes, x + line * kLineRowBytes);
     }
-    const __m512 group_scales = LoadScales(scales, layout.scale_dtype, group);
+    const std::byte* scales = panel + layout.scales_at(group);
+    if constexpr (kBytesAhead != 0) _mm_prefetch(scales + kBytesAhead, _MM_HINT_T0);
+    const __m512 group_scales = LoadScales(scales, layout.scale_dtype);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) totals[r] = group_sums.AddTo(totals[r], r, group_scales, *rows[r]);
     if (layout.has_offsets) {
-      const __m512 group_offsets = LoadScales(offsets, DType::kF32, group);
+      const __m512 group_offsets = LoadScales(panel + layout.offsets_at(group), DType::kF32);
 #pragma GCC unroll 32
       for (int r = 0; r < kRows; ++r) {
         totals[r] = _mm512_fmadd_ps(group_offsets, _mm512_set1_ps(rows[r]->sum), totals[r]);
@@ -174,21 +178,22 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
   for (int r = 0; r < kRows; ++r) _mm512_store_ps(sums + r * tile.sums_stride, totals[r]);
 }
 
-template <int kBits, bool kInt8Rows, int kRows>
+template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
 void MultiplyRows(const MatMulTile& tile) {
   for (int64_t p = 0; p < tile.num_panels; ++p) {
-    MultiplyPanel<kBits, kInt8Rows, kRows>(tile, tile.panels + p * tile.panel_bytes, tile.sums + p * kPanelWidth);
+    MultiplyPanel<kBits, kInt8Rows, kGroupSize, kRows>(tile, tile.panels + p * tile.panel_bytes,
+                                                       tile.sums + p * kPanelWidth);
   }
 }
 
-template <int kBits, bool kInt8Rows, int... kRowsLessOne>
+template <int kBits, bool kInt8Rows, int kGroupSize, int... kRowsLessOne>
 constexpr auto MakeTable(std::integer_sequence<int, kRowsLessOne...>) {
-  return std::array{&MultiplyRows<kBits, kInt8Rows, kRowsLessOne + 1>...};
+  return std::array{&MultiplyRows<kBits, kInt8Rows, kGroupSize, kRowsLessOne + 1>...};
 }
 
-template <int kBits, bool kInt8Rows>
+template <int kBits, bool kInt8Rows, int kGroupSize>
 void Multiply(const MatMulTile& tile) {
-  static constexpr auto kTable = MakeTable<kBits, kInt8Rows>(std::make_integer_sequence<int, kMaxRows>());
+  static constexpr auto kTable = MakeTable<kBits, kInt8Rows, kGroupSize>(std::make_integer_sequence<int, kMaxRows>());
   kTable[tile.num_rows - 1](tile);
 }
 
@@ -242,22 +247,36 @@ MatMulTileShape TileShape(int64_t num_rows) {
   return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
 }
 
-template <int kBits, bool kInt8Rows>
+template <int kBits, bool kInt8Rows, int kGroupSize>
 const MatMulKernel& Kernel() {
   static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = kInt8Rows ? 1 : 2,
                                            .packed_bytes_per_group = sizeof(RowGroup),
                                            .tile_shape = TileShape,
                                            .pack = kInt8Rows ? PackInt8Rows : PackRowGroups,
-                                           .multiply = Multiply<kBits, kInt8Rows>};
+                                           .multiply = Multiply<kBits, kInt8Rows, kGroupSize>};
   return kKernel;
+}
+
+template <int kBits, bool kInt8Rows>
+const MatMulKernel& KernelOfGroups(int64_t group_size) {
+  switch (group_size) {
+    case 32:
+      return Kernel<kBits, kInt8Rows, 32>();
+    case 64:
+      return Kernel<kBits, kInt8Rows, 64>();
+    default:
+      FT_CHECK(group_size == 128);
+      return Kernel<kBits, kInt8Rows, 128>();
+  }
 }
 
 }  // namespace
 
 const MatMulKernel& Avx512IntegerKernel(const IntegerPanels& panels) {
   FT_CHECK(panels.order == Avx512OrderOf(panels.int8_rows));
-  if (panels.bits == 8) return panels.int8_rows ? Kernel<8, true>() : Kernel<8, false>();
-  return panels.int8_rows ? Kernel<4, true>() : Kernel<4, false>();
+  const auto kernel_of = panels.bits == 8 ? (panels.int8_rows ? KernelOfGroups<8, true> : KernelOfGroups<8, false>)
+                                          : (panels.int8_rows ? KernelOfGroups<4, true> : KernelOfGroups<4, false>);
+  return kernel_of(panels.group_size);
 }
 
 }  // namespace foretoken::kernels::cpu

@@ -55,12 +55,12 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
   }
   for (int64_t group = tile.first_input / layout.group_size; group < tile.end_input / layout.group_size; ++group) {
     const float* HWY_RESTRICT x = static_cast<const float*>(tile.x) + group * kRows * row_floats;
+    const auto* lines = reinterpret_cast<const uint32_t*>(panel + layout.codes_at(group));
     Vector group_sums[kRows];
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) group_sums[r] = hn::Zero(float_tag);
     for (int64_t input = 0; input < layout.group_size; input += kLineInputs) {
-      const int64_t line = (group * layout.group_size + input) / kLineInputs;
-      auto codes = hn::Load(bits_tag, reinterpret_cast<const uint32_t*>(panel) + line * kPanelWidth + vector * kLanes);
+      auto codes = hn::Load(bits_tag, lines + input / kLineInputs * kPanelWidth + vector * kLanes);
 #pragma GCC unroll 32
       for (int i = 0; i < kLineInputs; ++i) {
         // Of 4 bits, the low halves of the four bytes come first.
@@ -73,14 +73,13 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
         }
       }
     }
-    const int64_t lane = group * kPanelWidth + vector * kLanes;
-    const Vector scales = LoadScales(panel + layout.scales_at(), layout.scale_dtype, lane);
+    const Vector scales = LoadScales(panel + layout.scales_at(group), layout.scale_dtype, vector * kLanes);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const auto* row = reinterpret_cast<const RowGroup*>(x + r * row_floats + layout.group_size);
       totals[r] = hn::MulAdd(group_sums[r], hn::Mul(scales, hn::Set(float_tag, row->scale)), totals[r]);
       if (layout.has_offsets) {
-        const Vector offsets = LoadScales(panel + layout.offsets_at(), DType::kF32, lane);
+        const Vector offsets = LoadScales(panel + layout.offsets_at(group), DType::kF32, vector * kLanes);
         totals[r] = hn::MulAdd(offsets, hn::Set(float_tag, row->sum), totals[r]);
       }
     }
