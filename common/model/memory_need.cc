@@ -2,9 +2,16 @@
 #include "common/model/memory_need.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "common/base/status_macros.h"
 #include "common/model/shard.h"
 #include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
 #include "kernels/ops.h"
 
 namespace foretoken::model {
@@ -34,16 +41,28 @@ int64_t MatrixBytes(const kernels::Shape& shape, const kernels::Quantization& qu
   return 0;
 }
 
+// Backends repeat the scales of a wide group: 128 inputs or fewer share one.
+int64_t KeptBytes(const kernels::Shape& shape, const kernels::IntegerGroups& groups) {
+  const int64_t num_elements = shape.num_elements();
+  const int64_t scale_bytes = groups.scale_dtype == kernels::DType::kBF16 ? kBf16 : kF32;
+  const int64_t group_bytes = scale_bytes + (groups.has_offsets ? kF32 : 0);
+  return num_elements * groups.bits / 8 + num_elements / std::gcd(groups.group_size, int64_t{128}) * group_bytes;
+}
+
 int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels::Quantization& layers,
-                    const kernels::Quantization& head) {
+                    const kernels::Quantization& head, const KeptIntegers& kept) {
   ModelConfig narrow = RankConfig(config, num_ranks);
   narrow.vocab_size = VocabularyShare(config, num_ranks);
   const ModelWeightNames names = NameWeights(narrow);
   int64_t num_bytes = 0;
   for (const WeightName& weight : ListWeights(names)) {
     const bool is_vocabulary = weight.name == names.embed.name || weight.name == names.head.name;
-    num_bytes += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32
-                                        : MatrixBytes(weight.shape, is_vocabulary ? head : layers);
+    if (const auto found = kept.find(weight.name); found != kept.end()) {
+      num_bytes += KeptBytes(weight.shape, found->second);
+    } else {
+      num_bytes += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32
+                                          : MatrixBytes(weight.shape, is_vocabulary ? head : layers);
+    }
   }
   return num_bytes;
 }
@@ -70,16 +89,54 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 
 }  // namespace
 
+// LoadWeights stacks q, k and v, and gate and up. A stack keeps integers only if one kind of groups holds all of it.
+absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+                                              const kernels::Backend& backend, int32_t num_ranks) {
+  KeptIntegers kept;
+  const auto add = [&](std::vector<const WeightName*> stack, const kernels::Quantization& quantization,
+                       int64_t first_input) -> absl::Status {
+    std::vector<quantization::FoundWeight> found;
+    std::vector<kernels::StoredPart> parts;
+    for (const WeightName* name : stack) {
+      FT_ASSIGN_OR_RETURN(found.emplace_back(),
+                          quantization::FindWeight(checkpoint, name->name, name->shape, config.quantization));
+      if (found.back().stored == nullptr) return absl::OkStatus();
+      parts.push_back({.matrix = found.back().stored.get()});
+    }
+    const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(parts);
+    const bool is_kept = quantization.weights == kernels::WeightQuantization::kNone && groups &&
+                         backend.KeepsIntegers(*groups, first_input);
+    for (const WeightName* name : stack) {
+      if (is_kept) kept.emplace(name->name, *groups);
+    }
+    return absl::OkStatus();
+  };
+  const ModelWeightNames names = NameWeights(config);
+  const kernels::Quantization layers = backend.weight_quantization(), head = backend.head_quantization();
+  for (const LayerWeightNames& layer : names.layers) {
+    FT_RETURN_IF_ERROR(add({&layer.q, &layer.k, &layer.v}, layers, 0));
+    FT_RETURN_IF_ERROR(add({&layer.gate, &layer.up}, layers, 0));
+    for (const WeightName* by_inputs : {&layer.o, &layer.down}) {
+      FT_RETURN_IF_ERROR(add({by_inputs}, layers,
+                             ShareOf(by_inputs->shape[1], {.rank = num_ranks - 1, .num_ranks = num_ranks}).begin));
+    }
+  }
+  FT_RETURN_IF_ERROR(add({&names.embed}, head, 0));
+  FT_RETURN_IF_ERROR(add({&names.head}, head, 0));
+  return kept;
+}
+
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                                     int32_t num_blocks, const kernels::Quantization& layers,
-                                    const kernels::Quantization& head, kernels::KvCacheDtype kv_dtype) {
+                                    const kernels::Quantization& head, kernels::KvCacheDtype kv_dtype,
+                                    const KeptIntegers& kept) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
                                    .num_blocks = num_blocks,
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
                                    .head_dim = static_cast<int32_t>(narrow.head_dim),
                                    .dtype = kv_dtype};
-  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, layers, head)),
+  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, layers, head, kept)),
           .kv_bytes = kv.num_bytes(),
           .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, layers))};
 }

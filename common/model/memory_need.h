@@ -3,18 +3,30 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "common/model/config.h"
 #include "common/model/transformer_rank.h"
+#include "common/weights/checkpoint.h"
 #include "kernels/backend.h"
+#include "kernels/stored_matrix.h"
 
 namespace foretoken::model {
 
+// The matrices of a checkpoint whose integers every rank's backend keeps as they are, by their names.
+using KeptIntegers = absl::flat_hash_map<std::string, kernels::IntegerGroups>;
+absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+                                              const kernels::Backend& backend, int32_t num_ranks);
+
 // The need of the rank that needs most: its matrices (bf16; with fp8 a scale per output besides, with integers one per
-// group), the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its products.
+// group; `kept` as they are stored), the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its
+// products.
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                                     int32_t num_blocks, const kernels::Quantization& layers = {},
                                     const kernels::Quantization& head = {},
-                                    kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16);
+                                    kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16,
+                                    const KeptIntegers& kept = {});
 
 }  // namespace foretoken::model

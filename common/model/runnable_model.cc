@@ -35,9 +35,11 @@ absl::StatusOr<std::unique_ptr<parallel::RankGroup>> MakeRanks(kernels::BackendO
 // RESOURCE_EXHAUSTED if a device has too little memory. This is checked before any of it is allocated.
 absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& options, int32_t num_blocks) {
   const int32_t num_ranks = opened.ranks->num_ranks();
+  const kernels::Backend& backend = opened.ranks->backend(0);
+  FT_ASSIGN_OR_RETURN(const KeptIntegers kept, FindKeptIntegers(opened.config, opened.checkpoint, backend, num_ranks));
   const kernels::MemoryNeed need =
-      LargestRankNeed(opened.config, num_ranks, options, num_blocks, opened.ranks->backend(0).weight_quantization(),
-                      opened.ranks->backend(0).head_quantization(), opened.ranks->backend(0).kv_cache_dtype());
+      LargestRankNeed(opened.config, num_ranks, options, num_blocks, backend.weight_quantization(),
+                      backend.head_quantization(), backend.kv_cache_dtype(), kept);
   for (int rank = 0; rank < num_ranks; ++rank) {
     const std::optional<std::string> refusal = opened.ranks->backend(rank).MemoryRefusal(need);
     if (refusal.has_value()) return absl::ResourceExhaustedError(*refusal);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/model/checkpoint_fit.h"
+#include "common/model/memory_need.h"
 #include "common/model/model_weights.h"
 #include "common/model/weight_digest.h"
 #include "common/model/weight_names.h"
@@ -124,6 +125,40 @@ Loaded Load(const std::string& directory, int num_ranks, int num_threads) {
   loaded.digest = digest.Finish();
   loaded.times = reader.times();
   return loaded;
+}
+
+size_t MatrixBytes(const ModelWeights& weights) {
+  size_t num_bytes = weights.embed->num_bytes() + (weights.head == nullptr ? 0 : weights.head->num_bytes());
+  for (const LayerWeights& layer : weights.layers) {
+    for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) num_bytes += (*weight)->num_bytes();
+  }
+  return num_bytes;
+}
+
+// If it counts too much, a server refuses a model that fits; if too little, it runs out of memory.
+TEST(QuantizedModels, NeedTheMemoryThatTheirIntegersTake) {
+  int num_kept_formats = 0;
+  for (const QuantizedFormat& format : QuantizedFormats()) {
+    const Twins twins(format);
+    const ModelConfig config = LoadModelConfig(twins.quantized.path()).value();
+    const weights::Checkpoint checkpoint = weights::Checkpoint::Open(twins.quantized.path()).value();
+    const auto ranks = testing::MakeRanks({.num_threads = 1});
+    WeightReader reader({});
+    const size_t taken = MatrixBytes(LoadWeights(config, checkpoint, ranks->backend(0), reader, {}).value());
+    size_t vector_bytes = 0;
+    for (const WeightName& name : ListWeights(NameWeights(config))) {
+      if (name.shape.rank == 1) vector_bytes += name.shape.num_elements() * sizeof(float);
+    }
+    const KeptIntegers kept = FindKeptIntegers(config, checkpoint, ranks->backend(0), 1).value();
+    const auto matrices = [&](const KeptIntegers& integers) {
+      return LargestRankNeed(config, 1, {}, 1, {}, {}, {}, integers).weight_bytes - vector_bytes;
+    };
+    EXPECT_NEAR(static_cast<double>(matrices(kept)), static_cast<double>(taken), 0.02 * taken) << format.name;
+    if (kept.empty()) continue;
+    ++num_kept_formats;
+    EXPECT_GT(matrices({}), taken) << format.name;
+  }
+  EXPECT_GE(num_kept_formats, 5);
 }
 
 TEST(QuantizedModels, CountAndDigestEveryStoredByteOnce) {
