@@ -78,18 +78,19 @@ class Backend {
   virtual void RmsNorm(const RmsNormArgs& args) = 0;
   virtual void RopeStoreKv(const RopeStoreKvArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
-  virtual void SiluMul(const SiluMulArgs& args) = 0;
+  virtual void Glu(const GluArgs& args) = 0;
   virtual void Activate(const ActivateArgs& args) = 0;
   virtual void SumRanks(const SumRanksArgs& args) = 0;
   virtual void JoinColumns(const JoinColumnsArgs& args) = 0;
   virtual void CopyRows(const CopyRowsArgs& args) = 0;
+  virtual void CapLogits(const CapLogitsArgs& args) = 0;
   virtual void SpreadLogits(const SpreadLogitsArgs& args) = 0;
   virtual void MoveKv(const MoveKvArgs& args) = 0;
   virtual void AcceptTrees(const AcceptTreesArgs& args) = 0;
   virtual void BranchRows(const BranchRowsArgs& args) = 0;
   virtual void ScoreTokens(const ScoreTokensArgs& args) = 0;
 
-  // Records the ops of a forward pass, from Embed to JoinColumns. Null: recording saves nothing on this device.
+  // Records the ops of a forward pass, from Embed to CapLogits. Null: recording saves nothing on this device.
   virtual Recorder* recorder() { return nullptr; }
 };
 

@@ -125,25 +125,27 @@ struct MatMulArgs {
   TensorView out;  // [T, N] f32
 };
 
-// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * gain, for r = rows[i], or r = i where rows is null.
+// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * gain, or out[i] += the same, for r = rows[i], or r = i where rows is null.
 struct RmsNormArgs {
   ConstTensorView x;              // [*, E] f32
   const int32_t* rows = nullptr;  // [T], or null
   const float* gain = nullptr;    // [E]
   float eps = 0;
-  TensorView out;  // [T, E] bf16
+  OutputMode mode = OutputMode::kStore;
+  TensorView out;  // [T, E] bf16, or f32 where mode is kAdd
 };
 
-// Splits qkv into heads. Normalises q and k per head where gains are given (Qwen3). Rotates q and k by the row's
-// position (pairs (i, i + D/2), as Hugging Face does). Stores k and v in the row's slot, rounded to
+// Splits qkv into heads. Normalises q and k per head where gains are given (Qwen3). Rotates the first R dimensions of q
+// and k by the row's position (pairs (i, i + R/2), as Hugging Face does). Stores k and v in the row's slot, rounded to
 // the cache's dtype.
 struct RopeStoreKvArgs {
   ConstTensorView qkv;            // [T, (H + 2 K) D] f32
   const float* q_gain = nullptr;  // [D], or null
   const float* k_gain = nullptr;  // [D], or null
   float eps = 0;
-  const float* cos = nullptr;  // [max positions, D / 2]
-  const float* sin = nullptr;  // [max positions, D / 2]
+  std::optional<int32_t> rotary_dim;  // R, even, at most D; 0 rotates nothing; unset: D
+  const float* cos = nullptr;         // [max positions, R / 2]
+  const float* sin = nullptr;         // [max positions, R / 2]
   BatchView batch;
   KvCacheView kv;
   int32_t layer = 0;
@@ -151,7 +153,8 @@ struct RopeStoreKvArgs {
 };
 
 // Softmax attention of every row over the positions that BatchView gives it. It reads K and V only from the cache, in
-// tiles cut at multiples of a constant in logical position. With a window w, a row at position p sees (p - w, p].
+// tiles cut at multiples of a constant in logical position. With a window w, a row at position p sees (p - w, p]. With
+// a cap c, a score s becomes c tanh(s / c).
 struct AttentionArgs {
   ConstTensorView q;  // [T, H D] f32
   BatchView batch;
@@ -159,18 +162,21 @@ struct AttentionArgs {
   int32_t layer = 0;
   std::optional<int32_t> window;
   float scale = 0;  // multiplies q . k
-  TensorView out;   // [T, H D] bf16
-};
-
-// out = silu(gate) * up.
-struct SiluMulArgs {
-  ConstTensorView gate_up;  // [T, 2 F] f32, gate first
-  TensorView out;           // [T, F] bf16
+  std::optional<float> cap;
+  TensorView out;  // [T, H D] bf16
 };
 
 enum class Activation {
-  kSilu,  // x / (1 + exp(-x))
-  kGelu,  // x (1 + erf(x / sqrt(2))) / 2
+  kSilu,      // x / (1 + exp(-x))
+  kGelu,      // x (1 + erf(x / sqrt(2))) / 2
+  kGeluTanh,  // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+};
+
+// The gated linear unit: out = f(gate) * up, where f is silu or gelu with tanh.
+struct GluArgs {
+  ConstTensorView gate_up;  // [T, 2 F] f32, gate first
+  Activation activation = Activation::kSilu;
+  TensorView out;  // [T, F] bf16
 };
 
 // out = f(x + bias), or out += the same.
@@ -182,10 +188,11 @@ struct ActivateArgs {
   TensorView out;  // [T, N] f32, or bf16 where mode is kStore
 };
 
-// out = p_0 + p_1 + ..., or out += the same. The pieces are the ranks' parts of one product; each element is added in
-// the order of the ranks.
+// out = (p_0 + p_1 + ...) * scale, or out += the same. The pieces are the ranks' parts of one product; each element is
+// added in the order of the ranks. `out` may be the first piece.
 struct SumRanksArgs {
   ConstTensorView pieces;  // [R, T, E] f32
+  float scale = 1;
   OutputMode mode = OutputMode::kStore;
   TensorView out;  // [T, E] f32
 };
@@ -217,6 +224,13 @@ struct SpreadLogitsArgs {
   ConstTensorView logits;              // [T, C] f32
   const int32_t* token_ids = nullptr;  // [C] distinct, below V
   TensorView out;                      // [T, V] f32
+};
+
+// logits = cap tanh(logits * scale / cap), or logits * scale without a cap.
+struct CapLogitsArgs {
+  TensorView logits;  // [T, V] f32
+  float scale = 1;
+  std::optional<float> cap;
 };
 
 struct KvMove {

@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   const std::string numerics =
       DescribeNumerics({.backend = opened.ranks->backend(0).Describe(),
                         .tensor_parallel = config.tensor_parallel,
+                        .takes_long_divisors = model::TakesLongDivisors(opened.config.rope, context.max_context_tokens),
                         .num_tokens = static_cast<int32_t>(opened.tokenizer.vocabulary().num_ids()),
                         .end_token_ids = end_token_ids});
   const std::string& expected = config.numerics_fingerprint;
@@ -92,34 +93,6 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
                                                       std::move(vocabulary),
                                                       std::move(fingerprint),
                                                       read_bytes_per_second});
-}
-
-std::string ArchitectureName(model::Architecture architecture) {
-  switch (architecture) {
-    case model::Architecture::kLlama:
-      return "LlamaForCausalLM";
-    case model::Architecture::kMistral:
-      return "MistralForCausalLM";
-    case model::Architecture::kQwen2:
-      return "Qwen2ForCausalLM";
-    case model::Architecture::kQwen3:
-      return "Qwen3ForCausalLM";
-  }
-  return {};
-}
-
-std::string ModelTypeName(model::Architecture architecture) {
-  switch (architecture) {
-    case model::Architecture::kLlama:
-      return "llama";
-    case model::Architecture::kMistral:
-      return "mistral";
-    case model::Architecture::kQwen2:
-      return "qwen2";
-    case model::Architecture::kQwen3:
-      return "qwen3";
-  }
-  return {};
 }
 
 }  // namespace foretoken::verifier

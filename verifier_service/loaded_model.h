@@ -29,9 +29,4 @@ struct LoadedModel : model::RunnableModel {
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, const model::LoadProgress& progress);
 
-// The name in the "architectures" field of config.json.
-std::string ArchitectureName(model::Architecture architecture);
-// The "model_type" of config.json.
-std::string ModelTypeName(model::Architecture architecture);
-
 }  // namespace foretoken::verifier

@@ -57,8 +57,9 @@ std::string DescribeMathLibrary() {
 
 std::string DescribeNumerics(const NumericsDescriptionArgs& args) {
   return absl::StrCat("foretoken-", base::Version(), " numerics-", kNumericsVersion, " ", base::Toolchain(), " ",
-                      args.backend, " ", DescribeMathLibrary(), " tp", args.tensor_parallel, " bf16 ids-",
-                      args.num_tokens, "/", DigestOfIds(args.end_token_ids));
+                      args.backend, " ", DescribeMathLibrary(), " tp", args.tensor_parallel, " bf16 ",
+                      args.takes_long_divisors ? "rope-long " : "", "ids-", args.num_tokens, "/",
+                      DigestOfIds(args.end_token_ids));
 }
 
 std::string ComputeNumericsFingerprint(absl::string_view description, absl::string_view config_text,

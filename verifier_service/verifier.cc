@@ -74,7 +74,7 @@ absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
 
 ServedModel Verifier::DescribeModel() const {
   return {.name = config_.model_name.empty() ? BaseName(config_.model_directory) : config_.model_name,
-          .architecture = ArchitectureName(model_->config.architecture),
+          .architecture = model::ClassName(model_->config.architecture),
           .num_parameters = model::CountParameters(model_->config),
           .tokenizer = &model_->tokenizer,
           .chat_template = model_->chat_template ? &*model_->chat_template : nullptr,
@@ -148,7 +148,7 @@ void Verifier::MakeVllmService() {
   const std::vector<int64_t>& bos_token_ids = model_->config.bos_token_ids;
   vllm_service_ = std::make_unique<VllmEngineService>(
       VllmEngineServiceParts{.calls = calls_.get(),
-                             .model_type = ModelTypeName(model_->config.architecture),
+                             .model_type = model::ModelTypeName(model_->config.architecture),
                              .bos_token_id = bos_token_ids.empty() ? 0 : static_cast<int32_t>(bos_token_ids.front()),
                              .stats = [this] { return engine_->GetStats(); },
                              .is_healthy = [this] { return !refuses_calls_ && is_stalled_->Value() == 0; },

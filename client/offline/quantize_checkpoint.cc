@@ -17,6 +17,7 @@
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "common/gguf/gguf_model.h"
+#include "common/model/checkpoint_fit.h"
 #include "common/model/config.h"
 #include "common/model/weight_names.h"
 #include "common/quantization/find_weight.h"
@@ -132,17 +133,15 @@ absl::StatusOr<Item> MatrixItem(const weights::Checkpoint& checkpoint, const mod
 absl::StatusOr<std::vector<Item>> ItemsOf(const weights::Checkpoint& checkpoint, const model::ModelConfig& config,
                                           const QuantizeOptions& options) {
   const model::ModelWeightNames names = model::NameWeights(config);
-  std::vector<std::pair<const model::WeightName*, int>> matrices;
+  std::vector<std::pair<model::WeightName, int>> matrices;
   for (const model::LayerWeightNames& layer : names.layers) {
-    for (const auto* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      matrices.emplace_back(weight, options.bits);
-    }
+    for (model::WeightName& weight : model::ListMatrices(layer)) matrices.emplace_back(std::move(weight), options.bits);
   }
-  if (options.head_bits != 0) matrices.emplace_back(&names.head, options.head_bits);
+  if (options.head_bits != 0) matrices.emplace_back(names.head, options.head_bits);
   std::vector<Item> items;
   std::set<std::string> replaced;
   for (const auto& [weight, bits] : matrices) {
-    FT_ASSIGN_OR_RETURN(Item item, MatrixItem(checkpoint, *weight, config, bits, options.group_size));
+    FT_ASSIGN_OR_RETURN(Item item, MatrixItem(checkpoint, weight, config, bits, options.group_size));
     for (const quantization::NamedTensor& named : item.matrix.tensors) replaced.insert(named.name);
     items.push_back(std::move(item));
   }
@@ -252,13 +251,14 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
         absl::StrCat(options.input, ": expected the directory of a checkpoint in safetensors, got a GGUF file; ",
                      "a server quantises one at load, with --weight_quantization"));
   }
-  FT_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(options.input));
+  FT_ASSIGN_OR_RETURN(model::ModelConfig config, model::LoadModelConfig(options.input));
   if (options.head_bits != 0 && config.tie_word_embeddings) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.input, ": --head_bits: its head is its embedding, which such checkpoints keep as it is; ",
                      "--head_quantization of a server quantises it at load"));
   }
   FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.input));
+  model::FindTextPart(checkpoint, config);
   FT_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(checkpoint, config, options));
   FT_RETURN_IF_ERROR(MakeOutput(options.output));
 

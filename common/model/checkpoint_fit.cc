@@ -74,7 +74,13 @@ std::optional<std::string> DescribeUnread(const weights::Checkpoint& checkpoint,
 
 }  // namespace
 
+void FindTextPart(const weights::Checkpoint& checkpoint, ModelConfig& config) {
+  if (!config.is_text_part || quantization::HasWeight(checkpoint, NameWeights(config).embed.name)) return;
+  config.prefixes = {.body = "model.language_model.", .head = ""};  // as transformers 5 writes it
+}
+
 absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const weights::Checkpoint& checkpoint, ModelConfig& config) {
+  FindTextPart(checkpoint, config);
   std::vector<std::string> notes;
   const WeightName head = HeadName(config);
   if (config.tie_word_embeddings && quantization::HasWeight(checkpoint, head.name)) {

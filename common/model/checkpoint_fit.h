@@ -12,9 +12,12 @@
 
 namespace foretoken::model {
 
-// Unties the head in `config` if the configuration ties it to the embedding but the checkpoint has a different head.
-// Returns lines about that, and about tensors that the model does not read.
-// Errors: as Checkpoint::Find.
+// Sets the prefixes of a multimodal model's text part to those under which the checkpoint has the embedding.
+void FindTextPart(const weights::Checkpoint& checkpoint, ModelConfig& config);
+
+// Does the same. Unties the head in `config` if the configuration ties it to the embedding but the checkpoint has a
+// different head. Returns lines about that, and about tensors that the model does not read. Errors: as
+// Checkpoint::Find.
 absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const weights::Checkpoint& checkpoint, ModelConfig& config);
 
 }  // namespace foretoken::model

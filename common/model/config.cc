@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/config.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -10,25 +12,14 @@
 #include "common/base/status_macros.h"
 #include "common/gguf/gguf_model.h"
 #include "common/gguf/model_files.h"
+#include "common/model/families.h"
 #include "common/model/rope_config.h"
+#include "kernels/dtype.h"
 
 namespace foretoken::model {
 namespace {
 
-struct ArchitectureNames {
-  Architecture architecture;
-  const char* class_name;
-  const char* model_type;
-};
-
 constexpr const char* kFileName = "config.json";
-
-constexpr ArchitectureNames kArchitectures[] = {
-    {Architecture::kLlama, "LlamaForCausalLM", "llama"},
-    {Architecture::kMistral, "MistralForCausalLM", "mistral"},
-    {Architecture::kQwen2, "Qwen2ForCausalLM", "qwen2"},
-    {Architecture::kQwen3, "Qwen3ForCausalLM", "qwen3"},
-};
 
 // The largest sizes that a configuration may have. The bytes of all weights of the largest model fit into 63 bits.
 constexpr int64_t kMaxWidth = int64_t{1} << 22;
@@ -37,65 +28,81 @@ constexpr int64_t kMaxHeads = int64_t{1} << 12;
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
-absl::StatusOr<Architecture> ReadArchitecture(const JsonFields& fields) {
+absl::StatusOr<const Family*> ReadFamily(const JsonFields& fields) {
   FT_ASSIGN_OR_RETURN(const auto classes, fields.Optional<std::vector<std::string>>("architectures"));
   FT_ASSIGN_OR_RETURN(const auto model_type, fields.Optional<std::string>("model_type"));
-  for (const ArchitectureNames& names : kArchitectures) {
-    const bool class_fits = !classes || (classes->size() == 1 && classes->front() == names.class_name);
-    const bool type_fits = !model_type || *model_type == names.model_type;
-    if ((classes || model_type) && class_fits && type_fits) return names.architecture;
+  for (const Family& family : kFamilies) {
+    const bool class_fits = !classes || (classes->size() == 1 && classes->front() == family.class_name);
+    const bool type_fits = !model_type || *model_type == family.model_type;
+    if ((classes || model_type) && class_fits && type_fits) return &family;
   }
-  const auto append_class = [](std::string* out, const ArchitectureNames& names) { *out += names.class_name; };
-  return fields.Error("architectures", "expects one of ", absl::StrJoin(kArchitectures, ", ", append_class), ", got ",
+  const auto append_class = [](std::string* out, const Family& family) { *out += family.class_name; };
+  return fields.Error("architectures", "expects one of ", absl::StrJoin(kFamilies, ", ", append_class), ", got ",
                       fields.Text("architectures"), " with model_type ", fields.Text("model_type"));
 }
 
-// Fields of related architectures, each with the one value that changes nothing.
-absl::Status RefuseWhatIsNotImplemented(const JsonFields& fields, Architecture architecture) {
-  static constexpr std::pair<const char*, const char*> kNeutralValues[] = {
-      {"mlp_bias", "false"},
-      {"partial_rotary_factor", "1.0"},
-      {"final_logit_softcapping", "null"},
-      {"attn_logit_softcapping", "null"},
-      {"query_pre_attn_scalar", "null"},
-      {"attention_multiplier", "null"},
-      {"logits_scaling", "1.0"},
+// Fields that some families know, each with the one value that changes nothing.
+absl::Status RefuseWhatIsNotKnown(const JsonFields& fields, const Family& family) {
+  struct Field {
+    const char* name;
+    const char* neutral;
+    bool is_known = false;
+  };
+  const Field all[] = {
+      {"attention_bias", "false", family.knows_attention_bias},
+      {"mlp_bias", "false", family.knows_mlp_bias},
+      {"partial_rotary_factor", "1.0", family.knows_partial_rotation},
+      {"final_logit_softcapping", "null", family.is_gemma},
+      {"attn_logit_softcapping", "null", family.is_gemma},
+      {"query_pre_attn_scalar", "null", family.is_gemma},
+      {"attention_multiplier", "null", family.knows_multipliers},
+      {"logits_scaling", "1.0", family.knows_multipliers},
+      {"embedding_multiplier", "1.0", family.knows_multipliers},
+      {"residual_multiplier", "1.0", family.knows_multipliers},
+      {"no_rope_layers", "null", family.knows_layers_without_rotation},
       {"logit_scale", "1.0"},
-      {"embedding_multiplier", "1.0"},
-      {"residual_multiplier", "1.0"},
       {"use_qk_norm", "false"},
+      {"use_bidirectional_attention", "false"},
       {"clip_qkv", "null"},
-      {"no_rope_layers", "null"},
       {"attention_chunk_size", "null"},
       {"num_local_experts", "null"},
       {"num_experts", "null"},
+      // Of these two other families would have other windows and other angles.
+      {"use_sliding_window", "false", !family.knows_layers_without_rotation},
+      {"rope_local_base_freq", "null", family.sliding_rope_theta.has_value()},
   };
-  for (const auto& [name, neutral] : kNeutralValues) {
-    const std::string text = fields.Text(name);
-    const bool is_neutral = text == "null" || text == neutral || absl::StrCat(text, ".0") == neutral;
-    if (!is_neutral) return fields.Error(name, "is not supported: expects ", neutral, ", got ", text);
+  for (const Field& field : all) {
+    const std::string text = fields.Text(field.name);
+    const bool is_neutral = text == "null" || text == field.neutral || absl::StrCat(text, ".0") == field.neutral;
+    if (!field.is_known && !is_neutral) {
+      return fields.Error(field.name, "is not supported for ", family.class_name, ": expects ", field.neutral, ", got ",
+                          text);
+    }
   }
-  FT_ASSIGN_OR_RETURN(const auto activation, fields.OrDefault<std::string>("hidden_act", "silu"));
-  if (activation != "silu") return fields.Error("hidden_act", "expects silu, got ", activation);
-  FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", false));
-  if (attention_bias && architecture == Architecture::kMistral) {
-    return fields.Error("attention_bias", "expects false for Mistral, got true");
-  }
+  const char* activation_field =
+      family.is_gemma && fields.Has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  const std::string expected = family.is_gemma ? "gelu_pytorch_tanh" : "silu";
+  FT_ASSIGN_OR_RETURN(const auto activation, fields.OrDefault<std::string>(activation_field, expected));
+  if (activation != expected) return fields.Error(activation_field, "expects ", expected, ", got ", activation);
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> ReadSize(const JsonFields& fields, const std::string& name, int64_t max) {
-  FT_ASSIGN_OR_RETURN(const int64_t size, fields.Required<int64_t>(name));
+// A default of 0 means that the field is required.
+absl::StatusOr<int64_t> ReadSize(const JsonFields& fields, const std::string& name, int64_t max,
+                                 int64_t default_size = 0) {
+  FT_ASSIGN_OR_RETURN(const int64_t size, default_size != 0 ? fields.OrDefault<int64_t>(name, default_size)
+                                                            : fields.Required<int64_t>(name));
   if (size < 1 || size > max) return fields.Error(name, "expects an integer from 1 to ", max, ", got ", size);
   return size;
 }
 
-absl::Status ReadSizes(const JsonFields& fields, ModelConfig& config) {
+absl::Status ReadSizes(const JsonFields& fields, const Family& family, ModelConfig& config) {
   FT_ASSIGN_OR_RETURN(config.hidden_size, ReadSize(fields, "hidden_size", kMaxWidth));
   FT_ASSIGN_OR_RETURN(config.intermediate_size, ReadSize(fields, "intermediate_size", kMaxWidth));
   FT_ASSIGN_OR_RETURN(config.num_layers, ReadSize(fields, "num_hidden_layers", kMaxLayers));
-  FT_ASSIGN_OR_RETURN(config.vocab_size, ReadSize(fields, "vocab_size", kMaxVocabulary));
-  FT_ASSIGN_OR_RETURN(config.max_position_embeddings, ReadSize(fields, "max_position_embeddings", kMaxPositions));
+  FT_ASSIGN_OR_RETURN(config.vocab_size, ReadSize(fields, "vocab_size", kMaxVocabulary, family.vocab_size));
+  FT_ASSIGN_OR_RETURN(config.max_position_embeddings,
+                      ReadSize(fields, "max_position_embeddings", kMaxPositions, family.max_positions));
   FT_ASSIGN_OR_RETURN(config.rms_norm_eps, fields.OrDefault<double>("rms_norm_eps", config.rms_norm_eps));
   if (config.rms_norm_eps <= 0) {
     return fields.Error("rms_norm_eps", "expects a number above 0, got ", config.rms_norm_eps);
@@ -103,14 +110,13 @@ absl::Status ReadSizes(const JsonFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadHeads(const JsonFields& fields, ModelConfig& config) {
-  FT_ASSIGN_OR_RETURN(config.num_heads, ReadSize(fields, "num_attention_heads", kMaxHeads));
-  // Null means as many key/value heads as heads. So does an absent field in a Llama configuration from before grouped
-  // heads.
+absl::Status ReadHeads(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  FT_ASSIGN_OR_RETURN(config.num_heads, ReadSize(fields, "num_attention_heads", kMaxHeads, family.num_heads));
+  // Null means as many key/value heads as heads. So does an absent field in a configuration from before grouped heads.
   config.num_kv_heads = config.num_heads;
-  const bool may_be_absent = config.architecture == Architecture::kLlama || fields.IsNull("num_key_value_heads");
+  const bool may_be_absent = family.may_lack_kv_heads || fields.IsNull("num_key_value_heads");
   if (fields.Has("num_key_value_heads") || !may_be_absent) {
-    FT_ASSIGN_OR_RETURN(config.num_kv_heads, ReadSize(fields, "num_key_value_heads", kMaxHeads));
+    FT_ASSIGN_OR_RETURN(config.num_kv_heads, ReadSize(fields, "num_key_value_heads", kMaxHeads, family.num_kv_heads));
   }
   if (config.num_heads % config.num_kv_heads != 0) {
     return fields.Error("num_key_value_heads", "expects a divisor of num_attention_heads ", config.num_heads, ", got ",
@@ -119,8 +125,8 @@ absl::Status ReadHeads(const JsonFields& fields, ModelConfig& config) {
 
   if (fields.Has("head_dim")) {
     FT_ASSIGN_OR_RETURN(config.head_dim, ReadSize(fields, "head_dim", kMaxHeads));
-  } else if (config.architecture == Architecture::kQwen3) {
-    config.head_dim = 128;
+  } else if (family.head_dim != 0) {
+    config.head_dim = family.head_dim;
   } else if (config.hidden_size % config.num_heads == 0) {
     config.head_dim = config.hidden_size / config.num_heads;
   } else {
@@ -132,38 +138,50 @@ absl::Status ReadHeads(const JsonFields& fields, ModelConfig& config) {
 }
 
 // The window of some layers, or of none.
-absl::StatusOr<std::optional<int64_t>> ReadWindow(const JsonFields& fields, Architecture architecture) {
-  if (architecture == Architecture::kLlama) return std::optional<int64_t>();
-  if (architecture != Architecture::kMistral) {
+absl::StatusOr<std::optional<int64_t>> ReadWindow(const JsonFields& fields, const Family& family) {
+  if (family.windows == WindowRule::kNone) return std::optional<int64_t>();
+  if (family.windows == WindowRule::kFlagged) {
     FT_ASSIGN_OR_RETURN(const bool is_used, fields.OrDefault<bool>("use_sliding_window", false));
     if (!is_used) return std::optional<int64_t>();
   }
   if (fields.IsNull("sliding_window")) return std::optional<int64_t>();
-  FT_ASSIGN_OR_RETURN(const int64_t window, fields.OrDefault<int64_t>("sliding_window", 4096));
-  if (window < 1 || window > kMaxPositions) {
-    return fields.Error("sliding_window", "expects an integer from 1 to ", kMaxPositions, ", got ", window);
+  FT_ASSIGN_OR_RETURN(std::optional<int64_t> window, fields.Optional<int64_t>("sliding_window"));
+  if (!window) window = family.window;
+  if (window && (*window < 1 || *window > kMaxPositions)) {
+    return fields.Error("sliding_window", "expects an integer from 1 to ", kMaxPositions, ", got ", *window);
   }
-  return std::optional<int64_t>(window);
+  return window;
 }
 
-// For Qwen, layer_types decide which layers have the window. For other architectures they must not contradict it.
-absl::Status ReadSlidingWindows(const JsonFields& fields, ModelConfig& config) {
-  FT_ASSIGN_OR_RETURN(const std::optional<int64_t> window, ReadWindow(fields, config.architecture));
-  const bool is_qwen = config.architecture == Architecture::kQwen2 || config.architecture == Architecture::kQwen3;
-  int64_t num_full_layers = 0;
-  if (is_qwen) {
-    FT_ASSIGN_OR_RETURN(num_full_layers, fields.OrDefault<int64_t>("max_window_layers", 28));
+// Whether a layer has the window, as far as layer_types do not decide it.
+absl::StatusOr<std::vector<bool>> ReadWindowedLayers(const JsonFields& fields, const Family& family,
+                                                     int64_t num_layers) {
+  std::vector<bool> is_windowed(static_cast<size_t>(num_layers), true);
+  if (family.windows == WindowRule::kFlagged) {
+    FT_ASSIGN_OR_RETURN(const int64_t first, fields.OrDefault<int64_t>("max_window_layers", 28));
+    for (int64_t layer = 0; layer < num_layers; ++layer) is_windowed[static_cast<size_t>(layer)] = layer >= first;
+  } else if (family.windows == WindowRule::kPattern) {
+    FT_ASSIGN_OR_RETURN(const int64_t pattern,
+                        fields.OrDefault<int64_t>("sliding_window_pattern", family.window_pattern));
+    if (pattern < 1) return fields.Error("sliding_window_pattern", "expects an integer above 0, got ", pattern);
+    for (int64_t layer = 0; layer < num_layers; ++layer)
+      is_windowed[static_cast<size_t>(layer)] = (layer + 1) % pattern;
   }
-  config.sliding_windows.assign(static_cast<size_t>(config.num_layers), std::nullopt);
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (layer >= num_full_layers) config.sliding_windows[static_cast<size_t>(layer)] = window;
-  }
+  return is_windowed;
+}
+
+// Where the family lets them, layer_types decide which layers have the window. Elsewhere they must not contradict it.
+absl::Status ReadSlidingWindows(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  FT_ASSIGN_OR_RETURN(const std::optional<int64_t> window, ReadWindow(fields, family));
+  FT_ASSIGN_OR_RETURN(const std::vector<bool> is_windowed, ReadWindowedLayers(fields, family, config.num_layers));
+  for (const bool has_window : is_windowed) config.sliding_windows.push_back(has_window ? window : std::nullopt);
 
   FT_ASSIGN_OR_RETURN(const auto types, fields.Optional<std::vector<std::string>>("layer_types"));
   if (!types) return absl::OkStatus();
   if (types->size() != config.sliding_windows.size()) {
     return fields.Error("layer_types", "expects ", config.num_layers, " entries, got ", types->size());
   }
+  const bool types_decide = family.windows == WindowRule::kFlagged || family.windows == WindowRule::kPattern;
   for (size_t layer = 0; layer < types->size(); ++layer) {
     const std::string& type = (*types)[layer];
     const bool is_sliding = type == "sliding_attention";
@@ -171,12 +189,97 @@ absl::Status ReadSlidingWindows(const JsonFields& fields, ModelConfig& config) {
       return fields.Error("layer_types", "expects full_attention or sliding_attention, got ", type, " for layer ",
                           layer);
     }
-    const bool is_possible = is_qwen ? window || !is_sliding : is_sliding == config.sliding_windows[layer].has_value();
+    const bool is_possible =
+        types_decide ? window || !is_sliding : is_sliding == config.sliding_windows[layer].has_value();
     if (!is_possible) {
       return fields.Error("layer_types", "says ", type, " for layer ", layer, ", which contradicts sliding_window ",
                           fields.Text("sliding_window"), " of this architecture");
     }
     config.sliding_windows[layer] = is_sliding ? window : std::nullopt;
+  }
+  return absl::OkStatus();
+}
+
+// Which layers turn q and k: no_rope_layers has 1 for those that do.
+absl::Status ReadLayersWithoutRotation(const JsonFields& fields, ModelConfig& config) {
+  FT_ASSIGN_OR_RETURN(auto flags, fields.Optional<std::vector<int64_t>>("no_rope_layers"));
+  if (!flags) {
+    FT_ASSIGN_OR_RETURN(const int64_t interval, fields.OrDefault<int64_t>("no_rope_layer_interval", 4));
+    if (interval < 1) return fields.Error("no_rope_layer_interval", "expects an integer above 0, got ", interval);
+    flags.emplace();
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) flags->push_back((layer + 1) % interval == 0 ? 0 : 1);
+  }
+  if (static_cast<int64_t>(flags->size()) != config.num_layers) {
+    return fields.Error("no_rope_layers", "expects ", config.num_layers, " entries, got ", flags->size());
+  }
+  for (const int64_t flag : *flags) {
+    if (flag != 0 && flag != 1) return fields.Error("no_rope_layers", "expects 0 or 1, got ", flag);
+    config.rotates.push_back(flag == 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRotation(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  FT_ASSIGN_OR_RETURN(RopeSettings rope,
+                      ReadRopeSettings(fields, family, config.max_position_embeddings, kMaxPositions));
+  config.rope = std::move(rope.rope);
+  config.sliding_rope = std::move(rope.sliding_rope);
+  config.max_position_embeddings = rope.max_positions;
+  if (rope.rotary_part != 1) {
+    const auto rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * rope.rotary_part);
+    if (rotary_dim < 2 || rotary_dim % 2 != 0 || rotary_dim > config.head_dim) {
+      return fields.Error("partial_rotary_factor", "expects an even number of head_dim ", config.head_dim,
+                          " dimensions from 2 on, got ", rope.rotary_part);
+    }
+    config.rotary_dim = rotary_dim;
+  }
+  const int64_t num_pairs = config.rotary_dim.value_or(config.head_dim) / 2;
+  if (const auto* divided = std::get_if<DivisorScaling>(&config.rope.scaling)) {
+    for (const auto* divisors : {&divided->divisors, &divided->long_divisors}) {
+      const auto num_divisors = static_cast<int64_t>(divisors->size());
+      if (num_divisors == num_pairs || (divisors == &divided->long_divisors && num_divisors == 0)) continue;
+      return fields.Error("rope_scaling", "expects ", num_pairs, " divisors, one per pair of a head, got ",
+                          num_divisors);
+    }
+  }
+  if (family.knows_layers_without_rotation) return ReadLayersWithoutRotation(fields, config);
+  return absl::OkStatus();
+}
+
+// A number above 0, unset where the field is null.
+absl::StatusOr<std::optional<double>> ReadPositive(const JsonFields& fields, const std::string& name,
+                                                   std::optional<double> default_value) {
+  if (fields.IsNull(name)) return std::optional<double>();
+  FT_ASSIGN_OR_RETURN(std::optional<double> value, fields.Optional<double>(name));
+  if (value && *value <= 0) return fields.Error(name, "expects a number above 0, got ", *value);
+  return value ? value : default_value;
+}
+
+// Gemma's switches and Granite's.
+absl::Status ReadScales(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (family.is_gemma) {
+    config.norm_offset = 1;
+    config.post_norms = true;
+    config.activation = kernels::Activation::kGeluTanh;
+    // transformers rounds the factor to the weights' dtype.
+    const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+    config.embedding_multiplier = kernels::FloatFromBf16(kernels::Bf16FromFloat(root));
+    FT_ASSIGN_OR_RETURN(const std::optional<double> scalar, ReadPositive(fields, "query_pre_attn_scalar", 256));
+    if (!scalar) return fields.Error("query_pre_attn_scalar", "expects a number above 0, got null");
+    config.attention_scale = 1 / std::sqrt(*scalar);
+    FT_ASSIGN_OR_RETURN(config.attention_cap, ReadPositive(fields, "attn_logit_softcapping", family.attention_cap));
+    FT_ASSIGN_OR_RETURN(config.logit_cap, ReadPositive(fields, "final_logit_softcapping", family.logit_cap));
+  }
+  if (family.knows_multipliers) {
+    const auto read = [&](const char* name) -> absl::StatusOr<double> {
+      FT_ASSIGN_OR_RETURN(const std::optional<double> value, ReadPositive(fields, name, 1));
+      return value.value_or(1);
+    };
+    FT_ASSIGN_OR_RETURN(config.attention_scale, read("attention_multiplier"));
+    FT_ASSIGN_OR_RETURN(config.embedding_multiplier, read("embedding_multiplier"));
+    FT_ASSIGN_OR_RETURN(config.residual_multiplier, read("residual_multiplier"));
+    FT_ASSIGN_OR_RETURN(const double divisor, read("logits_scaling"));
+    config.logit_multiplier = 1 / divisor;
   }
   return absl::OkStatus();
 }
@@ -195,39 +298,46 @@ absl::StatusOr<std::vector<int64_t>> ReadTokenIds(const JsonFields& fields, cons
 
 }  // namespace
 
+const char* ClassName(Architecture architecture) {
+  return std::ranges::find(kFamilies, architecture, &Family::architecture)->class_name;
+}
+
+const char* ModelTypeName(Architecture architecture) {
+  return std::ranges::find(kFamilies, architecture, &Family::architecture)->model_type;
+}
+
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::string_view source) {
-  FT_ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::Parse(text, source));
-  ModelConfig config;
-  FT_ASSIGN_OR_RETURN(config.architecture, ReadArchitecture(fields));
-  FT_RETURN_IF_ERROR(RefuseWhatIsNotImplemented(fields, config.architecture));
-  FT_RETURN_IF_ERROR(ReadSizes(fields, config));
-  FT_RETURN_IF_ERROR(ReadHeads(fields, config));
-  FT_RETURN_IF_ERROR(ReadSlidingWindows(fields, config));
-  FT_ASSIGN_OR_RETURN(RopeSettings rope, ReadRopeSettings(fields, config.max_position_embeddings, kMaxPositions));
-  config.rope = rope.rope;
-  if (const auto* divided = std::get_if<DivisorScaling>(&config.rope.scaling);
-      divided != nullptr && static_cast<int64_t>(divided->divisors.size()) != config.head_dim / 2) {
-    return fields.Error("rope_scaling", "expects ", config.head_dim / 2, " divisors, one per pair of a head, got ",
-                        divided->divisors.size());
-  }
-  config.max_position_embeddings = rope.max_positions;
-  FT_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.OrDefault<bool>("tie_word_embeddings", false));
-
+  FT_ASSIGN_OR_RETURN(const JsonFields whole, JsonFields::Parse(text, source));
+  FT_ASSIGN_OR_RETURN(const std::optional<JsonFields> text_part, whole.Object("text_config"));
+  const JsonFields& fields = text_part ? *text_part : whole;
+  FT_ASSIGN_OR_RETURN(const Family* const found, ReadFamily(fields));
+  const Family& family = *found;
+  ModelConfig config = {.architecture = family.architecture};
+  config.is_text_part = text_part.has_value();
+  if (text_part) config.prefixes = {.body = "language_model.model.", .head = "language_model."};
+  FT_RETURN_IF_ERROR(RefuseWhatIsNotKnown(fields, family));
+  FT_RETURN_IF_ERROR(ReadSizes(fields, family, config));
+  FT_RETURN_IF_ERROR(ReadHeads(fields, family, config));
+  FT_RETURN_IF_ERROR(ReadSlidingWindows(fields, family, config));
+  FT_RETURN_IF_ERROR(ReadRotation(fields, family, config));
+  FT_RETURN_IF_ERROR(ReadScales(fields, family, config));
+  FT_ASSIGN_OR_RETURN(config.tie_word_embeddings,
+                      fields.OrDefault<bool>("tie_word_embeddings", family.ties_embeddings));
   FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", false));
-  const bool is_qwen2 = config.architecture == Architecture::kQwen2;
-  config.attention_bias = attention_bias || is_qwen2;
-  config.attention_output_bias = attention_bias && !is_qwen2;
-  config.qk_norm = config.architecture == Architecture::kQwen3;
+  config.attention_bias = attention_bias || family.has_qkv_bias;
+  config.attention_output_bias = attention_bias && !family.has_qkv_bias;
+  FT_ASSIGN_OR_RETURN(config.mlp_bias, fields.OrDefault<bool>("mlp_bias", false));
+  config.qk_norm = family.has_qk_norm;
+  config.fused_projections = family.has_fused_projections;
 
-  const bool is_llama_like =
-      config.architecture == Architecture::kLlama || config.architecture == Architecture::kMistral;
-  using Ids = std::vector<int64_t>;
-  FT_ASSIGN_OR_RETURN(config.bos_token_ids,
-                      ReadTokenIds(fields, "bos_token_id", is_llama_like ? Ids{1} : Ids{}, config.vocab_size));
-  FT_ASSIGN_OR_RETURN(config.eos_token_ids,
-                      ReadTokenIds(fields, "eos_token_id", is_llama_like ? Ids{2} : Ids{}, config.vocab_size));
-  FT_ASSIGN_OR_RETURN(config.dtype, fields.Optional<std::string>(fields.Has("dtype") ? "dtype" : "torch_dtype"));
-  FT_ASSIGN_OR_RETURN(config.quantization, quantization::ReadQuantizationConfig(fields));
+  const auto read_ids = [&](const std::string& name, std::optional<int64_t> id) {
+    return ReadTokenIds(whole.Has(name) ? whole : fields, name, id ? std::vector<int64_t>{*id} : std::vector<int64_t>(),
+                        config.vocab_size);
+  };
+  FT_ASSIGN_OR_RETURN(config.bos_token_ids, read_ids("bos_token_id", family.bos_token_id));
+  FT_ASSIGN_OR_RETURN(config.eos_token_ids, read_ids("eos_token_id", family.eos_token_id));
+  FT_ASSIGN_OR_RETURN(config.dtype, whole.Optional<std::string>(whole.Has("dtype") ? "dtype" : "torch_dtype"));
+  FT_ASSIGN_OR_RETURN(config.quantization, quantization::ReadQuantizationConfig(whole));
   return config;
 }
 

@@ -3,12 +3,12 @@
 //
 //   FT_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig("models/llama"));
 //
-// It reads Llama, Mistral, Qwen2 and Qwen3 (dense), in the spelling of transformers 4 (rope_theta, rope_scaling,
-// torch_dtype) and of transformers 5 (rope_parameters, dtype, layer_types). An absent field has the default of that
-// architecture's configuration class in transformers. Sizes have no default.
-// Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value. A field that would change the
-// model's function and is not implemented (logit soft-capping, biases of the MLP, ...) is refused by
-// name.
+// It reads the families of families.h, in the spelling of transformers 4 (rope_theta, rope_scaling, torch_dtype) and of
+// transformers 5 (rope_parameters, dtype, layer_types). What a family is, is said here by switches, so that no other
+// code asks for it. Of a multimodal model it reads the text part, text_config. An absent field has the default of that
+// family's configuration class in transformers. Sizes have no default, except those that published text parts leave
+// out. Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value. A field that would change
+// the model's function and is not implemented (experts, chunked attention, ...) is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,23 @@
 #include "absl/strings/string_view.h"
 #include "common/model/rope.h"
 #include "common/quantization/quantization_config.h"
+#include "kernels/ops.h"
 
 namespace foretoken::model {
 
-enum class Architecture { kLlama, kMistral, kQwen2, kQwen3 };
+enum class Architecture { kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3, kGranite, kSmolLm3 };
+
+// What Hugging Face calls a model's class ("LlamaForCausalLM") and its type ("llama").
+const char* ClassName(Architecture architecture);
+const char* ModelTypeName(Architecture architecture);
+
+// How the names of the stored tensors begin. A multimodal model has its text part in a place of its own.
+struct TensorPrefixes {
+  std::string body = "model.";  // of the embedding, the layers and the final norm
+  std::string head;
+
+  friend bool operator==(const TensorPrefixes&, const TensorPrefixes&) = default;
+};
 
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
@@ -36,17 +49,41 @@ struct ModelConfig {
   int64_t vocab_size = 0;               // V, as padded in the weights; the tokenizer may have fewer
   int64_t max_position_embeddings = 0;  // the longest context; YaRN extends the file's value
   double rms_norm_eps = 1e-6;
+
   RopeConfig rope;
-  bool tie_word_embeddings = false;    // the head shares the embedding's weight
-  bool attention_bias = false;         // of q, k and v
-  bool attention_output_bias = false;  // of o
-  bool qk_norm = false;                // RMSNorm of every q and k head before the rotation
+  std::optional<RopeConfig> sliding_rope;  // of the layers with a window; unset: as the others
+  std::optional<int64_t> rotary_dim;       // R: the first dimensions of a head, which turn; even; unset: D
+  std::vector<bool> rotates;               // [L] false: the layer turns no dimension; empty: all layers turn
+  bool tie_word_embeddings = false;        // the head shares the embedding's weight
+  bool attention_bias = false;             // of q, k and v
+  bool attention_output_bias = false;      // of o
+  bool qk_norm = false;                    // RMSNorm of every q and k head before the rotation
   // [L] With a window w the row at position p sees positions (p - w, p]; without one all of [0, p].
   std::vector<std::optional<int64_t>> sliding_windows;
+  std::optional<double> attention_scale;  // multiplies q . k; unset: 1 / sqrt(D)
+  std::optional<double> attention_cap;    // c: a score s becomes c tanh(s / c)
+
+  double norm_offset = 0;   // is added to the stored weight of every norm
+  bool post_norms = false;  // RMSNorm also of what attention and MLP add to the residual stream
+  kernels::Activation activation = kernels::Activation::kSilu;  // of the MLP's gate
+  bool mlp_bias = false;                                        // of gate, up and down
+  bool fused_projections = false;                               // q, k and v are stored as one, and gate and up
+
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;  // of what attention and MLP add
+  double logit_multiplier = 1;
+  std::optional<double> logit_cap;  // a logit l becomes c tanh(l / c)
+
   std::vector<int64_t> bos_token_ids;  // empty: none
   std::vector<int64_t> eos_token_ids;  // empty: none
   std::optional<std::string> dtype;    // as written, "bfloat16"; the tensors have their own dtypes
   quantization::QuantizationConfig quantization;
+  bool is_text_part = false;  // of a multimodal model; FitToCheckpoint finds the prefixes
+  TensorPrefixes prefixes;
+
+  int64_t turned_dims(int64_t layer) const {
+    return rotates.empty() || rotates[static_cast<size_t>(layer)] ? rotary_dim.value_or(head_dim) : 0;
+  }
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

@@ -41,12 +41,12 @@ int64_t MatrixBytes(const kernels::Shape& shape, const kernels::Quantization& qu
   return 0;
 }
 
-// Backends repeat the scales of a wide group: 128 inputs or fewer share one.
+// Backends repeat the scales of a wide group, 128 inputs or fewer share one, and keep them in pairs.
 int64_t KeptBytes(const kernels::Shape& shape, const kernels::IntegerGroups& groups) {
-  const int64_t num_elements = shape.num_elements();
   const int64_t scale_bytes = groups.scale_dtype == kernels::DType::kBF16 ? kBf16 : kF32;
   const int64_t group_bytes = scale_bytes + (groups.has_offsets ? kF32 : 0);
-  return num_elements * groups.bits / 8 + num_elements / std::gcd(groups.group_size, int64_t{128}) * group_bytes;
+  const int64_t num_groups = shape[1] / std::gcd(groups.group_size, int64_t{128});
+  return shape.num_elements() * groups.bits / 8 + shape[0] * (num_groups + num_groups % 2) * group_bytes;
 }
 
 int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels::Quantization& layers,
@@ -78,12 +78,15 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
   if (quantization.weights == kernels::WeightQuantization::kFp8) {
     row_bytes += std::max({narrow.hidden_size, q_size, narrow.intermediate_size}) + kF32;
   }
+  if (num_ranks > 1 || config.post_norms || config.residual_multiplier != 1) {
+    row_bytes += num_ranks * narrow.hidden_size * kF32;
+  }
   int64_t logit_row_bytes = narrow.vocab_size * kF32;
   if (num_ranks > 1) {
-    row_bytes += num_ranks * narrow.hidden_size * kF32;
     logit_row_bytes += num_ranks * VocabularyShare(config, num_ranks) * kF32;
   }
-  const int64_t rope_bytes = options.max_positions * narrow.head_dim * kF32;
+  const int64_t num_rotations = config.sliding_rope ? 2 : 1;
+  const int64_t rope_bytes = num_rotations * options.max_positions * config.rotary_dim.value_or(config.head_dim) * kF32;
   return options.max_rows * row_bytes + options.max_logit_rows * logit_row_bytes + rope_bytes;
 }
 
@@ -98,8 +101,9 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const w
     std::vector<quantization::FoundWeight> found;
     std::vector<kernels::StoredPart> parts;
     for (const WeightName* name : stack) {
+      const WeightName stored = name->stored();
       FT_ASSIGN_OR_RETURN(found.emplace_back(),
-                          quantization::FindWeight(checkpoint, name->name, name->shape, config.quantization));
+                          quantization::FindWeight(checkpoint, stored.name, stored.shape, config.quantization));
       if (found.back().stored == nullptr) return absl::OkStatus();
       parts.push_back({.matrix = found.back().stored.get()});
     }

@@ -45,6 +45,7 @@ class Loader {
   struct Source {
     const weights::Checkpoint& checkpoint;
     const quantization::QuantizationConfig& quantization;
+    float norm_offset = 0;
   };
   Loader(const Source& source, kernels::Backend& backend, WeightReader& reader, const Shard& shard)
       : source_(source), backend_(backend), reader_(reader), shard_(shard) {}
@@ -80,6 +81,8 @@ class Loader {
   // every shard all of them, and Part gives it its part of each.
   absl::StatusOr<tensor::Tensor> Whole(Names names) { return Vector(names, {}); }
   absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
+  // The gain of a norm; empty if the configuration has none.
+  absl::StatusOr<tensor::Tensor> Gain(const WeightName* name) { return Vector({name}, {}, source_.norm_offset); }
 
  private:
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(Names names, const kernels::Quantization& quantization) {
@@ -88,7 +91,8 @@ class Loader {
     for (const WeightName* name : names) {
       FoundWeight& whole = weights[parts.size()];
       FT_ASSIGN_OR_RETURN(whole, Find(*name));
-      parts.push_back({.weight = &whole, .rows = ShareOf(name->shape[0], shard_)});
+      const IndexRange rows = ShareOf(name->shape[0], shard_);
+      parts.push_back({.weight = &whole, .rows = {name->first_row + rows.begin, name->first_row + rows.end}});
     }
     const auto release = [this](const void* begin, size_t num_bytes) {
       reader_.Release({.begin = begin, .num_bytes = num_bytes, .num_own_bytes = num_bytes});
@@ -116,17 +120,18 @@ class Loader {
     return weight;
   }
 
-  absl::StatusOr<FoundWeight> Find(const WeightName& name) const {
+  absl::StatusOr<FoundWeight> Find(const WeightName& role) const {
+    const WeightName name = role.stored();
     return quantization::FindWeight(source_.checkpoint, name.name, name.shape, source_.quantization);
   }
 
-  absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard) {
+  absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard, float offset = 0) {
     std::vector<float> values;
     for (const WeightName* name : names) {
       if (name == nullptr) return tensor::Tensor();
       FT_ASSIGN_OR_RETURN(const ConstTensorView whole, source_.checkpoint.Find(name->name, name->shape));
       const ConstTensorView part = Slice(whole, ShareOf(whole.shape[0], shard));
-      for (int64_t i = 0; i < part.shape.num_elements(); ++i) values.push_back(ElementAsFloat(part, i));
+      for (int64_t i = 0; i < part.shape.num_elements(); ++i) values.push_back(ElementAsFloat(part, i) + offset);
       // Data that all shards have is counted once.
       if (shard.num_ranks == shard_.num_ranks || shard_.rank == 0) reader_.Count(part.num_bytes());
     }
@@ -143,18 +148,24 @@ const WeightName* OrNull(const std::optional<WeightName>& name) { return name.ha
 
 absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shard& shard, Loader& loader) {
   LayerWeights layer;
-  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Whole({&names.input_norm}));
+  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Gain(&names.input_norm));
   FT_ASSIGN_OR_RETURN(layer.qkv, loader.ByOutputs({&names.q, &names.k, &names.v}));
   FT_ASSIGN_OR_RETURN(layer.qkv_bias, loader.Part({OrNull(names.q_bias), OrNull(names.k_bias), OrNull(names.v_bias)}));
-  FT_ASSIGN_OR_RETURN(layer.q_norm, loader.Whole({OrNull(names.q_norm)}));
-  FT_ASSIGN_OR_RETURN(layer.k_norm, loader.Whole({OrNull(names.k_norm)}));
+  FT_ASSIGN_OR_RETURN(layer.q_norm, loader.Gain(OrNull(names.q_norm)));
+  FT_ASSIGN_OR_RETURN(layer.k_norm, loader.Gain(OrNull(names.k_norm)));
   FT_ASSIGN_OR_RETURN(layer.o, loader.ByInputs(names.o));
   if (shard.rank == 0) {
     FT_ASSIGN_OR_RETURN(layer.o_bias, loader.Whole({OrNull(names.o_bias)}));
   }
-  FT_ASSIGN_OR_RETURN(layer.post_attention_norm, loader.Whole({&names.post_attention_norm}));
+  FT_ASSIGN_OR_RETURN(layer.attention_post_norm, loader.Gain(OrNull(names.attention_post_norm)));
+  FT_ASSIGN_OR_RETURN(layer.mlp_norm, loader.Gain(&names.mlp_norm));
   FT_ASSIGN_OR_RETURN(layer.gate_up, loader.ByOutputs({&names.gate, &names.up}));
+  FT_ASSIGN_OR_RETURN(layer.gate_up_bias, loader.Part({OrNull(names.gate_bias), OrNull(names.up_bias)}));
   FT_ASSIGN_OR_RETURN(layer.down, loader.ByInputs(names.down));
+  if (shard.rank == 0) {
+    FT_ASSIGN_OR_RETURN(layer.down_bias, loader.Whole({OrNull(names.down_bias)}));
+  }
+  FT_ASSIGN_OR_RETURN(layer.mlp_post_norm, loader.Gain(OrNull(names.mlp_post_norm)));
   return layer;
 }
 
@@ -167,13 +178,16 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weight
   for (const WeightName& name : ListWeights(names)) {
     FT_RETURN_IF_ERROR(quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization).status());
   }
-  Loader loader({.checkpoint = checkpoint, .quantization = config.quantization}, backend, reader, shard);
+  Loader loader({.checkpoint = checkpoint,
+                 .quantization = config.quantization,
+                 .norm_offset = static_cast<float>(config.norm_offset)},
+                backend, reader, shard);
   ModelWeights weights;
   FT_ASSIGN_OR_RETURN(weights.embed, loader.Vocabulary(names.embed));
   for (const LayerWeightNames& layer : names.layers) {
     FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(layer, shard, loader));
   }
-  FT_ASSIGN_OR_RETURN(weights.final_norm, loader.Whole({&names.final_norm}));
+  FT_ASSIGN_OR_RETURN(weights.final_norm, loader.Gain(&names.final_norm));
   if (!config.tie_word_embeddings) {
     FT_ASSIGN_OR_RETURN(weights.head, loader.Vocabulary(names.head));
   }

@@ -20,7 +20,8 @@
 
 namespace foretoken::model {
 
-// For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias, so that a sum over ranks adds it once.
+// For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias and down_bias, so that a sum over ranks adds
+// them once. The gains of norms include the configuration's norm_offset.
 struct LayerWeights {
   tensor::Tensor input_norm;                 // [E] f32
   std::unique_ptr<kernels::Weight> qkv;      // [(H + 2 K) D, E]
@@ -29,9 +30,13 @@ struct LayerWeights {
   tensor::Tensor k_norm;                     // [D] f32, or empty
   std::unique_ptr<kernels::Weight> o;        // [E, H D]
   tensor::Tensor o_bias;                     // [E] f32, or empty
-  tensor::Tensor post_attention_norm;        // [E] f32
+  tensor::Tensor attention_post_norm;        // [E] f32, or empty
+  tensor::Tensor mlp_norm;                   // [E] f32
   std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
+  tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
   std::unique_ptr<kernels::Weight> down;     // [E, F]
+  tensor::Tensor down_bias;                  // [E] f32, or empty
+  tensor::Tensor mlp_post_norm;              // [E] f32, or empty
 };
 
 struct ModelWeights {

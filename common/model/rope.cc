@@ -60,11 +60,16 @@ double YarnAttentionFactor(const YarnScaling& scaling) {
 
 }  // namespace
 
-RopeFrequencies ComputeRopeFrequencies(const RopeConfig& rope, int64_t head_dim) {
+bool TakesLongDivisors(const RopeConfig& rope, int64_t max_positions) {
+  const auto* divided = std::get_if<DivisorScaling>(&rope.scaling);
+  return divided != nullptr && !divided->long_divisors.empty() && max_positions > divided->original_max_positions;
+}
+
+RopeFrequencies ComputeRopeFrequencies(const RopeConfig& rope, int64_t rotary_dim, int64_t max_positions) {
   RopeFrequencies frequencies;
-  frequencies.inverse.resize(static_cast<size_t>(head_dim / 2));
+  frequencies.inverse.resize(static_cast<size_t>(rotary_dim / 2));
   for (size_t i = 0; i < frequencies.inverse.size(); ++i) {
-    frequencies.inverse[i] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    frequencies.inverse[i] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
   }
   if (const auto* linear = std::get_if<LinearScaling>(&rope.scaling)) {
     for (double& frequency : frequencies.inverse) frequency /= linear->factor;
@@ -74,7 +79,10 @@ RopeFrequencies ComputeRopeFrequencies(const RopeConfig& rope, int64_t head_dim)
     Apply(*yarn, rope.theta, frequencies.inverse);
     frequencies.attention_factor = YarnAttentionFactor(*yarn);
   } else if (const auto* divided = std::get_if<DivisorScaling>(&rope.scaling)) {
-    for (size_t i = 0; i < frequencies.inverse.size(); ++i) frequencies.inverse[i] /= divided->divisors.at(i);
+    const bool is_long = TakesLongDivisors(rope, max_positions);
+    const std::vector<double>& divisors = is_long ? divided->long_divisors : divided->divisors;
+    for (size_t i = 0; i < frequencies.inverse.size(); ++i) frequencies.inverse[i] /= divisors.at(i);
+    frequencies.attention_factor = divided->attention_factor;
   }
   return frequencies;
 }

@@ -2,7 +2,7 @@
 // Rotary position embedding: the angular speed of each pair of a head, with the scalings that do not depend on the
 // current length.
 //
-//   const RopeFrequencies frequencies = ComputeRopeFrequencies(config.rope, config.head_dim);
+//   const RopeFrequencies frequencies = ComputeRopeFrequencies(config.rope, rotary_dim, 4096);
 //   const RopeTables tables = MakeRopeTables(frequencies, max_positions);
 //   // pair i of a head at position p: (x[i], x[i + D/2]) rotated by the angle with cos tables.cos[p * D/2 + i]
 //
@@ -41,9 +41,14 @@ struct YarnScaling {
   friend bool operator==(const YarnScaling&, const YarnScaling&) = default;
 };
 
-// Each pair has a divisor of its own. GGUF files store them.
+// Each pair has a divisor of its own. GGUF files store them, and so does LongRoPE, which has others for long contexts.
+// transformers takes those as soon as a text is longer than the original length. So a token's K would depend on what
+// comes after it. Here the longest context that is served decides, as in vLLM.
 struct DivisorScaling {
-  std::vector<double> divisors;  // [D/2]
+  std::vector<double> divisors;        // [R/2]
+  std::vector<double> long_divisors;   // [R/2], or empty: the same for all contexts
+  int64_t original_max_positions = 0;  // long contexts are longer
+  double attention_factor = 1;
   friend bool operator==(const DivisorScaling&, const DivisorScaling&) = default;
 };
 
@@ -54,17 +59,20 @@ struct RopeConfig {
 };
 
 struct RopeFrequencies {
-  std::vector<double> inverse;  // [D/2] radians per position
+  std::vector<double> inverse;  // [R/2] radians per position
   double attention_factor = 1;  // multiplies both cos and sin
 };
 
-// `head_dim` is even and positive, and ReadRopeConfig has accepted `rope`.
-RopeFrequencies ComputeRopeFrequencies(const RopeConfig& rope, int64_t head_dim);
+// Whether contexts of at most `max_positions` take the divisors for long contexts.
+bool TakesLongDivisors(const RopeConfig& rope, int64_t max_positions);
+
+// `rotary_dim` R is even and positive, and ReadRopeSettings has accepted `rope`. Contexts have at most `max_positions`.
+RopeFrequencies ComputeRopeFrequencies(const RopeConfig& rope, int64_t rotary_dim, int64_t max_positions);
 
 // Computed in double, rounded once.
 struct RopeTables {
-  std::vector<float> cos;  // [max positions, D/2]
-  std::vector<float> sin;  // [max positions, D/2]
+  std::vector<float> cos;  // [max positions, R/2]
+  std::vector<float> sin;  // [max positions, R/2]
 };
 
 RopeTables MakeRopeTables(const RopeFrequencies& frequencies, int64_t max_positions);

@@ -12,20 +12,30 @@
 namespace foretoken::model {
 namespace {
 
-// Finds the object that holds the rotary settings; unset: there is none.
-absl::StatusOr<std::optional<JsonFields>> FindRopeObject(const JsonFields& config) {
-  FT_ASSIGN_OR_RETURN(std::optional<JsonFields> rope, config.Object("rope_scaling"));
-  if (rope) return rope;
-  FT_ASSIGN_OR_RETURN(rope, config.Object("rope_parameters"));
-  if (!rope) return rope;
-  const bool has_full = rope->Has("full_attention");
-  const bool has_sliding = rope->Has("sliding_attention");
-  if (has_full && has_sliding && rope->Text("full_attention") != rope->Text("sliding_attention")) {
+// The objects that hold the rotary settings of layers without a window and with one; unset: there is none.
+struct RopeObjects {
+  std::optional<JsonFields> full;
+  std::optional<JsonFields> sliding;
+};
+
+absl::StatusOr<RopeObjects> FindRopeObjects(const JsonFields& config, const Family& family) {
+  RopeObjects found;
+  FT_ASSIGN_OR_RETURN(found.full, config.Object("rope_scaling"));
+  if (found.full) return found;
+  FT_ASSIGN_OR_RETURN(found.full, config.Object("rope_parameters"));
+  if (!found.full) return found;
+  const JsonFields rope = *found.full;
+  const bool has_full = rope.Has("full_attention");
+  const bool has_sliding = rope.Has("sliding_attention");
+  const bool may_differ = family.sliding_rope_theta.has_value();
+  if (!may_differ && has_full && has_sliding && rope.Text("full_attention") != rope.Text("sliding_attention")) {
     return config.Error("rope_parameters", "expects the same values for full_attention and sliding_attention, got ",
-                        rope->Text("full_attention"), " and ", rope->Text("sliding_attention"));
+                        rope.Text("full_attention"), " and ", rope.Text("sliding_attention"));
   }
-  if (has_full || has_sliding) return rope->Object(has_full ? "full_attention" : "sliding_attention");
-  return rope;
+  if (!has_full && !has_sliding) return found;
+  FT_ASSIGN_OR_RETURN(found.full, rope.Object(has_full || may_differ ? "full_attention" : "sliding_attention"));
+  FT_ASSIGN_OR_RETURN(found.sliding, rope.Object("sliding_attention"));
+  return found;
 }
 
 absl::StatusOr<double> RequirePositive(const JsonFields& fields, const std::string& name) {
@@ -95,50 +105,111 @@ absl::StatusOr<YarnScaling> ReadYarn(const OriginalLength& from) {
   return scaling;
 }
 
-absl::StatusOr<DivisorScaling> ReadDivisors(const JsonFields& rope) {
-  DivisorScaling scaling;
-  FT_ASSIGN_OR_RETURN(scaling.divisors, rope.Required<std::vector<double>>("divisors"));
-  for (const double divisor : scaling.divisors) {
-    if (divisor <= 0) return rope.Error("divisors", "expects numbers above 0, got ", divisor);
+absl::StatusOr<std::vector<double>> ReadDivisors(const JsonFields& rope, const std::string& name) {
+  FT_ASSIGN_OR_RETURN(std::vector<double> divisors, rope.Required<std::vector<double>>(name));
+  for (const double divisor : divisors) {
+    if (divisor <= 0) return rope.Error(name, "expects numbers above 0, got ", divisor);
   }
+  return divisors;
+}
+
+// LongRoPE: two lists of divisors, and a factor for cos and sin that grows with the context.
+absl::StatusOr<DivisorScaling> ReadLongRope(const OriginalLength& from) {
+  const JsonFields& rope = from.rope;
+  DivisorScaling scaling;
+  FT_ASSIGN_OR_RETURN(scaling.divisors, ReadDivisors(rope, "short_factor"));
+  FT_ASSIGN_OR_RETURN(scaling.long_divisors, ReadDivisors(rope, "long_factor"));
+  const std::string length = "original_max_position_embeddings";
+  if (!from.config.Has(length) && !rope.Has(length)) return from.config.Error(length, "is missing");
+  FT_ASSIGN_OR_RETURN(scaling.original_max_positions, ReadOriginalLength(from));
+  if (rope.Has("attention_factor")) {
+    FT_ASSIGN_OR_RETURN(scaling.attention_factor, RequirePositive(rope, "attention_factor"));
+    return scaling;
+  }
+  const auto original = static_cast<double>(scaling.original_max_positions);
+  const double factor = static_cast<double>(from.max_position_embeddings) / original;
+  if (factor > 1 && original > 1) scaling.attention_factor = std::sqrt(1 + std::log(factor) / std::log(original));
   return scaling;
 }
 
-absl::StatusOr<RopeConfig> ReadRopeConfig(const JsonFields& config, int64_t max_position_embeddings) {
-  FT_ASSIGN_OR_RETURN(const std::optional<JsonFields> found, FindRopeObject(config));
-  const JsonFields& rope = found ? *found : config;
-  const JsonFields& theta_fields = rope.Has("rope_theta") ? rope : config;
-  RopeConfig result;
-  FT_ASSIGN_OR_RETURN(result.theta, theta_fields.OrDefault<double>("rope_theta", result.theta));
-  if (result.theta <= 1) return theta_fields.Error("rope_theta", "expects a number above 1, got ", result.theta);
-  if (!found) return result;
+struct RopeSource {
+  const JsonFields& config;
+  const std::optional<JsonFields>& rope;
+  const char* theta_name;
+  double default_theta;
+  bool may_be_long;
+  int64_t max_position_embeddings;
+};
 
-  FT_ASSIGN_OR_RETURN(const double rotary_part, rope.OrDefault<double>("partial_rotary_factor", 1.0));
-  if (rotary_part != 1) return rope.Error("partial_rotary_factor", "expects 1, got ", rotary_part);
+absl::StatusOr<RopeConfig> ReadRopeConfig(const RopeSource& source) {
+  const JsonFields& rope = source.rope ? *source.rope : source.config;
+  const bool is_inside = source.rope && rope.Has("rope_theta");
+  const JsonFields& theta_fields = is_inside ? rope : source.config;
+  const std::string theta_name = is_inside ? "rope_theta" : source.theta_name;
+  RopeConfig result;
+  FT_ASSIGN_OR_RETURN(result.theta, theta_fields.OrDefault<double>(theta_name, source.default_theta));
+  if (result.theta <= 1) return theta_fields.Error(theta_name, "expects a number above 1, got ", result.theta);
+  if (!source.rope) return result;
+
   const std::string type_field = rope.Has("rope_type") ? "rope_type" : "type";
   FT_ASSIGN_OR_RETURN(const std::string type, rope.OrDefault<std::string>(type_field, "default"));
-  const OriginalLength from{config, rope, max_position_embeddings};
+  const OriginalLength from{source.config, rope, source.max_position_embeddings};
   if (type == "linear") {
     FT_ASSIGN_OR_RETURN(const double factor, RequirePositive(rope, "factor"));
     result.scaling = LinearScaling{.factor = factor};
+  } else if (source.may_be_long && (type == "longrope" || type == "su" || type == "yarn")) {  // old names of it
+    FT_ASSIGN_OR_RETURN(result.scaling, ReadLongRope(from));
   } else if (type == "llama3") {
     FT_ASSIGN_OR_RETURN(result.scaling, ReadLlama3(from));
   } else if (type == "yarn") {
     FT_ASSIGN_OR_RETURN(result.scaling, ReadYarn(from));
   } else if (type == "divisors") {
-    FT_ASSIGN_OR_RETURN(result.scaling, ReadDivisors(rope));
+    DivisorScaling scaling;
+    FT_ASSIGN_OR_RETURN(scaling.divisors, ReadDivisors(rope, "divisors"));
+    result.scaling = std::move(scaling);
   } else if (type != "default") {
-    return rope.Error(type_field, "expects default, linear, llama3 or yarn, got ", type);
+    return rope.Error(type_field, "expects default, linear, llama3 or yarn", source.may_be_long ? ", or longrope" : "",
+                      ", got ", type);
   }
   return result;
 }
 
+// Of all layers: transformers has it beside the configuration's other fields or in the object.
+absl::StatusOr<double> ReadRotaryPart(const JsonFields& config, const std::optional<JsonFields>& rope,
+                                      const Family& family) {
+  const JsonFields& fields = rope && rope->Has("partial_rotary_factor") ? *rope : config;
+  FT_ASSIGN_OR_RETURN(const double part, fields.OrDefault<double>("partial_rotary_factor", 1.0));
+  if (part != 1 && !family.knows_partial_rotation) {
+    return fields.Error("partial_rotary_factor", "expects 1, got ", part);
+  }
+  if (!(part > 0 && part <= 1)) {
+    return fields.Error("partial_rotary_factor", "expects a number above 0 and at most 1, got ", part);
+  }
+  return part;
+}
+
 }  // namespace
 
-absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, int64_t max_position_embeddings,
-                                              int64_t most_positions) {
+absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, const Family& family,
+                                              int64_t max_position_embeddings, int64_t most_positions) {
   RopeSettings settings = {.max_positions = max_position_embeddings};
-  FT_ASSIGN_OR_RETURN(settings.rope, ReadRopeConfig(config, max_position_embeddings));
+  FT_ASSIGN_OR_RETURN(const RopeObjects found, FindRopeObjects(config, family));
+  const RopeSource full = {.config = config,
+                           .rope = found.full,
+                           .theta_name = "rope_theta",
+                           .default_theta = family.rope_theta,
+                           .may_be_long = family.knows_partial_rotation,
+                           .max_position_embeddings = max_position_embeddings};
+  FT_ASSIGN_OR_RETURN(settings.rope, ReadRopeConfig(full));
+  FT_ASSIGN_OR_RETURN(settings.rotary_part, ReadRotaryPart(config, found.full, family));
+  if (family.sliding_rope_theta) {
+    FT_ASSIGN_OR_RETURN(settings.sliding_rope, ReadRopeConfig({.config = config,
+                                                               .rope = found.sliding,
+                                                               .theta_name = "rope_local_base_freq",
+                                                               .default_theta = *family.sliding_rope_theta,
+                                                               .may_be_long = false,
+                                                               .max_position_embeddings = max_position_embeddings}));
+  }
   const auto* yarn = std::get_if<YarnScaling>(&settings.rope.scaling);
   if (yarn == nullptr) return settings;
   // If the factor is a quotient of two lengths, the product is exactly the longer length, not one less.

@@ -76,9 +76,9 @@ absl::StatusOr<std::vector<std::string>> LayerFormats(const ModelConfig& config,
                                                       const weights::Checkpoint& checkpoint) {
   std::vector<std::string> formats;
   for (const LayerWeightNames& layer : NameWeights(config).layers) {
-    for (const WeightName* name : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+    for (const WeightName& name : ListMatrices(layer)) {
       FT_ASSIGN_OR_RETURN(const quantization::FoundWeight weight,
-                          quantization::FindWeight(checkpoint, name->name, name->shape, config.quantization));
+                          quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization));
       std::string format = weight.stored == nullptr ? Name(weight.floats.dtype) : weight.format;
       if (std::ranges::find(formats, format) == formats.end()) formats.push_back(std::move(format));
     }

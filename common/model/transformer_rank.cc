@@ -30,11 +30,15 @@ int32_t RecordedSegments(const ForwardBatch& batch, int32_t num_rows) {
   return std::min(static_cast<int32_t>(std::bit_ceil(num_segments)), num_rows);
 }
 
+// Whether more happens to what attention and MLP add to the residual stream than the addition.
+bool AddsInTwoSteps(const ModelConfig& config) { return config.post_norms || config.residual_multiplier != 1; }
+
 }  // namespace
 
 using kernels::DType;
 using kernels::OutputMode;
 using kernels::Shape;
+using kernels::TensorView;
 using tensor::Tensor;
 
 TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights, const RankPlace& place,
@@ -48,12 +52,8 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
       options_(options),
       product_tuning_(TuneProducts()),
       batch_(backend_, RecordedBatchIntegers(recorder_, options)) {
-  // Padding rows stand at positions below the pass's row count.
-  const int32_t num_padded_rows = recorder_ == nullptr ? 0 : recorder_->row_counts().back();
-  const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(config.rope, config.head_dim),
-                                           std::max(options.max_positions, num_padded_rows));
-  rope_cos_ = Tensor::FromHost(backend_, tables.cos);
-  rope_sin_ = Tensor::FromHost(backend_, tables.sin);
+  rotation_ = MakeRotation(config_.rope);
+  if (config_.sliding_rope) sliding_rotation_ = MakeRotation(*config_.sliding_rope);
   const auto matrix = [&](DType dtype, int64_t rows, int64_t cols) {
     return Tensor(backend_, dtype, Shape(rows, cols));
   };
@@ -67,13 +67,28 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
   gate_up_ = matrix(DType::kF32, rows, 2 * config_.intermediate_size);
   ffn_ = matrix(DType::kBF16, rows, config_.intermediate_size);
   if (shard_.rank == 0) logits_ = matrix(DType::kF32, options.max_logit_rows, config_.vocab_size);
+  if (communicator_ != nullptr || AddsInTwoSteps(config_)) {
+    hidden_pieces_ = matrix(DType::kF32, shard_.num_ranks, rows * config_.hidden_size);
+  }
   if (communicator_ == nullptr) return;
   for (int32_t rank = 0; rank < shard_.num_ranks; ++rank) {
     logit_widths_.push_back(ShareOf(config_.vocab_size, {.rank = rank, .num_ranks = shard_.num_ranks}).size());
   }
-  hidden_pieces_ = matrix(DType::kF32, shard_.num_ranks, rows * config_.hidden_size);
   logit_pieces_ = matrix(DType::kF32, shard_.rank == 0 ? shard_.num_ranks : 1,
                          options.max_logit_rows * std::ranges::max(logit_widths_));
+}
+
+TransformerRank::Rotation TransformerRank::MakeRotation(const RopeConfig& rope) const {
+  // Padding rows stand at positions below the pass's row count.
+  const int32_t num_padded_rows = recorder_ == nullptr ? 0 : recorder_->row_counts().back();
+  const int64_t rotary_dim = config_.rotary_dim.value_or(config_.head_dim);
+  const RopeTables tables = MakeRopeTables(ComputeRopeFrequencies(rope, rotary_dim, options_.max_positions),
+                                           std::max(options_.max_positions, num_padded_rows));
+  return {.cos = Tensor::FromHost(backend_, tables.cos), .sin = Tensor::FromHost(backend_, tables.sin)};
+}
+
+const TransformerRank::Rotation& TransformerRank::RotationOf(int32_t layer_idx) const {
+  return config_.sliding_rope && config_.sliding_windows[layer_idx] ? sliding_rotation_ : rotation_;
 }
 
 std::string TransformerRank::TuneProducts() const {
@@ -162,22 +177,28 @@ void TransformerRank::KeepResidual(int32_t k, int32_t num_rows) {
 
 void TransformerRank::EmbedTokens(const kernels::BatchView& batch) {
   const int32_t T = batch.num_rows;
+  const auto multiplier = static_cast<float>(config_.embedding_multiplier);
+  const TensorView hidden = hidden_.rows(T);
   if (communicator_ == nullptr) {
-    backend_.Embed({.weight = weights_.embed.get(), .token_ids = batch.token_ids, .out = hidden_.rows(T)});
-    return;
+    backend_.Embed({.weight = weights_.embed.get(), .token_ids = batch.token_ids, .out = hidden});
+    if (multiplier == 1) return;
+    const kernels::ConstTensorView piece{hidden.data, DType::kF32, Shape(1, T, config_.hidden_size)};
+    return backend_.SumRanks({.pieces = piece, .scale = multiplier, .out = hidden});
   }
   // One rank has the token's row; the others add zeros.
   backend_.Embed({.weight = weights_.embed.get(),
                   .token_ids = batch.token_ids,
                   .first_token_id = ShareOf(config_.vocab_size, shard_).begin,
                   .out = Piece(T)});
-  SumPieces(T, OutputMode::kStore);
+  SumPieces(T, {.scale = multiplier, .mode = OutputMode::kStore, .out = hidden});
 }
 
 void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv) {
   const LayerWeights& layer = weights_.layers[layer_idx];
+  const Rotation& rotation = RotationOf(layer_idx);
   const int32_t T = batch.num_rows;
   const auto eps = static_cast<float>(config_.rms_norm_eps);
+  const double scale = config_.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config_.head_dim)));
 
   backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.input_norm.f32(), .eps = eps, .out = normed_.rows(T)});
   backend_.MatMul({.x = normed_.rows(T), .weight = layer.qkv.get(), .bias = layer.qkv_bias.f32(), .out = qkv_.rows(T)});
@@ -185,8 +206,9 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
                         .q_gain = layer.q_norm.f32(),
                         .k_gain = layer.k_norm.f32(),
                         .eps = eps,
-                        .cos = rope_cos_.f32(),
-                        .sin = rope_sin_.f32(),
+                        .rotary_dim = static_cast<int32_t>(config_.turned_dims(layer_idx)),
+                        .cos = rotation.cos.f32(),
+                        .sin = rotation.sin.f32(),
                         .batch = batch,
                         .kv = kv,
                         .layer = layer_idx,
@@ -196,40 +218,56 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
                       .kv = kv,
                       .layer = layer_idx,
                       .window = config_.sliding_windows[layer_idx],
-                      .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim))),
+                      .scale = static_cast<float>(scale),
+                      .cap = config_.attention_cap,
                       .out = attention_.rows(T)});
-  AddProduct(attention_.rows(T), *layer.o, layer.o_bias.f32());
+  AddProduct(attention_.rows(T), *layer.o, layer.o_bias.f32(), layer.attention_post_norm.f32());
 
-  backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.post_attention_norm.f32(), .eps = eps, .out = normed_.rows(T)});
-  backend_.MatMul({.x = normed_.rows(T), .weight = layer.gate_up.get(), .out = gate_up_.rows(T)});
-  backend_.SiluMul({.gate_up = gate_up_.rows(T), .out = ffn_.rows(T)});
-  AddProduct(ffn_.rows(T), *layer.down, nullptr);
+  backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.mlp_norm.f32(), .eps = eps, .out = normed_.rows(T)});
+  backend_.MatMul(
+      {.x = normed_.rows(T), .weight = layer.gate_up.get(), .bias = layer.gate_up_bias.f32(), .out = gate_up_.rows(T)});
+  backend_.Glu({.gate_up = gate_up_.rows(T), .activation = config_.activation, .out = ffn_.rows(T)});
+  AddProduct(ffn_.rows(T), *layer.down, layer.down_bias.f32(), layer.mlp_post_norm.f32());
 }
 
-// hidden += x weight^T (+ bias), where every rank has a part of the inputs.
-void TransformerRank::AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias) {
+// hidden += multiplier * (x weight^T + bias), or hidden += the norm of x weight^T + bias, if there is a gain. Every
+// rank has a part of the inputs.
+void TransformerRank::AddProduct(const TensorView& x, const kernels::Weight& weight, const float* bias,
+                                 const float* post_gain) {
   const auto T = static_cast<int32_t>(x.shape[0]);
-  if (communicator_ == nullptr) {
-    backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .mode = OutputMode::kAdd, .out = hidden_.rows(T)});
-    return;
+  const TensorView hidden = hidden_.rows(T);
+  if (communicator_ == nullptr && !AddsInTwoSteps(config_)) {
+    return backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .mode = OutputMode::kAdd, .out = hidden});
   }
   backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .out = Piece(T)});
-  SumPieces(T, OutputMode::kAdd);
+  if (post_gain == nullptr) {
+    const auto multiplier = static_cast<float>(config_.residual_multiplier);
+    return SumPieces(T, {.scale = multiplier, .mode = OutputMode::kAdd, .out = hidden});
+  }
+  const TensorView sum = PieceOf(0, T);
+  SumPieces(T, {.mode = OutputMode::kStore, .out = sum});
+  backend_.RmsNorm({.x = sum,
+                    .gain = post_gain,
+                    .eps = static_cast<float>(config_.rms_norm_eps),
+                    .mode = OutputMode::kAdd,
+                    .out = hidden});
 }
 
-// The place of this rank's part of a sum over ranks: [T, E].
-kernels::TensorView TransformerRank::Piece(int32_t num_rows) const {
+// The place of a rank's part of a sum over ranks: [T, E].
+TensorView TransformerRank::PieceOf(int32_t rank, int32_t num_rows) const {
   const int64_t elements = num_rows * config_.hidden_size;
-  return {hidden_pieces_.view().as<float>() + shard_.rank * elements, DType::kF32,
-          Shape(num_rows, config_.hidden_size)};
+  return {hidden_pieces_.view().as<float>() + rank * elements, DType::kF32, Shape(num_rows, config_.hidden_size)};
 }
 
-void TransformerRank::SumPieces(int32_t num_rows, OutputMode mode) {
-  void* const pieces = hidden_pieces_.view().data;
-  communicator_->AllGather(pieces, Piece(num_rows).num_bytes());
-  backend_.SumRanks({.pieces = {pieces, DType::kF32, Shape(shard_.num_ranks, num_rows, config_.hidden_size)},
-                     .mode = mode,
-                     .out = hidden_.rows(num_rows)});
+// Adds the ranks' pieces. `sum` has everything but the pieces; its `out` may be the first of them.
+void TransformerRank::SumPieces(int32_t num_rows, kernels::SumRanksArgs sum) {
+  sum.pieces = {hidden_pieces_.view().data, DType::kF32, Shape(shard_.num_ranks, num_rows, config_.hidden_size)};
+  if (communicator_ != nullptr) {
+    communicator_->AllGather(PieceOf(0, num_rows).data, Piece(num_rows).num_bytes());
+  } else if (sum.out.data == sum.pieces.data && sum.scale == 1) {
+    return;  // is the sum already
+  }
+  backend_.SumRanks(sum);
 }
 
 void TransformerRank::ComputeLogits(const DeviceBatch::View& batch) {
@@ -239,12 +277,15 @@ void TransformerRank::ComputeLogits(const DeviceBatch::View& batch) {
                     .gain = weights_.final_norm.f32(),
                     .eps = static_cast<float>(config_.rms_norm_eps),
                     .out = normed});
-  const kernels::TensorView logits{logits_.view().data, DType::kF32, Shape(batch.num_logit_rows, config_.vocab_size)};
+  const TensorView logits{logits_.view().data, DType::kF32, Shape(batch.num_logit_rows, config_.vocab_size)};
   if (communicator_ == nullptr) {
     backend_.MatMul({.x = normed, .weight = &weights_.head_or_embed(), .out = logits});
   } else {
     GatherLogits(normed, logits);
   }
+  const auto multiplier = static_cast<float>(config_.logit_multiplier);
+  if (shard_.rank != 0 || (multiplier == 1 && !config_.logit_cap)) return;
+  backend_.CapLogits({.logits = logits, .scale = multiplier, .cap = config_.logit_cap});
 }
 
 void TransformerRank::GatherLogits(const kernels::ConstTensorView& normed, const kernels::TensorView& logits) {

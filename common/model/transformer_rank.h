@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder-only transformer of Llama, Mistral, Qwen2 and Qwen3, written once over the backend seam: the whole model,
-// or the part of one tensor-parallel rank (shard.h). Token trees, prompt chunks and plain decoding are the same code: a
-// ForwardBatch.
+// The decoder-only transformer of all families, written once over the backend seam: the whole model, or the part of one
+// tensor-parallel rank (shard.h). What a family does otherwise is a switch of ModelConfig. Token trees, prompt chunks
+// and plain decoding are the same code: a ForwardBatch.
 //
 // Activations: the residual stream is f32, inputs of matrix products are bf16. Every rank has the whole residual
 // stream, with the same bits: the ranks' parts of a product are gathered and added in rank order. Logits are gathered
@@ -11,7 +11,7 @@
 // device memory.
 // Errors: a batch beyond the options' limits is our own bug and ends the process.
 // Threads: one per rank, all ranks at the same time.
-// Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
+// Source: transformers' modeling files of the families in families.h.
 #pragma once
 
 #include <cstdint>
@@ -89,16 +89,25 @@ class TransformerRank {
     std::unique_ptr<kernels::Recording> recording;  // null: the pass has run once
   };
 
+  struct Rotation {
+    tensor::Tensor cos;  // [max positions, R/2] f32
+    tensor::Tensor sin;  // [max positions, R/2] f32
+  };
+
   std::string TuneProducts() const;
+  Rotation MakeRotation(const RopeConfig& rope) const;
+  const Rotation& RotationOf(int32_t layer_idx) const;
   std::optional<int32_t> RecordedRows(const ForwardBatch& batch) const;
   void EnqueueRecorded(const Pass& pass);
   void Enqueue(const Pass& pass);
   void KeepResidual(int32_t k, int32_t num_rows);
   void EmbedTokens(const kernels::BatchView& batch);
   void RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv);
-  void AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias);
-  kernels::TensorView Piece(int32_t num_rows) const;
-  void SumPieces(int32_t num_rows, kernels::OutputMode mode);
+  void AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias,
+                  const float* post_gain);
+  kernels::TensorView PieceOf(int32_t rank, int32_t num_rows) const;
+  kernels::TensorView Piece(int32_t num_rows) const { return PieceOf(shard_.rank, num_rows); }
+  void SumPieces(int32_t num_rows, kernels::SumRanksArgs sum);
   void ComputeLogits(const DeviceBatch::View& batch);
   void GatherLogits(const kernels::ConstTensorView& normed, const kernels::TensorView& logits);
 
@@ -110,20 +119,20 @@ class TransformerRank {
   kernels::Recorder* recorder_;          // null: passes are not recorded
   TransformerOptions options_;
   std::string product_tuning_;  // made before the tensors below, because it needs their memory for a while
-  tensor::Tensor rope_cos_;     // [max positions, D/2] f32
-  tensor::Tensor rope_sin_;     // [max positions, D/2] f32
+  Rotation rotation_;           // of the layers without a window, and of the others if they have none of their own
+  Rotation sliding_rotation_;
 
   // The activations of one pass.
-  tensor::Tensor hidden_;     // [T, E] f32: the residual stream
-  tensor::Tensor normed_;     // [T, E] bf16
-  tensor::Tensor qkv_;        // [T, (H + 2 K) D] f32
-  tensor::Tensor q_;          // [T, H D] f32
-  tensor::Tensor attention_;  // [T, H D] bf16
-  tensor::Tensor gate_up_;    // [T, 2 F] f32
-  tensor::Tensor ffn_;        // [T, F] bf16
-  tensor::Tensor logits_;     // [max_logit_rows, V] f32
+  tensor::Tensor hidden_;         // [T, E] f32: the residual stream
+  tensor::Tensor normed_;         // [T, E] bf16
+  tensor::Tensor qkv_;            // [T, (H + 2 K) D] f32
+  tensor::Tensor q_;              // [T, H D] f32
+  tensor::Tensor attention_;      // [T, H D] bf16
+  tensor::Tensor gate_up_;        // [T, 2 F] f32
+  tensor::Tensor ffn_;            // [T, F] bf16
+  tensor::Tensor logits_;         // [max_logit_rows, V] f32
+  tensor::Tensor hidden_pieces_;  // [R, T E] f32, if there are several ranks, or a sum is changed before it is added
   // Only if there are several ranks.
-  tensor::Tensor hidden_pieces_;       // [R, T E] f32
   tensor::Tensor logit_pieces_;        // [R, max_logit_rows ceil(V/R)] f32 on rank 0; on other ranks only their own
                                        // piece
   std::vector<int64_t> logit_widths_;  // [R] number of each rank's ids

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/weight_names.h"
 
+#include <initializer_list>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace foretoken::model {
@@ -8,35 +11,63 @@ namespace {
 
 using kernels::Shape;
 
+// Roles that share a stored tensor, or each role's own tensor.
+struct Projection {
+  const char* name;
+  int64_t num_rows;
+};
+
+std::vector<WeightName> NameProjections(const std::string& prefix, std::initializer_list<Projection> projections,
+                                        const char* fused_name, int64_t num_inputs) {
+  std::vector<WeightName> names;
+  int64_t num_rows = 0;
+  for (const Projection& projection : projections) {
+    names.push_back({prefix + (fused_name != nullptr ? fused_name : projection.name) + ".weight",
+                     Shape(projection.num_rows, num_inputs), fused_name != nullptr ? num_rows : 0});
+    num_rows += projection.num_rows;
+  }
+  if (fused_name == nullptr) return names;
+  for (WeightName& name : names) name.num_stored_rows = num_rows;
+  return names;
+}
+
 LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
   const int64_t hidden = config.hidden_size;
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
   const int64_t ffn = config.intermediate_size;
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const std::string prefix = absl::StrCat(config.prefixes.body, "layers.", layer, ".");
   const auto norm = [&](const char* role) { return WeightName{prefix + role + ".weight", Shape(hidden)}; };
-  const auto matrix = [&](const char* role, int64_t outputs, int64_t inputs) {
-    return WeightName{prefix + role + ".weight", Shape(outputs, inputs)};
-  };
   const auto vector_if = [&](bool is_present, const char* role, int64_t size) {
     return is_present ? std::optional(WeightName{prefix + role, Shape(size)}) : std::nullopt;
   };
+  const bool is_fused = config.fused_projections;
+  const auto qkv =
+      NameProjections(prefix + "self_attn.", {{"q_proj", q_size}, {"k_proj", kv_size}, {"v_proj", kv_size}},
+                      is_fused ? "qkv_proj" : nullptr, hidden);
+  const auto gate_up = NameProjections(prefix + "mlp.", {{"gate_proj", ffn}, {"up_proj", ffn}},
+                                       is_fused ? "gate_up_proj" : nullptr, hidden);
   return LayerWeightNames{
       .input_norm = norm("input_layernorm"),
-      .q = matrix("self_attn.q_proj", q_size, hidden),
-      .k = matrix("self_attn.k_proj", kv_size, hidden),
-      .v = matrix("self_attn.v_proj", kv_size, hidden),
-      .o = matrix("self_attn.o_proj", hidden, q_size),
+      .q = qkv[0],
+      .k = qkv[1],
+      .v = qkv[2],
+      .o = {prefix + "self_attn.o_proj.weight", Shape(hidden, q_size)},
       .q_bias = vector_if(config.attention_bias, "self_attn.q_proj.bias", q_size),
       .k_bias = vector_if(config.attention_bias, "self_attn.k_proj.bias", kv_size),
       .v_bias = vector_if(config.attention_bias, "self_attn.v_proj.bias", kv_size),
       .o_bias = vector_if(config.attention_output_bias, "self_attn.o_proj.bias", hidden),
       .q_norm = vector_if(config.qk_norm, "self_attn.q_norm.weight", config.head_dim),
       .k_norm = vector_if(config.qk_norm, "self_attn.k_norm.weight", config.head_dim),
-      .post_attention_norm = norm("post_attention_layernorm"),
-      .gate = matrix("mlp.gate_proj", ffn, hidden),
-      .up = matrix("mlp.up_proj", ffn, hidden),
-      .down = matrix("mlp.down_proj", hidden, ffn),
+      .attention_post_norm = vector_if(config.post_norms, "post_attention_layernorm.weight", hidden),
+      .mlp_norm = norm(config.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"),
+      .gate = gate_up[0],
+      .up = gate_up[1],
+      .down = {prefix + "mlp.down_proj.weight", Shape(hidden, ffn)},
+      .gate_bias = vector_if(config.mlp_bias, "mlp.gate_proj.bias", ffn),
+      .up_bias = vector_if(config.mlp_bias, "mlp.up_proj.bias", ffn),
+      .down_bias = vector_if(config.mlp_bias, "mlp.down_proj.bias", hidden),
+      .mlp_post_norm = vector_if(config.post_norms, "post_feedforward_layernorm.weight", hidden),
   };
 }
 
@@ -44,23 +75,37 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
 
 ModelWeightNames NameWeights(const ModelConfig& config) {
   ModelWeightNames names;
-  names.embed = {"model.embed_tokens.weight", Shape(config.vocab_size, config.hidden_size)};
+  names.embed = {config.prefixes.body + "embed_tokens.weight", Shape(config.vocab_size, config.hidden_size)};
   for (int64_t layer = 0; layer < config.num_layers; ++layer) names.layers.push_back(NameLayer(config, layer));
-  names.final_norm = {"model.norm.weight", Shape(config.hidden_size)};
+  names.final_norm = {config.prefixes.body + "norm.weight", Shape(config.hidden_size)};
   names.head = names.embed;
-  if (!config.tie_word_embeddings) names.head.name = "lm_head.weight";
+  if (!config.tie_word_embeddings) names.head.name = config.prefixes.head + "lm_head.weight";
   return names;
+}
+
+WeightName WeightName::stored() const {
+  WeightName whole = {name, shape};
+  whole.shape.dims[0] = num_stored_rows.value_or(shape[0]);
+  return whole;
+}
+
+std::vector<WeightName> ListMatrices(const LayerWeightNames& layer) {
+  std::vector<WeightName> all;
+  for (const WeightName* role : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+    if (role->first_row == 0) all.push_back(role->stored());
+  }
+  return all;
 }
 
 std::vector<WeightName> ListWeights(const ModelWeightNames& names) {
   std::vector<WeightName> all = {names.embed};
   for (const LayerWeightNames& layer : names.layers) {
-    for (const WeightName* weight : {&layer.input_norm, &layer.q, &layer.k, &layer.v, &layer.o,
-                                     &layer.post_attention_norm, &layer.gate, &layer.up, &layer.down}) {
-      all.push_back(*weight);
-    }
+    all.push_back(layer.input_norm);
+    for (WeightName& matrix : ListMatrices(layer)) all.push_back(std::move(matrix));
+    all.push_back(layer.mlp_norm);
     for (const auto* weight :
-         {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm}) {
+         {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm,
+          &layer.attention_post_norm, &layer.gate_bias, &layer.up_bias, &layer.down_bias, &layer.mlp_post_norm}) {
       if (*weight) all.push_back(**weight);
     }
   }

@@ -19,24 +19,35 @@ namespace foretoken::model {
 struct WeightName {
   std::string name;
   kernels::Shape shape;
+  // If several roles share a stored tensor, this one has its rows from first_row on.
+  int64_t first_row = 0;
+  std::optional<int64_t> num_stored_rows;  // unset: shape[0]
+
+  // The whole tensor, as it is stored.
+  WeightName stored() const;
 };
 
 struct LayerWeightNames {
-  WeightName input_norm;             // [E]
-  WeightName q;                      // [H D, E]
-  WeightName k;                      // [K D, E]
-  WeightName v;                      // [K D, E]
-  WeightName o;                      // [E, H D]
-  std::optional<WeightName> q_bias;  // [H D]
-  std::optional<WeightName> k_bias;  // [K D]
-  std::optional<WeightName> v_bias;  // [K D]
-  std::optional<WeightName> o_bias;  // [E]
-  std::optional<WeightName> q_norm;  // [D]
-  std::optional<WeightName> k_norm;  // [D]
-  WeightName post_attention_norm;    // [E]
-  WeightName gate;                   // [F, E]
-  WeightName up;                     // [F, E]
-  WeightName down;                   // [E, F]
+  WeightName input_norm;                          // [E]
+  WeightName q;                                   // [H D, E]
+  WeightName k;                                   // [K D, E]
+  WeightName v;                                   // [K D, E]
+  WeightName o;                                   // [E, H D]
+  std::optional<WeightName> q_bias;               // [H D]
+  std::optional<WeightName> k_bias;               // [K D]
+  std::optional<WeightName> v_bias;               // [K D]
+  std::optional<WeightName> o_bias;               // [E]
+  std::optional<WeightName> q_norm;               // [D]
+  std::optional<WeightName> k_norm;               // [D]
+  std::optional<WeightName> attention_post_norm;  // [E] of what attention adds to the residual stream
+  WeightName mlp_norm;                            // [E] of what enters the MLP
+  WeightName gate;                                // [F, E]
+  WeightName up;                                  // [F, E]
+  WeightName down;                                // [E, F]
+  std::optional<WeightName> gate_bias;            // [F]
+  std::optional<WeightName> up_bias;              // [F]
+  std::optional<WeightName> down_bias;            // [E]
+  std::optional<WeightName> mlp_post_norm;        // [E] of what the MLP adds
 };
 
 struct ModelWeightNames {
@@ -48,7 +59,10 @@ struct ModelWeightNames {
 
 ModelWeightNames NameWeights(const ModelConfig& config);
 
-// Every tensor once, in the model's order.
+// The layer's matrices as they are stored, each once.
+std::vector<WeightName> ListMatrices(const LayerWeightNames& layer);
+
+// Every stored tensor once, in the model's order.
 std::vector<WeightName> ListWeights(const ModelWeightNames& names);
 
 }  // namespace foretoken::model

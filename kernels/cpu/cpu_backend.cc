@@ -8,15 +8,16 @@
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/move_kv.h"
 #include "kernels/cpu/attention/rope_store_kv.h"
+#include "kernels/cpu/cap_logits.h"
 #include "kernels/cpu/copy_rows.h"
 #include "kernels/cpu/draw/accept_trees.h"
 #include "kernels/cpu/draw/branch_rows.h"
 #include "kernels/cpu/draw/score_tokens.h"
 #include "kernels/cpu/embed.h"
+#include "kernels/cpu/glu.h"
 #include "kernels/cpu/join_columns.h"
 #include "kernels/cpu/matmul/weight.h"
 #include "kernels/cpu/rms_norm.h"
-#include "kernels/cpu/silu_mul.h"
 #include "kernels/cpu/spread_logits.h"
 #include "kernels/cpu/sum_ranks.h"
 
@@ -78,11 +79,12 @@ void CpuBackend::MatMul(const MatMulArgs& args) {
 void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }
 void CpuBackend::RopeStoreKv(const RopeStoreKvArgs& args) { cpu::RopeStoreKv(args, pool_); }
 void CpuBackend::Attention(const AttentionArgs& args) { cpu::Attention(args, pool_); }
-void CpuBackend::SiluMul(const SiluMulArgs& args) { cpu::SiluMul(args, pool_); }
+void CpuBackend::Glu(const GluArgs& args) { cpu::Glu(args, pool_); }
 void CpuBackend::Activate(const ActivateArgs& args) { cpu::Activate(args, pool_); }
 void CpuBackend::SumRanks(const SumRanksArgs& args) { cpu::SumRanks(args, pool_); }
 void CpuBackend::JoinColumns(const JoinColumnsArgs& args) { cpu::JoinColumns(args, pool_); }
 void CpuBackend::CopyRows(const CopyRowsArgs& args) { cpu::CopyRows(args, pool_); }
+void CpuBackend::CapLogits(const CapLogitsArgs& args) { cpu::CapLogits(args, pool_); }
 void CpuBackend::SpreadLogits(const SpreadLogitsArgs& args) { cpu::SpreadLogits(args, pool_); }
 void CpuBackend::MoveKv(const MoveKvArgs& args) { cpu::MoveKv(args, pool_); }
 void CpuBackend::AcceptTrees(const AcceptTreesArgs& args) { cpu::AcceptTrees(args, pool_); }

@@ -47,11 +47,12 @@ class CpuBackend final : public Backend {
   void RmsNorm(const RmsNormArgs& args) override;
   void RopeStoreKv(const RopeStoreKvArgs& args) override;
   void Attention(const AttentionArgs& args) override;
-  void SiluMul(const SiluMulArgs& args) override;
+  void Glu(const GluArgs& args) override;
   void Activate(const ActivateArgs& args) override;
   void SumRanks(const SumRanksArgs& args) override;
   void JoinColumns(const JoinColumnsArgs& args) override;
   void CopyRows(const CopyRowsArgs& args) override;
+  void CapLogits(const CapLogitsArgs& args) override;
   void SpreadLogits(const SpreadLogitsArgs& args) override;
   void MoveKv(const MoveKvArgs& args) override;
   void AcceptTrees(const AcceptTreesArgs& args) override;

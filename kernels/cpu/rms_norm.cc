@@ -14,22 +14,40 @@ HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-void NormRow(const RmsNormArgs& args, int64_t i) {
+// Calls take(c, count, values) with the normalised values of columns [c, c + count), at most a vector of them.
+template <typename Take>
+HWY_ATTR void NormColumns(const RmsNormArgs& args, const float* x, const Take& take) {
   const auto num_columns = static_cast<size_t>(args.out.shape[1]);
-  const size_t row = args.rows != nullptr ? args.rows[i] : i;
-  const float* x = args.x.as<float>() + row * num_columns;
-  uint16_t* out = args.out.as<uint16_t>() + i * num_columns;
   const FloatVec inverse = hn::Set(kFloat, InverseRms(x, num_columns, args.eps));
   const size_t lanes = NumLanes();
   size_t c = 0;
   for (; c + lanes <= num_columns; c += lanes) {
     const FloatVec normed = hn::Mul(hn::LoadU(kFloat, x + c), inverse);
-    StoreBf16(hn::Mul(normed, hn::LoadU(kFloat, args.gain + c)), out + c);
+    take(c, lanes, hn::Mul(normed, hn::LoadU(kFloat, args.gain + c)));
   }
   if (c < num_columns) {
     const FloatVec normed = hn::Mul(LoadPrefix(x + c, num_columns - c), inverse);
-    StoreBf16Prefix(hn::Mul(normed, LoadPrefix(args.gain + c, num_columns - c)), out + c, num_columns - c);
+    take(c, num_columns - c, hn::Mul(normed, LoadPrefix(args.gain + c, num_columns - c)));
   }
+}
+
+void NormRow(const RmsNormArgs& args, int64_t i) {
+  const int64_t num_columns = args.out.shape[1];
+  const float* x = args.x.as<float>() + (args.rows != nullptr ? args.rows[i] : i) * num_columns;
+  const size_t lanes = NumLanes();
+  if (args.mode == OutputMode::kAdd) {
+    float* sums = args.out.as<float>() + i * num_columns;
+    NormColumns(args, x, [&](size_t c, size_t count, FloatVec values) HWY_ATTR {
+      if (count == lanes) return hn::StoreU(hn::Add(hn::LoadU(kFloat, sums + c), values), kFloat, sums + c);
+      StorePrefix(hn::Add(LoadPrefix(sums + c, count), values), sums + c, count);
+    });
+    return;
+  }
+  uint16_t* out = args.out.as<uint16_t>() + i * num_columns;
+  NormColumns(args, x, [&](size_t c, size_t count, FloatVec values) HWY_ATTR {
+    if (count == lanes) return StoreBf16(values, out + c);
+    StoreBf16Prefix(values, out + c, count);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -43,7 +61,8 @@ HWY_EXPORT(NormRow);
 
 void RmsNorm(const RmsNormArgs& args, ThreadPool& pool) {
   const int64_t num_columns = args.out.shape[1];
-  FT_CHECK(args.x.dtype == DType::kF32 && args.out.dtype == DType::kBF16 && args.x.shape[1] == num_columns);
+  FT_CHECK(args.x.dtype == DType::kF32 && args.x.shape[1] == num_columns);
+  FT_CHECK(args.out.dtype == (args.mode == OutputMode::kAdd ? DType::kF32 : DType::kBF16));
   ParallelForRows(args.out.shape[0], num_columns, pool, [&](int64_t i) { HWY_DYNAMIC_DISPATCH(NormRow)(args, i); });
 }
 

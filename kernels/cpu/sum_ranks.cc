@@ -27,9 +27,9 @@ void SumRanks(const SumRanksArgs& args, ThreadPool& pool) {
     }
     float* out = args.out.as<float>() + row * num_columns;
     if (args.mode == OutputMode::kAdd) {
-      for (int64_t i = 0; i < num_columns; ++i) out[i] += sums[i];
+      for (int64_t i = 0; i < num_columns; ++i) out[i] += sums[i] * args.scale;
     } else {
-      std::copy_n(sums, num_columns, out);
+      for (int64_t i = 0; i < num_columns; ++i) out[i] = sums[i] * args.scale;
     }
   });
 }

@@ -15,6 +15,8 @@ constexpr int kThreads = 256;
 
 __device__ float Activated(Activation activation, float x) {
   if (activation == Activation::kGelu) return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+  if (activation == Activation::kGeluTanh)
+    return x / (1.0f + expf(fminf(-x * (1.0f + 0.044715f * x * x) * 1.5957691f, 88.0f)));
   // Above 88 the exponential would overflow, and the quotient is below 1e-36.
   return x / (1.0f + expf(fminf(-x, 88.0f)));
 }

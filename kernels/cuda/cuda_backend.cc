@@ -14,18 +14,19 @@
 #include "kernels/cuda/attention/rope_store_kv.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/device.h"
+#include "kernels/cuda/cap_logits.h"
 #include "kernels/cuda/copy_rows.h"
 #include "kernels/cuda/draw/accept_trees.h"
 #include "kernels/cuda/draw/branch_rows.h"
 #include "kernels/cuda/draw/score_tokens.h"
 #include "kernels/cuda/embed.h"
+#include "kernels/cuda/glu.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/join_columns.h"
 #include "kernels/cuda/matmul/library_serving.h"
 #include "kernels/cuda/matmul/weight.h"
 #include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/rms_norm.h"
-#include "kernels/cuda/silu_mul.h"
 #include "kernels/cuda/spread_logits.h"
 #include "kernels/cuda/sum_ranks.h"
 
@@ -112,11 +113,12 @@ class CudaBackend final : public Backend {
   void RmsNorm(const RmsNormArgs& args) override { cuda::RmsNorm(args, stream()); }
   void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
   void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
-  void SiluMul(const SiluMulArgs& args) override { cuda::SiluMul(args, stream()); }
+  void Glu(const GluArgs& args) override { cuda::Glu(args, stream()); }
   void Activate(const ActivateArgs& args) override { cuda::Activate(args, stream()); }
   void SumRanks(const SumRanksArgs& args) override { cuda::SumRanks(args, stream()); }
   void JoinColumns(const JoinColumnsArgs& args) override { cuda::JoinColumns(args, stream()); }
   void CopyRows(const CopyRowsArgs& args) override { cuda::CopyRows(args, stream()); }
+  void CapLogits(const CapLogitsArgs& args) override { cuda::CapLogits(args, stream()); }
   void SpreadLogits(const SpreadLogitsArgs& args) override { cuda::SpreadLogits(args, stream()); }
   void MoveKv(const MoveKvArgs& args) override { cuda::MoveKv(args, stream()); }
   void AcceptTrees(const AcceptTreesArgs& args) override { cuda::AcceptTrees(args, device()); }

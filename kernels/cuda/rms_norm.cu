@@ -22,14 +22,22 @@ __global__ void NormRow(RmsNormArgs args) {
   for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) sum = fmaf(x[c], x[c], sum);
   const float mean = BlockSum<kThreads>(sum, scratch) / static_cast<float>(num_columns);
   const float inverse = 1.0f / sqrtf(mean + args.eps);
-  uint16_t* out = args.out.as<uint16_t>() + blockIdx.x * num_columns;
-  for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) out[c] = Bf16FromFloat(x[c] * inverse * args.gain[c]);
+  const int64_t first = blockIdx.x * num_columns;
+  for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) {
+    const float normed = x[c] * inverse * args.gain[c];
+    if (args.mode == OutputMode::kAdd) {
+      args.out.as<float>()[first + c] += normed;
+    } else {
+      args.out.as<uint16_t>()[first + c] = Bf16FromFloat(normed);
+    }
+  }
 }
 
 }  // namespace
 
 void RmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
-  FT_CHECK(args.x.dtype == DType::kF32 && args.out.dtype == DType::kBF16 && args.x.shape[1] == args.out.shape[1]);
+  FT_CHECK(args.x.dtype == DType::kF32 && args.x.shape[1] == args.out.shape[1]);
+  FT_CHECK(args.out.dtype == (args.mode == OutputMode::kAdd ? DType::kF32 : DType::kBF16));
   const auto num_rows = static_cast<unsigned>(args.out.shape[0]);
   FT_CUDA_CHECK(Launch(NormRow, {.grid = dim3(num_rows), .block = dim3(kThreads), .stream = stream}, args));
 }

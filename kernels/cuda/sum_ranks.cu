@@ -17,6 +17,7 @@ __global__ void SumElement(SumRanksArgs args, int64_t num_elements) {
   float sum = piece[i];
   for (int64_t rank = 1; rank < args.pieces.shape[0]; ++rank) sum += piece[rank * num_elements + i];
   float* out = args.out.as<float>() + i;
+  sum *= args.scale;
   *out = args.mode == OutputMode::kAdd ? *out + sum : sum;
 }
 

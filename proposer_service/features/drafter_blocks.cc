@@ -17,8 +17,8 @@ using tensor::Tensor;
 DrafterBlocks::DrafterBlocks(const model::ModelConfig& config, std::vector<model::LayerWeights> layers,
                              kernels::Backend& backend, const BlockLimits& limits)
     : config_(config), layers_(std::move(layers)), backend_(backend) {
-  const model::RopeTables tables =
-      model::MakeRopeTables(model::ComputeRopeFrequencies(config.rope, config.head_dim), limits.max_positions);
+  const model::RopeTables tables = model::MakeRopeTables(
+      model::ComputeRopeFrequencies(config.rope, config.head_dim, limits.max_positions), limits.max_positions);
   rope_cos_ = Tensor::FromHost(backend_, tables.cos);
   rope_sin_ = Tensor::FromHost(backend_, tables.sin);
   kv_ = {.num_layers = num_layers(),
@@ -78,11 +78,11 @@ void DrafterBlocks::Feed(int32_t layer_idx, const TensorView& residual) {
   const model::LayerWeights& layer = layers_[layer_idx];
   const int64_t T = residual.shape[0];
   backend_.RmsNorm({.x = residual,
-                    .gain = layer.post_attention_norm.f32(),
+                    .gain = layer.mlp_norm.f32(),
                     .eps = static_cast<float>(config_.rms_norm_eps),
                     .out = normed_.rows(T)});
   backend_.MatMul({.x = normed_.rows(T), .weight = layer.gate_up.get(), .out = gate_up_.rows(T)});
-  backend_.SiluMul({.gate_up = gate_up_.rows(T), .out = ffn_.rows(T)});
+  backend_.Glu({.gate_up = gate_up_.rows(T), .out = ffn_.rows(T)});
   backend_.MatMul({.x = ffn_.rows(T), .weight = layer.down.get(), .mode = OutputMode::kAdd, .out = residual});
 }
 

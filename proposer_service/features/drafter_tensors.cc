@@ -132,7 +132,7 @@ absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, 
     FT_ASSIGN_OR_RETURN(block.o_bias,
                         tensors.Vector(WeightName{absl::StrCat(prefix, "self_attn.o_proj.bias"), Shape(hidden)}));
   }
-  FT_ASSIGN_OR_RETURN(block.post_attention_norm, tensors.Vector(norm("post_attention_layernorm", hidden)));
+  FT_ASSIGN_OR_RETURN(block.mlp_norm, tensors.Vector(norm("post_attention_layernorm", hidden)));
   FT_ASSIGN_OR_RETURN(
       block.gate_up,
       tensors.Matrix({matrix("mlp.gate_proj", ffn, hidden), matrix("mlp.up_proj", ffn, hidden)}, quantization));

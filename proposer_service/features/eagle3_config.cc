@@ -106,6 +106,7 @@ absl::StatusOr<model::ModelConfig> ReadBlockConfig(json object, absl::string_vie
   object.erase("logit_scale");                                // of the head's logits; its reader applies it
   FT_ASSIGN_OR_RETURN(model::ModelConfig config,
                       model::ParseModelConfig(object.dump(-1, ' ', false, json::error_handler_t::replace), source));
+  if (config.mlp_bias) return absl::InvalidArgumentError(absl::StrCat(source, ": mlp_bias expects false, got true"));
   if (config.quantization.is_declared) {
     return absl::InvalidArgumentError(
         absl::StrCat(source, ": quantization_config is not supported for drafters: the drafter is needed in bf16"));

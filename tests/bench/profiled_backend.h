@@ -54,8 +54,8 @@ class ProfiledBackend final : public kernels::Backend {
   void Attention(const kernels::AttentionArgs& args) override {
     Time("attention", [&] { backend_->Attention(args); });
   }
-  void SiluMul(const kernels::SiluMulArgs& args) override {
-    Time("silu", [&] { backend_->SiluMul(args); });
+  void Glu(const kernels::GluArgs& args) override {
+    Time("silu", [&] { backend_->Glu(args); });
   }
   void Activate(const kernels::ActivateArgs& args) override {
     Time("activate", [&] { backend_->Activate(args); });
@@ -65,6 +65,9 @@ class ProfiledBackend final : public kernels::Backend {
   }
   void CopyRows(const kernels::CopyRowsArgs& args) override {
     Time("copy rows", [&] { backend_->CopyRows(args); });
+  }
+  void CapLogits(const kernels::CapLogitsArgs& args) override {
+    Time("cap", [&] { backend_->CapLogits(args); });
   }
   void SpreadLogits(const kernels::SpreadLogitsArgs& args) override {
     Time("spread", [&] { backend_->SpreadLogits(args); });

@@ -24,7 +24,8 @@ void CheckSizes(const ModelConfig& config) {
   for (const std::optional<int64_t>& window : config.sliding_windows) FT_CHECK(!window.has_value() || *window > 0);
   LargestRankNeed(config, /*num_ranks=*/1, {.max_rows = 16, .max_logit_rows = 16, .max_positions = 64},
                   /*num_blocks=*/4);
-  const RopeFrequencies frequencies = ComputeRopeFrequencies(config.rope, config.head_dim);
+  const RopeFrequencies frequencies =
+      ComputeRopeFrequencies(config.rope, config.rotary_dim.value_or(config.head_dim), config.max_position_embeddings);
   FT_CHECK(frequencies.inverse.size() == static_cast<size_t>(config.head_dim / 2));
   MakeRopeTables(frequencies, /*max_positions=*/2);
 }

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/cap_logits.h"
 #include "kernels/cpu/spread_logits.h"
 #include "tests/testing/cases/copy_cases.h"
+#include "tests/testing/cases/for_each_isa.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -19,6 +21,13 @@ TEST(CopyRows, CopiesListedRowsIntoColumns) {
 TEST(SpreadLogits, GivesMinusInfinityToUnknownIds) {
   ThreadPool pool(2);
   testing::ExpectSpreadLogits([&](const SpreadLogitsArgs& args) { SpreadLogits(args, pool); });
+}
+
+TEST(CapLogits, ScalesAndCaps) {
+  testing::ForEachIsa([] {
+    ThreadPool pool(2);
+    testing::ExpectCappedLogits([&](const CapLogitsArgs& args) { CapLogits(args, pool); });
+  });
 }
 
 }  // namespace

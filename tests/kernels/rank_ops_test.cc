@@ -23,6 +23,11 @@ TEST(SumRanks, AddsInTheOrderOfTheRanksAndNoOther) {
   }
 }
 
+TEST(SumRanks, MayOverwriteTheFirstPiece) {
+  ThreadPool pool(2);
+  testing::ExpectSumInItsFirstPiece([&](const SumRanksArgs& args) { SumRanks(args, pool); });
+}
+
 TEST(JoinColumns, PutsColumnsOfDifferentWidthsSideBySide) {
   ThreadPool pool(2);
   testing::ExpectJoinedColumns([&](const JoinColumnsArgs& args) { JoinColumns(args, pool); });

@@ -11,12 +11,13 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/attention/move_kv.h"
 #include "kernels/cpu/attention/rope_store_kv.h"
+#include "kernels/cpu/glu.h"
 #include "kernels/cpu/rms_norm.h"
-#include "kernels/cpu/silu_mul.h"
 #include "kernels/quantize.h"
 #include "tests/reference/ops.h"
 #include "tests/testing/cases/for_each_isa.h"
@@ -63,6 +64,32 @@ TEST(RmsNorm, MatchesTheReference) {
   });
 }
 
+TEST(RmsNorm, AddsToRowsOfF32) {
+  ForEachIsa([] {
+    for (const int64_t num_columns : {1, 17, 257, 576}) {
+      RandomValues random(7);
+      const int64_t num_rows = 4;
+      std::vector<float> x = random.Normals(num_rows * num_columns, 3), gain = random.Normals(num_columns);
+      std::vector<float> out = random.Normals(num_rows * num_columns);
+      const std::vector<float> before = out;
+      ThreadPool pool(2);
+      const RmsNormArgs args{.x = View(x, num_rows, num_columns),
+                             .gain = gain.data(),
+                             .eps = 1e-5f,
+                             .mode = OutputMode::kAdd,
+                             .out = View(out, num_rows, num_columns)};
+      RmsNorm(args, pool);
+      const std::vector<double> expected = reference::RmsNorm(args);
+      // As above, without bf16, and the addition.
+      const double tolerance = (num_columns / 2.0 + 6) * kUnit;
+      for (size_t i = 0; i < out.size(); ++i) {
+        const double sum = before[i] + expected[i];
+        ASSERT_NEAR(out[i], sum, tolerance * std::abs(expected[i]) + kUnit * std::abs(sum)) << num_columns << " " << i;
+      }
+    }
+  });
+}
+
 TEST(RmsNorm, TakesAllRowsInOrderWithoutAList) {
   std::vector<float> x = {3, 4, 1, -1}, gain = {1, 2};
   std::vector<uint16_t> out(4);
@@ -91,7 +118,17 @@ TEST(RmsNorm, DoesNotDependOnOtherRows) {
   });
 }
 
-TEST(SiluMul, MatchesTheReferenceForLargeAndSmallGates) {
+// Exponential, sum, division, product, bf16. Values below exp(-88) may be any number as small. The exponent of gelu
+// with tanh has an error of 4 u of its own size.
+double GluTolerance(const GluArgs& args, size_t i) {
+  const int64_t num_columns = args.out.shape[1], row = static_cast<int64_t>(i) / num_columns;
+  const double gate = args.gate_up.as<float>()[row * 2 * num_columns + static_cast<int64_t>(i) % num_columns];
+  const double exponent =
+      args.activation == Activation::kSilu ? 0 : 1.6 * (std::abs(gate) + 0.045 * std::pow(std::abs(gate), 3));
+  return (5 + 4 * std::min(exponent, 88.0)) * kUnit + kBf16Unit;
+}
+
+TEST(Glu, MatchesTheReferenceForLargeAndSmallGates) {
   ForEachIsa([] {
     for (const int64_t num_columns : {1, 15, 16, 100, 1024}) {
       RandomValues random(3);
@@ -101,14 +138,15 @@ TEST(SiluMul, MatchesTheReferenceForLargeAndSmallGates) {
       gate_up.back() = 1000;
       std::vector<uint16_t> out(num_rows * num_columns);
       ThreadPool pool(2);
-      const SiluMulArgs args{.gate_up = View(gate_up, num_rows, 2 * num_columns),
-                             .out = View(out, num_rows, num_columns)};
-      SiluMul(args, pool);
-      const std::vector<double> expected = reference::SiluMul(args);
-      // Exponential, sum, division, product, bf16. Values below exp(-88) may be any number as small.
-      const double tolerance = 5 * kUnit + kBf16Unit;
-      for (size_t i = 0; i < out.size(); ++i) {
-        ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i]) + 1e-33) << i;
+      for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+        const GluArgs args{.gate_up = View(gate_up, num_rows, 2 * num_columns),
+                           .activation = activation,
+                           .out = View(out, num_rows, num_columns)};
+        Glu(args, pool);
+        const std::vector<double> expected = reference::Glu(args);
+        for (size_t i = 0; i < out.size(); ++i) {
+          ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], GluTolerance(args, i) * std::abs(expected[i]) + 1e-33) << i;
+        }
       }
     }
   });
@@ -120,6 +158,7 @@ struct RopeShape {
   int32_t head_dim;
   bool has_gains;
   KvCacheDtype dtype = KvCacheDtype::kBf16;
+  std::optional<int32_t> rotary_dim;
 };
 
 // How far a cached element may be from `value`, which is one of a token's K or V of a head.
@@ -156,6 +195,7 @@ void CheckRope(const RopeShape& shape) {
                              .q_gain = shape.has_gains ? q_gain.data() : nullptr,
                              .k_gain = shape.has_gains ? k_gain.data() : nullptr,
                              .eps = 1e-6f,
+                             .rotary_dim = shape.rotary_dim,
                              .cos = cos.data(),
                              .sin = sin.data(),
                              .batch = {.num_rows = kNumRows, .positions = positions.data(), .slots = slots.data()},
@@ -198,7 +238,8 @@ TEST(RopeStoreKv, MatchesTheReference) {
          {RopeShape{1, 1, 2, false}, RopeShape{4, 2, 16, true}, RopeShape{3, 1, 6, true}, RopeShape{8, 2, 64, false},
           RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}, RopeShape{3, 1, 6, true, KvCacheDtype::kInt8},
           RopeShape{8, 2, 64, false, KvCacheDtype::kInt8}, RopeShape{4, 2, 16, true, KvCacheDtype::kFp8},
-          RopeShape{2, 2, 80, true, KvCacheDtype::kFp8}}) {
+          RopeShape{2, 2, 80, true, KvCacheDtype::kFp8}, RopeShape{4, 2, 16, true, KvCacheDtype::kBf16, 12},
+          RopeShape{2, 1, 80, false, KvCacheDtype::kInt8, 2}, RopeShape{4, 2, 16, true, KvCacheDtype::kBf16, 0}}) {
       CheckRope(shape);
     }
   });

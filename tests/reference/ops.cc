@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 namespace foretoken::reference {
 namespace {
@@ -19,6 +20,21 @@ double InverseRms(const double* x, int64_t count, double eps) {
 
 }  // namespace
 
+double Activated(kernels::Activation activation, double x) {
+  switch (activation) {
+    case kernels::Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case kernels::Activation::kGelu:
+      return x * (1 + std::erf(x / std::sqrt(2.0))) / 2;
+    case kernels::Activation::kGeluTanh:
+      // (1 + tanh(y)) / 2 is 1 / (1 + exp(-2 y)), which has no difference of large numbers.
+      return x / (1 + std::exp(-2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+  }
+  return 0;
+}
+
+double Capped(double x, const std::optional<double>& cap) { return cap ? *cap * std::tanh(x / *cap) : x; }
+
 std::vector<double> RmsNorm(const kernels::RmsNormArgs& args) {
   const int64_t num_columns = args.out.shape[1];
   std::vector<double> out;
@@ -31,21 +47,20 @@ std::vector<double> RmsNorm(const kernels::RmsNormArgs& args) {
   return out;
 }
 
-std::vector<double> SiluMul(const kernels::SiluMulArgs& args) {
+std::vector<double> Glu(const kernels::GluArgs& args) {
   const int64_t num_columns = args.out.shape[1];
   std::vector<double> out;
   for (int64_t row = 0; row < args.out.shape[0]; ++row) {
     const float* gate = args.gate_up.as<float>() + row * 2 * num_columns;
     for (int64_t c = 0; c < num_columns; ++c) {
-      const double x = gate[c];
-      out.push_back(x / (1 + std::exp(-x)) * gate[num_columns + c]);
+      out.push_back(Activated(args.activation, gate[c]) * gate[num_columns + c]);
     }
   }
   return out;
 }
 
 RotatedRows RopeStoreKv(const kernels::RopeStoreKvArgs& args) {
-  const int64_t head_dim = args.kv.head_dim, half_dim = head_dim / 2;
+  const int64_t head_dim = args.kv.head_dim, half_dim = args.rotary_dim.value_or(args.kv.head_dim) / 2;
   const int64_t num_kv_heads = args.kv.num_kv_heads, num_heads = args.q.shape[1] / head_dim;
   RotatedRows rows;
   for (int64_t row = 0; row < args.batch.num_rows; ++row) {
@@ -122,7 +137,7 @@ std::vector<double> Attention(const kernels::AttentionArgs& args) {
           for (int32_t d = 0; d < head_dim; ++d) {
             score += double{q[d]} * CacheValue(args.kv, args.layer, 0, slot, kv_head, d);
           }
-          scores.push_back(score * args.scale);
+          scores.push_back(Capped(score * args.scale, args.cap));
         }
         const double max = *std::max_element(scores.begin(), scores.end());
         double sum = 0;

@@ -3,14 +3,19 @@
 // expected output.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernels/ops.h"
 
 namespace foretoken::reference {
 
+double Activated(kernels::Activation activation, double x);
+double Capped(double x, const std::optional<double>& cap);
+
+// What the norm stores or adds.
 std::vector<double> RmsNorm(const kernels::RmsNormArgs& args);  // [T, E]
-std::vector<double> SiluMul(const kernels::SiluMulArgs& args);  // [T, F]
+std::vector<double> Glu(const kernels::GluArgs& args);          // [T, F]
 
 struct RotatedRows {
   std::vector<double> q;  // [T, H, D]

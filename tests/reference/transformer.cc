@@ -9,6 +9,7 @@
 #include "common/model/rope.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/dtype.h"
+#include "tests/reference/ops.h"
 
 namespace foretoken::reference {
 namespace {
@@ -72,21 +73,27 @@ absl::StatusOr<Transformer> Transformer::Load(const std::string& directory, Roun
   return transformer;
 }
 
+Transformer Transformer::With(model::ModelConfig config) const {
+  Transformer other = *this;
+  other.config_ = std::move(config);
+  return other;
+}
+
 double Transformer::Rounded(double value) const { return rounding_ == Rounding::kBf16 ? RoundToBf16(value) : value; }
 
-Transformer::Row Transformer::Normed(const Row& x, std::span<const double> gain) const {
+Transformer::Row Transformer::Normed(const Row& x, std::span<const double> weight) const {
   double sum_of_squares = 0;
   for (const double value : x) sum_of_squares += value * value;
   const double scale = 1 / std::sqrt(sum_of_squares / static_cast<double>(x.size()) + config_.rms_norm_eps);
   Row out(x.size());
-  for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * gain[i];
+  for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * (config_.norm_offset + weight[i]);
   return out;
 }
 
 Transformer::Rows Transformer::MatMul(const Rows& x, const model::WeightName& weight) const {
-  const std::span<const double> matrix = Values(weight);
   const auto num_outputs = static_cast<size_t>(weight.shape[0]);
   const auto num_inputs = static_cast<size_t>(weight.shape[1]);
+  const auto matrix = std::span<const double>(Values(weight)).subspan(weight.first_row * num_inputs);
   Rows out(x.size(), Row(num_outputs));
   for (size_t t = 0; t < x.size(); ++t) {
     Row row = x[t];
@@ -103,21 +110,26 @@ Transformer::Rows Transformer::Project(const Rows& x, const model::WeightName& w
   return out;
 }
 
-void Transformer::NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain) const {
+void Transformer::NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain, size_t layer) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
-  const model::RopeFrequencies frequencies = model::ComputeRopeFrequencies(config_.rope, config_.head_dim);
+  const auto turned = static_cast<size_t>(config_.turned_dims(static_cast<int64_t>(layer)));
+  const bool is_sliding = config_.sliding_rope && config_.sliding_windows[layer];
+  const model::RopeFrequencies frequencies =
+      model::ComputeRopeFrequencies(is_sliding ? *config_.sliding_rope : config_.rope,
+                                    config_.rotary_dim.value_or(config_.head_dim), config_.max_position_embeddings);
   for (size_t position = 0; position < x.size(); ++position) {
     for (size_t begin = 0; begin < x[position].size(); begin += head_dim) {
       Row head(x[position].begin() + begin, x[position].begin() + begin + head_dim);
       if (gain) head = Normed(head, Values(*gain));
-      for (size_t i = 0; i < head_dim / 2; ++i) {
+      std::ranges::copy(head, x[position].begin() + begin);
+      for (size_t i = 0; i < turned / 2; ++i) {
         const double angle = static_cast<double>(position) * frequencies.inverse[i];
         const double cos = frequencies.attention_factor * std::cos(angle);
         const double sin = frequencies.attention_factor * std::sin(angle);
         const double first = head[i];
-        const double second = head[i + head_dim / 2];
+        const double second = head[i + turned / 2];
         x[position][begin + i] = first * cos - second * sin;
-        x[position][begin + i + head_dim / 2] = second * cos + first * sin;
+        x[position][begin + i + turned / 2] = second * cos + first * sin;
       }
     }
   }
@@ -128,8 +140,8 @@ Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
   Rows q = Project(x, names.q, names.q_bias);
   Rows k = Project(x, names.k, names.k_bias);
   Rows v = Project(x, names.v, names.v_bias);
-  NormAndRotateHeads(q, names.q_norm);
-  NormAndRotateHeads(k, names.k_norm);
+  NormAndRotateHeads(q, names.q_norm, layer);
+  NormAndRotateHeads(k, names.k_norm, layer);
   for (Rows* stored : {&k, &v}) {
     for (Row& row : *stored) std::ranges::transform(row, row.begin(), [&](double value) { return Rounded(value); });
   }
@@ -149,7 +161,8 @@ Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
       Row scores;
       for (size_t seen = first_seen; seen < num_seen; ++seen) {
         const double dot = Dot(head_of(q[row], q_begin), head_of(k[seen], kv_begin));
-        scores.push_back(dot / std::sqrt(static_cast<double>(head_dim)));
+        const double score = dot * config_.attention_scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
+        scores.push_back(Capped(score, config_.attention_cap));
       }
       const Row weights = Softmax(scores);
       for (size_t seen = first_seen; seen < num_seen; ++seen) {
@@ -162,46 +175,57 @@ Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
 }
 
 Transformer::Rows Transformer::Mlp(const Rows& x, const model::LayerWeightNames& layer) const {
-  Rows gate = MatMul(x, layer.gate);
-  const Rows up = MatMul(x, layer.up);
+  Rows gate = Project(x, layer.gate, layer.gate_bias);
+  const Rows up = Project(x, layer.up, layer.up_bias);
   for (size_t t = 0; t < x.size(); ++t) {
-    for (size_t i = 0; i < gate[t].size(); ++i) gate[t][i] = gate[t][i] / (1 + std::exp(-gate[t][i])) * up[t][i];
+    for (size_t i = 0; i < gate[t].size(); ++i) gate[t][i] = Activated(config_.activation, gate[t][i]) * up[t][i];
   }
-  return MatMul(gate, layer.down);
+  return Project(gate, layer.down, layer.down_bias);
+}
+
+Transformer::Rows Transformer::AllNormed(const Rows& x, const model::WeightName& weight) const {
+  Rows out;
+  for (const Row& row : x) out.push_back(Normed(row, Values(weight)));
+  return out;
+}
+
+void Transformer::AddToResidual(Rows& x, Rows part, const std::optional<model::WeightName>& post_norm) const {
+  if (post_norm) part = AllNormed(part, *post_norm);
+  for (Row& row : part) {
+    for (double& value : row) value *= config_.residual_multiplier;
+  }
+  AddTo(x, part);
 }
 
 std::vector<Transformer::Rows> Transformer::HiddenStates(std::span<const int64_t> token_ids) const {
-  const auto normed = [&](const Rows& x, const model::WeightName& gain) {
-    Rows out;
-    for (const Row& row : x) out.push_back(Normed(row, Values(gain)));
-    return out;
-  };
   Rows x;
   for (const int64_t id : token_ids) {
     const auto row = Values(names_.embed).begin() + id * config_.hidden_size;
     x.emplace_back(row, row + config_.hidden_size);
+    for (double& value : x.back()) value *= config_.embedding_multiplier;
   }
   std::vector<Rows> states = {x};
-  for (size_t layer = 0; layer < names_.layers.size(); ++layer) {
-    AddTo(x, Attention(normed(x, names_.layers[layer].input_norm), layer));
-    AddTo(x, Mlp(normed(x, names_.layers[layer].post_attention_norm), names_.layers[layer]));
+  for (size_t i = 0; i < names_.layers.size(); ++i) {
+    const model::LayerWeightNames& layer = names_.layers[i];
+    AddToResidual(x, Attention(AllNormed(x, layer.input_norm), i), layer.attention_post_norm);
+    AddToResidual(x, Mlp(AllNormed(x, layer.mlp_norm), layer), layer.mlp_post_norm);
     states.push_back(x);
   }
   return states;
 }
 
-Transformer::Rows Transformer::FinalNorm(const Rows& x) const {
-  Rows out;
-  for (const Row& row : x) out.push_back(Normed(row, Values(names_.final_norm)));
-  return out;
-}
+Transformer::Rows Transformer::FinalNorm(const Rows& x) const { return AllNormed(x, names_.final_norm); }
 
 std::vector<std::vector<double>> Transformer::Logits(std::span<const int64_t> token_ids,
                                                      std::span<const size_t> positions) const {
   const Rows last = HiddenStates(token_ids).back();
   Rows wanted;
   for (const size_t position : positions) wanted.push_back(last[position]);
-  return MatMul(FinalNorm(wanted), names_.head);
+  Rows logits = MatMul(FinalNorm(wanted), names_.head);
+  for (Row& row : logits) {
+    for (double& logit : row) logit = Capped(logit * config_.logit_multiplier, config_.logit_cap);
+  }
+  return logits;
 }
 
 }  // namespace foretoken::reference

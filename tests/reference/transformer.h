@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference forward pass of Llama, Mistral, Qwen2 and Qwen3, written like their definition: scalar, in double, one
+// The reference forward pass of all families of models, written like their definition: scalar, in double, one
 // sequence, no cache. It computes the whole context each time. Tests compare the real transformer with it.
 //
 //   FT_ASSIGN_OR_RETURN(const Transformer model, Transformer::Load("tests/cases/models/llama", Rounding::kNone));
 //   const std::vector<std::vector<double>> logits = model.Logits(token_ids, {token_ids.size() - 1});
 //
-// Source: transformers, modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3.
+// Source: transformers' modeling files of the families in common/model/families.h.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ class Transformer {
  public:
   // Reads config.json and every tensor of a checkpoint directory.
   static absl::StatusOr<Transformer> Load(const std::string& directory, Rounding rounding);
+  // The same tensors, computed as another configuration says.
+  Transformer With(model::ModelConfig config) const;
 
   const model::ModelConfig& config() const { return config_; }
 
@@ -48,10 +50,12 @@ class Transformer {
       : config_(std::move(config)), names_(model::NameWeights(config_)), rounding_(rounding) {}
   double Rounded(double value) const;
   const std::vector<double>& Values(const model::WeightName& weight) const { return weights_.at(weight.name); }
-  Row Normed(const Row& x, std::span<const double> gain) const;
+  Row Normed(const Row& x, std::span<const double> weight) const;
+  Rows AllNormed(const Rows& x, const model::WeightName& weight) const;
+  void AddToResidual(Rows& x, Rows part, const std::optional<model::WeightName>& post_norm) const;
   Rows MatMul(const Rows& x, const model::WeightName& weight) const;
   Rows Project(const Rows& x, const model::WeightName& weight, const std::optional<model::WeightName>& bias) const;
-  void NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain) const;
+  void NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain, size_t layer) const;
   Rows Attention(const Rows& x, size_t layer) const;
   Rows Mlp(const Rows& x, const model::LayerWeightNames& layer) const;
 

@@ -88,6 +88,8 @@ TEST(NumericsFingerprint, ChangesWithABitOfAWeightAndWithTheConfigAndTheBackend)
   args = Arguments();
   args.tensor_parallel = 2;
   EXPECT_THAT(FingerprintOf(dir.path(), args), HasSubstr(" tp2 bf16 "));
+  args.takes_long_divisors = true;
+  EXPECT_THAT(FingerprintOf(dir.path(), args), HasSubstr(" tp2 bf16 rope-long "));
 
   dir.Write("README.md", "of no consequence");
   EXPECT_EQ(FingerprintOf(dir.path()), before);

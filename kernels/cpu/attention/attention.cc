@@ -44,6 +44,7 @@ inline constexpr size_t kTile = kAttentionTile;
 struct Queries {
   size_t head_dim = 0;       // D
   size_t value_stride = 0;   // D rounded up to whole vectors
+  float cap = 0;             // 0: none
   float* q = nullptr;        // [Q, D] scaled
   float* weights = nullptr;  // [Q, kTile] scores, then exp(score - max)
   float* out = nullptr;      // [Q, value_stride] weighted values so far
@@ -136,6 +137,15 @@ HWY_ATTR void AddAllValues(const Queries& queries, size_t first, const float* va
   }
 }
 
+// A score s becomes cap tanh(s / cap).
+HWY_ATTR void CapScores(float cap, float* scores) {
+  const FloatVec caps = hn::Set(kFloat, cap), inverse = hn::Set(kFloat, 1.0f / cap);
+  for (size_t column = 0; column < kTile; column += NumLanes()) {
+    const FloatVec score = hn::Mul(hn::Load(kFloat, scores + column), inverse);
+    hn::Store(hn::Mul(hn::Tanh(kFloat, score), caps), kFloat, scores + column);
+  }
+}
+
 // Hides columns outside [begin, end) and returns the largest score of the others.
 HWY_ATTR float MaskScores(float* scores, size_t begin, size_t end) {
   const FloatVec lowest = hn::Set(kFloat, std::numeric_limits<float>::lowest());
@@ -176,6 +186,7 @@ HWY_ATTR void AttendTile(const Queries& queries, size_t first, size_t last, cons
   for (; query < last; ++query) ScoreQueries<1>(queries, query, tile.keys);
 
   for (query = first; query < last; ++query) {
+    if (queries.cap > 0) CapScores(queries.cap, queries.weights + query * kTile);
     const float old_max = queries.max[query];
     queries.max[query] = std::max(old_max, MaskScores(queries.weights + query * kTile, begin, end));
     queries.decay[query] = old_max - queries.max[query];
@@ -286,7 +297,7 @@ void AttendTask(const AttentionArgs& args, const AttentionTask& task) {
   const size_t group = num_columns / (kv.num_kv_heads * head_dim);
   const size_t num_queries = (task.row_end - task.row_begin) * group;
   const size_t value_stride = (head_dim + NumLanes() - 1) / NumLanes() * NumLanes();
-  Queries queries{.head_dim = head_dim, .value_stride = value_stride};
+  Queries queries{.head_dim = head_dim, .value_stride = value_stride, .cap = args.cap.value_or(0.0f)};
   KvTile tile{
       .kv = kv, .layer = args.layer, .kv_head = task.kv_head, .head_dim = head_dim, .value_stride = value_stride};
   CarveScratch(num_queries, queries, tile);
@@ -319,6 +330,7 @@ void Attention(const AttentionArgs& args, ThreadPool& pool) {
   FT_CHECK(args.q.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
   FT_CHECK(num_columns % kv_columns == 0 && args.out.shape[1] == num_columns);
   FT_CHECK(!args.window.has_value() || *args.window > 0);
+  FT_CHECK(!args.cap.has_value() || *args.cap > 0);
   constexpr int64_t kMaxQueries = 64;
   const auto rows_per_task = static_cast<int32_t>(std::max<int64_t>(1, kMaxQueries / (num_columns / kv_columns)));
   std::vector<AttentionTask> tasks;

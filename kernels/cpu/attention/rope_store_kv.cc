@@ -74,7 +74,7 @@ HWY_ATTR void StoreHead(const RopeStoreKvArgs& args, int32_t part, int64_t row, 
 void RopeStoreRow(const RopeStoreKvArgs& args, int64_t row) {
   const KvCacheView& kv = args.kv;
   const size_t head_dim = kv.head_dim;
-  const size_t half_dim = head_dim / 2;
+  const size_t half_dim = args.rotary_dim.value_or(kv.head_dim) / 2;
   const size_t num_kv_heads = kv.num_kv_heads;
   const size_t num_heads = args.q.shape[1] / head_dim;
   const float* qkv = args.qkv.as<float>() + row * (num_heads + 2 * num_kv_heads) * head_dim;
@@ -111,6 +111,8 @@ void RopeStoreKv(const RopeStoreKvArgs& args, ThreadPool& pool) {
   const int64_t num_rows = args.batch.num_rows;
   const int64_t num_columns = args.qkv.shape[1];
   FT_CHECK(args.qkv.dtype == DType::kF32 && args.q.dtype == DType::kF32 && args.kv.head_dim % 2 == 0);
+  const int32_t rotary_dim = args.rotary_dim.value_or(args.kv.head_dim);
+  FT_CHECK(rotary_dim >= 0 && rotary_dim <= args.kv.head_dim && rotary_dim % 2 == 0);
   FT_CHECK(num_columns == args.q.shape[1] + int64_t{2} * args.kv.num_kv_heads * args.kv.head_dim);
   ParallelForRows(num_rows, num_columns, pool, [&](int64_t row) { HWY_DYNAMIC_DISPATCH(RopeStoreRow)(args, row); });
 }

@@ -46,6 +46,7 @@ template <int kSteps>
 struct TileQueries {
   FragmentA q[kSteps];
   float scale = 0;  // turns scores into units of log2
+  float cap = 0;    // of scaled scores, in units of log2; 0: none
 };
 
 // q . k, scaled; minus infinity for keys that the query does not see. Each score is a chain over the dimensions.
@@ -68,7 +69,9 @@ __device__ void ScoreTile(const TileQueries<kSteps>& queries, const SharedTile<k
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const bool is_visible = visible[c / 2].Has(first_column + i * kMmaColumns + c % 2);
-      scores[i].sums[c] = is_visible ? scores[i].sums[c] * queries.scale : -INFINITY;
+      float score = scores[i].sums[c] * queries.scale;
+      if (queries.cap > 0) score = queries.cap * tanhf(score / queries.cap);
+      scores[i].sums[c] = is_visible ? score : -INFINITY;
     }
   }
 }

@@ -23,9 +23,9 @@ __device__ void NormHead(float* head, int32_t head_dim, const float* gain, float
   for (int32_t d = threadIdx.x; d < head_dim; d += kThreads) head[d] = head[d] * inverse * gain[d];
 }
 
-// Rotates the pairs (head[i], head[i + D / 2]) by the angles of the row's position.
+// Rotates the pairs (head[i], head[i + R / 2]) by the angles of the row's position.
 __device__ void Rotate(float* head, const RopeStoreKvArgs& args, int32_t position) {
-  const int32_t half_dim = args.kv.head_dim / 2;
+  const int32_t half_dim = args.rotary_dim.value_or(args.kv.head_dim) / 2;
   for (int32_t i = threadIdx.x; i < half_dim; i += kThreads) {
     const float cos = args.cos[int64_t{position} * half_dim + i], sin = args.sin[int64_t{position} * half_dim + i];
     const float x = head[i], y = head[i + half_dim];
@@ -67,6 +67,8 @@ void RopeStoreKv(const RopeStoreKvArgs& args, cudaStream_t stream) {
   const int64_t num_columns = args.qkv.shape[1];
   FT_CHECK(args.qkv.dtype == DType::kF32 && args.q.dtype == DType::kF32);
   FT_CHECK(head_dim % 2 == 0 && head_dim <= kMaxRopeHeadDim);
+  const int32_t rotary_dim = args.rotary_dim.value_or(head_dim);
+  FT_CHECK(rotary_dim >= 0 && rotary_dim <= head_dim && rotary_dim % 2 == 0);
   FT_CHECK(num_columns == args.q.shape[1] + int64_t{2} * args.kv.num_kv_heads * head_dim);
   const dim3 grid(static_cast<unsigned>(args.batch.num_rows), static_cast<unsigned>(num_columns / head_dim));
   FT_CUDA_CHECK(Launch(RopeStoreHead, {.grid = grid, .block = dim3(kThreads), .stream = stream}, args));

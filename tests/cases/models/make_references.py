@@ -14,7 +14,8 @@ import pathlib
 import shutil
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MistralConfig,
+                          Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -57,7 +58,57 @@ MODELS = {
         Qwen3Config(**{**COMMON, "head_dim": 32, "num_hidden_layers": 3, "rms_norm_eps": 1e-4},
                     rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
         torch.bfloat16, "1GB", {}),
+    "gemma2": (
+        Gemma2Config(**{**COMMON, "head_dim": 32, "num_hidden_layers": 4}, query_pre_attn_scalar=24, sliding_window=20,
+                     attn_logit_softcapping=3.0, final_logit_softcapping=4.0),
+        torch.bfloat16, "1GB", {}),
+    "gemma2-untied": (
+        Gemma2Config(**{**COMMON, "hidden_size": 100, "head_dim": 24, "num_key_value_heads": 4, "num_hidden_layers": 3,
+                        "tie_word_embeddings": False}, attention_bias=True, sliding_window=9,
+                     attn_logit_softcapping=None, final_logit_softcapping=None,
+                     layer_types=["full_attention", "sliding_attention", "sliding_attention"]),
+        torch.float32, "1GB", {}),
+    "gemma3": (
+        Gemma3TextConfig(**{**COMMON, "head_dim": 32, "num_hidden_layers": 7}, query_pre_attn_scalar=24,
+                         sliding_window=20),
+        torch.bfloat16, "1GB", {}),
+    "gemma3-linear": (
+        Gemma3TextConfig(**{**COMMON, "head_dim": 16, "num_key_value_heads": 1, "num_hidden_layers": 3},
+                         query_pre_attn_scalar=16, sliding_window=11,
+                         sliding_window_pattern=2,
+                         rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=5e5, factor=8.0),
+                                              sliding_attention=dict(rope_type="default", rope_theta=1e3))),
+        torch.bfloat16, "1GB", {}),
+    "granite": (
+        GraniteConfig(**COMMON, attention_multiplier=0.1, embedding_multiplier=6.0, residual_multiplier=0.22,
+                      logits_scaling=0.7),
+        torch.bfloat16, "1GB", {}),
+    "granite-bias": (
+        GraniteConfig(**{**COMMON, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
+                         "num_key_value_heads": None},
+                      attention_multiplier=0.3, embedding_multiplier=0.5, residual_multiplier=1.5, logits_scaling=2.0),
+        torch.float16, "1GB", {}),
+    "phi3": (
+        Phi3Config(**COMMON, sliding_window=20, original_max_position_embeddings=256, pad_token_id=0),
+        torch.bfloat16, "1GB", {}),
+    "phi3-longrope": (  # texts are longer than the original length, so that transformers takes the long factors
+        Phi3Config(**{**COMMON, "num_attention_heads": 2, "num_key_value_heads": 1}, pad_token_id=0,
+                   original_max_position_embeddings=8,
+                   rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                                        short_factor=[1.0 + 0.1 * i for i in range(12)],
+                                        long_factor=[1.0 + 0.4 * i for i in range(12)])),
+        torch.bfloat16, "1GB", {}),
+    "smollm3": (
+        SmolLM3Config(**{**COMMON, "num_hidden_layers": 5}, pad_token_id=0),
+        torch.bfloat16, "1GB", {}),
+    "smollm3-listed": (
+        SmolLM3Config(**{**COMMON, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False},
+                      pad_token_id=0, no_rope_layers=[0, 1],
+                      rope_parameters=dict(rope_type="default", rope_theta=1000.0)),
+        torch.bfloat16, "1GB", {}),
 }
+# Prompts that are longer than the model's original length.
+LONG_PROMPTS = {"phi3-longrope": (9, 17, 40, 100)}
 
 
 def fill_at_random(model, seed):
@@ -67,19 +118,29 @@ def fill_at_random(model, seed):
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if name.endswith("norm.weight"):
-                parameter.copy_(1 + 0.2 * noise)
+                is_offset = model.config.model_type.startswith("gemma")  # its norms multiply by 1 + weight
+                parameter.copy_((0 if is_offset else 1) + 0.2 * noise)
             else:
                 parameter.copy_((0.3 if name.endswith("bias") else 0.15) * noise)
 
 
 def old_spelling(config):
     """The same config.json as transformers 4 wrote it."""
-    old = {key: value for key, value in copy.deepcopy(config).items() if key != "layer_types"}
+    old = copy.deepcopy(config)
+    # transformers 4 computed the types from other fields, and wrote them only in later versions.
+    if not old["model_type"].startswith("gemma") or "_sliding_window_pattern" in old:
+        old.pop("layer_types", None)
     old["torch_dtype"] = old.pop("dtype")
     rope = old.pop("rope_parameters")
+    if "full_attention" in rope:
+        old["sliding_window_pattern"] = old.pop("_sliding_window_pattern")
+        old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
     old["rope_theta"] = rope.pop("rope_theta")
     rope_type = rope.pop("rope_type")
     type_key = "type" if rope_type == "linear" else "rope_type"
+    if "partial_rotary_factor" in rope:
+        old["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     old["rope_scaling"] = None if rope_type == "default" else {type_key: rope_type, **rope}
     return old
 
@@ -118,9 +179,12 @@ def write_model(name, seed):
     written = json.loads((folder / "config.json").read_text())
     (folder / "config_transformers4.json").write_text(json.dumps(old_spelling(written), indent=2) + "\n")
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="sdpa").eval()
+    # Only the eager implementation caps scores.
+    attention = "eager" if name.startswith("gemma2") else "sdpa"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation=attention).eval()
     generator = torch.Generator().manual_seed(seed + 1000)
-    prompts = [torch.randint(config.vocab_size, (length,), generator=generator).tolist() for length in PROMPT_LENGTHS]
+    prompts = [torch.randint(config.vocab_size, (length,), generator=generator).tolist() 
+               for length in LONG_PROMPTS.get(name, PROMPT_LENGTHS)]
     write_json(folder / "reference.json", {"cases": [reference_case(model, prompt) for prompt in prompts]})
 
 

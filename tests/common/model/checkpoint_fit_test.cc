@@ -6,21 +6,32 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/base/mapped_file.h"
 #include "common/model/model_weights.h"
 #include "common/model/weight_names.h"
+#include "nlohmann/json.hpp"
 #include "tests/testing/models/append_tensor.h"
+#include "tests/testing/models/loaded_model.h"
 #include "tests/testing/models/random_checkpoint.h"
+#include "tests/testing/models/safetensors_writer.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::model {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::TempDir;
 
 struct Fitted {
   ModelConfig config;
@@ -48,6 +59,75 @@ TEST(FitToCheckpoint, ReturnsNoNotesIfEverythingFits) {
     EXPECT_THAT(fitted.notes, IsEmpty()) << name;
     EXPECT_EQ(fitted.config, LoadModelConfig(files.directory()).value());
   }
+}
+
+// Writes the tiny Gemma 3 as the text part of a multimodal model, with a tensor that belongs to images.
+void WriteAsTextPart(const std::string& body, const TempDir& dir) {
+  const std::string from = testing::SourcePath("tests/cases/models/gemma3");
+  json text = json::parse(base::ReadFile(from + "/config.json").value());
+  for (const char* name : {"architectures", "eos_token_id", "dtype"}) text.erase(name);
+  dir.Write("config.json", json{{"architectures", {"Gemma3ForConditionalGeneration"}},
+                                {"model_type", "gemma3"},
+                                {"eos_token_id", {1, 106}},
+                                {"text_config", text}}
+                               .dump());
+  const std::string file = base::ReadFile(from + "/model.safetensors").value();
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
+  const json header = json::parse(file.substr(sizeof(header_bytes), header_bytes));
+  json renamed;
+  for (const auto& [name, tensor] : header.items()) {
+    renamed[name.starts_with("model.") ? body + name.substr(sizeof("model.") - 1) : name] = tensor;
+  }
+  dir.Write("model.safetensors",
+            testing::SafetensorsBytes(renamed.dump(), 0) + file.substr(sizeof(header_bytes) + header_bytes));
+  testing::AppendTensor(dir.path(), "vision_tower.patch", {2, 1}, "abcd");
+}
+
+// As transformers 4 and 5 write it.
+TEST(FitToCheckpoint, FindsTheTextPartOfAMultimodalModel) {
+  const ModelConfig plain = LoadModelConfig(testing::SourcePath("tests/cases/models/gemma3")).value();
+  for (const auto& [body, head] :
+       {std::pair("language_model.model.", "language_model."), std::pair("model.language_model.", "")}) {
+    const TempDir dir;
+    WriteAsTextPart(body, dir);
+    const Fitted fitted = Fit(dir.path());
+    EXPECT_THAT(fitted.notes, ElementsAre(HasSubstr("does not use 1 of the checkpoint's tensors: vision_tower.patch")));
+    EXPECT_EQ(fitted.config.prefixes, (TensorPrefixes{body, head}));
+    EXPECT_EQ(fitted.config.eos_token_ids, (std::vector<int64_t>{1, 106}));
+    ModelConfig same = fitted.config;
+    same.is_text_part = false;
+    same.prefixes = {};
+    same.eos_token_ids = plain.eos_token_ids;
+    same.dtype = plain.dtype;
+    EXPECT_EQ(same, plain);
+    const auto ranks = testing::MakeRanks({.num_threads = 1});
+    WeightReader reader({});
+    EXPECT_TRUE(
+        LoadWeights(fitted.config, weights::Checkpoint::Open(dir.path()).value(), ranks->backend(0), reader).ok());
+  }
+}
+
+// What a published Gemma 3 says about itself, and nothing more.
+TEST(ModelConfig, TakesTheSizesThatGemma3LeavesOut) {
+  const ModelConfig config = ParseModelConfig(R"({
+    "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "eos_token_id": [1, 106],
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+                    "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                    "sliding_window": 1024},
+    "vision_config": {"hidden_size": 1152}, "torch_dtype": "bfloat16"})",
+                                              "config.json")
+                                 .value();
+  EXPECT_EQ(config.num_heads, 8);
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.vocab_size, 262208);
+  EXPECT_EQ(config.max_position_embeddings, 131072);
+  EXPECT_EQ(config.rope, (RopeConfig{.theta = 1e6, .scaling = LinearScaling{.factor = 8}}));
+  EXPECT_EQ(config.sliding_rope, (RopeConfig{.theta = 10000, .scaling = {}}));
+  EXPECT_EQ(config.sliding_windows[4], 1024);
+  EXPECT_EQ(config.sliding_windows[5], std::nullopt);
+  EXPECT_EQ(config.embedding_multiplier, 50.5);  // the root of 2560 is 50.596; bf16 has steps of 0.25 there
 }
 
 TEST(FitToCheckpoint, UntiesAHeadThatTheCheckpointHoldsWithOtherValues) {

@@ -45,6 +45,12 @@ absl::StatusOr<ModelConfig> Parse(const std::string& text) { return ParseModelCo
 
 constexpr const char* kMistral = R"("architectures":["MistralForCausalLM"],"model_type":"mistral")";
 constexpr const char* kQwen2 = R"("architectures":["Qwen2ForCausalLM"],"model_type":"qwen2")";
+constexpr const char* kGemma2 = R"("architectures":["Gemma2ForCausalLM"],"model_type":"gemma2")";
+constexpr const char* kGemma3 = R"("architectures":["Gemma3ForCausalLM"],"model_type":"gemma3_text")";
+constexpr const char* kGranite = R"("architectures":["GraniteForCausalLM"],"model_type":"granite")";
+constexpr const char* kPhi3 = R"("architectures":["Phi3ForCausalLM"],"model_type":"phi3","eos_token_id":2)";
+constexpr const char* kSmolLm3 =
+    R"("architectures":["SmolLM3ForCausalLM"],"model_type":"smollm3","bos_token_id":1,"eos_token_id":2)";
 constexpr const char* kQwen3 = R"("architectures":["Qwen3ForCausalLM"],"model_type":"qwen3")";
 
 std::string With(const char* architecture, const std::string& fields) {
@@ -256,6 +262,7 @@ const BadConfig kBadConfigs[] = {
     {"NoObject", "[1]", "config.json: not a JSON object"},
     {"UnknownArchitecture", Patched(R"({"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"})"),
      "architectures expects one of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+     R"(Gemma2ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, )"
      R"(got ["GPT2LMHeadModel"] with model_type "gpt2")"},
     {"TwoArchitectures", Patched(R"({"architectures":["LlamaForCausalLM","Qwen3ForCausalLM"]})"),
      "architectures expects"},
@@ -282,11 +289,53 @@ const BadConfig kBadConfigs[] = {
     {"ZeroEps", Patched(R"({"rms_norm_eps":0})"), "rms_norm_eps expects a number above 0, got 0"},
     {"EpsIsAString", Patched(R"({"rms_norm_eps":"1e-5"})"), "rms_norm_eps expects a finite number"},
     {"OtherActivation", Patched(R"({"hidden_act":"gelu"})"), "hidden_act expects silu, got gelu"},
-    {"MlpBias", Patched(R"({"mlp_bias":true})"), "mlp_bias is not supported: expects false, got true"},
+    {"MlpBias", With(kMistral, R"("mlp_bias":true)"),
+     "mlp_bias is not supported for MistralForCausalLM: expects false, got true"},
     {"Softcapping", Patched(R"({"final_logit_softcapping":30.0})"), "final_logit_softcapping is not supported"},
     {"PartialRotary", Patched(R"({"partial_rotary_factor":0.5})"), "partial_rotary_factor is not supported"},
     {"Quantised", Patched(R"({"quantization_config":{"quant_method":"gptq"}})"), "quantization_config.bits is missing"},
-    {"MistralBias", With(kMistral, R"("attention_bias":true)"), "attention_bias expects false for Mistral"},
+    {"MistralBias", With(kMistral, R"("attention_bias":true)"),
+     "attention_bias is not supported for MistralForCausalLM: expects false"},
+    {"GemmaActivation", With(kGemma2, R"("hidden_activation":"gelu")"),
+     "hidden_activation expects gelu_pytorch_tanh, got gelu"},
+    {"GemmaOldActivation", With(kGemma2, R"("hidden_act":"silu")"), "hidden_act expects gelu_pytorch_tanh, got silu"},
+    {"GemmaScalar", With(kGemma2, R"("query_pre_attn_scalar":0)"),
+     "query_pre_attn_scalar expects a number above 0, got 0"},
+    {"GemmaCap", With(kGemma2, R"("attn_logit_softcapping":-1)"),
+     "attn_logit_softcapping expects a number above 0, got -1"},
+    {"GemmaPattern", With(kGemma3, R"("sliding_window_pattern":0)"),
+     "sliding_window_pattern expects an integer above 0, got 0"},
+    {"GemmaSeesAhead", With(kGemma3, R"("use_bidirectional_attention":true)"),
+     "use_bidirectional_attention is not supported"},
+    {"GemmaSlidingScaling", With(kGemma3, R"("rope_parameters":{"full_attention":{"rope_theta":1e6},
+                                         "sliding_attention":{"rope_type":"dynamic","rope_theta":1e4}})"),
+     "sliding_attention.rope_type expects default, linear, llama3 or yarn, got dynamic"},
+    {"LocalThetaOfLlama", Patched(R"({"rope_local_base_freq":1e4})"), "rope_local_base_freq is not supported"},
+    {"GraniteMultiplier", With(kGranite, R"("residual_multiplier":0)"),
+     "residual_multiplier expects a number above 0, got 0"},
+    {"GraniteMultiplierOfLlama", Patched(R"({"embedding_multiplier":12})"), "embedding_multiplier is not supported"},
+    {"PhiPartOdd", With(kPhi3, R"("partial_rotary_factor":0.2)"),
+     "partial_rotary_factor expects an even number of head_dim 16 dimensions from 2 on, got 0.2"},
+    {"PhiPartAboveOne", With(kPhi3, R"("partial_rotary_factor":1.5)"),
+     "partial_rotary_factor expects a number above 0 and at most 1, got 1.5"},
+    {"PhiLongRopeWithoutLength",
+     With(kPhi3, R"("rope_scaling":{"type":"longrope","short_factor":[1],"long_factor":[1]})"),
+     "original_max_position_embeddings is missing"},
+    {"PhiLongRopeTooFew", With(kPhi3, R"("original_max_position_embeddings":64,
+                                         "rope_scaling":{"type":"su","short_factor":[1,1],"long_factor":[1,1]})"),
+     "rope_scaling expects 8 divisors, one per pair of a head, got 2"},
+    {"PhiLongRopeWithoutLongFactors",
+     With(kPhi3, R"("original_max_position_embeddings":64,"rope_scaling":{"type":"longrope","short_factor":[1]})"),
+     "rope_scaling.long_factor is missing"},
+    {"PhiLongRopeNegative", With(kPhi3, R"("original_max_position_embeddings":64,
+                                         "rope_scaling":{"type":"longrope","short_factor":[-1],"long_factor":[1]})"),
+     "rope_scaling.short_factor expects numbers above 0, got -1"},
+    {"SmolLmTooFewLayers", With(kSmolLm3, R"("no_rope_layers":[1,0])"), "no_rope_layers expects 3 entries, got 2"},
+    {"SmolLmFlag", With(kSmolLm3, R"("no_rope_layers":[1,0,2])"), "no_rope_layers expects 0 or 1, got 2"},
+    {"SmolLmInterval", With(kSmolLm3, R"("no_rope_layer_interval":0)"),
+     "no_rope_layer_interval expects an integer above 0, got 0"},
+    {"SmolLmWindow", With(kSmolLm3, R"("use_sliding_window":true,"sliding_window":20)"),
+     "use_sliding_window is not supported for SmolLM3ForCausalLM"},
     {"TieIsANumber", Patched(R"({"tie_word_embeddings":1})"), "tie_word_embeddings expects true or false, got 1"},
     {"EosOutsideTheVocabulary", Patched(R"({"eos_token_id":[2,300]})"), "eos_token_id expects ids from 0 to 299"},
     {"NegativeBos", Patched(R"({"bos_token_id":-1})"), "bos_token_id expects ids from 0"},
@@ -383,7 +432,7 @@ TEST(ModelConfig, RandomDamageNeverCrashes) {
     if (!config.ok()) continue;
     const ModelWeightNames names = NameWeights(*config);
     ASSERT_EQ(names.layers.size(), config->sliding_windows.size());
-    ASSERT_EQ(ComputeRopeFrequencies(config->rope, config->head_dim).inverse.size(), config->head_dim / 2);
+    ASSERT_EQ(ComputeRopeFrequencies(config->rope, config->head_dim, 1).inverse.size(), config->head_dim / 2);
   }
 }
 

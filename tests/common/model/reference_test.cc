@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "common/base/mapped_file.h"
@@ -84,6 +87,57 @@ INSTANTIATE_TEST_SUITE_P(Reference, TinyModelForward, ::testing::ValuesIn(testin
   std::ranges::replace(name, '-', '_');
   return name;
 });
+
+// A switch of a family, set wrong.
+struct WrongSwitch {
+  const char* name;
+  const char* model;
+  std::function<void(model::ModelConfig&)> spoil;
+};
+
+class Wrong : public ::testing::TestWithParam<WrongSwitch> {};
+
+// The comparison above would find each of these mistakes.
+TEST_P(Wrong, MovesTheLogits) {
+  const std::string directory = SourcePath("tests/cases/models/") + GetParam().model;
+  const auto right = Transformer::Load(directory, Rounding::kNone);
+  ASSERT_TRUE(right.ok()) << right.status();
+  model::ModelConfig config = right->config();
+  GetParam().spoil(config);
+  ASSERT_NE(config, right->config());
+  const auto token_ids = ReadJson(directory + "/reference.json")["cases"][2]["token_ids"].get<std::vector<int64_t>>();
+  const std::vector<size_t> last = {token_ids.size() - 1};
+  const auto expected = right->Logits(token_ids, last)[0], logits = right->With(config).Logits(token_ids, last)[0];
+  double worst = 0;
+  for (size_t v = 0; v < expected.size(); ++v) worst = std::max(worst, std::abs(logits[v] - expected[v]));
+  EXPECT_GT(worst, 1e-3);  // fifty times what the comparison allows
+}
+
+using model::ModelConfig;
+
+INSTANTIATE_TEST_SUITE_P(
+    Switch, Wrong,
+    ::testing::ValuesIn(std::vector<WrongSwitch>{
+        {"NormOffset", "gemma2", [](ModelConfig& c) { c.norm_offset = 0; }},
+        {"NormOffsetWhereThereIsNone", "llama", [](ModelConfig& c) { c.norm_offset = 1; }},
+        {"AttentionScale", "gemma2", [](ModelConfig& c) { c.attention_scale.reset(); }},
+        {"AttentionCap", "gemma2", [](ModelConfig& c) { c.attention_cap.reset(); }},
+        {"LogitCap", "gemma2", [](ModelConfig& c) { c.logit_cap.reset(); }},
+        {"EmbeddingMultiplier", "gemma3", [](ModelConfig& c) { c.embedding_multiplier = 1; }},
+        {"Activation", "gemma3", [](ModelConfig& c) { c.activation = kernels::Activation::kSilu; }},
+        {"WindowOffByOne", "gemma3", [](ModelConfig& c) { c.sliding_windows[0] = *c.sliding_windows[0] - 1; }},
+        {"WindowInTheWrongLayer", "gemma2",
+         [](ModelConfig& c) { std::swap(c.sliding_windows[0], c.sliding_windows[1]); }},
+        {"SlidingRope", "gemma3", [](ModelConfig& c) { c.sliding_rope.reset(); }},
+        {"ResidualMultiplier", "granite", [](ModelConfig& c) { c.residual_multiplier = 1; }},
+        {"LogitMultiplier", "granite", [](ModelConfig& c) { c.logit_multiplier = 1; }},
+        {"GraniteAttentionScale", "granite", [](ModelConfig& c) { c.attention_scale.reset(); }},
+        {"RotaryDim", "phi3-longrope", [](ModelConfig& c) { c.rotary_dim.value() -= 2; }},
+        {"ShortFactors", "phi3-longrope",
+         [](ModelConfig& c) { std::get<model::DivisorScaling>(c.rope.scaling).long_divisors.clear(); }},
+        {"LayersWithoutRotation", "smollm3", [](ModelConfig& c) { c.rotates.clear(); }},
+    }),
+    [](const auto& info) { return info.param.name; });
 
 // The file gives five decimals; both sides are float64.
 TEST(DemoModel, ReferenceReproducesItsPublishedLogits) {

@@ -28,7 +28,8 @@ TEST(ComputeRopeFrequencies, AgreesWithTransformersForEveryScaling) {
     const std::string text = reference["config"].dump();
     const auto config = ParseModelConfig(text, "rope.json");
     ASSERT_TRUE(config.ok()) << config.status();
-    const RopeFrequencies frequencies = ComputeRopeFrequencies(config->rope, config->head_dim);
+    const RopeFrequencies frequencies = ComputeRopeFrequencies(
+        config->rope, config->rotary_dim.value_or(config->head_dim), config->max_position_embeddings);
     const auto expected = reference["inverse_frequencies"].get<std::vector<double>>();
     ASSERT_EQ(frequencies.inverse.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -39,7 +40,7 @@ TEST(ComputeRopeFrequencies, AgreesWithTransformersForEveryScaling) {
 }
 
 TEST(ComputeRopeFrequencies, UnscaledIsAPowerOfTheta) {
-  const RopeFrequencies frequencies = ComputeRopeFrequencies({.theta = 10000, .scaling = {}}, 4);
+  const RopeFrequencies frequencies = ComputeRopeFrequencies({.theta = 10000, .scaling = {}}, 4, 100);
   ASSERT_EQ(frequencies.inverse.size(), 2);
   EXPECT_DOUBLE_EQ(frequencies.inverse[0], 1);
   EXPECT_DOUBLE_EQ(frequencies.inverse[1], 0.01);

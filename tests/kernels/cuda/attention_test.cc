@@ -32,8 +32,9 @@ class AttentionTest : public OnDevice {
 constexpr SplitWork kSplitWorks[] = {SplitWork::kBlockPerSplit, SplitWork::kOneBlock};
 
 TEST_F(AttentionTest, MatchesTheReference) {
-  for (const HeadShape& shape : {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 64},
-                                 HeadShape{2, 1, 80}, HeadShape{2, 1, 128}, HeadShape{2, 1, 256}}) {
+  for (const HeadShape& shape :
+       {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 64}, HeadShape{2, 1, 80},
+        HeadShape{2, 1, 128}, HeadShape{2, 1, 256}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, 0.5f}}) {
     for (const SplitWork work : kSplitWorks) {
       for (const int32_t num_tokens : {1, 33, 100}) {
         const std::optional<int32_t> window = num_tokens == 100 ? std::optional(60) : std::nullopt;

@@ -9,6 +9,7 @@ namespace foretoken::kernels::cuda {
 namespace {
 
 using CopyRowsTest = OnDevice;
+using CapLogitsTest = OnDevice;
 using SpreadLogitsTest = OnDevice;
 
 TEST_F(CopyRowsTest, CopiesListedRowsIntoColumns) {
@@ -17,6 +18,10 @@ TEST_F(CopyRowsTest, CopiesListedRowsIntoColumns) {
 
 TEST_F(SpreadLogitsTest, GivesMinusInfinityToUnknownIds) {
   testing::ExpectSpreadLogits([&](const SpreadLogitsArgs& args) { RunSpreadLogits(args); });
+}
+
+TEST_F(CapLogitsTest, ScalesAndCaps) {
+  testing::ExpectCappedLogits([&](const CapLogitsArgs& args) { RunCapLogits(args); });
 }
 
 }  // namespace

@@ -9,14 +9,15 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/move_kv.h"
 #include "kernels/cuda/attention/rope_store_kv.h"
+#include "kernels/cuda/cap_logits.h"
 #include "kernels/cuda/copy_rows.h"
 #include "kernels/cuda/draw/accept_trees.h"
 #include "kernels/cuda/draw/branch_rows.h"
 #include "kernels/cuda/draw/score_tokens.h"
 #include "kernels/cuda/embed.h"
+#include "kernels/cuda/glu.h"
 #include "kernels/cuda/join_columns.h"
 #include "kernels/cuda/rms_norm.h"
-#include "kernels/cuda/silu_mul.h"
 #include "kernels/cuda/spread_logits.h"
 #include "kernels/cuda/sum_ranks.h"
 
@@ -109,12 +110,12 @@ void OnDevice::RunRmsNorm(RmsNormArgs args) {
   copies.Download(args.out, out);
 }
 
-void OnDevice::RunSiluMul(SiluMulArgs args) {
+void OnDevice::RunGlu(GluArgs args) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   args.gate_up = copies.Upload(args.gate_up);
   args.out = copies.Upload(out);
-  SiluMul(args, device().stream());
+  Glu(args, device().stream());
   copies.Download(args.out, out);
 }
 
@@ -122,7 +123,7 @@ void OnDevice::RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions) {
   DeviceCopies copies(device());
   const TensorView q = args.q;
   const KvCacheView kv = args.kv;
-  const int32_t num_rows = args.batch.num_rows, half_dim = kv.head_dim / 2;
+  const int32_t num_rows = args.batch.num_rows, half_dim = args.rotary_dim.value_or(kv.head_dim) / 2;
   args.qkv = copies.Upload(args.qkv);
   args.q_gain = copies.Upload(args.q_gain, kv.head_dim);
   args.k_gain = copies.Upload(args.k_gain, kv.head_dim);
@@ -198,8 +199,9 @@ void OnDevice::RunMoveKv(MoveKvArgs args) {
 void OnDevice::RunSumRanks(SumRanksArgs args) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
+  const bool is_in_place = out.data == args.pieces.data;
   args.pieces = copies.Upload(args.pieces);
-  args.out = copies.Upload(out);
+  args.out = is_in_place ? TensorView{const_cast<void*>(args.pieces.data), out.dtype, out.shape} : copies.Upload(out);
   SumRanks(args, device().stream());
   copies.Download(args.out, out);
 }
@@ -232,6 +234,14 @@ void OnDevice::RunCopyRows(CopyRowsArgs args) {
   args.out = copies.Upload(out);
   CopyRows(args, device().stream());
   copies.Download(args.out, out);
+}
+
+void OnDevice::RunCapLogits(CapLogitsArgs args) {
+  DeviceCopies copies(device());
+  const TensorView logits = args.logits;
+  args.logits = copies.Upload(logits);
+  CapLogits(args, device().stream());
+  copies.Download(args.logits, logits);
 }
 
 void OnDevice::RunSpreadLogits(SpreadLogitsArgs args) {

@@ -35,7 +35,7 @@ class OnDevice : public ::testing::Test {
   void RunEmbed(EmbedArgs args);
   void RunMatMul(MatMulArgs args, void (*matmul)(const MatMulArgs&, cudaStream_t) = MatMul);
   void RunRmsNorm(RmsNormArgs args);
-  void RunSiluMul(SiluMulArgs args);
+  void RunGlu(GluArgs args);
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
   void RunAttention(AttentionArgs args, SplitWork work);
   void RunMoveKv(MoveKvArgs args);
@@ -47,6 +47,7 @@ class OnDevice : public ::testing::Test {
   void RunSumRanks(SumRanksArgs args);
   void RunJoinColumns(JoinColumnsArgs args);
   void RunCopyRows(CopyRowsArgs args);
+  void RunCapLogits(CapLogitsArgs args);
   void RunSpreadLogits(SpreadLogitsArgs args);
 
  private:

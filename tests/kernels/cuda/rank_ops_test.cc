@@ -25,6 +25,10 @@ TEST_F(SumRanksTest, AddsInTheOrderOfTheRanksAndNoOther) {
   testing::ExpectSumsInRankOrder([&](const SumRanksArgs& args) { RunSumRanks(args); });
 }
 
+TEST_F(SumRanksTest, MayOverwriteTheFirstPiece) {
+  testing::ExpectSumInItsFirstPiece([&](const SumRanksArgs& args) { RunSumRanks(args); });
+}
+
 TEST_F(JoinColumnsTest, PutsColumnsOfDifferentWidthsSideBySide) {
   testing::ExpectJoinedColumns([&](const JoinColumnsArgs& args) { RunJoinColumns(args); });
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "tests/kernels/cuda/on_device.h"
@@ -33,7 +34,7 @@ TensorView View(std::vector<uint16_t>& values, int64_t rows, int64_t columns) {
 
 using EmbedTest = OnDevice;
 using RmsNormTest = OnDevice;
-using SiluMulTest = OnDevice;
+using GluTest = OnDevice;
 
 TEST_F(EmbedTest, TakesTheRowsThatTheIdsName) {
   for (const int64_t num_columns : {1, 255, 700}) {
@@ -71,6 +72,29 @@ TEST_F(RmsNormTest, MatchesTheReference) {
   }
 }
 
+TEST_F(RmsNormTest, AddsToRowsOfF32) {
+  for (const int64_t num_columns : {1, 17, 257, 576}) {
+    RandomValues random(7);
+    const int64_t num_rows = 4;
+    std::vector<float> x = random.Normals(num_rows * num_columns, 3), gain = random.Normals(num_columns);
+    std::vector<float> out = random.Normals(num_rows * num_columns);
+    const std::vector<float> before = out;
+    const RmsNormArgs args{.x = View(x, num_rows, num_columns),
+                           .gain = gain.data(),
+                           .eps = 1e-5f,
+                           .mode = OutputMode::kAdd,
+                           .out = View(out, num_rows, num_columns)};
+    RunRmsNorm(args);
+    const std::vector<double> expected = reference::RmsNorm(args);
+    // As above, without bf16, and the addition.
+    const double tolerance = (num_columns / 2.0 + 6) * kUnit;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double sum = before[i] + expected[i];
+      ASSERT_NEAR(out[i], sum, tolerance * std::abs(expected[i]) + kUnit * std::abs(sum)) << num_columns << " " << i;
+    }
+  }
+}
+
 TEST_F(RmsNormTest, DoesNotDependOnOtherRowsOrOnTheList) {
   RandomValues random(2);
   const int64_t num_rows = 40, num_columns = 333;
@@ -84,7 +108,17 @@ TEST_F(RmsNormTest, DoesNotDependOnOtherRowsOrOnTheList) {
   }
 }
 
-TEST_F(SiluMulTest, MatchesTheReferenceForLargeAndSmallGates) {
+// Exponential, sum, division, product, bf16. Values below exp(-88) may be any number as small. The exponent of gelu
+// with tanh has an error of 4 u of its own size.
+double GluTolerance(const GluArgs& args, size_t i) {
+  const int64_t num_columns = args.out.shape[1], row = static_cast<int64_t>(i) / num_columns;
+  const double gate = args.gate_up.as<float>()[row * 2 * num_columns + static_cast<int64_t>(i) % num_columns];
+  const double exponent =
+      args.activation == Activation::kSilu ? 0 : 1.6 * (std::abs(gate) + 0.045 * std::pow(std::abs(gate), 3));
+  return (5 + 4 * std::min(exponent, 88.0)) * kUnit + kBf16Unit;
+}
+
+TEST_F(GluTest, MatchesTheReferenceForLargeAndSmallGates) {
   for (const int64_t num_columns : {1, 255, 256, 1100}) {
     RandomValues random(3);
     const int64_t num_rows = 9;
@@ -92,26 +126,27 @@ TEST_F(SiluMulTest, MatchesTheReferenceForLargeAndSmallGates) {
     gate_up[0] = -120;
     gate_up.back() = 1000;
     std::vector<uint16_t> out(num_rows * num_columns);
-    const SiluMulArgs args{.gate_up = View(gate_up, num_rows, 2 * num_columns),
-                           .out = View(out, num_rows, num_columns)};
-    RunSiluMul(args);
-    const std::vector<double> expected = reference::SiluMul(args);
-    // Exponential, sum, division, product, bf16. Values below exp(-88) may be any number as small.
-    const double tolerance = 5 * kUnit + kBf16Unit;
-    for (size_t i = 0; i < out.size(); ++i) {
-      ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], tolerance * std::abs(expected[i]) + 1e-33) << i;
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+      const GluArgs args{.gate_up = View(gate_up, num_rows, 2 * num_columns),
+                         .activation = activation,
+                         .out = View(out, num_rows, num_columns)};
+      RunGlu(args);
+      const std::vector<double> expected = reference::Glu(args);
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], GluTolerance(args, i) * std::abs(expected[i]) + 1e-33) << i;
+      }
     }
   }
 }
 
-TEST_F(SiluMulTest, DoesNotDependOnOtherRows) {
+TEST_F(GluTest, DoesNotDependOnOtherRows) {
   const int64_t num_rows = 7, num_columns = 300;
   std::vector<float> gate_up = RandomValues(4).Normals(num_rows * 2 * num_columns, 3);
   std::vector<uint16_t> all(num_rows * num_columns), alone(num_columns);
-  RunSiluMul({.gate_up = View(gate_up, num_rows, 2 * num_columns), .out = View(all, num_rows, num_columns)});
+  RunGlu({.gate_up = View(gate_up, num_rows, 2 * num_columns), .out = View(all, num_rows, num_columns)});
   for (int64_t row = 0; row < num_rows; ++row) {
     const ConstTensorView view{gate_up.data() + row * 2 * num_columns, DType::kF32, Shape(1, 2 * num_columns)};
-    RunSiluMul({.gate_up = view, .out = View(alone, 1, num_columns)});
+    RunGlu({.gate_up = view, .out = View(alone, 1, num_columns)});
     ASSERT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + row * num_columns)) << row;
   }
 }
@@ -121,6 +156,7 @@ struct RopeShape {
   int32_t num_kv_heads;
   int32_t head_dim;
   bool has_gains;
+  std::optional<int32_t> rotary_dim;
 };
 
 // Rows at random positions, with the tensors that RopeStoreKv reads and writes for them.
@@ -151,6 +187,7 @@ class RopeRows {
             .q_gain = shape_.has_gains ? q_gain_.data() : nullptr,
             .k_gain = shape_.has_gains ? k_gain_.data() : nullptr,
             .eps = 1e-6f,
+            .rotary_dim = shape_.rotary_dim,
             .cos = cos_.data(),
             .sin = sin_.data(),
             .batch = {.num_rows = num_rows, .positions = positions_.data(), .slots = slots_.data()},
@@ -230,7 +267,8 @@ class RopeStoreKvTest : public OnDevice {
 TEST_F(RopeStoreKvTest, MatchesTheReference) {
   for (const RopeShape& shape :
        {RopeShape{1, 1, 2, false}, RopeShape{4, 2, 16, true}, RopeShape{3, 1, 6, true}, RopeShape{8, 2, 64, false},
-        RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}, RopeShape{2, 1, 256, true}}) {
+        RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}, RopeShape{2, 1, 256, true},
+        RopeShape{4, 2, 16, true, 12}, RopeShape{2, 1, 80, false, 2}, RopeShape{4, 2, 16, true, 0}}) {
     Check(shape);
   }
 }
@@ -297,7 +335,7 @@ TEST_F(CudaOpsDeathTest, EndTheProcessOnShapesThatDoNotFit) {
   std::vector<float> x(12), gain(6);
   std::vector<uint16_t> out(12);
   EXPECT_DEATH(RunRmsNorm({.x = View(x, 2, 6), .gain = gain.data(), .out = View(out, 2, 5)}), "check failed: args.x");
-  EXPECT_DEATH(RunSiluMul({.gate_up = View(x, 2, 6), .out = View(out, 2, 6)}), "check failed: args.gate_up");
+  EXPECT_DEATH(RunGlu({.gate_up = View(x, 2, 6), .out = View(out, 2, 6)}), "check failed: args.gate_up");
   const auto weight = Prepare(View(x, 2, 6));
   const int32_t token_id = 0;
   EXPECT_DEATH(RunEmbed({.weight = weight.get(), .token_ids = &token_id, .out = View(x, 1, 5)}),

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/reference/ops.h"
 #include "tests/testing/cases/random_values.h"
 
 namespace foretoken::testing {
@@ -17,10 +18,6 @@ using kernels::OutputMode;
 using kernels::Shape;
 
 constexpr int64_t kRows = 3;
-
-double Expected(Activation activation, double x) {
-  return activation == Activation::kGelu ? x * (1 + std::erf(x / std::sqrt(2.0))) / 2 : x / (1 + std::exp(-x));
-}
 
 struct Form {
   Activation activation;
@@ -47,7 +44,7 @@ void ExpectForm(const Form& form, int64_t num_columns,
   for (size_t i = 0; i < x.size(); ++i) {
     const double sum = static_cast<double>(x[i] + (form.has_bias ? bias[i % num_columns] : 0.0f));
     const double added = form.mode == OutputMode::kAdd ? before[i] : 0;
-    const double expected = Expected(form.activation, sum) + added;
+    const double expected = reference::Activated(form.activation, sum) + added;
     const double actual = form.is_bf16 ? kernels::FloatFromBf16(halves[i]) : floats[i];
     // Six f32 operations of 2^-24 on values up to |x|, where 1 + erf cancels for negative x; and a rounding to bf16.
     const double tolerance =
@@ -59,7 +56,7 @@ void ExpectForm(const Form& form, int64_t num_columns,
 }  // namespace
 
 void ExpectActivated(const std::function<void(const kernels::ActivateArgs&)>& activate) {
-  for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
     for (const int64_t num_columns : {1, 31, 600}) {
       for (const bool has_bias : {false, true}) {
         ExpectForm({activation, has_bias, false, OutputMode::kStore}, num_columns, activate);

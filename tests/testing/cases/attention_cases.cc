@@ -133,6 +133,7 @@ class AttentionBatch {
             .layer = 1,
             .window = window,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+            .cap = shape_.cap,
             .out = {out_.data(), DType::kBF16, Shape(num_rows, num_columns)}};
   }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "tests/reference/ops.h"
 #include "tests/testing/cases/random_values.h"
 
 namespace foretoken::testing {
@@ -104,6 +105,25 @@ void ExpectSpreadLogits(const std::function<void(const kernels::SpreadLogitsArgs
                  .token_ids = token_ids.data(),
                  .out = {out.data(), DType::kF32, Shape(kRows, kIds)}});
   EXPECT_EQ(out, expected);
+}
+
+void ExpectCappedLogits(const std::function<void(const kernels::CapLogitsArgs&)>& cap_logits) {
+  constexpr int64_t kRows = 3, kIds = 333;
+  std::vector<float> before = RandomValues(8).Normals(kRows * kIds, 20);
+  before[0] = 0;
+  before[1] = 1e30f;
+  before[2] = -1e30f;
+  for (const std::optional<float> cap : {std::optional<float>(), std::optional(30.0f), std::optional(0.5f)}) {
+    for (const float scale : {1.0f, 0.25f}) {
+      std::vector<float> logits = before;
+      cap_logits({.logits = {logits.data(), DType::kF32, Shape(kRows, kIds)}, .scale = scale, .cap = cap});
+      for (size_t i = 0; i < logits.size(); ++i) {
+        const double expected = reference::Capped(double{before[i]} * scale, cap);
+        // Two products and a hyperbolic tangent of 4 ulp.
+        ASSERT_NEAR(logits[i], expected, 8 * 0x1p-24 * std::abs(expected)) << before[i];
+      }
+    }
+  }
 }
 
 }  // namespace foretoken::testing

@@ -15,4 +15,7 @@ void ExpectCopiedRows(const std::function<void(const kernels::CopyRowsArgs&)>& c
 
 void ExpectSpreadLogits(const std::function<void(const kernels::SpreadLogitsArgs&)>& spread_logits);
 
+// Checks caps and scales, and logits far beyond a cap.
+void ExpectCappedLogits(const std::function<void(const kernels::CapLogitsArgs&)>& cap_logits);
+
 }  // namespace foretoken::testing

@@ -44,11 +44,26 @@ void ExpectSumsInRankOrder(const std::function<void(const kernels::SumRanksArgs&
       for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], before[i] + sums[i]) << i;
       sum_ranks({.pieces = all, .out = view});
       ASSERT_EQ(out, sums);
+      sum_ranks({.pieces = all, .scale = 0.37f, .out = view});
+      for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], sums[i] * 0.37f) << i;
+      out = before;
+      sum_ranks({.pieces = all, .scale = 0.37f, .mode = OutputMode::kAdd, .out = view});
+      for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], before[i] + sums[i] * 0.37f, 1e-6) << i;
+      out = sums;
       if (out.size() < 300) continue;  // too few elements to distinguish orders reliably
       ASSERT_NE(out, ScalarSums(pieces, {3, 2, 1, 0}));
       ASSERT_NE(out, ScalarSums(pieces, {0, 2, 1, 3}));
     }
   }
+}
+
+void ExpectSumInItsFirstPiece(const std::function<void(const kernels::SumRanksArgs&)>& sum_ranks) {
+  constexpr int64_t kRows = 5, kColumns = 333;
+  std::vector<float> pieces = RandomValues(5).Normals(kRanks * kRows * kColumns);
+  const std::vector<float> sums = ScalarSums(pieces, {0, 1, 2, 3});
+  sum_ranks({.pieces = {pieces.data(), DType::kF32, Shape(kRanks, kRows, kColumns)},
+             .out = {pieces.data(), DType::kF32, Shape(kRows, kColumns)}});
+  for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(pieces[i], sums[i]) << i;
 }
 
 void ExpectJoinedColumns(const std::function<void(const kernels::JoinColumnsArgs&)>& join_columns) {

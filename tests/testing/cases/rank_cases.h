@@ -18,6 +18,9 @@ namespace foretoken::testing {
 // Checks sums that overwrite the output, and sums that are added to it. Other orders would give other bits.
 void ExpectSumsInRankOrder(const std::function<void(const kernels::SumRanksArgs&)>& sum_ranks);
 
+// Checks an output that is the first of the pieces.
+void ExpectSumInItsFirstPiece(const std::function<void(const kernels::SumRanksArgs&)>& sum_ranks);
+
 // Checks ranks with different numbers of columns.
 void ExpectJoinedColumns(const std::function<void(const kernels::JoinColumnsArgs&)>& join_columns);
 

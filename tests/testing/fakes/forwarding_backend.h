@@ -37,11 +37,12 @@ class ForwardingBackend : public kernels::Backend {
   void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }
   void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
   void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
-  void SiluMul(const kernels::SiluMulArgs& args) override { backend_->SiluMul(args); }
+  void Glu(const kernels::GluArgs& args) override { backend_->Glu(args); }
   void Activate(const kernels::ActivateArgs& args) override { backend_->Activate(args); }
   void SumRanks(const kernels::SumRanksArgs& args) override { backend_->SumRanks(args); }
   void JoinColumns(const kernels::JoinColumnsArgs& args) override { backend_->JoinColumns(args); }
   void CopyRows(const kernels::CopyRowsArgs& args) override { backend_->CopyRows(args); }
+  void CapLogits(const kernels::CapLogitsArgs& args) override { backend_->CapLogits(args); }
   void SpreadLogits(const kernels::SpreadLogitsArgs& args) override { backend_->SpreadLogits(args); }
   void MoveKv(const kernels::MoveKvArgs& args) override { backend_->MoveKv(args); }
   void AcceptTrees(const kernels::AcceptTreesArgs& args) override { backend_->AcceptTrees(args); }

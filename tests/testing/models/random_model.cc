@@ -106,7 +106,11 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
     }
     layer.o = maker.LayerMatrix(config.hidden_size, config.num_heads * config.head_dim);
     if (config.attention_output_bias) layer.o_bias = maker.Vector(config.hidden_size);
-    layer.post_attention_norm = maker.Ones(config.hidden_size);
+    layer.mlp_norm = maker.Ones(config.hidden_size);
+    if (config.post_norms) {
+      layer.attention_post_norm = maker.Ones(config.hidden_size);
+      layer.mlp_post_norm = maker.Ones(config.hidden_size);
+    }
     layer.gate_up = maker.LayerMatrix(2 * config.intermediate_size, config.hidden_size);
     layer.down = maker.LayerMatrix(config.hidden_size, config.intermediate_size);
   }

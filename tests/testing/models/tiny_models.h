@@ -13,6 +13,16 @@ inline constexpr const char* kTinyModels[] = {
     "qwen2",
     "qwen2-mixed-window-sharded",
     "qwen3",
+    "gemma2",
+    "gemma2-untied",
+    "gemma3",
+    "gemma3-linear",
+    "granite",
+    "granite-bias",
+    "phi3",
+    "phi3-longrope",
+    "smollm3",
+    "smollm3-listed",
 };
 
 }  // namespace foretoken::testing

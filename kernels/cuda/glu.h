@@ -7,7 +7,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// See SiluMulArgs.
-void SiluMul(const SiluMulArgs& args, cudaStream_t stream);
+// See GluArgs.
+void Glu(const GluArgs& args, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated activation: see SiluMulArgs. Parallel over rows.
+// See CapLogitsArgs. Parallel over rows.
 #pragma once
 
 #include "kernels/cpu/base/thread_pool.h"
@@ -7,6 +7,6 @@
 
 namespace foretoken::kernels::cpu {
 
-void SiluMul(const SiluMulArgs& args, ThreadPool& pool);
+void CapLogits(const CapLogitsArgs& args, ThreadPool& pool);
 
 }  // namespace foretoken::kernels::cpu

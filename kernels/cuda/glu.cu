@@ -5,33 +5,39 @@
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
-#include "kernels/cuda/silu_mul.h"
+#include "kernels/cuda/glu.h"
 
 namespace foretoken::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
+// The number y with f(x) = x / (1 + exp(-y)): tanh is a sigmoid, too.
+__device__ float SigmoidInput(Activation activation, float x) {
+  if (activation == Activation::kSilu) return x;
+  return x * fmaf(x * x, 0.044715f, 1.0f) * 1.5957691f;  // 2 sqrt(2 / pi)
+}
+
 // Above 88 the exponential would overflow, and the quotient is below 1e-36.
-__global__ void SiluTimes(SiluMulArgs args) {
+__global__ void GateColumn(GluArgs args) {
   const int64_t num_columns = args.out.shape[1];
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (column >= num_columns) return;
   const float* gate_up = args.gate_up.as<float>() + row * 2 * num_columns;
   const float gate = gate_up[column], up = gate_up[num_columns + column];
-  const float silu = gate / (expf(fminf(-gate, 88.0f)) + 1.0f);
-  args.out.as<uint16_t>()[row * num_columns + column] = Bf16FromFloat(silu * up);
+  const float gated = gate / (expf(fminf(-SigmoidInput(args.activation, gate), 88.0f)) + 1.0f);
+  args.out.as<uint16_t>()[row * num_columns + column] = Bf16FromFloat(gated * up);
 }
 
 }  // namespace
 
-void SiluMul(const SiluMulArgs& args, cudaStream_t stream) {
+void Glu(const GluArgs& args, cudaStream_t stream) {
   const int64_t num_columns = args.out.shape[1];
   FT_CHECK(args.gate_up.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
-  FT_CHECK(args.gate_up.shape[1] == 2 * num_columns);
+  FT_CHECK(args.gate_up.shape[1] == 2 * num_columns && args.activation != Activation::kGelu);
   const dim3 grid(static_cast<unsigned>(args.out.shape[0]),
                   static_cast<unsigned>((num_columns + kThreads - 1) / kThreads));
-  FT_CUDA_CHECK(Launch(SiluTimes, {.grid = grid, .block = dim3(kThreads), .stream = stream}, args));
+  FT_CUDA_CHECK(Launch(GateColumn, {.grid = grid, .block = dim3(kThreads), .stream = stream}, args));
 }
 
 }  // namespace foretoken::kernels::cuda
