@@ -228,6 +228,16 @@ Finding StepFinding(Isa isa, const Model& model, const Measured& measured, const
   return finding;
 }
 
+// Seconds of the matrix products of each round.
+std::vector<double> ProductSeconds(const StepTimes& step) {
+  std::vector<double> seconds(step.seconds.size());
+  for (const auto& [op, ms] : step.op_ms) {
+    if (!op.starts_with("matmul")) continue;
+    for (size_t round = 0; round < ms.size(); ++round) seconds[round] += 1e-3 * ms[round];
+  }
+  return seconds;
+}
+
 Findings Judge(Isa isa, const Model& model, const Measured& measured) {
   Findings findings;
   const double gigabytes = static_cast<double>(model.matrix_bytes()) * 1e-9;
@@ -242,6 +252,9 @@ Findings Judge(Isa isa, const Model& model, const Measured& measured) {
                 .value = 100 * Quantile(measured.read_seconds, 0) / Quantile(measured.trees[0].seconds, 0),
                 .unit = "% of the read",
                 .at_least = MinReadRate(model.quantization())});
+  findings.Add({.what = "  its matrix products alone",
+                .value = 100 * Quantile(measured.read_seconds, 0) / Quantile(ProductSeconds(measured.trees[0]), 0),
+                .unit = "% of the read"});
   for (size_t i = 1; i < measured.trees.size(); ++i) {
     findings.Add(StepFinding(isa, model, measured, measured.trees[i]));
   }
