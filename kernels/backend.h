@@ -66,6 +66,8 @@ class Backend {
   virtual KvCacheDtype kv_cache_dtype() const { return KvCacheDtype::kBf16; }
   // Whether PrepareWeight takes stored integers in such groups, from the input `first_input` on.
   virtual bool KeepsIntegers(const IntegerGroups& /*groups*/, int64_t /*first_input*/) const { return false; }
+  // Whether it computes models with experts.
+  virtual bool HasExperts() const { return false; }
   // Copies each part exactly once, into the device's own layout.
   virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
   // Tries the ways to compute these products that give the same bits, and keeps the fastest for each. The caller tunes
@@ -79,6 +81,7 @@ class Backend {
   virtual void RopeStoreKv(const RopeStoreKvArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Glu(const GluArgs& args) = 0;
+  virtual void Experts(const ExpertsArgs& args) = 0;  // only if HasExperts
   virtual void Activate(const ActivateArgs& args) = 0;
   virtual void SumRanks(const SumRanksArgs& args) = 0;
   virtual void JoinColumns(const JoinColumnsArgs& args) = 0;

@@ -179,6 +179,27 @@ struct GluArgs {
   TensorView out;  // [T, F] bf16
 };
 
+// How the router's scores become the weights of the chosen experts: softmax over the chosen ones, or over all.
+enum class ExpertWeighting { kOverChosen, kOverAll };
+
+struct Expert {
+  const Weight* gate_up = nullptr;  // [2 F, E]
+  const Weight* down = nullptr;     // [E, F]
+};
+
+// Each row goes through its experts, those with the num_chosen largest scores, ties to the lower index:
+//   out = sum over the row's experts of weight * down (f(gate x) * up x),
+// added in ascending order of the experts. An expert's weights are read once for all rows that chose it.
+struct ExpertsArgs {
+  ConstTensorView x;                // [T, E] bf16
+  ConstTensorView scores;           // [T, N] f32
+  std::span<const Expert> experts;  // [N] of equal shapes
+  int32_t num_chosen = 0;
+  ExpertWeighting weighting = ExpertWeighting::kOverChosen;
+  Activation activation = Activation::kSilu;
+  TensorView out;  // [T, E] f32
+};
+
 // out = f(x + bias), or out += the same.
 struct ActivateArgs {
   ConstTensorView x;            // [T, N] f32

@@ -26,6 +26,7 @@ constexpr int64_t kMaxWidth = int64_t{1} << 22;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxHeads = int64_t{1} << 12;
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
+constexpr int64_t kMaxExperts = int64_t{1} << 12;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 absl::StatusOr<const Family*> ReadFamily(const JsonFields& fields) {
@@ -65,10 +66,10 @@ absl::Status RefuseWhatIsNotKnown(const JsonFields& fields, const Family& family
       {"use_bidirectional_attention", "false"},
       {"clip_qkv", "null"},
       {"attention_chunk_size", "null"},
-      {"num_local_experts", "null"},
-      {"num_experts", "null"},
-      // Of these two other families would have other windows and other angles.
-      {"use_sliding_window", "false", !family.knows_layers_without_rotation},
+      {"num_local_experts", "null", family.experts != ExpertRule::kNone},
+      {"num_experts", "null", family.experts == ExpertRule::kQwen},
+      {"n_routed_experts", "null"},
+      {"use_sliding_window", "false", family.windows != WindowRule::kNone},
       {"rope_local_base_freq", "null", family.sliding_rope_theta.has_value()},
   };
   for (const Field& field : all) {
@@ -103,7 +104,7 @@ absl::Status ReadSizes(const JsonFields& fields, const Family& family, ModelConf
   FT_ASSIGN_OR_RETURN(config.vocab_size, ReadSize(fields, "vocab_size", kMaxVocabulary, family.vocab_size));
   FT_ASSIGN_OR_RETURN(config.max_position_embeddings,
                       ReadSize(fields, "max_position_embeddings", kMaxPositions, family.max_positions));
-  FT_ASSIGN_OR_RETURN(config.rms_norm_eps, fields.OrDefault<double>("rms_norm_eps", config.rms_norm_eps));
+  FT_ASSIGN_OR_RETURN(config.rms_norm_eps, fields.OrDefault<double>("rms_norm_eps", family.rms_norm_eps));
   if (config.rms_norm_eps <= 0) {
     return fields.Error("rms_norm_eps", "expects a number above 0, got ", config.rms_norm_eps);
   }
@@ -246,6 +247,42 @@ absl::Status ReadRotation(const JsonFields& fields, const Family& family, ModelC
   return absl::OkStatus();
 }
 
+// Qwen's rule: which layers have experts.
+absl::StatusOr<std::vector<bool>> ReadSparseLayers(const JsonFields& fields, int64_t num_layers) {
+  FT_ASSIGN_OR_RETURN(const int64_t step, fields.OrDefault<int64_t>("decoder_sparse_step", 1));
+  if (step < 1) return fields.Error("decoder_sparse_step", "expects an integer above 0, got ", step);
+  std::vector<bool> is_sparse;
+  for (int64_t layer = 0; layer < num_layers; ++layer) is_sparse.push_back((layer + 1) % step == 0);
+  FT_ASSIGN_OR_RETURN(const auto dense, fields.OrDefault<std::vector<int64_t>>("mlp_only_layers", {}));
+  for (const int64_t layer : dense) {
+    if (layer < 0 || layer >= num_layers) {
+      return fields.Error("mlp_only_layers", "expects layers from 0 to ", num_layers - 1, ", got ", layer);
+    }
+    is_sparse[static_cast<size_t>(layer)] = false;
+  }
+  return is_sparse;
+}
+
+absl::Status ReadExperts(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (family.experts == ExpertRule::kNone) return absl::OkStatus();
+  const bool is_qwen = family.experts == ExpertRule::kQwen;
+  ExpertsConfig& experts = config.experts;
+  const char* count_field = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
+  FT_ASSIGN_OR_RETURN(experts.num_experts, ReadSize(fields, count_field, kMaxExperts));
+  FT_ASSIGN_OR_RETURN(experts.num_chosen, ReadSize(fields, "num_experts_per_tok", experts.num_experts));
+  experts.has_mixtral_names = !is_qwen;
+  if (!is_qwen) {
+    experts.intermediate_size = config.intermediate_size;
+    experts.layers.assign(static_cast<size_t>(config.num_layers), true);
+    return absl::OkStatus();
+  }
+  FT_ASSIGN_OR_RETURN(experts.intermediate_size, ReadSize(fields, "moe_intermediate_size", kMaxWidth));
+  FT_ASSIGN_OR_RETURN(experts.layers, ReadSparseLayers(fields, config.num_layers));
+  FT_ASSIGN_OR_RETURN(const bool is_normed, fields.OrDefault<bool>("norm_topk_prob", false));
+  if (!is_normed) experts.weighting = kernels::ExpertWeighting::kOverAll;
+  return absl::OkStatus();
+}
+
 // A number above 0, unset where the field is null.
 absl::StatusOr<std::optional<double>> ReadPositive(const JsonFields& fields, const std::string& name,
                                                    std::optional<double> default_value) {
@@ -321,6 +358,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_RETURN_IF_ERROR(ReadSlidingWindows(fields, family, config));
   FT_RETURN_IF_ERROR(ReadRotation(fields, family, config));
   FT_RETURN_IF_ERROR(ReadScales(fields, family, config));
+  FT_RETURN_IF_ERROR(ReadExperts(fields, family, config));
   FT_ASSIGN_OR_RETURN(config.tie_word_embeddings,
                       fields.OrDefault<bool>("tie_word_embeddings", family.ties_embeddings));
   FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", false));

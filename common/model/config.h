@@ -8,7 +8,7 @@
 // code asks for it. Of a multimodal model it reads the text part, text_config. An absent field has the default of that
 // family's configuration class in transformers. Sizes have no default, except those that published text parts leave
 // out. Errors: INVALID_ARGUMENT with the file, the field, the expected and the given value. A field that would change
-// the model's function and is not implemented (experts, chunked attention, ...) is refused by name.
+// the model's function and is not implemented (chunked attention, ...) is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,19 @@
 
 namespace foretoken::model {
 
-enum class Architecture { kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3, kGranite, kSmolLm3 };
+enum class Architecture {
+  kLlama,
+  kMistral,
+  kQwen2,
+  kQwen3,
+  kGemma2,
+  kGemma3,
+  kPhi3,
+  kGranite,
+  kSmolLm3,
+  kMixtral,
+  kQwen3Moe
+};
 
 // What Hugging Face calls a model's class ("LlamaForCausalLM") and its type ("llama").
 const char* ClassName(Architecture architecture);
@@ -36,6 +48,18 @@ struct TensorPrefixes {
   std::string head;
 
   friend bool operator==(const TensorPrefixes&, const TensorPrefixes&) = default;
+};
+
+// Layers whose MLP is a choice of small ones.
+struct ExpertsConfig {
+  int64_t num_experts = 0;        // N; 0: no layer has any
+  int64_t num_chosen = 0;         // for each token
+  int64_t intermediate_size = 0;  // F of an expert
+  kernels::ExpertWeighting weighting = kernels::ExpertWeighting::kOverChosen;
+  std::vector<bool> layers;        // [L] which have experts
+  bool has_mixtral_names = false;  // of the stored tensors
+
+  friend bool operator==(const ExpertsConfig&, const ExpertsConfig&) = default;
 };
 
 struct ModelConfig {
@@ -68,6 +92,7 @@ struct ModelConfig {
   kernels::Activation activation = kernels::Activation::kSilu;  // of the MLP's gate
   bool mlp_bias = false;                                        // of gate, up and down
   bool fused_projections = false;                               // q, k and v are stored as one, and gate and up
+  ExpertsConfig experts;
 
   double embedding_multiplier = 1;
   double residual_multiplier = 1;  // of what attention and MLP add
@@ -83,6 +108,10 @@ struct ModelConfig {
 
   int64_t turned_dims(int64_t layer) const {
     return rotates.empty() || rotates[static_cast<size_t>(layer)] ? rotary_dim.value_or(head_dim) : 0;
+  }
+
+  bool has_experts(int64_t layer) const {
+    return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
   }
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;

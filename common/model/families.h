@@ -18,6 +18,13 @@ enum class WindowRule {
   kPattern,  // all but each n-th, n of the field sliding_window_pattern, or those that layer_types name
 };
 
+// Which fields say what experts a layer has.
+enum class ExpertRule {
+  kNone,
+  kMixtral,  // num_local_experts in all layers, as wide as intermediate_size
+  kQwen,     // num_experts of moe_intermediate_size, in layers that decoder_sparse_step and mlp_only_layers leave
+};
+
 struct Family {
   Architecture architecture;
   const char* class_name;
@@ -30,6 +37,7 @@ struct Family {
   int64_t max_positions = 0;
   int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   bool may_lack_kv_heads = false;
+  double rms_norm_eps = 1e-6;
   bool ties_embeddings = false;
   std::optional<int64_t> bos_token_id;
   std::optional<int64_t> eos_token_id;
@@ -46,6 +54,7 @@ struct Family {
   bool has_qk_norm = false;
   bool is_gemma = false;  // (1 + w) in norms, norms around each part, the embedding times sqrt(E), gelu
   bool has_fused_projections = false;
+  ExpertRule experts = ExpertRule::kNone;
 
   // The fields that the family knows.
   bool knows_attention_bias = true;
@@ -114,6 +123,7 @@ inline constexpr Family kFamilies[] = {
      .class_name = "Phi3ForCausalLM",
      .model_type = "phi3",
      .may_lack_kv_heads = true,
+     .rms_norm_eps = 1e-5,
      .bos_token_id = 1,
      .eos_token_id = 32000,
      .windows = WindowRule::kAll,
@@ -138,6 +148,21 @@ inline constexpr Family kFamilies[] = {
      .rope_theta = 2e6,
      .knows_mlp_bias = true,
      .knows_layers_without_rotation = true},
+    {.architecture = Architecture::kMixtral,
+     .class_name = "MixtralForCausalLM",
+     .model_type = "mixtral",
+     .rms_norm_eps = 1e-5,
+     .bos_token_id = 1,
+     .eos_token_id = 2,
+     .windows = WindowRule::kAll,
+     .window = std::nullopt,
+     .experts = ExpertRule::kMixtral,
+     .knows_attention_bias = false},
+    {.architecture = Architecture::kQwen3Moe,
+     .class_name = "Qwen3MoeForCausalLM",
+     .model_type = "qwen3_moe",
+     .has_qk_norm = true,
+     .experts = ExpertRule::kQwen},
 };
 
 }  // namespace foretoken::model

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,13 +57,20 @@ int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels:
   narrow.vocab_size = VocabularyShare(config, num_ranks);
   const ModelWeightNames names = NameWeights(narrow);
   int64_t num_bytes = 0;
+  std::set<std::string> routers;
+  for (const LayerWeightNames& layer : names.layers) {
+    if (layer.router) routers.insert(layer.router->name);
+  }
   for (const WeightName& weight : ListWeights(names)) {
     const bool is_vocabulary = weight.name == names.embed.name || weight.name == names.head.name;
+    const kernels::Quantization quantization = routers.contains(weight.name) ? kernels::Quantization()
+                                               : is_vocabulary               ? head
+                                                                             : layers;
     if (const auto found = kept.find(weight.name); found != kept.end()) {
       num_bytes += KeptBytes(weight.shape, found->second);
     } else {
-      num_bytes += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32
-                                          : MatrixBytes(weight.shape, is_vocabulary ? head : layers);
+      num_bytes +=
+          weight.shape.rank == 1 ? weight.shape.num_elements() * kF32 : MatrixBytes(weight.shape, quantization);
     }
   }
   return num_bytes;
@@ -78,7 +87,12 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
   if (quantization.weights == kernels::WeightQuantization::kFp8) {
     row_bytes += std::max({narrow.hidden_size, q_size, narrow.intermediate_size}) + kF32;
   }
-  if (num_ranks > 1 || config.post_norms || config.residual_multiplier != 1) {
+  const ExpertsConfig& experts = narrow.experts;
+  if (experts.num_experts > 0) {
+    row_bytes += experts.num_experts * kF32 + experts.intermediate_size * (2 * kF32 + kBf16) +
+                 narrow.hidden_size * (kF32 + kBf16);
+  }
+  if (num_ranks > 1 || config.post_norms || config.residual_multiplier != 1 || experts.num_experts > 0) {
     row_bytes += num_ranks * narrow.hidden_size * kF32;
   }
   int64_t logit_row_bytes = narrow.vocab_size * kF32;
@@ -119,10 +133,16 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const w
   const kernels::Quantization layers = backend.weight_quantization(), head = backend.head_quantization();
   for (const LayerWeightNames& layer : names.layers) {
     FT_RETURN_IF_ERROR(add({&layer.q, &layer.k, &layer.v}, layers, 0));
-    FT_RETURN_IF_ERROR(add({&layer.gate, &layer.up}, layers, 0));
-    for (const WeightName* by_inputs : {&layer.o, &layer.down}) {
-      FT_RETURN_IF_ERROR(add({by_inputs}, layers,
-                             ShareOf(by_inputs->shape[1], {.rank = num_ranks - 1, .num_ranks = num_ranks}).begin));
+    std::vector<ExpertWeightNames> mlps = layer.experts;
+    if (!layer.router) mlps.push_back({.gate = layer.gate, .up = layer.up, .down = layer.down});
+    std::vector<const WeightName*> by_inputs = {&layer.o};
+    for (const ExpertWeightNames& mlp : mlps) {
+      FT_RETURN_IF_ERROR(add({&mlp.gate, &mlp.up}, layers, 0));
+      by_inputs.push_back(&mlp.down);
+    }
+    for (const WeightName* matrix : by_inputs) {
+      FT_RETURN_IF_ERROR(
+          add({matrix}, layers, ShareOf(matrix->shape[1], {.rank = num_ranks - 1, .num_ranks = num_ranks}).begin));
     }
   }
   FT_RETURN_IF_ERROR(add({&names.embed}, head, 0));

@@ -54,6 +54,17 @@ class Loader {
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(Names names) {
     return Stacked(names, backend_.weight_quantization());
   }
+  // All of a matrix that every shard has, and that no option quantises.
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> WholeMatrix(const WeightName& name) {
+    FT_ASSIGN_OR_RETURN(const FoundWeight whole, Find(name));
+    const auto release = [this](const void* begin, size_t num_bytes) {
+      const bool is_first = shard_.rank == 0;
+      reader_.Release(
+          {.begin = begin, .num_bytes = num_bytes, .num_own_bytes = is_first ? num_bytes : 0, .is_digested = is_first});
+    };
+    const MatrixPart part = {.weight = &whole, .rows = {.begin = 0, .end = name.shape[0]}};
+    return Prepare({.parts = std::span(&part, 1), .release = release});
+  }
   // The shard's part of the vocabulary.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Vocabulary(const WeightName& name) {
     return Stacked({&name}, backend_.head_quantization());
@@ -159,13 +170,22 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
   }
   FT_ASSIGN_OR_RETURN(layer.attention_post_norm, loader.Gain(OrNull(names.attention_post_norm)));
   FT_ASSIGN_OR_RETURN(layer.mlp_norm, loader.Gain(&names.mlp_norm));
+  FT_ASSIGN_OR_RETURN(layer.mlp_post_norm, loader.Gain(OrNull(names.mlp_post_norm)));
+  if (names.router) {
+    FT_ASSIGN_OR_RETURN(layer.router, loader.WholeMatrix(*names.router));
+    for (const ExpertWeightNames& expert : names.experts) {
+      ExpertMatrices& matrices = layer.experts.emplace_back();
+      FT_ASSIGN_OR_RETURN(matrices.gate_up, loader.ByOutputs({&expert.gate, &expert.up}));
+      FT_ASSIGN_OR_RETURN(matrices.down, loader.ByInputs(expert.down));
+    }
+    return layer;
+  }
   FT_ASSIGN_OR_RETURN(layer.gate_up, loader.ByOutputs({&names.gate, &names.up}));
   FT_ASSIGN_OR_RETURN(layer.gate_up_bias, loader.Part({OrNull(names.gate_bias), OrNull(names.up_bias)}));
   FT_ASSIGN_OR_RETURN(layer.down, loader.ByInputs(names.down));
   if (shard.rank == 0) {
     FT_ASSIGN_OR_RETURN(layer.down_bias, loader.Whole({OrNull(names.down_bias)}));
   }
-  FT_ASSIGN_OR_RETURN(layer.mlp_post_norm, loader.Gain(OrNull(names.mlp_post_norm)));
   return layer;
 }
 

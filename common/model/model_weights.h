@@ -20,6 +20,11 @@
 
 namespace foretoken::model {
 
+struct ExpertMatrices {
+  std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
+  std::unique_ptr<kernels::Weight> down;     // [E, F]
+};
+
 // For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias and down_bias, so that a sum over ranks adds
 // them once. The gains of norms include the configuration's norm_offset.
 struct LayerWeights {
@@ -36,7 +41,10 @@ struct LayerWeights {
   tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
   std::unique_ptr<kernels::Weight> down;     // [E, F]
   tensor::Tensor down_bias;                  // [E] f32, or empty
-  tensor::Tensor mlp_post_norm;              // [E] f32, or empty
+  // A layer with experts has a router and these instead of gate_up and down.
+  std::unique_ptr<kernels::Weight> router;  // [N, E]
+  std::vector<ExpertMatrices> experts;      // [N]
+  tensor::Tensor mlp_post_norm;             // [E] f32, or empty
 };
 
 struct ModelWeights {

@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<std::string>> LayerFormats(const ModelConfig& config,
   return formats;
 }
 
-WeightUse UseOf(std::span<const ModelWeights> ranks, std::vector<std::string> formats) {
+WeightUse UseOf(std::span<const ModelWeights> ranks, int64_t num_chosen, std::vector<std::string> formats) {
   WeightUse use = {.formats = std::move(formats)};
   size_t num_bytes = 0;
   double num_weights = 0;
@@ -97,7 +97,18 @@ WeightUse UseOf(std::span<const ModelWeights> ranks, std::vector<std::string> fo
   };
   for (const ModelWeights& weights : ranks) {
     for (const LayerWeights& layer : weights.layers) {
-      for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) count(**weight, /*is_read=*/true);
+      for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
+        if (*weight != nullptr) count(**weight, /*is_read=*/true);
+      }
+      for (const ExpertMatrices& expert : layer.experts) {
+        count(*expert.gate_up, /*is_read=*/false);
+        count(*expert.down, /*is_read=*/false);
+      }
+      // A token reads its own experts, which are of one size.
+      if (!layer.experts.empty()) {
+        const ExpertMatrices& one = layer.experts[0];
+        use.bytes_per_step += num_chosen * (one.gate_up->num_bytes() + one.down->num_bytes());
+      }
     }
     count(weights.head_or_embed(), /*is_read=*/true);
     if (weights.head != nullptr) count(*weights.embed, /*is_read=*/false);
@@ -135,6 +146,10 @@ absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options) {
   FT_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(options.directory));
   FT_RETURN_IF_ERROR(CheckTensorParallel(config, options.tensor_parallel));
   FT_ASSIGN_OR_RETURN(std::unique_ptr<parallel::RankGroup> ranks, MakeRanks(options.backend, options.tensor_parallel));
+  if (config.experts.num_experts > 0 && !ranks->backend(0).HasExperts()) {
+    return absl::UnimplementedError(absl::StrCat(options.directory, ": a model with experts expects --device=cpu, got ",
+                                                 ranks->backend(0).Describe()));
+  }
   Stopwatch stopwatch;
   FT_ASSIGN_OR_RETURN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::Load(options.directory));
   const double tokenizer_seconds = stopwatch.Lap();
@@ -167,7 +182,7 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
   std::string weight_digest = digest ? digest->Finish() : "";
   times.weights = stopwatch.Lap();
   times.reading = reader.times();
-  WeightUse weight_use = UseOf(weights, std::move(formats));
+  WeightUse weight_use = UseOf(weights, opened.config.experts.num_chosen, std::move(formats));
   auto transformer =
       std::make_unique<Transformer>(opened.config, std::move(weights), *opened.ranks, transformer_options);
   KvCache kv = transformer->MakeKvCache(options.context.num_blocks);

@@ -14,7 +14,8 @@ kernels::IndexRange ShareOf(int64_t count, const Shard& shard) {
 absl::Status CheckTensorParallel(const ModelConfig& config, int32_t num_ranks) {
   const std::pair<const char*, int64_t> divided[] = {{"num_attention_heads", config.num_heads},
                                                      {"num_key_value_heads", config.num_kv_heads},
-                                                     {"intermediate_size", config.intermediate_size}};
+                                                     {"intermediate_size", config.intermediate_size},
+                                                     {"moe_intermediate_size", config.experts.intermediate_size}};
   for (const auto& [name, size] : divided) {
     if (num_ranks >= 1 && size % num_ranks == 0) continue;
     return absl::InvalidArgumentError(
@@ -30,6 +31,7 @@ ModelConfig RankConfig(const ModelConfig& config, int32_t num_ranks) {
   narrow.num_heads /= num_ranks;
   narrow.num_kv_heads /= num_ranks;
   narrow.intermediate_size /= num_ranks;
+  narrow.experts.intermediate_size /= num_ranks;
   return narrow;
 }
 

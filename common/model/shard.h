@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a model that a tensor-parallel rank holds. The cut is Megatron's (1909.08053): q, k, v, gate and up by
-// their outputs, o and down by their inputs, embedding and head by the vocabulary. Norms are whole on every rank. So a
-// rank has whole heads. Its layer is the layer of a narrower model, and the ranks sum up two of its products.
+// their outputs (of every expert, too), o and down by their inputs, embedding and head by the vocabulary. Norms are
+// whole on every rank. So a rank has whole heads. Its layer is the layer of a narrower model, and the ranks sum up two
+// of its products.
 //
 //   FT_RETURN_IF_ERROR(CheckTensorParallel(config, num_ranks));
 //   const IndexRange ids = ShareOf(config.vocab_size, {.rank = 1, .num_ranks = num_ranks});

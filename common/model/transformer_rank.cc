@@ -33,6 +33,17 @@ int32_t RecordedSegments(const ForwardBatch& batch, int32_t num_rows) {
 // Whether more happens to what attention and MLP add to the residual stream than the addition.
 bool AddsInTwoSteps(const ModelConfig& config) { return config.post_norms || config.residual_multiplier != 1; }
 
+std::vector<std::vector<kernels::Expert>> ExpertsOf(const ModelWeights& weights) {
+  std::vector<std::vector<kernels::Expert>> all;
+  for (const LayerWeights& layer : weights.layers) {
+    std::vector<kernels::Expert>& experts = all.emplace_back();
+    for (const ExpertMatrices& matrices : layer.experts) {
+      experts.push_back({.gate_up = matrices.gate_up.get(), .down = matrices.down.get()});
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 using kernels::DType;
@@ -46,6 +57,7 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
     : shard_(place.shard()),
       config_(RankConfig(config, shard_.num_ranks)),
       weights_(std::move(weights)),
+      experts_(ExpertsOf(weights_)),
       backend_(*place.backend),
       communicator_(place.communicator),
       recorder_(communicator_ == nullptr || communicator_->is_recordable() ? backend_.recorder() : nullptr),
@@ -67,7 +79,9 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
   gate_up_ = matrix(DType::kF32, rows, 2 * config_.intermediate_size);
   ffn_ = matrix(DType::kBF16, rows, config_.intermediate_size);
   if (shard_.rank == 0) logits_ = matrix(DType::kF32, options.max_logit_rows, config_.vocab_size);
-  if (communicator_ != nullptr || AddsInTwoSteps(config_)) {
+  const int64_t num_experts = config_.experts.num_experts;
+  if (num_experts > 0) scores_ = matrix(DType::kF32, rows, num_experts);
+  if (communicator_ != nullptr || AddsInTwoSteps(config_) || num_experts > 0) {
     hidden_pieces_ = matrix(DType::kF32, shard_.num_ranks, rows * config_.hidden_size);
   }
   if (communicator_ == nullptr) return;
@@ -94,8 +108,8 @@ const TransformerRank::Rotation& TransformerRank::RotationOf(int32_t layer_idx) 
 std::string TransformerRank::TuneProducts() const {
   std::vector<kernels::ProductUse> uses;
   for (const LayerWeights& layer : weights_.layers) {
-    for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
-      uses.push_back({.weight = weight->get(), .max_rows = options_.max_rows});
+    for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
+      if (*weight != nullptr) uses.push_back({.weight = weight->get(), .max_rows = options_.max_rows});
     }
   }
   uses.push_back({.weight = &weights_.head_or_embed(), .max_rows = options_.max_logit_rows});
@@ -224,10 +238,35 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
   AddProduct(attention_.rows(T), *layer.o, layer.o_bias.f32(), layer.attention_post_norm.f32());
 
   backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.mlp_norm.f32(), .eps = eps, .out = normed_.rows(T)});
+  if (layer.router == nullptr) {
+    RunMlp(layer_idx, T);
+  } else {
+    RunExperts(layer_idx, T);
+  }
+}
+
+void TransformerRank::RunMlp(int32_t layer_idx, int32_t num_rows) {
+  const LayerWeights& layer = weights_.layers[layer_idx];
+  const TensorView gate_up = gate_up_.rows(num_rows), ffn = ffn_.rows(num_rows);
   backend_.MatMul(
-      {.x = normed_.rows(T), .weight = layer.gate_up.get(), .bias = layer.gate_up_bias.f32(), .out = gate_up_.rows(T)});
-  backend_.Glu({.gate_up = gate_up_.rows(T), .activation = config_.activation, .out = ffn_.rows(T)});
-  AddProduct(ffn_.rows(T), *layer.down, layer.down_bias.f32(), layer.mlp_post_norm.f32());
+      {.x = normed_.rows(num_rows), .weight = layer.gate_up.get(), .bias = layer.gate_up_bias.f32(), .out = gate_up});
+  backend_.Glu({.gate_up = gate_up, .activation = config_.activation, .out = ffn});
+  AddProduct(ffn, *layer.down, layer.down_bias.f32(), layer.mlp_post_norm.f32());
+}
+
+// Every rank has a part of each expert, and all choose alike.
+void TransformerRank::RunExperts(int32_t layer_idx, int32_t num_rows) {
+  const LayerWeights& layer = weights_.layers[layer_idx];
+  const TensorView normed = normed_.rows(num_rows), scores = scores_.rows(num_rows);
+  backend_.MatMul({.x = normed, .weight = layer.router.get(), .out = scores});
+  backend_.Experts({.x = normed,
+                    .scores = scores,
+                    .experts = experts_[layer_idx],
+                    .num_chosen = static_cast<int32_t>(config_.experts.num_chosen),
+                    .weighting = config_.experts.weighting,
+                    .activation = config_.activation,
+                    .out = Piece(num_rows)});
+  AddPieces(num_rows, layer.mlp_post_norm.f32());
 }
 
 // hidden += multiplier * (x weight^T + bias), or hidden += the norm of x weight^T + bias, if there is a gain. Every
@@ -235,17 +274,22 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
 void TransformerRank::AddProduct(const TensorView& x, const kernels::Weight& weight, const float* bias,
                                  const float* post_gain) {
   const auto T = static_cast<int32_t>(x.shape[0]);
-  const TensorView hidden = hidden_.rows(T);
   if (communicator_ == nullptr && !AddsInTwoSteps(config_)) {
-    return backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .mode = OutputMode::kAdd, .out = hidden});
+    return backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .mode = OutputMode::kAdd, .out = hidden_.rows(T)});
   }
   backend_.MatMul({.x = x, .weight = &weight, .bias = bias, .out = Piece(T)});
+  AddPieces(T, post_gain);
+}
+
+// hidden += multiplier * the sum of the ranks' pieces, or hidden += the sum's norm, if there is a gain.
+void TransformerRank::AddPieces(int32_t num_rows, const float* post_gain) {
+  const TensorView hidden = hidden_.rows(num_rows);
   if (post_gain == nullptr) {
     const auto multiplier = static_cast<float>(config_.residual_multiplier);
-    return SumPieces(T, {.scale = multiplier, .mode = OutputMode::kAdd, .out = hidden});
+    return SumPieces(num_rows, {.scale = multiplier, .mode = OutputMode::kAdd, .out = hidden});
   }
-  const TensorView sum = PieceOf(0, T);
-  SumPieces(T, {.mode = OutputMode::kStore, .out = sum});
+  const TensorView sum = PieceOf(0, num_rows);
+  SumPieces(num_rows, {.mode = OutputMode::kStore, .out = sum});
   backend_.RmsNorm({.x = sum,
                     .gain = post_gain,
                     .eps = static_cast<float>(config_.rms_norm_eps),

@@ -103,8 +103,11 @@ class TransformerRank {
   void KeepResidual(int32_t k, int32_t num_rows);
   void EmbedTokens(const kernels::BatchView& batch);
   void RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv);
+  void RunMlp(int32_t layer_idx, int32_t num_rows);
+  void RunExperts(int32_t layer_idx, int32_t num_rows);
   void AddProduct(const kernels::TensorView& x, const kernels::Weight& weight, const float* bias,
                   const float* post_gain);
+  void AddPieces(int32_t num_rows, const float* post_gain);
   kernels::TensorView PieceOf(int32_t rank, int32_t num_rows) const;
   kernels::TensorView Piece(int32_t num_rows) const { return PieceOf(shard_.rank, num_rows); }
   void SumPieces(int32_t num_rows, kernels::SumRanksArgs sum);
@@ -114,6 +117,7 @@ class TransformerRank {
   Shard shard_;
   ModelConfig config_;  // of the rank
   ModelWeights weights_;
+  std::vector<std::vector<kernels::Expert>> experts_;  // [L][N]; empty for a layer without
   kernels::Backend& backend_;
   kernels::Communicator* communicator_;  // null: this is the only rank
   kernels::Recorder* recorder_;          // null: passes are not recorded
@@ -129,6 +133,7 @@ class TransformerRank {
   tensor::Tensor q_;              // [T, H D] f32
   tensor::Tensor attention_;      // [T, H D] bf16
   tensor::Tensor gate_up_;        // [T, 2 F] f32
+  tensor::Tensor scores_;         // [T, N] f32 of the router
   tensor::Tensor ffn_;            // [T, F] bf16
   tensor::Tensor logits_;         // [max_logit_rows, V] f32
   tensor::Tensor hidden_pieces_;  // [R, T E] f32, if there are several ranks, or a sum is changed before it is added

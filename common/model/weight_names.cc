@@ -31,6 +31,20 @@ std::vector<WeightName> NameProjections(const std::string& prefix, std::initiali
   return names;
 }
 
+std::vector<ExpertWeightNames> NameExperts(const ModelConfig& config, const std::string& mlp) {
+  const bool is_mixtral = config.experts.has_mixtral_names;
+  const Shape in(config.experts.intermediate_size, config.hidden_size);
+  const Shape out(config.hidden_size, config.experts.intermediate_size);
+  std::vector<ExpertWeightNames> names;
+  for (int64_t expert = 0; expert < config.experts.num_experts; ++expert) {
+    const std::string prefix = absl::StrCat(mlp, "experts.", expert, ".");
+    names.push_back({.gate = {prefix + (is_mixtral ? "w1.weight" : "gate_proj.weight"), in},
+                     .up = {prefix + (is_mixtral ? "w3.weight" : "up_proj.weight"), in},
+                     .down = {prefix + (is_mixtral ? "w2.weight" : "down_proj.weight"), out}});
+  }
+  return names;
+}
+
 LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
   const int64_t hidden = config.hidden_size;
   const int64_t q_size = config.num_heads * config.head_dim;
@@ -47,7 +61,7 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
                       is_fused ? "qkv_proj" : nullptr, hidden);
   const auto gate_up = NameProjections(prefix + "mlp.", {{"gate_proj", ffn}, {"up_proj", ffn}},
                                        is_fused ? "gate_up_proj" : nullptr, hidden);
-  return LayerWeightNames{
+  LayerWeightNames names = {
       .input_norm = norm("input_layernorm"),
       .q = qkv[0],
       .k = qkv[1],
@@ -69,6 +83,12 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
       .down_bias = vector_if(config.mlp_bias, "mlp.down_proj.bias", hidden),
       .mlp_post_norm = vector_if(config.post_norms, "post_feedforward_layernorm.weight", hidden),
   };
+  if (!config.has_experts(layer)) return names;
+  const std::string mlp = prefix + (config.experts.has_mixtral_names ? "block_sparse_moe." : "mlp.");
+  names.gate = names.up = names.down = {};
+  names.router = {mlp + "gate.weight", Shape(config.experts.num_experts, hidden)};
+  names.experts = NameExperts(config, mlp);
+  return names;
 }
 
 }  // namespace
@@ -91,9 +111,14 @@ WeightName WeightName::stored() const {
 
 std::vector<WeightName> ListMatrices(const LayerWeightNames& layer) {
   std::vector<WeightName> all;
-  for (const WeightName* role : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-    if (role->first_row == 0) all.push_back(role->stored());
-  }
+  const auto add = [&](std::initializer_list<const WeightName*> roles) {
+    for (const WeightName* role : roles) {
+      if (role->first_row == 0) all.push_back(role->stored());
+    }
+  };
+  add({&layer.q, &layer.k, &layer.v, &layer.o});
+  if (!layer.router) add({&layer.gate, &layer.up, &layer.down});
+  for (const ExpertWeightNames& expert : layer.experts) add({&expert.gate, &expert.up, &expert.down});
   return all;
 }
 
@@ -103,9 +128,9 @@ std::vector<WeightName> ListWeights(const ModelWeightNames& names) {
     all.push_back(layer.input_norm);
     for (WeightName& matrix : ListMatrices(layer)) all.push_back(std::move(matrix));
     all.push_back(layer.mlp_norm);
-    for (const auto* weight :
-         {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm,
-          &layer.attention_post_norm, &layer.gate_bias, &layer.up_bias, &layer.down_bias, &layer.mlp_post_norm}) {
+    for (const auto* weight : {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm,
+                               &layer.attention_post_norm, &layer.router, &layer.gate_bias, &layer.up_bias,
+                               &layer.down_bias, &layer.mlp_post_norm}) {
       if (*weight) all.push_back(**weight);
     }
   }

@@ -27,6 +27,12 @@ struct WeightName {
   WeightName stored() const;
 };
 
+struct ExpertWeightNames {
+  WeightName gate;  // [F, E]
+  WeightName up;    // [F, E]
+  WeightName down;  // [E, F]
+};
+
 struct LayerWeightNames {
   WeightName input_norm;                          // [E]
   WeightName q;                                   // [H D, E]
@@ -44,6 +50,8 @@ struct LayerWeightNames {
   WeightName gate;                                // [F, E]
   WeightName up;                                  // [F, E]
   WeightName down;                                // [E, F]
+  std::optional<WeightName> router;               // [N, E] of a layer with experts, which has no gate, up and down
+  std::vector<ExpertWeightNames> experts;         // [N], or empty
   std::optional<WeightName> gate_bias;            // [F]
   std::optional<WeightName> up_bias;              // [F]
   std::optional<WeightName> down_bias;            // [E]
@@ -59,7 +67,7 @@ struct ModelWeightNames {
 
 ModelWeightNames NameWeights(const ModelConfig& config);
 
-// The layer's matrices as they are stored, each once.
+// The layer's matrices as they are stored, each once. The router is none of them: it is always plain.
 std::vector<WeightName> ListMatrices(const LayerWeightNames& layer);
 
 // Every stored tensor once, in the model's order.

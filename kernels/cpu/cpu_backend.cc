@@ -14,6 +14,7 @@
 #include "kernels/cpu/draw/branch_rows.h"
 #include "kernels/cpu/draw/score_tokens.h"
 #include "kernels/cpu/embed.h"
+#include "kernels/cpu/experts.h"
 #include "kernels/cpu/glu.h"
 #include "kernels/cpu/join_columns.h"
 #include "kernels/cpu/matmul/weight.h"
@@ -80,6 +81,10 @@ void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }
 void CpuBackend::RopeStoreKv(const RopeStoreKvArgs& args) { cpu::RopeStoreKv(args, pool_); }
 void CpuBackend::Attention(const AttentionArgs& args) { cpu::Attention(args, pool_); }
 void CpuBackend::Glu(const GluArgs& args) { cpu::Glu(args, pool_); }
+void CpuBackend::Experts(const ExpertsArgs& args) {
+  cpu::Experts(
+      args, [this](const MatMulArgs& product) { MatMul(product); }, expert_scratch_, pool_);
+}
 void CpuBackend::Activate(const ActivateArgs& args) { cpu::Activate(args, pool_); }
 void CpuBackend::SumRanks(const SumRanksArgs& args) { cpu::SumRanks(args, pool_); }
 void CpuBackend::JoinColumns(const JoinColumnsArgs& args) { cpu::JoinColumns(args, pool_); }

@@ -40,6 +40,7 @@ class CpuBackend final : public Backend {
   bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) const override {
     return cpu::KeepsIntegers(groups, first_input);
   }
+  bool HasExperts() const override { return true; }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override;
 
   void Embed(const EmbedArgs& args) override;
@@ -48,6 +49,7 @@ class CpuBackend final : public Backend {
   void RopeStoreKv(const RopeStoreKvArgs& args) override;
   void Attention(const AttentionArgs& args) override;
   void Glu(const GluArgs& args) override;
+  void Experts(const ExpertsArgs& args) override;
   void Activate(const ActivateArgs& args) override;
   void SumRanks(const SumRanksArgs& args) override;
   void JoinColumns(const JoinColumnsArgs& args) override;
@@ -63,6 +65,7 @@ class CpuBackend final : public Backend {
   IsaPin pin_;
   const CpuBackendOptions options_;
   Pages matmul_scratch_;
+  Pages expert_scratch_;
   ThreadPool pool_;
 };
 

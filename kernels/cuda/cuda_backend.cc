@@ -114,6 +114,7 @@ class CudaBackend final : public Backend {
   void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
   void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
   void Glu(const GluArgs& args) override { cuda::Glu(args, stream()); }
+  void Experts(const ExpertsArgs&) override { FT_CHECK(false); }
   void Activate(const ActivateArgs& args) override { cuda::Activate(args, stream()); }
   void SumRanks(const SumRanksArgs& args) override { cuda::SumRanks(args, stream()); }
   void JoinColumns(const JoinColumnsArgs& args) override { cuda::JoinColumns(args, stream()); }

@@ -57,6 +57,10 @@ class ProfiledBackend final : public kernels::Backend {
   void Glu(const kernels::GluArgs& args) override {
     Time("silu", [&] { backend_->Glu(args); });
   }
+  bool HasExperts() const override { return backend_->HasExperts(); }
+  void Experts(const kernels::ExpertsArgs& args) override {
+    Time("experts", [&] { backend_->Experts(args); });
+  }
   void Activate(const kernels::ActivateArgs& args) override {
     Time("activate", [&] { backend_->Activate(args); });
   }

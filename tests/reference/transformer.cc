@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -174,13 +176,40 @@ Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
   return Project(out, names.o, names.o_bias);
 }
 
-Transformer::Rows Transformer::Mlp(const Rows& x, const model::LayerWeightNames& layer) const {
-  Rows gate = Project(x, layer.gate, layer.gate_bias);
-  const Rows up = Project(x, layer.up, layer.up_bias);
-  for (size_t t = 0; t < x.size(); ++t) {
+Transformer::Rows Transformer::Gated(Rows gate, const Rows& up) const {
+  for (size_t t = 0; t < gate.size(); ++t) {
     for (size_t i = 0; i < gate[t].size(); ++i) gate[t][i] = Activated(config_.activation, gate[t][i]) * up[t][i];
   }
-  return Project(gate, layer.down, layer.down_bias);
+  return gate;
+}
+
+Transformer::Rows Transformer::Mlp(const Rows& x, const model::LayerWeightNames& layer) const {
+  if (layer.router) return Experts(x, layer);
+  const Rows gated = Gated(Project(x, layer.gate, layer.gate_bias), Project(x, layer.up, layer.up_bias));
+  return Project(gated, layer.down, layer.down_bias);
+}
+
+Transformer::Rows Transformer::Experts(const Rows& x, const model::LayerWeightNames& layer) const {
+  const Rows scores = MatMul(x, *layer.router);
+  Rows out(x.size(), Row(x[0].size()));
+  for (size_t t = 0; t < x.size(); ++t) {
+    std::vector<size_t> order(scores[t].size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, std::greater<>(), [&](size_t expert) { return scores[t][expert]; });
+    order.resize(config_.experts.num_chosen);
+    double sum = 0;
+    for (size_t expert = 0; expert < scores[t].size(); ++expert) {
+      const bool is_chosen = std::ranges::find(order, expert) != order.end();
+      const bool counts = is_chosen || config_.experts.weighting == kernels::ExpertWeighting::kOverAll;
+      if (counts) sum += std::exp(scores[t][expert]);
+    }
+    for (const size_t expert : order) {
+      const model::ExpertWeightNames& names = layer.experts[expert];
+      const Rows y = MatMul(Gated(MatMul({x[t]}, names.gate), MatMul({x[t]}, names.up)), names.down);
+      for (size_t i = 0; i < y[0].size(); ++i) out[t][i] += std::exp(scores[t][expert]) / sum * y[0][i];
+    }
+  }
+  return out;
 }
 
 Transformer::Rows Transformer::AllNormed(const Rows& x, const model::WeightName& weight) const {

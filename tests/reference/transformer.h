@@ -58,6 +58,8 @@ class Transformer {
   void NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain, size_t layer) const;
   Rows Attention(const Rows& x, size_t layer) const;
   Rows Mlp(const Rows& x, const model::LayerWeightNames& layer) const;
+  Rows Experts(const Rows& x, const model::LayerWeightNames& layer) const;
+  Rows Gated(Rows gate, const Rows& up) const;
 
   model::ModelConfig config_;
   model::ModelWeightNames names_;

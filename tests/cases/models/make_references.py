@@ -15,7 +15,7 @@ import shutil
 
 import torch
 from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MistralConfig,
-                          Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config)
+                          MixtralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -106,6 +106,22 @@ MODELS = {
                       pad_token_id=0, no_rope_layers=[0, 1],
                       rope_parameters=dict(rope_type="default", rope_theta=1000.0)),
         torch.bfloat16, "1GB", {}),
+    "mixtral": (
+        MixtralConfig(**COMMON, num_local_experts=4, num_experts_per_tok=2),
+        torch.bfloat16, "1GB", {}),
+    "mixtral-window": (
+        MixtralConfig(**{**COMMON, "intermediate_size": 48, "head_dim": 32}, num_local_experts=6,
+                      num_experts_per_tok=3, sliding_window=20),
+        torch.float32, "1GB", {}),
+    "qwen3-moe": (
+        Qwen3MoeConfig(**{**COMMON, "head_dim": 32}, moe_intermediate_size=32, num_experts=8, num_experts_per_tok=3,
+                       norm_topk_prob=True),
+        torch.bfloat16, "1GB", {}),
+    "qwen3-moe-mixed": (
+        Qwen3MoeConfig(**{**COMMON, "num_hidden_layers": 4}, moe_intermediate_size=20, num_experts=5,
+                       num_experts_per_tok=2, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[1],
+                       rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        torch.bfloat16, "1GB", {}),
 }
 # Prompts that are longer than the model's original length.
 LONG_PROMPTS = {"phi3-longrope": (9, 17, 40, 100)}
@@ -181,7 +197,8 @@ def write_model(name, seed):
 
     # Only the eager implementation caps scores.
     attention = "eager" if name.startswith("gemma2") else "sdpa"
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation=attention).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation=attention,
+                                                 experts_implementation="eager").eval()
     generator = torch.Generator().manual_seed(seed + 1000)
     prompts = [torch.randint(config.vocab_size, (length,), generator=generator).tolist() 
                for length in LONG_PROMPTS.get(name, PROMPT_LENGTHS)]

@@ -48,6 +48,10 @@ constexpr const char* kQwen2 = R"("architectures":["Qwen2ForCausalLM"],"model_ty
 constexpr const char* kGemma2 = R"("architectures":["Gemma2ForCausalLM"],"model_type":"gemma2")";
 constexpr const char* kGemma3 = R"("architectures":["Gemma3ForCausalLM"],"model_type":"gemma3_text")";
 constexpr const char* kGranite = R"("architectures":["GraniteForCausalLM"],"model_type":"granite")";
+constexpr const char* kMixtral =
+    R"("architectures":["MixtralForCausalLM"],"model_type":"mixtral","num_local_experts":4)";
+constexpr const char* kQwen3Moe = R"("architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe",
+                                    "num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32)";
 constexpr const char* kPhi3 = R"("architectures":["Phi3ForCausalLM"],"model_type":"phi3","eos_token_id":2)";
 constexpr const char* kSmolLm3 =
     R"("architectures":["SmolLM3ForCausalLM"],"model_type":"smollm3","bos_token_id":1,"eos_token_id":2)";
@@ -131,6 +135,18 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, TinyModel, ::testing::ValuesIn(testing::kTi
   std::ranges::replace(name, '-', '_');
   return name;
 });
+
+TEST(ModelConfig, ReadsWhichLayersHaveExperts) {
+  const ModelConfig all = ParseOrDie(With(kQwen3Moe, ""));
+  EXPECT_EQ(all.experts.layers, std::vector<bool>(3, true));
+  EXPECT_EQ(all.experts.weighting, kernels::ExpertWeighting::kOverAll);
+  const ModelConfig some = ParseOrDie(With(kQwen3Moe, R"("mlp_only_layers":[2],"norm_topk_prob":true)"));
+  EXPECT_EQ(some.experts.layers, (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(some.experts.weighting, kernels::ExpertWeighting::kOverChosen);
+  EXPECT_EQ(ParseOrDie(With(kQwen3Moe, R"("decoder_sparse_step":2)")).experts.layers,
+            (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(ParseOrDie(With(kMixtral, R"("num_experts_per_tok":2)")).experts.intermediate_size, 96);
+}
 
 TEST(ModelConfig, TakesTheArchitectureFromEitherName) {
   EXPECT_EQ(ParseOrDie(With(kQwen3, R"("model_type":null)")).architecture, Architecture::kQwen3);
@@ -263,6 +279,7 @@ const BadConfig kBadConfigs[] = {
     {"UnknownArchitecture", Patched(R"({"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"})"),
      "architectures expects one of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
      R"(Gemma2ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, )"
+     R"(MixtralForCausalLM, Qwen3MoeForCausalLM, )"
      R"(got ["GPT2LMHeadModel"] with model_type "gpt2")"},
     {"TwoArchitectures", Patched(R"({"architectures":["LlamaForCausalLM","Qwen3ForCausalLM"]})"),
      "architectures expects"},
@@ -330,6 +347,21 @@ const BadConfig kBadConfigs[] = {
     {"PhiLongRopeNegative", With(kPhi3, R"("original_max_position_embeddings":64,
                                          "rope_scaling":{"type":"longrope","short_factor":[-1],"long_factor":[1]})"),
      "rope_scaling.short_factor expects numbers above 0, got -1"},
+    {"MixtralWithoutTheNumberChosen", With(kMixtral, ""), "num_experts_per_tok is missing"},
+    {"MixtralChoosesTooMany", With(kMixtral, R"("num_experts_per_tok":5)"),
+     "num_experts_per_tok expects an integer from 1 to 4, got 5"},
+    {"NoExperts", With(kMixtral, R"("num_local_experts":0,"num_experts_per_tok":1)"),
+     "num_local_experts expects an integer from 1 to 4096, got 0"},
+    {"TooManyExperts", With(kQwen3Moe, R"("num_experts":5000)"), "num_experts expects an integer from 1 to 4096"},
+    {"QwenExpertsWithoutAWidth", With(kQwen3Moe, R"("moe_intermediate_size":null)"),
+     "moe_intermediate_size is missing"},
+    {"QwenSparseStep", With(kQwen3Moe, R"("decoder_sparse_step":0)"),
+     "decoder_sparse_step expects an integer above 0, got 0"},
+    {"QwenDenseLayerOutside", With(kQwen3Moe, R"("mlp_only_layers":[0,3])"),
+     "mlp_only_layers expects layers from 0 to 2, got 3"},
+    {"QwenMoeWindow", With(kQwen3Moe, R"("use_sliding_window":true)"),
+     "use_sliding_window is not supported for Qwen3MoeForCausalLM"},
+    {"ExpertsOfLlama", Patched(R"({"num_local_experts":8})"), "num_local_experts is not supported"},
     {"SmolLmTooFewLayers", With(kSmolLm3, R"("no_rope_layers":[1,0])"), "no_rope_layers expects 3 entries, got 2"},
     {"SmolLmFlag", With(kSmolLm3, R"("no_rope_layers":[1,0,2])"), "no_rope_layers expects 0 or 1, got 2"},
     {"SmolLmInterval", With(kSmolLm3, R"("no_rope_layer_interval":0)"),

@@ -135,6 +135,11 @@ INSTANTIATE_TEST_SUITE_P(
         {"RotaryDim", "phi3-longrope", [](ModelConfig& c) { c.rotary_dim.value() -= 2; }},
         {"ShortFactors", "phi3-longrope",
          [](ModelConfig& c) { std::get<model::DivisorScaling>(c.rope.scaling).long_divisors.clear(); }},
+        {"OneExpertTooFew", "qwen3-moe", [](ModelConfig& c) { --c.experts.num_chosen; }},
+        {"WeightsOverAllExperts", "mixtral",
+         [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kOverAll; }},
+        {"WeightsOverChosenExperts", "qwen3-moe-mixed",
+         [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kOverChosen; }},
         {"LayersWithoutRotation", "smollm3", [](ModelConfig& c) { c.rotates.clear(); }},
     }),
     [](const auto& info) { return info.param.name; });

@@ -38,6 +38,8 @@ class ForwardingBackend : public kernels::Backend {
   void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
   void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
   void Glu(const kernels::GluArgs& args) override { backend_->Glu(args); }
+  bool HasExperts() const override { return backend_->HasExperts(); }
+  void Experts(const kernels::ExpertsArgs& args) override { backend_->Experts(args); }
   void Activate(const kernels::ActivateArgs& args) override { backend_->Activate(args); }
   void SumRanks(const kernels::SumRanksArgs& args) override { backend_->SumRanks(args); }
   void JoinColumns(const kernels::JoinColumnsArgs& args) override { backend_->JoinColumns(args); }

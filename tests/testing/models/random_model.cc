@@ -111,6 +111,15 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
       layer.attention_post_norm = maker.Ones(config.hidden_size);
       layer.mlp_post_norm = maker.Ones(config.hidden_size);
     }
+    if (config.has_experts(i)) {
+      layer.router = maker.Matrix(config.experts.num_experts, config.hidden_size);
+      for (int64_t expert = 0; expert < config.experts.num_experts; ++expert) {
+        const int64_t width = config.experts.intermediate_size;
+        layer.experts.push_back({.gate_up = maker.LayerMatrix(2 * width, config.hidden_size),
+                                 .down = maker.LayerMatrix(config.hidden_size, width)});
+      }
+      continue;
+    }
     layer.gate_up = maker.LayerMatrix(2 * config.intermediate_size, config.hidden_size);
     layer.down = maker.LayerMatrix(config.hidden_size, config.intermediate_size);
   }

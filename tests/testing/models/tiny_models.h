@@ -23,6 +23,10 @@ inline constexpr const char* kTinyModels[] = {
     "phi3-longrope",
     "smollm3",
     "smollm3-listed",
+    "mixtral",
+    "mixtral-window",
+    "qwen3-moe",
+    "qwen3-moe-mixed",
 };
 
 }  // namespace foretoken::testing
