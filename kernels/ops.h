@@ -179,23 +179,31 @@ struct GluArgs {
   TensorView out;  // [T, F] bf16
 };
 
-// How the router's scores become the weights of the chosen experts: softmax over the chosen ones, or over all.
-enum class ExpertWeighting { kOverChosen, kOverAll };
+// How the router's scores become the weights of the chosen experts.
+enum class ExpertWeighting {
+  kSoftmaxOverChosen,
+  kSoftmaxOverAll,
+  kSigmoidOverChosen,  // divided by the sum of the chosen ones
+  kSigmoid,
+};
 
 struct Expert {
   const Weight* gate_up = nullptr;  // [2 F, E]
   const Weight* down = nullptr;     // [E, F]
 };
 
-// Each row goes through its experts, those with the num_chosen largest scores, ties to the lower index:
-//   out = sum over the row's experts of weight * down (f(gate x) * up x),
+// Each row goes through its experts, those with the num_chosen largest scores (sigmoid(score) + bias, if there is a
+// bias), ties to the lower index:
+//   out = sum over the row's experts of weight * scale * down (f(gate x) * up x),
 // added in ascending order of the experts. An expert's weights are read once for all rows that chose it.
 struct ExpertsArgs {
   ConstTensorView x;                // [T, E] bf16
   ConstTensorView scores;           // [T, N] f32
   std::span<const Expert> experts;  // [N] of equal shapes
   int32_t num_chosen = 0;
-  ExpertWeighting weighting = ExpertWeighting::kOverChosen;
+  const float* bias = nullptr;  // [N] in the choice alone, for sigmoids; or null
+  ExpertWeighting weighting = ExpertWeighting::kSoftmaxOverChosen;
+  float scale = 1;
   Activation activation = Activation::kSilu;
   TensorView out;  // [T, E] f32
 };

@@ -62,13 +62,14 @@ absl::Status RefuseWhatIsNotKnown(const JsonFields& fields, const Family& family
       {"residual_multiplier", "1.0", family.knows_multipliers},
       {"no_rope_layers", "null", family.knows_layers_without_rotation},
       {"logit_scale", "1.0"},
-      {"use_qk_norm", "false"},
+      {"use_qk_norm", "false", family.experts == ExpertRule::kGlm},
       {"use_bidirectional_attention", "false"},
       {"clip_qkv", "null"},
       {"attention_chunk_size", "null"},
       {"num_local_experts", "null", family.experts != ExpertRule::kNone},
       {"num_experts", "null", family.experts == ExpertRule::kQwen},
-      {"n_routed_experts", "null"},
+      {"n_routed_experts", "null", family.experts == ExpertRule::kGlm},
+      {"n_group", "1"},
       {"use_sliding_window", "false", family.windows != WindowRule::kNone},
       {"rope_local_base_freq", "null", family.sliding_rope_theta.has_value()},
   };
@@ -263,23 +264,43 @@ absl::StatusOr<std::vector<bool>> ReadSparseLayers(const JsonFields& fields, int
   return is_sparse;
 }
 
+// GLM's rule: sigmoids with a bias in the choice, and a part that every token takes.
+absl::Status ReadGlmExperts(const JsonFields& fields, const ModelConfig& config, ExpertsConfig& experts) {
+  FT_ASSIGN_OR_RETURN(const int64_t num_dense, fields.OrDefault<int64_t>("first_k_dense_replace", 1));
+  if (num_dense < 0) return fields.Error("first_k_dense_replace", "expects an integer of at least 0, got ", num_dense);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) experts.layers.push_back(layer >= num_dense);
+  FT_ASSIGN_OR_RETURN(const int64_t num_shared, fields.OrDefault<int64_t>("n_shared_experts", 1));
+  if (num_shared < 0 || num_shared > kMaxExperts) {
+    return fields.Error("n_shared_experts", "expects an integer from 0 to ", kMaxExperts, ", got ", num_shared);
+  }
+  experts.shared_size = num_shared * experts.intermediate_size;
+  FT_ASSIGN_OR_RETURN(experts.scale, fields.OrDefault<double>("routed_scaling_factor", 1));
+  FT_ASSIGN_OR_RETURN(const bool is_normed, fields.OrDefault<bool>("norm_topk_prob", true));
+  experts.weighting = is_normed ? kernels::ExpertWeighting::kSigmoidOverChosen : kernels::ExpertWeighting::kSigmoid;
+  experts.has_bias = true;
+  return absl::OkStatus();
+}
+
 absl::Status ReadExperts(const JsonFields& fields, const Family& family, ModelConfig& config) {
   if (family.experts == ExpertRule::kNone) return absl::OkStatus();
-  const bool is_qwen = family.experts == ExpertRule::kQwen;
   ExpertsConfig& experts = config.experts;
-  const char* count_field = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
+  const char* count_field = "num_local_experts";  // which transformers 5 writes for all families
+  for (const char* old : {"num_experts", "n_routed_experts"}) {
+    if (fields.Has(old)) count_field = old;
+  }
   FT_ASSIGN_OR_RETURN(experts.num_experts, ReadSize(fields, count_field, kMaxExperts));
   FT_ASSIGN_OR_RETURN(experts.num_chosen, ReadSize(fields, "num_experts_per_tok", experts.num_experts));
-  experts.has_mixtral_names = !is_qwen;
-  if (!is_qwen) {
+  if (family.experts == ExpertRule::kMixtral) {
+    experts.has_mixtral_names = true;
     experts.intermediate_size = config.intermediate_size;
     experts.layers.assign(static_cast<size_t>(config.num_layers), true);
     return absl::OkStatus();
   }
   FT_ASSIGN_OR_RETURN(experts.intermediate_size, ReadSize(fields, "moe_intermediate_size", kMaxWidth));
+  if (family.experts == ExpertRule::kGlm) return ReadGlmExperts(fields, config, experts);
   FT_ASSIGN_OR_RETURN(experts.layers, ReadSparseLayers(fields, config.num_layers));
   FT_ASSIGN_OR_RETURN(const bool is_normed, fields.OrDefault<bool>("norm_topk_prob", false));
-  if (!is_normed) experts.weighting = kernels::ExpertWeighting::kOverAll;
+  if (!is_normed) experts.weighting = kernels::ExpertWeighting::kSoftmaxOverAll;
   return absl::OkStatus();
 }
 
@@ -363,9 +384,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
                       fields.OrDefault<bool>("tie_word_embeddings", family.ties_embeddings));
   FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", false));
   config.attention_bias = attention_bias || family.has_qkv_bias;
-  config.attention_output_bias = attention_bias && !family.has_qkv_bias;
+  config.attention_output_bias = attention_bias && !family.has_qkv_bias && !family.has_plain_output;
   FT_ASSIGN_OR_RETURN(config.mlp_bias, fields.OrDefault<bool>("mlp_bias", false));
-  config.qk_norm = family.has_qk_norm;
+  FT_ASSIGN_OR_RETURN(const bool use_qk_norm, fields.OrDefault<bool>("use_qk_norm", false));
+  config.qk_norm = family.has_qk_norm || use_qk_norm;
   config.fused_projections = family.has_fused_projections;
 
   const auto read_ids = [&](const std::string& name, std::optional<int64_t> id) {

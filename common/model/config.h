@@ -55,7 +55,10 @@ struct ExpertsConfig {
   int64_t num_experts = 0;        // N; 0: no layer has any
   int64_t num_chosen = 0;         // for each token
   int64_t intermediate_size = 0;  // F of an expert
-  kernels::ExpertWeighting weighting = kernels::ExpertWeighting::kOverChosen;
+  int64_t shared_size = 0;        // F of what every token takes besides; 0: nothing
+  kernels::ExpertWeighting weighting = kernels::ExpertWeighting::kSoftmaxOverChosen;
+  double scale = 1;                // of the weights
+  bool has_bias = false;           // in the choice
   std::vector<bool> layers;        // [L] which have experts
   bool has_mixtral_names = false;  // of the stored tensors
 
@@ -113,6 +116,9 @@ struct ModelConfig {
   bool has_experts(int64_t layer) const {
     return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
   }
+
+  // The width of a layer's MLP, or of what all tokens share beside the experts.
+  int64_t mlp_size(int64_t layer) const { return has_experts(layer) ? experts.shared_size : intermediate_size; }
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

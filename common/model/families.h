@@ -23,6 +23,7 @@ enum class ExpertRule {
   kNone,
   kMixtral,  // num_local_experts in all layers, as wide as intermediate_size
   kQwen,     // num_experts of moe_intermediate_size, in layers that decoder_sparse_step and mlp_only_layers leave
+  kGlm,      // n_routed_experts of moe_intermediate_size and n_shared_experts, from first_k_dense_replace on
 };
 
 struct Family {
@@ -42,6 +43,7 @@ struct Family {
   std::optional<int64_t> bos_token_id;
   std::optional<int64_t> eos_token_id;
   double rope_theta = 10000;
+  double rotary_part = 1;                    // of a head
   std::optional<double> sliding_rope_theta;  // unset: one rotation for all layers
   WindowRule windows = WindowRule::kNone;
   std::optional<int64_t> window = 4096;
@@ -52,7 +54,8 @@ struct Family {
   // What no field says.
   bool has_qkv_bias = false;
   bool has_qk_norm = false;
-  bool is_gemma = false;  // (1 + w) in norms, norms around each part, the embedding times sqrt(E), gelu
+  bool has_plain_output = false;  // attention_bias means q, k and v, and not o
+  bool is_gemma = false;          // (1 + w) in norms, norms around each part, the embedding times sqrt(E), gelu
   bool has_fused_projections = false;
   ExpertRule experts = ExpertRule::kNone;
 
@@ -61,6 +64,7 @@ struct Family {
   bool knows_mlp_bias = false;
   bool knows_multipliers = false;  // Granite's
   bool knows_partial_rotation = false;
+  bool knows_long_rope = false;
   bool knows_layers_without_rotation = false;
 };
 
@@ -130,7 +134,8 @@ inline constexpr Family kFamilies[] = {
      .window = std::nullopt,
      .has_fused_projections = true,
      .knows_attention_bias = false,
-     .knows_partial_rotation = true},
+     .knows_partial_rotation = true,
+     .knows_long_rope = true},
     {.architecture = Architecture::kGranite,
      .class_name = "GraniteForCausalLM",
      .model_type = "granite",
@@ -163,6 +168,15 @@ inline constexpr Family kFamilies[] = {
      .model_type = "qwen3_moe",
      .has_qk_norm = true,
      .experts = ExpertRule::kQwen},
+    {.architecture = Architecture::kGlm4Moe,
+     .class_name = "Glm4MoeForCausalLM",
+     .model_type = "glm4_moe",
+     .head_dim = 128,
+     .rms_norm_eps = 1e-5,
+     .rotary_part = 0.5,
+     .has_plain_output = true,
+     .experts = ExpertRule::kGlm,
+     .knows_partial_rotation = true},
 };
 
 }  // namespace foretoken::model

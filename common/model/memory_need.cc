@@ -83,7 +83,7 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const int64_t q_size = narrow.num_heads * narrow.head_dim, kv_size = narrow.num_kv_heads * narrow.head_dim;
   int64_t row_bytes = narrow.hidden_size * (kF32 + kBf16) + (q_size + 2 * kv_size) * kF32 + q_size * (kF32 + kBf16) +
-                      narrow.intermediate_size * (2 * kF32 + kBf16);
+                      std::max(narrow.intermediate_size, narrow.experts.shared_size) * (2 * kF32 + kBf16);
   if (quantization.weights == kernels::WeightQuantization::kFp8) {
     row_bytes += std::max({narrow.hidden_size, q_size, narrow.intermediate_size}) + kF32;
   }
@@ -134,7 +134,7 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const w
   for (const LayerWeightNames& layer : names.layers) {
     FT_RETURN_IF_ERROR(add({&layer.q, &layer.k, &layer.v}, layers, 0));
     std::vector<ExpertWeightNames> mlps = layer.experts;
-    if (!layer.router) mlps.push_back({.gate = layer.gate, .up = layer.up, .down = layer.down});
+    if (!layer.gate.name.empty()) mlps.push_back({.gate = layer.gate, .up = layer.up, .down = layer.down});
     std::vector<const WeightName*> by_inputs = {&layer.o};
     for (const ExpertWeightNames& mlp : mlps) {
       FT_RETURN_IF_ERROR(add({&mlp.gate, &mlp.up}, layers, 0));

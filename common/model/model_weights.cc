@@ -173,13 +173,14 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
   FT_ASSIGN_OR_RETURN(layer.mlp_post_norm, loader.Gain(OrNull(names.mlp_post_norm)));
   if (names.router) {
     FT_ASSIGN_OR_RETURN(layer.router, loader.WholeMatrix(*names.router));
+    FT_ASSIGN_OR_RETURN(layer.router_bias, loader.Whole({OrNull(names.router_bias)}));
     for (const ExpertWeightNames& expert : names.experts) {
       ExpertMatrices& matrices = layer.experts.emplace_back();
       FT_ASSIGN_OR_RETURN(matrices.gate_up, loader.ByOutputs({&expert.gate, &expert.up}));
       FT_ASSIGN_OR_RETURN(matrices.down, loader.ByInputs(expert.down));
     }
-    return layer;
   }
+  if (names.gate.name.empty()) return layer;
   FT_ASSIGN_OR_RETURN(layer.gate_up, loader.ByOutputs({&names.gate, &names.up}));
   FT_ASSIGN_OR_RETURN(layer.gate_up_bias, loader.Part({OrNull(names.gate_bias), OrNull(names.up_bias)}));
   FT_ASSIGN_OR_RETURN(layer.down, loader.ByInputs(names.down));

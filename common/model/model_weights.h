@@ -41,8 +41,9 @@ struct LayerWeights {
   tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
   std::unique_ptr<kernels::Weight> down;     // [E, F]
   tensor::Tensor down_bias;                  // [E] f32, or empty
-  // A layer with experts has a router and these instead of gate_up and down.
+  // A layer with experts has a router and these. gate_up and down are what all tokens share, or null.
   std::unique_ptr<kernels::Weight> router;  // [N, E]
+  tensor::Tensor router_bias;               // [N] f32, or empty
   std::vector<ExpertMatrices> experts;      // [N]
   tensor::Tensor mlp_post_norm;             // [E] f32, or empty
 };

@@ -178,7 +178,7 @@ absl::StatusOr<RopeConfig> ReadRopeConfig(const RopeSource& source) {
 absl::StatusOr<double> ReadRotaryPart(const JsonFields& config, const std::optional<JsonFields>& rope,
                                       const Family& family) {
   const JsonFields& fields = rope && rope->Has("partial_rotary_factor") ? *rope : config;
-  FT_ASSIGN_OR_RETURN(const double part, fields.OrDefault<double>("partial_rotary_factor", 1.0));
+  FT_ASSIGN_OR_RETURN(const double part, fields.OrDefault<double>("partial_rotary_factor", family.rotary_part));
   if (part != 1 && !family.knows_partial_rotation) {
     return fields.Error("partial_rotary_factor", "expects 1, got ", part);
   }
@@ -198,7 +198,7 @@ absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, const Fa
                            .rope = found.full,
                            .theta_name = "rope_theta",
                            .default_theta = family.rope_theta,
-                           .may_be_long = family.knows_partial_rotation,
+                           .may_be_long = family.knows_long_rope,
                            .max_position_embeddings = max_position_embeddings};
   FT_ASSIGN_OR_RETURN(settings.rope, ReadRopeConfig(full));
   FT_ASSIGN_OR_RETURN(settings.rotary_part, ReadRotaryPart(config, found.full, family));

@@ -32,6 +32,7 @@ ModelConfig RankConfig(const ModelConfig& config, int32_t num_ranks) {
   narrow.num_kv_heads /= num_ranks;
   narrow.intermediate_size /= num_ranks;
   narrow.experts.intermediate_size /= num_ranks;
+  narrow.experts.shared_size /= num_ranks;
   return narrow;
 }
 

@@ -76,8 +76,9 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
   qkv_ = matrix(DType::kF32, rows, q_size + 2 * config_.num_kv_heads * config_.head_dim);
   q_ = matrix(DType::kF32, rows, q_size);
   attention_ = matrix(DType::kBF16, rows, q_size);
-  gate_up_ = matrix(DType::kF32, rows, 2 * config_.intermediate_size);
-  ffn_ = matrix(DType::kBF16, rows, config_.intermediate_size);
+  const int64_t mlp_size = std::max(config_.intermediate_size, config_.experts.shared_size);
+  gate_up_ = matrix(DType::kF32, rows, 2 * mlp_size);
+  ffn_ = matrix(DType::kBF16, rows, mlp_size);
   if (shard_.rank == 0) logits_ = matrix(DType::kF32, options.max_logit_rows, config_.vocab_size);
   const int64_t num_experts = config_.experts.num_experts;
   if (num_experts > 0) scores_ = matrix(DType::kF32, rows, num_experts);
@@ -238,16 +239,15 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
   AddProduct(attention_.rows(T), *layer.o, layer.o_bias.f32(), layer.attention_post_norm.f32());
 
   backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.mlp_norm.f32(), .eps = eps, .out = normed_.rows(T)});
-  if (layer.router == nullptr) {
-    RunMlp(layer_idx, T);
-  } else {
-    RunExperts(layer_idx, T);
-  }
+  if (layer.router != nullptr) RunExperts(layer_idx, T);
+  if (layer.gate_up != nullptr) RunMlp(layer_idx, T);
 }
 
 void TransformerRank::RunMlp(int32_t layer_idx, int32_t num_rows) {
   const LayerWeights& layer = weights_.layers[layer_idx];
-  const TensorView gate_up = gate_up_.rows(num_rows), ffn = ffn_.rows(num_rows);
+  const int64_t mlp_size = config_.mlp_size(layer_idx);
+  const TensorView gate_up{gate_up_.view().data, DType::kF32, Shape(num_rows, 2 * mlp_size)};
+  const TensorView ffn{ffn_.view().data, DType::kBF16, Shape(num_rows, mlp_size)};
   backend_.MatMul(
       {.x = normed_.rows(num_rows), .weight = layer.gate_up.get(), .bias = layer.gate_up_bias.f32(), .out = gate_up});
   backend_.Glu({.gate_up = gate_up, .activation = config_.activation, .out = ffn});
@@ -263,7 +263,9 @@ void TransformerRank::RunExperts(int32_t layer_idx, int32_t num_rows) {
                     .scores = scores,
                     .experts = experts_[layer_idx],
                     .num_chosen = static_cast<int32_t>(config_.experts.num_chosen),
+                    .bias = layer.router_bias.f32(),
                     .weighting = config_.experts.weighting,
+                    .scale = static_cast<float>(config_.experts.scale),
                     .activation = config_.activation,
                     .out = Piece(num_rows)});
   AddPieces(num_rows, layer.mlp_post_norm.f32());

@@ -132,7 +132,7 @@ class TransformerRank {
   tensor::Tensor qkv_;            // [T, (H + 2 K) D] f32
   tensor::Tensor q_;              // [T, H D] f32
   tensor::Tensor attention_;      // [T, H D] bf16
-  tensor::Tensor gate_up_;        // [T, 2 F] f32
+  tensor::Tensor gate_up_;        // [T, 2 F] f32, of the widest MLP
   tensor::Tensor scores_;         // [T, N] f32 of the router
   tensor::Tensor ffn_;            // [T, F] bf16
   tensor::Tensor logits_;         // [max_logit_rows, V] f32

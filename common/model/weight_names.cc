@@ -49,7 +49,7 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
   const int64_t hidden = config.hidden_size;
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
-  const int64_t ffn = config.intermediate_size;
+  const int64_t ffn = config.mlp_size(layer);
   const std::string prefix = absl::StrCat(config.prefixes.body, "layers.", layer, ".");
   const auto norm = [&](const char* role) { return WeightName{prefix + role + ".weight", Shape(hidden)}; };
   const auto vector_if = [&](bool is_present, const char* role, int64_t size) {
@@ -59,8 +59,9 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
   const auto qkv =
       NameProjections(prefix + "self_attn.", {{"q_proj", q_size}, {"k_proj", kv_size}, {"v_proj", kv_size}},
                       is_fused ? "qkv_proj" : nullptr, hidden);
-  const auto gate_up = NameProjections(prefix + "mlp.", {{"gate_proj", ffn}, {"up_proj", ffn}},
-                                       is_fused ? "gate_up_proj" : nullptr, hidden);
+  const std::string mlp = prefix + (config.has_experts(layer) ? "mlp.shared_experts." : "mlp.");
+  const auto gate_up =
+      NameProjections(mlp, {{"gate_proj", ffn}, {"up_proj", ffn}}, is_fused ? "gate_up_proj" : nullptr, hidden);
   LayerWeightNames names = {
       .input_norm = norm("input_layernorm"),
       .q = qkv[0],
@@ -77,17 +78,19 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
       .mlp_norm = norm(config.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"),
       .gate = gate_up[0],
       .up = gate_up[1],
-      .down = {prefix + "mlp.down_proj.weight", Shape(hidden, ffn)},
+      .down = {mlp + "down_proj.weight", Shape(hidden, ffn)},
       .gate_bias = vector_if(config.mlp_bias, "mlp.gate_proj.bias", ffn),
       .up_bias = vector_if(config.mlp_bias, "mlp.up_proj.bias", ffn),
       .down_bias = vector_if(config.mlp_bias, "mlp.down_proj.bias", hidden),
       .mlp_post_norm = vector_if(config.post_norms, "post_feedforward_layernorm.weight", hidden),
   };
   if (!config.has_experts(layer)) return names;
-  const std::string mlp = prefix + (config.experts.has_mixtral_names ? "block_sparse_moe." : "mlp.");
-  names.gate = names.up = names.down = {};
-  names.router = {mlp + "gate.weight", Shape(config.experts.num_experts, hidden)};
-  names.experts = NameExperts(config, mlp);
+  const std::string sparse = prefix + (config.experts.has_mixtral_names ? "block_sparse_moe." : "mlp.");
+  if (ffn == 0) names.gate = names.up = names.down = {};
+  names.router = {sparse + "gate.weight", Shape(config.experts.num_experts, hidden)};
+  names.router_bias =
+      vector_if(config.experts.has_bias, "mlp.gate.e_score_correction_bias", config.experts.num_experts);
+  names.experts = NameExperts(config, sparse);
   return names;
 }
 
@@ -117,7 +120,7 @@ std::vector<WeightName> ListMatrices(const LayerWeightNames& layer) {
     }
   };
   add({&layer.q, &layer.k, &layer.v, &layer.o});
-  if (!layer.router) add({&layer.gate, &layer.up, &layer.down});
+  if (!layer.gate.name.empty()) add({&layer.gate, &layer.up, &layer.down});
   for (const ExpertWeightNames& expert : layer.experts) add({&expert.gate, &expert.up, &expert.down});
   return all;
 }
@@ -129,8 +132,8 @@ std::vector<WeightName> ListWeights(const ModelWeightNames& names) {
     for (WeightName& matrix : ListMatrices(layer)) all.push_back(std::move(matrix));
     all.push_back(layer.mlp_norm);
     for (const auto* weight : {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm,
-                               &layer.attention_post_norm, &layer.router, &layer.gate_bias, &layer.up_bias,
-                               &layer.down_bias, &layer.mlp_post_norm}) {
+                               &layer.attention_post_norm, &layer.router, &layer.router_bias, &layer.gate_bias,
+                               &layer.up_bias, &layer.down_bias, &layer.mlp_post_norm}) {
       if (*weight) all.push_back(**weight);
     }
   }

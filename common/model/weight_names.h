@@ -50,7 +50,9 @@ struct LayerWeightNames {
   WeightName gate;                                // [F, E]
   WeightName up;                                  // [F, E]
   WeightName down;                                // [E, F]
-  std::optional<WeightName> router;               // [N, E] of a layer with experts, which has no gate, up and down
+  std::optional<WeightName> router;               // [N, E] of a layer with experts; its gate, up and down belong
+                                                  // to what all tokens share, or have no name
+  std::optional<WeightName> router_bias;          // [N]
   std::vector<ExpertWeightNames> experts;         // [N], or empty
   std::optional<WeightName> gate_bias;            // [F]
   std::optional<WeightName> up_bias;              // [F]

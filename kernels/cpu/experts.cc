@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -21,34 +20,55 @@ struct Choice {
   float weight = 0;
 };
 
-// Appends the row's choices. A score that is not a number makes every weight of the row one, so that it shows.
-void ChooseExperts(const ExpertsArgs& args, int32_t row, std::vector<Choice>& choices) {
-  const std::span scores(args.scores.as<float>() + row * args.scores.shape[1],
-                         static_cast<size_t>(args.scores.shape[1]));
-  const size_t first = choices.size();
-  for (int32_t n = 0; n < args.num_chosen; ++n) {
-    Choice best = {.expert = -1, .row = row};
-    for (size_t expert = 0; expert < scores.size(); ++expert) {
-      const auto is_same = [&](const Choice& choice) { return choice.expert == static_cast<int32_t>(expert); };
-      if (best.expert >= 0 && !(scores[expert] > scores[best.expert])) continue;
-      if (std::any_of(choices.begin() + first, choices.end(), is_same)) continue;
-      best.expert = static_cast<int32_t>(expert);
-    }
-    choices.push_back(best);
-  }
+float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+bool IsSigmoid(ExpertWeighting weighting) {
+  return weighting == ExpertWeighting::kSigmoidOverChosen || weighting == ExpertWeighting::kSigmoid;
+}
+
+// The weights of all experts, before those of the chosen ones are divided by a sum.
+std::vector<float> WeighExperts(ExpertWeighting weighting, std::span<const float> scores) {
+  std::vector<float> weights;
   const float max = *std::ranges::max_element(scores);
-  float sum = 0;
-  for (size_t i = first; i < choices.size(); ++i) {
-    choices[i].weight = std::exp(scores[choices[i].expert] - max);
-    if (args.weighting == ExpertWeighting::kOverChosen) sum += choices[i].weight;
-  }
-  bool has_nan = false;
   for (const float score : scores) {
-    if (args.weighting == ExpertWeighting::kOverAll) sum += std::exp(score - max);
-    has_nan = has_nan || std::isnan(score);
+    weights.push_back(IsSigmoid(weighting) ? Sigmoid(score) : std::exp(score - max));
   }
-  if (has_nan) sum = std::numeric_limits<float>::quiet_NaN();
-  for (size_t i = first; i < choices.size(); ++i) choices[i].weight /= sum;
+  return weights;
+}
+
+// The best expert that the row has not chosen yet. Comparisons with a value that is no number are false.
+int32_t BestOfRest(std::span<const float> values, std::span<const Choice> chosen) {
+  int32_t best = -1;
+  for (int32_t expert = 0; expert < static_cast<int32_t>(values.size()); ++expert) {
+    if (best >= 0 && !(values[expert] > values[best])) continue;
+    if (std::ranges::find(chosen, expert, &Choice::expert) == chosen.end()) best = expert;
+  }
+  return best;
+}
+
+// Appends the row's choices. A score that is no number makes every weight of the row one, so that it shows.
+void ChooseExperts(const ExpertsArgs& args, int32_t row, std::vector<Choice>& choices) {
+  const int64_t num_experts = args.scores.shape[1];
+  const std::span scores(args.scores.as<float>() + row * num_experts, static_cast<size_t>(num_experts));
+  const std::vector<float> weights = WeighExperts(args.weighting, scores);
+  std::vector<float> values(scores.begin(), scores.end());
+  if (args.bias != nullptr) {
+    for (int64_t i = 0; i < num_experts; ++i) values[i] = weights[i] + args.bias[i];
+  }
+  const size_t first = choices.size();
+  float sum_of_chosen = 0, sum_of_all = 0;
+  for (int32_t n = 0; n < args.num_chosen; ++n) {
+    const int32_t expert = BestOfRest(values, std::span(choices).subspan(first));
+    choices.push_back({.expert = expert, .row = row, .weight = weights[expert] * args.scale});
+    sum_of_chosen += weights[expert];
+  }
+  for (const float weight : weights) sum_of_all += weight;
+  float divisor = std::isnan(sum_of_all) ? sum_of_all : 1;
+  if (args.weighting == ExpertWeighting::kSoftmaxOverAll) divisor = sum_of_all;
+  const bool is_over_chosen =
+      args.weighting == ExpertWeighting::kSoftmaxOverChosen || args.weighting == ExpertWeighting::kSigmoidOverChosen;
+  if (is_over_chosen && !std::isnan(sum_of_all)) divisor = sum_of_chosen;
+  for (size_t i = first; i < choices.size(); ++i) choices[i].weight /= divisor;
 }
 
 // An expert's rows at each stage.

@@ -38,6 +38,7 @@ ABSL_FLAG(std::string, isa, "auto", "amx, avx512_bf16, avx512, avx2, baseline, o
 
 ABSL_FLAG(std::string, weights, "bf16", "bf16, int8 or int4: how all matrices are kept");
 ABSL_FLAG(int32_t, group_size, 32, "inputs that share a scale, for int8 and int4");
+ABSL_FLAG(int32_t, experts, 0, "experts in each layer, of which a token takes 8, as wide as the dense MLP; 0: dense");
 ABSL_FLAG(bool, int8_rows, false, "what matrices of integers multiply is rounded to int8");
 
 namespace foretoken::bench {
@@ -108,7 +109,7 @@ class Model {
                  num_threads),
         config_(config) {
     model::ModelWeights weights = testing::RandomWeights(config, backend_);
-    matrix_bytes_ = testing::MatrixBytes(weights);
+    matrix_bytes_ = testing::MatrixBytes(config, weights);
     transformer_ = std::make_unique<model::Transformer>(
         config, std::move(weights), backend_,
         model::TransformerOptions{
@@ -232,7 +233,7 @@ Finding StepFinding(Isa isa, const Model& model, const Measured& measured, const
 std::vector<double> ProductSeconds(const StepTimes& step) {
   std::vector<double> seconds(step.seconds.size());
   for (const auto& [op, ms] : step.op_ms) {
-    if (!op.starts_with("matmul")) continue;
+    if (!op.starts_with("matmul") && op != "experts") continue;
     for (size_t round = 0; round < ms.size(); ++round) seconds[round] += 1e-3 * ms[round];
   }
   return seconds;
@@ -298,7 +299,10 @@ int Main() {
                                   : kept_as == "int4" ? WeightQuantization::kInt4
                                                       : WeightQuantization::kNone,
                                   absl::GetFlag(FLAGS_group_size), absl::GetFlag(FLAGS_int8_rows));
-  Model model(*isa, num_threads, testing::OneBillionShape(is_short ? 4 : 16), quantization);
+  const int64_t num_layers = is_short ? 4 : 16, num_experts = absl::GetFlag(FLAGS_experts);
+  const model::ModelConfig config =
+      num_experts == 0 ? testing::OneBillionShape(num_layers) : testing::OneBillionActiveShape(num_layers, num_experts);
+  Model model(*isa, num_threads, config, quantization);
   const Measured measured = MeasureAll(*isa, num_threads, is_short ? 5 : 9, model);
   const Findings findings = Judge(*isa, model, measured);
   const bool as_json = absl::GetFlag(FLAGS_json);

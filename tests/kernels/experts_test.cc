@@ -86,14 +86,20 @@ double Dot(const uint16_t* weights, const std::vector<double>& x) {
 
 // By the definition, in double, with gate times up rounded to bf16.
 std::vector<double> Expected(const RandomExperts& random, const ExpertsArgs& args, const Rows& row) {
+  const bool is_sigmoid =
+      args.weighting == ExpertWeighting::kSigmoid || args.weighting == ExpertWeighting::kSigmoidOverChosen;
+  std::vector<double> weights, values;
+  for (const double score : row.scores) weights.push_back(is_sigmoid ? 1 / (1 + std::exp(-score)) : std::exp(score));
+  for (size_t i = 0; i < kExperts; ++i) values.push_back(weights[i] + (args.bias != nullptr ? args.bias[i] : 0));
   std::vector<size_t> order(kExperts);
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(), [&](size_t expert) { return row.scores[expert]; });
+  std::ranges::stable_sort(order, std::greater<>(), [&](size_t expert) { return values[expert]; });
   double total = 0;
   for (size_t i = 0; i < kExperts; ++i) {
-    const bool counts = i < static_cast<size_t>(args.num_chosen) || args.weighting == ExpertWeighting::kOverAll;
-    if (counts) total += std::exp(double{row.scores[order[i]]});
+    const bool is_chosen = i < static_cast<size_t>(args.num_chosen);
+    if (is_chosen || args.weighting == ExpertWeighting::kSoftmaxOverAll) total += weights[order[i]];
   }
+  if (args.weighting == ExpertWeighting::kSigmoid) total = 1;
   std::vector<double> x, out(kE);
   for (const uint16_t bits : row.x) x.push_back(FloatFromBf16(bits));
   for (int32_t i = 0; i < args.num_chosen; ++i) {
@@ -104,7 +110,7 @@ std::vector<double> Expected(const RandomExperts& random, const ExpertsArgs& arg
       const double value = reference::Activated(args.activation, gate) * up;
       gated.push_back(FloatFromBf16(Bf16FromFloat(static_cast<float>(value))));
     }
-    const double weight = std::exp(double{row.scores[expert]}) / total;
+    const double weight = args.scale * weights[expert] / total;
     for (int64_t e = 0; e < kE; ++e) out[e] += weight * Dot(&random.down[expert][e * kF], gated);
   }
   return out;
@@ -114,12 +120,16 @@ TEST(Experts, MatchTheirDefinitionOnEveryInstructionSet) {
   for (const std::string& isa : SupportedCpuIsas()) {
     const MadeBackend made = MakeBackend({.num_threads = 2, .isa = isa});
     const RandomExperts random(*made.backend);
-    for (const ExpertWeighting weighting : {ExpertWeighting::kOverChosen, ExpertWeighting::kOverAll}) {
+    const std::vector<float> bias = RandomValues(4).Normals(kExperts);
+    for (const ExpertWeighting weighting : {ExpertWeighting::kSoftmaxOverChosen, ExpertWeighting::kSoftmaxOverAll,
+                                            ExpertWeighting::kSigmoidOverChosen, ExpertWeighting::kSigmoid}) {
       for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
         Rows rows(17);
         ExpertsArgs args = rows.Args(random);
         args.weighting = weighting;
         args.activation = activation;
+        args.scale = 1.5f;
+        if (weighting == ExpertWeighting::kSigmoidOverChosen) args.bias = bias.data();
         made.backend->Experts(args);
         for (int64_t row = 0; row < rows.num_rows; ++row) {
           const std::vector<double> expected = Expected(random, args, rows.Alone(row));

@@ -184,29 +184,41 @@ Transformer::Rows Transformer::Gated(Rows gate, const Rows& up) const {
 }
 
 Transformer::Rows Transformer::Mlp(const Rows& x, const model::LayerWeightNames& layer) const {
-  if (layer.router) return Experts(x, layer);
+  Rows out = layer.router ? Experts(x, layer) : Rows(x.size(), Row(x[0].size()));
+  if (layer.gate.name.empty()) return out;
   const Rows gated = Gated(Project(x, layer.gate, layer.gate_bias), Project(x, layer.up, layer.up_bias));
-  return Project(gated, layer.down, layer.down_bias);
+  AddTo(out, Project(gated, layer.down, layer.down_bias));
+  return out;
 }
 
 Transformer::Rows Transformer::Experts(const Rows& x, const model::LayerWeightNames& layer) const {
+  const model::ExpertsConfig& experts = config_.experts;
+  const bool is_sigmoid = experts.weighting == kernels::ExpertWeighting::kSigmoid ||
+                          experts.weighting == kernels::ExpertWeighting::kSigmoidOverChosen;
   const Rows scores = MatMul(x, *layer.router);
   Rows out(x.size(), Row(x[0].size()));
   for (size_t t = 0; t < x.size(); ++t) {
-    std::vector<size_t> order(scores[t].size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, std::greater<>(), [&](size_t expert) { return scores[t][expert]; });
-    order.resize(config_.experts.num_chosen);
-    double sum = 0;
-    for (size_t expert = 0; expert < scores[t].size(); ++expert) {
-      const bool is_chosen = std::ranges::find(order, expert) != order.end();
-      const bool counts = is_chosen || config_.experts.weighting == kernels::ExpertWeighting::kOverAll;
-      if (counts) sum += std::exp(scores[t][expert]);
+    Row weights, values;
+    for (const double score : scores[t]) weights.push_back(is_sigmoid ? 1 / (1 + std::exp(-score)) : std::exp(score));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      values.push_back(weights[i] + (layer.router_bias ? Values(*layer.router_bias)[i] : 0));
     }
-    for (const size_t expert : order) {
+    std::vector<size_t> chosen(weights.size());
+    std::iota(chosen.begin(), chosen.end(), 0);
+    std::ranges::stable_sort(chosen, std::greater<>(), [&](size_t expert) { return values[expert]; });
+    chosen.resize(experts.num_chosen);
+    double divisor = 0;
+    if (experts.weighting == kernels::ExpertWeighting::kSigmoid) {
+      divisor = 1;
+    } else if (experts.weighting == kernels::ExpertWeighting::kSoftmaxOverAll) {
+      for (const double weight : weights) divisor += weight;
+    } else {
+      for (const size_t expert : chosen) divisor += weights[expert];
+    }
+    for (const size_t expert : chosen) {
       const model::ExpertWeightNames& names = layer.experts[expert];
       const Rows y = MatMul(Gated(MatMul({x[t]}, names.gate), MatMul({x[t]}, names.up)), names.down);
-      for (size_t i = 0; i < y[0].size(); ++i) out[t][i] += std::exp(scores[t][expert]) / sum * y[0][i];
+      for (size_t i = 0; i < y[0].size(); ++i) out[t][i] += experts.scale * weights[expert] / divisor * y[0][i];
     }
   }
   return out;

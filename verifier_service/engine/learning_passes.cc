@@ -16,10 +16,15 @@ constexpr int kLearningRounds = 4;
 constexpr absl::Duration kMaxLearning = absl::Seconds(3);
 
 // Returns the time of a pass of `num_rows` rows. The first blocks serve as one context. No request ever reads its K/V.
+// The tokens are unlike, so that rows of a layer with experts choose unlike experts, as rows of requests do.
 double EmptyPassMs(const LearningArgs& args, int32_t num_rows) {
   std::vector<int32_t> blocks((num_rows + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize);
   std::iota(blocks.begin(), blocks.end(), 0);
-  const std::vector<int32_t> token_ids(num_rows, 0);
+  constexpr int64_t kStride = 7919;  // a prime, so that few vocabularies repeat a token
+  std::vector<int32_t> token_ids;
+  for (int32_t row = 0; row < num_rows; ++row) {
+    token_ids.push_back(static_cast<int32_t>(row * kStride % args.transformer->config().vocab_size));
+  }
   model::ForwardBatch batch;
   model::AppendSegment({.block_table = blocks, .chain = token_ids}, &batch);
   for (int32_t row = 0; row < num_rows; ++row) batch.logit_rows.push_back(row);

@@ -14,7 +14,7 @@ import pathlib
 import shutil
 
 import torch
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MistralConfig,
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4MoeConfig, GraniteConfig, LlamaConfig, MistralConfig,
                           MixtralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -122,6 +122,18 @@ MODELS = {
                        num_experts_per_tok=2, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[1],
                        rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
         torch.bfloat16, "1GB", {}),
+    "glm4-moe": (
+        Glm4MoeConfig(**{**COMMON, "num_hidden_layers": 3}, head_dim=32, moe_intermediate_size=32, n_routed_experts=8,
+                      num_experts_per_tok=3, n_shared_experts=2, first_k_dense_replace=1, routed_scaling_factor=1.7,
+                      norm_topk_prob=True, use_qk_norm=True, attention_bias=True, num_mtp_layers=0,
+                      rope_parameters=dict(rope_type="default", rope_theta=1000000.0, partial_rotary_factor=0.5)),
+        torch.bfloat16, "1GB", {}),
+    "glm4-moe-plain": (
+        Glm4MoeConfig(**COMMON, head_dim=16, moe_intermediate_size=48, n_routed_experts=6, num_experts_per_tok=2,
+                      n_shared_experts=1, first_k_dense_replace=0, routed_scaling_factor=0.8, norm_topk_prob=False,
+                      num_mtp_layers=0,
+                      rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)),
+        torch.bfloat16, "1GB", {}),
 }
 # Prompts that are longer than the model's original length.
 LONG_PROMPTS = {"phi3-longrope": (9, 17, 40, 100)}
@@ -131,7 +143,7 @@ def fill_at_random(model, seed):
     """Weights large enough that attention and logits are far from flat, so that a mistake shows."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in [*model.named_parameters(), *((n, b) for n, b in model.named_buffers() if "bias" in n)]:
             noise = torch.randn(parameter.shape, generator=generator)
             if name.endswith("norm.weight"):
                 is_offset = model.config.model_type.startswith("gemma")  # its norms multiply by 1 + weight

@@ -52,6 +52,8 @@ constexpr const char* kMixtral =
     R"("architectures":["MixtralForCausalLM"],"model_type":"mixtral","num_local_experts":4)";
 constexpr const char* kQwen3Moe = R"("architectures":["Qwen3MoeForCausalLM"],"model_type":"qwen3_moe",
                                     "num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32)";
+constexpr const char* kGlm4Moe = R"("architectures":["Glm4MoeForCausalLM"],"model_type":"glm4_moe",
+                                   "n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32)";
 constexpr const char* kPhi3 = R"("architectures":["Phi3ForCausalLM"],"model_type":"phi3","eos_token_id":2)";
 constexpr const char* kSmolLm3 =
     R"("architectures":["SmolLM3ForCausalLM"],"model_type":"smollm3","bos_token_id":1,"eos_token_id":2)";
@@ -139,10 +141,10 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, TinyModel, ::testing::ValuesIn(testing::kTi
 TEST(ModelConfig, ReadsWhichLayersHaveExperts) {
   const ModelConfig all = ParseOrDie(With(kQwen3Moe, ""));
   EXPECT_EQ(all.experts.layers, std::vector<bool>(3, true));
-  EXPECT_EQ(all.experts.weighting, kernels::ExpertWeighting::kOverAll);
+  EXPECT_EQ(all.experts.weighting, kernels::ExpertWeighting::kSoftmaxOverAll);
   const ModelConfig some = ParseOrDie(With(kQwen3Moe, R"("mlp_only_layers":[2],"norm_topk_prob":true)"));
   EXPECT_EQ(some.experts.layers, (std::vector<bool>{true, true, false}));
-  EXPECT_EQ(some.experts.weighting, kernels::ExpertWeighting::kOverChosen);
+  EXPECT_EQ(some.experts.weighting, kernels::ExpertWeighting::kSoftmaxOverChosen);
   EXPECT_EQ(ParseOrDie(With(kQwen3Moe, R"("decoder_sparse_step":2)")).experts.layers,
             (std::vector<bool>{false, true, false}));
   EXPECT_EQ(ParseOrDie(With(kMixtral, R"("num_experts_per_tok":2)")).experts.intermediate_size, 96);
@@ -279,7 +281,7 @@ const BadConfig kBadConfigs[] = {
     {"UnknownArchitecture", Patched(R"({"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"})"),
      "architectures expects one of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
      R"(Gemma2ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, )"
-     R"(MixtralForCausalLM, Qwen3MoeForCausalLM, )"
+     R"(MixtralForCausalLM, Qwen3MoeForCausalLM, Glm4MoeForCausalLM, )"
      R"(got ["GPT2LMHeadModel"] with model_type "gpt2")"},
     {"TwoArchitectures", Patched(R"({"architectures":["LlamaForCausalLM","Qwen3ForCausalLM"]})"),
      "architectures expects"},
@@ -361,6 +363,14 @@ const BadConfig kBadConfigs[] = {
      "mlp_only_layers expects layers from 0 to 2, got 3"},
     {"QwenMoeWindow", With(kQwen3Moe, R"("use_sliding_window":true)"),
      "use_sliding_window is not supported for Qwen3MoeForCausalLM"},
+    {"GlmGroups", With(kGlm4Moe, R"("n_group":2)"),
+     "n_group is not supported for Glm4MoeForCausalLM: expects 1, got 2"},
+    {"GlmDenseLayers", With(kGlm4Moe, R"("first_k_dense_replace":-1)"),
+     "first_k_dense_replace expects an integer of at least 0, got -1"},
+    {"GlmShared", With(kGlm4Moe, R"("n_shared_experts":5000)"),
+     "n_shared_experts expects an integer from 0 to 4096, got 5000"},
+    {"GlmLongRope", With(kGlm4Moe, R"("rope_scaling":{"type":"longrope","short_factor":[1],"long_factor":[1]})"),
+     "rope_scaling.type expects default, linear, llama3 or yarn, got longrope"},
     {"ExpertsOfLlama", Patched(R"({"num_local_experts":8})"), "num_local_experts is not supported"},
     {"SmolLmTooFewLayers", With(kSmolLm3, R"("no_rope_layers":[1,0])"), "no_rope_layers expects 3 entries, got 2"},
     {"SmolLmFlag", With(kSmolLm3, R"("no_rope_layers":[1,0,2])"), "no_rope_layers expects 0 or 1, got 2"},

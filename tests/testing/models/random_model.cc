@@ -77,6 +77,15 @@ model::ModelConfig OneBillionShape(int64_t num_layers) {
           .sliding_windows = std::vector<std::optional<int64_t>>(static_cast<size_t>(num_layers))};
 }
 
+model::ModelConfig OneBillionActiveShape(int64_t num_layers, int64_t num_experts) {
+  model::ModelConfig config = OneBillionShape(num_layers);
+  config.experts = {.num_experts = num_experts,
+                    .num_chosen = 8,
+                    .intermediate_size = config.intermediate_size / 8,
+                    .layers = std::vector<bool>(static_cast<size_t>(num_layers), true)};
+  return config;
+}
+
 model::ModelConfig EightBillionShape(int64_t num_layers) {
   return {.hidden_size = 4096,
           .intermediate_size = 14336,
@@ -118,10 +127,12 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
         layer.experts.push_back({.gate_up = maker.LayerMatrix(2 * width, config.hidden_size),
                                  .down = maker.LayerMatrix(config.hidden_size, width)});
       }
-      continue;
+      if (config.experts.has_bias) layer.router_bias = maker.Vector(config.experts.num_experts);
     }
-    layer.gate_up = maker.LayerMatrix(2 * config.intermediate_size, config.hidden_size);
-    layer.down = maker.LayerMatrix(config.hidden_size, config.intermediate_size);
+    const int64_t mlp_size = config.mlp_size(i);
+    if (mlp_size == 0) continue;
+    layer.gate_up = maker.LayerMatrix(2 * mlp_size, config.hidden_size);
+    layer.down = maker.LayerMatrix(config.hidden_size, mlp_size);
   }
   weights.final_norm = maker.Ones(config.hidden_size);
   if (!config.tie_word_embeddings)
@@ -129,18 +140,28 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
   return weights;
 }
 
-size_t MatrixBytes(const model::ModelWeights& weights) {
+size_t MatrixBytes(const model::ModelConfig& config, const model::ModelWeights& weights) {
   size_t num_bytes = weights.head_or_embed().num_bytes();
   for (const model::LayerWeights& layer : weights.layers) {
-    num_bytes += layer.qkv->num_bytes() + layer.o->num_bytes() + layer.gate_up->num_bytes() + layer.down->num_bytes();
+    for (const auto* matrix : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
+      if (*matrix != nullptr) num_bytes += (*matrix)->num_bytes();
+    }
+    if (layer.experts.empty()) continue;
+    const model::ExpertMatrices& one = layer.experts[0];
+    num_bytes += config.experts.num_chosen * (one.gate_up->num_bytes() + one.down->num_bytes());
   }
   return num_bytes;
 }
 
 double LayerMultiplies(const model::ModelConfig& config) {
-  const int64_t per_layer = config.hidden_size * (QkvSize(config) + config.num_heads * config.head_dim) +
-                            3 * config.hidden_size * config.intermediate_size;
-  return static_cast<double>(config.num_layers * per_layer);
+  int64_t multiplies = 0;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const model::ExpertsConfig& experts = config.experts;
+    const int64_t mlp =
+        config.has_experts(layer) ? experts.num_chosen * experts.intermediate_size : config.intermediate_size;
+    multiplies += config.hidden_size * (QkvSize(config) + config.num_heads * config.head_dim + 3 * mlp);
+  }
+  return static_cast<double>(multiplies);
 }
 
 double HeadMultiplies(const model::ModelConfig& config) {

@@ -27,6 +27,8 @@ inline constexpr const char* kTinyModels[] = {
     "mixtral-window",
     "qwen3-moe",
     "qwen3-moe-mixed",
+    "glm4-moe",
+    "glm4-moe-plain",
 };
 
 }  // namespace foretoken::testing
