@@ -35,7 +35,8 @@ enum class Architecture {
   kGranite,
   kSmolLm3,
   kMixtral,
-  kQwen3Moe
+  kQwen3Moe,
+  kGlm4Moe
 };
 
 // What Hugging Face calls a model's class ("LlamaForCausalLM") and its type ("llama").
