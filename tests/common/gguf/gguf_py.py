@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes GGUF files with the gguf package and compares what dump_gguf reads of them.
+"""Writes GGUF files with the gguf package and compares what dump_model reads of them.
 
-    gguf_py.py DUMP_GGUF TOKENIZER_CASES VOCABULARIES SCRATCH
+    gguf_py.py DUMP_MODEL TOKENIZER_CASES VOCABULARIES SCRATCH
 """
 import json
 import subprocess

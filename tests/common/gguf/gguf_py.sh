@@ -19,4 +19,4 @@ if [[ ! -e $venv/vocabularies ]]; then
   tar xzf "$scratch"/llama_cpp_python-*.tar.gz -C "$scratch/vocabularies" --wildcards '*/models/ggml-vocab-*' --strip-components=4
   mv "$scratch/vocabularies" "$venv/vocabularies"
 fi
-"$venv/bin/python" "$here/gguf_py.py" "$build/tests/dump_gguf" "$root/tests/cases/tokenizer" "$venv/vocabularies" "$scratch"
+"$venv/bin/python" "$here/gguf_py.py" "$build/tests/dump_model" "$root/tests/cases/tokenizer" "$venv/vocabularies" "$scratch"
