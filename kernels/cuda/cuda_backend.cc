@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/check.h"
 #include "kernels/cuda/activate.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/move_kv.h"
