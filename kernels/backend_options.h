@@ -13,8 +13,8 @@ namespace foretoken::kernels {
 
 // How matrices are kept, and what they multiply: Quantization in ops.h, as flags say it. And how K/V is kept.
 struct QuantizationOptions {
-  std::string weights = "none";      // of the layers: "none", "fp8" on cuda, "int8" or "int4" on cpu
-  std::string head = "none";         // of the vocabulary's matrices: "none", or "int8" or "int4" on cpu
+  std::string weights = "none";      // of the layers: "none", "int8", "int4", or "fp8" on cuda
+  std::string head = "none";         // of the vocabulary's matrices: "none", "int8" or "int4"
   int group_size = 32;               // inputs that share a scale, for int8 and int4: 32, 64 or 128
   std::string activations = "none";  // or "int8" on cpu: of rows that matrices of integers multiply
   std::string kv_cache = "bf16";     // or "int8" or "fp8" on cpu: of K and V, KvCacheDtype in kv_cache.h

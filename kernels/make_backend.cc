@@ -74,11 +74,7 @@ std::string QuantizationError(const BackendOptions& options) {
     return error("weight_quantization", "none, fp8, int8 or int4", '"' + weights + '"');
   }
   if (weights == "fp8" && is_cpu) return "weight_quantization: fp8 needs the device cuda, got cpu";
-  if (is_integer(weights) && !is_cpu) {
-    return "weight_quantization: " + weights + " needs the device cpu, got " + options.device;
-  }
   if (head != "none" && !is_integer(head)) return error("head_quantization", "none, int8 or int4", '"' + head + '"');
-  if (head != "none" && !is_cpu) return "head_quantization: " + head + " needs the device cpu, got " + options.device;
   const int group_size = options.quantization.group_size;
   if (group_size != 32 && group_size != 64 && group_size != 128) {
     return error("weight_group_size", "32, 64 or 128", std::to_string(group_size));

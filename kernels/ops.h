@@ -66,8 +66,7 @@ enum class WeightQuantization {
   // e4m3, with a scale for each output. The rows that such a weight multiplies become e4m3 too, with a scale for each
   // row. Only the CUDA backend has it.
   kFp8,
-  // Integers, with a scale for each group of inputs of an output (QuantizeGroup in quantize.h). Only the CPU backend
-  // has them.
+  // Integers, with a scale for each group of inputs of an output (QuantizeGroup in quantize.h).
   kInt8,
   kInt4,
 };

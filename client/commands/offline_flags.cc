@@ -8,8 +8,8 @@
 ABSL_FLAG(std::string, device, "cpu", "The device that computes: cpu, or cuda if the build has it");
 ABSL_FLAG(std::string, cpu_isa, "auto", "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
 ABSL_FLAG(std::string, weight_quantization, "none",
-          "Of the layers' weights: none (as they are stored), on cpu int8 or int4, on cuda fp8");
-ABSL_FLAG(std::string, head_quantization, "none", "Of the embedding and the head: none, or on cpu int8 or int4");
+          "Of the layers' weights: none (as they are stored), int8 or int4, on cuda also fp8");
+ABSL_FLAG(std::string, head_quantization, "none", "Of the embedding and the head: none, int8 or int4");
 ABSL_FLAG(int32_t, weight_group_size, 32, "Inputs that share a scale, for int8 and int4: 32, 64 or 128");
 ABSL_FLAG(std::string, activation_quantization, "none",
           "None (bf16), or on cpu int8, for what int8 and int4 weights multiply");

@@ -60,12 +60,36 @@ class GraphRecorder final : public Recorder {
   Device& device_;
 };
 
+Quantization QuantizationOf(const std::string& name, int group_size) {
+  const WeightQuantization kept_as = name == "fp8"    ? WeightQuantization::kFp8
+                                     : name == "int8" ? WeightQuantization::kInt8
+                                     : name == "int4" ? WeightQuantization::kInt4
+                                                      : WeightQuantization::kNone;
+  return {kept_as, group_size};
+}
+
+// A part of CudaBackend::Describe.
+std::string DescribePart(const Quantization& quantization, const std::string& what) {
+  switch (quantization.weights) {
+    case WeightQuantization::kNone:
+      break;
+    case WeightQuantization::kFp8:
+      return what + " fp8";
+    case WeightQuantization::kInt8:
+      return what + " w8a16-g" + std::to_string(quantization.group_size);
+    case WeightQuantization::kInt4:
+      return what + " w4a16-g" + std::to_string(quantization.group_size);
+  }
+  return "";
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<Device> device, const BackendOptions& options, const LibraryOptions& library)
       : device_(std::move(device)),
         num_ranks_(options.num_ranks),
-        quantization_(options.quantization.weights == "fp8" ? WeightQuantization::kFp8 : WeightQuantization::kNone),
+        weights_(QuantizationOf(options.quantization.weights, options.quantization.group_size)),
+        head_(QuantizationOf(options.quantization.head, options.quantization.group_size)),
         recorder_(*device_),
         products_(*device_, library) {}
 
@@ -75,7 +99,7 @@ class CudaBackend final : public Backend {
     std::ranges::replace(name, ' ', '-');
     return "cuda/" + name + " sm_" + std::to_string(facts.capability.major) + std::to_string(facts.capability.minor) +
            " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor) +
-           (quantization_ == WeightQuantization::kFp8 ? " fp8" : "");
+           DescribePart(weights_, "") + DescribePart(head_, " head");
   }
 
   bool is_asynchronous() const override { return true; }
@@ -97,7 +121,11 @@ class CudaBackend final : public Backend {
     device().Synchronize();
     num_staged_bytes_ = 0;
   }
-  Quantization weight_quantization() const override { return quantization_; }
+  Quantization weight_quantization() const override { return weights_; }
+  Quantization head_quantization() const override { return head_; }
+  bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) const override {
+    return cuda::KeepsIntegers(groups, first_input);
+  }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());
   }
@@ -144,7 +172,8 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<Device> device_;
   const int num_ranks_;
-  const WeightQuantization quantization_;
+  const Quantization weights_;
+  const Quantization head_;
   size_t num_staged_bytes_ = 0;  // since the last Synchronize
   GraphRecorder recorder_;
   LibraryServing products_;

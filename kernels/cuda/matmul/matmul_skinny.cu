@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block per (128 outputs, at most 64 rows, split). It has four warps, each for 32 of the outputs and all rows, so
 // that a row's inputs in shared memory serve four warps and each load of them serves two matrix steps.
-// Bytes moved: the weight once, in order, with three slices of 16 KiB (bf16) or five of 8 KiB (e4m3) in flight per
-// block; the rows once per 128 outputs, from the second-level cache, at 64 rows half as many bytes as the weight's. The
+// Bytes moved: the weight once, in order, with three slices of 16 KiB (bf16) or five of 8 KiB (e4m3, int8) or 4 KiB
+// (int4) in flight per block; the rows once per 128 outputs, from the second-level cache, at 64 rows half as many bytes as the weight's. The
 // rows are padded to 8, 16, 32 or 64. With 8 a step costs little beside the weight's bytes.
 //
 // A split's sums go to memory in the layout of the threads' registers, 16 bytes per fragment and thread side by side.
@@ -134,12 +134,18 @@ void LaunchForRows(const Product& product, uint32_t* arrivals, cudaStream_t stre
 void MatMulSkinny(const MatMulArgs& args, cudaStream_t stream) {
   if (args.x.shape[0] == 0) return;
   const CudaWeight& weight = AsCudaWeight(args.weight);
-  if (weight.packed().format == WeightFormat::kBf16) {
-    LaunchForRows<WeightFormat::kBf16>(ProductOf(args), weight.arrivals(), stream);
-  } else {
-    const QuantizedRows rows(args.x, stream);
-    LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), weight.arrivals(), stream);
+  switch (weight.packed().format) {
+    case WeightFormat::kBf16:
+      return LaunchForRows<WeightFormat::kBf16>(ProductOf(args), weight.arrivals(), stream);
+    case WeightFormat::kInt8:
+      return LaunchForRows<WeightFormat::kInt8>(ProductOf(args), weight.arrivals(), stream);
+    case WeightFormat::kInt4:
+      return LaunchForRows<WeightFormat::kInt4>(ProductOf(args), weight.arrivals(), stream);
+    case WeightFormat::kE4m3:
+      break;
   }
+  const QuantizedRows rows(args.x, stream);
+  LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), weight.arrivals(), stream);
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -10,7 +10,7 @@
 // to row, so that the same piece of eight rows, which one matrix load reads, lies in eight different groups of banks.
 //
 // With an e4m3 weight the rows are e4m3 too (quantize_rows.h). Both are widened between shared memory and the matrix
-// unit (mma_e4m3.cuh).
+// unit (mma_e4m3.cuh). Integers become the bf16 that they stand for there, and their rows are bf16.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -67,7 +67,7 @@ struct TileShape {
   static_assert(kOutputWarps * kOutputFragments * kTileOutputs == kPanelOutputs);
 
   static constexpr int kWeightBytes = PanelSliceBytes(kFormat);
-  static constexpr int kRowBytes = kSliceInputs * (kFormat == WeightFormat::kBf16 ? 2 : 1);
+  static constexpr int kRowBytes = kSliceInputs * (kFormat == WeightFormat::kE4m3 ? 1 : 2);
   static constexpr int kStageBytes = kWeightBytes + kRows * kRowBytes;
   static constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
 };
@@ -101,7 +101,7 @@ class ProductTile {
         ptx::WaitForCopies<Shape::kStages - 2>();
         __syncthreads();  // now every thread sees the slice, and no thread reads the buffer that is overwritten next
         CopySlice(next_slice++, last_slice, write_stage);
-        MultiplySlice(shared_ + read_stage * Shape::kStageBytes, sums);
+        MultiplySlice(shared_ + read_stage * Shape::kStageBytes, slice, sums);
         write_stage = read_stage;
         read_stage = read_stage + 1 == Shape::kStages ? 0 : read_stage + 1;
       }
@@ -127,9 +127,9 @@ class ProductTile {
   }
 
  private:
-  static constexpr bool kIsBf16 = Shape::kFormat == WeightFormat::kBf16;
-  using StepWeights = std::conditional_t<kIsBf16, FragmentA, F16FragmentA>;
-  using StepRows = std::conditional_t<kIsBf16, FragmentB, F16FragmentB>;
+  static constexpr bool kHasBf16Rows = Shape::kFormat != WeightFormat::kE4m3;
+  using StepWeights = std::conditional_t<kHasBf16Rows, FragmentA, F16FragmentA>;
+  using StepRows = std::conditional_t<kHasBf16Rows, FragmentB, F16FragmentB>;
   static constexpr int kRowBytes = Shape::kRowBytes;
   static constexpr int kRowPieces = kRowBytes / kLaneBytes;
   static constexpr int kBankBytes = 128;  // all banks, once
@@ -168,7 +168,7 @@ class ProductTile {
     const int first_row = thread_ / kRowPieces, piece = thread_ % kRowPieces;
     const int64_t offset = int64_t{slice} * kRowBytes + piece * kLaneBytes, row_bytes = product_.rows.row_bytes;
     to += PlaceOf(first_row, piece);
-    if (kIsBf16 && !product_.rows.is_aligned) {
+    if (kHasBf16Rows && !product_.rows.is_aligned) {
 #pragma unroll 1
       for (int row = first_row; row < Shape::kRows; row += kCopyRows, to += kCopyRows * kRowBytes) {
         CopyElements(first_row_ + row, offset, to);
@@ -201,12 +201,12 @@ class ProductTile {
   }
 
   // Multiplies two steps, 32 inputs, at a time.
-  __device__ void MultiplySlice(const uint8_t* stage, Sums& sums) const {
+  __device__ void MultiplySlice(const uint8_t* stage, int32_t slice, Sums& sums) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       StepWeights weights[Shape::kOutputFragments][2];  // [step]
 #pragma unroll
-      for (int i = 0; i < Shape::kOutputFragments; ++i) LoadWeights(stage, i, half, weights[i]);
+      for (int i = 0; i < Shape::kOutputFragments; ++i) LoadWeights(stage, i, slice, half, weights[i]);
 #pragma unroll
       for (int j = 0; j < Shape::kRowFragments; ++j) {
         StepRows rows[2];  // [step]
@@ -221,10 +221,13 @@ class ProductTile {
   }
 
   // Loads the warp's output fragment i.
-  __device__ void LoadWeights(const uint8_t* stage, int i, int half, StepWeights (&steps)[2]) const {
-    const uint8_t* slice = stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat);
-    const auto* chunks = reinterpret_cast<const uint4*>(slice) + lane();
-    if constexpr (kIsBf16) {
+  __device__ void LoadWeights(const uint8_t* stage, int i, int32_t slice, int half, StepWeights (&steps)[2]) const {
+    const uint8_t* tile = stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat);
+    const auto* chunks = reinterpret_cast<const uint4*>(tile) + lane();
+    if constexpr (IsInteger(Shape::kFormat)) {
+#pragma unroll
+      for (int step = 0; step < 2; ++step) WidenIntegers(tile, i, slice * 4 + 2 * half + step, steps[step]);
+    } else if constexpr (Shape::kFormat == WeightFormat::kBf16) {
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const uint4 pairs = chunks[(2 * half + step) * kWarpThreads];
@@ -236,14 +239,32 @@ class ProductTile {
     }
   }
 
+  // Widens the codes of a step, the weight's `step`-th of 16 inputs, of the warp's output fragment i.
+  __device__ void WidenIntegers(const uint8_t* tile, int i, int32_t step, FragmentA& widened) const {
+    constexpr bool kIsInt8 = Shape::kFormat == WeightFormat::kInt8;
+    const int in_slice = step % 4;
+    const uint8_t* codes = tile + lane() * kLaneBytes +
+                           (kIsInt8 ? in_slice / 2 * kChunkBytes + in_slice % 2 * 8 : in_slice * 4);
+    const int64_t group = int64_t{step} * kMmaDepth / product_.weight.group_size;
+    const int64_t output = first_output_ + OutputFragment(i) * kTileOutputs + lane() / 4;
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const int64_t row = output + pair % 2 * 8;
+      const int first = kIsInt8 ? codes[2 * pair] : codes[pair] & 0xf;
+      const int second = kIsInt8 ? codes[2 * pair + 1] : codes[pair] >> 4;
+      widened.pairs[pair] =
+          ptx::Bf16Pair(product_.weight.Value(row, group, first), product_.weight.Value(row, group, second));
+    }
+  }
+
   // Loads the warp's row fragment j. Matrix m of the four is piece m of the half (bf16) or slice (e4m3), for eight
   // rows.
   __device__ void LoadRows(const uint8_t* stage, int j, int half, StepRows (&steps)[2]) const {
-    const int piece = (kIsBf16 ? half * 4 : 0) + lane() / 8;
+    const int piece = (kHasBf16Rows ? half * 4 : 0) + lane() / 8;
     uint32_t matrices[4];
     ptx::LoadMatrices(
         matrices, stage + Shape::kWeightBytes + RowFragment(j) * kMmaColumns * kRowBytes + PlaceOf(lane() % 8, piece));
-    if constexpr (kIsBf16) {
+    if constexpr (kHasBf16Rows) {
       steps[0] = {{matrices[0], matrices[1]}};
       steps[1] = {{matrices[2], matrices[3]}};
     } else {
@@ -254,7 +275,7 @@ class ProductTile {
   __device__ void StoreSum(int64_t row, int64_t output, float sum) const {
     const int64_t num_outputs = product_.weight.num_outputs;
     if (output >= num_outputs) return;
-    if constexpr (!kIsBf16) sum = sum * product_.rows.scales[row] * product_.weight.scales[output];
+    if constexpr (!kHasBf16Rows) sum = sum * product_.rows.scales[row] * product_.weight.scales[output];
     if (product_.bias != nullptr) sum += product_.bias[output];
     float* out = product_.out + row * num_outputs + output;
     *out = product_.mode == OutputMode::kAdd ? *out + sum : sum;

@@ -23,9 +23,9 @@ constexpr int64_t kPatchRowTiles = 8;
 
 // It fits the shared memory of every GPU that we serve; the tall shape does not.
 template <WeightFormat kFormat>
-using ShortShape = TileShape<kFormat, 2, 4, 4, 4, kFormat == WeightFormat::kBf16 ? 3 : 6>;
+using ShortShape = TileShape<kFormat, 2, 4, 4, 4, kFormat == WeightFormat::kE4m3 ? 6 : 3>;
 template <WeightFormat kFormat>
-using TallShape = TileShape<kFormat, 2, 4, 4, 8, kFormat == WeightFormat::kBf16 ? 3 : 6>;
+using TallShape = TileShape<kFormat, 2, 4, 4, 8, kFormat == WeightFormat::kE4m3 ? 6 : 3>;
 static_assert(ShortShape<WeightFormat::kBf16>::kRows == kTiledRows);
 
 // Adds a split's sums to the sum of the splits before it.
@@ -95,12 +95,18 @@ void LaunchForRows(const Product& product, cudaStream_t stream) {
 
 void MatMulTiled(const MatMulArgs& args, cudaStream_t stream) {
   if (args.x.shape[0] == 0) return;
-  if (AsCudaWeight(args.weight).packed().format == WeightFormat::kBf16) {
-    LaunchForRows<WeightFormat::kBf16>(ProductOf(args), stream);
-  } else {
-    const QuantizedRows rows(args.x, stream);
-    LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), stream);
+  switch (AsCudaWeight(args.weight).packed().format) {
+    case WeightFormat::kBf16:
+      return LaunchForRows<WeightFormat::kBf16>(ProductOf(args), stream);
+    case WeightFormat::kInt8:
+      return LaunchForRows<WeightFormat::kInt8>(ProductOf(args), stream);
+    case WeightFormat::kInt4:
+      return LaunchForRows<WeightFormat::kInt4>(ProductOf(args), stream);
+    case WeightFormat::kE4m3:
+      break;
   }
+  const QuantizedRows rows(args.x, stream);
+  LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), stream);
 }
 
 }  // namespace foretoken::kernels::cuda

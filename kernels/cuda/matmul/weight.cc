@@ -2,10 +2,12 @@
 #include "kernels/cuda/matmul/weight.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/pack_weight.h"
+#include "kernels/quantize.h"
 
 namespace foretoken::kernels::cuda {
 namespace {
@@ -47,6 +49,68 @@ const uint16_t* AsDenseBf16(const Slab& slab, std::vector<uint16_t>& dense) {
   return dense.data();
 }
 
+// Rows of integers on their way to the device.
+struct HostIntegers {
+  HostIntegers(int64_t num_rows, const PackedWeight& layout)
+      : num_inputs(layout.num_inputs),
+        group_size(layout.group_size),
+        num_groups((layout.num_inputs + layout.group_size - 1) / layout.group_size),
+        codes(num_rows * num_inputs),
+        scales(num_rows * num_groups),
+        offsets(layout.has_offsets ? scales.size() : 0) {}
+
+  int64_t num_inputs;
+  int64_t group_size;
+  int64_t num_groups;
+  std::vector<uint8_t> codes;  // [rows, inputs]
+  std::vector<float> scales;   // [rows, groups]
+  std::vector<float> offsets;  // as scales, or empty
+};
+
+// Rounds a row of bf16 to integers, as the CPU does. Zeros fill the last group.
+void QuantizeRow(const uint16_t* bf16, int bits, int64_t row, HostIntegers& to) {
+  std::vector<float> values(to.num_groups * to.group_size);
+  std::vector<uint8_t> codes(values.size());
+  for (int64_t i = 0; i < to.num_inputs; ++i) values[i] = FloatFromBf16(bf16[i]);
+  for (int64_t group = 0; group < to.num_groups; ++group) {
+    const int64_t begin = group * to.group_size;
+    to.scales[row * to.num_groups + group] =
+        QuantizeGroup(values.data() + begin, to.group_size, bits, codes.data() + begin);
+  }
+  std::copy_n(codes.begin(), to.num_inputs, to.codes.begin() + row * to.num_inputs);
+}
+
+// Copies row `from` of a part, from the input `first_input` on. A stored group may be several of the weight's.
+void CopyStoredRow(const StoredPart& part, int64_t from, int64_t first_input, int64_t row, HostIntegers& to) {
+  const int64_t stored_inputs = part.matrix->shape()[1], stored_group = part.matrix->groups()->group_size;
+  std::vector<uint8_t> codes(stored_inputs);
+  std::vector<float> scales(stored_inputs / stored_group), offsets(scales.size());  // a part may have no offsets
+  part.matrix->ReadGroups(part.rows.begin + from, 1, codes.data(), scales.data(), offsets.data());
+  std::copy_n(codes.begin() + first_input, to.num_inputs, to.codes.begin() + row * to.num_inputs);
+  for (int64_t group = 0; group < to.num_groups; ++group) {
+    const int64_t stored = (first_input + group * to.group_size) / stored_group;
+    to.scales[row * to.num_groups + group] = scales[stored];
+    if (!to.offsets.empty()) to.offsets[row * to.num_groups + group] = offsets[stored];
+  }
+}
+
+// Copies the rows to the device and packs them as the weight's `outputs`.
+void PackHostIntegers(const HostIntegers& rows, const IndexRange& outputs, const PackedWeight& weight, Device& device) {
+  const auto upload = [&](const void* data, size_t num_bytes) {
+    Buffer buffer = device.Allocate(num_bytes);
+    if (num_bytes > 0) device.Copy(buffer.get(), data, num_bytes, CopyKind::kToDevice);
+    return buffer;
+  };
+  const Buffer codes = upload(rows.codes.data(), rows.codes.size()),
+               scales = upload(rows.scales.data(), rows.scales.size() * sizeof(float)),
+               offsets = upload(rows.offsets.data(), rows.offsets.size() * sizeof(float));
+  PackIntegers({.codes = static_cast<const uint8_t*>(codes.get()),
+                .scales = static_cast<const float*>(scales.get()),
+                .offsets = static_cast<const float*>(offsets.get())},
+               outputs, weight, device.stream());
+  device.Synchronize();  // the caller may now change or free the rows
+}
+
 // Copies slabs to dense rows on the device, from which a kernel packs them.
 struct SlabCopier {
   const WeightSource& source;
@@ -61,49 +125,27 @@ struct SlabCopier {
     const std::byte* rows = slab.part.as<std::byte>() + slab.rows.begin * row_bytes;
     if (source.fetch) source.fetch(rows, slab.rows.size() * row_bytes);
     const uint16_t* from = AsDenseBf16(slab, dense);
-    device.Copy(staged.get(), from, slab.num_elements() * sizeof(uint16_t), CopyKind::kToDevice);
-    PackRows(static_cast<const uint16_t*>(staged.get()), outputs, weight, device.stream());
-    device.Synchronize();  // the caller may now change or free the source
+    if (IsInteger(weight.format)) {
+      HostIntegers integers(slab.rows.size(), weight);
+      const int bits = weight.format == WeightFormat::kInt8 ? 8 : 4;
+      for (int64_t row = 0; row < slab.rows.size(); ++row) {
+        QuantizeRow(from + row * slab.inputs.size(), bits, row, integers);
+      }
+      PackHostIntegers(integers, outputs, weight, device);
+    } else {
+      device.Copy(staged.get(), from, slab.num_elements() * sizeof(uint16_t), CopyKind::kToDevice);
+      PackRows(static_cast<const uint16_t*>(staged.get()), outputs, weight, device.stream());
+      device.Synchronize();  // the caller may now change or free the source
+    }
     if (source.release) source.release(rows, slab.rows.size() * row_bytes);
   }
 };
 
-}  // namespace
-
-CudaWeight::CudaWeight(const PackedWeight& layout, Device& device)
-    : CudaWeight(layout, NumericClassOf(layout.num_outputs, layout.num_inputs), device) {}
-
-CudaWeight::CudaWeight(const PackedWeight& layout, const NumericClass& numeric_class, Device& device)
-    : Weight(layout.num_outputs, layout.num_inputs, layout.num_bytes()),
-      packed_(layout),
-      numeric_class_(numeric_class),
-      data_(device.Allocate(layout.num_bytes())),
-      scales_(device.Allocate(layout.format == WeightFormat::kE4m3 ? layout.num_outputs * sizeof(float) : 0)),
-      arrivals_(device.Allocate(kMaxArrivals * sizeof(uint32_t))) {
-  packed_.data = static_cast<uint8_t*>(data_.get());
-  packed_.scales = static_cast<float*>(scales_.get());
-}
-
-std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device) {
-  FT_CHECK(!source.parts.empty());
+void CopyParts(const WeightSource& source, const IndexRange& inputs, const PackedWeight& weight, Device& device) {
   const int64_t num_inputs = source.parts[0].shape[1];
-  const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
-  FT_CHECK(inputs.begin >= 0 && inputs.begin < inputs.end && inputs.end <= num_inputs);
-  int64_t out_features = 0;
-  for (const ConstTensorView& part : source.parts) {
-    FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
-    out_features += part.shape[0];
-  }
-  FT_CHECK(out_features > 0);
-  const bool is_fp8 = source.quantization.weights == WeightQuantization::kFp8;
-  auto weight = std::make_unique<CudaWeight>(PackedWeight{.format = is_fp8 ? WeightFormat::kE4m3 : WeightFormat::kBf16,
-                                                          .num_outputs = out_features,
-                                                          .num_inputs = inputs.size()},
-                                             device);
-
-  const int64_t slab_rows = std::clamp<int64_t>(kSlabElements / num_inputs, 1, out_features);
+  const int64_t slab_rows = std::clamp<int64_t>(kSlabElements / num_inputs, 1, weight.num_outputs);
   SlabCopier copier{.source = source,
-                    .weight = weight->packed(),
+                    .weight = weight,
                     .device = device,
                     .staged = device.Allocate(slab_rows * inputs.size() * sizeof(uint16_t)),
                     .dense = {}};
@@ -114,6 +156,108 @@ std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& de
       copier.Copy({.part = part, .rows = rows, .inputs = inputs}, {first_output + rows.begin, first_output + rows.end});
     }
     first_output += part.shape[0];
+  }
+}
+
+void CopyStored(const WeightSource& source, const IndexRange& inputs, const PackedWeight& weight, Device& device) {
+  const int64_t slab_rows = std::clamp<int64_t>(kSlabElements / weight.num_inputs, 1, weight.num_outputs);
+  int64_t first_output = 0;  // within the part
+  for (const StoredPart& part : source.stored) {
+    for (int64_t begin = 0; begin < part.rows.size(); begin += slab_rows) {
+      const int64_t end = std::min(begin + slab_rows, part.rows.size());
+      HostIntegers rows(end - begin, weight);
+      for (int64_t row = begin; row < end; ++row) CopyStoredRow(part, row, inputs.begin, row - begin, rows);
+      PackHostIntegers(rows, {first_output + begin, first_output + end}, weight, device);
+    }
+    first_output += part.rows.size();
+  }
+}
+
+// The largest group that the kernels take and that never spans two of the file's.
+int64_t GroupSizeOf(const IntegerGroups& groups, int64_t first_input) {
+  int64_t size = 128;
+  while (groups.group_size % size != 0 || first_input % size != 0) size /= 2;
+  return size;
+}
+
+PackedWeight LayoutOf(const WeightSource& source, int64_t num_outputs, const IndexRange& inputs) {
+  PackedWeight layout = {
+      .num_outputs = num_outputs, .num_inputs = inputs.size(), .group_size = source.quantization.group_size};
+  if (!source.stored.empty()) {
+    const std::optional<IntegerGroups> groups = CommonGroups(source.stored);
+    FT_CHECK(groups.has_value() && KeepsIntegers(*groups, inputs.begin));
+    layout.format = groups->bits == 8 ? WeightFormat::kInt8 : WeightFormat::kInt4;
+    layout.group_size = GroupSizeOf(*groups, inputs.begin);
+    layout.has_offsets = groups->has_offsets;
+    return layout;
+  }
+  switch (source.quantization.weights) {
+    case WeightQuantization::kNone:
+      break;
+    case WeightQuantization::kFp8:
+      layout.format = WeightFormat::kE4m3;
+      break;
+    case WeightQuantization::kInt8:
+      layout.format = WeightFormat::kInt8;
+      break;
+    case WeightQuantization::kInt4:
+      layout.format = WeightFormat::kInt4;
+      break;
+  }
+  return layout;
+}
+
+// Of the scales, and of the offsets, too.
+size_t IntegerScaleBytes(const PackedWeight& layout) {
+  if (!IsInteger(layout.format)) return 0;
+  return layout.num_groups() * layout.padded_outputs() * sizeof(float) * (layout.has_offsets ? 2 : 1);
+}
+
+size_t ScaleBytes(const PackedWeight& layout) {
+  return layout.format == WeightFormat::kE4m3 ? layout.num_outputs * sizeof(float) : IntegerScaleBytes(layout);
+}
+
+}  // namespace
+
+bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) {
+  return (groups.bits == 4 || groups.bits == 8) && GroupSizeOf(groups, first_input) >= 32;
+}
+
+CudaWeight::CudaWeight(const PackedWeight& layout, Device& device)
+    : CudaWeight(layout, NumericClassOf(layout.num_outputs, layout.num_inputs), device) {}
+
+CudaWeight::CudaWeight(const PackedWeight& layout, const NumericClass& numeric_class, Device& device)
+    : Weight(layout.num_outputs, layout.num_inputs, layout.num_bytes() + IntegerScaleBytes(layout)),
+      packed_(layout),
+      numeric_class_(numeric_class),
+      data_(device.Allocate(layout.num_bytes())),
+      scales_(device.Allocate(ScaleBytes(layout))),
+      arrivals_(device.Allocate(kMaxArrivals * sizeof(uint32_t))) {
+  packed_.data = static_cast<uint8_t*>(data_.get());
+  packed_.scales = static_cast<float*>(scales_.get());
+  if (layout.has_offsets) packed_.offsets = packed_.scales + layout.num_groups() * layout.padded_outputs();
+}
+
+std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device) {
+  FT_CHECK(source.parts.empty() != source.stored.empty());
+  const int64_t num_inputs = source.parts.empty() ? source.stored[0].matrix->shape()[1] : source.parts[0].shape[1];
+  const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
+  FT_CHECK(inputs.begin >= 0 && inputs.begin < inputs.end && inputs.end <= num_inputs);
+  int64_t out_features = 0;
+  for (const ConstTensorView& part : source.parts) {
+    FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
+    out_features += part.shape[0];
+  }
+  for (const StoredPart& part : source.stored) {
+    FT_CHECK(part.matrix->shape()[1] == num_inputs);
+    out_features += part.rows.size();
+  }
+  FT_CHECK(out_features > 0);
+  auto weight = std::make_unique<CudaWeight>(LayoutOf(source, out_features, inputs), device);
+  if (source.stored.empty()) {
+    CopyParts(source, inputs, weight->packed(), device);
+  } else {
+    CopyStored(source, inputs, weight->packed(), device);
   }
   return weight;
 }

@@ -30,7 +30,7 @@ class CudaWeight final : public Weight {
   PackedWeight packed_;
   NumericClass numeric_class_;
   Buffer data_;
-  Buffer scales_;
+  Buffer scales_;  // and offsets
   Buffer arrivals_;
 };
 
@@ -38,6 +38,9 @@ inline constexpr int kMaxArrivals = 256;
 
 // Every Weight that this backend gets is a CudaWeight.
 inline const CudaWeight& AsCudaWeight(const Weight* weight) { return *static_cast<const CudaWeight*>(weight); }
+
+// Whether a weight keeps such integers, from the input `first_input` on.
+bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input);
 
 // Copies the parts one after another, a few MiB at a time, and releases each piece before it fetches the next.
 std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device);

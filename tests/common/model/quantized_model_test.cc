@@ -17,6 +17,7 @@
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/models/quantized_layers.h"
+#include "tests/testing/models/quantized_twins.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::model {
@@ -27,49 +28,7 @@ using testing::QuantizedFormat;
 using testing::QuantizedFormats;
 using testing::RawTensors;
 using testing::TempDir;
-
-json Config() {
-  return {{"model_type", "qwen3"},  {"hidden_size", 128},       {"intermediate_size", 352},
-          {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-          {"head_dim", 32},         {"vocab_size", 320},        {"max_position_embeddings", 512}};
-}
-
-// A model with random weights, stored twice.
-struct Twins {
-  TempDir quantized;
-  TempDir plain;
-
-  // Where `is_mixed`, every third matrix is plain in both, as incomplete lists of exceptions make it.
-  explicit Twins(const QuantizedFormat& format, bool is_mixed = false) {
-    testing::RandomValues random(1);
-    json config = Config();
-    plain.Write("config.json", config.dump());
-    RawTensors plain_tensors, quantized_tensors;
-    int count = 0;
-    for (const WeightName& weight : ListWeights(NameWeights(ParseModelConfig(config.dump(), "c").value()))) {
-      const bool is_vector = weight.shape.rank == 1;
-      const int64_t outputs = is_vector ? 1 : weight.shape[0], inputs = is_vector ? weight.shape[0] : weight.shape[1];
-      const bool is_plain =
-          is_vector || weight.name.find("embed") != std::string::npos || (is_mixed && ++count % 3 == 0);
-      const testing::QuantizedLayer layer = is_vector
-                                                ? testing::QuantizedLayer{.shape = {.outputs = 1, .inputs = inputs},
-                                                                          .values = std::vector<float>(inputs, 1.25f)}
-                                                : format.make(outputs, inputs, random);
-      reference::RawTensor floats = testing::AsBf16(layer);
-      if (is_vector) floats.shape = {inputs};
-      plain_tensors[weight.name] = floats;
-      if (is_plain) {
-        quantized_tensors[weight.name] = floats;
-      } else {
-        testing::AddLayer(weight.name.substr(0, weight.name.size() - 7), layer.tensors, quantized_tensors);
-      }
-    }
-    config["quantization_config"] = format.config;
-    quantized.Write("config.json", config.dump());
-    plain.Write("model.safetensors", testing::SafetensorsOf(plain_tensors));
-    quantized.Write("model.safetensors", testing::SafetensorsOf(quantized_tensors));
-  }
-};
+using Twins = testing::QuantizedTwins;
 
 std::vector<testing::Row> LogitsOf(const std::string& directory, int num_ranks) {
   testing::LoadedModel model = testing::LoadModel(directory, {.num_ranks = num_ranks});
@@ -179,7 +138,7 @@ TEST(QuantizedModels, CountAndDigestEveryStoredByteOnce) {
 TEST(QuantizedModels, HaveAnotherDigestIfTheDeclarationGivesTheBytesAnotherMeaning) {
   const Twins twins(QuantizedFormats()[8]);
   const std::string digest = Load(twins.quantized.path(), 1, 1).digest;
-  json config = Config();
+  json config = Twins::Config();
   config["quantization_config"] = QuantizedFormats()[8].config;
   config["quantization_config"]["checkpoint_format"] = "gptq_v2";
   twins.quantized.Write("config.json", config.dump());
@@ -189,7 +148,7 @@ TEST(QuantizedModels, HaveAnotherDigestIfTheDeclarationGivesTheBytesAnotherMeani
 TEST(QuantizedModels, AreReadWithTheDeclarationInAFileOfItsOwn) {
   const Twins twins(QuantizedFormats()[8]);
   const auto expected = LogitsOf(twins.quantized.path(), 1);
-  twins.quantized.Write("config.json", Config().dump());
+  twins.quantized.Write("config.json", Twins::Config().dump());
   twins.quantized.Write("quantize_config.json", R"({"bits": 4, "group_size": 32, "desc_act": false})");
   EXPECT_TRUE(LoadModelConfig(twins.quantized.path())->quantization.is_declared);
   EXPECT_TRUE(testing::SameBits(LogitsOf(twins.quantized.path(), 1), expected));
@@ -210,7 +169,7 @@ TEST(QuantizedModels, LeaveNoTensorUnreadButThoseOfActivations) {
 
 TEST(QuantizedModels, HaveAHeadOfTheirOwnIfItIsStoredQuantised) {
   const Twins twins(QuantizedFormats()[0]);
-  json config = Config();
+  json config = Twins::Config();
   config["tie_word_embeddings"] = true;
   twins.quantized.Write("config.json", config.dump());
   ModelConfig read = LoadModelConfig(twins.quantized.path()).value();

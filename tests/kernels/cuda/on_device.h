@@ -24,8 +24,7 @@ class OnDevice : public ::testing::Test {
 
   Device& device() { return *device_; }
 
-  std::unique_ptr<CudaWeight> Prepare(const ConstTensorView& part,
-                                      WeightQuantization quantization = WeightQuantization::kNone) {
+  std::unique_ptr<CudaWeight> Prepare(const ConstTensorView& part, const Quantization& quantization = {}) {
     return PrepareWeight({.parts = {&part, 1}, .quantization = quantization, .release = nullptr}, device());
   }
   // [N, K], the values that the kernels read.

@@ -4,6 +4,7 @@
 // emits wrong tokens, or tokens that depend on other requests.
 #include "common/model/transformer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/known_sequence.h"
 #include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/quantized_twins.h"
 #include "tests/testing/models/row_invariance.h"
 #include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
@@ -95,17 +97,17 @@ class CudaTransformer : public ::testing::Test {
                                .wrap_backend = wrap,
                                .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});
   }
-  static LoadedModel LoadFp8() {
-    return testing::LoadModel(SourcePath("tests/cases/models/mistral-window"),
-                              {.num_blocks = testing::kExactBlocks,
-                               .device = "cuda",
-                               .make_backend =
-                                   [](kernels::BackendOptions options) {
-                                     options.quantization.weights = "fp8";
-                                     return kernels::cuda::MakeBackend(options);
-                                   },
-                               .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});
+  static LoadedModel LoadFrom(const std::string& directory, const kernels::QuantizationOptions& quantization) {
+    return testing::LoadModel(directory, {.num_blocks = testing::kExactBlocks,
+                                          .device = "cuda",
+                                          .make_backend =
+                                              [quantization](kernels::BackendOptions options) {
+                                                options.quantization = quantization;
+                                                return kernels::cuda::MakeBackend(options);
+                                              },
+                                          .transformer = {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256}});
   }
+  static LoadedModel LoadFp8() { return LoadFrom(SourcePath("tests/cases/models/mistral-window"), {.weights = "fp8"}); }
   // Loads with a cuBLASLt that is always faster, from a row count on whose passes would be recorded.
   static LoadedModel LoadServed() {
     return testing::LoadModel(SourcePath("tests/cases/models/qwen3"),
@@ -243,6 +245,39 @@ TEST_F(CudaTransformer, WithFp8IsNearBf16AndRowInvariant) {
   EXPECT_GT(differences, 0);
   const KnownSequence known = DecodePlainly(fp8, {.num_tokens = 18, .parents = RandomParents(8, 4), .seed = 4});
   EXPECT_TRUE(CheckTree(fp8, known));
+}
+
+// The weights stay integers and have the bits of bf16 all the same. Only formats with offsets may differ by a rounding.
+TEST_F(CudaTransformer, AStoredCheckpointOfIntegersHasTheLogitsOfItsValues) {
+  int num_kept = 0;
+  for (const testing::QuantizedFormat& format : testing::QuantizedFormats()) {
+    const testing::QuantizedTwins twins(format);
+    LoadedModel plain = LoadFrom(twins.plain.path(), {}), integers = LoadFrom(twins.quantized.path(), {});
+    if (format.has_groups) ++num_kept;
+    const std::vector<int32_t> tokens = testing::RandomTokens(20, plain.transformer->config().vocab_size, 1);
+    const auto decode = [&](LoadedModel& model) {
+      return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {20}}).back();
+    };
+    const auto expected = decode(plain), logits = decode(integers);
+    if (format.name.find("zeros") == std::string::npos && format.name != "awq") {
+      EXPECT_EQ(logits, expected) << format.name;
+      continue;
+    }
+    for (size_t v = 0; v < logits.size(); ++v) ASSERT_NEAR(logits[v], expected[v], 0.05) << format.name;
+  }
+  EXPECT_GE(num_kept, 5);
+}
+
+TEST_F(CudaTransformer, RoundsToIntegersAtLoadAndStaysRowInvariant) {
+  for (const char* weights : {"int8", "int4"}) {
+    LoadedModel model = LoadFrom(SourcePath("tests/cases/models/mistral-window"),
+                                 {.weights = weights, .head = "int8", .group_size = 64});
+    EXPECT_THAT(model.backend().Describe(),
+                ::testing::EndsWith(std::string(weights) == "int8" ? " w8a16-g64 head w8a16-g64"
+                                                                   : " w4a16-g64 head w8a16-g64"));
+    const KnownSequence known = DecodePlainly(model, {.num_tokens = 18, .parents = RandomParents(8, 4), .seed = 4});
+    EXPECT_TRUE(CheckTree(model, known));
+  }
 }
 
 }  // namespace
