@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -202,52 +201,6 @@ absl::Status ReadSlidingWindows(const JsonFields& fields, const Family& family, 
   return absl::OkStatus();
 }
 
-// Which layers turn q and k: no_rope_layers has 1 for those that do.
-absl::Status ReadLayersWithoutRotation(const JsonFields& fields, ModelConfig& config) {
-  FT_ASSIGN_OR_RETURN(auto flags, fields.Optional<std::vector<int64_t>>("no_rope_layers"));
-  if (!flags) {
-    FT_ASSIGN_OR_RETURN(const int64_t interval, fields.OrDefault<int64_t>("no_rope_layer_interval", 4));
-    if (interval < 1) return fields.Error("no_rope_layer_interval", "expects an integer above 0, got ", interval);
-    flags.emplace();
-    for (int64_t layer = 0; layer < config.num_layers; ++layer) flags->push_back((layer + 1) % interval == 0 ? 0 : 1);
-  }
-  if (static_cast<int64_t>(flags->size()) != config.num_layers) {
-    return fields.Error("no_rope_layers", "expects ", config.num_layers, " entries, got ", flags->size());
-  }
-  for (const int64_t flag : *flags) {
-    if (flag != 0 && flag != 1) return fields.Error("no_rope_layers", "expects 0 or 1, got ", flag);
-    config.rotates.push_back(flag == 1);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadRotation(const JsonFields& fields, const Family& family, ModelConfig& config) {
-  FT_ASSIGN_OR_RETURN(RopeSettings rope,
-                      ReadRopeSettings(fields, family, config.max_position_embeddings, kMaxPositions));
-  config.rope = std::move(rope.rope);
-  config.sliding_rope = std::move(rope.sliding_rope);
-  config.max_position_embeddings = rope.max_positions;
-  if (rope.rotary_part != 1) {
-    const auto rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * rope.rotary_part);
-    if (rotary_dim < 2 || rotary_dim % 2 != 0 || rotary_dim > config.head_dim) {
-      return fields.Error("partial_rotary_factor", "expects an even number of head_dim ", config.head_dim,
-                          " dimensions from 2 on, got ", rope.rotary_part);
-    }
-    config.rotary_dim = rotary_dim;
-  }
-  const int64_t num_pairs = config.rotary_dim.value_or(config.head_dim) / 2;
-  if (const auto* divided = std::get_if<DivisorScaling>(&config.rope.scaling)) {
-    for (const auto* divisors : {&divided->divisors, &divided->long_divisors}) {
-      const auto num_divisors = static_cast<int64_t>(divisors->size());
-      if (num_divisors == num_pairs || (divisors == &divided->long_divisors && num_divisors == 0)) continue;
-      return fields.Error("rope_scaling", "expects ", num_pairs, " divisors, one per pair of a head, got ",
-                          num_divisors);
-    }
-  }
-  if (family.knows_layers_without_rotation) return ReadLayersWithoutRotation(fields, config);
-  return absl::OkStatus();
-}
-
 // Qwen's rule: which layers have experts.
 absl::StatusOr<std::vector<bool>> ReadSparseLayers(const JsonFields& fields, int64_t num_layers) {
   FT_ASSIGN_OR_RETURN(const int64_t step, fields.OrDefault<int64_t>("decoder_sparse_step", 1));
@@ -377,7 +330,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_RETURN_IF_ERROR(ReadSizes(fields, family, config));
   FT_RETURN_IF_ERROR(ReadHeads(fields, family, config));
   FT_RETURN_IF_ERROR(ReadSlidingWindows(fields, family, config));
-  FT_RETURN_IF_ERROR(ReadRotation(fields, family, config));
+  FT_RETURN_IF_ERROR(ReadRotation(fields, family, kMaxPositions, config));
   FT_RETURN_IF_ERROR(ReadScales(fields, family, config));
   FT_RETURN_IF_ERROR(ReadExperts(fields, family, config));
   FT_ASSIGN_OR_RETURN(config.tie_word_embeddings,

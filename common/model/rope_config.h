@@ -11,27 +11,17 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "common/base/json_fields.h"
 #include "common/model/families.h"
-#include "common/model/rope.h"
 
 namespace foretoken::model {
 
-struct RopeSettings {
-  RopeConfig rope;
-  std::optional<RopeConfig> sliding_rope;  // of the layers with a window; unset: as the others
-  double rotary_part = 1;                  // of a head's dimensions
-  // The longest context. YaRN extends the original length by its factor, and `max_position_embeddings` does not bound
-  // it: a configuration that enables YaRN keeps the trained model's value in that field. With other scalings the field
-  // itself is the bound, because it already has the extended length. Both rules are as in vLLM.
-  int64_t max_positions = 0;
-};
-
-// `max_position_embeddings` is at least 1; `most_positions` is the largest length that a configuration may ask for.
-absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, const Family& family,
-                                              int64_t max_position_embeddings, int64_t most_positions);
+// Sets the fields about rotation, and the longest context. YaRN extends the original length by its factor, and
+// `max_position_embeddings` does not bound it: a configuration that enables YaRN keeps the trained model's value in
+// that field. With other scalings the field itself is the bound, because it already has the extended length. Both rules
+// are as in vLLM. `config` has its sizes; `most_positions` is the largest length that a configuration may ask for.
+absl::Status ReadRotation(const JsonFields& fields, const Family& family, int64_t most_positions, ModelConfig& config);
 
 }  // namespace foretoken::model

@@ -169,6 +169,12 @@ double CacheError(KvCacheDtype dtype, double value, double largest) {
   return 1.001 * std::max(std::abs(value) / 16, largest / 448 * 0x1p-10);
 }
 
+double LargestOf(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
 void CheckRope(const RopeShape& shape) {
   RandomValues random(4);
   constexpr int32_t kNumRows = 5, kNumBlocks = 4, kMaxPositions = 50;
@@ -205,9 +211,7 @@ void CheckRope(const RopeShape& shape) {
   RopeStoreKv(args, pool);
   const reference::RotatedRows expected = reference::RopeStoreKv(args);
   // The norm as in RmsNorm, then |x cos| + |y sin|, which is at most the pair's length. The rotation keeps that length.
-  double largest = 0;
-  for (const double value : expected.q) largest = std::max(largest, std::abs(value));
-  for (const double value : expected.k) largest = std::max(largest, std::abs(value));
+  const double largest = std::max(LargestOf(expected.q), LargestOf(expected.k));
   const double tolerance = (shape.head_dim / 2.0 + 10) * kUnit * std::sqrt(2.0) * largest;
   for (size_t i = 0; i < q.size(); ++i) ASSERT_NEAR(q[i], expected.q[i], tolerance) << i;
   size_t i = 0;

@@ -2,8 +2,8 @@
 // One block per (128 outputs, at most 64 rows, split). It has four warps, each for 32 of the outputs and all rows, so
 // that a row's inputs in shared memory serve four warps and each load of them serves two matrix steps.
 // Bytes moved: the weight once, in order, with three slices of 16 KiB (bf16) or five of 8 KiB (e4m3, int8) or 4 KiB
-// (int4) in flight per block; the rows once per 128 outputs, from the second-level cache, at 64 rows half as many bytes as the weight's. The
-// rows are padded to 8, 16, 32 or 64. With 8 a step costs little beside the weight's bytes.
+// (int4) in flight per block; the rows once per 128 outputs, from the second-level cache, at 64 rows half as many bytes
+// as the weight's. The rows are padded to 8, 16, 32 or 64. With 8 a step costs little beside the weight's bytes.
 //
 // A split's sums go to memory in the layout of the threads' registers, 16 bytes per fragment and thread side by side.
 // The block that arrives last at its tile reads the sums of all splits and adds them in order. It reads back its own

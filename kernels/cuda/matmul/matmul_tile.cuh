@@ -243,8 +243,8 @@ class ProductTile {
   __device__ void WidenIntegers(const uint8_t* tile, int i, int32_t step, FragmentA& widened) const {
     constexpr bool kIsInt8 = Shape::kFormat == WeightFormat::kInt8;
     const int in_slice = step % 4;
-    const uint8_t* codes = tile + lane() * kLaneBytes +
-                           (kIsInt8 ? in_slice / 2 * kChunkBytes + in_slice % 2 * 8 : in_slice * 4);
+    const uint8_t* codes =
+        tile + lane() * kLaneBytes + (kIsInt8 ? in_slice / 2 * kChunkBytes + in_slice % 2 * 8 : in_slice * 4);
     const int64_t group = int64_t{step} * kMmaDepth / product_.weight.group_size;
     const int64_t output = first_output_ + OutputFragment(i) * kTileOutputs + lane() / 4;
 #pragma unroll
