@@ -26,6 +26,7 @@ constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxHeads = int64_t{1} << 12;
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
 constexpr int64_t kMaxExperts = int64_t{1} << 12;
+constexpr int64_t kMaxExpertsOfModel = int64_t{1} << 16;  // of all layers; each has names of its own
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 absl::StatusOr<const Family*> ReadFamily(const JsonFields& fields) {
@@ -242,6 +243,10 @@ absl::Status ReadExperts(const JsonFields& fields, const Family& family, ModelCo
     if (fields.Has(old)) count_field = old;
   }
   FT_ASSIGN_OR_RETURN(experts.num_experts, ReadSize(fields, count_field, kMaxExperts));
+  if (experts.num_experts * config.num_layers > kMaxExpertsOfModel) {
+    return fields.Error(count_field, "expects at most ", kMaxExpertsOfModel, " experts in ", config.num_layers,
+                        " layers, got ", experts.num_experts, " in each");
+  }
   FT_ASSIGN_OR_RETURN(experts.num_chosen, ReadSize(fields, "num_experts_per_tok", experts.num_experts));
   if (family.experts == ExpertRule::kMixtral) {
     experts.has_mixtral_names = true;

@@ -355,6 +355,8 @@ const BadConfig kBadConfigs[] = {
     {"NoExperts", With(kMixtral, R"("num_local_experts":0,"num_experts_per_tok":1)"),
      "num_local_experts expects an integer from 1 to 4096, got 0"},
     {"TooManyExperts", With(kQwen3Moe, R"("num_experts":5000)"), "num_experts expects an integer from 1 to 4096"},
+    {"TooManyExpertsInAll", With(kQwen3Moe, R"("num_experts":64,"num_hidden_layers":4096)"),
+     "num_experts expects at most 65536 experts in 4096 layers, got 64 in each"},
     {"QwenExpertsWithoutAWidth", With(kQwen3Moe, R"("moe_intermediate_size":null)"),
      "moe_intermediate_size is missing"},
     {"QwenSparseStep", With(kQwen3Moe, R"("decoder_sparse_step":0)"),
