@@ -224,8 +224,9 @@ absl::Status ReadGlmExperts(const JsonFields& fields, const ModelConfig& config,
   if (num_dense < 0) return fields.Error("first_k_dense_replace", "expects an integer of at least 0, got ", num_dense);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) experts.layers.push_back(layer >= num_dense);
   FT_ASSIGN_OR_RETURN(const int64_t num_shared, fields.OrDefault<int64_t>("n_shared_experts", 1));
-  if (num_shared < 0 || num_shared > kMaxExperts) {
-    return fields.Error("n_shared_experts", "expects an integer from 0 to ", kMaxExperts, ", got ", num_shared);
+  const int64_t max_shared = kMaxWidth / experts.intermediate_size;
+  if (num_shared < 0 || num_shared > max_shared) {
+    return fields.Error("n_shared_experts", "expects an integer from 0 to ", max_shared, ", got ", num_shared);
   }
   experts.shared_size = num_shared * experts.intermediate_size;
   FT_ASSIGN_OR_RETURN(experts.scale, fields.OrDefault<double>("routed_scaling_factor", 1));

@@ -26,7 +26,13 @@ void CheckSizes(const ModelConfig& config) {
                   /*num_blocks=*/4);
   const RopeFrequencies frequencies =
       ComputeRopeFrequencies(config.rope, config.rotary_dim.value_or(config.head_dim), config.max_position_embeddings);
-  FT_CHECK(frequencies.inverse.size() == static_cast<size_t>(config.head_dim / 2));
+  FT_CHECK(frequencies.inverse.size() == static_cast<size_t>(config.rotary_dim.value_or(config.head_dim) / 2));
+  FT_CHECK(config.rotates.empty() || config.rotates.size() == static_cast<size_t>(config.num_layers));
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    FT_CHECK(config.turned_dims(layer) >= 0 && config.turned_dims(layer) <= config.head_dim);
+    FT_CHECK(config.has_experts(layer) ? config.mlp_size(layer) >= 0 : config.mlp_size(layer) > 0);
+  }
+  FT_CHECK(config.experts.num_experts == 0 || config.experts.num_chosen <= config.experts.num_experts);
   MakeRopeTables(frequencies, /*max_positions=*/2);
 }
 
