@@ -251,9 +251,10 @@ TEST_F(CudaTransformer, WithFp8IsNearBf16AndRowInvariant) {
 TEST_F(CudaTransformer, AStoredCheckpointOfIntegersHasTheLogitsOfItsValues) {
   int num_kept = 0;
   for (const testing::QuantizedFormat& format : testing::QuantizedFormats()) {
+    if (!format.has_groups) continue;  // becomes bf16
+    ++num_kept;
     const testing::QuantizedTwins twins(format);
     LoadedModel plain = LoadFrom(twins.plain.path(), {}), integers = LoadFrom(twins.quantized.path(), {});
-    if (format.has_groups) ++num_kept;
     const std::vector<int32_t> tokens = testing::RandomTokens(20, plain.transformer->config().vocab_size, 1);
     const auto decode = [&](LoadedModel& model) {
       return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {20}}).back();
