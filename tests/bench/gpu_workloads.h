@@ -130,7 +130,7 @@ class ModelBench {
  public:
   ModelBench(Backend& backend, const Sizes& sizes) : backend_(backend), sizes_(sizes) {
     model::ModelWeights weights = testing::RandomWeights(sizes.model, backend);
-    matrix_bytes_ = static_cast<double>(testing::MatrixBytes(weights));
+    matrix_bytes_ = static_cast<double>(testing::MatrixBytes(sizes.model, weights));
     transformer_ = std::make_unique<model::Transformer>(sizes.model, std::move(weights), backend, Options(sizes));
     kv_ = transformer_->MakeKvCache(NumBlocks(sizes));
   }
