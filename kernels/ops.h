@@ -153,7 +153,8 @@ struct RopeStoreKvArgs {
 
 // Softmax attention of every row over the positions that BatchView gives it. It reads K and V only from the cache, in
 // tiles cut at multiples of a constant in logical position. With a window w, a row at position p sees (p - w, p]. With
-// a cap c, a score s becomes c tanh(s / c).
+// a cap c, a score s becomes c tanh(s / c). With sinks, a head's softmax has one score more, which belongs to no
+// position.
 struct AttentionArgs {
   ConstTensorView q;  // [T, H D] f32
   BatchView batch;
@@ -162,19 +163,32 @@ struct AttentionArgs {
   std::optional<int32_t> window;
   float scale = 0;  // multiplies q . k
   std::optional<float> cap;
-  TensorView out;  // [T, H D] bf16
+  const float* sinks = nullptr;  // [H], or null
+  TensorView out;                // [T, H D] bf16
 };
 
 enum class Activation {
-  kSilu,      // x / (1 + exp(-x))
-  kGelu,      // x (1 + erf(x / sqrt(2))) / 2
-  kGeluTanh,  // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+  kSilu,       // x / (1 + exp(-x))
+  kGelu,       // x (1 + erf(x / sqrt(2))) / 2
+  kGeluTanh,   // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+  kGeluQuick,  // x / (1 + exp(-1.702 x))
 };
 
-// The gated linear unit: out = f(gate) * up, where f is silu or gelu with tanh.
-struct GluArgs {
-  ConstTensorView gate_up;  // [T, 2 F] f32, gate first
+// What the gate of an MLP does: f(gate) * (up + up_offset), where f is any activation but kGelu.
+struct Gating {
   Activation activation = Activation::kSilu;
+  // A limit l cuts values before that: gate at l, and up at -l and l.
+  std::optional<float> limit;
+  float up_offset = 0;
+  bool is_interleaved = false;  // gate and up take turns, gate first; otherwise all of gate comes before all of up
+
+  friend bool operator==(const Gating&, const Gating&) = default;
+};
+
+// The gated linear unit.
+struct GluArgs {
+  ConstTensorView gate_up;  // [T, 2 F] f32
+  Gating gating;
   TensorView out;  // [T, F] bf16
 };
 
@@ -187,23 +201,27 @@ enum class ExpertWeighting {
 };
 
 struct Expert {
-  const Weight* gate_up = nullptr;  // [2 F, E]
-  const Weight* down = nullptr;     // [E, F]
+  const Weight* gate_up = nullptr;      // [2 F, E]
+  const Weight* down = nullptr;         // [E, F]
+  const float* gate_up_bias = nullptr;  // [2 F], or null
+  const float* down_bias = nullptr;     // [E], or null
 };
 
 // Each row goes through its experts, those with the num_chosen largest scores (sigmoid(score) + bias, if there is a
 // bias), ties to the lower index:
-//   out = sum over the row's experts of weight * scale * down (f(gate x) * up x),
+//   out = sum over the row's experts of weight * scale * (down glu(gate_up x + gate_up_bias) + down_bias),
 // added in ascending order of the experts. An expert's weights are read once for all rows that chose it.
 struct ExpertsArgs {
-  ConstTensorView x;                // [T, E] bf16
-  ConstTensorView scores;           // [T, N] f32
-  std::span<const Expert> experts;  // [N] of equal shapes
+  ConstTensorView x;       // [T, E] bf16
+  ConstTensorView scores;  // [T, N] f32
+  // Gives an expert, all of equal shapes. It is asked once for each that a row chose, in ascending order, and what it
+  // gave is used until it is asked again.
+  std::function<Expert(int32_t expert)> expert;
   int32_t num_chosen = 0;
   const float* bias = nullptr;  // [N] in the choice alone, for sigmoids; or null
   ExpertWeighting weighting = ExpertWeighting::kSoftmaxOverChosen;
   float scale = 1;
-  Activation activation = Activation::kSilu;
+  Gating gating;
   TensorView out;  // [T, E] f32
 };
 

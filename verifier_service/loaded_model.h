@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/chat/chat_template.h"
-#include "common/model/generation_config.h"
+#include "common/model/config/generation_config.h"
 #include "common/model/runnable_model.h"
 #include "kernels/ops.h"
 #include "verifier_service/config.h"

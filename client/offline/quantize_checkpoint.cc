@@ -18,7 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/gguf/gguf_model.h"
 #include "common/model/checkpoint_fit.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/weight_names.h"
 #include "common/quantization/find_weight.h"
 #include "common/weights/checkpoint.h"

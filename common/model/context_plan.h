@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "kernels/kv_cache.h"
 
 namespace foretoken::model {

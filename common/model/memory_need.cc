@@ -134,10 +134,12 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const w
   for (const LayerWeightNames& layer : names.layers) {
     FT_RETURN_IF_ERROR(add({&layer.q, &layer.k, &layer.v}, layers, 0));
     std::vector<ExpertWeightNames> mlps = layer.experts;
-    if (!layer.gate.name.empty()) mlps.push_back({.gate = layer.gate, .up = layer.up, .down = layer.down});
+    if (!layer.gate.name.empty()) mlps.push_back({.gate_up = {layer.gate, layer.up}, .down = layer.down});
     std::vector<const WeightName*> by_inputs = {&layer.o};
     for (const ExpertWeightNames& mlp : mlps) {
-      FT_RETURN_IF_ERROR(add({&mlp.gate, &mlp.up}, layers, 0));
+      std::vector<const WeightName*> gate_up;
+      for (const WeightName& part : mlp.gate_up) gate_up.push_back(&part);
+      FT_RETURN_IF_ERROR(add(std::move(gate_up), layers, 0));
       by_inputs.push_back(&mlp.down);
     }
     for (const WeightName* matrix : by_inputs) {

@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/transformer_rank.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/backend.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/model_weights.h"
 
+#include <array>
 #include <span>
 #include <utility>
 
@@ -51,7 +52,7 @@ class Loader {
       : source_(source), backend_(backend), reader_(reader), shard_(shard) {}
 
   // Stacks the named matrices of a layer into one; of each it takes the shard's part of the outputs.
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(Names names) {
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> ByOutputs(std::span<const WeightName> names) {
     return Stacked(names, backend_.weight_quantization());
   }
   // All of a matrix that every shard has, and that no option quantises.
@@ -67,7 +68,7 @@ class Loader {
   }
   // The shard's part of the vocabulary.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Vocabulary(const WeightName& name) {
-    return Stacked({&name}, backend_.head_quantization());
+    return Stacked(std::span(&name, 1), backend_.head_quantization());
   }
 
   // The shard's part of the matrix's inputs. It also releases pages that hold other ranks' parts; a rank that reads
@@ -96,14 +97,15 @@ class Loader {
   absl::StatusOr<tensor::Tensor> Gain(const WeightName* name) { return Vector({name}, {}, source_.norm_offset); }
 
  private:
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(Names names, const kernels::Quantization& quantization) {
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(std::span<const WeightName> names,
+                                                           const kernels::Quantization& quantization) {
     std::vector<FoundWeight> weights(names.size());
     std::vector<MatrixPart> parts;
-    for (const WeightName* name : names) {
+    for (const WeightName& name : names) {
       FoundWeight& whole = weights[parts.size()];
-      FT_ASSIGN_OR_RETURN(whole, Find(*name));
-      const IndexRange rows = ShareOf(name->shape[0], shard_);
-      parts.push_back({.weight = &whole, .rows = {name->first_row + rows.begin, name->first_row + rows.end}});
+      FT_ASSIGN_OR_RETURN(whole, Find(name));
+      const IndexRange rows = ShareOf(name.shape[0], shard_);
+      parts.push_back({.weight = &whole, .rows = {name.first_row + rows.begin, name.first_row + rows.end}});
     }
     const auto release = [this](const void* begin, size_t num_bytes) {
       reader_.Release({.begin = begin, .num_bytes = num_bytes, .num_own_bytes = num_bytes});
@@ -157,10 +159,21 @@ class Loader {
 
 const WeightName* OrNull(const std::optional<WeightName>& name) { return name.has_value() ? &*name : nullptr; }
 
+absl::StatusOr<ExpertMatrices> LoadExpert(const ExpertWeightNames& names, const Shard& shard, Loader& loader) {
+  ExpertMatrices expert;
+  FT_ASSIGN_OR_RETURN(expert.gate_up, loader.ByOutputs(names.gate_up));
+  FT_ASSIGN_OR_RETURN(expert.gate_up_bias, loader.Part({OrNull(names.gate_up_bias)}));
+  FT_ASSIGN_OR_RETURN(expert.down, loader.ByInputs(names.down));
+  if (shard.rank == 0) {
+    FT_ASSIGN_OR_RETURN(expert.down_bias, loader.Whole({OrNull(names.down_bias)}));
+  }
+  return expert;
+}
+
 absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shard& shard, Loader& loader) {
   LayerWeights layer;
   FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Gain(&names.input_norm));
-  FT_ASSIGN_OR_RETURN(layer.qkv, loader.ByOutputs({&names.q, &names.k, &names.v}));
+  FT_ASSIGN_OR_RETURN(layer.qkv, loader.ByOutputs(std::array{names.q, names.k, names.v}));
   FT_ASSIGN_OR_RETURN(layer.qkv_bias, loader.Part({OrNull(names.q_bias), OrNull(names.k_bias), OrNull(names.v_bias)}));
   FT_ASSIGN_OR_RETURN(layer.q_norm, loader.Gain(OrNull(names.q_norm)));
   FT_ASSIGN_OR_RETURN(layer.k_norm, loader.Gain(OrNull(names.k_norm)));
@@ -168,20 +181,20 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
   if (shard.rank == 0) {
     FT_ASSIGN_OR_RETURN(layer.o_bias, loader.Whole({OrNull(names.o_bias)}));
   }
+  FT_ASSIGN_OR_RETURN(layer.sinks, loader.Part({OrNull(names.sinks)}));
   FT_ASSIGN_OR_RETURN(layer.attention_post_norm, loader.Gain(OrNull(names.attention_post_norm)));
   FT_ASSIGN_OR_RETURN(layer.mlp_norm, loader.Gain(&names.mlp_norm));
   FT_ASSIGN_OR_RETURN(layer.mlp_post_norm, loader.Gain(OrNull(names.mlp_post_norm)));
   if (names.router) {
     FT_ASSIGN_OR_RETURN(layer.router, loader.WholeMatrix(*names.router));
     FT_ASSIGN_OR_RETURN(layer.router_bias, loader.Whole({OrNull(names.router_bias)}));
+    FT_ASSIGN_OR_RETURN(layer.choice_bias, loader.Whole({OrNull(names.choice_bias)}));
     for (const ExpertWeightNames& expert : names.experts) {
-      ExpertMatrices& matrices = layer.experts.emplace_back();
-      FT_ASSIGN_OR_RETURN(matrices.gate_up, loader.ByOutputs({&expert.gate, &expert.up}));
-      FT_ASSIGN_OR_RETURN(matrices.down, loader.ByInputs(expert.down));
+      FT_ASSIGN_OR_RETURN(layer.experts.emplace_back(), LoadExpert(expert, shard, loader));
     }
   }
   if (names.gate.name.empty()) return layer;
-  FT_ASSIGN_OR_RETURN(layer.gate_up, loader.ByOutputs({&names.gate, &names.up}));
+  FT_ASSIGN_OR_RETURN(layer.gate_up, loader.ByOutputs(std::array{names.gate, names.up}));
   FT_ASSIGN_OR_RETURN(layer.gate_up_bias, loader.Part({OrNull(names.gate_bias), OrNull(names.up_bias)}));
   FT_ASSIGN_OR_RETURN(layer.down, loader.ByInputs(names.down));
   if (shard.rank == 0) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/shard.h"
 #include "common/model/weight_reader.h"
 #include "common/tensor/tensor.h"
@@ -22,11 +22,13 @@ namespace foretoken::model {
 
 struct ExpertMatrices {
   std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
+  tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
   std::unique_ptr<kernels::Weight> down;     // [E, F]
+  tensor::Tensor down_bias;                  // [E] f32, or empty
 };
 
-// For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias and down_bias, so that a sum over ranks adds
-// them once. The gains of norms include the configuration's norm_offset.
+// For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias and every down_bias, so that a sum over ranks
+// adds them once. The gains of norms include the configuration's norm_offset.
 struct LayerWeights {
   tensor::Tensor input_norm;                 // [E] f32
   std::unique_ptr<kernels::Weight> qkv;      // [(H + 2 K) D, E]
@@ -35,6 +37,7 @@ struct LayerWeights {
   tensor::Tensor k_norm;                     // [D] f32, or empty
   std::unique_ptr<kernels::Weight> o;        // [E, H D]
   tensor::Tensor o_bias;                     // [E] f32, or empty
+  tensor::Tensor sinks;                      // [H] f32, or empty
   tensor::Tensor attention_post_norm;        // [E] f32, or empty
   tensor::Tensor mlp_norm;                   // [E] f32
   std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
@@ -44,6 +47,7 @@ struct LayerWeights {
   // A layer with experts has a router and these. gate_up and down are what all tokens share, or null.
   std::unique_ptr<kernels::Weight> router;  // [N, E]
   tensor::Tensor router_bias;               // [N] f32, or empty
+  tensor::Tensor choice_bias;               // [N] f32, or empty
   std::vector<ExpertMatrices> experts;      // [N]
   tensor::Tensor mlp_post_norm;             // [E] f32, or empty
 };

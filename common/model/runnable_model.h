@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/context_plan.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer.h"

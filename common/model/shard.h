@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "kernels/ops.h"
 
 namespace foretoken::model {

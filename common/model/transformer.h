@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/forward_batch.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer_rank.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "common/model/rope.h"
+#include "common/model/config/rope.h"
 #include "kernels/check.h"
 
 namespace foretoken::model {
@@ -33,17 +33,6 @@ int32_t RecordedSegments(const ForwardBatch& batch, int32_t num_rows) {
 // Whether more happens to what attention and MLP add to the residual stream than the addition.
 bool AddsInTwoSteps(const ModelConfig& config) { return config.post_norms || config.residual_multiplier != 1; }
 
-std::vector<std::vector<kernels::Expert>> ExpertsOf(const ModelWeights& weights) {
-  std::vector<std::vector<kernels::Expert>> all;
-  for (const LayerWeights& layer : weights.layers) {
-    std::vector<kernels::Expert>& experts = all.emplace_back();
-    for (const ExpertMatrices& matrices : layer.experts) {
-      experts.push_back({.gate_up = matrices.gate_up.get(), .down = matrices.down.get()});
-    }
-  }
-  return all;
-}
-
 }  // namespace
 
 using kernels::DType;
@@ -57,7 +46,6 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
     : shard_(place.shard()),
       config_(RankConfig(config, shard_.num_ranks)),
       weights_(std::move(weights)),
-      experts_(ExpertsOf(weights_)),
       backend_(*place.backend),
       communicator_(place.communicator),
       recorder_(communicator_ == nullptr || communicator_->is_recordable() ? backend_.recorder() : nullptr),
@@ -235,6 +223,7 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
                       .window = config_.sliding_windows[layer_idx],
                       .scale = static_cast<float>(scale),
                       .cap = config_.attention_cap,
+                      .sinks = layer.sinks.f32(),
                       .out = attention_.rows(T)});
   AddProduct(attention_.rows(T), *layer.o, layer.o_bias.f32(), layer.attention_post_norm.f32());
 
@@ -250,7 +239,7 @@ void TransformerRank::RunMlp(int32_t layer_idx, int32_t num_rows) {
   const TensorView ffn{ffn_.view().data, DType::kBF16, Shape(num_rows, mlp_size)};
   backend_.MatMul(
       {.x = normed_.rows(num_rows), .weight = layer.gate_up.get(), .bias = layer.gate_up_bias.f32(), .out = gate_up});
-  backend_.Glu({.gate_up = gate_up, .activation = config_.activation, .out = ffn});
+  backend_.Glu({.gate_up = gate_up, .gating = config_.gating, .out = ffn});
   AddProduct(ffn, *layer.down, layer.down_bias.f32(), layer.mlp_post_norm.f32());
 }
 
@@ -258,15 +247,22 @@ void TransformerRank::RunMlp(int32_t layer_idx, int32_t num_rows) {
 void TransformerRank::RunExperts(int32_t layer_idx, int32_t num_rows) {
   const LayerWeights& layer = weights_.layers[layer_idx];
   const TensorView normed = normed_.rows(num_rows), scores = scores_.rows(num_rows);
-  backend_.MatMul({.x = normed, .weight = layer.router.get(), .out = scores});
+  backend_.MatMul({.x = normed, .weight = layer.router.get(), .bias = layer.router_bias.f32(), .out = scores});
+  const auto expert = [&layer](int32_t expert_idx) -> kernels::Expert {
+    const ExpertMatrices& matrices = layer.experts[expert_idx];
+    return {.gate_up = matrices.gate_up.get(),
+            .down = matrices.down.get(),
+            .gate_up_bias = matrices.gate_up_bias.f32(),
+            .down_bias = matrices.down_bias.f32()};
+  };
   backend_.Experts({.x = normed,
                     .scores = scores,
-                    .experts = experts_[layer_idx],
+                    .expert = expert,
                     .num_chosen = static_cast<int32_t>(config_.experts.num_chosen),
-                    .bias = layer.router_bias.f32(),
+                    .bias = layer.choice_bias.f32(),
                     .weighting = config_.experts.weighting,
                     .scale = static_cast<float>(config_.experts.scale),
-                    .activation = config_.activation,
+                    .gating = config_.gating,
                     .out = Piece(num_rows)});
   AddPieces(num_rows, layer.mlp_post_norm.f32());
 }

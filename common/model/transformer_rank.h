@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/device_batch.h"
 #include "common/model/forward_batch.h"
 #include "common/model/model_weights.h"
@@ -117,7 +117,6 @@ class TransformerRank {
   Shard shard_;
   ModelConfig config_;  // of the rank
   ModelWeights weights_;
-  std::vector<std::vector<kernels::Expert>> experts_;  // [L][N]; empty for a layer without
   kernels::Backend& backend_;
   kernels::Communicator* communicator_;  // null: this is the only rank
   kernels::Recorder* recorder_;          // null: passes are not recorded

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/dtype.h"
 

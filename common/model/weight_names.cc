@@ -32,15 +32,28 @@ std::vector<WeightName> NameProjections(const std::string& prefix, std::initiali
 }
 
 std::vector<ExpertWeightNames> NameExperts(const ModelConfig& config, const std::string& mlp) {
-  const bool is_mixtral = config.experts.has_mixtral_names;
-  const Shape in(config.experts.intermediate_size, config.hidden_size);
-  const Shape out(config.hidden_size, config.experts.intermediate_size);
+  const ExpertsConfig& experts = config.experts;
+  const Shape in(experts.intermediate_size, config.hidden_size);
+  const Shape out(config.hidden_size, experts.intermediate_size);
   std::vector<ExpertWeightNames> names;
-  for (int64_t expert = 0; expert < config.experts.num_experts; ++expert) {
+  for (int64_t expert = 0; expert < experts.num_experts; ++expert) {
     const std::string prefix = absl::StrCat(mlp, "experts.", expert, ".");
-    names.push_back({.gate = {prefix + (is_mixtral ? "w1.weight" : "gate_proj.weight"), in},
-                     .up = {prefix + (is_mixtral ? "w3.weight" : "up_proj.weight"), in},
-                     .down = {prefix + (is_mixtral ? "w2.weight" : "down_proj.weight"), out}});
+    switch (experts.names) {
+      case ExpertNames::kGateUpDown:
+        names.push_back({.gate_up = {{prefix + "gate_proj.weight", in}, {prefix + "up_proj.weight", in}},
+                         .down = {prefix + "down_proj.weight", out}});
+        break;
+      case ExpertNames::kMixtral:
+        names.push_back(
+            {.gate_up = {{prefix + "w1.weight", in}, {prefix + "w3.weight", in}}, .down = {prefix + "w2.weight", out}});
+        break;
+      case ExpertNames::kGptOss:  // stored in stacks, which a checkpoint splits (common/weights/expert_stacks.h)
+        names.push_back({.gate_up = {{prefix + "gate_up_proj.weight", Shape(2 * in[0], in[1])}},
+                         .gate_up_bias = WeightName{prefix + "gate_up_proj.bias", Shape(2 * in[0])},
+                         .down = {prefix + "down_proj.weight", out},
+                         .down_bias = WeightName{prefix + "down_proj.bias", Shape(out[0])}});
+        break;
+    }
   }
   return names;
 }
@@ -74,6 +87,7 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
       .o_bias = vector_if(config.attention_output_bias, "self_attn.o_proj.bias", hidden),
       .q_norm = vector_if(config.qk_norm, "self_attn.q_norm.weight", config.head_dim),
       .k_norm = vector_if(config.qk_norm, "self_attn.k_norm.weight", config.head_dim),
+      .sinks = vector_if(config.attention_sinks, "self_attn.sinks", config.num_heads),
       .attention_post_norm = vector_if(config.post_norms, "post_attention_layernorm.weight", hidden),
       .mlp_norm = norm(config.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"),
       .gate = gate_up[0],
@@ -85,11 +99,13 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
       .mlp_post_norm = vector_if(config.post_norms, "post_feedforward_layernorm.weight", hidden),
   };
   if (!config.has_experts(layer)) return names;
-  const std::string sparse = prefix + (config.experts.has_mixtral_names ? "block_sparse_moe." : "mlp.");
+  const ExpertsConfig& experts = config.experts;
+  const std::string sparse = prefix + (experts.names == ExpertNames::kMixtral ? "block_sparse_moe." : "mlp.");
   if (ffn == 0) names.gate = names.up = names.down = {};
-  names.router = {sparse + "gate.weight", Shape(config.experts.num_experts, hidden)};
-  names.router_bias =
-      vector_if(config.experts.has_bias, "mlp.gate.e_score_correction_bias", config.experts.num_experts);
+  names.router = {sparse + (experts.names == ExpertNames::kGptOss ? "router" : "gate") + ".weight",
+                  Shape(experts.num_experts, hidden)};
+  names.router_bias = vector_if(experts.has_biases, "mlp.router.bias", experts.num_experts);
+  names.choice_bias = vector_if(experts.has_choice_bias, "mlp.gate.e_score_correction_bias", experts.num_experts);
   names.experts = NameExperts(config, sparse);
   return names;
 }
@@ -121,7 +137,10 @@ std::vector<WeightName> ListMatrices(const LayerWeightNames& layer) {
   };
   add({&layer.q, &layer.k, &layer.v, &layer.o});
   if (!layer.gate.name.empty()) add({&layer.gate, &layer.up, &layer.down});
-  for (const ExpertWeightNames& expert : layer.experts) add({&expert.gate, &expert.up, &expert.down});
+  for (const ExpertWeightNames& expert : layer.experts) {
+    for (const WeightName& part : expert.gate_up) add({&part});
+    add({&expert.down});
+  }
   return all;
 }
 
@@ -131,10 +150,16 @@ std::vector<WeightName> ListWeights(const ModelWeightNames& names) {
     all.push_back(layer.input_norm);
     for (WeightName& matrix : ListMatrices(layer)) all.push_back(std::move(matrix));
     all.push_back(layer.mlp_norm);
-    for (const auto* weight : {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm,
-                               &layer.attention_post_norm, &layer.router, &layer.router_bias, &layer.gate_bias,
-                               &layer.up_bias, &layer.down_bias, &layer.mlp_post_norm}) {
+    for (const auto* weight :
+         {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm, &layer.sinks,
+          &layer.attention_post_norm, &layer.router, &layer.router_bias, &layer.choice_bias, &layer.gate_bias,
+          &layer.up_bias, &layer.down_bias, &layer.mlp_post_norm}) {
       if (*weight) all.push_back(**weight);
+    }
+    for (const ExpertWeightNames& expert : layer.experts) {
+      for (const auto* bias : {&expert.gate_up_bias, &expert.down_bias}) {
+        if (*bias) all.push_back(**bias);
+      }
     }
   }
   all.push_back(names.final_norm);

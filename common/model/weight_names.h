@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "kernels/tensor_view.h"
 
 namespace foretoken::model {
@@ -28,9 +28,10 @@ struct WeightName {
 };
 
 struct ExpertWeightNames {
-  WeightName gate;  // [F, E]
-  WeightName up;    // [F, E]
-  WeightName down;  // [E, F]
+  std::vector<WeightName> gate_up;         // [2 F, E] stacked: gate and up, or one that has both
+  std::optional<WeightName> gate_up_bias;  // [2 F]
+  WeightName down;                         // [E, F]
+  std::optional<WeightName> down_bias;     // [E]
 };
 
 struct LayerWeightNames {
@@ -45,6 +46,7 @@ struct LayerWeightNames {
   std::optional<WeightName> o_bias;               // [E]
   std::optional<WeightName> q_norm;               // [D]
   std::optional<WeightName> k_norm;               // [D]
+  std::optional<WeightName> sinks;                // [H]
   std::optional<WeightName> attention_post_norm;  // [E] of what attention adds to the residual stream
   WeightName mlp_norm;                            // [E] of what enters the MLP
   WeightName gate;                                // [F, E]
@@ -52,7 +54,8 @@ struct LayerWeightNames {
   WeightName down;                                // [E, F]
   std::optional<WeightName> router;               // [N, E] of a layer with experts; its gate, up and down belong
                                                   // to what all tokens share, or have no name
-  std::optional<WeightName> router_bias;          // [N]
+  std::optional<WeightName> router_bias;          // [N] of the scores
+  std::optional<WeightName> choice_bias;          // [N] in the choice alone
   std::vector<ExpertWeightNames> experts;         // [N], or empty
   std::optional<WeightName> gate_bias;            // [F]
   std::optional<WeightName> up_bias;              // [F]

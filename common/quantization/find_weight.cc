@@ -13,6 +13,7 @@
 #include "common/quantization/int_quantized.h"
 #include "common/quantization/mxfp4.h"
 #include "common/quantization/pack_quantized.h"
+#include "common/quantization/transposed.h"
 
 namespace foretoken::quantization {
 namespace {
@@ -38,6 +39,9 @@ absl::StatusOr<FoundWeight> FindWeight(const Checkpoint& checkpoint, const std::
     if (weight->dtype == "F8_E4M3") return OpenFp8(std::move(tensors), shape, config);
     if (IsGguf(*weight)) return OpenGguf(std::move(tensors), shape);
     if (weight->dtype == "I8") return OpenIntQuantized(std::move(tensors), shape, config);
+    if (config.has_transposed_experts && absl::StrContains(name, ".experts.")) {
+      return OpenTransposed(std::move(tensors), shape);
+    }
     return FindPlain(checkpoint, name, shape);
   }
   if (const StoredTensor* packed = tensors.Find("weight_packed")) {

@@ -5,7 +5,7 @@
 //                                                 kernels::Shape(256, 256), config));
 //
 // The stored tensors decide, not the declaration: exclude lists of published files are often incomplete. For X.weight:
-//   X.weight         F32, F16, BF16   plain floats
+//   X.weight         F32, F16, BF16   plain floats, of gpt-oss's experts transposed (transposed.h)
 //   X.weight         F8_E4M3          FP8 (fp8.h)
 //   X.weight         I8               int-quantized (int_quantized.h)
 //   X.weight         Q4_0, Q4_K, ...  a matrix of GGUF (gguf_matrix.h)

@@ -2,6 +2,7 @@
 #include "common/quantization/mxfp4.h"
 
 #include <array>
+#include <optional>
 
 #include "common/base/status_macros.h"
 #include "common/quantization/scales.h"
@@ -22,19 +23,40 @@ class Mxfp4Matrix : public kernels::StoredMatrix {
       : StoredMatrix(shape), packed_(packed), scales_(scales) {}
 
   void ReadValues(int64_t first_row, int64_t num_rows, float* values) const override {
-    const int64_t num_inputs = shape()[1];
-    const auto* bytes = reinterpret_cast<const uint8_t*>(packed_.bytes.data());
-    // Neither a row nor a group ends inside a byte, so places can be counted over the whole matrix.
-    for (int64_t at = first_row * num_inputs; at < (first_row + num_rows) * num_inputs; at += kGroup) {
-      const float scale = FloatFromE8m0(ElementAt<uint8_t>(scales_, at / kGroup));
-      for (int64_t i = at; i < at + kGroup; i += 2) {
-        *values++ = kValues[bytes[i / 2] & 0xf] * scale;
-        *values++ = kValues[bytes[i / 2] >> 4] * scale;
+    ForEachGroup(first_row, num_rows, [&](float scale, const uint8_t* bytes) {
+      for (int64_t i = 0; i < kGroup / 2; ++i) {
+        *values++ = kValues[bytes[i] & 0xf] * scale;
+        *values++ = kValues[bytes[i] >> 4] * scale;
       }
-    }
+    });
+  }
+
+  // Twice a value is an integer. A bf16 holds every scale, also half of the smallest.
+  std::optional<kernels::IntegerGroups> groups() const override {
+    return kernels::IntegerGroups{.bits = 8, .group_size = kGroup, .scale_dtype = kernels::DType::kBF16};
+  }
+  void ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales, float*) const override {
+    const auto code = [](int nibble) { return static_cast<uint8_t>(128 + static_cast<int>(2 * kValues[nibble])); };
+    ForEachGroup(first_row, num_rows, [&](float scale, const uint8_t* bytes) {
+      *scales++ = scale / 2;
+      for (int64_t i = 0; i < kGroup / 2; ++i) {
+        *codes++ = code(bytes[i] & 0xf);
+        *codes++ = code(bytes[i] >> 4);
+      }
+    });
   }
 
  private:
+  // Visits each group's scale and bytes, in order.
+  template <typename Visitor>
+  void ForEachGroup(int64_t first_row, int64_t num_rows, const Visitor& visit) const {
+    const int64_t num_groups = shape()[1] / kGroup;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(packed_.bytes.data());
+    for (int64_t group = first_row * num_groups; group < (first_row + num_rows) * num_groups; ++group) {
+      visit(FloatFromE8m0(ElementAt<uint8_t>(scales_, group)), bytes + group * kGroup / 2);
+    }
+  }
+
   const StoredTensor& packed_;
   const StoredTensor& scales_;
 };

@@ -159,8 +159,8 @@ absl::StatusOr<QuantizationConfig> ReadMethod(const JsonFields& fields, const st
     FT_RETURN_IF_ERROR(ReadFp8(fields, config));
   } else if (method == "compressed-tensors") {
     FT_RETURN_IF_ERROR(ReadCompressedTensors(fields, config));
-  } else {
-    return fields.Error("quant_method", "expects compressed-tensors, gptq, awq or fp8, got ",
+  } else if (method != "mxfp4") {
+    return fields.Error("quant_method", "expects compressed-tensors, gptq, awq, fp8 or mxfp4, got ",
                         fields.Text("quant_method"), ": the model is needed in one of these formats or in bf16");
   }
   return config;

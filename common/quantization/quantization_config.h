@@ -4,9 +4,9 @@
 //
 //   FT_ASSIGN_OR_RETURN(const QuantizationConfig quantization, ReadQuantizationConfig(fields_of_config_json));
 //
-// It reads the quant_method values compressed-tensors, gptq, awq and fp8. Quantised activations, which some files
-// declare, are read over: weights are used as they are stored, and activations stay bf16.
-// Errors: INVALID_ARGUMENT with the file, the key, the value, and what would be needed.
+// It reads the quant_method values compressed-tensors, gptq, awq, fp8 and mxfp4. Quantised activations, which some
+// files declare, are read over: weights are used as they are stored, and activations stay bf16. Errors:
+// INVALID_ARGUMENT with the file, the key, the value, and what would be needed.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ struct QuantizationConfig {
   std::vector<int> bits;             // of integers
   std::vector<int64_t> group_sizes;  // inputs that share a scale
   std::vector<BlockSize> block_sizes;
-  bool is_gptq_v2 = false;  // GPTQ's zero points are stored as they are, and not less one
+  bool is_gptq_v2 = false;              // GPTQ's zero points are stored as they are, and not less one
+  bool has_transposed_experts = false;  // plain matrices of experts are [inputs, outputs], as in gpt-oss
 
   friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
 };

@@ -20,6 +20,7 @@
 #include "common/base/status_macros.h"
 #include "common/gguf/gguf_model.h"
 #include "common/gguf/tensor_names.h"
+#include "common/weights/expert_stacks.h"
 
 namespace foretoken::weights {
 namespace {
@@ -137,7 +138,27 @@ absl::StatusOr<size_t> Checkpoint::AddSafetensors(const std::string& path) {
 absl::Status Checkpoint::OpenSingleFile(const std::string& path) {
   FT_ASSIGN_OR_RETURN(const size_t file_idx, AddSafetensors(path));
   for (const auto& [name, tensor] : files_[file_idx].tensors) files_by_tensor_.emplace(name, file_idx);
+  SplitStacks();
   return absl::OkStatus();
+}
+
+// An expert that is there by itself stays.
+void Checkpoint::SplitStacks() {
+  // Of a hostile file, which could have a stack for every few bytes.
+  constexpr size_t kMaxTensors = size_t{1} << 19;
+  size_t num_tensors = 0;
+  for (const std::string& name : Names()) {
+    const size_t file_idx = files_by_tensor_.at(name);
+    StoredTensors& tensors = files_[file_idx].tensors;
+    auto experts = SplitExperts(name, tensors.at(name));
+    num_tensors += experts.size();
+    if (experts.empty() || num_tensors > kMaxTensors) continue;
+    tensors.erase(name);
+    files_by_tensor_.erase(name);
+    for (auto& [expert_name, tensor] : experts) {
+      if (files_by_tensor_.emplace(expert_name, file_idx).second) tensors.emplace(expert_name, std::move(tensor));
+    }
+  }
 }
 
 absl::Status Checkpoint::OpenGguf() {
@@ -183,6 +204,7 @@ absl::Status Checkpoint::OpenShards(const std::string& index_path) {
     }
     files_by_tensor_.emplace(name, entry->second);
   }
+  SplitStacks();
   return absl::OkStatus();
 }
 

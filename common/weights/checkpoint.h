@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Hugging Face checkpoint directory: model.safetensors, or shards named by model.safetensors.index.json. Or a GGUF
-// file, or the parts of one, whose tensors have the names that a directory of the same model would give them. Every
-// file is mapped as long as the object lives; only some biases of GGUF are copied, to bring them in order.
+// file, or the parts of one, whose tensors have the names that a directory of the same model would give them. Stacks of
+// experts appear as single experts (expert_stacks.h). Every file is mapped as long as the object lives; only some
+// biases of GGUF are copied, to bring them in order.
 //
 //   FT_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open("models/llama"));
 //   FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView norm,
@@ -55,6 +56,7 @@ class Checkpoint {
   absl::Status OpenSingleFile(const std::string& path);
   absl::Status OpenShards(const std::string& index_path);
   absl::Status OpenGguf();
+  void SplitStacks();
   absl::StatusOr<size_t> AddSafetensors(const std::string& path);
 
   struct File {

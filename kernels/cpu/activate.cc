@@ -15,6 +15,7 @@ float Activated(Activation activation, float x) {
   if (activation == Activation::kGeluTanh)
     return x / (1.0f + std::exp(std::fmin(-x * (1.0f + 0.044715f * x * x) * 1.5957691f, 88.0f)));
   // Above 88 the exponential would overflow, and the quotient is below 1e-36.
+  if (activation == Activation::kGeluQuick) return x / (1.0f + std::exp(std::fmin(-1.702f * x, 88.0f)));
   return x / (1.0f + std::exp(std::fmin(-x, 88.0f)));
 }
 

@@ -79,8 +79,8 @@ struct Stages {
   TensorView out;      // [n, E] f32
 };
 
-Stages Carve(const ExpertsArgs& args, int64_t num_rows, Pages& scratch) {
-  const int64_t E = args.x.shape[1], F = args.experts[0].down->in_features();
+Stages Carve(const Expert& expert, int64_t num_rows, Pages& scratch) {
+  const int64_t E = expert.down->out_features(), F = expert.down->in_features();
   Stages stages = {.x = {nullptr, DType::kBF16, Shape(num_rows, E)},
                    .gate_up = {nullptr, DType::kF32, Shape(num_rows, 2 * F)},
                    .ffn = {nullptr, DType::kBF16, Shape(num_rows, F)},
@@ -98,17 +98,18 @@ Stages Carve(const ExpertsArgs& args, int64_t num_rows, Pages& scratch) {
   return stages;
 }
 
-void RunExpert(const ExpertsArgs& args, std::span<const Choice> choices, const Stages& stages,
-               const std::function<void(const MatMulArgs&)>& matmul, ThreadPool& pool) {
+void RunExpert(const ExpertsArgs& args, std::span<const Choice> choices,
+               const std::function<void(const MatMulArgs&)>& matmul, Pages& scratch, ThreadPool& pool) {
   const int64_t E = args.x.shape[1];
-  const Expert& expert = args.experts[choices[0].expert];
+  const Expert expert = args.expert(choices[0].expert);
   const auto num_rows = static_cast<int64_t>(choices.size());
+  const Stages stages = Carve(expert, num_rows, scratch);
   ParallelForRows(num_rows, E, pool, [&](int64_t i) {
     std::copy_n(args.x.as<uint16_t>() + choices[i].row * E, E, stages.x.as<uint16_t>() + i * E);
   });
-  matmul({.x = stages.x, .weight = expert.gate_up, .out = stages.gate_up});
-  Glu({.gate_up = stages.gate_up, .activation = args.activation, .out = stages.ffn}, pool);
-  matmul({.x = stages.ffn, .weight = expert.down, .out = stages.out});
+  matmul({.x = stages.x, .weight = expert.gate_up, .bias = expert.gate_up_bias, .out = stages.gate_up});
+  Glu({.gate_up = stages.gate_up, .gating = args.gating, .out = stages.ffn}, pool);
+  matmul({.x = stages.ffn, .weight = expert.down, .bias = expert.down_bias, .out = stages.out});
   ParallelForRows(num_rows, E, pool, [&](int64_t i) {
     const float* from = stages.out.as<float>() + i * E;
     float* to = args.out.as<float>() + choices[i].row * E;
@@ -123,7 +124,6 @@ void Experts(const ExpertsArgs& args, const std::function<void(const MatMulArgs&
   const int64_t num_rows = args.x.shape[0];
   FT_CHECK(args.x.dtype == DType::kBF16 && args.scores.dtype == DType::kF32 && args.out.dtype == DType::kF32);
   FT_CHECK(args.out.shape == args.x.shape && args.scores.shape[0] == num_rows);
-  FT_CHECK(args.scores.shape[1] == static_cast<int64_t>(args.experts.size()));
   FT_CHECK(args.num_chosen > 0 && args.num_chosen <= args.scores.shape[1]);
   std::fill_n(args.out.as<float>(), args.out.shape.num_elements(), 0.0f);
   std::vector<Choice> choices;
@@ -132,7 +132,7 @@ void Experts(const ExpertsArgs& args, const std::function<void(const MatMulArgs&
   std::ranges::stable_sort(choices, {}, &Choice::expert);
   for (auto begin = choices.begin(); begin != choices.end();) {
     const auto end = std::find_if(begin, choices.end(), [&](const Choice& c) { return c.expert != begin->expert; });
-    RunExpert(args, std::span(begin, end), Carve(args, end - begin, scratch), matmul, pool);
+    RunExpert(args, std::span(begin, end), matmul, scratch, pool);
     begin = end;
   }
 }

@@ -18,6 +18,7 @@ namespace HWY_NAMESPACE {
 template <Activation kActivation>
 HWY_ATTR FloatVec SigmoidInput(FloatVec x) {
   if constexpr (kActivation == Activation::kSilu) return x;
+  if constexpr (kActivation == Activation::kGeluQuick) return hn::Mul(x, hn::Set(kFloat, 1.702f));
   const FloatVec cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(kFloat, 0.044715f), hn::Set(kFloat, 1.0f));
   return hn::Mul(hn::Mul(x, cubic), hn::Set(kFloat, 1.5957691f));  // 2 sqrt(2 / pi)
 }
@@ -30,22 +31,59 @@ HWY_ATTR FloatVec Gated(FloatVec gate, FloatVec up) {
   return hn::Mul(hn::Div(gate, hn::Add(exponential, hn::Set(kFloat, 1.0f))), up);
 }
 
+// A minimum and a maximum would drop a value that is no number.
+HWY_ATTR FloatVec CutAbove(FloatVec x, FloatVec limit) { return hn::IfThenElse(hn::Gt(x, limit), limit, x); }
+HWY_ATTR FloatVec CutBelow(FloatVec x, FloatVec limit) { return hn::IfThenElse(hn::Lt(x, limit), limit, x); }
+
+// One vector of gate and up after another.
 template <Activation kActivation>
-HWY_ATTR void GateRange(const float* gate, const float* up, size_t count, uint16_t* out) {
-  const size_t lanes = NumLanes();
-  size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    StoreBf16(Gated<kActivation>(hn::LoadU(kFloat, gate + i), hn::LoadU(kFloat, up + i)), out + i);
+HWY_ATTR FloatVec Gate(const Gating& gating, FloatVec gate, FloatVec up) {
+  if (gating.limit.has_value()) {
+    const FloatVec limit = hn::Set(kFloat, *gating.limit);
+    gate = CutAbove(gate, limit);
+    up = CutBelow(CutAbove(up, limit), hn::Neg(limit));
   }
-  if (i < count) {
-    StoreBf16Prefix(Gated<kActivation>(LoadPrefix(gate + i, count - i), LoadPrefix(up + i, count - i)), out + i,
-                    count - i);
-  }
+  if (gating.up_offset != 0) up = hn::Add(up, hn::Set(kFloat, gating.up_offset));
+  return Gated<kActivation>(gate, up);
 }
 
-void GluRange(Activation activation, const float* gate, const float* up, size_t count, uint16_t* out) {
-  if (activation == Activation::kSilu) return GateRange<Activation::kSilu>(gate, up, count, out);
-  GateRange<Activation::kGeluTanh>(gate, up, count, out);
+template <Activation kActivation>
+HWY_ATTR void GateRange(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
+  const size_t lanes = NumLanes();
+  const float* up = gate_up + count;
+  size_t i = 0;
+  FloatVec gates, ups;
+  for (; i + lanes <= count; i += lanes) {
+    if (gating.is_interleaved) {
+      hn::LoadInterleaved2(kFloat, gate_up + 2 * i, gates, ups);
+    } else {
+      gates = hn::LoadU(kFloat, gate_up + i);
+      ups = hn::LoadU(kFloat, up + i);
+    }
+    StoreBf16(Gate<kActivation>(gating, gates, ups), out + i);
+  }
+  if (i == count) return;
+  const size_t rest = count - i;
+  if (gating.is_interleaved) {
+    float pairs[32] = {};  // two vectors have at most 16 lanes each
+    std::copy_n(gate_up + 2 * i, 2 * rest, pairs);
+    hn::LoadInterleaved2(kFloat, pairs, gates, ups);
+  } else {
+    gates = LoadPrefix(gate_up + i, rest);
+    ups = LoadPrefix(up + i, rest);
+  }
+  StoreBf16Prefix(Gate<kActivation>(gating, gates, ups), out + i, rest);
+}
+
+void GluRange(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
+  switch (gating.activation) {
+    case Activation::kGeluQuick:
+      return GateRange<Activation::kGeluQuick>(gating, gate_up, count, out);
+    case Activation::kGeluTanh:
+      return GateRange<Activation::kGeluTanh>(gating, gate_up, count, out);
+    default:
+      return GateRange<Activation::kSilu>(gating, gate_up, count, out);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -60,11 +98,11 @@ HWY_EXPORT(GluRange);
 void Glu(const GluArgs& args, ThreadPool& pool) {
   const int64_t num_columns = args.out.shape[1];
   FT_CHECK(args.gate_up.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
-  FT_CHECK(args.gate_up.shape[1] == 2 * num_columns && args.activation != Activation::kGelu);
+  FT_CHECK(args.gate_up.shape[1] == 2 * num_columns && args.gating.activation != Activation::kGelu);
   ParallelForRows(args.out.shape[0], 2 * num_columns, pool, [&](int64_t row) {
-    const float* gate = args.gate_up.as<float>() + row * 2 * num_columns;
     HWY_DYNAMIC_DISPATCH(GluRange)
-    (args.activation, gate, gate + num_columns, num_columns, args.out.as<uint16_t>() + row * num_columns);
+    (args.gating, args.gate_up.as<float>() + row * 2 * num_columns, num_columns,
+     args.out.as<uint16_t>() + row * num_columns);
   });
 }
 

@@ -18,6 +18,7 @@ __device__ float Activated(Activation activation, float x) {
   if (activation == Activation::kGeluTanh)
     return x / (1.0f + expf(fminf(-x * (1.0f + 0.044715f * x * x) * 1.5957691f, 88.0f)));
   // Above 88 the exponential would overflow, and the quotient is below 1e-36.
+  if (activation == Activation::kGeluQuick) return x / (1.0f + expf(fminf(-1.702f * x, 88.0f)));
   return x / (1.0f + expf(fminf(-x, 88.0f)));
 }
 

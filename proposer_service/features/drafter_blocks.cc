@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "common/model/rope.h"
+#include "common/model/config/rope.h"
 
 namespace foretoken::proposer {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/model_weights.h"
 #include "common/tensor/tensor.h"
 #include "kernels/backend.h"

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/json_fields.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/speculation/target_features.h"
 #include "kernels/backend.h"
 #include "proposer_service/draft/draft_proposer.h"

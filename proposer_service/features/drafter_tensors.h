@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/model_weights.h"
 #include "common/model/weight_names.h"
 #include "common/tensor/tensor.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/speculation/target_features.h"
 #include "proposer_service/features/feature_layers.h"
 #include "proposer_service/features/target_files.h"

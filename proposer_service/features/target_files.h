@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/tensor_view.h"

@@ -2,7 +2,7 @@
 // Measures the gain of speculation over the whole real path: verifier and proposers as processes, clients over gRPC.
 //
 //   serving_bench [--short] [--json] [--only=PART,...] [--gigabytes=N] [--verifier_threads=N] [--draft_threads=N]
-//                 [--prompts=N] [--tokens=N]
+//                 [--prompts=N] [--tokens=N] [--experts=N]
 //
 // The target is the demo's, widened without a change of its outputs until a step reads a gigabyte (--short: 0.15). So
 // both the acceptance and the cost of a step are real. The settings take turns request by request. Figures are medians
@@ -35,6 +35,7 @@ ABSL_FLAG(
     std::string, weights, "bf16",
     "bf16, int8 or int4: how verifiers keep their layers' weights; the costly target has more of them then, so that "
     "a step reads as many bytes");
+ABSL_FLAG(int, experts, 0, "experts in each layer of the costly target, of which a token takes 8; 0: none");
 ABSL_FLAG(bool, int8_rows, false, "int8 activations, for weights of int8 and int4");
 ABSL_FLAG(int, verifier_threads, 2, "threads of the verifier");
 ABSL_FLAG(int, draft_threads, 1, "threads of the draft-model proposer");
@@ -67,6 +68,7 @@ SetupOptions OptionsFromFlags() {
           .draft_threads = absl::GetFlag(FLAGS_draft_threads),
           .max_prompts = std::clamp(absl::GetFlag(FLAGS_prompts).value_or(is_short ? 6 : 32), 2, 32),
           .max_tokens = absl::GetFlag(FLAGS_tokens).value_or(is_short ? 48 : 64),
+          .num_experts = absl::GetFlag(FLAGS_experts),
           .quantization = std::move(quantization)};
 }
 

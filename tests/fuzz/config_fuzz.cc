@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/model/config.h"
-#include "common/model/generation_config.h"
+#include "common/model/config/config.h"
+#include "common/model/config/generation_config.h"
+#include "common/model/config/rope.h"
 #include "common/model/memory_need.h"
-#include "common/model/rope.h"
 #include "kernels/check.h"
 
 namespace foretoken::model {

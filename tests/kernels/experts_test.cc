@@ -37,7 +37,15 @@ struct RandomExperts {
       };
       weights.push_back(prepare(gate_up.back(), 2 * kF, kE));
       weights.push_back(prepare(down.back(), kE, kF));
+      gate_up_bias.push_back(random.Normals(2 * kF));
+      down_bias.push_back(random.Normals(kE));
       experts.push_back({.gate_up = weights[2 * i].get(), .down = weights[2 * i + 1].get()});
+    }
+  }
+  void UseBiases() {
+    for (int64_t i = 0; i < kExperts; ++i) {
+      experts[i].gate_up_bias = gate_up_bias[i].data();
+      experts[i].down_bias = down_bias[i].data();
     }
   }
   static std::vector<uint16_t> Bf16(const std::vector<float>& values) {
@@ -46,7 +54,8 @@ struct RandomExperts {
     return bits;
   }
 
-  std::vector<std::vector<uint16_t>> gate_up, down;  // by expert
+  std::vector<std::vector<uint16_t>> gate_up, down;         // by expert
+  std::vector<std::vector<float>> gate_up_bias, down_bias;  // which only some tests use
   std::vector<std::unique_ptr<Weight>> weights;
   std::vector<Expert> experts;
 };
@@ -60,7 +69,7 @@ struct Rows {
   ExpertsArgs Args(const RandomExperts& random) {
     return {.x = {x.data(), DType::kBF16, Shape(num_rows, kE)},
             .scores = {scores.data(), DType::kF32, Shape(num_rows, kExperts)},
-            .experts = random.experts,
+            .expert = [&random](int32_t expert) { return random.experts[expert]; },
             .num_chosen = 3,
             .out = {out.data(), DType::kF32, Shape(num_rows, kE)}};
   }
@@ -105,13 +114,22 @@ std::vector<double> Expected(const RandomExperts& random, const ExpertsArgs& arg
   for (int32_t i = 0; i < args.num_chosen; ++i) {
     const size_t expert = order[i];
     std::vector<double> gated;
+    const Expert& used = random.experts[expert];
+    const auto project = [&](int64_t f) {
+      const double bias = used.gate_up_bias == nullptr ? 0 : used.gate_up_bias[f];
+      return Dot(&random.gate_up[expert][f * kE], x) + bias;
+    };
+    const bool takes_turns = args.gating.is_interleaved;
     for (int64_t f = 0; f < kF; ++f) {
-      const double gate = Dot(&random.gate_up[expert][f * kE], x), up = Dot(&random.gate_up[expert][(kF + f) * kE], x);
-      const double value = reference::Activated(args.activation, gate) * up;
+      const double value =
+          reference::Gated(args.gating, project(takes_turns ? 2 * f : f), project(takes_turns ? 2 * f + 1 : kF + f));
       gated.push_back(FloatFromBf16(Bf16FromFloat(static_cast<float>(value))));
     }
     const double weight = args.scale * weights[expert] / total;
-    for (int64_t e = 0; e < kE; ++e) out[e] += weight * Dot(&random.down[expert][e * kF], gated);
+    for (int64_t e = 0; e < kE; ++e) {
+      const double bias = used.down_bias == nullptr ? 0 : used.down_bias[e];
+      out[e] += weight * (Dot(&random.down[expert][e * kF], gated) + bias);
+    }
   }
   return out;
 }
@@ -127,7 +145,7 @@ TEST(Experts, MatchTheirDefinitionOnEveryInstructionSet) {
         Rows rows(17);
         ExpertsArgs args = rows.Args(random);
         args.weighting = weighting;
-        args.activation = activation;
+        args.gating.activation = activation;
         args.scale = 1.5f;
         if (weighting == ExpertWeighting::kSigmoidOverChosen) args.bias = bias.data();
         made.backend->Experts(args);
@@ -154,6 +172,35 @@ TEST(Experts, GiveARowTheSameBitsInEveryBatch) {
       ASSERT_EQ(alone.out, rows.OfRow(row)) << row;
     }
   }
+}
+
+TEST(Experts, MatchTheirDefinitionWithBiasesAndACutGate) {
+  const MadeBackend made = MakeBackend({.num_threads = 2});
+  RandomExperts random(*made.backend);
+  random.UseBiases();
+  Rows rows(9);
+  ExpertsArgs args = rows.Args(random);
+  // Some values are beyond the limit.
+  args.gating = {.activation = Activation::kGeluQuick, .limit = 1.5f, .up_offset = 1, .is_interleaved = true};
+  made.backend->Experts(args);
+  for (int64_t row = 0; row < rows.num_rows; ++row) {
+    const std::vector<double> expected = Expected(random, args, rows.Alone(row));
+    for (int64_t e = 0; e < kE; ++e) ASSERT_NEAR(rows.out[row * kE + e], expected[e], 1e-2) << row;
+  }
+}
+
+TEST(Experts, AreAskedForOnceEachInAscendingOrder) {
+  const MadeBackend made = MakeBackend({.num_threads = 2});
+  const RandomExperts random(*made.backend);
+  Rows rows(70);
+  ExpertsArgs args = rows.Args(random);
+  std::vector<int32_t> asked;
+  args.expert = [&](int32_t expert) {
+    asked.push_back(expert);
+    return random.experts[expert];
+  };
+  made.backend->Experts(args);
+  EXPECT_EQ(asked, (std::vector<int32_t>{0, 1, 2, 3, 4, 5}));
 }
 
 TEST(Experts, TieScoresGoToTheLowerExpert) {

@@ -29,11 +29,21 @@ double Activated(kernels::Activation activation, double x) {
     case kernels::Activation::kGeluTanh:
       // (1 + tanh(y)) / 2 is 1 / (1 + exp(-2 y)), which has no difference of large numbers.
       return x / (1 + std::exp(-2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case kernels::Activation::kGeluQuick:
+      return x / (1 + std::exp(-1.702 * x));
   }
   return 0;
 }
 
 double Capped(double x, const std::optional<double>& cap) { return cap ? *cap * std::tanh(x / *cap) : x; }
+
+double Gated(const kernels::Gating& gating, double gate, double up) {
+  if (gating.limit) {
+    gate = std::min<double>(gate, *gating.limit);
+    up = std::clamp<double>(up, -*gating.limit, *gating.limit);
+  }
+  return Activated(gating.activation, gate) * (up + gating.up_offset);
+}
 
 std::vector<double> RmsNorm(const kernels::RmsNormArgs& args) {
   const int64_t num_columns = args.out.shape[1];
@@ -51,9 +61,11 @@ std::vector<double> Glu(const kernels::GluArgs& args) {
   const int64_t num_columns = args.out.shape[1];
   std::vector<double> out;
   for (int64_t row = 0; row < args.out.shape[0]; ++row) {
-    const float* gate = args.gate_up.as<float>() + row * 2 * num_columns;
+    const float* gate_up = args.gate_up.as<float>() + row * 2 * num_columns;
+    const bool takes_turns = args.gating.is_interleaved;
     for (int64_t c = 0; c < num_columns; ++c) {
-      out.push_back(Activated(args.activation, gate[c]) * gate[num_columns + c]);
+      out.push_back(
+          Gated(args.gating, gate_up[takes_turns ? 2 * c : c], gate_up[takes_turns ? 2 * c + 1 : num_columns + c]));
     }
   }
   return out;
@@ -140,7 +152,7 @@ std::vector<double> Attention(const kernels::AttentionArgs& args) {
           scores.push_back(Capped(score * args.scale, args.cap));
         }
         const double max = *std::max_element(scores.begin(), scores.end());
-        double sum = 0;
+        double sum = args.sinks == nullptr ? 0 : std::exp(args.sinks[head] - max);
         for (double& score : scores) sum += score = std::exp(score - max);
         for (size_t j = 0; j < slots.size(); ++j) {
           for (int32_t d = 0; d < head_dim; ++d) {

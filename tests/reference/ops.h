@@ -11,6 +11,8 @@
 namespace foretoken::reference {
 
 double Activated(kernels::Activation activation, double x);
+// One element of the gated linear unit.
+double Gated(const kernels::Gating& gating, double gate, double up);
 double Capped(double x, const std::optional<double>& cap);
 
 // What the norm stores or adds.

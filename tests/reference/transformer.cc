@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/model/rope.h"
+#include "common/model/config/rope.h"
+#include "common/quantization/find_weight.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/dtype.h"
 #include "tests/reference/ops.h"
@@ -18,7 +19,13 @@ namespace {
 
 double RoundToBf16(double value) { return kernels::FloatFromBf16(kernels::Bf16FromFloat(static_cast<float>(value))); }
 
-std::vector<double> ToDoubles(const kernels::ConstTensorView& view) {
+std::vector<double> ToDoubles(const quantization::FoundWeight& weight, const kernels::Shape& shape) {
+  if (weight.stored != nullptr) {
+    std::vector<float> values(static_cast<size_t>(shape.num_elements()));
+    weight.stored->ReadValues(0, shape[0], values.data());
+    return {values.begin(), values.end()};
+  }
+  const kernels::ConstTensorView& view = weight.floats;
   std::vector<double> values(static_cast<size_t>(view.shape.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) {
     switch (view.dtype) {
@@ -66,8 +73,10 @@ absl::StatusOr<Transformer> Transformer::Load(const std::string& directory, Roun
   FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(directory));
   Transformer transformer(std::move(config), rounding);
   for (const model::WeightName& weight : model::ListWeights(transformer.names_)) {
-    FT_ASSIGN_OR_RETURN(const kernels::ConstTensorView view, checkpoint.Find(weight.name, weight.shape));
-    std::vector<double> values = ToDoubles(view);
+    FT_ASSIGN_OR_RETURN(
+        const quantization::FoundWeight found,
+        quantization::FindWeight(checkpoint, weight.name, weight.shape, transformer.config_.quantization));
+    std::vector<double> values = ToDoubles(found, weight.shape);
     if (weight.shape.rank == 2)
       std::ranges::transform(values, values.begin(), [&](double v) { return transformer.Rounded(v); });
     transformer.weights_.emplace(weight.name, std::move(values));
@@ -78,6 +87,12 @@ absl::StatusOr<Transformer> Transformer::Load(const std::string& directory, Roun
 Transformer Transformer::With(model::ModelConfig config) const {
   Transformer other = *this;
   other.config_ = std::move(config);
+  return other;
+}
+
+Transformer Transformer::WithoutTheBestExpert() const {
+  Transformer other = *this;
+  other.first_expert_ = 1;
   return other;
 }
 
@@ -166,6 +181,7 @@ Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
         const double score = dot * config_.attention_scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
         scores.push_back(Capped(score, config_.attention_cap));
       }
+      if (config_.attention_sinks) scores.push_back(Values(*names.sinks)[head]);
       const Row weights = Softmax(scores);
       for (size_t seen = first_seen; seen < num_seen; ++seen) {
         const double weight = weights[seen - first_seen];
@@ -176,18 +192,26 @@ Transformer::Rows Transformer::Attention(const Rows& x, size_t layer) const {
   return Project(out, names.o, names.o_bias);
 }
 
-Transformer::Rows Transformer::Gated(Rows gate, const Rows& up) const {
-  for (size_t t = 0; t < gate.size(); ++t) {
-    for (size_t i = 0; i < gate[t].size(); ++i) gate[t][i] = Activated(config_.activation, gate[t][i]) * up[t][i];
+Transformer::Row Transformer::GatedRow(const Row& gate_up) const {
+  const size_t size = gate_up.size() / 2;
+  const bool takes_turns = config_.gating.is_interleaved;
+  Row out(size);
+  for (size_t i = 0; i < size; ++i) {
+    out[i] = Gated(config_.gating, gate_up[takes_turns ? 2 * i : i], gate_up[takes_turns ? 2 * i + 1 : size + i]);
   }
-  return gate;
+  return out;
 }
 
 Transformer::Rows Transformer::Mlp(const Rows& x, const model::LayerWeightNames& layer) const {
   Rows out = layer.router ? Experts(x, layer) : Rows(x.size(), Row(x[0].size()));
   if (layer.gate.name.empty()) return out;
-  const Rows gated = Gated(Project(x, layer.gate, layer.gate_bias), Project(x, layer.up, layer.up_bias));
-  AddTo(out, Project(gated, layer.down, layer.down_bias));
+  Rows gate = Project(x, layer.gate, layer.gate_bias);
+  const Rows up = Project(x, layer.up, layer.up_bias);
+  for (size_t t = 0; t < x.size(); ++t) {
+    gate[t].insert(gate[t].end(), up[t].begin(), up[t].end());
+    gate[t] = GatedRow(gate[t]);
+  }
+  AddTo(out, Project(gate, layer.down, layer.down_bias));
   return out;
 }
 
@@ -195,17 +219,18 @@ Transformer::Rows Transformer::Experts(const Rows& x, const model::LayerWeightNa
   const model::ExpertsConfig& experts = config_.experts;
   const bool is_sigmoid = experts.weighting == kernels::ExpertWeighting::kSigmoid ||
                           experts.weighting == kernels::ExpertWeighting::kSigmoidOverChosen;
-  const Rows scores = MatMul(x, *layer.router);
+  const Rows scores = Project(x, *layer.router, layer.router_bias);
   Rows out(x.size(), Row(x[0].size()));
   for (size_t t = 0; t < x.size(); ++t) {
     Row weights, values;
     for (const double score : scores[t]) weights.push_back(is_sigmoid ? 1 / (1 + std::exp(-score)) : std::exp(score));
     for (size_t i = 0; i < weights.size(); ++i) {
-      values.push_back(weights[i] + (layer.router_bias ? Values(*layer.router_bias)[i] : 0));
+      values.push_back(weights[i] + (layer.choice_bias ? Values(*layer.choice_bias)[i] : 0));
     }
     std::vector<size_t> chosen(weights.size());
     std::iota(chosen.begin(), chosen.end(), 0);
     std::ranges::stable_sort(chosen, std::greater<>(), [&](size_t expert) { return values[expert]; });
+    chosen.erase(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(first_expert_));
     chosen.resize(experts.num_chosen);
     double divisor = 0;
     if (experts.weighting == kernels::ExpertWeighting::kSigmoid) {
@@ -217,7 +242,12 @@ Transformer::Rows Transformer::Experts(const Rows& x, const model::LayerWeightNa
     }
     for (const size_t expert : chosen) {
       const model::ExpertWeightNames& names = layer.experts[expert];
-      const Rows y = MatMul(Gated(MatMul({x[t]}, names.gate), MatMul({x[t]}, names.up)), names.down);
+      Row gate_up;
+      for (const model::WeightName& part : names.gate_up) {
+        const Row values = Project({x[t]}, part, names.gate_up_bias)[0];
+        gate_up.insert(gate_up.end(), values.begin(), values.end());
+      }
+      const Rows y = Project({GatedRow(gate_up)}, names.down, names.down_bias);
       for (size_t i = 0; i < y[0].size(); ++i) out[t][i] += experts.scale * weights[expert] / divisor * y[0][i];
     }
   }

@@ -5,7 +5,7 @@
 //   FT_ASSIGN_OR_RETURN(const Transformer model, Transformer::Load("tests/cases/models/llama", Rounding::kNone));
 //   const std::vector<std::vector<double>> logits = model.Logits(token_ids, {token_ids.size() - 1});
 //
-// Source: transformers' modeling files of the families in common/model/families.h.
+// Source: transformers' modeling files of the families in common/model/config/families.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/weight_names.h"
 
 namespace foretoken::reference {
@@ -29,6 +29,8 @@ class Transformer {
   static absl::StatusOr<Transformer> Load(const std::string& directory, Rounding rounding);
   // The same tensors, computed as another configuration says.
   Transformer With(model::ModelConfig config) const;
+  // The same, but a token takes its second-best expert and those after it.
+  Transformer WithoutTheBestExpert() const;
 
   const model::ModelConfig& config() const { return config_; }
 
@@ -59,11 +61,12 @@ class Transformer {
   Rows Attention(const Rows& x, size_t layer) const;
   Rows Mlp(const Rows& x, const model::LayerWeightNames& layer) const;
   Rows Experts(const Rows& x, const model::LayerWeightNames& layer) const;
-  Rows Gated(Rows gate, const Rows& up) const;
+  Row GatedRow(const Row& gate_up) const;  // half as wide
 
   model::ModelConfig config_;
   model::ModelWeightNames names_;
   Rounding rounding_;
+  size_t first_expert_ = 0;  // rank of the first that a token takes
   std::map<std::string, std::vector<double>> weights_;
 };
 

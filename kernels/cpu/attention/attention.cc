@@ -274,10 +274,15 @@ HWY_ATTR void CarveScratch(size_t num_queries, Queries& queries, KvTile& tile) {
   std::fill_n(queries.decay, padded, 0.0f);
 }
 
-// out / sum as bf16.
-HWY_ATTR void StoreOutput(const Queries& queries, size_t query, uint16_t* out) {
+// out / sum as bf16. A sink adds to the sum alone.
+HWY_ATTR void StoreOutput(const Queries& queries, size_t query, const float* sink, uint16_t* out) {
   const size_t lanes = NumLanes();
-  const float sum = hn::GetLane(hn::SumOfLanes(kFloat, hn::Load(kFloat, queries.sums + query * 16)));
+  float sum = hn::GetLane(hn::SumOfLanes(kFloat, hn::Load(kFloat, queries.sums + query * 16)));
+  if (sink != nullptr) {
+    // A sink that is larger than every score by 88 takes all of the weight.
+    const float above = std::min(*sink - queries.max[query], 88.0f);
+    sum += hn::GetLane(hn::Exp(kFloat, hn::Set(kFloat, above)));
+  }
   const FloatVec inverse = hn::Set(kFloat, 1.0f / sum);
   const float* from = queries.out + query * queries.value_stride;
   for (size_t d = 0; d < queries.head_dim; d += lanes) {
@@ -310,7 +315,8 @@ void AttendTask(const AttentionArgs& args, const AttentionTask& task) {
   }
   AttendRows(args, task, queries, tile);
   for (size_t query = 0; query < num_queries; ++query) {
-    StoreOutput(queries, query, args.out.as<uint16_t>() + first_column(query));
+    const float* sink = args.sinks == nullptr ? nullptr : args.sinks + task.kv_head * group + query % group;
+    StoreOutput(queries, query, sink, args.out.as<uint16_t>() + first_column(query));
   }
 }
 

@@ -193,6 +193,7 @@ void Attention(const AttentionArgs& args, SplitWork work, cudaStream_t stream) {
   FT_CHECK(head_dim % 2 == 0 && head_dim <= kMaxAttentionHeadDim);
   FT_CHECK(num_columns % (int64_t{args.kv.num_kv_heads} * head_dim) == 0 && args.out.shape[1] == num_columns);
   FT_CHECK(!args.window.has_value() || *args.window > 0);
+  FT_CHECK(args.sinks == nullptr);  // only models with experts have any, which this backend refuses
   if (args.batch.num_rows == 0) return;
   if (work == SplitWork::kOneBlock) return LaunchForHeadDim({args, work, {}, stream});
   const int64_t num_results = args.batch.num_rows * (num_columns / head_dim) * kAttentionSplits;

@@ -9,6 +9,11 @@
 // columns, after the old columns. A sum in the order of its inputs then ends with additions of zero, so on the CPU
 // backend the logits keep their bits. With another order of sums, rounding changes them.
 //
+// With experts, the wide MLP becomes the part that all tokens share, in the family of GLM-4.5, and each layer has
+// routed experts as wide. Their gate and up are random rows and their down is zero, and so is what they add. A random
+// router chooses among them, so rows of a step touch as many of them as those of a model would whose router is
+// balanced.
+//
 // Errors: INVALID_ARGUMENT for a checkpoint that is not one BF16 file with mlp.gate_proj, up_proj and down_proj in its
 // layers; UNAVAILABLE if the disk does not take the file. The random rows are the same every time.
 #pragma once
@@ -23,7 +28,8 @@ namespace foretoken::bench {
 struct CostlyTarget {
   std::string source;     // of a Hugging Face checkpoint
   std::string directory;  // exists; the wider checkpoint goes there
-  int64_t num_bytes = 0;  // of all weights, at least: the bytes that a step of a model with a tied head reads
+  int64_t num_bytes = 0;  // at least: the bytes that a step of one row reads of a model with a tied head
+  int num_experts = 0;    // of a layer, of which a token takes 8; 0: wide MLPs and no experts
 };
 
 absl::Status WriteCostlyTarget(const CostlyTarget& target);

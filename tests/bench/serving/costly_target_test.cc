@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/weights/checkpoint.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/loaded_model.h"
@@ -81,6 +81,20 @@ TEST_F(WriteCostlyTargetTest, FillsGateAndUpWithNumbersThatAllDiffer) {
     EXPECT_EQ(std::ranges::count(added, 0), 0) << name;
     EXPECT_FALSE(std::ranges::equal(added.first(256), added.subspan(256, 256))) << name;
   }
+}
+
+TEST(WriteCostlyTarget, SaysTheSameWithExpertsThatCostSomethingAndAddNothing) {
+  const testing::TempDir directory;
+  ASSERT_TRUE(
+      WriteCostlyTarget({.source = kSource, .directory = directory.path(), .num_bytes = kNumBytes, .num_experts = 12})
+          .ok());
+  const model::ModelConfig config = model::LoadModelConfig(directory.path()).value();
+  EXPECT_EQ(config.experts.num_experts, 12);
+  EXPECT_EQ(config.experts.num_chosen, 8);
+  EXPECT_GE(config.experts.intermediate_size, 768);
+  const Decoded source = DecodeGreedily(kSource, "auto"), costly = DecodeGreedily(directory.path(), "auto");
+  EXPECT_EQ(costly.token_ids, source.token_ids);
+  EXPECT_TRUE(testing::SameBits(costly.rows, source.rows));
 }
 
 TEST(WriteCostlyTarget, RefusesACheckpointItCannotWiden) {

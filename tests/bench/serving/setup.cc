@@ -34,7 +34,8 @@ absl::StatusOr<std::string> Setup::CostlyDirectory() {
     auto directory = std::make_unique<testing::TempDir>();
     FT_RETURN_IF_ERROR(WriteCostlyTarget({.source = testing::SourcePath("deploy/demo/target"),
                                           .directory = directory->path(),
-                                          .num_bytes = options_.num_target_bytes}));
+                                          .num_bytes = options_.num_target_bytes,
+                                          .num_experts = options_.num_experts}));
     costly_directory_ = std::move(directory);
   }
   return costly_directory_->path();

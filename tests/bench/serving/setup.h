@@ -23,6 +23,7 @@ struct SetupOptions {
   int draft_threads = 1;
   int max_prompts = 32;
   int max_tokens = 64;                         // of each output
+  int num_experts = 0;                         // of a layer of the costly target
   std::vector<std::string> quantization = {};  // flags of the verifiers
 };
 

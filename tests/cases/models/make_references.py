@@ -14,8 +14,9 @@ import pathlib
 import shutil
 
 import torch
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4MoeConfig, GraniteConfig, LlamaConfig, MistralConfig,
-                          MixtralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
+from safetensors.torch import load_file, save_file
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4MoeConfig, GptOssConfig, GraniteConfig, LlamaConfig,
+                          MistralConfig, MixtralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -134,6 +135,19 @@ MODELS = {
                       num_mtp_layers=0,
                       rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)),
         torch.bfloat16, "1GB", {}),
+    "gpt-oss": (  # its experts become MXFP4
+        GptOssConfig(**{**COMMON, "intermediate_size": 64, "num_hidden_layers": 3, "head_dim": 32}, num_local_experts=6,
+                     num_experts_per_tok=3, sliding_window=20, swiglu_limit=1.5, pad_token_id=0,
+                     rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=16.0, beta_slow=1.0,
+                                          truncate=False, original_max_position_embeddings=64)),
+        torch.bfloat16, "1GB", {}),
+    "gpt-oss-plain": (
+        GptOssConfig(**{**COMMON, "intermediate_size": 48, "num_key_value_heads": 1, "head_dim": 16},
+                     num_local_experts=4, num_experts_per_tok=2, sliding_window=9, pad_token_id=0, attention_bias=False,
+                     layer_types=["full_attention", "sliding_attention"],
+                     rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
+                                          beta_slow=1.0, truncate=False, original_max_position_embeddings=32)),
+        torch.bfloat16, "1GB", {}),
 }
 # Prompts that are longer than the model's original length.
 LONG_PROMPTS = {"phi3-longrope": (9, 17, 40, 100)}
@@ -149,14 +163,14 @@ def fill_at_random(model, seed):
                 is_offset = model.config.model_type.startswith("gemma")  # its norms multiply by 1 + weight
                 parameter.copy_((0 if is_offset else 1) + 0.2 * noise)
             else:
-                parameter.copy_((0.3 if name.endswith("bias") else 0.15) * noise)
+                parameter.copy_((0.3 if name.endswith("bias") else 2.0 if name.endswith("sinks") else 0.15) * noise)
 
 
 def old_spelling(config):
     """The same config.json as transformers 4 wrote it."""
     old = copy.deepcopy(config)
     # transformers 4 computed the types from other fields, and wrote them only in later versions.
-    if not old["model_type"].startswith("gemma") or "_sliding_window_pattern" in old:
+    if not old["model_type"].startswith(("gemma", "gpt_oss")) or "_sliding_window_pattern" in old:
         old.pop("layer_types", None)
     old["torch_dtype"] = old.pop("dtype")
     rope = old.pop("rope_parameters")
@@ -175,6 +189,28 @@ def old_spelling(config):
 
 def write_json(path, value):
     path.write_text(json.dumps(value, separators=(",", ":")).replace("},{", "},\n{") + "\n")
+
+
+MXFP4_VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+
+
+def quantise_experts(folder):
+    """Stores stacks of experts as gpt-oss does, [experts, outputs, inputs] in MXFP4, and returns their values."""
+    path = folder / "model.safetensors"
+    tensors, values = load_file(path), {}
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        weight = tensors.pop(name).transpose(1, 2).to(torch.float64)
+        groups = weight.reshape(*weight.shape[:2], -1, 32)
+        exponents = torch.floor(torch.log2(groups.abs().amax(-1))) - 2
+        codes = (groups / 2**exponents[..., None]).unsqueeze(-1).sub(MXFP4_VALUES).abs().argmin(-1)
+        tensors[name + "_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+        tensors[name + "_scales"] = (exponents + 127).to(torch.uint8)
+        values[name] = (MXFP4_VALUES[codes] * 2**exponents[..., None]).reshape(weight.shape).transpose(1, 2)
+    save_file(tensors, path, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return values
 
 
 def rounded(values):
@@ -204,13 +240,22 @@ def write_model(name, seed):
     fill_at_random(model, seed)
     model.generation_config.update(**generation)
     model.to(dtype).save_pretrained(folder, max_shard_size=max_shard_size)
+    experts = quantise_experts(folder) if name == "gpt-oss" else {}
     written = json.loads((folder / "config.json").read_text())
     (folder / "config_transformers4.json").write_text(json.dumps(old_spelling(written), indent=2) + "\n")
 
-    # Only the eager implementation caps scores.
-    attention = "eager" if name.startswith("gemma2") else "sdpa"
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation=attention,
-                                                 experts_implementation="eager").eval()
+    # Only the eager implementation caps scores and has sinks.
+    attention = "eager" if name.startswith(("gemma2", "gpt-oss")) else "sdpa"
+    if experts:  # transformers would round what it unpacks to bf16
+        weights = model.state_dict()
+        model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation=attention,
+                                                 experts_implementation="eager").to(torch.float64).eval()
+        model.load_state_dict(weights)
+        for stack, values in experts.items():
+            model.get_parameter(stack).data.copy_(values)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation=attention,
+                                                     experts_implementation="eager").eval()
     generator = torch.Generator().manual_seed(seed + 1000)
     prompts = [torch.randint(config.vocab_size, (length,), generator=generator).tolist() 
                for length in LONG_PROMPTS.get(name, PROMPT_LENGTHS)]

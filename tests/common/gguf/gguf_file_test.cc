@@ -12,7 +12,7 @@
 
 #include "common/gguf/gguf_model.h"
 #include "common/gguf/model_files.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/checkpoint.h"
 #include "tests/testing/models/gguf_twin.h"

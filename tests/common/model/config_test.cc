@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading config.json. If this test fails, a model is served with wrong sizes or a wrong rotary scaling, or a model
 // that is not supported is not refused.
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 
 #include "common/base/mapped_file.h"
 #include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
 #include "common/weights/checkpoint.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/models/tiny_models.h"
@@ -54,6 +55,9 @@ constexpr const char* kQwen3Moe = R"("architectures":["Qwen3MoeForCausalLM"],"mo
                                     "num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32)";
 constexpr const char* kGlm4Moe = R"("architectures":["Glm4MoeForCausalLM"],"model_type":"glm4_moe",
                                    "n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32)";
+constexpr const char* kGptOss = R"("architectures":["GptOssForCausalLM"],"model_type":"gpt_oss",
+    "num_local_experts":4,"num_experts_per_tok":2,
+    "rope_scaling":{"rope_type":"yarn","factor":4,"truncate":false,"original_max_position_embeddings":64})";
 constexpr const char* kPhi3 = R"("architectures":["Phi3ForCausalLM"],"model_type":"phi3","eos_token_id":2)";
 constexpr const char* kSmolLm3 =
     R"("architectures":["SmolLM3ForCausalLM"],"model_type":"smollm3","bos_token_id":1,"eos_token_id":2)";
@@ -117,9 +121,9 @@ TEST_P(TinyModel, HoldsEveryTensorItsConfigNames) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   size_t num_bytes = 0;
   for (const WeightName& weight : ListWeights(NameWeights(*config))) {
-    const auto view = checkpoint->Find(weight.name, weight.shape);
-    ASSERT_TRUE(view.ok()) << view.status();
-    num_bytes += view->num_bytes();
+    const auto found = quantization::FindWeight(*checkpoint, weight.name, weight.shape, config->quantization);
+    ASSERT_TRUE(found.ok()) << found.status();
+    num_bytes += found->num_bytes();
   }
   EXPECT_EQ(num_bytes, checkpoint->num_bytes()) << "the checkpoint holds tensors that no role names";
 }
@@ -148,6 +152,22 @@ TEST(ModelConfig, ReadsWhichLayersHaveExperts) {
   EXPECT_EQ(ParseOrDie(With(kQwen3Moe, R"("decoder_sparse_step":2)")).experts.layers,
             (std::vector<bool>{false, true, false}));
   EXPECT_EQ(ParseOrDie(With(kMixtral, R"("num_experts_per_tok":2)")).experts.intermediate_size, 96);
+}
+
+TEST(ModelConfig, GptOssHasItsGateItsBiasesAndAWindowInEveryOtherLayer) {
+  const ModelConfig config = ParseOrDie(With(kGptOss, ""));
+  EXPECT_EQ(config.gating,
+            (kernels::Gating{
+                .activation = kernels::Activation::kGeluQuick, .limit = 7.0f, .up_offset = 1, .is_interleaved = true}));
+  EXPECT_TRUE(config.attention_bias && config.attention_output_bias && config.attention_sinks);
+  EXPECT_TRUE(config.experts.has_biases && config.quantization.has_transposed_experts);
+  EXPECT_EQ(config.experts.intermediate_size, 96);
+  EXPECT_EQ(config.sliding_windows, (std::vector<std::optional<int64_t>>{std::optional<int64_t>(128), std::nullopt,
+                                                                         std::optional<int64_t>(128)}));
+  EXPECT_EQ(config.max_position_embeddings, 256);
+  EXPECT_FALSE(ParseOrDie(With(kGptOss, R"("attention_bias":false)")).attention_bias);
+  const std::string old_name = With(kGptOss, R"("num_experts_per_tok":null,"experts_per_token":3)");
+  EXPECT_EQ(ParseOrDie(old_name).experts.num_chosen, 3);
 }
 
 TEST(ModelConfig, TakesTheArchitectureFromEitherName) {
@@ -281,7 +301,7 @@ const BadConfig kBadConfigs[] = {
     {"UnknownArchitecture", Patched(R"({"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"})"),
      "architectures expects one of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
      R"(Gemma2ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, )"
-     R"(MixtralForCausalLM, Qwen3MoeForCausalLM, Glm4MoeForCausalLM, )"
+     R"(MixtralForCausalLM, Qwen3MoeForCausalLM, Glm4MoeForCausalLM, GptOssForCausalLM, )"
      R"(got ["GPT2LMHeadModel"] with model_type "gpt2")"},
     {"TwoArchitectures", Patched(R"({"architectures":["LlamaForCausalLM","Qwen3ForCausalLM"]})"),
      "architectures expects"},
@@ -373,6 +393,11 @@ const BadConfig kBadConfigs[] = {
      "n_shared_experts expects an integer from 0 to 131072, got 200000"},
     {"GlmLongRope", With(kGlm4Moe, R"("rope_scaling":{"type":"longrope","short_factor":[1],"long_factor":[1]})"),
      "rope_scaling.type expects default, linear, llama3 or yarn, got longrope"},
+    {"GptOssWithoutScaling", With(kGptOss, R"("rope_scaling":null)"), "rope_scaling is missing"},
+    {"GptOssLimit", With(kGptOss, R"("swiglu_limit":0)"), "swiglu_limit expects a number above 0, got 0"},
+    {"GptOssAlpha", With(kGptOss, R"("swiglu_alpha":1.5)"), "swiglu_alpha is not supported for GptOssForCausalLM"},
+    {"LimitOfMixtral", With(kMixtral, R"("num_experts_per_tok":2,"swiglu_limit":7.0)"),
+     "swiglu_limit is not supported for MixtralForCausalLM"},
     {"ExpertsOfLlama", Patched(R"({"num_local_experts":8})"), "num_local_experts is not supported"},
     {"SmolLmTooFewLayers", With(kSmolLm3, R"("no_rope_layers":[1,0])"), "no_rope_layers expects 3 entries, got 2"},
     {"SmolLmFlag", With(kSmolLm3, R"("no_rope_layers":[1,0,2])"), "no_rope_layers expects 0 or 1, got 2"},

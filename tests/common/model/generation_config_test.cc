@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading generation_config.json. If this test fails, requests get wrong default parameters, or a model does not stop
 // at its end token.
-#include "common/model/generation_config.h"
+#include "common/model/config/generation_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

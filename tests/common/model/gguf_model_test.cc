@@ -15,8 +15,8 @@
 
 #include "common/base/json.h"
 #include "common/model/checkpoint_fit.h"
-#include "common/model/config.h"
-#include "common/model/generation_config.h"
+#include "common/model/config/config.h"
+#include "common/model/config/generation_config.h"
 #include "common/model/weight_digest.h"
 #include "tests/reference/gguf.h"
 #include "tests/testing/models/decode_by_hand.h"

@@ -113,6 +113,20 @@ TEST_P(Wrong, MovesTheLogits) {
   EXPECT_GT(worst, 1e-3);  // fifty times what the comparison allows
 }
 
+TEST(WrongExperts, MoveTheLogits) {
+  for (const char* model : {"mixtral", "qwen3-moe", "glm4-moe", "gpt-oss"}) {
+    const auto right = Transformer::Load(SourcePath("tests/cases/models/") + model, Rounding::kNone);
+    ASSERT_TRUE(right.ok()) << right.status();
+    const std::vector<int64_t> token_ids = {5, 17, 200};
+    const std::vector<size_t> last = {2};
+    const auto expected = right->Logits(token_ids, last)[0];
+    const auto logits = right->WithoutTheBestExpert().Logits(token_ids, last)[0];
+    double worst = 0;
+    for (size_t v = 0; v < expected.size(); ++v) worst = std::max(worst, std::abs(logits[v] - expected[v]));
+    EXPECT_GT(worst, 1e-3) << model;
+  }
+}
+
 using model::ModelConfig;
 
 INSTANTIATE_TEST_SUITE_P(
@@ -124,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"AttentionCap", "gemma2", [](ModelConfig& c) { c.attention_cap.reset(); }},
         {"LogitCap", "gemma2", [](ModelConfig& c) { c.logit_cap.reset(); }},
         {"EmbeddingMultiplier", "gemma3", [](ModelConfig& c) { c.embedding_multiplier = 1; }},
-        {"Activation", "gemma3", [](ModelConfig& c) { c.activation = kernels::Activation::kSilu; }},
+        {"Activation", "gemma3", [](ModelConfig& c) { c.gating.activation = kernels::Activation::kSilu; }},
         {"WindowOffByOne", "gemma3", [](ModelConfig& c) { c.sliding_windows[0] = *c.sliding_windows[0] - 1; }},
         {"WindowInTheWrongLayer", "gemma2",
          [](ModelConfig& c) { std::swap(c.sliding_windows[0], c.sliding_windows[1]); }},
@@ -140,9 +154,17 @@ INSTANTIATE_TEST_SUITE_P(
          [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kSoftmaxOverAll; }},
         {"WeightsOverChosenExperts", "qwen3-moe-mixed",
          [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kSoftmaxOverChosen; }},
-        {"SigmoidsUndivided", "glm4-moe", [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kSigmoid; }},
+        {"SigmoidsUndivided", "glm4-moe",
+         [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kSigmoid; }},
         {"ExpertScale", "glm4-moe", [](ModelConfig& c) { c.experts.scale = 1; }},
         {"RotaryPart", "glm4-moe", [](ModelConfig& c) { c.rotary_dim.reset(); }},
+        {"Sinks", "gpt-oss", [](ModelConfig& c) { c.attention_sinks = false; }},
+        {"LimitOfTheGate", "gpt-oss", [](ModelConfig& c) { c.gating.limit.reset(); }},
+        {"OffsetOfUp", "gpt-oss", [](ModelConfig& c) { c.gating.up_offset = 0; }},
+        {"GateAndUpTakeTurns", "gpt-oss", [](ModelConfig& c) { c.gating.is_interleaved = false; }},
+        {"QuickGelu", "gpt-oss", [](ModelConfig& c) { c.gating.activation = kernels::Activation::kSilu; }},
+        {"TruncatedRamp", "gpt-oss",
+         [](ModelConfig& c) { std::get<model::YarnScaling>(c.rope.scaling).truncate = true; }},
         {"LayersWithoutRotation", "smollm3", [](ModelConfig& c) { c.rotates.clear(); }},
     }),
     [](const auto& info) { return info.param.name; });

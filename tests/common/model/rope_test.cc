@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary frequencies against transformers. If this test fails, a model with rotary scaling emits wrong tokens, most of
 // all in long contexts.
-#include "common/model/rope.h"
+#include "common/model/config/rope.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/mapped_file.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/paths.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "tests/testing/models/quantized_layers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -201,6 +201,29 @@ TEST(FindWeight, KeepsAPlainWeightPlainWhateverIsDeclared) {
     EXPECT_EQ(found->stored, nullptr);
     EXPECT_EQ(found->floats.dtype, kernels::DType::kBF16);
   }
+}
+
+TEST(FindWeight, TransposesPlainExpertsWhereTheModelHasThemSo) {
+  testing::RawTensors all;
+  const float values[] = {1, 2, 3, 4, 5, 6};  // [3 inputs, 2 outputs]
+  all["m.experts.0.down_proj.weight"] = {
+      .dtype = "F32", .shape = {3, 2}, .bytes = std::string(reinterpret_cast<const char*>(values), sizeof(values))};
+  const testing::TempDir dir;
+  dir.Write("model.safetensors", testing::SafetensorsOf(all));
+  const weights::Checkpoint checkpoint = weights::Checkpoint::Open(dir.path()).value();
+  const QuantizationConfig config = {.has_transposed_experts = true};
+  const std::string name = "m.experts.0.down_proj.weight";
+  const auto found = FindWeight(checkpoint, name, kernels::Shape(2, 3), config);
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<float> read(6), second_row(3);
+  found->stored->ReadValues(0, 2, read.data());
+  found->stored->ReadValues(1, 1, second_row.data());
+  EXPECT_EQ(read, (std::vector<float>{1, 3, 5, 2, 4, 6}));
+  EXPECT_EQ(second_row, (std::vector<float>{2, 4, 6}));
+  EXPECT_EQ(found->format, "F32 transposed");
+  EXPECT_THAT(FindWeight(checkpoint, name, kernels::Shape(3, 2), config).status().message(),
+              HasSubstr("expected F32 or F16 or BF16 [2, 3], got F32 [3, 2]"));
+  EXPECT_EQ(FindWeight(checkpoint, name, kernels::Shape(3, 2), {}).value().stored, nullptr);
 }
 
 // One change to a layer, or to what is declared, that keeps the file itself valid.

@@ -62,9 +62,9 @@ struct Refusal {
 
 constexpr Refusal kRefusals[] = {
     {R"({"quant_method":"bitsandbytes","load_in_4bit":true})",
-     "config.json: quantization_config.quant_method expects compressed-tensors, gptq, awq or fp8, got "
+     "config.json: quantization_config.quant_method expects compressed-tensors, gptq, awq, fp8 or mxfp4, got "
      "\"bitsandbytes\": the model is needed in one of these formats or in bf16"},
-    {R"({"bits":4})", "quant_method expects compressed-tensors, gptq, awq or fp8, got null"},
+    {R"({"bits":4})", "quant_method expects compressed-tensors, gptq, awq, fp8 or mxfp4, got null"},
     {R"({"quant_method":"gptq","bits":3})",
      "quantization_config.bits expects 4 or 8, got 3: the model is needed with GPTQ of 4 or 8 bits"},
     {R"({"quant_method":"gptq","bits":2})", "bits expects 4 or 8, got 2"},

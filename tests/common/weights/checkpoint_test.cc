@@ -66,6 +66,50 @@ TEST(Checkpoint, MissingTensorIsNamedWithTheDirectory) {
   EXPECT_THAT(status.ToString(), AllOf(HasSubstr(directory), HasSubstr("tensor lm_head.weight [301, 64] is missing")));
 }
 
+// Stacks as gpt-oss has them, in small.
+constexpr const char* kStacks =
+    R"({"l.experts.gate_up_proj_blocks":{"dtype":"U8","shape":[2,1,2,16],"data_offsets":[0,64]},
+    "l.experts.gate_up_proj_scales":{"dtype":"U8","shape":[2,1,2],"data_offsets":[64,68]},
+    "l.experts.gate_up_proj_bias":{"dtype":"BF16","shape":[2,1],"data_offsets":[68,72]},
+    "l.experts.down_proj":{"dtype":"BF16","shape":[2,3,1],"data_offsets":[72,84]}})";
+
+TEST(Checkpoint, SplitsStacksOfExperts) {
+  const TempDir dir;
+  dir.Write("model.safetensors", SafetensorsBytes(kStacks, 84));
+  const auto checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_THAT(
+      checkpoint->Names(),
+      ::testing::ElementsAre("l.experts.0.down_proj.weight", "l.experts.0.gate_up_proj.bias",
+                             "l.experts.0.gate_up_proj.weight_packed", "l.experts.0.gate_up_proj.weight_scale",
+                             "l.experts.1.down_proj.weight", "l.experts.1.gate_up_proj.bias",
+                             "l.experts.1.gate_up_proj.weight_packed", "l.experts.1.gate_up_proj.weight_scale"));
+  EXPECT_EQ(checkpoint->num_bytes(), 84);
+  const StoredTensor* const first = checkpoint->FindStored("l.experts.0.gate_up_proj.weight_packed");
+  const StoredTensor* const second = checkpoint->FindStored("l.experts.1.gate_up_proj.weight_packed");
+  EXPECT_EQ(second->shape, (std::vector<int64_t>{1, 32}));
+  EXPECT_EQ(second->bytes.size(), 32);
+  EXPECT_EQ(second->bytes.data(), first->bytes.data() + 32);
+  EXPECT_TRUE(checkpoint->Find("l.experts.1.down_proj.weight", Shape(3, 1)).ok());
+  EXPECT_FALSE(checkpoint->Contains("l.experts.2.down_proj.weight"));
+}
+
+TEST(Checkpoint, KeepsAStackOfTooManyExpertsAndAnExpertThatStandsAlone) {
+  const TempDir dir;
+  dir.Write("model.safetensors",
+            SafetensorsBytes(R"({"l.experts.down_proj":{"dtype":"U8","shape":[5000,1],"data_offsets":[0,5000]},
+                                 "k.experts.down_proj":{"dtype":"U8","shape":[1,4],"data_offsets":[5000,5004]},
+                                 "k.experts.0.down_proj.weight":{"dtype":"U8","shape":[2],"data_offsets":[5004,5006]},
+                                 "gate_up_proj":{"dtype":"U8","shape":[2,1],"data_offsets":[5006,5008]},
+                                 "n.experts.down_proj":{"dtype":"U8","shape":[2,0],"data_offsets":[5008,5008]}})",
+                             5008));
+  const auto checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_THAT(checkpoint->Names(), ::testing::ElementsAre("gate_up_proj", "k.experts.0.down_proj.weight",
+                                                          "l.experts.down_proj", "n.experts.down_proj"));
+  EXPECT_EQ(checkpoint->FindStored("k.experts.0.down_proj.weight")->shape, std::vector<int64_t>{2});
+}
+
 struct UnfitTensor {
   const char* what;
   const char* entry;  // of tensor `a`, which has 8 bytes of data

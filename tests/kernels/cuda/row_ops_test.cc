@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -108,13 +109,23 @@ TEST_F(RmsNormTest, DoesNotDependOnOtherRowsOrOnTheList) {
   }
 }
 
+constexpr Gating kGatings[] = {
+    {.activation = Activation::kSilu},
+    {.activation = Activation::kGeluTanh},
+    {.activation = Activation::kSilu, .is_interleaved = true},
+    {.activation = Activation::kGeluQuick},
+    {.activation = Activation::kGeluQuick, .limit = 7.0f, .up_offset = 1, .is_interleaved = true}};
+
 // Exponential, sum, division, product, bf16. Values below exp(-88) may be any number as small. The exponent of gelu
-// with tanh has an error of 4 u of its own size.
+// with tanh has an error of 4 u of its own size, and that of the quick gelu one of u.
 double GluTolerance(const GluArgs& args, size_t i) {
   const int64_t num_columns = args.out.shape[1], row = static_cast<int64_t>(i) / num_columns;
-  const double gate = args.gate_up.as<float>()[row * 2 * num_columns + static_cast<int64_t>(i) % num_columns];
-  const double exponent =
-      args.activation == Activation::kSilu ? 0 : 1.6 * (std::abs(gate) + 0.045 * std::pow(std::abs(gate), 3));
+  const int64_t column = static_cast<int64_t>(i) % num_columns * (args.gating.is_interleaved ? 2 : 1);
+  const double gate = args.gate_up.as<float>()[row * 2 * num_columns + column];
+  const double exponent = args.gating.activation == Activation::kSilu ? 0
+                          : args.gating.activation == Activation::kGeluQuick
+                              ? std::abs(gate)
+                              : 1.6 * (std::abs(gate) + 0.045 * std::pow(std::abs(gate), 3));
   return (5 + 4 * std::min(exponent, 88.0)) * kUnit + kBf16Unit;
 }
 
@@ -126,9 +137,9 @@ TEST_F(GluTest, MatchesTheReferenceForLargeAndSmallGates) {
     gate_up[0] = -120;
     gate_up.back() = 1000;
     std::vector<uint16_t> out(num_rows * num_columns);
-    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (const Gating& gating : kGatings) {
       const GluArgs args{.gate_up = View(gate_up, num_rows, 2 * num_columns),
-                         .activation = activation,
+                         .gating = gating,
                          .out = View(out, num_rows, num_columns)};
       RunGlu(args);
       const std::vector<double> expected = reference::Glu(args);
@@ -136,6 +147,18 @@ TEST_F(GluTest, MatchesTheReferenceForLargeAndSmallGates) {
         ASSERT_NEAR(FloatFromBf16(out[i]), expected[i], GluTolerance(args, i) * std::abs(expected[i]) + 1e-33) << i;
       }
     }
+  }
+}
+
+TEST_F(GluTest, ShowsAValueThatIsNoNumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> gate_up = {nan, 1, 1, nan, 1, 1};
+  std::vector<uint16_t> out(3);
+  for (const Gating& gating : kGatings) {
+    if (!gating.is_interleaved) continue;
+    RunGlu({.gate_up = View(gate_up, 1, 6), .gating = gating, .out = View(out, 1, 3)});
+    EXPECT_TRUE(std::isnan(FloatFromBf16(out[0])) && std::isnan(FloatFromBf16(out[1])));
+    EXPECT_FALSE(std::isnan(FloatFromBf16(out[2])));
   }
 }
 

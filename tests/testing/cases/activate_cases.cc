@@ -56,7 +56,8 @@ void ExpectForm(const Form& form, int64_t num_columns,
 }  // namespace
 
 void ExpectActivated(const std::function<void(const kernels::ActivateArgs&)>& activate) {
-  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kGeluQuick}) {
     for (const int64_t num_columns : {1, 31, 600}) {
       for (const bool has_bias : {false, true}) {
         ExpectForm({activation, has_bias, false, OutputMode::kStore}, num_columns, activate);

@@ -66,6 +66,7 @@ class AttentionBatch {
            .num_kv_heads = shape.num_kv_heads,
            .head_dim = shape.head_dim,
            .dtype = shape.kv_dtype};
+    for (int32_t head = 0; head < shape.num_heads; ++head) sinks_.push_back(3.0f - static_cast<float>(head * head));
     cache_.assign(kv_.num_bytes() / 2, Bf16FromFloat(std::numeric_limits<float>::quiet_NaN()));
     kv_.data = cache_.data();
     free_blocks_.resize(num_blocks);
@@ -134,6 +135,7 @@ class AttentionBatch {
             .window = window,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
             .cap = shape_.cap,
+            .sinks = shape_.has_sinks ? sinks_.data() : nullptr,
             .out = {out_.data(), DType::kBF16, Shape(num_rows, num_columns)}};
   }
 
@@ -213,6 +215,7 @@ class AttentionBatch {
   std::vector<int32_t> positions_, chain_lens_, ancestor_begins_, ancestor_slots_;
   std::vector<int32_t> segment_begins_, block_table_begins_, block_tables_;
   std::vector<float> q_;
+  std::vector<float> sinks_;
   std::vector<uint16_t> out_;
 };
 

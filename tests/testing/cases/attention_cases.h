@@ -20,6 +20,7 @@ struct HeadShape {
   int32_t head_dim = 16;
   kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16;
   std::optional<float> cap;  // of scores
+  bool has_sinks = false;
 };
 
 // The type of the products' operands. kBf16: q and the weights of the softmax are rounded to bf16.

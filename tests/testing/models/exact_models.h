@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "tests/testing/models/loaded_model.h"
 
 namespace foretoken::testing {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer.h"
 #include "common/parallel/rank_group.h"

@@ -195,7 +195,7 @@ QuantizedFormat Mxfp4(const std::string& scale_dtype) {
           .config = {{"quant_method", "compressed-tensors"},
                      {"format", "mxfp4-pack-quantized"},
                      {"config_groups", {{"group_0", {{"weights", weights}}}}}},
-          .has_groups = false,
+          .has_groups = true,
           .make = make};
 }
 

@@ -127,7 +127,7 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
         layer.experts.push_back({.gate_up = maker.LayerMatrix(2 * width, config.hidden_size),
                                  .down = maker.LayerMatrix(config.hidden_size, width)});
       }
-      if (config.experts.has_bias) layer.router_bias = maker.Vector(config.experts.num_experts);
+      if (config.experts.has_choice_bias) layer.choice_bias = maker.Vector(config.experts.num_experts);
     }
     const int64_t mlp_size = config.mlp_size(i);
     if (mlp_size == 0) continue;

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/model_weights.h"
 #include "kernels/backend.h"
 

@@ -29,6 +29,8 @@ inline constexpr const char* kTinyModels[] = {
     "qwen3-moe-mixed",
     "glm4-moe",
     "glm4-moe-plain",
+    "gpt-oss",
+    "gpt-oss-plain",
 };
 
 }  // namespace foretoken::testing

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/json_fields.h"
-#include "common/model/families.h"
+#include "common/model/config/families.h"
 
 namespace foretoken::model {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/model/rope_config.h"
+#include "common/model/config/rope_config.h"
 
 #include <cmath>
 #include <optional>
@@ -199,6 +199,7 @@ absl::StatusOr<RopeSettings> ReadRopeSettings(const JsonFields& config, const Fa
                                               int64_t max_position_embeddings, int64_t most_positions) {
   RopeSettings settings = {.max_positions = max_position_embeddings};
   FT_ASSIGN_OR_RETURN(const RopeObjects found, FindRopeObjects(config, family));
+  if (family.needs_rope_scaling && !found.full) return config.Error("rope_scaling", "is missing");
   const RopeSource full = {.config = config,
                            .rope = found.full,
                            .theta_name = "rope_theta",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/model/generation_config.h"
+#include "common/model/config/generation_config.h"
 
 #include <cmath>
 #include <limits>

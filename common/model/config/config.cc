@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,23 +11,16 @@
 #include "common/base/status_macros.h"
 #include "common/gguf/gguf_model.h"
 #include "common/gguf/model_files.h"
-#include "common/model/families.h"
-#include "common/model/rope_config.h"
+#include "common/model/config/bounds.h"
+#include "common/model/config/experts_config.h"
+#include "common/model/config/families.h"
+#include "common/model/config/rope_config.h"
 #include "kernels/dtype.h"
 
 namespace foretoken::model {
 namespace {
 
 constexpr const char* kFileName = "config.json";
-
-// The largest sizes that a configuration may have. The bytes of all weights of the largest model fit into 63 bits.
-constexpr int64_t kMaxWidth = int64_t{1} << 22;
-constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
-constexpr int64_t kMaxHeads = int64_t{1} << 12;
-constexpr int64_t kMaxLayers = int64_t{1} << 12;
-constexpr int64_t kMaxExperts = int64_t{1} << 12;
-constexpr int64_t kMaxExpertsOfModel = int64_t{1} << 16;  // of all layers; each has names of its own
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 absl::StatusOr<const Family*> ReadFamily(const JsonFields& fields) {
   FT_ASSIGN_OR_RETURN(const auto classes, fields.Optional<std::vector<std::string>>("architectures"));
@@ -67,6 +60,8 @@ absl::Status RefuseWhatIsNotKnown(const JsonFields& fields, const Family& family
       {"clip_qkv", "null"},
       {"attention_chunk_size", "null"},
       {"num_local_experts", "null", family.experts != ExpertRule::kNone},
+      {"swiglu_alpha", "1.702"},
+      {"swiglu_limit", "null", family.experts == ExpertRule::kGptOss},
       {"num_experts", "null", family.experts == ExpertRule::kQwen},
       {"n_routed_experts", "null", family.experts == ExpertRule::kGlm},
       {"n_group", "1"},
@@ -87,15 +82,6 @@ absl::Status RefuseWhatIsNotKnown(const JsonFields& fields, const Family& family
   FT_ASSIGN_OR_RETURN(const auto activation, fields.OrDefault<std::string>(activation_field, expected));
   if (activation != expected) return fields.Error(activation_field, "expects ", expected, ", got ", activation);
   return absl::OkStatus();
-}
-
-// A default of 0 means that the field is required.
-absl::StatusOr<int64_t> ReadSize(const JsonFields& fields, const std::string& name, int64_t max,
-                                 int64_t default_size = 0) {
-  FT_ASSIGN_OR_RETURN(const int64_t size, default_size != 0 ? fields.OrDefault<int64_t>(name, default_size)
-                                                            : fields.Required<int64_t>(name));
-  if (size < 1 || size > max) return fields.Error(name, "expects an integer from 1 to ", max, ", got ", size);
-  return size;
 }
 
 absl::Status ReadSizes(const JsonFields& fields, const Family& family, ModelConfig& config) {
@@ -202,67 +188,6 @@ absl::Status ReadSlidingWindows(const JsonFields& fields, const Family& family, 
   return absl::OkStatus();
 }
 
-// Qwen's rule: which layers have experts.
-absl::StatusOr<std::vector<bool>> ReadSparseLayers(const JsonFields& fields, int64_t num_layers) {
-  FT_ASSIGN_OR_RETURN(const int64_t step, fields.OrDefault<int64_t>("decoder_sparse_step", 1));
-  if (step < 1) return fields.Error("decoder_sparse_step", "expects an integer above 0, got ", step);
-  std::vector<bool> is_sparse;
-  for (int64_t layer = 0; layer < num_layers; ++layer) is_sparse.push_back((layer + 1) % step == 0);
-  FT_ASSIGN_OR_RETURN(const auto dense, fields.OrDefault<std::vector<int64_t>>("mlp_only_layers", {}));
-  for (const int64_t layer : dense) {
-    if (layer < 0 || layer >= num_layers) {
-      return fields.Error("mlp_only_layers", "expects layers from 0 to ", num_layers - 1, ", got ", layer);
-    }
-    is_sparse[static_cast<size_t>(layer)] = false;
-  }
-  return is_sparse;
-}
-
-// GLM's rule: sigmoids with a bias in the choice, and a part that every token takes.
-absl::Status ReadGlmExperts(const JsonFields& fields, const ModelConfig& config, ExpertsConfig& experts) {
-  FT_ASSIGN_OR_RETURN(const int64_t num_dense, fields.OrDefault<int64_t>("first_k_dense_replace", 1));
-  if (num_dense < 0) return fields.Error("first_k_dense_replace", "expects an integer of at least 0, got ", num_dense);
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) experts.layers.push_back(layer >= num_dense);
-  FT_ASSIGN_OR_RETURN(const int64_t num_shared, fields.OrDefault<int64_t>("n_shared_experts", 1));
-  const int64_t max_shared = kMaxWidth / experts.intermediate_size;
-  if (num_shared < 0 || num_shared > max_shared) {
-    return fields.Error("n_shared_experts", "expects an integer from 0 to ", max_shared, ", got ", num_shared);
-  }
-  experts.shared_size = num_shared * experts.intermediate_size;
-  FT_ASSIGN_OR_RETURN(experts.scale, fields.OrDefault<double>("routed_scaling_factor", 1));
-  FT_ASSIGN_OR_RETURN(const bool is_normed, fields.OrDefault<bool>("norm_topk_prob", true));
-  experts.weighting = is_normed ? kernels::ExpertWeighting::kSigmoidOverChosen : kernels::ExpertWeighting::kSigmoid;
-  experts.has_bias = true;
-  return absl::OkStatus();
-}
-
-absl::Status ReadExperts(const JsonFields& fields, const Family& family, ModelConfig& config) {
-  if (family.experts == ExpertRule::kNone) return absl::OkStatus();
-  ExpertsConfig& experts = config.experts;
-  const char* count_field = "num_local_experts";  // which transformers 5 writes for all families
-  for (const char* old : {"num_experts", "n_routed_experts"}) {
-    if (fields.Has(old)) count_field = old;
-  }
-  FT_ASSIGN_OR_RETURN(experts.num_experts, ReadSize(fields, count_field, kMaxExperts));
-  if (experts.num_experts * config.num_layers > kMaxExpertsOfModel) {
-    return fields.Error(count_field, "expects at most ", kMaxExpertsOfModel, " experts in ", config.num_layers,
-                        " layers, got ", experts.num_experts, " in each");
-  }
-  FT_ASSIGN_OR_RETURN(experts.num_chosen, ReadSize(fields, "num_experts_per_tok", experts.num_experts));
-  if (family.experts == ExpertRule::kMixtral) {
-    experts.has_mixtral_names = true;
-    experts.intermediate_size = config.intermediate_size;
-    experts.layers.assign(static_cast<size_t>(config.num_layers), true);
-    return absl::OkStatus();
-  }
-  FT_ASSIGN_OR_RETURN(experts.intermediate_size, ReadSize(fields, "moe_intermediate_size", kMaxWidth));
-  if (family.experts == ExpertRule::kGlm) return ReadGlmExperts(fields, config, experts);
-  FT_ASSIGN_OR_RETURN(experts.layers, ReadSparseLayers(fields, config.num_layers));
-  FT_ASSIGN_OR_RETURN(const bool is_normed, fields.OrDefault<bool>("norm_topk_prob", false));
-  if (!is_normed) experts.weighting = kernels::ExpertWeighting::kSoftmaxOverAll;
-  return absl::OkStatus();
-}
-
 // A number above 0, unset where the field is null.
 absl::StatusOr<std::optional<double>> ReadPositive(const JsonFields& fields, const std::string& name,
                                                    std::optional<double> default_value) {
@@ -277,7 +202,7 @@ absl::Status ReadScales(const JsonFields& fields, const Family& family, ModelCon
   if (family.is_gemma) {
     config.norm_offset = 1;
     config.post_norms = true;
-    config.activation = kernels::Activation::kGeluTanh;
+    config.gating.activation = kernels::Activation::kGeluTanh;
     // transformers rounds the factor to the weights' dtype.
     const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
     config.embedding_multiplier = kernels::FloatFromBf16(kernels::Bf16FromFloat(root));
@@ -341,12 +266,13 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_RETURN_IF_ERROR(ReadExperts(fields, family, config));
   FT_ASSIGN_OR_RETURN(config.tie_word_embeddings,
                       fields.OrDefault<bool>("tie_word_embeddings", family.ties_embeddings));
-  FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", false));
+  FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", family.attention_bias));
   config.attention_bias = attention_bias || family.has_qkv_bias;
   config.attention_output_bias = attention_bias && !family.has_qkv_bias && !family.has_plain_output;
   FT_ASSIGN_OR_RETURN(config.mlp_bias, fields.OrDefault<bool>("mlp_bias", false));
   FT_ASSIGN_OR_RETURN(const bool use_qk_norm, fields.OrDefault<bool>("use_qk_norm", false));
   config.qk_norm = family.has_qk_norm || use_qk_norm;
+  config.attention_sinks = family.has_attention_sinks;
   config.fused_projections = family.has_fused_projections;
 
   const auto read_ids = [&](const std::string& name, std::optional<int64_t> id) {
@@ -357,6 +283,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_ASSIGN_OR_RETURN(config.eos_token_ids, read_ids("eos_token_id", family.eos_token_id));
   FT_ASSIGN_OR_RETURN(config.dtype, whole.Optional<std::string>(whole.Has("dtype") ? "dtype" : "torch_dtype"));
   FT_ASSIGN_OR_RETURN(config.quantization, quantization::ReadQuantizationConfig(whole));
+  config.quantization.has_transposed_experts = family.experts == ExpertRule::kGptOss;
   return config;
 }
 
@@ -364,7 +291,9 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory) {
   FT_ASSIGN_OR_RETURN(const std::string text, gguf::ReadModelFile(directory, kFileName));
   FT_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, gguf::ModelFileName(directory, kFileName)));
   if (!config.quantization.is_declared && !gguf::IsGgufPath(directory)) {
+    const bool is_transposed = config.quantization.has_transposed_experts;
     FT_ASSIGN_OR_RETURN(config.quantization, quantization::LoadQuantizationFile(directory));
+    config.quantization.has_transposed_experts = is_transposed;
   }
   return config;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/model/rope.h"
+#include "common/model/config/rope.h"
 
 #include <algorithm>
 #include <cmath>

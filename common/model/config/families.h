@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 namespace foretoken::model {
 
@@ -24,6 +24,7 @@ enum class ExpertRule {
   kMixtral,  // num_local_experts in all layers, as wide as intermediate_size
   kQwen,     // num_experts of moe_intermediate_size, in layers that decoder_sparse_step and mlp_only_layers leave
   kGlm,      // n_routed_experts of moe_intermediate_size and n_shared_experts, from first_k_dense_replace on
+  kGptOss,   // as Mixtral, with biases and a gate of their own
 };
 
 struct Family {
@@ -51,13 +52,18 @@ struct Family {
   std::optional<double> attention_cap;
   std::optional<double> logit_cap;
 
+  bool attention_bias = false;
+
   // What no field says.
   bool has_qkv_bias = false;
   bool has_qk_norm = false;
   bool has_plain_output = false;  // attention_bias means q, k and v, and not o
   bool is_gemma = false;          // (1 + w) in norms, norms around each part, the embedding times sqrt(E), gelu
   bool has_fused_projections = false;
+  bool has_attention_sinks = false;
   ExpertRule experts = ExpertRule::kNone;
+
+  bool needs_rope_scaling = false;  // which the configuration class has by default
 
   // The fields that the family knows.
   bool knows_attention_bias = true;
@@ -177,6 +183,23 @@ inline constexpr Family kFamilies[] = {
      .has_plain_output = true,
      .experts = ExpertRule::kGlm,
      .knows_partial_rotation = true},
+    {.architecture = Architecture::kGptOss,
+     .class_name = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .num_heads = 64,
+     .num_kv_heads = 8,
+     .vocab_size = 201088,
+     .max_positions = 131072,
+     .head_dim = 64,
+     .rms_norm_eps = 1e-5,
+     .rope_theta = 150000,
+     .windows = WindowRule::kPattern,
+     .window = 128,
+     .window_pattern = 2,
+     .attention_bias = true,
+     .has_attention_sinks = true,
+     .experts = ExpertRule::kGptOss,
+     .needs_rope_scaling = true},
 };
 
 }  // namespace foretoken::model

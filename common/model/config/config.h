@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/model/rope.h"
+#include "common/model/config/rope.h"
 #include "common/quantization/quantization_config.h"
 #include "kernels/ops.h"
 
@@ -36,7 +36,8 @@ enum class Architecture {
   kSmolLm3,
   kMixtral,
   kQwen3Moe,
-  kGlm4Moe
+  kGlm4Moe,
+  kGptOss
 };
 
 // What Hugging Face calls a model's class ("LlamaForCausalLM") and its type ("llama").
@@ -51,6 +52,9 @@ struct TensorPrefixes {
   friend bool operator==(const TensorPrefixes&, const TensorPrefixes&) = default;
 };
 
+// How the stored tensors of experts are called.
+enum class ExpertNames { kGateUpDown, kMixtral, kGptOss };
+
 // Layers whose MLP is a choice of small ones.
 struct ExpertsConfig {
   int64_t num_experts = 0;        // N; 0: no layer has any
@@ -58,10 +62,11 @@ struct ExpertsConfig {
   int64_t intermediate_size = 0;  // F of an expert
   int64_t shared_size = 0;        // F of what every token takes besides; 0: nothing
   kernels::ExpertWeighting weighting = kernels::ExpertWeighting::kSoftmaxOverChosen;
-  double scale = 1;                // of the weights
-  bool has_bias = false;           // in the choice
-  std::vector<bool> layers;        // [L] which have experts
-  bool has_mixtral_names = false;  // of the stored tensors
+  double scale = 1;              // of the weights
+  bool has_choice_bias = false;  // is added to sigmoids, in the choice alone
+  bool has_biases = false;       // of the router, and of an expert's gate, up and down
+  std::vector<bool> layers;      // [L] which have experts
+  ExpertNames names = ExpertNames::kGateUpDown;
 
   friend bool operator==(const ExpertsConfig&, const ExpertsConfig&) = default;
 };
@@ -88,14 +93,15 @@ struct ModelConfig {
   bool qk_norm = false;                    // RMSNorm of every q and k head before the rotation
   // [L] With a window w the row at position p sees positions (p - w, p]; without one all of [0, p].
   std::vector<std::optional<int64_t>> sliding_windows;
+  bool attention_sinks = false;           // a head has a learned score that belongs to no position
   std::optional<double> attention_scale;  // multiplies q . k; unset: 1 / sqrt(D)
   std::optional<double> attention_cap;    // c: a score s becomes c tanh(s / c)
 
-  double norm_offset = 0;   // is added to the stored weight of every norm
-  bool post_norms = false;  // RMSNorm also of what attention and MLP add to the residual stream
-  kernels::Activation activation = kernels::Activation::kSilu;  // of the MLP's gate
-  bool mlp_bias = false;                                        // of gate, up and down
-  bool fused_projections = false;                               // q, k and v are stored as one, and gate and up
+  double norm_offset = 0;          // is added to the stored weight of every norm
+  bool post_norms = false;         // RMSNorm also of what attention and MLP add to the residual stream
+  kernels::Gating gating;          // of the MLP and of experts
+  bool mlp_bias = false;           // of gate, up and down
+  bool fused_projections = false;  // q, k and v are stored as one, and gate and up
   ExpertsConfig experts;
 
   double embedding_multiplier = 1;
