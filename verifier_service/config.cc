@@ -56,6 +56,9 @@ absl::Status Validate(const Config& config) {
   FT_RETURN_IF_ERROR(CheckRange("threads", config.num_threads, 0, 4096));
   FT_RETURN_IF_ERROR(CheckRange("tensor_parallel", config.tensor_parallel, 1, 64));
   if (config.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *config.kv_cache_mb, 1, kMaxInt));
+  if (config.expert_memory_mb) {
+    FT_RETURN_IF_ERROR(CheckRange("expert_memory_mb", *config.expert_memory_mb, 1, kMaxInt));
+  }
   if (config.max_context_tokens) {
     FT_RETURN_IF_ERROR(CheckRange("max_context_tokens", *config.max_context_tokens, 2, kMaxInt));
   }

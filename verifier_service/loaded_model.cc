@@ -77,11 +77,13 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   FT_ASSIGN_OR_RETURN(const std::string config_text, gguf::ReadModelFile(directory, "config.json"));
   std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
   for (const std::string& note : opened.notes) spdlog::warn("{}", note);
-  FT_ASSIGN_OR_RETURN(
-      model::RunnableModel runnable,
-      model::LoadModel(std::move(opened),
-                       {.max_rows = config.engine.max_step_rows, .context = context, .digest_weights = true},
-                       progress));
+  FT_ASSIGN_OR_RETURN(model::RunnableModel runnable,
+                      model::LoadModel(std::move(opened),
+                                       {.max_rows = config.engine.max_step_rows,
+                                        .context = context,
+                                        .digest_weights = true,
+                                        .max_expert_bytes = model::ExpertBytes(config.expert_memory_mb)},
+                                       progress));
   std::string fingerprint = ComputeNumericsFingerprint(numerics, config_text, runnable.weight_digest);
   if (!expected.empty() && expected != fingerprint) return FingerprintMismatch(expected, fingerprint);
   const double read_bytes_per_second =

@@ -58,6 +58,9 @@ ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
 ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model, and the threads or GPUs");
 ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
           "MiB for the K/V cache; unset: 8 full contexts, at most 4096");
+ABSL_FLAG(std::optional<int64_t>, expert_memory_mb, std::nullopt,
+          "MiB for the packed experts of a model with experts, over all ranks; the others are read from its files when "
+          "tokens choose them; unset: all experts are kept");
 ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,
           "tokens of prompt and output together; unset: the model's own limit");
 ABSL_FLAG(std::string, proposer, "",
@@ -173,6 +176,7 @@ Config ConfigFromFlags() {
           .num_threads = absl::GetFlag(FLAGS_threads),
           .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel),
           .kv_cache_mb = absl::GetFlag(FLAGS_kv_cache_mb),
+          .expert_memory_mb = absl::GetFlag(FLAGS_expert_memory_mb),
           .max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens),
           .engine = {.max_queued_requests = absl::GetFlag(FLAGS_max_queued_requests),
                      .max_queued_samples = absl::GetFlag(FLAGS_max_queued_samples),

@@ -6,6 +6,7 @@
 
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
+#include "verifier_service/expert_metrics.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -100,6 +101,9 @@ absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
   FT_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(config_.metrics_address, metrics));
   using Families = telemetry::MetricsServer::Families;
   metrics_server_->Add([this](const Families&) { return CollectEngineMetrics(*engine_, *pool_, calls_->unread()); });
+  if (model_->config.experts.num_experts > 0) {
+    metrics_server_->Add([this](const Families&) { return CollectExpertMetrics(model_->transformer->expert_use()); });
+  }
   if (config_.metrics_compat == "vllm") {
     const CacheConfig cache{.num_blocks = engine_->GetStats().num_blocks,
                             .block_size = kernels::kKvBlockSize,

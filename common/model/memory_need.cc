@@ -52,28 +52,30 @@ int64_t KeptBytes(const kernels::Shape& shape, const kernels::IntegerGroups& gro
 }
 
 int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels::Quantization& layers,
-                    const kernels::Quantization& head, const KeptIntegers& kept) {
+                    const kernels::Quantization& head, const KeptIntegers& kept,
+                    std::optional<int64_t> max_expert_bytes) {
   ModelConfig narrow = RankConfig(config, num_ranks);
   narrow.vocab_size = VocabularyShare(config, num_ranks);
   const ModelWeightNames names = NameWeights(narrow);
-  int64_t num_bytes = 0;
-  std::set<std::string> routers;
+  int64_t num_bytes = 0, num_expert_bytes = 0;
+  std::set<std::string> routers, experts;
   for (const LayerWeightNames& layer : names.layers) {
     if (layer.router) routers.insert(layer.router->name);
+    for (const WeightName& weight : ListExperts(layer)) experts.insert(weight.name);
   }
   for (const WeightName& weight : ListWeights(names)) {
     const bool is_vocabulary = weight.name == names.embed.name || weight.name == names.head.name;
     const kernels::Quantization quantization = routers.contains(weight.name) ? kernels::Quantization()
                                                : is_vocabulary               ? head
                                                                              : layers;
+    int64_t& sum = experts.contains(weight.name) ? num_expert_bytes : num_bytes;
     if (const auto found = kept.find(weight.name); found != kept.end()) {
-      num_bytes += KeptBytes(weight.shape, found->second);
+      sum += KeptBytes(weight.shape, found->second);
     } else {
-      num_bytes +=
-          weight.shape.rank == 1 ? weight.shape.num_elements() * kF32 : MatrixBytes(weight.shape, quantization);
+      sum += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32 : MatrixBytes(weight.shape, quantization);
     }
   }
-  return num_bytes;
+  return num_bytes + std::min(num_expert_bytes, max_expert_bytes.value_or(num_expert_bytes));
 }
 
 // Counts, row by row, the tensors that TransformerRank's constructor makes on rank 0. A batch's integers are too few to
@@ -155,14 +157,14 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const w
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                                     int32_t num_blocks, const kernels::Quantization& layers,
                                     const kernels::Quantization& head, kernels::KvCacheDtype kv_dtype,
-                                    const KeptIntegers& kept) {
+                                    const KeptIntegers& kept, std::optional<int64_t> max_expert_bytes) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
                                    .num_blocks = num_blocks,
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
                                    .head_dim = static_cast<int32_t>(narrow.head_dim),
                                    .dtype = kv_dtype};
-  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, layers, head, kept)),
+  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, layers, head, kept, max_expert_bytes)),
           .kv_bytes = kv.num_bytes(),
           .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, layers))};
 }

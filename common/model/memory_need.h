@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,12 +22,13 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const w
                                               const kernels::Backend& backend, int32_t num_ranks);
 
 // The need of the rank that needs most: its matrices (bf16; with fp8 a scale per output besides, with integers one per
-// group; `kept` as they are stored), the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its
-// products.
+// group; `kept` as they are stored; of experts at most max_expert_bytes), the K/V of `num_blocks` blocks, and the
+// tensors of a TransformerRank and of its products.
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
                                     int32_t num_blocks, const kernels::Quantization& layers = {},
                                     const kernels::Quantization& head = {},
                                     kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16,
-                                    const KeptIntegers& kept = {});
+                                    const KeptIntegers& kept = {},
+                                    std::optional<int64_t> max_expert_bytes = std::nullopt);
 
 }  // namespace foretoken::model

@@ -2,6 +2,7 @@
 #include "common/model/model_weights.h"
 
 #include <array>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "common/model/weight_names.h"
 #include "common/quantization/find_weight.h"
 #include "common/quantization/prepare_matrix.h"
+#include "kernels/check.h"
 
 namespace foretoken::model {
 namespace {
@@ -157,6 +159,12 @@ class Loader {
   const Shard shard_;
 };
 
+Loader::Source SourceOf(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
+  return {.checkpoint = checkpoint,
+          .quantization = config.quantization,
+          .norm_offset = static_cast<float>(config.norm_offset)};
+}
+
 const WeightName* OrNull(const std::optional<WeightName>& name) { return name.has_value() ? &*name : nullptr; }
 
 absl::StatusOr<ExpertMatrices> LoadExpert(const ExpertWeightNames& names, const Shard& shard, Loader& loader) {
@@ -189,9 +197,6 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
     FT_ASSIGN_OR_RETURN(layer.router, loader.WholeMatrix(*names.router));
     FT_ASSIGN_OR_RETURN(layer.router_bias, loader.Whole({OrNull(names.router_bias)}));
     FT_ASSIGN_OR_RETURN(layer.choice_bias, loader.Whole({OrNull(names.choice_bias)}));
-    for (const ExpertWeightNames& expert : names.experts) {
-      FT_ASSIGN_OR_RETURN(layer.experts.emplace_back(), LoadExpert(expert, shard, loader));
-    }
   }
   if (names.gate.name.empty()) return layer;
   FT_ASSIGN_OR_RETURN(layer.gate_up, loader.ByOutputs(std::array{names.gate, names.up}));
@@ -203,19 +208,17 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
   return layer;
 }
 
-}  // namespace
-
-absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
-                                         kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
-  const ModelWeightNames names = NameWeights(config);
-  // Checks all names and shapes before the long copy begins.
+// Checks all names and shapes, before a long copy begins.
+absl::Status CheckWeights(const ModelConfig& config, const ModelWeightNames& names,
+                          const weights::Checkpoint& checkpoint) {
   for (const WeightName& name : ListWeights(names)) {
     FT_RETURN_IF_ERROR(quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization).status());
   }
-  Loader loader({.checkpoint = checkpoint,
-                 .quantization = config.quantization,
-                 .norm_offset = static_cast<float>(config.norm_offset)},
-                backend, reader, shard);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModelWeights> LoadAllButExperts(const ModelConfig& config, const ModelWeightNames& names,
+                                               const Shard& shard, Loader& loader) {
   ModelWeights weights;
   FT_ASSIGN_OR_RETURN(weights.embed, loader.Vocabulary(names.embed));
   for (const LayerWeightNames& layer : names.layers) {
@@ -226,6 +229,62 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weight
     FT_ASSIGN_OR_RETURN(weights.head, loader.Vocabulary(names.head));
   }
   return weights;
+}
+
+absl::StatusOr<std::unique_ptr<ExpertStore>> LoadExperts(const ModelWeightNames& names, const Shard& shard,
+                                                         Loader& loader) {
+  auto store = std::make_unique<ExpertStore>(static_cast<int64_t>(names.layers.size()));
+  for (int32_t layer_idx = 0; layer_idx < std::ssize(names.layers); ++layer_idx) {
+    for (const ExpertWeightNames& expert : names.layers[layer_idx].experts) {
+      FT_ASSIGN_OR_RETURN(ExpertMatrices matrices, LoadExpert(expert, shard, loader));
+      store->Keep(layer_idx, std::move(matrices));
+    }
+  }
+  return store;
+}
+
+// What reading single experts needs beside the files.
+struct ExpertReading {
+  ModelConfig config;
+  std::shared_ptr<const weights::Checkpoint> checkpoint;
+  ModelWeightNames names;
+  WeightReader reader{{}};
+};
+
+}  // namespace
+
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+                                         kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
+  const ModelWeightNames names = NameWeights(config);
+  FT_RETURN_IF_ERROR(CheckWeights(config, names, checkpoint));
+  Loader loader(SourceOf(config, checkpoint), backend, reader, shard);
+  FT_ASSIGN_OR_RETURN(ModelWeights weights, LoadAllButExperts(config, names, shard, loader));
+  if (config.experts.num_experts > 0) {
+    FT_ASSIGN_OR_RETURN(weights.experts, LoadExperts(names, shard, loader));
+  }
+  return weights;
+}
+
+absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+                                                kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
+  const ModelWeightNames names = NameWeights(config);
+  FT_RETURN_IF_ERROR(CheckWeights(config, names, checkpoint));
+  Loader loader(SourceOf(config, checkpoint), backend, reader, shard);
+  return LoadAllButExperts(config, names, shard, loader);
+}
+
+ExpertStore::Pack ExpertPacker(const ModelConfig& config, std::shared_ptr<const weights::Checkpoint> checkpoint,
+                               kernels::Backend& backend, const Shard& shard) {
+  // Shared, because std::function must be copyable.
+  std::shared_ptr<ExpertReading> reading(
+      new ExpertReading{.config = config, .checkpoint = std::move(checkpoint), .names = NameWeights(config)});
+  return [reading = std::move(reading), &backend, shard](int32_t layer_idx, int32_t expert_idx) {
+    Loader loader(SourceOf(reading->config, *reading->checkpoint), backend, reading->reader, shard);
+    absl::StatusOr<ExpertMatrices> expert =
+        LoadExpert(reading->names.layers[layer_idx].experts[expert_idx], shard, loader);
+    FT_CHECK(expert.ok());  // the tensors were checked at the start
+    return *std::move(expert);
+  };
 }
 
 uint64_t CountParameters(const ModelConfig& config) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
+#include "common/model/expert_store.h"
 #include "common/model/shard.h"
 #include "common/model/weight_reader.h"
 #include "common/tensor/tensor.h"
@@ -19,13 +20,6 @@
 #include "kernels/backend.h"
 
 namespace foretoken::model {
-
-struct ExpertMatrices {
-  std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
-  tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
-  std::unique_ptr<kernels::Weight> down;     // [E, F]
-  tensor::Tensor down_bias;                  // [E] f32, or empty
-};
 
 // For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias and every down_bias, so that a sum over ranks
 // adds them once. The gains of norms include the configuration's norm_offset.
@@ -44,17 +38,18 @@ struct LayerWeights {
   tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
   std::unique_ptr<kernels::Weight> down;     // [E, F]
   tensor::Tensor down_bias;                  // [E] f32, or empty
-  // A layer with experts has a router and these. gate_up and down are what all tokens share, or null.
+  // A layer with experts has a router and these, and experts in the model's store. gate_up and down are what all
+  // tokens share, or null.
   std::unique_ptr<kernels::Weight> router;  // [N, E]
   tensor::Tensor router_bias;               // [N] f32, or empty
   tensor::Tensor choice_bias;               // [N] f32, or empty
-  std::vector<ExpertMatrices> experts;      // [N]
   tensor::Tensor mlp_post_norm;             // [E] f32, or empty
 };
 
 struct ModelWeights {
   std::unique_ptr<kernels::Weight> embed;  // [V, E]
   std::vector<LayerWeights> layers;        // [L]
+  std::unique_ptr<ExpertStore> experts;    // null if no layer has any
   tensor::Tensor final_norm;               // [E] f32
   std::unique_ptr<kernels::Weight> head;   // [V, E], or null if it is tied to embed
 
@@ -64,6 +59,15 @@ struct ModelWeights {
 // The config is the whole model's. Errors: as quantization::FindWeight.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard = {});
+// The same without the experts: it checks them, but their store is null.
+absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+                                                kernels::Backend& backend, WeightReader& reader, const Shard& shard);
+
+// Packs single experts of a rank. Their tensors were checked, by one of the functions above or by quantization::
+// FindWeight. The function shares the checkpoint, because it reads files as long as the model serves. The backend
+// outlives it.
+ExpertStore::Pack ExpertPacker(const ModelConfig& config, std::shared_ptr<const weights::Checkpoint> checkpoint,
+                               kernels::Backend& backend, const Shard& shard);
 
 // The number of the model's parameters; a tied head counts once.
 uint64_t CountParameters(const ModelConfig& config);

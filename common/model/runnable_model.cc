@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/model/checkpoint_fit.h"
+#include "common/model/expert_plan.h"
 #include "common/model/memory_need.h"
 #include "common/model/weight_digest.h"
 #include "common/model/weight_names.h"
@@ -33,26 +34,32 @@ absl::StatusOr<std::unique_ptr<parallel::RankGroup>> MakeRanks(kernels::BackendO
 }
 
 // RESOURCE_EXHAUSTED if a device has too little memory. This is checked before any of it is allocated.
-absl::Status CheckMemory(const OpenedModel& opened, const TransformerOptions& options, int32_t num_blocks) {
-  const int32_t num_ranks = opened.ranks->num_ranks();
-  const kernels::Backend& backend = opened.ranks->backend(0);
-  FT_ASSIGN_OR_RETURN(const KeptIntegers kept, FindKeptIntegers(opened.config, opened.checkpoint, backend, num_ranks));
+absl::Status CheckMemory(const ExpertSource& source, const TransformerOptions& transformer,
+                         const LoadOptions& options) {
+  const int32_t num_ranks = source.ranks->num_ranks();
+  const kernels::Backend& backend = source.ranks->backend(0);
+  FT_ASSIGN_OR_RETURN(const KeptIntegers kept, FindKeptIntegers(source.config, *source.checkpoint, backend, num_ranks));
+  std::optional<int64_t> max_expert_bytes;
+  if (options.max_expert_bytes) max_expert_bytes = static_cast<int64_t>(*options.max_expert_bytes) / num_ranks;
   const kernels::MemoryNeed need =
-      LargestRankNeed(opened.config, num_ranks, options, num_blocks, backend.weight_quantization(),
-                      backend.head_quantization(), backend.kv_cache_dtype(), kept);
+      LargestRankNeed(source.config, num_ranks, transformer, options.context.num_blocks, backend.weight_quantization(),
+                      backend.head_quantization(), backend.kv_cache_dtype(), kept, max_expert_bytes);
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const std::optional<std::string> refusal = opened.ranks->backend(rank).MemoryRefusal(need);
+    const std::optional<std::string> refusal = source.ranks->backend(rank).MemoryRefusal(need);
     if (refusal.has_value()) return absl::ResourceExhaustedError(*refusal);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<ModelWeights>> LoadShards(const OpenedModel& opened, WeightReader& reader) {
-  const int32_t num_ranks = opened.ranks->num_ranks();
+absl::StatusOr<std::vector<ModelWeights>> LoadShards(const ExpertSource& source, const ExpertPlan& plan,
+                                                     WeightReader& reader) {
+  const int32_t num_ranks = source.ranks->num_ranks();
   std::vector<absl::StatusOr<ModelWeights>> shards(num_ranks);
-  opened.ranks->Run([&](int rank) {
-    shards[rank] = LoadWeights(opened.config, opened.checkpoint, opened.ranks->backend(rank), reader,
-                               {.rank = rank, .num_ranks = num_ranks});
+  source.ranks->Run([&](int rank) {
+    const auto load = plan.keeps_all() ? LoadWeights : LoadWithoutExperts;
+    shards[rank] = load(source.config, *source.checkpoint, source.ranks->backend(rank), reader,
+                        {.rank = rank, .num_ranks = num_ranks});
+    if (shards[rank].ok() && !plan.keeps_all()) shards[rank]->experts = MakeExpertStore(source, plan, rank);
   });
   std::vector<ModelWeights> weights;
   for (absl::StatusOr<ModelWeights>& shard : shards) {
@@ -61,9 +68,14 @@ absl::StatusOr<std::vector<ModelWeights>> LoadShards(const OpenedModel& opened, 
   return weights;
 }
 
-absl::StatusOr<size_t> WeightBytes(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
+absl::StatusOr<size_t> BytesToRead(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+                                   bool reads_experts) {
   size_t num_bytes = 0;
-  for (const WeightName& name : ListWeights(NameWeights(config))) {
+  ModelWeightNames names = NameWeights(config);
+  for (LayerWeightNames& layer : names.layers) {
+    if (!reads_experts) layer.experts.clear();
+  }
+  for (const WeightName& name : ListWeights(names)) {
     FT_ASSIGN_OR_RETURN(const quantization::FoundWeight weight,
                         quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization));
     num_bytes += weight.num_bytes();
@@ -100,14 +112,15 @@ WeightUse UseOf(std::span<const ModelWeights> ranks, int64_t num_chosen, std::ve
       for (const auto* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
         if (*weight != nullptr) count(**weight, /*is_read=*/true);
       }
-      for (const ExpertMatrices& expert : layer.experts) {
-        count(*expert.gate_up, /*is_read=*/false);
-        count(*expert.down, /*is_read=*/false);
-      }
-      // A token reads its own experts, which are of one size.
-      if (!layer.experts.empty()) {
-        const ExpertMatrices& one = layer.experts[0];
-        use.bytes_per_step += num_chosen * (one.gate_up->num_bytes() + one.down->num_bytes());
+    }
+    if (weights.experts != nullptr) {
+      for (const std::vector<ExpertSize>& layer : weights.experts->sizes()) {
+        for (const ExpertSize& size : layer) {
+          num_bytes += size.num_bytes;
+          num_weights += static_cast<double>(size.num_weights);
+        }
+        // A token reads its own experts, which are of one size.
+        if (!layer.empty()) use.bytes_per_step += num_chosen * layer[0].num_bytes;
       }
     }
     count(weights.head_or_embed(), /*is_read=*/true);
@@ -168,17 +181,24 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
   const TransformerOptions transformer_options = {.max_rows = options.max_rows,
                                                   .max_logit_rows = options.max_rows,
                                                   .max_positions = options.context.max_context_tokens};
-  FT_RETURN_IF_ERROR(CheckMemory(opened, transformer_options, options.context.num_blocks));
+  const auto checkpoint = std::make_shared<const weights::Checkpoint>(std::move(opened.checkpoint));
+  const ExpertSource source = {.config = opened.config, .checkpoint = checkpoint, .ranks = opened.ranks.get()};
+  FT_RETURN_IF_ERROR(CheckMemory(source, transformer_options, options));
+  FT_ASSIGN_OR_RETURN(const ExpertPlan plan, PlanExperts(source, options.max_expert_bytes));
   std::optional<WeightDigest> digest;
   if (options.digest_weights) {
-    FT_ASSIGN_OR_RETURN(digest, WeightDigest::Make(opened.config, opened.checkpoint));
+    FT_ASSIGN_OR_RETURN(digest, WeightDigest::Make(opened.config, *checkpoint));
   }
-  FT_ASSIGN_OR_RETURN(std::vector<std::string> formats, LayerFormats(opened.config, opened.checkpoint));
-  FT_ASSIGN_OR_RETURN(const size_t num_bytes, WeightBytes(opened.config, opened.checkpoint));
+  FT_ASSIGN_OR_RETURN(std::vector<std::string> formats, LayerFormats(opened.config, *checkpoint));
+  FT_ASSIGN_OR_RETURN(const size_t num_bytes,
+                      BytesToRead(opened.config, *checkpoint, plan.keeps_all() || options.digest_weights));
   WeightReader reader({.num_bytes = num_bytes, .progress = progress, .digest = digest ? &*digest : nullptr});
   LoadTimes times = opened.times;
   Stopwatch stopwatch;
-  FT_ASSIGN_OR_RETURN(std::vector<ModelWeights> weights, LoadShards(opened, reader));
+  if (!plan.keeps_all() && options.digest_weights) {
+    FT_RETURN_IF_ERROR(DigestExperts(opened.config, *checkpoint, reader));
+  }
+  FT_ASSIGN_OR_RETURN(std::vector<ModelWeights> weights, LoadShards(source, plan, reader));
   std::string weight_digest = digest ? digest->Finish() : "";
   times.weights = stopwatch.Lap();
   times.reading = reader.times();

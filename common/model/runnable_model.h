@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,10 +84,18 @@ struct RunnableModel {
   }
 };
 
+// The bytes that --expert_memory_mb allows.
+inline std::optional<size_t> ExpertBytes(std::optional<int64_t> expert_memory_mb) {
+  if (!expert_memory_mb.has_value()) return std::nullopt;
+  return static_cast<size_t>(*expert_memory_mb) << 20;
+}
+
 struct LoadOptions {
   int32_t max_rows = 512;  // rows of one pass, all with logits
   ContextPlan context;
   bool digest_weights = false;
+  // Of the experts' packed matrices on all ranks together; the others are packed when they are needed. Unset: no bound.
+  std::optional<size_t> max_expert_bytes;
 };
 
 absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress);

@@ -58,6 +58,12 @@ void Transformer::Synchronize() {
   RunOnRanks([&](int rank) { ranks_[rank]->backend().Synchronize(); });
 }
 
+ExpertUse Transformer::expert_use() const {
+  ExpertUse use = ranks_[0]->expert_use();
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) use.num_bytes += ranks_[rank]->expert_use().num_bytes;
+  return use;
+}
+
 void Transformer::RunOnRanks(const std::function<void(int rank)>& work) {
   if (group_ == nullptr) return work(0);
   group_->Run(work);

@@ -64,6 +64,10 @@ class Transformer {
   // calls find out, so a wait for rank 0 alone might never end.
   void Synchronize();
 
+  // Experts of the whole model: the bytes of all ranks. A load counts once, since the ranks load their parts together.
+  // Threads: any.
+  ExpertUse expert_use() const;
+
   const ModelConfig& config() const { return config_; }
   const TransformerOptions& options() const { return ranks_[0]->options(); }
   // Rank 0's result, as a line for the log. Other ranks may have other results, with the same bits. Empty: there is

@@ -248,13 +248,7 @@ void TransformerRank::RunExperts(int32_t layer_idx, int32_t num_rows) {
   const LayerWeights& layer = weights_.layers[layer_idx];
   const TensorView normed = normed_.rows(num_rows), scores = scores_.rows(num_rows);
   backend_.MatMul({.x = normed, .weight = layer.router.get(), .bias = layer.router_bias.f32(), .out = scores});
-  const auto expert = [&layer](int32_t expert_idx) -> kernels::Expert {
-    const ExpertMatrices& matrices = layer.experts[expert_idx];
-    return {.gate_up = matrices.gate_up.get(),
-            .down = matrices.down.get(),
-            .gate_up_bias = matrices.gate_up_bias.f32(),
-            .down_bias = matrices.down_bias.f32()};
-  };
+  const auto expert = [this, layer_idx](int32_t expert_idx) { return weights_.experts->Get(layer_idx, expert_idx); };
   backend_.Experts({.x = normed,
                     .scores = scores,
                     .expert = expert,

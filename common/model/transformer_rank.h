@@ -68,6 +68,9 @@ class TransformerRank {
   // The gain of the final norm, [E] f32.
   const float* final_norm() const { return weights_.final_norm.f32(); }
 
+  // Zeros if no layer has experts. Threads: any.
+  ExpertUse expert_use() const { return weights_.experts == nullptr ? ExpertUse() : weights_.experts->use(); }
+
   const TransformerOptions& options() const { return options_; }
   // The backend's line about the rank's products; see Backend::TuneProducts.
   const std::string& product_tuning() const { return product_tuning_; }

@@ -144,6 +144,20 @@ std::vector<WeightName> ListMatrices(const LayerWeightNames& layer) {
   return all;
 }
 
+std::vector<WeightName> ListExperts(const LayerWeightNames& layer) {
+  std::vector<WeightName> all;
+  for (const ExpertWeightNames& expert : layer.experts) {
+    for (const WeightName& part : expert.gate_up) {
+      if (part.first_row == 0) all.push_back(part.stored());
+    }
+    all.push_back(expert.down);
+    for (const auto* bias : {&expert.gate_up_bias, &expert.down_bias}) {
+      if (*bias) all.push_back(**bias);
+    }
+  }
+  return all;
+}
+
 std::vector<WeightName> ListWeights(const ModelWeightNames& names) {
   std::vector<WeightName> all = {names.embed};
   for (const LayerWeightNames& layer : names.layers) {

@@ -75,6 +75,9 @@ ModelWeightNames NameWeights(const ModelConfig& config);
 // The layer's matrices as they are stored, each once. The router is none of them: it is always plain.
 std::vector<WeightName> ListMatrices(const LayerWeightNames& layer);
 
+// What the layer's experts read, as it is stored, each tensor once.
+std::vector<WeightName> ListExperts(const LayerWeightNames& layer);
+
 // Every stored tensor once, in the model's order.
 std::vector<WeightName> ListWeights(const ModelWeightNames& names);
 

@@ -59,6 +59,9 @@ absl::Status Validate(const DraftOptions& options) {
   FT_RETURN_IF_ERROR(CheckRange("threads", options.num_threads, 0, 4096));
   FT_RETURN_IF_ERROR(CheckRange("tensor_parallel", options.tensor_parallel, 1, 64));
   if (options.kv_cache_mb) FT_RETURN_IF_ERROR(CheckRange("kv_cache_mb", *options.kv_cache_mb, 1, 1 << 30));
+  if (options.expert_memory_mb) {
+    FT_RETURN_IF_ERROR(CheckRange("expert_memory_mb", *options.expert_memory_mb, 1, 1 << 30));
+  }
   const DraftForestOptions& forest = options.forest;
   FT_RETURN_IF_ERROR(CheckRange("draft_children", forest.num_children, 1, 256));
   FT_RETURN_IF_ERROR(CheckRange("draft_tree_rows", forest.max_tree_rows, 1, kMaxRows));
@@ -96,11 +99,12 @@ absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOp
                       model::PlanContext({.kv_cache_mb = options.kv_cache_mb,
                                           .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
                                          opened.config));
-  FT_ASSIGN_OR_RETURN(
-      model::RunnableModel runnable,
-      model::LoadModel(std::move(opened),
-                       {.max_rows = options.forest.max_tree_rows + options.forest.max_context_rows, .context = context},
-                       nullptr));
+  FT_ASSIGN_OR_RETURN(model::RunnableModel runnable,
+                      model::LoadModel(std::move(opened),
+                                       {.max_rows = options.forest.max_tree_rows + options.forest.max_context_rows,
+                                        .context = context,
+                                        .max_expert_bytes = model::ExpertBytes(options.expert_memory_mb)},
+                                       nullptr));
   spdlog::info("draft model loaded: {}", model::Describe(runnable.times));
   return Make(MakeTransformerDrafter(std::move(runnable)), options.forest, metrics);
 }

@@ -63,9 +63,10 @@ struct DraftOptions {
   std::string device = "cpu";
   std::string cpu_isa = "auto";
   kernels::QuantizationOptions quantization;
-  int32_t num_threads = 0;             // 0: one per core
-  int32_t tensor_parallel = 1;         // ranks that share the model, and the threads
-  std::optional<int64_t> kv_cache_mb;  // MiB of K/V; unset: 8 full contexts, at most 4 GiB
+  int32_t num_threads = 0;                  // 0: one per core
+  int32_t tensor_parallel = 1;              // ranks that share the model, and the threads
+  std::optional<int64_t> kv_cache_mb;       // MiB of K/V; unset: 8 full contexts, at most 4 GiB
+  std::optional<int64_t> expert_memory_mb;  // MiB of packed experts; unset: all of them
   DraftForestOptions forest = {};
 };
 

@@ -32,10 +32,12 @@ TEST(ProposerOptions, EveryTypeIsRead) {
   EXPECT_EQ(suffix.suffix.snapshot_interval, absl::Seconds(90));
   EXPECT_EQ(suffix.suffix.min_path_chance, .5f);
   EXPECT_EQ(suffix.limits.max_sessions, 3);
-  const Config draft = Read("draft", {{"model", "/m"}, {"threads", "2"}, {"kv_cache_mb", "64"}});
+  const Config draft =
+      Read("draft", {{"model", "/m"}, {"threads", "2"}, {"kv_cache_mb", "64"}, {"expert_memory_mb", "9"}});
   EXPECT_EQ(draft.draft.model_directory, "/m");
   EXPECT_EQ(draft.draft.num_threads, 2);
   EXPECT_EQ(draft.draft.kv_cache_mb, 64);
+  EXPECT_EQ(draft.draft.expert_memory_mb, 9);
 }
 
 TEST(ProposerOptions, ANameMayLeaveOutItsMethodsPrefix) {
@@ -61,7 +63,7 @@ TEST(ProposerOptions, NamesTheWrongOption) {
       {"draft",
        {{"modle", "/m"}},
        "model, device, isa, weight_quantization, head_quantization, weight_group_size, activation_quantization, "
-       "kv_cache_dtype, threads, tensor_parallel, kv_cache_mb, children"},
+       "kv_cache_dtype, threads, tensor_parallel, kv_cache_mb, expert_memory_mb, children"},
       {"ngram", {{"threads", "2"}}, "option 'threads': expected, for ngram, one of "},
       {"ngram", {{"suffix_max_depth", "2"}}, "option 'suffix_max_depth'"},
       {"draft", {{"", "2"}}, "option ''"},

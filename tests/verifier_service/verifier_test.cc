@@ -272,6 +272,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"Device", [](Config& c) { c.device = "abacus"; }, "device: "},
         BadStart{"Isa", [](Config& c) { c.cpu_isa = "mmx"; }, "isa: "},
         BadStart{"SmallKvCache", [](Config& c) { c.kv_cache_mb = 0; }, "--kv_cache_mb: "},
+        BadStart{"NoExpertMemory", [](Config& c) { c.expert_memory_mb = 0; },
+                 "--expert_memory_mb: expected 1 to 2147483647, got 0"},
         BadStart{"LongContext", [](Config& c) { c.max_context_tokens = 4096; }, "--max_context_tokens: "},
         BadStart{"ShortContext", [](Config& c) { c.max_context_tokens = 1; }, "--max_context_tokens: "},
         BadStart{"PromptBytes", [](Config& c) { c.max_prompt_bytes = 0; }, "--max_prompt_bytes: "},

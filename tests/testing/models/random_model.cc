@@ -103,6 +103,7 @@ model::ModelConfig EightBillionShape(int64_t num_layers) {
 model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Backend& backend, float scale) {
   Maker maker(backend, scale);
   model::ModelWeights weights;
+  if (config.experts.num_experts > 0) weights.experts = std::make_unique<model::ExpertStore>(config.num_layers);
   weights.embed = maker.Matrix(config.vocab_size, config.hidden_size, backend.head_quantization());
   for (int64_t i = 0; i < config.num_layers; ++i) {
     model::LayerWeights& layer = weights.layers.emplace_back();
@@ -124,8 +125,8 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
       layer.router = maker.Matrix(config.experts.num_experts, config.hidden_size);
       for (int64_t expert = 0; expert < config.experts.num_experts; ++expert) {
         const int64_t width = config.experts.intermediate_size;
-        layer.experts.push_back({.gate_up = maker.LayerMatrix(2 * width, config.hidden_size),
-                                 .down = maker.LayerMatrix(config.hidden_size, width)});
+        weights.experts->Keep(static_cast<int32_t>(i), {.gate_up = maker.LayerMatrix(2 * width, config.hidden_size),
+                                                        .down = maker.LayerMatrix(config.hidden_size, width)});
       }
       if (config.experts.has_choice_bias) layer.choice_bias = maker.Vector(config.experts.num_experts);
     }
@@ -146,9 +147,10 @@ size_t MatrixBytes(const model::ModelConfig& config, const model::ModelWeights& 
     for (const auto* matrix : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down, &layer.router}) {
       if (*matrix != nullptr) num_bytes += (*matrix)->num_bytes();
     }
-    if (layer.experts.empty()) continue;
-    const model::ExpertMatrices& one = layer.experts[0];
-    num_bytes += config.experts.num_chosen * (one.gate_up->num_bytes() + one.down->num_bytes());
+  }
+  if (weights.experts == nullptr) return num_bytes;
+  for (const std::vector<model::ExpertSize>& layer : weights.experts->sizes()) {
+    if (!layer.empty()) num_bytes += config.experts.num_chosen * layer[0].num_bytes;
   }
   return num_bytes;
 }

@@ -23,6 +23,7 @@
 #include "prometheus/registry.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
+#include "verifier_service/expert_metrics.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -115,6 +116,19 @@ TEST_F(EngineMetrics, HasEveryMetricOnceWithAHelpText) {
 TEST_F(EngineMetrics, HasMetricsThatAreOnThePageOfMetrics) {
   const std::set<std::string> documented = NamesOn("docs/metrics.md");
   for (const prometheus::MetricFamily& family : families_) EXPECT_THAT(documented, Contains(family.name));
+}
+
+TEST(ExpertMetrics, CountLoadsAndBytesAndAreOnThePageOfMetrics) {
+  const auto families = CollectExpertMetrics({.num_loads = 7, .num_bytes = 4096});
+  ASSERT_EQ(families.size(), 2);
+  const std::set<std::string> documented = NamesOn("docs/metrics.md");
+  for (const prometheus::MetricFamily& family : families) {
+    EXPECT_THAT(documented, Contains(family.name));
+    EXPECT_FALSE(family.help.empty());
+  }
+  EXPECT_EQ(families[0].name, "foretoken_expert_loads_total");
+  EXPECT_EQ(families[0].metric.at(0).counter.value, 7);
+  EXPECT_EQ(families[1].metric.at(0).gauge.value, 4096);
 }
 
 TEST_F(EngineMetrics, EndsTheNamesOfCountersAndOfNothingElseWithTotal) {
