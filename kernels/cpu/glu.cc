@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/glu.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/cpu/base/parallel_rows.h"
 
@@ -35,54 +37,61 @@ HWY_ATTR FloatVec Gated(FloatVec gate, FloatVec up) {
 HWY_ATTR FloatVec CutAbove(FloatVec x, FloatVec limit) { return hn::IfThenElse(hn::Gt(x, limit), limit, x); }
 HWY_ATTR FloatVec CutBelow(FloatVec x, FloatVec limit) { return hn::IfThenElse(hn::Lt(x, limit), limit, x); }
 
-// One vector of gate and up after another.
-template <Activation kActivation>
-HWY_ATTR FloatVec Gate(const Gating& gating, FloatVec gate, FloatVec up) {
+// What comes before the activation.
+HWY_ATTR void CutAndShift(const Gating& gating, FloatVec& gate, FloatVec& up) {
   if (gating.limit.has_value()) {
     const FloatVec limit = hn::Set(kFloat, *gating.limit);
     gate = CutAbove(gate, limit);
     up = CutBelow(CutAbove(up, limit), hn::Neg(limit));
   }
-  if (gating.up_offset != 0) up = hn::Add(up, hn::Set(kFloat, gating.up_offset));
-  return Gated<kActivation>(gate, up);
+  up = hn::Add(up, hn::Set(kFloat, gating.up_offset));
 }
 
 template <Activation kActivation>
-HWY_ATTR void GateRange(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
+HWY_ATTR void GateRange(const float* gate, const float* up, size_t count, uint16_t* out) {
   const size_t lanes = NumLanes();
-  const float* up = gate_up + count;
   size_t i = 0;
-  FloatVec gates, ups;
   for (; i + lanes <= count; i += lanes) {
-    if (gating.is_interleaved) {
-      hn::LoadInterleaved2(kFloat, gate_up + 2 * i, gates, ups);
-    } else {
-      gates = hn::LoadU(kFloat, gate_up + i);
-      ups = hn::LoadU(kFloat, up + i);
-    }
-    StoreBf16(Gate<kActivation>(gating, gates, ups), out + i);
+    StoreBf16(Gated<kActivation>(hn::LoadU(kFloat, gate + i), hn::LoadU(kFloat, up + i)), out + i);
   }
-  if (i == count) return;
-  const size_t rest = count - i;
-  if (gating.is_interleaved) {
-    float pairs[32] = {};  // two vectors have at most 16 lanes each
-    std::copy_n(gate_up + 2 * i, 2 * rest, pairs);
-    hn::LoadInterleaved2(kFloat, pairs, gates, ups);
-  } else {
-    gates = LoadPrefix(gate_up + i, rest);
-    ups = LoadPrefix(up + i, rest);
+  if (i < count) {
+    StoreBf16Prefix(Gated<kActivation>(LoadPrefix(gate + i, count - i), LoadPrefix(up + i, count - i)), out + i,
+                    count - i);
   }
-  StoreBf16Prefix(Gate<kActivation>(gating, gates, ups), out + i, rest);
 }
 
-void GluRange(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
+// With any switch set.
+template <Activation kActivation>
+HWY_ATTR void GateRangeWith(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
+  const size_t lanes = NumLanes();
+  for (size_t i = 0; i < count; i += lanes) {
+    const size_t num = std::min(lanes, count - i);
+    float gates[16] = {}, ups[16] = {};  // a vector has at most 16 lanes
+    for (size_t lane = 0; lane < num; ++lane) {
+      gates[lane] = gate_up[gating.is_interleaved ? 2 * (i + lane) : i + lane];
+      ups[lane] = gate_up[gating.is_interleaved ? 2 * (i + lane) + 1 : count + i + lane];
+    }
+    FloatVec gate = hn::LoadU(kFloat, gates), up = hn::LoadU(kFloat, ups);
+    CutAndShift(gating, gate, up);
+    StoreBf16Prefix(Gated<kActivation>(gate, up), out + i, num);
+  }
+}
+
+template <Activation kActivation>
+HWY_ATTR void GateRow(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
+  const bool is_plain = !gating.limit.has_value() && gating.up_offset == 0 && !gating.is_interleaved;
+  if (is_plain) return GateRange<kActivation>(gate_up, gate_up + count, count, out);
+  GateRangeWith<kActivation>(gating, gate_up, count, out);
+}
+
+void GluRow(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
   switch (gating.activation) {
     case Activation::kGeluQuick:
-      return GateRange<Activation::kGeluQuick>(gating, gate_up, count, out);
+      return GateRow<Activation::kGeluQuick>(gating, gate_up, count, out);
     case Activation::kGeluTanh:
-      return GateRange<Activation::kGeluTanh>(gating, gate_up, count, out);
+      return GateRow<Activation::kGeluTanh>(gating, gate_up, count, out);
     default:
-      return GateRange<Activation::kSilu>(gating, gate_up, count, out);
+      return GateRow<Activation::kSilu>(gating, gate_up, count, out);
   }
 }
 
@@ -93,14 +102,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace foretoken::kernels::cpu {
 
-HWY_EXPORT(GluRange);
+HWY_EXPORT(GluRow);
 
 void Glu(const GluArgs& args, ThreadPool& pool) {
   const int64_t num_columns = args.out.shape[1];
   FT_CHECK(args.gate_up.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
   FT_CHECK(args.gate_up.shape[1] == 2 * num_columns && args.gating.activation != Activation::kGelu);
   ParallelForRows(args.out.shape[0], 2 * num_columns, pool, [&](int64_t row) {
-    HWY_DYNAMIC_DISPATCH(GluRange)
+    HWY_DYNAMIC_DISPATCH(GluRow)
     (args.gating, args.gate_up.as<float>() + row * 2 * num_columns, num_columns,
      args.out.as<uint16_t>() + row * num_columns);
   });
