@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides at the start which experts a model keeps packed: all of them, or on each rank only as many as a bound holds.
 //
-//   FT_ASSIGN_OR_RETURN(ExpertPlan plan, PlanExperts({.config = config, .checkpoint = checkpoint, .ranks = &ranks},
-//                                                    max_bytes));
-//   if (!plan.keeps_all()) weights.experts = MakeExpertStore(model, plan, rank);
+//   const ExpertSource source = {.config = config, .checkpoint = checkpoint, .ranks = &ranks};
+//   FT_ASSIGN_OR_RETURN(const ExpertPlan plan, PlanExperts(source, max_bytes));
+//   if (!plan.keeps_all()) weights.experts = MakeExpertStore(source, plan, rank);
 #pragma once
 
 #include <cstddef>

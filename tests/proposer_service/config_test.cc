@@ -27,6 +27,8 @@ TEST(ProposerConfig, FieldsOutOfRangeAreNamed) {
   }
   EXPECT_THAT(Validate(Config{.limits = {.max_tree_nodes = 1025}}).ToString(), HasSubstr("max_tree_nodes"));
   EXPECT_THAT(Validate(Config{.ngram = {.min_length = 0}}).ToString(), HasSubstr("ngram_min_length"));
+  EXPECT_THAT(Validate(Config{.method = "draft", .draft = {.model_directory = "/m", .expert_memory_mb = 0}}).ToString(),
+              HasSubstr("expert_memory_mb: expected 1 to 1073741824, got 0"));
   EXPECT_TRUE(Validate(Config{.method = "suffix"}).ok());
   EXPECT_THAT(Validate(Config{.suffix = {.max_depth = 0}}).ToString(), HasSubstr("suffix_max_depth"));
 }

@@ -109,6 +109,10 @@ absl::StatusOr<RunnableModel> LoadTiny(const std::string& model, int32_t num_ran
                    nullptr);
 }
 
+size_t ExpertBytesAtTheStart(const std::string& model, int32_t num_ranks, std::optional<size_t> max_expert_bytes) {
+  return LoadTiny(model, num_ranks, max_expert_bytes)->transformer->expert_use().num_bytes;
+}
+
 TEST(LoadModelWithExperts, SaysTheSameAboutTheWeightsWithABoundAndWithout) {
   for (const char* model : {"mixtral", "glm4-moe", "gpt-oss", "gpt-oss-plain"}) {
     for (const int32_t num_ranks : {1, 2}) {
@@ -130,6 +134,36 @@ TEST(LoadModelWithExperts, KeepsAllOfThemWhereTheyFit) {
   const RunnableModel fits = LoadTiny("mixtral", 1, size_t{16} << 20).value();
   EXPECT_EQ(fits.transformer->expert_use().num_bytes, all.transformer->expert_use().num_bytes);
   EXPECT_EQ(fits.weight_digest, all.weight_digest);
+}
+
+TEST(LoadModelWithExperts, TakesEveryBoundFromOneExpertOnAndNoneBelow) {
+  for (const int32_t num_ranks : {1, 2}) {
+    const size_t all = ExpertBytesAtTheStart("mixtral", num_ranks, std::nullopt);
+    const size_t one = all / 8;  // two layers of four
+    EXPECT_FALSE(LoadTiny("mixtral", num_ranks, one - 1).ok());
+    EXPECT_EQ(ExpertBytesAtTheStart("mixtral", num_ranks, one), 0);
+    EXPECT_EQ(ExpertBytesAtTheStart("mixtral", num_ranks, all - 1), 0);
+    EXPECT_EQ(ExpertBytesAtTheStart("mixtral", num_ranks, all), all);
+  }
+}
+
+TEST(LoadModelWithExperts, ReportsProgressToItsEndWithABoundWithADigestAndWithout) {
+  size_t totals[2] = {};
+  for (const bool digests : {false, true}) {
+    size_t last = 0;
+    const LoadProgress progress = [&](size_t done, size_t num_bytes) {
+      EXPECT_GT(done, last);
+      last = done;
+      totals[digests] = num_bytes;
+    };
+    const LoadOptions options = {.max_rows = 16,
+                                 .context = {.max_context_tokens = 64, .num_blocks = 8},
+                                 .digest_weights = digests,
+                                 .max_expert_bytes = 100'000};
+    ASSERT_TRUE(LoadModel(OpenTiny("gpt-oss", 1), options, progress).ok());
+    EXPECT_EQ(last, totals[digests]);
+  }
+  EXPECT_LT(totals[false], totals[true]) << "without a digest experts are not read";
 }
 
 TEST(LoadModelWithExperts, RefusesABoundThatHoldsNoExpert) {

@@ -27,7 +27,7 @@ ExpertMatrices ExpertOf(const ExpertSize& size) {
 
 ExpertSize Sized(size_t num_bytes) { return {.num_bytes = num_bytes, .num_weights = static_cast<int64_t>(num_bytes)}; }
 
-// Two layers of three experts with 10 bytes each, and room for so many bytes.
+// Two layers of three experts with 10 bytes each.
 class ExpertStoreTest : public ::testing::Test {
  protected:
   using Place = std::pair<int32_t, int32_t>;  // layer, expert

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/models/random_checkpoint.h"
+#include "tests/testing/paths.h"
 
 namespace foretoken::model {
 namespace {
@@ -93,6 +95,17 @@ INSTANTIATE_TEST_SUITE_P(Models, LargestRankNeedTest,
                                            NeedCase{"llama", 2}, NeedCase{"qwen2", 4},
                                            NeedCase{"llama", 1, WeightQuantization::kFp8},
                                            NeedCase{"llama_tied", 2, WeightQuantization::kFp8}));
+
+TEST(LargestRankNeed, CountsExpertsUpToTheirBound) {
+  const ModelConfig config = LoadModelConfig(testing::SourcePath("tests/cases/models/mixtral")).value();
+  const auto need = [&](std::optional<int64_t> max_expert_bytes) {
+    return LargestRankNeed(config, 1, {}, 1, {}, {}, kernels::KvCacheDtype::kBf16, {}, max_expert_bytes).weight_bytes;
+  };
+  const int64_t all = int64_t{2} * 4 * (3 * 64 * 96) * 2;  // layers, experts, weights, bytes
+  EXPECT_EQ(need(std::nullopt) - need(0), all);
+  EXPECT_EQ(need(1000) - need(0), 1000);
+  EXPECT_EQ(need(all + 1), need(std::nullopt));
+}
 
 // A sum that overflows would let a model start that no machine can hold.
 TEST(LargestRankNeed, OfTheLargestConfigurationIsCountedWithoutOverflow) {

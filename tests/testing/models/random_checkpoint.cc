@@ -23,6 +23,16 @@ json ConfigOf(const std::string& name) {
   if (name == "mistral") config.update({{"model_type", "mistral"}, {"sliding_window", 24}});
   if (name == "qwen2") config.update({{"model_type", "qwen2"}, {"tie_word_embeddings", true}});
   if (name == "qwen3") config.update({{"model_type", "qwen3"}});
+  if (name == "qwen3_moe") {
+    config.update({{"model_type", "qwen3_moe"},
+                   {"vocab_size", 4096},
+                   {"num_experts", 8},
+                   {"num_experts_per_tok", 2},
+                   {"moe_intermediate_size", 128},
+                   {"norm_topk_prob", true},
+                   {"decoder_sparse_step", 1},
+                   {"eos_token_id", 2}});
+  }
   FT_CHECK(config.contains("model_type"));
   return config;
 }

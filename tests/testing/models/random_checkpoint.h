@@ -18,7 +18,8 @@ inline constexpr const char* kRandomCheckpoints[] = {"llama", "llama_tied", "mis
 
 class RandomCheckpoint {
  public:
-  // `name` is one of kRandomCheckpoints. The vocabulary size, 301, is a multiple of no tile or rank count.
+  // `name` is one of kRandomCheckpoints, or qwen3_moe, whose 24 experts have 4.5 MiB. The vocabulary size, 301, is a
+  // multiple of no tile or rank count; qwen3_moe has that of the demo's tokenizer.
   explicit RandomCheckpoint(const std::string& name);
 
   const std::string& directory() const { return dir_.path(); }

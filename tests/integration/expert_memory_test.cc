@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A verifier and a draft proposer whose experts do not fit into the memory that they may take. If this test fails,
+// --expert_memory_mb changes tokens or the numerics fingerprint, takes more memory than it says, or is not counted.
+#include <filesystem>
+
+#include "gtest/gtest.h"
+#include "tests/integration/connect.h"
+#include "tests/integration/stream_load.h"
+#include "tests/testing/models/random_checkpoint.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+// A model with 24 experts of 192 KiB each, and the demo's tokenizer.
+class ExpertMemoryOfServices : public ::testing::Test {
+ protected:
+  ExpertMemoryOfServices() {
+    directory_.CopyFrom(testing::RandomCheckpoint("qwen3_moe").directory());
+    std::filesystem::copy(testing::SourcePath("deploy/demo/target/tokenizer.json"), directory_.path());
+  }
+
+  struct Served {
+    std::vector<std::vector<uint32_t>> tokens;
+    std::string fingerprint;
+    double num_loads = 0;
+    double num_bytes = 0;
+  };
+  Served Serve(std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--model=" + directory_.path(), "--threads=2", "--kv_cache_mb=16"});
+    const ServiceProcess verifier("foretoken_verifier", flags);
+    client::GenerationClient client = Connect(verifier);
+    Served served = {.fingerprint = client.GetModelInfo()->numerics_fingerprint()};
+    for (int i = 0; i < 3; ++i) {
+      const absl::StatusOr<client::Generation> generation = client.Generate(RepetitiveRequest(i));
+      EXPECT_TRUE(generation.ok()) << generation.status();
+      if (generation.ok()) served.tokens.push_back(generation->samples[0].token_ids);
+    }
+    served.num_loads = verifier.Metrics().at("foretoken_expert_loads_total");
+    served.num_bytes = verifier.Metrics().at("foretoken_expert_bytes");
+    return served;
+  }
+
+  const testing::TempDir directory_;
+};
+
+TEST_F(ExpertMemoryOfServices, ChangesNoTokenAndIsCounted) {
+  for (const std::string ranks : {"--tensor_parallel=1", "--tensor_parallel=2"}) {
+    const Served all = Serve({ranks});
+    EXPECT_EQ(all.num_loads, 0);
+    EXPECT_EQ(all.num_bytes, 4.5 * kMiB);
+    const Served some = Serve({ranks, "--expert_memory_mb=1",
+                               "--proposer=draft,embedded,threads=1,expert_memory_mb=1,model=" + directory_.path()});
+    EXPECT_EQ(some.tokens, all.tokens);
+    EXPECT_EQ(some.fingerprint, all.fingerprint);
+    EXPECT_GT(some.num_loads, 5);
+    EXPECT_LE(some.num_bytes, kMiB);
+    EXPECT_GE(some.num_bytes, 0.75 * kMiB);
+    const Served enough = Serve({ranks, "--expert_memory_mb=5"});
+    EXPECT_EQ(enough.tokens, all.tokens);
+    EXPECT_EQ(enough.num_loads, 0);
+    EXPECT_EQ(enough.num_bytes, all.num_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace foretoken
