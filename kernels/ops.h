@@ -214,8 +214,8 @@ struct Expert {
 struct ExpertsArgs {
   ConstTensorView x;       // [T, E] bf16
   ConstTensorView scores;  // [T, N] f32
-  // Gives an expert, all of equal shapes. It is asked once for each that a row chose, in ascending order, and what it
-  // gave is used until it is asked again.
+  // Returns the expert with this index; all experts have equal shapes. The op calls it once for each expert that a row
+  // chose, in ascending order. What it returned must stay valid until the next call.
   std::function<Expert(int32_t expert)> expert;
   int32_t num_chosen = 0;
   const float* bias = nullptr;  // [N] in the choice alone, for sigmoids; or null

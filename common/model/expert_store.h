@@ -52,7 +52,7 @@ class ExpertStore {
  public:
   using Pack = std::function<ExpertMatrices(int32_t layer_idx, int32_t expert_idx)>;
   struct Bound {
-    size_t max_bytes = 0;  // of matrices; at least those of the largest expert
+    size_t max_bytes = 0;  // that the held matrices may take; at least the largest expert's
     ExpertSizes sizes;
     Pack pack;  // makes an expert of the size that `sizes` says
   };

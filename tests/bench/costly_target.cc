@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // costly_target SOURCE DIRECTORY GIGABYTES [EXPERTS]: writes a checkpoint with the outputs of SOURCE into an existing
-// directory. A step of it reads this many gigabytes. With EXPERTS, each layer has so many, of which a token takes 8.
-// For `./dev demo`; serving/costly_target.h describes the method.
+// directory. A step of it reads this many gigabytes. EXPERTS is the number of experts in each layer; a token takes 8 of
+// them. For `./dev demo`; serving/costly_target.h describes the method.
 #include "tests/bench/serving/costly_target.h"
 
 #include <cstdio>

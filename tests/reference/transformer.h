@@ -29,7 +29,7 @@ class Transformer {
   static absl::StatusOr<Transformer> Load(const std::string& directory, Rounding rounding);
   // The same tensors, computed as another configuration says.
   Transformer With(model::ModelConfig config) const;
-  // The same, but a token takes its second-best expert and those after it.
+  // The same model with a mistake: a token leaves out its best expert, and takes as many of the next ones.
   Transformer WithoutTheBestExpert() const;
 
   const model::ModelConfig& config() const { return config_; }

@@ -291,9 +291,8 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory) {
   FT_ASSIGN_OR_RETURN(const std::string text, gguf::ReadModelFile(directory, kFileName));
   FT_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, gguf::ModelFileName(directory, kFileName)));
   if (!config.quantization.is_declared && !gguf::IsGgufPath(directory)) {
-    const bool is_transposed = config.quantization.has_transposed_experts;
     FT_ASSIGN_OR_RETURN(config.quantization, quantization::LoadQuantizationFile(directory));
-    config.quantization.has_transposed_experts = is_transposed;
+    config.quantization.has_transposed_experts = config.experts.names == ExpertNames::kGptOss;
   }
   return config;
 }

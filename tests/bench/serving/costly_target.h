@@ -9,10 +9,9 @@
 // columns, after the old columns. A sum in the order of its inputs then ends with additions of zero, so on the CPU
 // backend the logits keep their bits. With another order of sums, rounding changes them.
 //
-// With experts, the wide MLP becomes the part that all tokens share, in the family of GLM-4.5, and each layer has
-// routed experts as wide. Their gate and up are random rows and their down is zero, and so is what they add. A random
-// router chooses among them, so rows of a step touch as many of them as those of a model would whose router is
-// balanced.
+// With experts, the target belongs to the family of GLM-4.5. The wide MLP becomes the part that all tokens share, and
+// each layer gets routed experts of the same width. An expert's gate and up are random, and its down is zero, so
+// experts add zero. The router is random, so a step's rows choose unlike experts, as in a model with a balanced router.
 //
 // Errors: INVALID_ARGUMENT for a checkpoint that is not one BF16 file with mlp.gate_proj, up_proj and down_proj in its
 // layers; UNAVAILABLE if the disk does not take the file. The random rows are the same every time.
@@ -29,7 +28,7 @@ struct CostlyTarget {
   std::string source;     // of a Hugging Face checkpoint
   std::string directory;  // exists; the wider checkpoint goes there
   int64_t num_bytes = 0;  // at least: the bytes that a step of one row reads of a model with a tied head
-  int num_experts = 0;    // of a layer, of which a token takes 8; 0: wide MLPs and no experts
+  int num_experts = 0;    // in each layer; a token takes 8 of them; 0: there are none
 };
 
 absl::Status WriteCostlyTarget(const CostlyTarget& target);
