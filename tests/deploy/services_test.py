@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs with the arguments that the chart renders, on loopback addresses in place of pods. If a test fails, an
-installation starts, and then serves nothing, shows nothing to Prometheus, or takes a broken model.
+installation does not start, serves nothing, or shows nothing to Prometheus.
 
     tests/deploy/run.sh build/release services_test
 """
-import functools
-import hashlib
-import http.server
 import json
 import os
 import pathlib
@@ -15,7 +12,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 import urllib.request
@@ -61,8 +57,9 @@ class Pods:
                 self.processes.append(subprocess.Popen(program, stdout=log, stderr=log, env={**os.environ, **variables}))
         for name in self.addresses:
             wait_for(lambda name=name: self.is_serving(name), f"{name} serves")
-        proposers = len(self.addresses) - 1
-        wait_for(lambda: self.num_connected() >= proposers, "the verifier reaches every proposer")
+        if self.verifier in self.addresses:
+            proposers = len(self.addresses) - 1
+            wait_for(lambda: self.num_connected() >= proposers, "the verifier reaches every proposer")
 
     def local(self, arguments, name):
         def change(argument):
@@ -98,9 +95,12 @@ class Pods:
     def check(self):
         """The container of `helm test`."""
         container = chart.find(self.documents, "Pod")[0]["spec"]["containers"][0]
-        program = [BIN / container["command"][0], *container["command"][1:]]
-        return subprocess.run(program + self.local(container["args"], self.verifier), capture_output=True, text=True,
-                              check=False)
+        return self.run(container["command"] + container["args"])
+
+    def run(self, command):
+        """Runs a command with the client in the verifier's pod."""
+        program, *arguments = self.local(command, self.verifier)
+        return subprocess.run([BIN / program, *arguments], capture_output=True, text=True, check=False)
 
     def log(self, name):
         return (self.scratch / f"{name}.log").read_text()
@@ -146,7 +146,13 @@ class Services(unittest.TestCase):
         self.addCleanup(pods.kill)
         return pods
 
-    def expect_to_serve(self, pods, num_proposers):
+    def expect_to_serve(self, pods, values, num_proposers):
+        command = re.search(r" -- (foretoken info.*)", chart.notes(values))[1].split()
+        if not any(argument.startswith("--target=") for argument in command):  # then it asks the pod's own address
+            command.append(f"--target={pods.verifier}{pods.domain}:50051")
+        asked = pods.run(command)
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+        self.assertIn("proposer", asked.stdout)
         checked = pods.check()
         self.assertEqual(checked.returncode, 0, checked.stderr)
         self.assertEqual(len(re.findall(r"^proposer \w+: 1 connected$", checked.stdout, re.M)), num_proposers)
@@ -156,8 +162,46 @@ class Services(unittest.TestCase):
     def test_the_minimal_render_generates_text_and_drains(self):
         pods = self.start(chart.values_of("minimal"), {"/model": DEMO / "target"})
         pods.start()
-        self.expect_to_serve(pods, 1)
+        self.expect_to_serve(pods, chart.values_of("minimal"), 1)
         self.assertEqual(pods.end(), [0, 0])
+
+    @unittest.skipUnless(shutil.which("openssl"), "./dev setup --tools installs openssl")
+    def test_every_pod_without_a_gpu_starts_with_its_arguments(self):
+        started = set()
+        for case in chart.cases():
+            documents = [d for d in chart.render(chart.values_of(case)) if d["kind"] != "Deployment"
+                         or "--device=cuda" not in d["spec"]["template"]["spec"]["containers"][0]["args"]]
+            scratch = self.scratch / case
+            scratch.mkdir()
+            pods = Pods(documents, scratch)
+            self.addCleanup(pods.kill)
+            self.give_folders(pods)
+            with self.subTest(case=case):
+                pods.start()
+            started |= {f"{case} {name.removeprefix('demo-')}" for name in pods.addresses}
+            pods.kill()
+        self.assertEqual(started, {
+            "cpu verifier", "cpu proposer-ngram", "cpu proposer-suffix", "cpu proposer-draft", "everything proposer-ngram",
+            "everything proposer-suffix", "gpu proposer-suffix", "gpu proposer-draft-cpu", "minimal verifier",
+            "minimal proposer-suffix", "secrets verifier", "secrets proposer-suffix", "texts verifier",
+            "texts proposer-suffix", "texts proposer-draft"})
+
+    def give_folders(self, pods):
+        """Makes what the volumes of the pods have: the demo's models, certificates and tokens."""
+        authority = pods.scratch / "authority"
+        for name, container in chart.containers(pods.documents):
+            folder = pods.scratch / name
+            make_certificates(folder, authority, [f"DNS:{name}.llm.svc", f"IP:{pods.addresses[name]}"])
+            model = next((a for a in container["args"] if a.startswith("--model=/model")), "--model=/model")
+            place = folder / "volume" / model.removeprefix("--model=/model").strip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(DEMO / ("target" if container["name"] == "verifier" else "draft"))
+            (folder / "snapshot").mkdir()
+            pods.folders[name] = {"/model": folder / "volume", "/tls": folder, "/snapshot": folder / "snapshot"}
+        pods.folders["/tokens"] = pods.scratch
+        for key in ["tokens", "all", "9"]:
+            (pods.scratch / key).write_text("a-token-of-one-client\nanother-clients-token\n")
+        (pods.scratch / "one").write_text("a-token-of-one-client\n")
 
     def test_all_methods_serve_and_show_every_metric_that_boards_alerts_and_scalers_ask_for(self):
         values = {
@@ -174,11 +218,11 @@ class Services(unittest.TestCase):
         (self.scratch / "memory").mkdir()
         pods = self.start(values, {"/model": DEMO, "/target": DEMO, "/snapshot": self.scratch / "memory"})
         pods.start()
-        self.expect_to_serve(pods, 4)
+        self.expect_to_serve(pods, values, 4)
         pages = "".join(pods.metrics(name) for name in pods.addresses)
         shown = set(re.findall(r"^# TYPE (\S+)", pages, re.M))
         queries = [target["expr"] for panel in json.loads(
-            chart.find(pods.documents, "ConfigMap", "demo-dashboard")[0]["data"]["foretoken.json"])["panels"]
+            chart.board(pods.documents)[1])["panels"]
             for target in panel.get("targets", [])]
         queries += [rule["expr"] for group in chart.find(pods.documents, "PrometheusRule")[0]["spec"]["groups"]
                     for rule in group["rules"]]
@@ -194,20 +238,23 @@ class Services(unittest.TestCase):
     @unittest.skipUnless(shutil.which("openssl"), "./dev setup --tools installs openssl")
     def test_mutual_tls_and_tokens_let_the_release_in_and_strangers_out(self):
         pods = self.start(chart.values_of("secrets"))
-        authority = self.scratch / "authority"
-        folders = {"/model": DEMO / "target", "/tokens": self.scratch}
-        for name, address in pods.addresses.items():
-            make_certificates(self.scratch / name, authority, [f"DNS:{name}.llm.svc", f"IP:{address}"])
-            folders[name] = {"/tls": self.scratch / name}
-        (self.scratch / "one").write_text("a-token-of-one-client\n")
-        (self.scratch / "all").write_text("a-token-of-one-client\nanother-clients-token\n")
-        pods.folders = folders
+        self.give_folders(pods)
         pods.start()
-        self.expect_to_serve(pods, 1)
-        target = f"--target={pods.addresses['demo-verifier']}:50051"
-        for arguments, code in [([f"--tls_ca={authority}/ca.crt"], "UNAUTHENTICATED"), ([], "UNAVAILABLE")]:
-            refused = subprocess.run([BIN / "foretoken", "check", target, "--connect_timeout=2s", *arguments],
-                                     capture_output=True, text=True, check=False)
+        self.expect_to_serve(pods, chart.values_of("secrets"), 1)
+
+        def call(certificate=None, token=None):
+            command = ["foretoken", "check", f"--target={pods.verifier}{pods.domain}:50051", "--connect_timeout=2s",
+                       f"--tls_ca={self.scratch}/authority/ca.crt"]
+            if certificate:
+                folder = self.scratch / certificate
+                make_certificates(folder, self.scratch / "authority", [f"DNS:{certificate}"])
+                command += [f"--tls_certificate={folder}/tls.crt", f"--tls_key={folder}/tls.key"]
+            return pods.run(command + ([f"--token_file={self.scratch}/{token}"] if token else []))
+
+        allowed = call("gateway.llm.svc", "one")
+        self.assertEqual(allowed.returncode, 0, allowed.stderr)
+        for refused, code in [(call(), "UNAVAILABLE"), (call("other.llm.svc", "one"), "UNAVAILABLE"),
+                              (call("client.llm.svc"), "UNAUTHENTICATED")]:
             self.assertEqual(refused.returncode, 1)
             self.assertIn(code, refused.stderr)
 
@@ -244,81 +291,12 @@ class Compose(unittest.TestCase):
                 source = re.sub(r"^\$\{\w+:-(.*?)\}", r"\1", volume).split(":")[0]
                 self.assertTrue((COMPOSE / source).exists(), f"{name}: {volume}")
             self.assertRegex(service["image"], r":v?\d+\.\d+\.\d+$", f"{name} is not pinned")
+        bases = re.findall(r"^FROM (\S+)", (COMPOSE / "gateway.Dockerfile").read_text(), re.M)
+        self.assertEqual(len(bases), 1)
+        self.assertRegex(bases[0], r":\d+\.\d+\.\d+-slim-\w+$")
         jobs = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
         scraped = {target.split(":")[0] for job in jobs for static in job["static_configs"] for target in static["targets"]}
         self.assertEqual(scraped, {name for name, s in services.items() if s["image"].startswith("foretoken-")})
-
-
-@unittest.skipUnless(shutil.which("curl"), "./dev setup --tools installs curl")
-class Download(unittest.TestCase):
-    """The script of the init container, with a server of this machine."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.scratch = pathlib.Path(folder.name)
-        (self.scratch / "hub/parts").mkdir(parents=True)
-        (self.scratch / "hub/config.json").write_text("{}")
-        (self.scratch / "hub/parts/weights").write_bytes(bytes(range(256)) * 1000)
-        self.requests = requests = []
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def do_GET(self):
-                requests.append((self.path, self.headers.get("Authorization")))
-                super().do_GET()
-
-            def log_message(self, *_):
-                pass
-
-        server = http.server.ThreadingHTTPServer(
-            ("127.0.0.1", 0), functools.partial(Handler, directory=self.scratch / "hub"))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        self.port = server.server_port
-
-    def download(self, sums=None, **environment):
-        files = {str(path.relative_to(self.scratch / "hub")): hashlib.sha256(path.read_bytes()).hexdigest()
-                 for path in (self.scratch / "hub").rglob("*") if path.is_file()}
-        url = f"http://127.0.0.1:{self.port}"
-        values = {"model": {"path": "big", "download": {"url": url, "files": sums or files}}}
-        data = chart.find(chart.render(values), "ConfigMap", "demo-verifier-download")[0]["data"]
-        for name, text in data.items():
-            (self.scratch / name).write_text(text)
-        variables = {v["name"]: v["value"] for v in chart.find(chart.render(values), "Deployment", "demo-verifier")[0][
-            "spec"]["template"]["spec"]["initContainers"][0]["env"]}
-        variables["FOLDER"] = variables["FOLDER"].replace("/model", str(self.scratch / "volume"))
-        return subprocess.run(["sh", self.scratch / "download.sh"], env={**os.environ, **variables, **environment},
-                              capture_output=True, text=True, check=False)
-
-    def test_fetches_every_file_once(self):
-        result = self.download(TOKEN="secret")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        for file in ["config.json", "parts/weights"]:
-            self.assertEqual((self.scratch / "volume/big" / file).read_bytes(), (self.scratch / "hub" / file).read_bytes())
-        self.assertEqual(sorted(self.requests), [("/config.json", "Bearer secret"), ("/parts/weights", "Bearer secret")])
-        again = self.download()
-        self.assertEqual(again.returncode, 0)
-        self.assertEqual(len(self.requests), 2, "files that are there are not fetched again")
-        self.assertIn("config.json: there already", again.stdout)
-        self.assertNotIn("secret", result.stdout + result.stderr)
-
-    def test_leaves_nothing_of_a_file_with_another_sum(self):
-        result = self.download({"config.json": "0" * 64})
-        self.assertEqual(result.returncode, 1)
-        self.assertIn(f"config.json: expected the SHA-256 sum {'0' * 64}", result.stderr)
-        self.assertEqual(list((self.scratch / "volume/big").iterdir()), [])
-
-    def test_replaces_a_damaged_file(self):
-        self.download()
-        (self.scratch / "volume/big/config.json").write_text("damaged")
-        self.assertEqual(self.download().returncode, 0)
-        self.assertEqual((self.scratch / "volume/big/config.json").read_text(), "{}")
-
-    def test_fails_where_a_file_is_missing(self):
-        result = self.download({"absent": "0" * 64})
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("404", result.stderr)
 
 
 if __name__ == "__main__":

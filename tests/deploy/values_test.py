@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the chart takes: its values, their schema, and the flags of the programs. If a test fails, values that mean nothing
+are taken, or a value or a flag is missing where somebody looks for it.
+
+    tests/deploy/run.sh build/release values_test
+"""
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+import helm_python
+import yaml
+
+import chart
+
+BIN = pathlib.Path(os.environ["FORETOKEN_BUILD"]) / "bin"
+PROGRAMS = {"verifier": BIN / "foretoken_verifier", "proposer": BIN / "foretoken_proposer"}
+
+
+def flags_of(program):
+    usage = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+    return set(re.findall(r"^  --(\w+)", usage, re.MULTILINE))
+
+
+def passed_flags(container):
+    return {re.match(r"--(\w+)", argument)[1] for argument in container["args"]}
+
+
+class Values(unittest.TestCase):
+    def test_nonsense_is_refused_by_name(self):
+        table = yaml.safe_load((pathlib.Path(__file__).parent / "nonsense.yaml").read_text())
+        self.assertGreater(len(table), 40)
+        for row in table:
+            values = {"model": {"claim": "weights"}, **row["values"]}
+            with self.subTest(values=row["values"]):
+                with self.assertRaises(helm_python.HelmError) as refused:
+                    chart.render(values, name=row.get("release", "demo"))
+                for word in row["says"] if isinstance(row["says"], list) else [row["says"]]:
+                    self.assertIn(word, str(refused.exception))
+
+    def test_schema_and_file_have_the_same_keys_and_defaults(self):
+        schema, values = chart.value_schema(), yaml.safe_load((chart.CHART / "values.yaml").read_text())
+
+        def walk(node, value, path):
+            node = resolve(schema, node)
+            if not node.get("properties"):
+                self.assertEqual(node.get("default"), value, path)
+                return
+            self.assertIs(node["additionalProperties"], False, path)
+            optional = {"enabled", "global"} if not path else {"method"} if path == ".proposerDefaults" else set()
+            self.assertEqual(set(node["properties"]) - optional, set(value), path)
+            for key in value:
+                walk(node["properties"][key], value[key], f"{path}.{key}")
+
+        walk(schema, values, "")
+
+    def test_every_value_is_described(self):
+        def walk(node, path):
+            self.assertTrue(node.get("description"), path)
+            for key, child in node.get("properties", {}).items():
+                if "$ref" not in child:
+                    walk(child, f"{path}.{key}")
+
+        walk(chart.value_schema(), "")
+
+    def test_readme_has_the_table(self):
+        readme = (chart.CHART / "README.md").read_text()
+        script = chart.CHART.parent / "describe_values.py"
+        table = subprocess.run([script], capture_output=True, text=True, check=True).stdout
+        self.assertTrue(table in readme, "deploy/helm/describe_values.py prints another table")
+
+    def test_flags_are_the_binaries_own(self):
+        schema = chart.value_schema()
+        flags = {"verifier": schema["properties"]["verifier"]["properties"]["flags"],
+                 "proposer": schema["definitions"]["group"]["properties"]["flags"]}
+        passed = {"verifier": set(), "proposer": set()}
+        for case in chart.cases():
+            for name, container in chart.containers(chart.render(chart.values_of(case))):
+                passed[container["name"]] |= passed_flags(container) - set(chart.values_of(case).get(
+                    container["name"], {}).get("flags", {}))
+        for component, program in PROGRAMS.items():
+            known = flags_of(program)
+            self.assertGreater(len(known), 20)
+            self.assertLessEqual(passed[component], known)
+            offered = set(flags[component]["propertyNames"]["enum"])
+            self.assertEqual(offered - known, set(), "the schema has flags that the program does not know")
+            self.assertEqual(known - offered - passed[component] - {"model"}, set(), "the chart hides flags")
+
+
+def resolve(schema, node):
+    return schema["definitions"][node["$ref"].split("/")[-1]] if "$ref" in node else node
+
+
+if __name__ == "__main__":
+    unittest.main()
