@@ -20,7 +20,7 @@ def rows(node, path):
         whole = resolve(child)
         if whole.get("properties"):
             yield from rows(child, name)
-        elif name not in ("global", "proposerDefaults.method"):
+        elif name not in ("enabled", "global", "proposerDefaults.method"):
             default = json.dumps(whole["default"]).replace("|", "\\|")
             yield f"| `{name}` | `{default}` | {whole['description'].replace('|', chr(92) + '|')} |"
 

@@ -27,9 +27,9 @@ def cases():
     return sorted(path.stem for path in CASES.glob("*.yaml"))
 
 
-def render_text(values, name="demo", namespace="llm"):
+def render_text(values, name="demo", namespace="llm", path=CHART):
     """The manifests in one text, without NOTES.txt. Raises helm_python.HelmError."""
-    files = helm_python.Chart.load(str(CHART)).render(values, name=name, namespace=namespace)
+    files = helm_python.Chart.load(str(path)).render(values, name=name, namespace=namespace)
     texts = [f"---\n# Source: {path}\n{text.strip()}\n" for path, text in sorted(files.items())
              if text.strip() and not path.endswith("NOTES.txt")]
     return "".join(texts)
@@ -55,11 +55,17 @@ def containers(documents):
             for d in find(documents, "Deployment")]
 
 
+def board(documents):
+    """The name and the text of the dashboard's file."""
+    return next(file for d in find(documents, "ConfigMap") if "grafana_dashboard" in d["metadata"]["labels"]
+                for file in d["data"].items())
+
+
 # A clone without the definitions checks the fields that the chart sets.
 OWN_SCHEMAS = {
     ("monitoring.coreos.com/v1", "PodMonitor"): {"selector", "podTargetLabels", "podMetricsEndpoints"},
     ("monitoring.coreos.com/v1", "PrometheusRule"): {"groups"},
-    ("cert-manager.io/v1", "Certificate"): {"secretName", "issuerRef", "usages", "privateKey", "dnsNames"},
+    ("cert-manager.io/v1", "Certificate"): {"secretName", "secretTemplate", "issuerRef", "usages", "privateKey", "dnsNames"},
     ("keda.sh/v1alpha1", "ScaledObject"): {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval",
                                            "fallback", "advanced", "triggers"},
     ("inference.networking.k8s.io/v1", "InferencePool"): {"selector", "appProtocol", "targetPorts",

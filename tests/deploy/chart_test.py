@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart as Helm renders it. If a test fails, an installation is refused by the API server, starts the services with
-flags that they do not know, or takes values that mean nothing.
+"""The chart as Helm renders it. If a test fails, an installation is refused by the API server, its pods wait forever, or
+it disturbs another installation.
 
     tests/deploy/run.sh build/release chart_test
 """
+import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 import helm_python
@@ -15,17 +18,7 @@ import yaml
 
 import chart
 
-BIN = pathlib.Path(os.environ["FORETOKEN_BUILD"]) / "bin"
-PROGRAMS = {"verifier": BIN / "foretoken_verifier", "proposer": BIN / "foretoken_proposer"}
-
-
-def flags_of(program):
-    usage = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-    return set(re.findall(r"^  --(\w+)", usage, re.MULTILINE))
-
-
-def passed_flags(container):
-    return {re.match(r"--(\w+)", argument)[1] for argument in container["args"]}
+VALUES = {"model": {"claim": "weights"}}
 
 
 class Renders(unittest.TestCase):
@@ -72,9 +65,29 @@ class Renders(unittest.TestCase):
             self.assertEqual(len(names), len(set(names)), case)
 
     def test_names_fit_a_service(self):
-        values = {"model": {"claim": "weights"}, "proposers": {"a" * 20: {"method": "ngram"}}}
+        values = {**VALUES, "proposers": {"a" * 20: {"method": "ngram"}}}
         for service in chart.find(chart.render(values, name="r" * 30), "Service"):
             self.assertLessEqual(len(service["metadata"]["name"]), 63)
+
+    def test_whole_numbers_stay_whole(self):
+        flags = {"max_total_tokens": 16777216, "draft_min_path_chance": 0.05, "threads": 4}
+        values = {**VALUES, "proposers": {"draft": {"method": "draft", "model": {"claim": "drafts"}, "flags": flags,
+                                                    "autoscaling": {"kind": "keda", "sessions": 1000000}}}}
+        documents = chart.render(values)
+        arguments = dict(chart.containers(documents))["demo-proposer-draft"]["args"]
+        self.assertLessEqual({f"--{flag}={value}" for flag, value in flags.items()}, set(arguments))
+        trigger = chart.find(documents, "ScaledObject", "demo-proposer-draft")[0]["spec"]["triggers"][0]
+        self.assertEqual(trigger["metadata"]["threshold"], "1000000")
+
+    def test_texts_stay_as_they_are(self):
+        documents = chart.render(chart.values_of("texts"))
+        containers = dict(chart.containers(documents))
+        for argument in ["--model=/model/2024:", "--model_name=Llama 3: chat #2"]:
+            self.assertIn(argument, containers["demo-verifier"]["args"])
+        self.assertIn("--model=/model/7:", containers["demo-proposer-draft"]["args"])
+        self.assertEqual(chart.find(documents, "InferencePool")[0]["spec"]["endpointPickerRef"]["name"], "9002")
+        self.assertEqual(chart.find(chart.render(chart.values_of("texts"), name="true"), "InferencePool")[0]["metadata"][
+            "name"], "true")
 
     def test_a_group_is_found_by_its_own_service_and_budget_alone(self):
         documents = chart.render(chart.values_of("cpu"))
@@ -104,6 +117,57 @@ class Renders(unittest.TestCase):
                  if "podSelector" in peer]
         self.assertEqual(len(peers), 2)
         self.assertEqual([peer for peer in peers if peer.items() <= labels], peers[1:])
+
+    def test_metrics_can_be_closed(self):
+        def open_ports(metrics):
+            policy = chart.find(chart.render({**VALUES, "networkPolicy": {"metrics": metrics}}), "NetworkPolicy")[0]
+            return [rule["ports"][0]["port"] for rule in policy["spec"]["ingress"]]
+
+        self.assertIn("metrics", open_ports([{"podSelector": {}}]))
+        self.assertNotIn("metrics", open_ports([]))
+
+    def test_the_pod_of_helm_test_runs_where_the_verifier_does(self):
+        documents = chart.render(chart.values_of("everything"))
+        pod = chart.find(documents, "Pod")[0]["spec"]
+        verifier = chart.find(documents, "Deployment", "demo-verifier")[0]["spec"]["template"]["spec"]
+        for field in ["imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName", "securityContext"]:
+            self.assertEqual(pod[field], verifier[field], field)
+        self.assertEqual(pod["containers"][0]["imagePullPolicy"], "Always")
+
+    def test_the_verifiers_certificate_is_among_the_clients(self):
+        arguments = dict(chart.containers(chart.render(chart.values_of("everything"))))["demo-verifier"]["args"]
+        self.assertIn("--tls_client_identities=spiffe://cluster/ns/llm/sa/gateway,gateway.llm.svc,demo-verifier.llm.svc",
+                      arguments)
+
+    def test_a_pod_names_a_claim_once(self):
+        def volumes(head_claim):
+            values = {**VALUES, "proposers": {"eagle": {"method": "eagle3", "model": {"claim": head_claim, "path": "head"}}}}
+            spec = chart.find(chart.render(values), "Deployment", "demo-proposer-eagle")[0]["spec"]["template"]["spec"]
+            mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
+            claims = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"]
+                      if "persistentVolumeClaim" in v}
+            return [claims[mounts["/model"]], claims[mounts["/target"]], len(claims)]
+
+        self.assertEqual(volumes("weights"), ["weights", "weights", 1])
+        self.assertEqual(volumes("heads"), ["heads", "weights", 2])
+
+    def test_the_cluster_may_choose_the_user(self):
+        ids = {"runAsUser", "runAsGroup", "fsGroup"}
+        for user in [65532, 1000650000, 0]:
+            documents = chart.render({**VALUES, "podUser": user})
+            specs = [d["spec"]["template"]["spec"] for d in chart.find(documents, "Deployment")]
+            for spec in [*specs, chart.find(documents, "Pod")[0]["spec"]]:
+                context = spec["securityContext"]
+                self.assertTrue(context["runAsNonRoot"])
+                self.assertEqual([context[i] for i in ids & context.keys()], [user] * 3 if user else [])
+
+    def test_what_outlives_a_release_has_its_label(self):
+        documents = chart.render(chart.values_of("everything"))
+        left = [d["spec"]["secretTemplate"] for d in chart.find(documents, "Certificate")]
+        left += [d["metadata"] for d in documents if "helm.sh/hook" in d["metadata"].get("annotations", {})]
+        self.assertEqual(len(left), 6)
+        for metadata in left:
+            self.assertEqual(metadata["labels"]["app.kubernetes.io/instance"], "demo")
 
     def test_a_release_without_proposers_has_none(self):
         documents = chart.render({"model": {"claim": "weights"}, "proposers": {"suffix": None}})
@@ -154,79 +218,67 @@ class Renders(unittest.TestCase):
 
         self.assertNotEqual(checksum("0"), checksum("1"))
 
-    def test_notes_give_three_commands(self):
+    def test_notes_give_three_commands_for_what_is_there(self):
         for case in chart.cases():
-            commands = re.findall(r"^  (kubectl|helm) .*$", chart.notes(chart.values_of(case)), re.MULTILINE)
-            self.assertEqual(commands, ["kubectl", "helm", "kubectl"], case)
+            documents = chart.render(chart.values_of(case))
+            rollout, test, ask = re.findall(r"^  ((?:kubectl|helm) .*)$", chart.notes(chart.values_of(case)), re.MULTILINE)
+            self.assertEqual(rollout, "kubectl -n llm rollout status deployment/demo-verifier")
+            self.assertEqual(test, "helm -n llm test demo --logs")
+            program, *flags = ask.removeprefix("kubectl -n llm exec deployment/demo-verifier -- ").split()
+            self.assertEqual([program, flags[0]], ["foretoken", "info"])
+            pod = chart.find(documents, "Deployment", "demo-verifier")[0]["spec"]["template"]["spec"]
+            mounts = {m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+            files = [flag.split("=")[1] for flag in flags if "=/" in flag]
+            self.assertLessEqual({str(pathlib.Path(file).parent) for file in files}, mounts)
+            self.assertEqual({d["metadata"]["annotations"]["helm.sh/hook"] for d in chart.find(documents, "Pod")}, {"test"})
 
     def test_notes_say_where_a_gpu_is_asked_for_that_none_has_been_tried(self):
         self.assertIn("No release of Foretoken has run on a GPU", chart.notes(chart.values_of("gpu")))
         self.assertNotIn("GPU", chart.notes(chart.values_of("cpu")))
 
 
-class Values(unittest.TestCase):
-    def test_nonsense_is_refused_by_name(self):
-        table = yaml.safe_load((pathlib.Path(__file__).parent / "nonsense.yaml").read_text())
-        self.assertGreater(len(table), 40)
-        for row in table:
-            values = {"model": {"claim": "weights"}, **row["values"]}
-            with self.subTest(values=row["values"]):
-                with self.assertRaises(helm_python.HelmError) as refused:
-                    chart.render(values, name=row.get("release", "demo"))
-                for word in row["says"] if isinstance(row["says"], list) else [row["says"]]:
-                    self.assertIn(word, str(refused.exception))
+class SideBySide(unittest.TestCase):
+    """Several installations in one cluster, or in one release of a parent chart."""
 
-    def test_schema_and_file_have_the_same_keys_and_defaults(self):
-        schema, values = chart.value_schema(), yaml.safe_load((chart.CHART / "values.yaml").read_text())
+    def test_boards_differ(self):
+        values = {**VALUES, "monitoring": {"dashboard": True}}
+        files = [chart.board(chart.render(values, name=name, namespace=namespace))
+                 for name, namespace in [("a", "llm"), ("b", "llm"), ("a", "other")]]
+        boards = [json.loads(text) for _, text in files]
+        for keys in [name for name, _ in files], [b["uid"] for b in boards], [b["title"] for b in boards]:
+            self.assertEqual(len(set(keys)), 3, keys)
+        self.assertEqual({len(b["uid"]) for b in boards}, {40})  # Grafana takes no longer one
 
-        def walk(node, value, path):
-            node = resolve(schema, node)
-            if not node.get("properties"):
-                self.assertEqual(node.get("default"), value, path)
-                return
-            self.assertIs(node["additionalProperties"], False, path)
-            optional = {"global"} if not path else {"method"} if path == ".proposerDefaults" else set()
-            self.assertEqual(set(node["properties"]) - optional, set(value), path)
-            for key in value:
-                walk(node["properties"][key], value[key], f"{path}.{key}")
+    def render_parent(self, **values):
+        """A chart that has this one twice."""
+        with tempfile.TemporaryDirectory() as folder:
+            parent = pathlib.Path(folder) / "parent"
+            shutil.copytree(chart.CHART, parent / "charts/foretoken")
+            (parent / "Chart.yaml").write_text(yaml.safe_dump({
+                "apiVersion": "v2", "name": "parent", "version": "0.1.0", "dependencies": [
+                    {"name": "foretoken", "version": "0.1.0", "alias": alias, "condition": f"{alias}.enabled"}
+                    for alias in ["chat", "code"]]}))
+            values = {"global": {"team": "llm"}, **values}
+            return chart.render(values, path=parent)
 
-        walk(schema, values, "")
+    def test_a_parent_chart_can_have_it_twice(self):
+        everything = {**chart.values_of("everything"), "enabled": True}
+        documents = self.render_parent(chat={**everything, "fullnameOverride": "chat"},
+                                       code={**everything, "fullnameOverride": "code"})
+        names = [(d["kind"], d["metadata"]["name"]) for d in documents]
+        self.assertEqual(len(names), len(set(names)))
+        for name in [name for _, name in names]:
+            self.assertRegex(name, "^(chat|code)(-|$)")
+        pods = {d["metadata"]["name"]: d["spec"]["template"]["metadata"]["labels"]
+                for d in chart.find(documents, "Deployment")}
+        for service in chart.find(documents, "Service"):
+            found = [name for name, labels in pods.items() if service["spec"]["selector"].items() <= labels.items()]
+            self.assertEqual(found, [service["metadata"]["name"]])
+        self.assertNotIn("demo", str(documents))
 
-    def test_every_value_is_described(self):
-        def walk(node, path):
-            self.assertTrue(node.get("description"), path)
-            for key, child in node.get("properties", {}).items():
-                if "$ref" not in child:
-                    walk(child, f"{path}.{key}")
-
-        walk(chart.value_schema(), "")
-
-    def test_readme_has_the_table(self):
-        readme = (chart.CHART / "README.md").read_text()
-        script = chart.CHART.parent / "describe_values.py"
-        table = subprocess.run([script], capture_output=True, text=True, check=True).stdout
-        self.assertIn(table, readme, "deploy/helm/describe_values.py prints the table")
-
-    def test_flags_are_the_binaries_own(self):
-        schema = chart.value_schema()
-        flags = {"verifier": schema["properties"]["verifier"]["properties"]["flags"],
-                 "proposer": schema["definitions"]["group"]["properties"]["flags"]}
-        passed = {"verifier": set(), "proposer": set()}
-        for case in chart.cases():
-            for name, container in chart.containers(chart.render(chart.values_of(case))):
-                passed[container["name"]] |= passed_flags(container) - set(chart.values_of(case).get(
-                    container["name"], {}).get("flags", {}))
-        for component, program in PROGRAMS.items():
-            known = flags_of(program)
-            self.assertGreater(len(known), 20)
-            self.assertLessEqual(passed[component], known)
-            offered = set(flags[component]["propertyNames"]["enum"])
-            self.assertEqual(offered - known, set(), "the schema has flags that the program does not know")
-            self.assertEqual(known - offered - passed[component] - {"model"}, set(), "the chart hides flags")
-
-
-def resolve(schema, node):
-    return schema["definitions"][node["$ref"].split("/")[-1]] if "$ref" in node else node
+    def test_a_parent_chart_can_leave_it_out(self):
+        documents = self.render_parent(chat={"enabled": False}, code=VALUES)
+        self.assertEqual({name for name, _ in chart.containers(documents)}, {"demo-verifier", "demo-proposer-suffix"})
 
 
 class Dashboard(unittest.TestCase):

@@ -49,7 +49,7 @@ class Rules(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_every_query_is_understood(self):
-        board = chart.find(self.documents, "ConfigMap", "demo-dashboard")[0]["data"]["foretoken.json"]
+        board = chart.board(self.documents)[1]
         queries = [t["expr"] for panel in json.loads(board)["panels"] for t in panel.get("targets", [])]
         queries = [query.replace("$__rate_interval", "1m") for query in queries]
         queries += [trigger["metadata"]["query"] for scaled in chart.find(self.documents, "ScaledObject")

@@ -3,18 +3,23 @@ Every template takes what it needs in a dict: `root` is the chart's context, `na
 verifier or proposer, `group` the key of a proposer group, `spec` the values of the verifier or of the group.
 */}}
 
+{{/* The name of this installation, with which the names of its objects begin. Its pods have it as a label. */}}
+{{- define "foretoken.name" -}}
+{{ .Values.fullnameOverride | default .Release.Name }}
+{{- end }}
+
 {{- define "foretoken.verifier" -}}
-{{ .Release.Name | trunc 40 | trimSuffix "-" }}-verifier
+{{ include "foretoken.name" . }}-verifier
 {{- end }}
 
 {{/* The name of a proposer group's objects, of the list (context, group). */}}
 {{- define "foretoken.proposer" -}}
-{{ (index . 0).Release.Name | trunc 40 | trimSuffix "-" }}-proposer-{{ index . 1 }}
+{{ include "foretoken.name" (index . 0) }}-proposer-{{ index . 1 }}
 {{- end }}
 
 {{/* The labels by which a Service and others find pods, in one line. They never change. */}}
 {{- define "foretoken.selector" -}}
-{{- $labels := dict "app.kubernetes.io/name" "foretoken" "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/component" .component -}}
+{{- $labels := dict "app.kubernetes.io/name" "foretoken" "app.kubernetes.io/instance" (include "foretoken.name" .root) "app.kubernetes.io/component" .component -}}
 {{- with .group }}{{ $_ := set $labels "foretoken/proposer" . }}{{ end -}}
 {{ toJson $labels }}
 {{- end }}
@@ -26,7 +31,7 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version | replace "+" "_" }
 {{- end }}
 
 {{- define "foretoken.metadata" -}}
-name: {{ .name }}
+name: {{ toYaml .name }}
 labels:
   {{- include "foretoken.labels" . | nindent 2 }}
 {{- end }}

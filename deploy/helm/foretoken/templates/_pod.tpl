@@ -27,16 +27,11 @@ spec:
   automountServiceAccountToken: false
   terminationGracePeriodSeconds: {{ add .root.Values.preStopSeconds .spec.drainSeconds 10 }}
   securityContext: {{ include "foretoken.podSecurity" . }}
-  {{- with .root.Values.image.pullSecrets }}
-  imagePullSecrets:
-    {{- range . }}
-    - name: {{ . }}
-    {{- end }}
+  {{- with $pod.runtimeClassName }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
-  {{- range $field := list "runtimeClassName" "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
-  {{- with index $pod $field }}
-  {{ $field }}: {{ toYaml . | nindent 4 }}
-  {{- end }}
+  {{- with include "foretoken.placement" . }}
+  {{- . | trim | nindent 2 }}
   {{- end }}
   topologySpreadConstraints:
     {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
@@ -48,19 +43,19 @@ spec:
   {{- if and .model .model.download.url }}
   initContainers:
     - name: download
-      image: {{ .root.Values.downloader.image }}
+      image: {{ .root.Values.downloader.image | quote }}
       command: [sh, /download/download.sh]
       env:
         - name: URL
           value: {{ .model.download.url | quote }}
         - name: FOLDER
-          value: {{ printf "/model/%s" .model.path | trimSuffix "/" }}
+          value: {{ printf "/model/%s" .model.path | trimSuffix "/" | quote }}
         {{- if .model.download.tokenSecret.name }}
         - name: TOKEN
           valueFrom:
             secretKeyRef:
-              name: {{ .model.download.tokenSecret.name }}
-              key: {{ .model.download.tokenSecret.key }}
+              name: {{ .model.download.tokenSecret.name | quote }}
+              key: {{ .model.download.tokenSecret.key | quote }}
         {{- end }}
       resources:
         {{- toYaml .root.Values.downloader.resources | nindent 8 }}
@@ -71,7 +66,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ .component }}
-      image: {{ include "foretoken.image" . }}
+      image: {{ include "foretoken.image" . | quote }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       args:
         {{- .arguments | nindent 8 }}
@@ -96,9 +91,25 @@ spec:
   {{- include "foretoken.volumes" . | nindent 2 }}
 {{- end }}
 
+{{/* The right to pull the images, and the nodes that a pod may run on. */}}
+{{- define "foretoken.placement" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . | quote }}
+  {{- end }}
+{{- end }}
+{{- range $field := list "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
+{{- with index $.spec.pod $field }}
+{{ $field }}: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* What the namespace label pod-security.kubernetes.io/enforce=restricted asks of a pod and of a container. */}}
 {{- define "foretoken.podSecurity" -}}
-{ runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, fsGroupChangePolicy: OnRootMismatch, seccompProfile: { type: RuntimeDefault } }
+{{- $user := int64 .root.Values.podUser -}}
+{ runAsNonRoot: true, {{ if $user }}runAsUser: {{ $user }}, runAsGroup: {{ $user }}, fsGroup: {{ $user }}, fsGroupChangePolicy: OnRootMismatch, {{ end }}seccompProfile: { type: RuntimeDefault } }
 {{- end }}
 
 {{/* The same of a container, with a read-only root. */}}
@@ -125,7 +136,7 @@ spec:
 - --tensor_parallel={{ .spec.gpus }}
 {{- end }}
 {{- range $flag, $value := .spec.flags }}
-- {{ printf "--%s=%v" $flag $value | quote }}
+- {{ printf "--%s=%s" $flag (kindIs "string" $value | ternary $value (toJson $value)) | quote }}
 {{- end }}
 {{- end }}
 
@@ -168,6 +179,11 @@ env:
 {{- if and (eq .spec.device "cuda") (gt (int .spec.gpus) 1) -}}true{{- end -}}
 {{- end }}
 
+{{/* The volume at /target. A pod that names one claim in two volumes may wait for the second one forever. */}}
+{{- define "foretoken.targetVolume" -}}
+{{ if and .model.claim (eq .model.claim .target.claim) }}model{{ else }}target{{ end }}
+{{- end }}
+
 {{- define "foretoken.mounts" -}}
 volumeMounts:
   - { name: tmp, mountPath: /tmp }
@@ -175,7 +191,7 @@ volumeMounts:
   - { name: model, mountPath: /model, readOnly: true }
   {{- end }}
   {{- if .target }}
-  - { name: target, mountPath: /target, readOnly: true }
+  - { name: {{ include "foretoken.targetVolume" . }}, mountPath: /target, readOnly: true }
   {{- end }}
   {{- if .root.Values.tls.enabled }}
   - { name: tls, mountPath: /tls, readOnly: true }
@@ -198,39 +214,39 @@ volumes:
   {{- with .model }}
   - name: model
     {{- if .claim }}
-    persistentVolumeClaim: { claimName: {{ .claim }} }
+    persistentVolumeClaim: { claimName: {{ .claim | quote }} }
     {{- else if .volume }}
     {{- toYaml .volume | nindent 4 }}
     {{- else }}
-    emptyDir: { sizeLimit: {{ .download.size }} }
+    emptyDir: { sizeLimit: {{ .download.size | quote }} }
     {{- end }}
   {{- if .download.url }}
   - name: download
     configMap: { name: {{ $.name }}-download }
   {{- end }}
   {{- end }}
-  {{- with .target }}
+  {{- if and .target (eq (include "foretoken.targetVolume" .) "target") }}
   - name: target
-    {{- if .claim }}
-    persistentVolumeClaim: { claimName: {{ .claim }}, readOnly: true }
+    {{- if .target.claim }}
+    persistentVolumeClaim: { claimName: {{ .target.claim | quote }}, readOnly: true }
     {{- else }}
-    {{- toYaml .volume | nindent 4 }}
+    {{- toYaml .target.volume | nindent 4 }}
     {{- end }}
   {{- end }}
   {{- if .root.Values.tls.enabled }}
   - name: tls
-    secret: { secretName: {{ include "foretoken.certificate" . }} }
+    secret: { secretName: {{ include "foretoken.certificate" . | quote }} }
   {{- end }}
   {{- if and (eq .component "verifier") .root.Values.clientTokens.secret }}
   - name: tokens
-    secret: { secretName: {{ .root.Values.clientTokens.secret }} }
+    secret: { secretName: {{ .root.Values.clientTokens.secret | quote }} }
   {{- end }}
   {{- if .spec.snapshotClaim }}
   - name: snapshot
-    persistentVolumeClaim: { claimName: {{ .spec.snapshotClaim }} }
+    persistentVolumeClaim: { claimName: {{ .spec.snapshotClaim | quote }} }
   {{- end }}
   {{- if include "foretoken.hasSharedMemory" . }}
   - name: shared-memory
-    emptyDir: { medium: Memory, sizeLimit: {{ .spec.sharedMemory }} } # for NCCL
+    emptyDir: { medium: Memory, sizeLimit: {{ .spec.sharedMemory | quote }} } # for NCCL
   {{- end }}
 {{- end }}

@@ -15,6 +15,10 @@ metadata:
 spec:
   {{- if not (include "foretoken.hasAutoscaler" .spec) }}
   replicas: {{ .spec.replicas }}
+  {{- else }}
+  {{- with lookup "apps/v1" "Deployment" .root.Release.Namespace .name }}
+  replicas: {{ .spec.replicas }} # as it is; without this line an upgrade could go back to one pod
+  {{- end }}
   {{- end }}
   {{- if eq .spec.device "cuda" }}
   # A pod in addition may find no GPU, and then the update would never end.
@@ -64,8 +68,10 @@ spec:
   ingress:
     - ports: [{ port: grpc }]
       from: {{ .callers }}
+    {{- with .root.Values.networkPolicy.metrics }}
     - ports: [{ port: metrics }]
-      from: {{ toJson .root.Values.networkPolicy.metrics }}
+      from: {{ toJson . }}
+    {{- end }}
     - ports: [{ port: health }] # kubelets, which no selector can name
 {{- end }}
 {{- if .model }}
