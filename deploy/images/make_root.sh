@@ -25,7 +25,8 @@ make_root() {
   local folder=$out/$1 program
   shift
   rm -rf "$folder"
-  mkdir -p "$folder"/{etc/ssl/certs,tmp,usr/bin,usr/share/doc/foretoken}
+  mkdir -p "$folder"/{etc/ssl/certs,tmp,usr/bin,usr/lib,usr/lib64,usr/share/doc/foretoken}
+  ln -s usr/lib usr/lib64 "$folder"  # as Debian has them, so that the root fits over Debian's
   chmod 1777 "$folder/tmp"
   for program in "$@"; do
     strip -o "$folder/usr/bin/${program##*/}" "$program"
@@ -35,6 +36,9 @@ make_root() {
   echo 'foretoken:x:65532:65532::/tmp:/nonexistent' >"$folder/etc/passwd"
   echo 'foretoken:x:65532:' >"$folder/etc/group"
   cp LICENSE "$folder/usr/share/doc/foretoken"
+  if [[ $device == cuda ]]; then  # the driver's own libraries come from the node
+    install -D .cuda/nvidia/nccl/lib/libnccl.so.2 "$folder/usr/lib/x86_64-linux-gnu/libnccl.so.2"
+  fi
   deploy/images/make_sbom.py "$folder" "$@"
 }
 
@@ -56,9 +60,4 @@ case $device in
 esac
 make_root verifier $bin/foretoken_verifier $bin/foretoken
 make_root proposer $bin/foretoken_proposer
-if [[ $device == cuda ]]; then
-  for component in verifier proposer; do  # the driver's own libraries come from the node
-    install -D .cuda/nvidia/nccl/lib/libnccl.so.2 "$out/$component/usr/lib/x86_64-linux-gnu/libnccl.so.2"
-  done
-fi
 du -sh "$out"/*

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes which Debian packages are in an image, as SPDX 2.3, and copies their licences.
+"""Writes which packages are in an image, as SPDX 2.3, and copies their licences.
 
     deploy/images/make_sbom.py ROOT PROGRAM...
 
 ROOT/usr/share/doc/foretoken/sbom.spdx.json gets one package per library that a program loads, one per package whose
-headers or archives are compiled in, and one per library that ./dev setup takes from PyPI as sources.
+headers or archives are compiled in, one per library that ./dev setup takes from PyPI as sources, and, where ROOT has NCCL, one
+per part of CUDA that ./dev setup --cuda takes from PyPI.
 ROOT/usr/share/doc/PACKAGE/copyright gets the licence of each.
 """
 import datetime
@@ -63,6 +64,7 @@ def describe_one(name, version, architecture, source):
 
 
 SOURCES = HERE.parents[1] / ".sources"
+TOOLKIT = HERE.parents[1] / ".cuda"
 
 
 def source_packages(programs):
@@ -70,6 +72,13 @@ def source_packages(programs):
     if not any(pathlib.Path(program).name == "foretoken_verifier" for program in programs):
         return {}
     return dict(re.findall(r'"(\S+) (\S+) [0-9a-f]{64}', (HERE.parents[1] / "dev").read_text()))
+
+
+def toolkit_packages(root):
+    """Name and version of each part of CUDA. NCCL is a file of the root, and the others have parts in the programs."""
+    if not list(root.rglob("libnccl.so.*")):
+        return {}
+    return dict(re.findall(r"(nvidia-\S+)==([\d.]+)", (HERE.parents[1] / "dev").read_text()))
 
 
 def describe_source(name, version):
@@ -92,12 +101,13 @@ def main():
         "licenseDeclared": "Apache-2.0", "copyrightText": "NOASSERTION",
     }
     loaded, compiled_in = loaded_packages(programs), compiled_in_packages()
-    sources = source_packages(programs)
-    packages = [*describe(loaded | compiled_in), *(describe_source(*source) for source in sources.items())]
+    sources, toolkit = source_packages(programs), toolkit_packages(root)
+    packages = [*describe(loaded | compiled_in), *(describe_source(*p) for p in [*sources.items(), *toolkit.items()])]
     relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
                   "relatedSpdxElement": "SPDXRef-foretoken"}]
     for package in packages:
-        kind = "DYNAMIC_LINK" if package["name"] in loaded else "STATIC_LINK"
+        is_file = package["name"] in loaded or package["name"].startswith("nvidia-nccl")
+        kind = "DYNAMIC_LINK" if is_file else "STATIC_LINK"
         relations.append({"spdxElementId": "SPDXRef-foretoken", "relationshipType": kind,
                           "relatedSpdxElement": package["SPDXID"]})
     name = f"{root.name}-{version}"
@@ -115,9 +125,12 @@ def main():
         if licence.exists():
             (docs / name).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(licence, docs / name / "copyright")
-    for name in sources:
+    licences = {name: next((SOURCES / name).rglob("LICENSE")) for name in sources}
+    for name in toolkit:
+        licences[name] = next(TOOLKIT.glob(f"{name.replace('-', '_')}-*.dist-info/**/License.txt"))
+    for name, licence in licences.items():
         (docs / name).mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(next((SOURCES / name).rglob("LICENSE")), docs / name / "copyright")
+        shutil.copyfile(licence, docs / name / "copyright")
 
 
 if __name__ == "__main__":
