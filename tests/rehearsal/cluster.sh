@@ -106,7 +106,7 @@ YAML
   kubectl create namespace llm >/dev/null
   kubectl label namespace llm pod-security.kubernetes.io/enforce=restricted >/dev/null
   wait_for kubectl get serviceaccount default
-  for claim in weights drafts memory; do
+  for claim in weights drafts heads memory; do
     create_volume $claim 1Gi
     kubectl create -f - >/dev/null <<YAML
 apiVersion: v1
@@ -157,6 +157,22 @@ while_ready() {
   return "$status"
 }
 
+# The commands of docs/operating.md, as they stand there.
+commands_of_the_page() {
+  sed -n '/^## In a cluster/,/^## Upgrades/p' "$root/docs/operating.md" | sed '1,/^```sh$/d; /^```$/,$d'
+}
+
+# Tests the release llama and removes it as docs/operating.md says. Nothing is left.
+remove_release() {
+  local commands kinds
+  helm test llama >"$scratch/test.log" 2>&1 || fail "helm test: $(<"$scratch/test.log")"
+  commands=$(commands_of_the_page | grep -e uninstall -e --selector=app.kubernetes.io/instance)
+  (($(wc -l <<<"$commands") == 2)) || fail "docs/operating.md does not say how to remove a release: $commands"
+  bash -ec "${commands//-n models /}" >"$scratch/remove.log" 2>&1 || fail "$commands: $(<"$scratch/remove.log")"
+  kinds=$(kubectl api-resources --verbs=list --namespaced -o name | grep -v '^events' | paste -sd,)
+  wait_for bash -c "[[ -z \$(kubectl get '$kinds' -l app.kubernetes.io/instance=llama -o name 2>/dev/null) ]]"
+}
+
 install_minimal() {
   helm install llama "$chart" --set model.claim=weights --wait --timeout 2m >"$scratch/notes" ||
     fail "a minimal installation fails"
@@ -166,7 +182,7 @@ install_minimal() {
     expect_num 1 kubectl get endpointslice -l "kubernetes.io/service-name=$deployment" -o name
   done
   [[ $(kubectl get service llama-proposer-suffix -o 'jsonpath={.spec.clusterIP}') == None ]] || fail "not headless"
-  helm uninstall llama --wait >/dev/null
+  remove_release
 }
 
 # With everything that the definitions of the CRDs allow to check.
@@ -180,31 +196,30 @@ metadata: { name: nvidia }
 handler: nvidia
 YAML
   kubectl label node --all pool=gpus >/dev/null
-  helm install all "$chart" -f "$root/tests/deploy/values/everything.yaml" --set verifier.gpus=2 --set verifier.service.type=ClusterIP \
+  helm install llama "$chart" -f "$root/tests/deploy/values/everything.yaml" --set verifier.gpus=2 --set verifier.service.type=ClusterIP \
     --wait --timeout 2m >/dev/null || fail "an installation with everything fails"
   expect_num 2 kubectl get scaledobject -o name
-  expect_num 4 kubectl get certificate -o name
+  expect_num 5 kubectl get certificate -o name
   expect_num 2 kubectl get podmonitor -o name
-  expect_num 1 kubectl get inferencepool -o name
   expect_num 1 kubectl get prometheusrule -o name
-  helm uninstall all --wait >/dev/null
+  # As cert-manager does, which is not here.
+  kubectl create secret generic llama-verifier-tls >/dev/null
+  kubectl get certificate llama-verifier -o go-template='{{range $k, $v := .spec.secretTemplate.labels}}{{$k}}={{$v}} {{end}}' |
+    xargs kubectl label secret llama-verifier-tls >/dev/null
+  remove_release
+  helm template pool "$chart" -f "$root/tests/deploy/values/gpu.yaml" | kubectl create --dry-run=server -f - >"$scratch/pool" ||
+    fail "an installation with an InferencePool is refused"
+  grep -q '^inferencepool.* created' "$scratch/pool" || fail "no InferencePool: $(<"$scratch/pool")"
 }
 
-# The commands of docs/operating.md, as they stand there.
 walk_the_newcomers_path() {
   local commands
-  commands=$(sed -n '/^## In a cluster/,/^## Upgrades/p' "$root/docs/operating.md" | sed '1,/^```sh$/d; /^```$/,$d')
+  commands=$(commands_of_the_page)
   (($(wc -l <<<"$commands") >= 8)) || fail "docs/operating.md has no commands"
   create_volume any 100Gi
   while read -r command; do
     (cd "$root" && bash -c "$command") >"$scratch/path.log" 2>&1 || fail "$command: $(<"$scratch/path.log")"
   done <<<"$commands"
-}
-
-expect_nothing_left() {
-  local kinds
-  kinds=$(kubectl api-resources --verbs=list --namespaced -o name | grep -v '^events' | paste -sd,)
-  wait_for bash -c "[[ -z \$(kubectl get '$kinds' -l app.kubernetes.io/instance=$1 -o name 2>/dev/null) ]]"
 }
 
 upgrade_and_roll_back() {
@@ -226,6 +241,14 @@ upgrade_and_roll_back() {
   helm history llama | tail -n 1 | grep -q failed || fail "$(helm history llama)"
   while_ready llama-verifier 2 helm rollback llama 2 --wait --timeout 2m || fail "a rollback fails: $(<"$scratch/command.log")"
   kubectl get deployment llama-verifier -o yaml | grep -q 'pool: none' && fail "the rollback changed nothing"
+
+  while_ready llama-verifier 2 helm upgrade llama "$chart" "${options[@]}" --set verifier.autoscaling.kind=hpa --wait --timeout 2m ||
+    fail "turning an autoscaler on fails: $(<"$scratch/command.log")"
+  [[ $(kubectl get deployment llama-verifier -o 'jsonpath={.spec.replicas}') == 2 ]] || fail "the autoscaler changed the number of pods"
+  kubectl scale deployment llama-verifier --replicas=3 >/dev/null # as an autoscaler does
+  helm upgrade llama "$chart" "${options[@]}" --set verifier.autoscaling.kind=hpa --wait --timeout 2m >/dev/null
+  [[ $(kubectl get deployment llama-verifier -o 'jsonpath={.spec.replicas}') == 3 ]] || fail "an upgrade changed the number of pods"
+  helm upgrade llama "$chart" "${options[@]}" --wait --timeout 2m >/dev/null || fail "turning an autoscaler off fails"
 
   helm upgrade llama "$chart" "${options[@]}" --set verifier.replicas=-1 >"$scratch/refused" 2>&1 && fail "nonsense was taken"
   grep -q 'replicas' "$scratch/refused" || fail "nonsense is not named: $(<"$scratch/refused")"
@@ -256,11 +279,8 @@ trap 'kill -9 "${pids[@]}" 2>/dev/null; end_all' EXIT
 start_cluster
 walk_the_newcomers_path
 install_minimal
-expect_nothing_left llama
 install_everything
-expect_nothing_left all
 upgrade_and_roll_back
 drain_a_node
-helm uninstall llama --wait >/dev/null
-expect_nothing_left llama
+remove_release
 echo "installed, upgraded, failed, rolled back, drained and removed: Kubernetes $KUBERNETES, Helm $HELM"
