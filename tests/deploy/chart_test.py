@@ -232,6 +232,11 @@ class Renders(unittest.TestCase):
             self.assertLessEqual({str(pathlib.Path(file).parent) for file in files}, mounts)
             self.assertEqual({d["metadata"]["annotations"]["helm.sh/hook"] for d in chart.find(documents, "Pod")}, {"test"})
 
+    def test_the_readme_tells_endpoint_pickers_the_port_of_metrics(self):
+        container = dict(chart.containers(chart.render(VALUES)))["demo-verifier"]
+        port = next(port["containerPort"] for port in container["ports"] if port["name"] == "metrics")
+        self.assertIn(f"--model-server-metrics-port={port} ", (chart.CHART / "README.md").read_text())
+
     def test_notes_say_where_a_gpu_is_asked_for_that_none_has_been_tried(self):
         self.assertIn("No release of Foretoken has run on a GPU", chart.notes(chart.values_of("gpu")))
         self.assertNotIn("GPU", chart.notes(chart.values_of("cpu")))

@@ -232,6 +232,10 @@ class Services(unittest.TestCase):
                  for name in re.findall(r"\b(foretoken_[a-z_]+)\{", query)} - {"foretoken_proposer"}
         self.assertGreater(len(asked), 25)
         self.assertEqual(asked - shown, set())
+        readme = (chart.CHART / "README.md").read_text()
+        picked = set(re.findall(r"reads (vllm:\w+)", readme))
+        self.assertEqual(len(picked), 2)
+        self.assertEqual(picked - shown, set(), "an endpoint picker finds no such metric")
         self.assertEqual(pods.end(), [0] * 5)
         self.assertTrue((self.scratch / "memory/outputs").exists())
 
