@@ -207,7 +207,8 @@ YAML
   kubectl get certificate llama-verifier -o go-template='{{range $k, $v := .spec.secretTemplate.labels}}{{$k}}={{$v}} {{end}}' |
     xargs kubectl label secret llama-verifier-tls >/dev/null
   remove_release
-  helm template pool "$chart" -f "$root/tests/deploy/values/gpu.yaml" | kubectl create --dry-run=server -f - >"$scratch/pool" ||
+  helm template pool "$chart" -f "$root/tests/deploy/values/gpu.yaml" --kube-version="$KUBERNETES" |
+    kubectl create --dry-run=server -f - >"$scratch/pool" ||
     fail "an installation with an InferencePool is refused"
   grep -q '^inferencepool.* created' "$scratch/pool" || fail "no InferencePool: $(<"$scratch/pool")"
 }
