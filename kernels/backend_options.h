@@ -22,7 +22,7 @@ struct QuantizationOptions {
 
 struct BackendOptions {
   std::string device = "cpu";  // or "cuda", where the build has it
-  int num_threads = 0;         // cpu: counts the caller's thread; 0: one per core this process may run on
+  int num_threads = 0;         // cpu: counts the caller's thread; 0: NumCpuThreads in make_backend.h
   std::string isa = "auto";    // cpu: "auto" takes the best of SupportedCpuIsas()
   QuantizationOptions quantization;
   // This backend's tensor-parallel rank among the ranks of this process. On a CPU the ranks share the threads, at least

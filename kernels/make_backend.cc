@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/base/isa.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu_quota.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/thread_communicator.h"
 
@@ -18,8 +19,10 @@ namespace foretoken::kernels {
 int NumCpuThreads(int num_threads) {
   if (num_threads != 0) return num_threads;
   cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(CPU_COUNT(&cores), 1);
-  return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
+  const bool is_known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
+  const int num_cores = is_known ? CPU_COUNT(&cores) : static_cast<int>(std::thread::hardware_concurrency());
+  const double quota = CpuQuota().value_or(num_cores);
+  return std::max(static_cast<int>(std::min<double>(quota, num_cores)), 1);
 }
 
 namespace {

@@ -13,7 +13,8 @@ namespace foretoken::kernels {
 // The CPU paths that this machine can run, best first: a subset of "amx", "avx512_bf16", "avx512", "avx2", "baseline".
 std::vector<std::string> SupportedCpuIsas();
 
-// The threads that BackendOptions::num_threads stands for, of all ranks together.
+// The threads that BackendOptions::num_threads stands for, of all ranks together. 0 stands for one per core that this
+// process may run on, but not more than the whole cores of a container's quota.
 int NumCpuThreads(int num_threads);
 
 MadeBackend MakeBackend(const BackendOptions& options);

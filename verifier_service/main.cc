@@ -54,7 +54,8 @@ ABSL_FLAG(std::string, kv_cache_dtype, foretoken::verifier::Config().quantizatio
           "logits");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "start only if the numerics fingerprint, as `foretoken info` shows it, is this one; empty: any");
-ABSL_FLAG(int32_t, threads, 0, "threads of the CPU backend; 0: one per core");
+ABSL_FLAG(int32_t, threads, 0,
+          "threads of the CPU backend; 0: one per core, but no more than the quota of a container");
 ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model, and the threads or GPUs");
 ABSL_FLAG(std::optional<int64_t>, kv_cache_mb, std::nullopt,
           "MiB for the K/V cache; unset: 8 full contexts, at most 4096");

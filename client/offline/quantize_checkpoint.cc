@@ -13,6 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
@@ -191,12 +193,18 @@ Json Group(const char* target, int bits, int64_t group_size) {
           {"output_activations", nullptr}};
 }
 
-Json QuantizationConfigOf(const QuantizeOptions& options) {
+// Readers that go by the declaration take every matrix for quantised that it does not name: a router, or the vision
+// part of a multimodal model.
+Json QuantizationConfigOf(const QuantizeOptions& options, std::span<const Item> items) {
   Json groups = {{"group_0", Group("Linear", options.bits, options.group_size)}};
-  Json ignored = Json::array();
-  if (options.head_bits == 0) {
-    ignored.push_back("lm_head");
-  } else if (options.head_bits != options.bits) {
+  std::set<std::string> ignored;
+  if (options.head_bits == 0) ignored.insert("lm_head");
+  for (const Item& item : items) {
+    absl::string_view name = item.name;
+    const bool is_matrix = item.copied != nullptr && item.copied->shape.size() == 2;
+    if (is_matrix && absl::ConsumeSuffix(&name, ".weight")) ignored.emplace(name);
+  }
+  if (options.head_bits != 0 && options.head_bits != options.bits) {
     groups["group_1"] = Group("re:.*lm_head", options.head_bits, options.group_size);
   }
   return {{"quant_method", "compressed-tensors"},
@@ -214,7 +222,7 @@ bool HoldsWeights(const fs::path& file) {
 }
 
 // config.json comes last: without it nothing opens what an interrupted run has left.
-absl::Status WriteOtherFiles(const QuantizeOptions& options) {
+absl::Status WriteOtherFiles(const QuantizeOptions& options, std::span<const Item> items) {
   static const std::set<std::string> kReplaced = {"config.json", "quantize_config.json", "quant_config.json"};
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(options.input, error)) {
@@ -226,7 +234,8 @@ absl::Status WriteOtherFiles(const QuantizeOptions& options) {
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(options.input + "/config.json"));
   FT_ASSIGN_OR_RETURN(Json config, base::ParseOrderedJson(text, options.input + "/config.json"));
   config.erase("compression_config");
-  config["quantization_config"] = QuantizationConfigOf(options);
+  if (config.contains("text_config")) config["text_config"].erase("quantization_config");
+  config["quantization_config"] = QuantizationConfigOf(options, items);
   return WriteText(options.output + "/config.json", config.dump(2) + "\n");
 }
 
@@ -286,7 +295,7 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
     const Json index = {{"metadata", {{"total_size", num_bytes}}}, {"weight_map", file_by_tensor}};
     FT_RETURN_IF_ERROR(WriteText(options.output + "/model.safetensors.index.json", index.dump(2) + "\n"));
   }
-  FT_RETURN_IF_ERROR(WriteOtherFiles(options));
+  FT_RETURN_IF_ERROR(WriteOtherFiles(options, items));
   return size;
 }
 

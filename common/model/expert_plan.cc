@@ -101,6 +101,7 @@ void ReadRows(const quantization::NamedTensor& named, WeightReader& reader) {
 
 absl::StatusOr<ExpertPlan> PlanExperts(const ExpertSource& source, std::optional<size_t> max_bytes) {
   if (!max_bytes.has_value() || source.config.experts.num_experts == 0) return ExpertPlan();
+  FT_RETURN_IF_ERROR(CheckWeights(source.config, *source.checkpoint));
   const int32_t num_ranks = source.ranks->num_ranks();
   std::vector<absl::StatusOr<ExpertSizes>> measured(num_ranks);
   source.ranks->Run([&](int rank) { measured[rank] = MeasureExperts(source, {.rank = rank, .num_ranks = num_ranks}); });

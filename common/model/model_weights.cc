@@ -208,15 +208,6 @@ absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shar
   return layer;
 }
 
-// Checks all names and shapes, before a long copy begins.
-absl::Status CheckWeights(const ModelConfig& config, const ModelWeightNames& names,
-                          const weights::Checkpoint& checkpoint) {
-  for (const WeightName& name : ListWeights(names)) {
-    FT_RETURN_IF_ERROR(quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization).status());
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<ModelWeights> LoadAllButExperts(const ModelConfig& config, const ModelWeightNames& names,
                                                const Shard& shard, Loader& loader) {
   ModelWeights weights;
@@ -253,10 +244,17 @@ struct ExpertReading {
 
 }  // namespace
 
+absl::Status CheckWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
+  for (const WeightName& name : ListWeights(NameWeights(config))) {
+    FT_RETURN_IF_ERROR(quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
   const ModelWeightNames names = NameWeights(config);
-  FT_RETURN_IF_ERROR(CheckWeights(config, names, checkpoint));
+  FT_RETURN_IF_ERROR(CheckWeights(config, checkpoint));
   Loader loader(SourceOf(config, checkpoint), backend, reader, shard);
   FT_ASSIGN_OR_RETURN(ModelWeights weights, LoadAllButExperts(config, names, shard, loader));
   if (config.experts.num_experts > 0) {
@@ -268,7 +266,7 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weight
 absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                                 kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
   const ModelWeightNames names = NameWeights(config);
-  FT_RETURN_IF_ERROR(CheckWeights(config, names, checkpoint));
+  FT_RETURN_IF_ERROR(CheckWeights(config, checkpoint));
   Loader loader(SourceOf(config, checkpoint), backend, reader, shard);
   return LoadAllButExperts(config, names, shard, loader);
 }

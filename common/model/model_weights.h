@@ -56,16 +56,18 @@ struct ModelWeights {
   const kernels::Weight& head_or_embed() const { return head != nullptr ? *head : *embed; }
 };
 
-// The config is the whole model's. Errors: as quantization::FindWeight.
+// Checks all names and shapes, before a long copy begins. Errors: as quantization::FindWeight.
+absl::Status CheckWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint);
+
+// The config is the whole model's. Errors: as CheckWeights.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard = {});
 // The same without the experts: it checks them, but their store is null.
 absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint,
                                                 kernels::Backend& backend, WeightReader& reader, const Shard& shard);
 
-// Packs single experts of a rank. Their tensors were checked, by one of the functions above or by quantization::
-// FindWeight. The function shares the checkpoint, because it reads files as long as the model serves. The backend
-// outlives it.
+// Packs single experts of a rank, whose tensors were checked by one of the functions above. The function shares the
+// checkpoint, because it reads files as long as the model serves. The backend outlives it.
 ExpertStore::Pack ExpertPacker(const ModelConfig& config, std::shared_ptr<const weights::Checkpoint> checkpoint,
                                kernels::Backend& backend, const Shard& shard);
 

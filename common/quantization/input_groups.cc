@@ -58,7 +58,8 @@ absl::Status InputGroups::ReadIndex(TensorSet& tensors, absl::string_view part) 
     is_unset = is_unset && index[i] == -1;
   }
   // A writer that reserved the tensor and reordered nothing leaves -1 everywhere.
-  if (is_trivial || is_unset) return absl::OkStatus();
+  const bool all_have_inputs = (sizes_.num_groups - 1) * group_size_ < sizes_.num_inputs;
+  if (is_trivial || (is_unset && all_have_inputs)) return absl::OkStatus();
   for (int64_t i = 0; i < sizes_.num_inputs; ++i) {
     if (index[i] < 0 || index[i] >= sizes_.num_groups) {
       return tensors.Error(part, "expected groups from 0 to ", sizes_.num_groups - 1, ", got ", index[i], " for input ",

@@ -63,10 +63,16 @@ class UnpackedRows {
   std::byte* data_ = nullptr;
 };
 
+// Parts that are rows of one stored matrix share its tensors, which are told once.
 void TellOfTensors(std::span<const MatrixPart> parts, const Told& told) {
+  std::vector<const weights::StoredTensor*> done;
   for (const MatrixPart& part : parts) {
     if (part.weight->stored == nullptr) continue;
-    for (const NamedTensor& named : part.weight->tensors) told(named.tensor->bytes.data(), named.tensor->bytes.size());
+    for (const NamedTensor& named : part.weight->tensors) {
+      if (std::ranges::find(done, named.tensor) != done.end()) continue;
+      done.push_back(named.tensor);
+      told(named.tensor->bytes.data(), named.tensor->bytes.size());
+    }
   }
 }
 

@@ -148,11 +148,12 @@ void Checkpoint::SplitStacks() {
   constexpr size_t kMaxTensors = size_t{1} << 19;
   size_t num_tensors = 0;
   for (const std::string& name : Names()) {
+    if (num_tensors >= kMaxTensors) break;
     const size_t file_idx = files_by_tensor_.at(name);
     StoredTensors& tensors = files_[file_idx].tensors;
     auto experts = SplitExperts(name, tensors.at(name));
     num_tensors += experts.size();
-    if (experts.empty() || num_tensors > kMaxTensors) continue;
+    if (experts.empty()) continue;
     tensors.erase(name);
     files_by_tensor_.erase(name);
     for (auto& [expert_name, tensor] : experts) {

@@ -47,8 +47,8 @@ ROWS = [
         ("Connected replicas", "short",
          [("sum by (proposer) (foretoken_proposer_replicas_connected{PODS})", "{{proposer}}")]),
         ("Late trees", "percentunit", [
-            (rate("foretoken_proposer_stale_trees_total", "proposer") + " / " +
-             rate("foretoken_proposer_trees_total", "proposer"), "{{proposer}}")]),
+            (rate("foretoken_proposer_late_answers_total", "proposer") + " / " +
+             rate("foretoken_proposer_questions_total", "proposer"), "{{proposer}}")]),
         ("Sessions at proposers", "short",
          [("sum by (proposer) (foretoken_proposer_sessions{PODS})", "{{proposer}}")]),
         ("Sessions that proposers refused", "ops", [

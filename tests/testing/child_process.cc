@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -78,6 +79,13 @@ std::optional<int> ChildProcess::WaitForPort() {
 
 void ChildProcess::Signal(int signal) {
   if (!exit_code_) kill(pid_, signal);
+}
+
+absl::Duration ChildProcess::ProcessorTime() const {
+  clockid_t clock;
+  timespec time;
+  if (clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &time) != 0) return absl::ZeroDuration();
+  return absl::DurationFromTimespec(time);
 }
 
 int64_t ChildProcess::MemoryBytes() const { return BytesOf(pid_, "VmRSS:").value_or(0); }

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace foretoken::testing {
 
 class ChildProcess {
@@ -27,6 +29,8 @@ class ChildProcess {
   std::optional<int> WaitForPort();
   void Signal(int signal);
   pid_t pid() const { return pid_; }
+  // The processor time of all its threads, ended ones included. 0 if the program has ended.
+  absl::Duration ProcessorTime() const;
   // The program's resident memory now. 0 if the program has ended.
   int64_t MemoryBytes() const;
   // The program's peak memory since the last ForgetPeakMemory, or since its start.

@@ -28,6 +28,7 @@ class ServiceProcess {
 
   const std::string& address() const { return address_; }
   ChildProcess& process() { return *process_; }
+  const ChildProcess& process() const { return *process_; }
   // Kills the process if it still runs.
   void Kill();
   // Kills the process if it still runs, and starts another one at its address.

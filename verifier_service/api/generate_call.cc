@@ -85,18 +85,19 @@ void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
   absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request);
   if (!checked.ok()) return End(checked.status());  // Check has released the place, so the client may retry at once
   const bool must_compile = checked->form.has_value();
+  const std::string tenant = checked->request.tenant;
   {
     absl::MutexLock lock(&mutex_);
     if (early_end_) return;
     checked_ = *std::move(checked);
   }
   if (!must_compile) return TrySubmit(Clock::now() + kIdPatience);
-  const absl::Status queued = context_->compile_later(
-      ticket_, [call = shared_from_this()](WorkPlaces::Place place) { call->CompileForm(std::move(place)); });
+  const absl::Status queued = context_->compile_queue->Push(
+      tenant, ticket_, [call = shared_from_this()](CompileQueue::Place place) { call->CompileForm(std::move(place)); });
   if (!queued.ok()) End(queued);
 }
 
-void GenerateCall::CompileForm(WorkPlaces::Place place) {
+void GenerateCall::CompileForm(CompileQueue::Place place) {
   GrammarSource form;
   v1::ResponseFormat format;
   {

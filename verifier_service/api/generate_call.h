@@ -20,7 +20,6 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,6 +32,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/call_record.h"
+#include "verifier_service/api/compile_queue.h"
 #include "verifier_service/api/engine_port.h"
 #include "verifier_service/api/outbox.h"
 #include "verifier_service/api/publisher.h"
@@ -42,7 +42,6 @@
 #include "verifier_service/api/served_model.h"
 #include "verifier_service/api/service_metrics.h"
 #include "verifier_service/api/unread_outputs.h"
-#include "verifier_service/api/work_queue.h"
 #include "verifier_service/grammar/grammar_compiler.h"
 
 namespace foretoken::verifier {
@@ -58,8 +57,7 @@ struct CallContext {
   tracing::Tracer tracer;
   bool traces_steps = false;  // a recorded call's trace has every step
   GrammarCompiler* grammars = nullptr;
-  // Runs the work of a call on the thread that compiles. RESOURCE_EXHAUSTED: too many calls wait for it.
-  std::function<absl::Status(Ticket, absl::AnyInvocable<void(WorkPlaces::Place)>)> compile_later;
+  CompileQueue* compile_queue = nullptr;
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
@@ -129,7 +127,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes) const;
   absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
   // Compiles the request's form, then submits the request.
-  void CompileForm(WorkPlaces::Place place);
+  void CompileForm(CompileQueue::Place place);
   // Submits the request as soon as its id is free. Fails the call if the id is still in use at `patience_end`.
   void TrySubmit(Clock::time_point patience_end);
   absl::Status Submit();

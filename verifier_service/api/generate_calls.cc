@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/error_text.h"
 #include "common/rpc/metadata.h"
 
 namespace foretoken::verifier {
@@ -16,13 +15,11 @@ constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 
 // With two threads one long text does not delay the next request.
 constexpr int kNumWorkers = 2;
-constexpr int kNumCompileWorkers = 1;
 
 }  // namespace
 
 GenerateCalls::GenerateCalls(GenerateCallsParts parts)
     : tokens_(parts.tokens),
-      compilations_(parts.max_compilations),
       context_{.model = parts.model,
                .bounds = RequestBounds(parts.model),
                .engine = std::move(parts.engine),
@@ -32,10 +29,7 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                .tracer = std::move(parts.tracer),
                .traces_steps = parts.traces_steps,
                .grammars = parts.grammars,
-               .compile_later =
-                   [this](Ticket ticket, absl::AnyInvocable<void(WorkPlaces::Place)> work) {
-                     return CompileLater(ticket, std::move(work));
-                   },
+               .compile_queue = &compile_queue_,
                .unread = UnreadOutputs(parts.unread.max_bytes),
                .end_unread =
                    [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
@@ -45,22 +39,11 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                      }
                    }},
       work_queue_(kNumWorkers),
-      compile_queue_(kNumCompileWorkers),
+      compile_queue_(parts.max_compilations),
       stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
                    [this, max_time = parts.unread.max_write_time] {
                      for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
                    }) {}
-
-absl::Status GenerateCalls::CompileLater(Ticket ticket, absl::AnyInvocable<void(WorkPlaces::Place)> work) {
-  WorkPlaces::Place place = compilations_.Take();
-  if (place == nullptr) {
-    return base::Passing(base::WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                                              "response_format: ", compilations_.most(), " forms wait to be compiled")),
-                                          "GRAMMARS_FULL"));
-  }
-  compile_queue_.Push(ticket, [work = std::move(work), place = std::move(place)]() mutable { work(std::move(place)); });
-  return absl::OkStatus();
-}
 
 bool GenerateCalls::WaitUntilIdle(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);

@@ -22,11 +22,12 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/work_queue.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/client_tokens.h"
+#include "verifier_service/api/compile_queue.h"
 #include "verifier_service/api/generate_call.h"
 #include "verifier_service/api/periodic_task.h"
-#include "verifier_service/api/work_queue.h"
 
 namespace foretoken::verifier {
 
@@ -82,17 +83,15 @@ class GenerateCalls {
  private:
   std::shared_ptr<GenerateCall> FindCall(Ticket ticket);
   std::vector<std::shared_ptr<GenerateCall>> Calls();
-  absl::Status CompileLater(Ticket ticket, absl::AnyInvocable<void(WorkPlaces::Place)> work);
 
   ClientTokens* const tokens_;
-  WorkPlaces compilations_;
   CallContext context_;
   std::atomic<Ticket> next_ticket_{1};
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);  // until they are done
   // Last, because their threads use the members above.
-  WorkQueue work_queue_;
-  WorkQueue compile_queue_;
+  base::WorkQueue work_queue_;
+  CompileQueue compile_queue_;
   PeriodicTask stall_watch_;
 };
 

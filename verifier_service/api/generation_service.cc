@@ -59,7 +59,7 @@ v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
 class LookupCall : public grpc::ServerUnaryReactor {
  public:
   using FinishWith = std::function<void(const absl::Status& status, grpc::ServerUnaryReactor* reactor)>;
-  LookupCall(WorkQueue& queue, uint64_t number, FinishWith finish)
+  LookupCall(base::WorkQueue& queue, uint64_t number, FinishWith finish)
       : queue_(queue), number_(number), finish_(std::move(finish)) {}
 
  private:
@@ -68,7 +68,7 @@ class LookupCall : public grpc::ServerUnaryReactor {
   }
   void OnDone() override { delete this; }
 
-  WorkQueue& queue_;
+  base::WorkQueue& queue_;
   const uint64_t number_;
   const FinishWith finish_;
 };
@@ -101,7 +101,7 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handl
     finish(allowed, reactor);
     return reactor;
   }
-  WorkPlaces::Place place = lookups_.Take();
+  base::WorkPlaces::Place place = lookups_.Take();
   if (place == nullptr) {
     finish(base::Passing(base::WithReason(absl::ResourceExhaustedError(absl::StrCat(
                                               "Tokenize and Detokenize: ", lookups_.most(), " calls are waiting")),

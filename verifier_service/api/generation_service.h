@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/work_queue.h"
 #include "foretoken/v1/generation.grpc.pb.h"
 #include "verifier_service/api/generate_calls.h"
 #include "verifier_service/api/unary_answer.h"
-#include "verifier_service/api/work_queue.h"
 
 namespace foretoken::verifier {
 
@@ -64,9 +64,9 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
 
   GenerateCalls& calls_;
   const std::function<std::vector<ProposerStatus>()> proposers_;
-  WorkPlaces lookups_;  // that wait or run
+  base::WorkPlaces lookups_;  // that wait or run
   std::atomic<uint64_t> next_lookup_{1};
-  WorkQueue lookup_queue_;  // last, because its thread uses the members above
+  base::WorkQueue lookup_queue_;  // last, because its thread uses the members above
 };
 
 }  // namespace foretoken::verifier

@@ -121,7 +121,10 @@ std::vector<ProposerCounters> ProposerPool::GetCounters() const {
   const std::lock_guard lock(keeper_->mutex);
   std::vector<ProposerCounters> counters = keeper_->counters;
   for (size_t i = 0; i < counters.size(); ++i) {
-    counters[i].num_moved_sessions = keeper_->book.num_moved(static_cast<uint32_t>(i));
+    const SessionBook::Totals& totals = keeper_->book.totals(static_cast<uint32_t>(i));
+    counters[i].num_questions = totals.num_questions;
+    counters[i].num_late_answers = totals.num_late;
+    counters[i].num_moved_sessions = totals.num_moved;
   }
   return counters;
 }

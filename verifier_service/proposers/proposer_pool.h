@@ -77,6 +77,8 @@ struct ProposerCounters {
   uint64_t num_sent_bytes = 0;
   uint64_t num_feature_bytes = 0;  // among them, values of features
   uint64_t num_received_bytes = 0;
+  uint64_t num_questions = 0;     // a session was asked for a tree at a new position
+  uint64_t num_late_answers = 0;  // questions without an answer when the session's next one was asked
   uint64_t num_trees = 0;
   uint64_t num_stale_trees = 0;  // the session had ended, or a newer tree was here
   uint64_t num_bad_trees = 0;    // broke a rule; the pool dropped them

@@ -157,7 +157,7 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
     return;
   }
   placement.retry_at.reset();
-  if (placement.last_replica_id.has_value() && placement.last_replica_id != chosen) ++num_moved_[proposer_idx];
+  if (placement.last_replica_id.has_value() && placement.last_replica_id != chosen) ++totals_[proposer_idx].num_moved;
   Replica& replica = replicas_.at(*chosen);
   placement.replica_id = placement.last_replica_id = chosen;
   placement.session_id = replica.next_session_id++;
@@ -327,10 +327,15 @@ void SessionBook::KeepNewest(const Session& session, Proposal proposal, AnswerVe
 
 void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now) {
   if (session.due_position == position) return;
+  Totals& totals = totals_[replica.proposer_idx];
+  ++totals.num_questions;
   if (!session.due_position.has_value()) {
     if (replica.num_due++ == 0) replica.silent_since = now - replica.past_silence;
-  } else if (const absl::Duration late = now - session.due_since; late > replica.round_trip.p90()) {
-    replica.round_trip.Add(late);  // the unanswered question would have taken at least this long
+  } else {
+    ++totals.num_late;
+    const absl::Duration late = now - session.due_since;
+    // The unanswered question would have taken at least this long.
+    if (late > replica.round_trip.p90()) replica.round_trip.Add(late);
   }
   session.due_position = position;
   session.due_since = now;

@@ -90,6 +90,13 @@ struct AnswerVerdict {
 
 class SessionBook {
  public:
+  // Of one proposer since the start.
+  struct Totals {
+    uint64_t num_questions = 0;  // a session was asked for a tree at a new position
+    uint64_t num_late = 0;       // questions without an answer when the session's next one was asked
+    uint64_t num_moved = 0;      // sessions opened anew on another stream
+  };
+
   SessionBook(size_t num_proposers, const Backoff& retry, uint64_t seed)
       : num_proposers_(num_proposers), retry_(retry), random_(seed) {}
 
@@ -129,7 +136,7 @@ class SessionBook {
   // that were not asked.
   std::optional<absl::Time> SilentSince(ReplicaId replica_id) const;
 
-  uint64_t num_moved(uint32_t proposer_idx) const { return num_moved_[proposer_idx]; }
+  const Totals& totals(uint32_t proposer_idx) const { return totals_[proposer_idx]; }
   // The number of a replica's sessions.
   size_t num_sessions(ReplicaId replica_id) const;
 
@@ -208,7 +215,7 @@ class SessionBook {
   static void MarkDirty(Replica& replica, uint64_t session_id, Session& session) {
     if (!std::exchange(session.is_dirty, true)) replica.dirty.push_back(session_id);
   }
-  static void MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now);
+  void MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now);
   static void EndSilence(Replica& replica, uint64_t session_id, std::optional<uint64_t> position, absl::Time now);
   static void ClearDue(Replica& replica, Session& session);
   static bool IsWorthWaiting(const Replica& replica);
@@ -219,7 +226,7 @@ class SessionBook {
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
   absl::flat_hash_map<ReplicaId, Replica> replicas_;
   std::vector<std::pair<SequenceId, uint32_t>> fresh_;  // (sequence, proposer) pairs with a new tree
-  std::vector<uint64_t> num_moved_ = std::vector<uint64_t>(num_proposers_);
+  std::vector<Totals> totals_ = std::vector<Totals>(num_proposers_);
 };
 
 }  // namespace foretoken::verifier

@@ -55,7 +55,9 @@ absl::Status RefuseWhatIsNotKnown(const JsonFields& fields, const Family& family
       {"residual_multiplier", "1.0", family.knows_multipliers},
       {"no_rope_layers", "null", family.knows_layers_without_rotation},
       {"logit_scale", "1.0"},
-      {"use_qk_norm", "false", family.experts == ExpertRule::kGlm},
+      {"use_qk_norm", family.has_qk_norm ? "true" : "false", family.experts == ExpertRule::kGlm},
+      {"qkv_bias", family.has_qkv_bias ? "true" : "false"},
+      {"shared_expert_intermediate_size", "0"},
       {"use_bidirectional_attention", "false"},
       {"clip_qkv", "null"},
       {"attention_chunk_size", "null"},
@@ -283,6 +285,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_ASSIGN_OR_RETURN(config.eos_token_ids, read_ids("eos_token_id", family.eos_token_id));
   FT_ASSIGN_OR_RETURN(config.dtype, whole.Optional<std::string>(whole.Has("dtype") ? "dtype" : "torch_dtype"));
   FT_ASSIGN_OR_RETURN(config.quantization, quantization::ReadQuantizationConfig(whole));
+  if (!config.quantization.is_declared) {  // some writers put it into the text part
+    FT_ASSIGN_OR_RETURN(config.quantization, quantization::ReadQuantizationConfig(fields));
+  }
   config.quantization.has_transposed_experts = family.experts == ExpertRule::kGptOss;
   return config;
 }

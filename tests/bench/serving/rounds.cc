@@ -28,12 +28,13 @@ Turn CountersOf(const ServiceProcesses& service) {
               .num_prompt_rows = page.at("foretoken_prompt_tokens_total"),
               .compute_s = PhaseSeconds(page, "forward") + PhaseSeconds(page, "draw"),
               .host_s = PhaseSeconds(page, "host"),
-              .wait_s = PhaseSeconds(page, "wait")};
+              .wait_s = PhaseSeconds(page, "wait"),
+              .processor_s = absl::ToDoubleSeconds(service.verifier().process().ProcessorTime())};
 }
 
 // Values from the verifier's own counters.
-constexpr double Turn::*kCounted[] = {&Turn::num_steps, &Turn::num_rows, &Turn::num_prompt_rows,
-                                      &Turn::compute_s, &Turn::host_s,   &Turn::wait_s};
+constexpr double Turn::*kCounted[] = {&Turn::num_steps, &Turn::num_rows, &Turn::num_prompt_rows, &Turn::compute_s,
+                                      &Turn::host_s,    &Turn::wait_s,   &Turn::processor_s};
 // Values from the clients' side.
 constexpr double Turn::*kSeen[] = {&Turn::wall_s,  &Turn::num_tokens,  &Turn::num_sample_steps, &Turn::num_accepted,
                                    &Turn::later_s, &Turn::num_streams, &Turn::num_later_tokens};
@@ -94,6 +95,7 @@ size_t WayAt(size_t round, size_t turn, size_t num_ways) { return (round + turn)
 }  // namespace
 
 double TokensPerSecond(const Turn& turn) { return turn.num_tokens / turn.wall_s; }
+double TokensPerProcessorSecond(const Turn& turn) { return turn.num_tokens / turn.processor_s; }
 double TokensPerStep(const Turn& turn) { return turn.num_tokens / turn.num_sample_steps; }
 double ComputeSPerStep(const Turn& turn) { return turn.compute_s / turn.num_steps; }
 double AcceptedPerStep(const Turn& turn) { return turn.num_accepted / turn.num_sample_steps; }

@@ -47,10 +47,13 @@ struct Turn {
   double num_prompt_rows = 0;
   double compute_s = 0;  // forward passes and draws
   double host_s = 0;
-  double wait_s = 0;  // for proposals
+  double wait_s = 0;       // for proposals
+  double processor_s = 0;  // of the verifier's process, all threads
 };
 
 double TokensPerSecond(const Turn& turn);
+// Other programs of the machine hardly change it, so it shows small costs that TokensPerSecond hides.
+double TokensPerProcessorSecond(const Turn& turn);
 double TokensPerStep(const Turn& turn);    // of a sample
 double ComputeSPerStep(const Turn& turn);  // of the batch
 double AcceptedPerStep(const Turn& turn);  // of a sample

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "tests/bench/serving/setup.h"
 #include "tests/testing/paths.h"
@@ -43,6 +44,8 @@ TEST(RunRounds, CountsWhatEachWayTook) {
     EXPECT_EQ(Sum(turns).num_streams, 3);
     EXPECT_GT(Sum(turns).compute_s, 0);
     EXPECT_LT(turns[1].compute_s, turns[1].wall_s);
+    EXPECT_GT(turns[1].processor_s, 0);
+    EXPECT_LE(turns[1].processor_s, turns[1].wall_s * std::thread::hardware_concurrency());
   }
   const Turn off = Sum(rounds->by_way[0]);
   EXPECT_EQ(TokensPerStep(off), 1);

@@ -74,12 +74,15 @@ absl::Status Measure(const std::string& label, const std::string& model, Setup& 
   findings->Add({.what = absl::StrCat(label, ", 16 clients, no exporter, a step"),
                  .value = 1e3 * base.wall_s / base.num_steps,
                  .unit = "ms"});
-  for (size_t w = 1; w < ways.size(); ++w) {
+  const auto add = [&](size_t w, double (*rate)(const Turn&), const char* unit) {
     Finding finding = MedianFinding(absl::StrCat("  ", ways[w].name),
-                                    client::MedianInterval(Ratios(rounds.by_way[w], rounds.by_way[0], TokensPerSecond)),
-                                    "x tokens/s");
+                                    client::MedianInterval(Ratios(rounds.by_way[w], rounds.by_way[0], rate)), unit);
     if (tracings[w].at_least > 0) finding.at_least = tracings[w].at_least;
     findings->Add(finding);
+  };
+  for (size_t w = 1; w < ways.size(); ++w) {
+    add(w, TokensPerSecond, "x tokens/s");
+    add(w, TokensPerProcessorSecond, "x tokens per second of processor time");
   }
   findings->Add({.what = "  spans collected", .value = static_cast<double>(collector.spans().size()), .unit = "spans"});
   findings->Add({.what = "  spans dropped, every step traced",

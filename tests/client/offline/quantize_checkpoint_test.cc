@@ -14,8 +14,14 @@
 #include "client/offline/offline_engine.h"
 #include "client/offline/perplexity.h"
 #include "common/base/json.h"
+#include "common/base/mapped_file.h"
+#include "common/model/config/config.h"
+#include "common/model/model_weights.h"
+#include "common/model/weight_digest.h"
 #include "common/weights/checkpoint.h"
+#include "nlohmann/json.hpp"
 #include "tests/testing/models/append_tensor.h"
+#include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -109,6 +115,41 @@ TEST(QuantizeCheckpoint, QuantisesAQuantisedCheckpointAgain) {
   ASSERT_TRUE(size.ok()) << size.status();
   EXPECT_LT(size->num_bytes_after, size->num_bytes_before);
   EXPECT_EQ(Logprobs(four).size(), Logprobs(DemoTarget()).size());
+}
+
+std::string TinyModel(const std::string& name) { return testing::SourcePath("tests/cases/models/" + name); }
+
+// A stored matrix of Phi-3 is three matrices of the layer, and a server digests each stored row once.
+TEST(QuantizeCheckpoint, TheResultCanBeDigested) {
+  for (const char* const name : {"phi3", "qwen3-moe", "glm4-moe"}) {
+    const testing::TempDir dir;
+    ASSERT_TRUE(Quantize({.input = TinyModel(name), .output = dir.path(), .bits = 4}).ok()) << name;
+    const model::ModelConfig config = model::LoadModelConfig(dir.path()).value();
+    const weights::Checkpoint checkpoint = weights::Checkpoint::Open(dir.path()).value();
+    std::vector<std::string> digests;
+    for (const int num_ranks : {1, 2}) {
+      model::WeightDigest digest = model::WeightDigest::Make(config, checkpoint).value();
+      model::WeightReader reader({.digest = &digest});
+      const auto ranks = testing::MakeRanks({.num_ranks = num_ranks});
+      ranks->Run([&](int rank) {
+        const model::Shard shard = {.rank = rank, .num_ranks = num_ranks};
+        EXPECT_TRUE(model::LoadWeights(config, checkpoint, ranks->backend(rank), reader, shard).ok());
+      });
+      digests.push_back(digest.Finish());
+    }
+    EXPECT_EQ(digests[0], digests[1]) << name;
+  }
+}
+
+TEST(QuantizeCheckpoint, DeclaresWhatItLeftAsItIs) {
+  for (const auto& [name, kept] : {std::pair("qwen3-moe", "model.layers.0.mlp.gate"), std::pair("phi3", "lm_head")}) {
+    const testing::TempDir dir;
+    ASSERT_TRUE(Quantize({.input = TinyModel(name), .output = dir.path(), .bits = 4}).ok()) << name;
+    const std::string config = base::ReadFile(dir.path() + "/config.json").value();
+    const auto ignored = nlohmann::json::parse(config)["quantization_config"]["ignore"];
+    EXPECT_THAT(ignored, ::testing::Contains(kept)) << name;
+    EXPECT_THAT(ignored, ::testing::Not(::testing::Contains(HasSubstr("q_proj")))) << name;
+  }
 }
 
 TEST(QuantizeCheckpoint, RefusesByName) {

@@ -201,6 +201,25 @@ TEST(ModelConfig, OnlyQwen3NormalisesHeads) {
   EXPECT_FALSE(ParseOrDie(With(kQwen2, "")).qk_norm);
 }
 
+TEST(ModelConfig, AFieldMayDeclareWhatItsFamilyAlwaysHas) {
+  const std::string coder =
+      With(kQwen3Moe, R"("use_qk_norm":true,"qkv_bias":false,"shared_expert_intermediate_size":0)");
+  EXPECT_TRUE(ParseOrDie(coder).qk_norm);
+  EXPECT_TRUE(ParseOrDie(With(kQwen2, R"("qkv_bias":true)")).attention_bias);
+}
+
+TEST(ModelConfig, ATextPartMayDeclareItsQuantisation) {
+  const auto wrapped = [](const char* quantization) {
+    json text = json::parse(With(kQwen3, ""));
+    text["quantization_config"] = json::parse(quantization);
+    return json{{"model_type", "some_vl"}, {"text_config", text}}.dump();
+  };
+  const ModelConfig config =
+      ParseOrDie(wrapped(R"({"quant_method":"gptq","bits":4,"group_size":32,"checkpoint_format":"gptq_v2"})"));
+  EXPECT_TRUE(config.quantization.is_declared && config.quantization.is_gptq_v2);
+  EXPECT_THAT(Parse(wrapped(R"({"quant_method":"bitsandbytes"})")).status().message(), HasSubstr("bitsandbytes"));
+}
+
 TEST(ModelConfig, MistralHasOneWindowForAllLayers) {
   EXPECT_EQ(ParseOrDie(With(kMistral, R"("sliding_window":20)")).sliding_windows, Windows(3, 20));
   EXPECT_EQ(ParseOrDie(With(kMistral, "")).sliding_windows, Windows(3, 4096));
@@ -327,6 +346,10 @@ const BadConfig kBadConfigs[] = {
     {"OddHeadDim", Patched(R"({"head_dim":15})"), "head_dim expects an even number, got 15"},
     {"ZeroEps", Patched(R"({"rms_norm_eps":0})"), "rms_norm_eps expects a number above 0, got 0"},
     {"EpsIsAString", Patched(R"({"rms_norm_eps":"1e-5"})"), "rms_norm_eps expects a finite number"},
+    {"NormOfHeadsTurnedOff", With(kQwen3, R"("use_qk_norm":false)"),
+     "use_qk_norm is not supported for Qwen3ForCausalLM: expects true, got false"},
+    {"SharedExpert", With(kQwen3Moe, R"("shared_expert_intermediate_size":512)"),
+     "shared_expert_intermediate_size is not supported for Qwen3MoeForCausalLM: expects 0, got 512"},
     {"OtherActivation", Patched(R"({"hidden_act":"gelu"})"), "hidden_act expects silu, got gelu"},
     {"MlpBias", With(kMistral, R"("mlp_bias":true)"),
      "mlp_bias is not supported for MistralForCausalLM: expects false, got true"},

@@ -173,6 +173,23 @@ TEST(LoadModelWithExperts, RefusesABoundThatHoldsNoExpert) {
               HasSubstr("--expert_memory_mb: expected at least 1, which hold the model's largest expert, got 0"));
 }
 
+// The plan packs experts before the model is loaded.
+TEST(LoadModelWithExperts, NamesATensorThatIsMissingOrHasAnotherShapeWithABound) {
+  OpenedModel opened = OpenTiny("qwen3-moe", 1);
+  opened.config.experts.has_biases = true;
+  const LoadOptions options = {
+      .max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}, .max_expert_bytes = size_t{1} << 20};
+  const absl::Status missing = LoadModel(std::move(opened), options, nullptr).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound) << missing;
+  EXPECT_THAT(missing.message(), HasSubstr("bias"));
+
+  OpenedModel narrow = OpenTiny("mixtral", 1);
+  narrow.config.experts.intermediate_size /= 2;
+  const absl::Status other_shape = LoadModel(std::move(narrow), options, nullptr).status();
+  EXPECT_EQ(other_shape.code(), absl::StatusCode::kInvalidArgument) << other_shape;
+  EXPECT_THAT(other_shape.message(), HasSubstr("experts.0"));
+}
+
 TEST(LoadModelWithExperts, ReadsOverABoundWhereThereAreNoExperts) { EXPECT_TRUE(LoadTiny("llama", 1, 1000).ok()); }
 
 }  // namespace

@@ -105,6 +105,12 @@ const Refusal kRefusals[] = {
     {"packed_4_index",
      [](Layer& x) { x["weight_g_idx"].bytes[7] = '\x80'; },
      {"x.weight_g_idx: expected groups from 0 to 3, got -"}},
+    {"packed_4_index",  // -1 everywhere means groups of one size, and seven have none here
+     [](Layer& x) {
+       x["weight_scale"] = Zeros("BF16", {64, 7}, 64 * 7 * 2);
+       std::ranges::fill(x["weight_g_idx"].bytes, '\xff');
+     },
+     {"x.weight_g_idx: expected groups from 0 to 6, got -1 for input 0"}},
     {"int8_channel",
      [](Layer& x) {
        x["weight_scale"].shape = {1, 64};

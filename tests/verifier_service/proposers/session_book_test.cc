@@ -156,6 +156,29 @@ TEST_F(SessionBookTest, ATreeThatWaitsToBeTakenIsDroppedWithItsSequence) {
   EXPECT_THAT(book_.TakeProposals(), IsEmpty());
 }
 
+TEST_F(SessionBookTest, AQuestionIsLateIfTheNextOneComesBeforeItsAnswer) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  Next(10);  // asks for no tree yet
+  const auto advance = [&](int32_t token_id) {
+    book_.Advance(1, std::vector<int32_t>{token_id}, {.node_budget = 16, .proposers = kEverybody});
+    Next(10);
+  };
+  advance(6);
+  EXPECT_EQ(Tree(10, 1, 2).num_trees, 1);
+  advance(7);  // the answer for 2 was here
+  EXPECT_EQ(book_.totals(0).num_late, 0);
+  advance(8);  // no answer for 3 yet
+  EXPECT_EQ(Tree(10, 1, 3).num_trees, 1) << "a late tree is still the newest one";
+  advance(9);  // no answer for 4 yet: the tree for 3 was none
+  EXPECT_EQ(book_.totals(0).num_questions, 4);
+  EXPECT_EQ(book_.totals(0).num_late, 2);
+  book_.Close(1);
+  Next(10);
+  EXPECT_EQ(Tree(10, 1, 5).num_stale_trees, 1);
+  EXPECT_EQ(book_.totals(0).num_late, 2) << "a tree for an ended sequence is not late";
+}
+
 TEST_F(SessionBookTest, OnlyTheNewestTreeIsKept) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5, 6, 7});
@@ -237,7 +260,7 @@ TEST_F(SessionBookTest, SessionsSpreadOverReplicasAndMoveWhenOneLeaves) {
   EXPECT_EQ(book_.num_sessions(11), 3);
   book_.RemoveReplica(10, kNow);
   EXPECT_EQ(book_.num_sessions(11), 6);
-  EXPECT_EQ(book_.num_moved(0), 3);
+  EXPECT_EQ(book_.totals(0).num_moved, 3);
   EXPECT_EQ(Next(11).opens_size(), 6);
 }
 

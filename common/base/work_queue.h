@@ -19,7 +19,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 
-namespace foretoken::verifier {
+namespace foretoken::base {
 
 // The places of a bounded queue. A place is free again when it is destroyed.
 class WorkPlaces {
@@ -65,4 +65,4 @@ class WorkQueue {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace foretoken::verifier
+}  // namespace foretoken::base

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The queue of slow work. If this test fails, requests are encoded out of order, or a cancelled call still runs or
 // keeps its memory.
-#include "verifier_service/api/work_queue.h"
+#include "common/base/work_queue.h"
 
 #include <memory>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
-namespace foretoken::verifier {
+namespace foretoken::base {
 namespace {
 
 TEST(WorkQueue, WorksInTheOrderOfNumbers) {
@@ -48,4 +48,4 @@ TEST(WorkQueue, RemovedWorkIsGoneAtOnce) {
 }
 
 }  // namespace
-}  // namespace foretoken::verifier
+}  // namespace foretoken::base

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/api/work_queue.h"
+#include "common/base/work_queue.h"
 
 #include <utility>
 
-namespace foretoken::verifier {
+namespace foretoken::base {
 
 WorkQueue::WorkQueue(int num_threads) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
@@ -42,4 +42,4 @@ void WorkQueue::Run() {
   }
 }
 
-}  // namespace foretoken::verifier
+}  // namespace foretoken::base
