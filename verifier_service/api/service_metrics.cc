@@ -289,6 +289,9 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
                                                "Mean time of a sample's tokens after the first.", kInterTokenSeconds)),
       prompt_tokens_(
           metrics.AddHistogram("foretoken_request_prompt_tokens", "Prompt tokens of a sample.", kTokenCounts)),
+      uncached_prompt_tokens_(metrics.AddHistogram("foretoken_request_uncached_prompt_tokens",
+                                                   "Prompt tokens of a sample that the prefix cache did not have.",
+                                                   kTokenCounts)),
       output_tokens_(
           metrics.AddHistogram("foretoken_request_output_tokens", "Generated tokens of a sample.", kTokenCounts)),
       num_samples_(metrics.AddHistogram("foretoken_request_samples", "Samples that a request asks for.", kSamples)),
@@ -337,6 +340,7 @@ void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion
     if (num_tokens > 1) output_token_.Observe(*times.decode / (num_tokens - 1), trace_id);
   }
   prompt_tokens_.Observe(completion.num_prompt_tokens);
+  uncached_prompt_tokens_.Observe(completion.num_prompt_tokens - completion.num_cached_tokens);
   output_tokens_.Observe(num_tokens);
 }
 

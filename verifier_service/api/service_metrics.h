@@ -69,6 +69,7 @@ class CallMetrics {
   telemetry::TracedHistogram& inference_;
   telemetry::TracedHistogram& output_token_;
   prometheus::Histogram& prompt_tokens_;
+  prometheus::Histogram& uncached_prompt_tokens_;
   prometheus::Histogram& output_tokens_;
   prometheus::Histogram& num_samples_;
   prometheus::Histogram& max_tokens_;

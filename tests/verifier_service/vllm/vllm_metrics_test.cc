@@ -4,12 +4,16 @@
 #include "verifier_service/vllm/vllm_metrics.h"
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/metric_type.h"
+#include "tests/testing/paths.h"
+#include "tests/verifier_service/api/metrics_after_one_request.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -18,6 +22,7 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 using ::testing::Contains;
+using ::testing::Not;
 
 MetricFamily Value(MetricType type, const std::string& name, double value) {
   MetricFamily family;
@@ -51,6 +56,104 @@ std::string LabelOf(const ClientMetric& metric, const std::string& name) {
     if (label.name == name) return label.value;
   }
   return "";
+}
+
+// Returns the value of the series in which the label has this value.
+double ValueAt(const MetricFamily& family, const std::string& label, const std::string& value) {
+  for (const ClientMetric& metric : family.metric) {
+    if (LabelOf(metric, label) != value) continue;
+    return family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
+  }
+  ADD_FAILURE() << family.name << " has no " << label << "=" << value;
+  return 0;
+}
+
+// A line of tests/cases/vllm_boards.txt.
+struct BoardSeries {
+  std::string type, name, label;
+  std::vector<std::string> values;
+};
+
+std::vector<BoardSeries> SeriesOfBoards() {
+  std::ifstream file(testing::SourcePath("tests/cases/vllm_boards.txt"));
+  std::vector<BoardSeries> series;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "#")) continue;
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    BoardSeries& read = series.emplace_back(BoardSeries{.type = words.at(0), .name = words.at(1)});
+    if (words.size() > 2) read.label = words[2];
+    for (size_t i = 3; i < words.size(); ++i) read.values.push_back(words[i]);
+  }
+  return series;
+}
+
+std::string TypeName(MetricType type) {
+  if (type == MetricType::Histogram) return "histogram";
+  return type == MetricType::Counter ? "counter" : "gauge";
+}
+
+// The values of a label. For a histogram's le these are the bounds of its buckets.
+std::vector<std::string> ValuesOf(const MetricFamily& family, const std::string& label) {
+  std::vector<std::string> values;
+  for (const ClientMetric& metric : family.metric) values.push_back(LabelOf(metric, label));
+  return values;
+}
+
+TEST(VllmMetrics, HaveEverySeriesThatVllmsBoardsQuery) {
+  telemetry::Metrics registry;
+  const CallMetrics calls(registry);
+  std::vector<MetricFamily> own = registry.Collect();
+  for (MetricFamily& family : MetricsAfterOneRequest()) own.push_back(std::move(family));
+  const std::vector<MetricFamily> families = ToVllm(own, "m", {});
+  const std::vector<BoardSeries> boards = SeriesOfBoards();
+  EXPECT_GT(boards.size(), 30);
+  for (const BoardSeries& series : boards) {
+    const auto found = std::ranges::find(families, series.name, &MetricFamily::name);
+    ASSERT_NE(found, families.end()) << series.name;
+    EXPECT_EQ(TypeName(found->type), series.type) << series.name;
+    EXPECT_FALSE(found->metric.empty()) << series.name;
+    const std::vector<std::string> values = ValuesOf(*found, series.label);
+    for (const std::string& value : series.values) EXPECT_THAT(values, Contains(value)) << series.name;
+  }
+}
+
+TEST(VllmMetrics, PromptTokensAreCountedBySource) {
+  const auto families = ToVllm({Value(MetricType::Counter, "foretoken_prompt_tokens_total", 70),
+                                Value(MetricType::Counter, "foretoken_cached_tokens_total", 30)},
+                               "m", {});
+  const MetricFamily& sources = Named(families, "vllm:prompt_tokens_by_source_total");
+  EXPECT_EQ(ValueAt(sources, "source", "local_compute"), 70);
+  EXPECT_EQ(ValueAt(sources, "source", "local_cache_hit"), 30);
+  EXPECT_EQ(ValueAt(sources, "source", "external_kv_transfer"), 0);
+  EXPECT_EQ(Named(families, "vllm:prompt_tokens_cached_total").metric[0].counter.value, 30);
+}
+
+TEST(VllmMetrics, SamplesWaitForCapacity) {
+  const auto families = ToVllm({Value(MetricType::Gauge, "foretoken_samples_queued", 4)}, "m", {});
+  const MetricFamily& waiting = Named(families, "vllm:num_requests_waiting_by_reason");
+  EXPECT_EQ(ValueAt(waiting, "reason", "capacity"), 4);
+  EXPECT_EQ(ValueAt(waiting, "reason", "deferred"), 0);
+}
+
+TEST(VllmMetrics, RejectionsAreRefusalsOfGenerateForWantOfRoom) {
+  MetricFamily refusals;
+  refusals.name = "foretoken_refusals_total";
+  refusals.type = MetricType::Counter;
+  const auto add = [&refusals](const char* rpc, const char* reason, double count, const char* api = nullptr) {
+    ClientMetric& metric = refusals.metric.emplace_back();
+    metric.counter.value = count;
+    metric.label = {{.name = "rpc", .value = rpc}, {.name = "reason", .value = reason}};
+    if (api != nullptr) metric.label.push_back({.name = "api", .value = api});
+  };
+  add("Generate", "queue_full", 3);
+  add("Generate", "queue_full", 2, "vllm");
+  add("Generate", "invalid_field", 7);
+  add("Tokenize", "queue_full", 11);
+  const auto families = ToVllm({refusals}, "m", {});
+  const MetricFamily& rejections = Named(families, "vllm:admission_rejections_total");
+  EXPECT_EQ(ValueAt(rejections, "reason", "queue_full"), 5);
+  EXPECT_EQ(ValueAt(rejections, "reason", "deadline_too_short"), 0);
+  EXPECT_THAT(ValuesOf(rejections, "reason"), Not(Contains("invalid_field")));
 }
 
 TEST(VllmMetrics, ARenamedMetricKeepsItsValueAndHasVllmsLabels) {
