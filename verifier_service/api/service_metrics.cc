@@ -28,9 +28,10 @@ const prometheus::Histogram::BucketBoundaries kRequestSeconds = {.01, .025, .05,
                                                                  5,   10,   20,  40, 60,  120, 300, 600};
 const prometheus::Histogram::BucketBoundaries kRefusalSeconds = {.0001, .00025, .0005, .001, .0025, .005,
                                                                  .01,   .025,   .05,   .1,   .25,   1};
-// The bounds are finer than usual, because with speculation several tokens share a step of a few milliseconds.
-const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
-                                                                    .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
+// The bounds are finer than usual, because with speculation several tokens share a step of a few milliseconds. From
+// 0.01 on they have all bounds of vLLM, whose boards select buckets.
+const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {
+    .0005, .001, .002, .003, .005, .0075, .01, .015, .02, .025, .03, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5};
 
 const prometheus::Histogram::BucketBoundaries kTokenCounts = {1,    2,    5,    10,    20,    50,    100,    200,   500,
                                                               1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
