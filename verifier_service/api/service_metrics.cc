@@ -41,6 +41,21 @@ constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  6,  8,
                                        12, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
 constexpr double kMsPerSecond = 1000;
 
+constexpr char kError[] = "error";  // the reason of samples that the server could not finish
+
+// Why samples that were not done have ended, if their call ended with this error.
+absl::string_view ReasonOfEnd(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kInvalidArgument:    // the request leaves no token to draw
+    case absl::StatusCode::kResourceExhausted:  // the call met a limit, or its client did not read
+      return FinishReasonName(FinishReason::kAbort);
+    default:
+      return base::ReasonOf(error) == "DRAINING" ? FinishReasonName(FinishReason::kShutdown) : kError;
+  }
+}
+
 void SetValue(MetricType type, double value, prometheus::ClientMetric* metric) {
   if (type == MetricType::Counter) {
     metric->counter.value = value;
@@ -298,11 +313,10 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
       num_samples_(metrics.AddHistogram("foretoken_request_samples", "Samples that a request asks for.", kSamples)),
       max_tokens_(metrics.AddHistogram("foretoken_request_max_tokens",
                                        "The largest output that a request allows, in tokens.", kTokenCounts)),
-      samples_(
-          prometheus::BuildCounter()
-              .Name("foretoken_samples_finished_total")
-              .Help("Samples that have ended, by finish reason, without samples of calls that ended with an error.")
-              .Register(metrics.registry())),
+      samples_(prometheus::BuildCounter()
+                   .Name("foretoken_samples_finished_total")
+                   .Help("Samples that have ended, by finish reason.")
+                   .Register(metrics.registry())),
       calls_(prometheus::BuildCounter()
                  .Name("foretoken_rpc_calls_total")
                  .Help("Calls that have ended, by method and gRPC status.")
@@ -317,6 +331,7 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
        {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kShutdown}) {
     samples_.Add({{"reason", std::string(FinishReasonName(reason))}});
   }
+  samples_.Add({{"reason", kError}});
 }
 
 void CallMetrics::ObserveTokens(double seconds, size_t num_tokens, absl::string_view trace_id) {
@@ -343,6 +358,10 @@ void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion
   prompt_tokens_.Observe(completion.num_prompt_tokens);
   uncached_prompt_tokens_.Observe(completion.num_prompt_tokens - completion.num_cached_tokens);
   output_tokens_.Observe(num_tokens);
+}
+
+void CallMetrics::CountUnfinished(size_t num_samples, const absl::Status& error) {
+  samples_.Add({{"reason", std::string(ReasonOfEnd(error))}}).Increment(static_cast<double>(num_samples));
 }
 
 void CallMetrics::Announce(const RpcName& rpc) {

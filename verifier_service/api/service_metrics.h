@@ -53,6 +53,8 @@ class CallMetrics {
   void ObserveParameters(const GenerationRequest& request);
   // A sample that has ended.
   void ObserveSample(const SampleTimes& times, const SampleCompletion& completion, absl::string_view trace_id);
+  // Samples that have not ended when their call ends with this error.
+  void CountUnfinished(size_t num_samples, const absl::Status& error);
   // Shows the method with no calls. A rate needs a first value.
   void Announce(const RpcName& rpc);
   void CountCall(const RpcName& rpc, const absl::Status& status);

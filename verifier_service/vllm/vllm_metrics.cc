@@ -2,6 +2,7 @@
 #include "verifier_service/vllm/vllm_metrics.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -134,15 +135,17 @@ double NumTrees(const std::vector<MetricFamily>& own) {
   return static_cast<double>(histogram.sample_count - histogram.bucket.front().cumulative_count);
 }
 
-// Samples by the reason for their end, under vLLM's name of the label.
+// Samples by the reason for their end. vLLM has no name for samples that the server's end ended, so they are aborts.
 void AddSuccesses(const std::vector<MetricFamily>& own, VllmFamilies& to) {
   const MetricFamily* const finished = Find(own, "foretoken_samples_finished_total");
   if (finished == nullptr) return;
-  MetricFamily family = *finished;
-  for (ClientMetric& metric : family.metric) {
-    for (ClientMetric::Label& label : metric.label) label.name = "finished_reason";
+  std::map<std::string, double> num_ended;
+  for (const ClientMetric& metric : finished->metric) {
+    const absl::string_view reason = LabelOf(metric, "reason");
+    num_ended[std::string(reason == "shutdown" ? "abort" : reason)] += metric.counter.value;
   }
-  to.Add(std::move(family), "vllm:request_success_total", "Samples that have ended, by reason.");
+  to.AddSeries(MetricType::Counter, "vllm:request_success_total", "Samples that have ended, by reason.",
+               "finished_reason", {num_ended.begin(), num_ended.end()});
 }
 
 // foretoken_accepted_length counts steps by the number k of accepted guesses. Such a step accepted a guess at each of

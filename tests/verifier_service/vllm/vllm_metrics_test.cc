@@ -207,11 +207,21 @@ TEST(VllmMetrics, ATreeIsAStepOfASampleWithAtLeastOneNode) {
   EXPECT_EQ(Named(families, "vllm:spec_decode_num_drafts_total").metric[0].counter.value, 5);
 }
 
-TEST(VllmMetrics, FinishedSamplesHaveVllmsLabel) {
-  MetricFamily finished = Value(MetricType::Counter, "foretoken_samples_finished_total", 2);
-  finished.metric[0].label.push_back({.name = "reason", .value = "stop"});
+TEST(VllmMetrics, FinishedSamplesHaveVllmsLabelAndReasons) {
+  MetricFamily finished;
+  finished.name = "foretoken_samples_finished_total";
+  finished.type = MetricType::Counter;
+  for (const auto& [reason, count] : {std::pair{"stop", 2}, {"abort", 3}, {"shutdown", 4}, {"error", 5}}) {
+    ClientMetric& metric = finished.metric.emplace_back();
+    metric.label.push_back({.name = "reason", .value = reason});
+    metric.counter.value = count;
+  }
   const auto families = ToVllm({finished}, "m", {});
-  EXPECT_EQ(LabelOf(Named(families, "vllm:request_success_total").metric[0], "finished_reason"), "stop");
+  const MetricFamily& success = Named(families, "vllm:request_success_total");
+  EXPECT_EQ(ValueAt(success, "finished_reason", "stop"), 2);
+  EXPECT_EQ(ValueAt(success, "finished_reason", "abort"), 7) << "vLLM has no name for the end of a server";
+  EXPECT_EQ(ValueAt(success, "finished_reason", "error"), 5);
+  for (const ClientMetric& metric : success.metric) EXPECT_NE(LabelOf(metric, "finished_reason"), "shutdown");
 }
 
 TEST(VllmMetrics, TheCachesSizeIsInLabels) {
