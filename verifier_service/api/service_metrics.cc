@@ -37,11 +37,19 @@ const prometheus::Histogram::BucketBoundaries kTokenCounts = {1,    2,    5,    
                                                               1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
 const prometheus::Histogram::BucketBoundaries kSamples = {1, 2, 5, 10, 20};
 
-constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  6,  8,
-                                       12, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
+// Single lengths up to 16, because vLLM's count of accepted guesses per position follows from them.
+constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                       11, 12, 13, 14, 15, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
 constexpr double kMsPerSecond = 1000;
 
 constexpr char kError[] = "error";  // the reason of samples that the server could not finish
+
+// The reasons for which a server refuses calls of Generate or ends them. A client's deadline and cancellation have
+// none.
+constexpr const char* kGenerateReasons[] = {
+    "queue_full",      "queue_shed",        "tenant_queue_full", "grammars_full",   "deadline_too_short",
+    "draining",        "output_not_read",   "device_failed",     "invalid_field",   "format_too_costly",
+    "model_not_found", "request_id_in_use", "no_token_to_draw",  "unauthenticated", "logits_not_finite"};
 
 // Why samples that were not done have ended, if their call ended with this error.
 absl::string_view ReasonOfEnd(const absl::Status& error) {
@@ -366,6 +374,11 @@ void CallMetrics::CountUnfinished(size_t num_samples, const absl::Status& error)
 
 void CallMetrics::Announce(const RpcName& rpc) {
   calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(absl::StatusCode::kOk)));
+  if (rpc.rpc != "Generate") return;
+  for (const absl::StatusCode code : {absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable}) {
+    calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(code)));
+  }
+  for (const char* reason : kGenerateReasons) refusals_.Add(LabelsOf(rpc, "reason", reason));
 }
 
 void CallMetrics::CountCall(const RpcName& rpc, const absl::Status& status) {

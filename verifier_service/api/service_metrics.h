@@ -55,7 +55,7 @@ class CallMetrics {
   void ObserveSample(const SampleTimes& times, const SampleCompletion& completion, absl::string_view trace_id);
   // Samples that have not ended when their call ends with this error.
   void CountUnfinished(size_t num_samples, const absl::Status& error);
-  // Shows the method with no calls. A rate needs a first value.
+  // Shows the method with no calls, and Generate with no refusals. A rate needs a first value.
   void Announce(const RpcName& rpc);
   void CountCall(const RpcName& rpc, const absl::Status& status);
 

@@ -149,8 +149,7 @@ void AddSuccesses(const std::vector<MetricFamily>& own, VllmFamilies& to) {
 }
 
 // foretoken_accepted_length counts steps by the number k of accepted guesses. Such a step accepted a guess at each of
-// the positions 0 to k - 1. Steps above a bucket's lower bound accepted at least that many, so the counts per position
-// are exact where the buckets are single lengths, and lower bounds elsewhere.
+// the positions 0 to k - 1. The buckets are single lengths up to kNumPositions, so the counts per position are exact.
 void AddAcceptedPositions(const std::vector<MetricFamily>& own, VllmFamilies& to) {
   const MetricFamily* const lengths = Find(own, "foretoken_accepted_length");
   if (lengths == nullptr) return;

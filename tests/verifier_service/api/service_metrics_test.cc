@@ -20,9 +20,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/telemetry/open_metrics.h"
 #include "prometheus/registry.h"
 #include "tests/testing/paths.h"
-#include "tests/verifier_service/api/metrics_after_one_request.h"
+#include "tests/verifier_service/api/metered_engine.h"
 #include "verifier_service/expert_metrics.h"
 
 namespace foretoken::verifier {
@@ -178,6 +179,23 @@ TEST_F(EngineMetrics, HasEveryStepInItsHistograms) {
   EXPECT_EQ(lengths.sample_count, 5);
   ASSERT_FALSE(lengths.bucket.empty());
   EXPECT_EQ(lengths.bucket.back().cumulative_count, 5);
+}
+
+// A rate() does not see the first refusals of a series that appears with them.
+TEST(CallMetrics, ShowTheRefusalsOfGenerateBeforeTheFirstOne) {
+  telemetry::Metrics registry;
+  CallMetrics metrics(registry);
+  metrics.Announce({.rpc = "Generate", .api = "vllm"});
+  std::vector<std::string> samples;
+  const std::string page = telemetry::OpenMetricsPage(registry.Collect(), {});
+  for (const absl::string_view line : absl::StrSplit(page, '\n')) {
+    if (absl::StrContains(line, "rpc=\"Generate\"")) samples.emplace_back(line);
+  }
+  EXPECT_THAT(samples,
+              IsSupersetOf({"foretoken_refusals_total{reason=\"queue_full\",rpc=\"Generate\"} 0",
+                            "foretoken_refusals_total{api=\"vllm\",reason=\"device_failed\",rpc=\"Generate\"} 0",
+                            "foretoken_rpc_calls_total{code=\"RESOURCE_EXHAUSTED\",rpc=\"Generate\"} 0",
+                            "foretoken_rpc_calls_total{code=\"UNAVAILABLE\",rpc=\"Generate\"} 0"}));
 }
 
 TEST(CallMetrics, AreOnThePageOfMetrics) {

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "prometheus/metric_type.h"
 #include "tests/testing/paths.h"
-#include "tests/verifier_service/api/metrics_after_one_request.h"
+#include "tests/verifier_service/api/metered_engine.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -187,19 +187,58 @@ TEST(VllmMetrics, BlocksThatOnlyTheCacheKeepsAreUnused) {
   EXPECT_NEAR(Named(families, "vllm:kv_cache_usage_perc").metric[0].gauge.value, 0.2, 1e-9);
 }
 
+// Gives the engine a request whose prediction is right. Most steps accept as many guesses as the request allows.
+void SubmitPredicted(MeteredEngine& metered, const std::vector<int32_t>& truth, int32_t max_tree_nodes) {
+  GenerationRequest request{.prompt = {1, 2, 3}};
+  request.stop = {.max_tokens = static_cast<int32_t>(truth.size()), .ignore_eos = true};
+  request.speculation.prediction = Prediction(truth, request.stop.max_tokens);
+  request.speculation.mode = SpeculationMode::kAlways;
+  request.speculation.max_tree_nodes = max_tree_nodes;
+  metered.Submit(request);
+}
+
+double NumAccepted(const MetricFamily& positions) {
+  double sum = 0;
+  for (const ClientMetric& metric : positions.metric) sum += metric.counter.value;
+  return sum;
+}
+
 TEST(VllmMetrics, AStepWithKAcceptedGuessesCountsAtThePositionsBelowK) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  // 5 steps accepted nothing, 3 one guess, 2 two, 1 five or six, 1 more than eight.
-  const auto families =
-      ToVllm({Lengths("foretoken_accepted_length",
-                      {{0, 5}, {1, 8}, {2, 10}, {3, 10}, {4, 10}, {6, 11}, {8, 11}, {kInfinity, 12}})},
-             "m", {});
-  const MetricFamily& positions = Named(families, "vllm:spec_decode_num_accepted_tokens_per_pos_total");
-  std::vector<double> counts;
-  for (const ClientMetric& metric : positions.metric) counts.push_back(metric.counter.value);
-  counts.resize(8);
-  EXPECT_EQ(counts, (std::vector<double>{7, 4, 2, 2, 2, 1, 1, 1}));
-  EXPECT_EQ(LabelOf(positions.metric[3], "position"), "3");
+  MeteredEngine metered;
+  GenerationRequest plain{.prompt = {1, 2, 3}};
+  plain.stop = {.max_tokens = 60, .ignore_eos = true};
+  plain.speculation.mode = SpeculationMode::kOff;
+  metered.Submit(plain);
+  while (metered.engine.Step()) continue;
+  const std::vector<int32_t> truth = metered.output;
+  for (const int32_t length : {5, 6, 9, 11, 16}) {
+    SubmitPredicted(metered, truth, length);
+    while (metered.engine.Step()) continue;
+    const std::vector<uint64_t> lengths = metered.engine.GetStats().speculation.accepted_lengths;
+    ASSERT_EQ(lengths.size(), length + 1);
+    const auto families = ToVllm(metered.Families(), "m", {});
+    const MetricFamily& positions = Named(families, "vllm:spec_decode_num_accepted_tokens_per_pos_total");
+    for (size_t position = 0; position < 16; ++position) {
+      double expected = 0;
+      for (size_t k = position + 1; k < lengths.size(); ++k) expected += static_cast<double>(lengths[k]);
+      EXPECT_EQ(ValueAt(positions, "position", absl::StrCat(position)), expected) << position;
+    }
+    EXPECT_EQ(NumAccepted(positions),
+              Named(families, "vllm:spec_decode_num_accepted_tokens_total").metric[0].counter.value);
+  }
+}
+
+TEST(VllmMetrics, ARunningSampleCountsAtThePositions) {
+  MeteredEngine metered;
+  SubmitPredicted(metered, {4090, 4090, 4090, 4090}, 3);
+  while (metered.engine.Step()) continue;
+  const std::vector<int32_t> truth = metered.output;
+  SubmitPredicted(metered, truth, 1);
+  for (int step = 0; step < 2; ++step) metered.engine.Step();
+  ASSERT_EQ(metered.engine.GetStats().num_running, 1);
+  const auto families = ToVllm(metered.Families(), "m", {});
+  EXPECT_EQ(ValueAt(Named(families, "vllm:spec_decode_num_accepted_tokens_per_pos_total"), "position", "0"), 1);
+  EXPECT_EQ(Named(families, "vllm:spec_decode_num_accepted_tokens_total").metric[0].counter.value, 1);
 }
 
 TEST(VllmMetrics, ATreeIsAStepOfASampleWithAtLeastOneNode) {
