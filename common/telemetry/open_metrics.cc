@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -20,11 +21,17 @@ using prometheus::MetricType;
 
 using BucketExemplars = std::vector<std::optional<Exemplar>>;
 
-// As many digits as Prometheus's text format shows, so that a bucket has the same label in both.
+// As many digits as Prometheus's text format shows.
 std::string Number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   return absl::StrFormat("%.16g", value);
+}
+
+// The bound of a bucket, which OpenMetrics writes as a float: 1.0. Queries for a bucket name this text.
+std::string Bound(double bound) {
+  const std::string text = Number(bound);
+  return absl::StrContains(text, '.') || absl::StrContains(text, 'e') || std::isinf(bound) ? text : text + ".0";
 }
 
 std::string Escaped(absl::string_view text) {
@@ -51,7 +58,7 @@ void AppendHistogram(const std::string& name, const ClientMetric& metric, const 
                      std::string* page) {
   const ClientMetric::Histogram& histogram = metric.histogram;
   const auto append_bucket = [&](double bound, uint64_t count, size_t index) {
-    absl::StrAppend(page, name, "_bucket", Labels(metric, Number(bound)), " ", count);
+    absl::StrAppend(page, name, "_bucket", Labels(metric, Bound(bound)), " ", count);
     if (index < exemplars.size() && exemplars[index]) absl::StrAppend(page, ExemplarText(*exemplars[index]));
     absl::StrAppend(page, "\n");
   };

@@ -3,9 +3,10 @@
 //
 //   # HELP foretoken_queue_wait_seconds Time in the queue.
 //   # TYPE foretoken_queue_wait_seconds histogram
-//   foretoken_queue_wait_seconds_bucket{le="1"} 7 # {trace_id="4bf92f3577b34da6a3ce929d0e0e4736"} 0.4 1795408800.250
+//   foretoken_queue_wait_seconds_bucket{le="1.0"} 7 # {trace_id="4bf92f3577b34da6a3ce929d0e0e4736"} 0.4 1795408800.250
 //
-// Sample lines are otherwise the same as in Prometheus's own text format.
+// Prometheus's own text format has the same sample lines, but for exemplars and for the bounds of buckets: it writes 1
+// for 1.0.
 // Source: OpenMetrics 1.0. https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 #pragma once
 

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a Prometheus that scrapes a verifier for the metrics that vLLM's dashboards and llm-d's picker query: each must be
-there with its type, and the queries of the board for speculation must have values that agree. The last request was traced, so exemplars must lead to its trace."""
+"""Asks a Prometheus that scrapes a verifier for the series that vLLM's dashboards and llm-d's picker query: each must be
+there with its type and labels, and the queries of the boards for speculation and for targets of latency must have
+values that agree. The command is a traced request for 64 tokens. Two such requests came before the first scrape. The
+command sends a third one after it, because rates need an increase, and exemplars must lead to its trace.
+
+    check_prometheus.py URL COMMAND..."""
 import json
+import pathlib
+import subprocess
 import sys
 import time
 import urllib.parse
 import urllib.request
 
-GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info", "engine_healthy"]
-COUNTERS = ["prefix_cache_queries_total", "prefix_cache_hits_total", "prompt_tokens_total", "generation_tokens_total",
-            "request_success_total", "num_preemptions_total", "spec_decode_num_drafts_total",
-            "spec_decode_num_draft_tokens_total", "spec_decode_num_accepted_tokens_total",
-            "spec_decode_num_accepted_tokens_per_pos_total"]
-HISTOGRAMS = ["time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds",
-              "e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds",
-              "request_decode_time_seconds", "request_inference_time_seconds", "request_prompt_tokens",
-              "request_generation_tokens", "iteration_tokens_total", "request_params_n", "request_params_max_tokens"]
+BOARDS = pathlib.Path(__file__).parent.parent / "cases" / "vllm_boards.txt"
 
 
 def get(url: str, path: str, **query: str):
@@ -29,16 +27,16 @@ def value(url: str, expression: str) -> float:
     return float(result[0]["value"][1])
 
 
-def wait_for_scrapes(url: str) -> None:
+def wait_for(url: str, expression: str, expected: float) -> None:
     for _ in range(200):
         try:
-            result = get(url, "/api/v1/query", query="sum(up)")["result"]
-            if result and float(result[0]["value"][1]) == 2:
+            result = get(url, "/api/v1/query", query=expression)["result"]
+            if result and float(result[0]["value"][1]) == expected:
                 return
         except OSError:
             pass
         time.sleep(0.1)
-    raise SystemExit("Prometheus did not scrape both services")
+    raise SystemExit(f"Prometheus did not reach {expression} == {expected}")
 
 
 def check_exemplars(url: str, trace_id: str) -> None:
@@ -50,27 +48,39 @@ def check_exemplars(url: str, trace_id: str) -> None:
         assert trace_id in traces, f"{name}: expected an exemplar of {trace_id}, got {traces}"
 
 
-def main(url: str, trace_id: str) -> None:
-    wait_for_scrapes(url)
-    check_exemplars(url, trace_id)
-    for kind, names in (("gauge", GAUGES), ("counter", COUNTERS), ("histogram", HISTOGRAMS)):
-        for name in names:
-            metric = f"vllm:{name}"
-            # OpenMetrics names a counter's family without _total.
-            family = metric.removesuffix("_total") if kind == "counter" else metric
-            types = [entry["type"] for entry in get(url, "/api/v1/metadata", metric=family).get(family, [])]
-            assert types == [kind], f"{metric}: expected {kind}, got {types}"
-            series = f"{metric}_count" if kind == "histogram" else metric
-            value(url, f'{series}{{engine="0",model_name="target"}}')
+def check_series(url: str, kind: str, metric: str, label_values: list[str]) -> None:
+    # OpenMetrics names a counter's family without _total.
+    family = metric.removesuffix("_total") if kind == "counter" else metric
+    types = [entry["type"] for entry in get(url, "/api/v1/metadata", metric=family).get(family, [])]
+    assert types == [kind], f"{metric}: expected {kind}, got {types}"
+    series = f"{metric}_count" if kind == "histogram" else metric
+    value(url, f'{series}{{engine="0",model_name="target"}}')
+    label, *values = label_values or [""]
+    for text in values:
+        if label == "le":
+            share = f'sum(rate({metric}_bucket{{le="{text}"}}[1m])) / (sum(rate({metric}_count[1m])) > 0)'
+            assert 0 <= value(url, share) <= 1, share
+        else:
+            value(url, f'{series}{{{label}="{text}"}}')
+
+
+def main(url: str, request: list[str]) -> None:
+    wait_for(url, "sum(up)", 2)
+    wait_for(url, "sum(vllm:generation_tokens_total)", 128)
+    answer = json.loads(subprocess.run(request, check=True, capture_output=True).stdout)
+    wait_for(url, "sum(vllm:generation_tokens_total)", 192)
+    check_exemplars(url, answer["trace_id"])
+    lines = [line.split() for line in BOARDS.read_text().splitlines() if not line.startswith("#")]
+    for kind, metric, *label_values in lines:
+        check_series(url, kind, metric, label_values)
     drafts, drafted, accepted = (value(url, f"vllm:spec_decode_num_{name}_total")
                                  for name in ("drafts", "draft_tokens", "accepted_tokens"))
     assert 0 < drafts <= drafted and 0 < accepted <= drafted, (drafts, drafted, accepted)
-    assert value(url, "sum(vllm:generation_tokens_total)") == 128
     assert value(url, 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}') > 0
     own = value(url, "foretoken_proposer_sent_trees_total")
-    print(f"{len(GAUGES + COUNTERS + HISTOGRAMS)} names of vLLM, each with its type; accepted length "
+    print(f"{len(lines)} names of vLLM, each with its type; accepted length "
           f"{1 + accepted / drafts:.2f}; the proposer sent {own:.0f} trees")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1], sys.argv[2:])

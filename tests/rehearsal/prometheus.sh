@@ -19,11 +19,9 @@ proposer_metrics=$metrics
 # An exemplar needs a recorded trace; no collector has to be there for it.
 start verifier env OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9 "$build/bin/foretoken_verifier" \
   --model="$root/deploy/demo/target" --proposer="ngram=static:$address" --metrics_compat=vllm "${listen[@]}"
-for _ in 1 2; do
-  "$build/bin/foretoken" generate --target="$address" --trace --json --max_tokens=64 --ignore_eos --speculation=always \
-    $'def total(prices):\n    return sum(prices)\n\ndef total(' >"$scratch/answer.json" 2>/dev/null
-done
-trace_id=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["trace_id"])' <"$scratch/answer.json")
+request=("$build/bin/foretoken" generate --target="$address" --trace --json --max_tokens=64 --ignore_eos
+  --speculation=always $'def total(prices):\n    return sum(prices)\n\ndef total(')
+for _ in 1 2; do "${request[@]}" >/dev/null 2>&1; done
 
 for port in "$metrics" "$proposer_metrics"; do
   # promtool wants no colon in a name; vLLM's names have one.
@@ -41,4 +39,4 @@ find_ports 1
 prometheus --config.file="$scratch/prometheus.yml" --storage.tsdb.path="$scratch/data" \
   --enable-feature=exemplar-storage --web.listen-address="127.0.0.1:${ports[0]}" >"$scratch/prometheus.log" 2>&1 &
 pids+=("$!")
-python3 "$here/check_prometheus.py" "http://127.0.0.1:${ports[0]}" "$trace_id"
+python3 "$here/check_prometheus.py" "http://127.0.0.1:${ports[0]}" "${request[@]}"

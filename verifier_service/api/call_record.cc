@@ -60,7 +60,9 @@ void CallRecord::Observe(const SampleOutput& output) {
   }
   if (!output.completion) return;
   num_steps_ += static_cast<uint64_t>(output.completion->num_steps);
-  CountSample(samples_[static_cast<size_t>(output.sample_index)], *output.completion);
+  Sample& ended = samples_[static_cast<size_t>(output.sample_index)];
+  ended.has_ended = true;
+  CountSample(ended, *output.completion);
   absl::StrAppend(&finish_reasons_, finish_reasons_.empty() ? "" : ",",
                   FinishReasonName(output.completion->finish_reason));
 }
@@ -79,6 +81,8 @@ void CallRecord::End(const absl::Status& status) {
   if (status.ok()) metrics_->ObserveRequest(SecondsSince(arrival_, Clock::now()), recorded_trace_id_);
   if (is_submitted_) {
     LeaveQueue(Clock::now());
+    const auto num_unfinished = std::ranges::count(samples_, false, &Sample::has_ended);
+    if (num_unfinished > 0) metrics_->CountUnfinished(static_cast<size_t>(num_unfinished), status);
     if (spdlog::should_log(spdlog::level::debug)) Log(status);
   } else if (!status.ok()) {
     metrics_->ObserveRefusal(SecondsSince(arrival_, Clock::now()), recorded_trace_id_);

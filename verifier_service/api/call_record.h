@@ -42,6 +42,7 @@ class CallRecord {
   // When a sample's first tokens and its newest tokens were known.
   struct Sample {
     std::optional<Clock::time_point> first_tokens, last_tokens;
+    bool has_ended = false;  // its completion has come
   };
 
   void LeaveQueue(Clock::time_point now);

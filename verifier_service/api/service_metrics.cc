@@ -28,17 +28,41 @@ const prometheus::Histogram::BucketBoundaries kRequestSeconds = {.01, .025, .05,
                                                                  5,   10,   20,  40, 60,  120, 300, 600};
 const prometheus::Histogram::BucketBoundaries kRefusalSeconds = {.0001, .00025, .0005, .001, .0025, .005,
                                                                  .01,   .025,   .05,   .1,   .25,   1};
-// The bounds are finer than usual, because with speculation several tokens share a step of a few milliseconds.
-const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {.0005, .001, .002, .003, .005, .0075, .01, .015,
-                                                                    .02,   .03,  .05,  .075, .1,   .2,    .5,  1};
+// The bounds are finer than usual, because with speculation several tokens share a step of a few milliseconds. From
+// 0.01 on they have all bounds of vLLM, whose boards select buckets.
+const prometheus::Histogram::BucketBoundaries kInterTokenSeconds = {
+    .0005, .001, .002, .003, .005, .0075, .01, .015, .02, .025, .03, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5};
 
 const prometheus::Histogram::BucketBoundaries kTokenCounts = {1,    2,    5,    10,    20,    50,    100,    200,   500,
                                                               1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
 const prometheus::Histogram::BucketBoundaries kSamples = {1, 2, 5, 10, 20};
 
-constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  6,  8,
-                                       12, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
+// Single lengths up to 16, because vLLM's count of accepted guesses per position follows from them.
+constexpr double kAcceptedLengths[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                       11, 12, 13, 14, 15, 16, 24, 32, 48, 64, std::numeric_limits<double>::infinity()};
 constexpr double kMsPerSecond = 1000;
+
+constexpr char kError[] = "error";  // the reason of samples that the server could not finish
+
+// The reasons for which a server refuses calls of Generate or ends them. A client's deadline and cancellation have
+// none.
+constexpr const char* kGenerateReasons[] = {
+    "queue_full",      "queue_shed",        "tenant_queue_full", "grammars_full",   "deadline_too_short",
+    "draining",        "output_not_read",   "device_failed",     "invalid_field",   "format_too_costly",
+    "model_not_found", "request_id_in_use", "no_token_to_draw",  "unauthenticated", "logits_not_finite"};
+
+// Why samples that were not done have ended, if their call ended with this error.
+absl::string_view ReasonOfEnd(const absl::Status& error) {
+  switch (error.code()) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kInvalidArgument:    // the request leaves no token to draw
+    case absl::StatusCode::kResourceExhausted:  // the call met a limit, or its client did not read
+      return FinishReasonName(FinishReason::kAbort);
+    default:
+      return base::ReasonOf(error) == "DRAINING" ? FinishReasonName(FinishReason::kShutdown) : kError;
+  }
+}
 
 void SetValue(MetricType type, double value, prometheus::ClientMetric* metric) {
   if (type == MetricType::Counter) {
@@ -294,16 +318,18 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
                                                "Mean time of a sample's tokens after the first.", kInterTokenSeconds)),
       prompt_tokens_(
           metrics.AddHistogram("foretoken_request_prompt_tokens", "Prompt tokens of a sample.", kTokenCounts)),
+      uncached_prompt_tokens_(metrics.AddHistogram("foretoken_request_uncached_prompt_tokens",
+                                                   "Prompt tokens of a sample that the prefix cache did not have.",
+                                                   kTokenCounts)),
       output_tokens_(
           metrics.AddHistogram("foretoken_request_output_tokens", "Generated tokens of a sample.", kTokenCounts)),
       num_samples_(metrics.AddHistogram("foretoken_request_samples", "Samples that a request asks for.", kSamples)),
       max_tokens_(metrics.AddHistogram("foretoken_request_max_tokens",
                                        "The largest output that a request allows, in tokens.", kTokenCounts)),
-      samples_(
-          prometheus::BuildCounter()
-              .Name("foretoken_samples_finished_total")
-              .Help("Samples that have ended, by finish reason, without samples of calls that ended with an error.")
-              .Register(metrics.registry())),
+      samples_(prometheus::BuildCounter()
+                   .Name("foretoken_samples_finished_total")
+                   .Help("Samples that have ended, by finish reason.")
+                   .Register(metrics.registry())),
       calls_(prometheus::BuildCounter()
                  .Name("foretoken_rpc_calls_total")
                  .Help("Calls that have ended, by method and gRPC status.")
@@ -318,6 +344,7 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
        {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kShutdown}) {
     samples_.Add({{"reason", std::string(FinishReasonName(reason))}});
   }
+  samples_.Add({{"reason", kError}});
 }
 
 void CallMetrics::ObserveTokens(double seconds, size_t num_tokens, absl::string_view trace_id) {
@@ -342,11 +369,21 @@ void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion
     if (num_tokens > 1) output_token_.Observe(*times.decode / (num_tokens - 1), trace_id);
   }
   prompt_tokens_.Observe(completion.num_prompt_tokens);
+  uncached_prompt_tokens_.Observe(completion.num_prompt_tokens - completion.num_cached_tokens);
   output_tokens_.Observe(num_tokens);
+}
+
+void CallMetrics::CountUnfinished(size_t num_samples, const absl::Status& error) {
+  samples_.Add({{"reason", std::string(ReasonOfEnd(error))}}).Increment(static_cast<double>(num_samples));
 }
 
 void CallMetrics::Announce(const RpcName& rpc) {
   calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(absl::StatusCode::kOk)));
+  if (rpc.rpc != "Generate") return;
+  for (const absl::StatusCode code : {absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable}) {
+    calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(code)));
+  }
+  for (const char* reason : kGenerateReasons) refusals_.Add(LabelsOf(rpc, "reason", reason));
 }
 
 void CallMetrics::CountCall(const RpcName& rpc, const absl::Status& status) {

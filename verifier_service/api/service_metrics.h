@@ -53,7 +53,9 @@ class CallMetrics {
   void ObserveParameters(const GenerationRequest& request);
   // A sample that has ended.
   void ObserveSample(const SampleTimes& times, const SampleCompletion& completion, absl::string_view trace_id);
-  // Shows the method with no calls. A rate needs a first value.
+  // Samples that have not ended when their call ends with this error.
+  void CountUnfinished(size_t num_samples, const absl::Status& error);
+  // Shows the method with no calls, and Generate with no refusals. A rate needs a first value.
   void Announce(const RpcName& rpc);
   void CountCall(const RpcName& rpc, const absl::Status& status);
 
@@ -69,6 +71,7 @@ class CallMetrics {
   telemetry::TracedHistogram& inference_;
   telemetry::TracedHistogram& output_token_;
   prometheus::Histogram& prompt_tokens_;
+  prometheus::Histogram& uncached_prompt_tokens_;
   prometheus::Histogram& output_tokens_;
   prometheus::Histogram& num_samples_;
   prometheus::Histogram& max_tokens_;

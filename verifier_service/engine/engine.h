@@ -116,8 +116,8 @@ struct EngineStats {
   int32_t num_preempted = 0;  // preempted samples that wait to run again
   StepTimes times;            // of all steps
   PlannerStats planner;
+  SpeculationCounts speculation;  // of samples that have ended, but accepted_lengths of all steps
   // Of samples that have ended:
-  SpeculationCounts speculation;
   std::vector<ProposerCount> proposers;  // one per ProposerClient::Names(), then those of the engine
 };
 

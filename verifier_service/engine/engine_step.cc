@@ -214,7 +214,10 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     outcome.num_emitted += num_committed;
     outcome.num_roots += sequence.is_open ? 1 : 0;
     outcome.num_guessed += Learn(planned, std::span<const int32_t>(sequence.token_ids).last(num_committed));
-    if (num_committed > 0) sequence.first_token_at = std::min(sequence.first_token_at, timer_.entered());
+    if (num_committed > 0) {
+      sequence.first_token_at = std::min(sequence.first_token_at, timer_.entered());
+      own_stats_.speculation.AddAcceptedLength(static_cast<size_t>(num_committed - 1), /*num_steps=*/1);
+    }
     if (policy.proposers != 0) {
       sequence.usual_nodes = std::max(planned.NumNodesPlanned(), kKeptNodes * sequence.usual_nodes);
     }
@@ -368,6 +371,7 @@ void Engine::Retire() {
   scheduler_.RemoveFinished([this](Sequence& sequence) {
     TakeOutput(sequence);
     if (sequence.is_open) parts_.proposers->Close(sequence.id);
+    sequence.speculation_counts.accepted_lengths.clear();  // every step has counted its own
     own_stats_.speculation.Add(sequence.speculation_counts);
     for (size_t i = 0; i < own_stats_.proposers.size(); ++i) {
       own_stats_.proposers[i].num_proposed += sequence.proposer_counts[i].num_proposed;

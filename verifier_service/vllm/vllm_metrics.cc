@@ -2,6 +2,7 @@
 #include "verifier_service/vllm/vllm_metrics.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,7 @@ constexpr SameMetric kSame[] = {
     {"foretoken_samples_queued", "vllm:num_requests_waiting", "Samples that wait."},
     {"foretoken_generated_tokens_total", "vllm:generation_tokens_total", "Tokens generated."},
     {"foretoken_cached_tokens_total", "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache."},
+    {"foretoken_cached_tokens_total", "vllm:prompt_tokens_cached_total", "Prompt tokens found in the prefix cache."},
     {"foretoken_preemptions_total", "vllm:num_preemptions_total", "Samples put back to wait for K/V blocks."},
     {"foretoken_step_rows", "vllm:iteration_tokens_total", "Rows of a forward pass."},
     {"foretoken_time_to_first_token_seconds", "vllm:time_to_first_token_seconds", "Time to the first token."},
@@ -39,10 +41,17 @@ constexpr SameMetric kSame[] = {
     {"foretoken_decode_seconds", "vllm:request_decode_time_seconds", "From the first token to the last one."},
     {"foretoken_inference_seconds", "vllm:request_inference_time_seconds", "From the queue's end to the last token."},
     {"foretoken_request_prompt_tokens", "vllm:request_prompt_tokens", "Prompt tokens of a sample."},
+    {"foretoken_request_uncached_prompt_tokens", "vllm:request_prefill_kv_computed_tokens",
+     "Prompt tokens of a sample that the prefix cache did not have."},
     {"foretoken_request_output_tokens", "vllm:request_generation_tokens", "Generated tokens of a sample."},
+    {"foretoken_request_output_tokens", "vllm:request_max_num_generation_tokens", "Generated tokens of a sample."},
     {"foretoken_request_samples", "vllm:request_params_n", "Samples that a request asks for."},
     {"foretoken_request_max_tokens", "vllm:request_params_max_tokens", "Tokens that a request allows."},
 };
+
+// The refusals that say that the verifier has no room for the request now.
+constexpr absl::string_view kRejections[] = {"queue_full", "queue_shed", "tenant_queue_full", "grammars_full",
+                                             "deadline_too_short"};
 
 constexpr int kNumPositions = 16;  // of vllm:spec_decode_num_accepted_tokens_per_pos_total
 
@@ -55,6 +64,17 @@ double ValueOf(const MetricFamily& family, const ClientMetric& metric) {
   return family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
 }
 
+void SetValue(MetricType type, double value, ClientMetric& metric) {
+  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+}
+
+absl::string_view LabelOf(const ClientMetric& metric, absl::string_view name) {
+  for (const ClientMetric::Label& label : metric.label) {
+    if (label.name == name) return label.value;
+  }
+  return "";
+}
+
 // The sum over all labels; 0 if the family is missing.
 double Sum(const std::vector<MetricFamily>& families, absl::string_view name) {
   const MetricFamily* const family = Find(families, name);
@@ -64,6 +84,8 @@ double Sum(const std::vector<MetricFamily>& families, absl::string_view name) {
   }
   return sum;
 }
+
+using Series = std::vector<std::pair<std::string, double>>;  // values by the value of a label
 
 // Makes families with the labels of one model.
 class VllmFamilies {
@@ -84,7 +106,18 @@ class VllmFamilies {
     family.type = type;
     ClientMetric& metric = family.metric.emplace_back();
     metric.label = std::move(labels);
-    (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    SetValue(type, value, metric);
+    Add(std::move(family), name, help);
+  }
+  // Adds one series for each value of the label.
+  void AddSeries(MetricType type, const char* name, const char* help, const char* label, const Series& series) {
+    MetricFamily family;
+    family.type = type;
+    for (const auto& [label_value, value] : series) {
+      ClientMetric& metric = family.metric.emplace_back();
+      metric.label.push_back({.name = label, .value = label_value});
+      SetValue(type, value, metric);
+    }
     Add(std::move(family), name, help);
   }
   std::vector<MetricFamily> Take() { return std::move(families_); }
@@ -102,26 +135,26 @@ double NumTrees(const std::vector<MetricFamily>& own) {
   return static_cast<double>(histogram.sample_count - histogram.bucket.front().cumulative_count);
 }
 
-// Samples by the reason for their end, under vLLM's name of the label.
+// Samples by the reason for their end. vLLM has no name for samples that the server's end ended, so they are aborts.
 void AddSuccesses(const std::vector<MetricFamily>& own, VllmFamilies& to) {
   const MetricFamily* const finished = Find(own, "foretoken_samples_finished_total");
   if (finished == nullptr) return;
-  MetricFamily family = *finished;
-  for (ClientMetric& metric : family.metric) {
-    for (ClientMetric::Label& label : metric.label) label.name = "finished_reason";
+  std::map<std::string, double> num_ended;
+  for (const ClientMetric& metric : finished->metric) {
+    const absl::string_view reason = LabelOf(metric, "reason");
+    num_ended[std::string(reason == "shutdown" ? "abort" : reason)] += metric.counter.value;
   }
-  to.Add(std::move(family), "vllm:request_success_total", "Samples that have ended, by reason.");
+  to.AddSeries(MetricType::Counter, "vllm:request_success_total", "Samples that have ended, by reason.",
+               "finished_reason", {num_ended.begin(), num_ended.end()});
 }
 
 // foretoken_accepted_length counts steps by the number k of accepted guesses. Such a step accepted a guess at each of
-// the positions 0 to k - 1. Steps above a bucket's lower bound accepted at least that many, so the counts per position
-// are exact where the buckets are single lengths, and lower bounds elsewhere.
+// the positions 0 to k - 1. The buckets are single lengths up to kNumPositions, so the counts per position are exact.
 void AddAcceptedPositions(const std::vector<MetricFamily>& own, VllmFamilies& to) {
   const MetricFamily* const lengths = Find(own, "foretoken_accepted_length");
   if (lengths == nullptr) return;
   const ClientMetric::Histogram& histogram = lengths->metric.front().histogram;
-  MetricFamily family;
-  family.type = MetricType::Counter;
+  Series series;
   for (int position = 0; position < kNumPositions; ++position) {
     uint64_t num_shorter = histogram.sample_count;  // steps that may have accepted no guess at this position
     for (const ClientMetric::Bucket& bucket : histogram.bucket) {
@@ -129,12 +162,40 @@ void AddAcceptedPositions(const std::vector<MetricFamily>& own, VllmFamilies& to
       num_shorter = bucket.cumulative_count;
       break;
     }
-    ClientMetric& metric = family.metric.emplace_back();
-    metric.label.push_back({.name = "position", .value = absl::StrCat(position)});
-    metric.counter.value = static_cast<double>(histogram.sample_count - num_shorter);
+    series.emplace_back(absl::StrCat(position), static_cast<double>(histogram.sample_count - num_shorter));
   }
-  to.Add(std::move(family), "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-         "Steps that accepted a guess at this position.");
+  to.AddSeries(MetricType::Counter, "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+               "Steps that accepted a guess at this position.", "position", series);
+}
+
+void AddPromptTokens(const std::vector<MetricFamily>& own, VllmFamilies& to) {
+  const double num_computed = Sum(own, "foretoken_prompt_tokens_total");
+  const double num_cached = Sum(own, "foretoken_cached_tokens_total");
+  const double num_prompt = num_computed + num_cached;
+  to.AddValue(MetricType::Counter, "vllm:prompt_tokens_total", "Prompt tokens, cached ones too.", num_prompt);
+  to.AddValue(MetricType::Counter, "vllm:prefix_cache_queries_total", "Prompt tokens looked up.", num_prompt);
+  to.AddSeries(MetricType::Counter, "vllm:prompt_tokens_by_source_total",
+               "Prompt tokens, by where their K/V came from.", "source",
+               {{"local_compute", num_computed}, {"local_cache_hit", num_cached}, {"external_kv_transfer", 0}});
+  to.AddSeries(MetricType::Counter, "vllm:prompt_tokens_cached_by_source_total", "Cached prompt tokens, by memory.",
+               "source", {{"device", num_cached}});
+}
+
+// Refusals of Generate for want of room, in both APIs together.
+void AddRejections(const std::vector<MetricFamily>& own, VllmFamilies& to) {
+  const MetricFamily* const refusals = Find(own, "foretoken_refusals_total");
+  if (refusals == nullptr) return;
+  Series series;
+  for (const absl::string_view reason : kRejections) {
+    double num_refused = 0;
+    for (const ClientMetric& metric : refusals->metric) {
+      const bool is_this = LabelOf(metric, "rpc") == "Generate" && LabelOf(metric, "reason") == reason;
+      if (is_this) num_refused += metric.counter.value;
+    }
+    series.emplace_back(reason, num_refused);
+  }
+  to.AddSeries(MetricType::Counter, "vllm:admission_rejections_total", "Requests refused for want of room, by reason.",
+               "reason", series);
 }
 
 void AddCacheConfig(const CacheConfig& cache, VllmFamilies& to) {
@@ -152,9 +213,9 @@ std::vector<MetricFamily> ToVllm(const std::vector<MetricFamily>& own, const std
   for (const SameMetric& same : kSame) {
     if (const MetricFamily* const family = Find(own, same.own)) to.Add(*family, same.vllm, same.help);
   }
-  const double num_prompt = Sum(own, "foretoken_prompt_tokens_total") + Sum(own, "foretoken_cached_tokens_total");
-  to.AddValue(MetricType::Counter, "vllm:prompt_tokens_total", "Prompt tokens, cached ones too.", num_prompt);
-  to.AddValue(MetricType::Counter, "vllm:prefix_cache_queries_total", "Prompt tokens looked up.", num_prompt);
+  AddPromptTokens(own, to);
+  to.AddSeries(MetricType::Gauge, "vllm:num_requests_waiting_by_reason", "Samples that wait, by reason.", "reason",
+               {{"capacity", Sum(own, "foretoken_samples_queued")}, {"deferred", 0}});
   const double num_blocks = Sum(own, "foretoken_kv_blocks");
   const double num_unused = Sum(own, "foretoken_kv_blocks_free") + Sum(own, "foretoken_kv_blocks_cached");
   to.AddValue(MetricType::Gauge, "vllm:kv_cache_usage_perc", "Part of the K/V blocks that samples use, 0 to 1.",
@@ -168,6 +229,7 @@ std::vector<MetricFamily> ToVllm(const std::vector<MetricFamily>& own, const std
               1 - Sum(own, "foretoken_engine_stalled"));
   AddAcceptedPositions(own, to);
   AddSuccesses(own, to);
+  AddRejections(own, to);
   AddCacheConfig(cache, to);
   return to.Take();
 }

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/telemetry/open_metrics.h"
 #include "gmock/gmock.h"
@@ -148,7 +149,7 @@ std::vector<std::string> Samples(absl::string_view page) {
   return lines;
 }
 
-// Series keep their identity when a scraper changes from one format to the other.
+// The bounds of buckets are the one difference: OpenMetrics writes 1.0 where the text format writes 1.
 TEST(OpenMetricsPage, HasTheSamplesOfTheTextFormat) {
   Metrics metrics;
   metrics.AddCounter("a_total", "A.", {{"kind", "quote \" slash \\ line \n"}}).Increment(1e15 + 0.5);
@@ -157,7 +158,9 @@ TEST(OpenMetricsPage, HasTheSamplesOfTheTextFormat) {
   TracedHistogram& d = metrics.AddTracedHistogram("d_seconds", "D.", {0.0005, 0.0075, 1, 200000});
   d.Observe(0.1);
   d.Observe(3, "4bf92f3577b34da6a3ce929d0e0e4736");
-  EXPECT_THAT(Samples(OpenMetricsPage(metrics.Collect(), metrics.Exemplars())),
+  const std::string page =
+      absl::StrReplaceAll(OpenMetricsPage(metrics.Collect(), metrics.Exemplars()), {{".0\"}", "\"}"}});
+  EXPECT_THAT(Samples(page),
               UnorderedElementsAreArray(Samples(prometheus::TextSerializer().Serialize(metrics.Collect()))));
 }
 
@@ -165,9 +168,18 @@ TEST(OpenMetricsPage, ATracedBucketEndsWithItsExemplar) {
   Metrics metrics;
   metrics.AddTracedHistogram("d_seconds", "D.", {1, 5}).Observe(3, "4bf92f3577b34da6a3ce929d0e0e4736");
   const std::string page = OpenMetricsPage(metrics.Collect(), metrics.Exemplars());
-  EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"1\"} 0\n"));
-  EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"5\"} 1 # {trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"} 3 1"));
+  EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"1.0\"} 0\n"));
+  EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"5.0\"} 1 # {trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"} 3 1"));
   EXPECT_THAT(page, HasSubstr("d_seconds_bucket{le=\"+Inf\"} 1\n"));
+}
+
+TEST(OpenMetricsPage, BoundsOfBucketsAreFloats) {
+  Metrics metrics;
+  metrics.AddHistogram("d_seconds", "D.", {0.0005, 1, 200000, 1e16});
+  const std::string page = OpenMetricsPage(metrics.Collect(), {});
+  for (const char* bound : {"0.0005", "1.0", "200000.0", "1e+16", "+Inf"}) {
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("d_seconds_bucket{le=\"", bound, "\"} 0\n")));
+  }
 }
 
 TEST(OpenMetricsPage, AHelpTextStaysInItsLine) {

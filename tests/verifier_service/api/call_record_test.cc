@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log line of a call. If this test fails, operators read wrong times or counts, or a client can forge log lines
-// with a name.
+// The log line of a call, and the ends of its samples. If this test fails, operators read wrong times or counts, or a
+// client can forge log lines with a name.
 #include "verifier_service/api/call_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
+#include "common/base/error_text.h"
 #include "tests/testing/captured_log.h"
 
 namespace foretoken::verifier {
@@ -14,6 +18,8 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 CallTrace Untraced() {
   static const tracing::Tracer off;
@@ -52,6 +58,61 @@ TEST(CallRecord, ItsEventIsOneLineForAnyNames) {
   ASSERT_EQ(log.Lines().size(), 1u);
   EXPECT_THAT(log.Lines()[0], HasSubstr("request_id=\"a\\n2026 error \\\"x\\\"\""));
   EXPECT_THAT(log.Lines()[0], HasSubstr("tenant=\"\\x1b[31m\" code=\"CANCELLED\" error=\"gone\""));
+}
+
+// Returns how many samples have ended for this reason.
+double NumEnded(const telemetry::Metrics& registry, const std::string& reason) {
+  for (const prometheus::MetricFamily& family : registry.Collect()) {
+    if (family.name != "foretoken_samples_finished_total") continue;
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      if (metric.label.at(0).value == reason) return metric.counter.value;
+    }
+  }
+  ADD_FAILURE() << "no samples with reason " << reason;
+  return 0;
+}
+
+// Ends a call with this error. One of its three samples has stopped before.
+std::map<std::string, double> EndedSamplesAfter(const absl::Status& error) {
+  telemetry::Metrics registry;
+  CallMetrics metrics(registry);
+  CallRecord record(&metrics, Untraced());
+  record.Submit({.request_id = "mine", .prompt = {1, 2, 3}, .num_samples = 3}, "model");
+  record.Observe({.sample_index = 1, .completion = SampleCompletion{.finish_reason = FinishReason::kStop}});
+  record.End(error);
+  std::map<std::string, double> ended;
+  for (const char* reason : {"stop", "length", "abort", "shutdown", "error"}) {
+    const double num_ended = NumEnded(registry, reason);
+    if (num_ended > 0) ended[reason] = num_ended;
+  }
+  return ended;
+}
+
+TEST(CallRecord, CountsTheSamplesThatAnErrorEnds) {
+  const absl::Status bad_logits = base::WithReason(absl::InternalError("the logits"), "LOGITS_NOT_FINITE");
+  EXPECT_THAT(EndedSamplesAfter(bad_logits), UnorderedElementsAre(Pair("stop", 1), Pair("error", 2)));
+  EXPECT_THAT(EndedSamplesAfter(base::WithReason(absl::UnavailableError("ends"), "DEVICE_FAILED")),
+              UnorderedElementsAre(Pair("stop", 1), Pair("error", 2)));
+}
+
+TEST(CallRecord, CountsTheSamplesThatTheClientOrALimitEndsAsAborts) {
+  for (const absl::Status& error :
+       {absl::CancelledError("gone"), absl::DeadlineExceededError("late"), absl::InvalidArgumentError("no token"),
+        absl::ResourceExhaustedError("the output is not read")}) {
+    EXPECT_THAT(EndedSamplesAfter(error), UnorderedElementsAre(Pair("stop", 1), Pair("abort", 2))) << error;
+  }
+}
+
+TEST(CallRecord, CountsTheSamplesOfADrainedCallAsShutdown) {
+  EXPECT_THAT(EndedSamplesAfter(base::WithReason(absl::UnavailableError("drains"), "DRAINING")),
+              UnorderedElementsAre(Pair("stop", 1), Pair("shutdown", 2)));
+}
+
+TEST(CallRecord, ARequestThatTheEngineNeverHadHasNoSamples) {
+  telemetry::Metrics registry;
+  CallMetrics metrics(registry);
+  CallRecord(&metrics, Untraced()).End(absl::InternalError("early"));
+  EXPECT_EQ(NumEnded(registry, "error"), 0);
 }
 
 }  // namespace

@@ -136,6 +136,9 @@ TEST_F(GenerationServiceTest, AnErrorOfOneRequestEndsOnlyItsCall) {
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INTERNAL);
   bystander.ExpectToEnd();
+  ASSERT_TRUE(calls_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(ReadMetric("foretoken_samples_finished_total,reason=error"), 1);
+  EXPECT_EQ(ReadMetric("foretoken_samples_finished_total,reason=stop"), 1);
 }
 
 }  // namespace

@@ -20,9 +20,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/telemetry/open_metrics.h"
 #include "prometheus/registry.h"
-#include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
+#include "tests/verifier_service/api/metered_engine.h"
 #include "verifier_service/expert_metrics.h"
 
 namespace foretoken::verifier {
@@ -42,30 +43,6 @@ std::set<std::string> NamesOn(const std::string& path) {
     if (absl::StartsWith(part, "foretoken_") && !absl::EndsWith(part, "_")) names.insert(std::string(part));
   }
   return names;
-}
-
-// Returns the metrics of an engine that has finished one request of five tokens. The request's prediction of three
-// tokens was wrong. No process listens at the address of the engine's proposer, so the proposer is never connected. Two
-// calls have outputs that their clients have not read.
-std::vector<prometheus::MetricFamily> MetricsAfterOneRequest() {
-  testing::LoadedModel model = testing::LoadModel(testing::SourcePath("deploy/demo/draft"));
-  const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/draft")).value();
-  const auto pool =
-      ProposerPool::Create({ParseProposerSpec("ngram=static:127.0.0.1:1").value()}, {.num_tokens = 4096}).value();
-  Engine engine({}, {.transformer = model.transformer.get(),
-                     .kv = &model.kv,
-                     .tokenizer = &tokenizer,
-                     .proposers = pool.get(),
-                     .publish = [](std::vector<SampleOutput>) {}});
-  GenerationRequest request{.ticket = 1, .request_id = "r", .prompt = {1, 2, 3}};
-  request.stop = {.max_tokens = 5, .ignore_eos = true};
-  request.speculation.prediction = Prediction({4090, 4090, 4090}, 64);
-  EXPECT_EQ(engine.Submit(engine.Reserve().value(), request), absl::OkStatus());
-  while (engine.Step()) continue;
-  UnreadOutputs unread(1000);
-  unread.Set(7, 30);
-  unread.Set(8, 12);
-  return CollectEngineMetrics(engine, *pool, unread);
 }
 
 class EngineMetrics : public ::testing::Test {
@@ -202,6 +179,23 @@ TEST_F(EngineMetrics, HasEveryStepInItsHistograms) {
   EXPECT_EQ(lengths.sample_count, 5);
   ASSERT_FALSE(lengths.bucket.empty());
   EXPECT_EQ(lengths.bucket.back().cumulative_count, 5);
+}
+
+// A rate() does not see the first refusals of a series that appears with them.
+TEST(CallMetrics, ShowTheRefusalsOfGenerateBeforeTheFirstOne) {
+  telemetry::Metrics registry;
+  CallMetrics metrics(registry);
+  metrics.Announce({.rpc = "Generate", .api = "vllm"});
+  std::vector<std::string> samples;
+  const std::string page = telemetry::OpenMetricsPage(registry.Collect(), {});
+  for (const absl::string_view line : absl::StrSplit(page, '\n')) {
+    if (absl::StrContains(line, "rpc=\"Generate\"")) samples.emplace_back(line);
+  }
+  EXPECT_THAT(samples,
+              IsSupersetOf({"foretoken_refusals_total{reason=\"queue_full\",rpc=\"Generate\"} 0",
+                            "foretoken_refusals_total{api=\"vllm\",reason=\"device_failed\",rpc=\"Generate\"} 0",
+                            "foretoken_rpc_calls_total{code=\"RESOURCE_EXHAUSTED\",rpc=\"Generate\"} 0",
+                            "foretoken_rpc_calls_total{code=\"UNAVAILABLE\",rpc=\"Generate\"} 0"}));
 }
 
 TEST(CallMetrics, AreOnThePageOfMetrics) {

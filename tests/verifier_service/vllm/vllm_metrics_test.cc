@@ -4,12 +4,18 @@
 #include "verifier_service/vllm/vllm_metrics.h"
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/telemetry/open_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/metric_type.h"
+#include "tests/testing/paths.h"
+#include "tests/verifier_service/api/metered_engine.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -53,6 +59,109 @@ std::string LabelOf(const ClientMetric& metric, const std::string& name) {
   return "";
 }
 
+// Returns the value of the series in which the label has this value.
+double ValueAt(const MetricFamily& family, const std::string& label, const std::string& value) {
+  for (const ClientMetric& metric : family.metric) {
+    if (LabelOf(metric, label) != value) continue;
+    return family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
+  }
+  ADD_FAILURE() << family.name << " has no " << label << "=" << value;
+  return 0;
+}
+
+// A line of tests/cases/vllm_boards.txt.
+struct BoardSeries {
+  std::string type, name, label;
+  std::vector<std::string> values;
+};
+
+std::vector<BoardSeries> SeriesOfBoards() {
+  std::ifstream file(testing::SourcePath("tests/cases/vllm_boards.txt"));
+  std::vector<BoardSeries> series;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "#")) continue;
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    BoardSeries& read = series.emplace_back(BoardSeries{.type = words.at(0), .name = words.at(1)});
+    if (words.size() > 2) read.label = words[2];
+    for (size_t i = 3; i < words.size(); ++i) read.values.push_back(words[i]);
+  }
+  return series;
+}
+
+std::string TypeName(MetricType type) {
+  if (type == MetricType::Histogram) return "histogram";
+  return type == MetricType::Counter ? "counter" : "gauge";
+}
+
+// Returns the values that a label of this metric has on an OpenMetrics page.
+std::vector<std::string> ValuesOn(const std::string& page, const std::string& name, const std::string& label) {
+  std::vector<std::string> values;
+  for (const absl::string_view line : absl::StrSplit(page, '\n')) {
+    if (!absl::StartsWith(line, name)) continue;
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::StrCat(label, "=\""));
+    if (parts.size() == 2) values.emplace_back(parts[1].substr(0, parts[1].find('"')));
+  }
+  return values;
+}
+
+TEST(VllmMetrics, HaveEverySeriesThatVllmsBoardsQuery) {
+  telemetry::Metrics registry;
+  const CallMetrics calls(registry);
+  std::vector<MetricFamily> own = registry.Collect();
+  for (MetricFamily& family : MetricsAfterOneRequest()) own.push_back(std::move(family));
+  const std::vector<MetricFamily> families = ToVllm(own, "m", {});
+  const std::string page = telemetry::OpenMetricsPage(families, {});
+  const std::vector<BoardSeries> boards = SeriesOfBoards();
+  EXPECT_GT(boards.size(), 30);
+  for (const BoardSeries& series : boards) {
+    const auto found = std::ranges::find(families, series.name, &MetricFamily::name);
+    ASSERT_NE(found, families.end()) << series.name;
+    EXPECT_EQ(TypeName(found->type), series.type) << series.name;
+    EXPECT_FALSE(found->metric.empty()) << series.name;
+    const std::vector<std::string> values = ValuesOn(page, series.name, series.label);
+    for (const std::string& value : series.values) EXPECT_THAT(values, Contains(value)) << series.name;
+  }
+}
+
+TEST(VllmMetrics, PromptTokensAreCountedBySource) {
+  const auto families = ToVllm({Value(MetricType::Counter, "foretoken_prompt_tokens_total", 70),
+                                Value(MetricType::Counter, "foretoken_cached_tokens_total", 30)},
+                               "m", {});
+  const MetricFamily& sources = Named(families, "vllm:prompt_tokens_by_source_total");
+  EXPECT_EQ(ValueAt(sources, "source", "local_compute"), 70);
+  EXPECT_EQ(ValueAt(sources, "source", "local_cache_hit"), 30);
+  EXPECT_EQ(ValueAt(sources, "source", "external_kv_transfer"), 0);
+  EXPECT_EQ(Named(families, "vllm:prompt_tokens_cached_total").metric[0].counter.value, 30);
+}
+
+TEST(VllmMetrics, SamplesWaitForCapacity) {
+  const auto families = ToVllm({Value(MetricType::Gauge, "foretoken_samples_queued", 4)}, "m", {});
+  const MetricFamily& waiting = Named(families, "vllm:num_requests_waiting_by_reason");
+  EXPECT_EQ(ValueAt(waiting, "reason", "capacity"), 4);
+  EXPECT_EQ(ValueAt(waiting, "reason", "deferred"), 0);
+}
+
+TEST(VllmMetrics, RejectionsAreRefusalsOfGenerateForWantOfRoom) {
+  MetricFamily refusals;
+  refusals.name = "foretoken_refusals_total";
+  refusals.type = MetricType::Counter;
+  const auto add = [&refusals](const char* rpc, const char* reason, double count, const char* api = nullptr) {
+    ClientMetric& metric = refusals.metric.emplace_back();
+    metric.counter.value = count;
+    metric.label = {{.name = "rpc", .value = rpc}, {.name = "reason", .value = reason}};
+    if (api != nullptr) metric.label.push_back({.name = "api", .value = api});
+  };
+  add("Generate", "queue_full", 3);
+  add("Generate", "queue_full", 2, "vllm");
+  add("Generate", "invalid_field", 7);
+  add("Tokenize", "queue_full", 11);
+  const auto families = ToVllm({refusals}, "m", {});
+  const MetricFamily& rejections = Named(families, "vllm:admission_rejections_total");
+  EXPECT_EQ(ValueAt(rejections, "reason", "queue_full"), 5);
+  EXPECT_EQ(ValueAt(rejections, "reason", "deadline_too_short"), 0);
+  for (const ClientMetric& metric : rejections.metric) EXPECT_NE(LabelOf(metric, "reason"), "invalid_field");
+}
+
 TEST(VllmMetrics, ARenamedMetricKeepsItsValueAndHasVllmsLabels) {
   const auto families = ToVllm({Value(MetricType::Gauge, "foretoken_samples_running", 3)}, "llama", {});
   const MetricFamily& running = Named(families, "vllm:num_requests_running");
@@ -78,19 +187,58 @@ TEST(VllmMetrics, BlocksThatOnlyTheCacheKeepsAreUnused) {
   EXPECT_NEAR(Named(families, "vllm:kv_cache_usage_perc").metric[0].gauge.value, 0.2, 1e-9);
 }
 
+// Gives the engine a request whose prediction is right. Most steps accept as many guesses as the request allows.
+void SubmitPredicted(MeteredEngine& metered, const std::vector<int32_t>& truth, int32_t max_tree_nodes) {
+  GenerationRequest request{.prompt = {1, 2, 3}};
+  request.stop = {.max_tokens = static_cast<int32_t>(truth.size()), .ignore_eos = true};
+  request.speculation.prediction = Prediction(truth, request.stop.max_tokens);
+  request.speculation.mode = SpeculationMode::kAlways;
+  request.speculation.max_tree_nodes = max_tree_nodes;
+  metered.Submit(request);
+}
+
+double NumAccepted(const MetricFamily& positions) {
+  double sum = 0;
+  for (const ClientMetric& metric : positions.metric) sum += metric.counter.value;
+  return sum;
+}
+
 TEST(VllmMetrics, AStepWithKAcceptedGuessesCountsAtThePositionsBelowK) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  // 5 steps accepted nothing, 3 one guess, 2 two, 1 five or six, 1 more than eight.
-  const auto families =
-      ToVllm({Lengths("foretoken_accepted_length",
-                      {{0, 5}, {1, 8}, {2, 10}, {3, 10}, {4, 10}, {6, 11}, {8, 11}, {kInfinity, 12}})},
-             "m", {});
-  const MetricFamily& positions = Named(families, "vllm:spec_decode_num_accepted_tokens_per_pos_total");
-  std::vector<double> counts;
-  for (const ClientMetric& metric : positions.metric) counts.push_back(metric.counter.value);
-  counts.resize(8);
-  EXPECT_EQ(counts, (std::vector<double>{7, 4, 2, 2, 2, 1, 1, 1}));
-  EXPECT_EQ(LabelOf(positions.metric[3], "position"), "3");
+  MeteredEngine metered;
+  GenerationRequest plain{.prompt = {1, 2, 3}};
+  plain.stop = {.max_tokens = 60, .ignore_eos = true};
+  plain.speculation.mode = SpeculationMode::kOff;
+  metered.Submit(plain);
+  while (metered.engine.Step()) continue;
+  const std::vector<int32_t> truth = metered.output;
+  for (const int32_t length : {5, 6, 9, 11, 16}) {
+    SubmitPredicted(metered, truth, length);
+    while (metered.engine.Step()) continue;
+    const std::vector<uint64_t> lengths = metered.engine.GetStats().speculation.accepted_lengths;
+    ASSERT_EQ(lengths.size(), length + 1);
+    const auto families = ToVllm(metered.Families(), "m", {});
+    const MetricFamily& positions = Named(families, "vllm:spec_decode_num_accepted_tokens_per_pos_total");
+    for (size_t position = 0; position < 16; ++position) {
+      double expected = 0;
+      for (size_t k = position + 1; k < lengths.size(); ++k) expected += static_cast<double>(lengths[k]);
+      EXPECT_EQ(ValueAt(positions, "position", absl::StrCat(position)), expected) << position;
+    }
+    EXPECT_EQ(NumAccepted(positions),
+              Named(families, "vllm:spec_decode_num_accepted_tokens_total").metric[0].counter.value);
+  }
+}
+
+TEST(VllmMetrics, ARunningSampleCountsAtThePositions) {
+  MeteredEngine metered;
+  SubmitPredicted(metered, {4090, 4090, 4090, 4090}, 3);
+  while (metered.engine.Step()) continue;
+  const std::vector<int32_t> truth = metered.output;
+  SubmitPredicted(metered, truth, 1);
+  for (int step = 0; step < 2; ++step) metered.engine.Step();
+  ASSERT_EQ(metered.engine.GetStats().num_running, 1);
+  const auto families = ToVllm(metered.Families(), "m", {});
+  EXPECT_EQ(ValueAt(Named(families, "vllm:spec_decode_num_accepted_tokens_per_pos_total"), "position", "0"), 1);
+  EXPECT_EQ(Named(families, "vllm:spec_decode_num_accepted_tokens_total").metric[0].counter.value, 1);
 }
 
 TEST(VllmMetrics, ATreeIsAStepOfASampleWithAtLeastOneNode) {
@@ -98,11 +246,21 @@ TEST(VllmMetrics, ATreeIsAStepOfASampleWithAtLeastOneNode) {
   EXPECT_EQ(Named(families, "vllm:spec_decode_num_drafts_total").metric[0].counter.value, 5);
 }
 
-TEST(VllmMetrics, FinishedSamplesHaveVllmsLabel) {
-  MetricFamily finished = Value(MetricType::Counter, "foretoken_samples_finished_total", 2);
-  finished.metric[0].label.push_back({.name = "reason", .value = "stop"});
+TEST(VllmMetrics, FinishedSamplesHaveVllmsLabelAndReasons) {
+  MetricFamily finished;
+  finished.name = "foretoken_samples_finished_total";
+  finished.type = MetricType::Counter;
+  for (const auto& [reason, count] : {std::pair{"stop", 2}, {"abort", 3}, {"shutdown", 4}, {"error", 5}}) {
+    ClientMetric& metric = finished.metric.emplace_back();
+    metric.label.push_back({.name = "reason", .value = reason});
+    metric.counter.value = count;
+  }
   const auto families = ToVllm({finished}, "m", {});
-  EXPECT_EQ(LabelOf(Named(families, "vllm:request_success_total").metric[0], "finished_reason"), "stop");
+  const MetricFamily& success = Named(families, "vllm:request_success_total");
+  EXPECT_EQ(ValueAt(success, "finished_reason", "stop"), 2);
+  EXPECT_EQ(ValueAt(success, "finished_reason", "abort"), 7) << "vLLM has no name for the end of a server";
+  EXPECT_EQ(ValueAt(success, "finished_reason", "error"), 5);
+  for (const ClientMetric& metric : success.metric) EXPECT_NE(LabelOf(metric, "finished_reason"), "shutdown");
 }
 
 TEST(VllmMetrics, TheCachesSizeIsInLabels) {
