@@ -212,6 +212,10 @@ absl::StatusOr<DflashConfig> ReadConfig(const DraftOptions& options, const Targe
   FT_RETURN_IF_ERROR(CheckAttention(config, nested, read.block));
   FT_ASSIGN_OR_RETURN(read.form, ReadForm(config, nested, is_dspark, read));
   const int64_t num_target_layers = target.config.num_layers;
+  FT_ASSIGN_OR_RETURN(const int64_t trained_for, config.OrDefault<int64_t>("num_target_layers", num_target_layers));
+  if (trained_for != num_target_layers) {
+    return config.Error("num_target_layers", "expects the target's ", num_target_layers, ", got ", trained_for);
+  }
   FT_ASSIGN_OR_RETURN(read.layers, ResolveFeatureLayers(config, options.feature_layers, num_target_layers,
                                                         DefaultDflashLayers(num_target_layers, read.block.num_layers)));
   return read;
@@ -255,6 +259,16 @@ absl::StatusOr<DflashWeights> LoadWeights(const DflashConfig& config, const Targ
   return weights;
 }
 
+// DSpark drafters count their rows from another one. So a drafter that declares itself as such, and lacks the head by
+// which DSpark is known, would guess at wrong places.
+absl::Status CheckIsPlain(const DraftOptions& options, const DrafterTensors& tensors) {
+  const std::string path = options.model_directory + "/config.json";
+  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
+  FT_ASSIGN_OR_RETURN(const JsonFields config, JsonFields::Parse(text, path));
+  if (!config.Has("markov_rank") && !tensors.Contains("confidence_head.proj.weight")) return absl::OkStatus();
+  return config.Error("markov_rank", "expects a Markov head, got a DSpark drafter without one, which is not supported");
+}
+
 }  // namespace
 
 absl::StatusOr<Drafter> LoadDflash(const DraftOptions& options) {
@@ -266,6 +280,7 @@ absl::StatusOr<Drafter> LoadDflash(const DraftOptions& options) {
                       DrafterTensors::Make(std::move(checkpoint), *backend, DescribedName));
   FT_RETURN_IF_ERROR(CheckTensors(tensors, options.model_directory));
   const bool is_dspark = tensors.Contains(kMarkov);
+  if (!is_dspark) FT_RETURN_IF_ERROR(CheckIsPlain(options, tensors));
   FT_ASSIGN_OR_RETURN(DflashConfig config, ReadConfig(options, target, is_dspark));
   config.block.qk_norm = tensors.Contains("layers.0.self_attn.q_norm.weight");
   if (is_dspark) {

@@ -13,7 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/json.h"
+#include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
 #include "verifier_service/grammar/grammar_parts.h"
+#include "verifier_service/grammar/schema_check.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -60,9 +64,18 @@ xgrammar::CompiledGrammar CompileWith(const GrammarSource& source, xgrammar::Gra
 bool HasRuleAttributes(const xgrammar::CompiledGrammar& compiled) {
   const std::string text = compiled.GetGrammar().ToString();
   for (const absl::string_view rule : absl::StrSplit(text, '\n')) {
-    if (absl::StrContains(rule.substr(0, rule.find("::=")), '[')) return true;
+    const size_t name_end = rule.find("::=");  // a rule of several lines has it in the first
+    if (name_end != rule.npos && absl::StrContains(rule.substr(0, name_end), '[')) return true;
   }
   return false;
+}
+
+// What XGrammar would pass over. A text that is no JSON is left to XGrammar, which names the place.
+absl::Status CheckSchemas(const GrammarSource& source) {
+  if (source.kind != GrammarKind::kJsonSchema && source.kind != GrammarKind::kStructuralTag) return absl::OkStatus();
+  const absl::StatusOr<nlohmann::json> parsed = base::ParseJson(source.text, "schema");
+  if (!parsed.ok()) return absl::OkStatus();
+  return source.kind == GrammarKind::kJsonSchema ? CheckSchema(*parsed) : CheckTagSchemas(*parsed);
 }
 
 }  // namespace
@@ -94,6 +107,7 @@ Grammar::~Grammar() = default;
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSource& source,
                                                                 const GrammarVocabulary& vocabulary) {
+  FT_RETURN_IF_ERROR(CheckSchemas(source));
   try {
     // One thread: XGrammar cannot report an error from its own threads.
     xgrammar::GrammarCompiler compiler(vocabulary.parts().info, /*max_threads=*/1, /*cache_enabled=*/false);

@@ -9,8 +9,8 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxMessageBytes = size_t{1} << 20;  // of one message's features
-constexpr size_t kMaxWaitingBytes = size_t{1} << 20;  // of one session
+constexpr size_t kMaxMessageBytes = size_t{1} << 17;  // of one message's features: an advance waits for no more
+constexpr size_t kMaxWaitingBytes = size_t{1} << 23;  // of one session; credit bounds all of them
 
 }  // namespace
 

@@ -71,11 +71,12 @@ void AnswerTranslation::HoldPrompt(const v1::PromptOutput& prompt) {
     own.set_value(position.token().logprob());
     if (top != nullptr) AddTop(position, *top);
   }
+  is_prompt_whole_ = !prompt.awaiting_more();
   num_held_bytes_ += prompt.ByteSizeLong();
 }
 
 const engine_api::InputLogProbs* AnswerTranslation::PromptFor(Sample& sample) {
-  if (std::exchange(sample.has_prompt, true) || !prompt_) return nullptr;
+  if (!is_prompt_whole_ || std::exchange(sample.has_prompt, true)) return nullptr;
   return &*prompt_;
 }
 

@@ -54,6 +54,7 @@ class AnswerTranslation {
   const AnswerOptions options_;
   std::vector<Sample> samples_;                      // [num_samples]
   std::optional<engine_api::InputLogProbs> prompt_;  // until every sample has ended
+  bool is_prompt_whole_ = false;
   int32_t num_ended_ = 0;
   size_t num_held_bytes_ = 0;
 };

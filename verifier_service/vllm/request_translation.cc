@@ -146,7 +146,7 @@ void TranslateConstraint(engine_api::SamplingParams& from, v1::GenerateRequest& 
     case engine_api::SamplingParams::kStructuralTag:
       return to.mutable_response_format()->set_structural_tag(std::move(*from.mutable_structural_tag()));
     case engine_api::SamplingParams::kJsonObject:
-      if (from.json_object()) to.mutable_response_format()->set_any_json(true);
+      if (from.json_object()) to.mutable_response_format()->set_json_schema(R"({"type":"object"})");
       return;
     case engine_api::SamplingParams::kChoice:
       return to.mutable_response_format()->mutable_choices()->mutable_texts()->Swap(
@@ -194,7 +194,6 @@ absl::Status InTheirWords(const absl::Status& error) {
       {"sampling.", "sampling_params."},
       {"output.", "sampling_params."},
       {"response_format.ebnf", "sampling_params.grammar"},
-      {"response_format.any_json", "sampling_params.json_object"},
       {"response_format.choices.texts", "sampling_params.choice.choices"},
       {"response_format.", "sampling_params."},
       {"response_format", "sampling_params.constraint"},

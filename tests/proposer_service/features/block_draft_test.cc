@@ -202,6 +202,13 @@ const BadDflash kBadDflashes[] = {
        it.config["dflash_config"].erase("target_layer_ids");
        it.config["target_layer_ids"] = {1, 3};
      }},
+    {"num_target_layers expects the target's 6, got 7", [](TinyDrafter& it) { it.config["num_target_layers"] = 7; }},
+    {"markov_rank expects a Markov head, got a DSpark drafter without one",
+     [](TinyDrafter& it) { it.config["markov_rank"] = 0; }},
+    {"markov_rank expects a Markov head",
+     [](TinyDrafter& it) {
+       it.Add("confidence_head.proj.weight", {1, kTinyHidden});
+     }},
     {"vocab_size expects 1206 to 1216", [](TinyDrafter& it) { it.config["vocab_size"] = 1000; }},
     {"tensor hidden_norm.weight is missing", [](TinyDrafter& it) { it.tensors.erase("hidden_norm.weight"); }},
     {"got tensor layers.0.self_attn.attention_sink_bias of attention sinks, which are not supported",

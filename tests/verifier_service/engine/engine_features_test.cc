@@ -3,6 +3,7 @@
 // drafters guess from features of other tokens; the tokens of clients stay right.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -168,16 +169,23 @@ TEST_F(EngineFeaturesTest, APreemptedSequenceGetsOn) {
   ExpectRightFeatures(drafter);
 }
 
+// Proposers that connect when the test says so, and take few positions at a time.
+class LateProposers : public InProcessProposers {
+ public:
+  using InProcessProposers::InProcessProposers;
+  std::vector<FeatureSource> FeatureSources() override {
+    return is_here ? InProcessProposers::FeatureSources() : std::vector<FeatureSource>();
+  }
+  std::vector<FeatureDemand> FeatureDemands() override {
+    std::vector<FeatureDemand> demands = InProcessProposers::FeatureDemands();
+    for (FeatureDemand& demand : demands) demand.end = std::min(demand.end, demand.begin + 8);
+    return demands;
+  }
+  bool is_here = false;
+};
+
 // A drafter that connects while sequences run gets the features of what is computed from then on.
 TEST_F(EngineFeaturesTest, ADrafterThatComesLaterGetsLaterFeatures) {
-  class LateProposers : public InProcessProposers {
-   public:
-    using InProcessProposers::InProcessProposers;
-    std::vector<FeatureSource> FeatureSources() override {
-      return is_here ? InProcessProposers::FeatureSources() : std::vector<FeatureSource>();
-    }
-    bool is_here = false;
-  };
   const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0.7f, 90)};
   InProcessProposers none;
   const Results truth = Generate(requests, none);
@@ -187,6 +195,25 @@ TEST_F(EngineFeaturesTest, ADrafterThatComesLaterGetsLaterFeatures) {
   ASSERT_EQ(drafter.records.size(), 1);
   EXPECT_GT(drafter.records[0]->begin, 10);
   ExpectRightFeatures(drafter, /*max_begin=*/60);
+}
+
+// The prefix was computed when no drafter was there, so nobody knows its features.
+TEST_F(EngineFeaturesTest, APrefixWithoutFeaturesIsSkipped) {
+  std::string prompt;
+  for (int i = 0; i < 12; ++i) prompt += "value = compute(value)\n";
+  const std::vector<GenerationRequest> requests = {Request(prompt, 0, 40), Request(prompt, 0, 40)};
+  InProcessProposers none;
+  const Results truth = Generate(requests, none);
+  RecordingDrafter drafter({4});
+  LateProposers proposers({&drafter});
+  // The drafter comes when the first request has computed the prompt, and the second waits.
+  EXPECT_EQ(Generate(requests, proposers, {.config = {.max_running_samples = 1}},
+                     [&](int step) { proposers.is_here = step >= 10; }),
+            truth);
+  EXPECT_GT(stats_.num_cached_tokens, 40);
+  ASSERT_EQ(drafter.records.size(), 2);
+  EXPECT_GT(drafter.records[1]->begin, 40);
+  ExpectRightFeatures(drafter, /*max_begin=*/200);
 }
 
 }  // namespace

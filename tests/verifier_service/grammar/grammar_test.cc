@@ -56,6 +56,20 @@ TEST(Grammar, TakesTextsOfItsFormOnly) {
   }
 }
 
+TEST(Grammar, ATriggerMayHaveBrackets) {
+  const auto grammar = Compiled(GrammarKind::kStructuralTag, R"({"type":"structural_tag","format":{
+      "type":"triggered_tags","triggers":["[CALL]"],"tags":[{"begin":"[CALL]","end":"[/CALL]",
+      "content":{"type":"json_schema","json_schema":{"type":"boolean"}}}]}})");
+  EXPECT_TRUE(testing::Matches(grammar, "so: [CALL]true[/CALL]"));
+  EXPECT_TRUE(testing::Matches(grammar, "nothing to call"));
+  EXPECT_FALSE(testing::Matches(grammar, "[CALL]3[/CALL]"));
+}
+
+TEST(Grammar, ASchemaThatWouldBePassedOverIsRefusedWithItsPlace) {
+  EXPECT_THAT(ErrorOf(GrammarKind::kJsonSchema, R"({"properties":{"a":{"type":"array","uniqueItems":true}}})"),
+              HasSubstr("properties.a: uniqueItems: is not supported"));
+}
+
 TEST(Grammar, AChoiceTakesEachOfItsTextsLiterally) {
   const std::string texts[] = {"yes", "a\"b\\c\n", "Grüße €", "[x]*", "%41"};
   const GrammarSource source = ChoiceOf(texts);

@@ -140,5 +140,22 @@ TEST(AnswerTranslation, ThePromptComesInPiecesAndGoesWithTheFirstMessageOfEachSa
   EXPECT_EQ(whole.num_held_bytes(), 0);
 }
 
+// A sample that is not scored itself may begin before the sample that is.
+TEST(AnswerTranslation, ASampleThatBeginsBeforeThePromptIsKnownGetsItLater) {
+  AnswerTranslation stream({.streams = true, .num_samples = 2, .has_prompt_top_logprobs = true});
+  EXPECT_THAT(stream.Translate(Ours("sample_index: 1 token_ids: 3")),
+              ElementsAre(Is("chunk { index: 1 token_ids: 3 completion_tokens: 1 }")));
+  stream.Translate(
+      Ours("prompt { token_ids: [7, 8] awaiting_more: true logprobs { token { token_id: 8 "
+           "logprob: -8 } top { token_id: 3 logprob: -1 } } }"));
+  EXPECT_THAT(stream.Translate(Ours("sample_index: 1 token_ids: 4")),
+              ElementsAre(Is("chunk { index: 1 token_ids: 4 completion_tokens: 1 }")));
+  stream.Translate(
+      Ours("prompt { token_ids: 9 logprobs { token { token_id: 9 logprob: -9 } top { "
+           "token_id: 9 logprob: -9 } } }"));
+  EXPECT_THAT(stream.Translate(Ours("sample_index: 1 token_ids: 5")),
+              ElementsAre(Is(absl::StrCat("chunk { index: 1 token_ids: 5 completion_tokens: 1 ", kTheirPrompt, "}"))));
+}
+
 }  // namespace
 }  // namespace foretoken::verifier
