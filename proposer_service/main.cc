@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
        .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc", "common/rpc/server_flags.cc"}});
   const absl::Status status = foretoken::proposer::Run(arguments);
   if (!status.ok()) {
-    std::fprintf(stderr, "foretoken_proposer: %s\n", std::string(status.message()).c_str());
+    foretoken::telemetry::ReportLastError("foretoken_proposer", status);
     return 1;
   }
   return 0;

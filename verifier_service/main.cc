@@ -12,6 +12,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
@@ -249,7 +250,7 @@ void ExitIfTerminated() {
   }
 }
 
-// Shows the progress of loading: on a terminal one growing line, otherwise a line per tenth. A fast load shows nothing.
+// Shows the progress of loading a large model: on a terminal one growing line, otherwise a line of the log per tenth.
 class ProgressLine {
  public:
   void Show(size_t num_bytes_done, size_t num_bytes) {
@@ -259,9 +260,11 @@ class ProgressLine {
     const int shown = on_terminal_ ? percent : percent / 10 * 10;
     if (shown == last_shown_) return;
     last_shown_ = shown;
-    std::fprintf(stderr, on_terminal_ ? "\rloading %.1f of %.1f GiB, %d %%" : "loading %.1f of %.1f GiB, %d %%\n",
-                 num_bytes_done / kGiB, num_bytes / kGiB, percent);
-    if (on_terminal_ && num_bytes_done == num_bytes) std::fputc('\n', stderr);
+    const std::string line =
+        absl::StrFormat("loading %.1f of %.1f GiB, %d %%", static_cast<double>(num_bytes_done) / kGiB,
+                        static_cast<double>(num_bytes) / kGiB, percent);
+    if (!on_terminal_) return spdlog::info("{}", line);
+    std::fprintf(stderr, num_bytes_done == num_bytes ? "\r%s\n" : "\r%s", line.c_str());
   }
 
  private:
@@ -337,7 +340,7 @@ int main(int argc, char** argv) {
        .flag_files = {"verifier_service/main.cc", "common/rpc/server_flags.cc"}});
   const absl::Status status = foretoken::verifier::Run(arguments);
   if (!status.ok()) {
-    std::fprintf(stderr, "foretoken_verifier: %s\n", std::string(status.message()).c_str());
+    foretoken::telemetry::ReportLastError("foretoken_verifier", status);
     return 1;
   }
   return 0;

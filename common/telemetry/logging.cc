@@ -2,6 +2,7 @@
 #include "common/telemetry/logging.h"
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <variant>
@@ -18,7 +19,8 @@
 namespace foretoken::telemetry {
 namespace {
 
-constexpr size_t kMaxFieldBytes = 256;   // of a text, which a client may have chosen
+constexpr size_t kMaxFieldBytes = 256;  // of a text, which a client may have chosen
+constexpr char kLoggerName[] = "foretoken";
 constexpr char kMembersFollow = '\x1e';  // the message is an event's members of a JSON object
 
 std::atomic<bool> writes_json = false;
@@ -67,7 +69,7 @@ absl::Status InitLogging(absl::string_view level, absl::string_view format) {
     return absl::InvalidArgumentError(absl::StrCat("log_format: expected text or json, got '", format, "'"));
   }
   writes_json = format == "json";
-  auto logger = std::make_shared<spdlog::logger>("foretoken", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>(kLoggerName, std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   if (writes_json) {
     logger->set_formatter(std::make_unique<JsonFormatter>());
   } else {
@@ -77,6 +79,15 @@ absl::Status InitLogging(absl::string_view level, absl::string_view format) {
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
   return absl::OkStatus();
+}
+
+void ReportLastError(absl::string_view program, const absl::Status& error) {
+  const std::string line = absl::StrCat(program, ": ", error.message());
+  if (spdlog::default_logger()->name() == kLoggerName && spdlog::should_log(spdlog::level::critical)) {
+    spdlog::critical("{}", line);
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
 }
 
 void LogEvent(spdlog::level::level_enum level, absl::string_view message, std::initializer_list<LogField> fields) {

@@ -32,6 +32,9 @@ struct LogField {
   std::variant<std::string, int64_t, double> value;
 };
 
+// Names the error that ends the program: in the log or, before InitLogging and without a log, on standard error.
+void ReportLastError(absl::string_view program, const absl::Status& error);
+
 void LogEvent(spdlog::level::level_enum level, absl::string_view message, std::initializer_list<LogField> fields);
 
 }  // namespace foretoken::telemetry

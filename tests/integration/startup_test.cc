@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -14,7 +15,9 @@
 #include "common/base/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/testing/child_process.h"
+#include "tests/testing/models/safetensors_writer.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -143,6 +146,97 @@ TEST(Services, AVerifierThatDrainsNamesOneTime) {
   EXPECT_THAT(text, ::testing::HasSubstr("requests get 29s to end"));
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("5s after"))) << text;
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("at most"))) << text;
+}
+
+nlohmann::json ReadJson(const std::string& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file);
+}
+
+// Makes a checkpoint of the demo's first layer, with an MLP of 257 MiB. The file of weights is a hole after its header.
+void WriteSparseCheckpoint(const testing::TempDir& directory) {
+  constexpr int64_t kEmbed = 256, kKv = 128, kVocabulary = 4096, kFfn = 175'616;
+  directory.CopyFrom(testing::SourcePath("deploy/demo/target"));
+  nlohmann::json config = ReadJson(directory.path() + "/config.json");
+  config["num_hidden_layers"] = 1;
+  config["intermediate_size"] = kFfn;
+  std::ofstream(directory.path() + "/config.json") << config;
+  nlohmann::json header;
+  int64_t num_bytes = 0;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    int64_t size = 2;  // bf16
+    for (const int64_t length : shape) size *= length;
+    header[name] = {{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {num_bytes, num_bytes + size}}};
+    num_bytes += size;
+  };
+  const std::string layer = "model.layers.0.";
+  add("model.embed_tokens.weight", {kVocabulary, kEmbed});
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) add(layer + norm + ".weight", {kEmbed});
+  add("model.norm.weight", {kEmbed});
+  for (const char* name : {"q_proj", "o_proj"}) add(layer + "self_attn." + name + ".weight", {kEmbed, kEmbed});
+  for (const char* name : {"k_proj", "v_proj"}) add(layer + "self_attn." + name + ".weight", {kKv, kEmbed});
+  for (const char* name : {"gate_proj", "up_proj"}) add(layer + "mlp." + name + ".weight", {kFfn, kEmbed});
+  add(layer + "mlp.down_proj.weight", {kEmbed, kFfn});
+  const std::string path = directory.path() + "/model.safetensors";
+  const std::string bytes = testing::SafetensorsBytes(header.dump(), 0);
+  std::ofstream(path, std::ios::binary) << bytes;
+  std::filesystem::resize_file(path, bytes.size() + static_cast<size_t>(num_bytes));
+}
+
+// Runs a program that cannot start, and returns the lines of its standard error as JSON objects.
+std::vector<nlohmann::json> JsonLinesOfFailedStart(std::vector<std::string> command) {
+  const testing::TempDir directory;
+  const std::string errors = directory.path() + "/stderr";
+  command.front() = std::string(FORETOKEN_BINARY_DIR) + "/" + command.front();
+  command.insert(command.end(), {"--listen=127.0.0.1:0", "--log_format=json"});
+  testing::ChildProcess service(command, errors);
+  EXPECT_FALSE(service.WaitForPort());
+  EXPECT_EQ(service.Wait(), 1);
+  std::ifstream file(errors);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    EXPECT_TRUE(object.is_object()) << line;
+    if (object.is_object()) lines.push_back(object);
+  }
+  return lines;
+}
+
+// Starts a verifier that is told a wrong numerics fingerprint.
+std::vector<nlohmann::json> JsonLinesWithFingerprint(const testing::TempDir& model, const std::string& fingerprint) {
+  return JsonLinesOfFailedStart(
+      {"foretoken_verifier", "--model=" + model.path(), "--numerics_fingerprint=" + fingerprint, "--threads=1"});
+}
+
+TEST(JsonLog, HasOnlyObjectsWhileALargeModelIsLoaded) {
+  const testing::TempDir directory;
+  WriteSparseCheckpoint(directory);
+  // The first error names all of the fingerprint but the digest of the weights. So the second comes after the load.
+  const std::vector<nlohmann::json> early = JsonLinesWithFingerprint(directory, "these bits");
+  ASSERT_EQ(early.size(), 1);
+  const std::string message = early[0]["message"].get<std::string>();
+  const size_t begin = message.find("got \"") + 5;
+  const std::vector<nlohmann::json> lines =
+      JsonLinesWithFingerprint(directory, message.substr(begin, message.find(" ...", begin) - begin) + " 0");
+  ASSERT_GE(lines.size(), 3) << nlohmann::json(lines);
+  EXPECT_THAT(lines[0]["message"].get<std::string>(), ::testing::StartsWith("loading "));
+  EXPECT_THAT(lines.back()["message"].get<std::string>(),
+              ::testing::StartsWith("foretoken_verifier: --numerics_fingerprint: expected"));
+  EXPECT_EQ(lines.back()["level"], "critical");
+}
+
+TEST(JsonLog, TheErrorThatEndsAProposerIsAnObject) {
+  const std::vector<nlohmann::json> lines =
+      JsonLinesOfFailedStart({"foretoken_proposer", "--method=draft", "--model=/nowhere"});
+  ASSERT_EQ(lines.size(), 1);
+  EXPECT_THAT(lines[0]["message"].get<std::string>(), ::testing::HasSubstr("/nowhere/config.json"));
+}
+
+// A program that ends without a word would be a riddle.
+TEST(Services, NameTheErrorThatEndsThemEvenWithoutALog) {
+  const Outcome outcome = RunShell("foretoken_verifier --log_level=off --model=/nowhere 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, ::testing::StartsWith("foretoken_verifier: "));
 }
 
 }  // namespace
