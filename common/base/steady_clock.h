@@ -26,4 +26,13 @@ inline void WaitAtMost(absl::Duration duration, std::condition_variable& signal,
   signal.wait_for(lock, absl::ToChronoNanoseconds(std::clamp(duration, absl::ZeroDuration(), absl::Hours(1))));
 }
 
+// Waits until the condition is true, for at most this duration. Returns whether it is true.
+template <typename Condition>
+bool WaitAtMost(absl::Duration duration, std::condition_variable& signal, std::unique_lock<std::mutex>& lock,
+                const Condition& condition) {
+  const absl::Time end = SteadyNow() + duration;
+  while (!condition() && SteadyNow() < end) WaitAtMost(end - SteadyNow(), signal, lock);
+  return condition();
+}
+
 }  // namespace foretoken

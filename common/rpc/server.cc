@@ -6,13 +6,15 @@
 #include <string.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
 #include "common/rpc/compression.h"
 #include "grpc/grpc.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -157,14 +159,21 @@ void Server::Drain(const std::function<void()>& stop_admitting) {
   ForEachHealthService([](auto& service) { service.Shutdown(); });
   // The server first tells every client (HTTP/2 GOAWAY), so that their next calls go to another server. Running calls
   // go on.
-  absl::Notification closed;
+  std::mutex mutex;
+  std::condition_variable closed;
+  bool is_closed = false;
   std::thread closing([&] {
     server_->Shutdown(std::chrono::system_clock::time_point::max());
-    closed.Notify();
+    const std::lock_guard lock(mutex);
+    is_closed = true;
+    closed.notify_one();
   });
   stop_admitting();
+  std::unique_lock lock(mutex);
+  const bool is_in_time = WaitAtMost(drain_grace_, closed, lock, [&] { return is_closed; });
+  lock.unlock();
   // Calls that nobody ends, such as health watches, are cancelled.
-  if (!closed.WaitForNotificationWithTimeout(drain_grace_)) grpc_server_cancel_all_calls(server_->c_server());
+  if (!is_in_time) grpc_server_cancel_all_calls(server_->c_server());
   closing.join();
 }
 

@@ -5,6 +5,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/notification.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
 #include "common/base/version.h"
 #include "common/tracing/credential_files.h"
 #include "google/rpc/error_details.pb.h"
@@ -28,7 +30,7 @@ using Outcome = SendResult::Outcome;
 using Stub = grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, otlp::ExportTraceServiceResponse>;
 
 constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-constexpr absl::Duration kEndPeriod = absl::Milliseconds(100);  // between looks whether the process ends
+constexpr std::chrono::milliseconds kEndPeriod(100);  // between looks whether the process ends
 constexpr int kMaxResponseBytes = 4 << 20;
 
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
@@ -73,15 +75,15 @@ SendResult Send(Stub& stub, const Endpoint& endpoint, const otlp::ExportTraceSer
   for (const auto& [key, value] : endpoint.headers) context.AddMetadata(absl::AsciiStrToLower(key), value);
   if (endpoint.compresses) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
   otlp::ExportTraceServiceResponse response;
-  grpc::Status status;
-  absl::Notification is_done;
-  stub.UnaryCall(&context, kMethod, grpc::StubOptions(), &request, &response, [&](grpc::Status ended) {
-    status = std::move(ended);
-    is_done.Notify();
-  });
-  while (!is_done.WaitForNotificationWithTimeout(kEndPeriod)) {
-    if (must_end()) context.TryCancel();
+  const auto end = std::make_shared<std::promise<grpc::Status>>();  // gRPC's thread may still hold it after the wait
+  std::future<grpc::Status> ended = end->get_future();
+  stub.UnaryCall(&context, kMethod, grpc::StubOptions(), &request, &response,
+                 [end](grpc::Status status) { end->set_value(std::move(status)); });
+  const absl::Time give_up = SteadyNow() + timeout;  // gRPC's own deadline may follow the system's clock
+  while (ended.wait_for(kEndPeriod) != std::future_status::ready) {
+    if (must_end() || SteadyNow() >= give_up) context.TryCancel();
   }
+  const grpc::Status status = ended.get();
   if (!status.ok()) return FailureOf(status);
   const otlp::ExportTracePartialSuccess& partial = response.partial_success();
   return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),

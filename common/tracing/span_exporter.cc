@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/error_text.h"
+#include "common/base/steady_clock.h"
 #include "common/tracing/otlp.h"
 #include "google/protobuf/arena.h"
 #include "spdlog/spdlog.h"
@@ -41,20 +41,23 @@ SpanExporter::SpanExporter(Settings settings, SendBatch send, std::function<uint
 
 SpanExporter::~SpanExporter() {
   {
-    absl::MutexLock lock(&mutex_);
-    flush_deadline_ = absl::Now() + kMaxFlush;
+    const std::lock_guard lock(mutex_);
+    flush_deadline_ = SteadyNow() + kMaxFlush;
+    changed_.notify_one();
   }
   thread_.join();
 }
 
 void SpanExporter::Add(Span span) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   if (queue_.size() >= settings_.batch.max_queued_spans) {
     metrics_.queue_full.Increment();
-  } else {
-    queue_.push_back(std::move(span));
-    metrics_.queued.Increment();
+    return;
   }
+  queue_.push_back(std::move(span));
+  metrics_.queued.Increment();
+  // The thread waits for the first span, and then for a whole batch.
+  if (queue_.size() == 1 || queue_.size() == settings_.batch.max_batch_spans) changed_.notify_one();
 }
 
 void SpanExporter::Run() {
@@ -67,13 +70,10 @@ void SpanExporter::Run() {
 
 // Empty: the exporter ends, and nothing is left.
 std::vector<Span> SpanExporter::TakeBatch() {
-  absl::MutexLock lock(&mutex_);
-  const auto has_any = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !queue_.empty() || flush_deadline_; };
-  const auto is_full = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return queue_.size() >= settings_.batch.max_batch_spans || flush_deadline_;
-  };
-  mutex_.Await(absl::Condition(&has_any));
-  mutex_.AwaitWithTimeout(absl::Condition(&is_full), settings_.batch.delay);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !queue_.empty() || flush_deadline_; });
+  WaitAtMost(settings_.batch.delay, changed_, lock,
+             [this] { return queue_.size() >= settings_.batch.max_batch_spans || flush_deadline_; });
   const size_t num_taken = std::min(queue_.size(), settings_.batch.max_batch_spans);
   const auto end = queue_.begin() + static_cast<ptrdiff_t>(num_taken);
   std::vector<Span> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
@@ -100,29 +100,28 @@ void SpanExporter::Export(const std::vector<Span>& batch) {
 }
 
 SendResult SpanExporter::SendWithRetries(const otlp::ExportTraceServiceRequest& request) {
-  const absl::Time give_up = absl::Now() + settings_.batch.export_timeout;
+  const absl::Time give_up = SteadyNow() + settings_.batch.export_timeout;
   absl::Duration pause = kFirstPause;
   for (int num_tries = 1;; ++num_tries) {
-    const absl::Duration left = std::min(give_up, Deadline()) - absl::Now();
+    const absl::Duration left = std::min(give_up, Deadline()) - SteadyNow();
     if (left <= absl::ZeroDuration()) return {.outcome = Outcome::kRefused, .message = "there was no time left"};
     SendResult result =
-        send_(request, std::min(left, settings_.endpoint.timeout), [this] { return absl::Now() >= Deadline(); });
+        send_(request, std::min(left, settings_.endpoint.timeout), [this] { return SteadyNow() >= Deadline(); });
     if (result.outcome != Outcome::kTryAgain || num_tries == kMaxTries) return result;
     const double unit = static_cast<double>(random_bits_() >> 11) * 0x1p-53;  // [0, 1)
     const absl::Duration wait = result.try_again_after.value_or(pause * (1 + kJitter * (2 * unit - 1)));
-    if (absl::Now() + wait >= give_up || !Pause(wait)) return result;
+    if (SteadyNow() + wait >= give_up || !Pause(wait)) return result;
     pause = std::min(kMaxPause, pause * kPauseGrowth);
   }
 }
 
 bool SpanExporter::Pause(absl::Duration duration) {
-  absl::MutexLock lock(&mutex_);
-  const auto ends = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return flush_deadline_.has_value(); };
-  return !mutex_.AwaitWithTimeout(absl::Condition(&ends), duration);
+  std::unique_lock lock(mutex_);
+  return !WaitAtMost(duration, changed_, lock, [this] { return flush_deadline_.has_value(); });
 }
 
 absl::Time SpanExporter::Deadline() const {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   return flush_deadline_.value_or(absl::InfiniteFuture());
 }
 

@@ -15,16 +15,16 @@
 // Source: OpenTelemetry specification, "Batching processor" and "OTLP", its rules on retries and partial success.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/telemetry/metrics.h"
 #include "common/tracing/settings.h"
@@ -81,17 +81,20 @@ class SpanExporter {
   SendResult SendWithRetries(const otlp::ExportTraceServiceRequest& request);
   // Returns false if the exporter ends meanwhile.
   bool Pause(absl::Duration duration);
-  absl::Time Deadline() const;
+  absl::Time Deadline() const;  // of SteadyNow
 
   const Settings settings_;
   const SendBatch send_;
   const std::function<uint64_t()> random_bits_;
   const ExporterMetrics metrics_;
 
-  mutable absl::Mutex mutex_;
-  std::deque<Span> queue_ ABSL_GUARDED_BY(mutex_);
-  std::optional<absl::Time> flush_deadline_ ABSL_GUARDED_BY(mutex_);  // set: the exporter ends
-  bool has_warned_ = false;                                           // about the present trouble
+  bool has_warned_ = false;  // about the present trouble
+  // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards the queue and the
+  // deadline.
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Span> queue_;
+  std::optional<absl::Time> flush_deadline_;  // set: the exporter ends
   std::thread thread_;
 };
 

@@ -2,13 +2,20 @@
 // The system's clock jumps by an hour while the services run and their connections last: gRPC's own waits, for example
 // between attempts to connect, follow that clock in some versions. If this test fails, a timeout, a pause or a period
 // follows that clock, so it ends too early or not for an hour.
+#include <signal.h>
+
+#include <atomic>
 #include <fstream>
 
+#include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/faults/quiet_levels.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
+#include "tests/testing/fakes/trace_collector.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken {
@@ -64,6 +71,79 @@ TEST_P(ClockJumps, StopNothing) {
   load.ExpectTheTokensOfNoSpeculation();
   levels.ExpectBack();
   EXPECT_EQ(verifier.Terminate(), 0);
+}
+
+// The collector is busy once, so the exporter waits for a batch and then for its second try.
+TEST_P(ClockJumps, DelayNoSpan) {
+  const ShiftedClock clock;
+  std::atomic<bool> is_busy{true};
+  testing::TraceCollector collector([&](otlp::ExportTraceServiceResponse*) {
+    return is_busy.exchange(false) ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy") : grpc::Status::OK;
+  });
+  std::vector<std::string> environment = clock.Environment();
+  environment.push_back("OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.url());
+  environment.push_back("OTEL_BSP_SCHEDULE_DELAY=50");
+  ServiceProcess verifier("foretoken_verifier", {}, environment);
+  client::GenerationClient client = Connect(verifier);
+  clock.Set(GetParam());
+  ASSERT_TRUE(client.Generate(RepetitiveRequest(0)).ok());
+  EXPECT_TRUE(WaitUntil([&] { return !collector.spans().empty(); }, absl::Seconds(20)));
+  EXPECT_FALSE(is_busy);
+}
+
+// A request that takes longer than the grace.
+v1::GenerateRequest LongRequest(int index) {
+  v1::GenerateRequest request = RepetitiveRequest(index);
+  request.mutable_sampling()->set_n(16);
+  request.mutable_stopping()->set_max_tokens(800);
+  return request;
+}
+
+// A call that only the server ends: a client watches the health.
+class HealthWatch {
+ public:
+  explicit HealthWatch(const std::string& address)
+      : stub_(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())),
+        call_(stub_.PrepareCall(&context_, "/grpc.health.v1.Health/Watch", &queue_)) {
+    call_->StartCall(nullptr);
+    Next();
+    const grpc::ByteBuffer whole_server{nullptr, 0};
+    call_->Write(whole_server, nullptr);
+    Next();
+    grpc::ByteBuffer health;
+    call_->Read(&health, nullptr);
+    Next();
+  }
+  ~HealthWatch() {
+    context_.TryCancel();
+    queue_.Shutdown();
+    while (Next()) continue;
+  }
+
+ private:
+  bool Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok);
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  const std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+TEST_P(ClockJumps, ProlongNoDrain) {
+  const ShiftedClock clock;
+  ServiceProcess verifier("foretoken_verifier", {"--drain_grace=100ms"}, clock.Environment());
+  client::GenerationClient client = Connect(verifier);
+  const HealthWatch watch(verifier.address());
+  StreamLoad load(client, {.mode = v1::SPECULATION_MODE_OFF, .num_streams = 1, .make_request = LongRequest});
+  ASSERT_TRUE(load.Continues());
+  clock.Set(GetParam());
+  verifier.process().Signal(SIGTERM);
+  EXPECT_TRUE(WaitUntil([&] { return verifier.process().MemoryBytes() == 0; }, absl::Seconds(20)));
+  verifier.Kill();  // or the load would wait for an hour
 }
 
 INSTANTIATE_TEST_SUITE_P(Hours, ClockJumps, ::testing::Values(3600.0, -3600.0),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/steady_clock.h"
 #include "common/rpc/metadata.h"
 
 namespace foretoken::verifier {
@@ -46,18 +47,17 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                    }) {}
 
 bool GenerateCalls::WaitUntilIdle(absl::Duration timeout) {
-  absl::MutexLock lock(&mutex_);
-  const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
-  return mutex_.AwaitWithTimeout(absl::Condition(&is_idle), timeout);
+  std::unique_lock lock(mutex_);
+  return WaitAtMost(timeout, call_ended_, lock, [this] { return calls_.empty(); });
 }
 
 size_t GenerateCalls::num_running() const {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   return calls_.size();
 }
 
 std::shared_ptr<GenerateCall> GenerateCalls::FindCall(Ticket ticket) {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   const auto call = calls_.find(ticket);
   return call == calls_.end() ? nullptr : call->second.lock();
 }
@@ -65,7 +65,7 @@ std::shared_ptr<GenerateCall> GenerateCalls::FindCall(Ticket ticket) {
 // Returns copies, because the caller must not hold the lock: a call takes the lock when it is done.
 std::vector<std::shared_ptr<GenerateCall>> GenerateCalls::Calls() {
   std::vector<std::shared_ptr<GenerateCall>> calls;
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   for (const auto& [ticket, weak_call] : calls_) {
     if (std::shared_ptr<GenerateCall> call = weak_call.lock()) calls.push_back(std::move(call));
   }
@@ -82,7 +82,7 @@ void GenerateCalls::ShutDownAll() {
 void GenerateCalls::FailAll(const absl::Status& status) {
   std::vector<SampleOutput> errors;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     for (const auto& [ticket, call] : calls_) errors.push_back({.ticket = ticket, .error = status});
   }
   context_.publisher->Publish(std::move(errors));
@@ -101,11 +101,12 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
                                      .on_done = [this, ticket] {
                                        work_queue_.Remove(ticket);  // if the call was cancelled before its turn
                                        compile_queue_.Remove(ticket);
-                                       absl::MutexLock lock(&mutex_);
+                                       const std::lock_guard lock(mutex_);
                                        calls_.erase(ticket);
+                                       call_ended_.notify_all();
                                      }});
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     calls_.emplace(ticket, call);
   }
   GenerateCall* const reactor = call.get();

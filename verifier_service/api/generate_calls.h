@@ -13,14 +13,14 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/work_queue.h"
 #include "verifier_service/api/call_format.h"
@@ -87,8 +87,10 @@ class GenerateCalls {
   ClientTokens* const tokens_;
   CallContext context_;
   std::atomic<Ticket> next_ticket_{1};
-  mutable absl::Mutex mutex_;
-  absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);  // until they are done
+  // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards calls_.
+  mutable std::mutex mutex_;
+  std::condition_variable call_ended_;
+  absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_;  // until they are done
   // Last, because their threads use the members above.
   base::WorkQueue work_queue_;
   CompileQueue compile_queue_;

@@ -32,6 +32,8 @@ TEST(SteadyClock, AWaitEndsWithTheSignalOrTheTime) {
   });
   while (!is_signalled) WaitAtMost(absl::InfiniteDuration(), signal, lock);
   EXPECT_LT(SteadyNow() - start, absl::Minutes(1));
+  EXPECT_TRUE(WaitAtMost(absl::InfiniteDuration(), signal, lock, [&] { return is_signalled; }));
+  EXPECT_FALSE(WaitAtMost(absl::Milliseconds(5), signal, lock, [] { return false; }));
   lock.unlock();
   signaller.join();
 }
