@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
 #include "common/telemetry/logging.h"
 #include "spdlog/spdlog.h"
 
@@ -24,6 +26,11 @@ CallRecord::CallRecord(CallMetrics* metrics, CallTrace trace, const RpcName& rpc
       rpc_(rpc),
       trace_id_(trace_.context().is_set() ? tracing::FormatTraceId(trace_.context().trace_id) : ""),
       recorded_trace_id_(trace_.is_recorded() ? trace_id_ : "") {}
+
+void CallRecord::Name(const std::string& request_id, const std::string& tenant) {
+  request_id_ = request_id;
+  tenant_ = tenant;
+}
 
 void CallRecord::Submit(const GenerationRequest& request, absl::string_view model) {
   trace_.Submit(request, model);
@@ -83,14 +90,26 @@ void CallRecord::End(const absl::Status& status) {
     LeaveQueue(Clock::now());
     const auto num_unfinished = std::ranges::count(samples_, false, &Sample::has_ended);
     if (num_unfinished > 0) metrics_->CountUnfinished(static_cast<size_t>(num_unfinished), status);
-    if (spdlog::should_log(spdlog::level::debug)) Log(status);
+    if (spdlog::should_log(spdlog::level::debug)) LogEnd(status);
   } else if (!status.ok()) {
     metrics_->ObserveRefusal(SecondsSince(arrival_, Clock::now()), recorded_trace_id_);
+    if (spdlog::should_log(spdlog::level::debug)) LogRefusal(status);
   }
   trace_.End(status);
 }
 
-void CallRecord::Log(const absl::Status& status) const {
+void CallRecord::LogRefusal(const absl::Status& status) const {
+  telemetry::LogEvent(spdlog::level::debug, "request refused",
+                      {{"request_id", request_id_},
+                       {"trace_id", trace_id_},
+                       {"tenant", tenant_},
+                       {"code", absl::StatusCodeToString(status.code())},
+                       {"reason", absl::AsciiStrToLower(base::ReasonOf(status))},
+                       {"error", std::string(status.message())},
+                       {"total_ms", kMsPerSecond * SecondsSince(arrival_, Clock::now())}});
+}
+
+void CallRecord::LogEnd(const absl::Status& status) const {
   telemetry::LogEvent(spdlog::level::debug, "request ended",
                       {{"request_id", request_id_},
                        {"trace_id", trace_id_},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The times and counts of one Generate call. They feed the metrics, the trace and, at debug level, one event of
-// the log.
+// the log: "request ended" or, if the engine never had the request, "request refused".
 //
 //   CallRecord record(&metrics, CallTrace(tracer, call));  // when the call arrives
 //   record.Submit(request, "llama");
@@ -32,6 +32,8 @@ class CallRecord {
   // `rpc` outlives the record.
   CallRecord(CallMetrics* metrics, CallTrace trace, const RpcName& rpc = {.rpc = "Generate"});
 
+  // What the call says of the request so far, unchecked.
+  void Name(const std::string& request_id, const std::string& tenant);
   void Submit(const GenerationRequest& request, absl::string_view model);
   void Observe(const SampleOutput& output);
   void End(const absl::Status& status);
@@ -46,7 +48,8 @@ class CallRecord {
   };
 
   void LeaveQueue(Clock::time_point now);
-  void Log(const absl::Status& status) const;
+  void LogEnd(const absl::Status& status) const;
+  void LogRefusal(const absl::Status& status) const;
   void CountSample(const Sample& sample, const SampleCompletion& completion);
 
   CallMetrics* const metrics_;

@@ -74,11 +74,20 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
       trace_context_(trace.context()),
       is_traced_(trace.is_recorded()),
       format_(std::move(args.format)),
-      record_(context->metrics, std::move(trace), args.rpc_name) {}
+      record_(context->metrics, std::move(trace), args.rpc_name) {
+  record_.Name(names_.request_id, names_.tenant);
+}
 
-std::string GenerateCall::PeekTenant(const grpc::ByteBuffer& request) const {
-  std::string in_message = format_->PeekTenant(request);
-  return in_message.empty() ? names_.tenant : in_message;
+void GenerateCall::Name(const std::string& request_id, const std::string& tenant) {
+  absl::MutexLock lock(&mutex_);
+  record_.Name(request_id, tenant);
+}
+
+std::string GenerateCall::PeekTenant(const grpc::ByteBuffer& request) {
+  const std::string in_message = format_->PeekTenant(request);
+  const std::string& tenant = in_message.empty() ? names_.tenant : in_message;
+  Name(names_.request_id, tenant);
+  return tenant;
 }
 
 void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
@@ -127,11 +136,12 @@ absl::StatusOr<GenerationRequest> GenerateCall::Convert(const v1::GenerateReques
   return request;
 }
 
-absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place,
-                                                                 const grpc::ByteBuffer& bytes) const {
+absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place, const grpc::ByteBuffer& bytes) {
   if (SteadyNow() >= deadline_) return absl::DeadlineExceededError("the call's deadline has passed");
   FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
-  FT_RETURN_IF_ERROR(rpc::FillIn(names_, message));
+  const absl::Status filled_in = rpc::FillIn(names_, message);
+  Name(message.request_id(), message.tenant());
+  FT_RETURN_IF_ERROR(filled_in);
   FT_ASSIGN_OR_RETURN(GenerationRequest request, Convert(message));
   request.ticket = ticket_;
   request.deadline = deadline_;

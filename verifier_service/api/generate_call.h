@@ -83,8 +83,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // The client's deadline, on the engine's clock.
   absl::Time deadline() const { return deadline_; }
-  // The tenant that the message or the metadata names, unchecked.
-  std::string PeekTenant(const grpc::ByteBuffer& request) const;
+  // Returns the tenant that the message or the metadata names, unchecked, and notes it for the log.
+  std::string PeekTenant(const grpc::ByteBuffer& request);
   // Checks, encodes and submits the request.
   void Start(QueuePlace place, const grpc::ByteBuffer& request);
   // Ends the call with RESOURCE_EXHAUSTED because its client does not read. Does not wait for a write under way.
@@ -126,7 +126,9 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnDone() override;
 
   absl::StatusOr<GenerationRequest> Convert(const v1::GenerateRequest& message) const;
-  absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes) const;
+  absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes);
+  // Notes for the log what the call names. Later names replace earlier ones.
+  void Name(const std::string& request_id, const std::string& tenant);
   absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
   // Compiles the request's form, then submits the request.
   void CompileForm(WorkPlaces::Place place);

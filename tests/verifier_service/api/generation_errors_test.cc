@@ -4,6 +4,7 @@
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/error_details.h"
 #include "tests/testing/unary_call.h"
 #include "tests/verifier_service/api/generation_service_fixture.h"
@@ -11,6 +12,8 @@
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using testing::FindDetail;
 using testing::ReasonOf;
 
@@ -120,6 +123,37 @@ TEST_F(GenerationServiceTest, ADrainingServerRefuses) {
   EXPECT_FALSE(calls_->WaitUntilIdle(absl::Milliseconds(1)));
   bystander.ExpectToEnd();
   EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
+}
+
+TEST_F(GenerationServiceTest, ARefusedRequestIsOneEventOfTheLog) {
+  const testing::CapturedLog log;
+  spdlog::set_level(spdlog::level::debug);
+  const auto generate = [this](const v1::GenerateRequest& request) {
+    grpc::ClientContext context;
+    context.AddMetadata("x-request-id", "from metadata");
+    context.AddMetadata("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    v1::GenerateResponse response;
+    const auto reader = stub_->Generate(&context, request);
+    EXPECT_FALSE(reader->Read(&response));
+    EXPECT_FALSE(reader->Finish().ok());
+  };
+  v1::GenerateRequest invalid = Request();
+  invalid.set_request_id("from message");
+  invalid.set_tenant("team");
+  invalid.mutable_sampling()->set_temperature(-1);
+  generate(invalid);
+  engine_.max_queued = 0;
+  generate(Request());
+  ASSERT_TRUE(calls_->WaitUntilIdle(kSoon));
+  const std::string trace_id = "trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"";
+  EXPECT_THAT(
+      log.Lines(),
+      ElementsAre(ContainsRegex(absl::StrCat("request refused: request_id=\"from message\" ", trace_id,
+                                             " tenant=\"team\" code=\"INVALID_ARGUMENT\" reason=\"invalid_field\" "
+                                             "error=\"sampling.temperature: .*\" total_ms=[0-9.]+$")),
+                  ContainsRegex(absl::StrCat("request refused: request_id=\"from metadata\" ", trace_id,
+                                             " tenant=\"\" code=\"RESOURCE_EXHAUSTED\" reason=\"queue_full\" "
+                                             "error=\"full\" total_ms=[0-9.]+$"))));
 }
 
 TEST_F(GenerationServiceTest, ARefusalOfTheEngineIsTheCallsStatus) {
