@@ -90,6 +90,39 @@ std::vector<std::string> TypesOf(const Json& schema) {
   return types;
 }
 
+bool IsAmong(absl::string_view type, const std::vector<std::string>& types) {
+  return std::ranges::find(types, type) != types.end() || (type == "integer" && IsAmong("number", types));
+}
+
+// The types that XGrammar gives to a schema without const, enum and combinations.
+std::vector<std::string> FollowedTypes(const Json& schema) {
+  std::vector<std::string> types = TypesOf(schema);
+  if (!types.empty()) return types;
+  const auto has_any = [&](std::initializer_list<absl::string_view> keywords) {
+    return std::ranges::any_of(keywords, [&](absl::string_view keyword) { return schema.contains(keyword); });
+  };
+  if (has_any({"properties", "additionalProperties", "unevaluatedProperties"})) return {"object"};
+  if (has_any({"items", "prefixItems", "unevaluatedItems"})) return {"array"};
+  return {};
+}
+
+// Whether every value that XGrammar lets through has one of these types, whatever `type` says beside a combination.
+bool HasOnly(const Json& schema, const std::vector<std::string>& types) {
+  const auto fits = [&](const Json& value) {
+    return std::ranges::any_of(types, [&](const std::string& type) { return HasType(value, type); });
+  };
+  if (!schema.is_object() || schema.contains("$ref")) return false;
+  if (schema.contains("const")) return fits(schema["const"]);
+  if (schema.contains("enum")) return schema["enum"].is_array() && std::ranges::all_of(schema["enum"], fits);
+  for (const absl::string_view combination : {"anyOf", "oneOf", "allOf"}) {
+    if (!schema.contains(combination)) continue;
+    return std::ranges::all_of(schema[combination], [&](const Json& one) { return HasOnly(one, types); });
+  }
+  const std::vector<std::string> followed = FollowedTypes(schema);
+  return !followed.empty() &&
+         std::ranges::all_of(followed, [&](const std::string& type) { return IsAmong(type, types); });
+}
+
 // What XGrammar follows in this schema, and how to call it in a message.
 struct Followed {
   std::string by;
@@ -101,16 +134,10 @@ Followed FollowedIn(const Json& schema) {
     if (schema.contains(first)) return {.by = absl::StrCat("beside ", first), .keywords = {first}};
   }
   Followed followed = {.by = "without a type"};
-  std::vector<std::string> types = TypesOf(schema);
-  if (!types.empty()) {
+  if (schema.contains("type")) {
     followed = {.by = absl::StrCat("beside type ", schema["type"].dump()), .keywords = {"type"}};
-  } else if (schema.contains("properties") || schema.contains("additionalProperties") ||
-             schema.contains("unevaluatedProperties")) {
-    types = {"object"};
-  } else if (schema.contains("items") || schema.contains("prefixItems") || schema.contains("unevaluatedItems")) {
-    types = {"array"};
   }
-  for (const std::string& type : types) {
+  for (const std::string& type : FollowedTypes(schema)) {
     const Keywords more = OfType(type);
     followed.keywords.insert(followed.keywords.end(), more.begin(), more.end());
   }
@@ -119,16 +146,8 @@ Followed FollowedIn(const Json& schema) {
 
 // Whether a demand demands nothing, or what another one has said.
 bool IsMet(absl::string_view keyword, const Json& schema) {
-  const Json& value = schema[keyword];
-  if (keyword == "uniqueItems") return value == false;
-  if (keyword != "type" || !(schema.contains("enum") || schema.contains("const"))) return false;
-  if (schema.contains("$ref")) return false;
-  const std::vector<std::string> types = TypesOf(schema);
-  const auto fits = [&](const Json& choice) {
-    return std::ranges::any_of(types, [&](const std::string& type) { return HasType(choice, type); });
-  };
-  return schema.contains("const") ? fits(schema["const"])
-                                  : schema["enum"].is_array() && std::ranges::all_of(schema["enum"], fits);
+  if (keyword == "uniqueItems") return schema[keyword] == false;
+  return keyword == "type" && HasOnly(schema, TypesOf(schema));
 }
 
 bool IsBuiltinFormat(const Json& format) {
