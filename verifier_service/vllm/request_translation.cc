@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/error_text.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "verifier_service/api/request_bounds.h"
@@ -204,7 +205,9 @@ absl::Status InTheirWords(const absl::Status& error) {
   if (field.empty() || !absl::StartsWith(message, prefix)) return error;
   for (const auto& [ours, theirs] : kNames) {
     if (!absl::StartsWith(field, ours)) continue;
-    return rpc::InvalidField(absl::StrCat(theirs, field.substr(ours.size())), message.substr(prefix.size()));
+    return base::WithReason(
+        rpc::InvalidField(absl::StrCat(theirs, field.substr(ours.size())), message.substr(prefix.size())),
+        base::ReasonOf(error));
   }
   return error;
 }

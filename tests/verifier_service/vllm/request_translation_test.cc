@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
@@ -187,6 +188,10 @@ TEST(InTheirWords, RenamesFields) {
   }
   const absl::Status other = absl::NotFoundError("model: expected \"demo\"");
   EXPECT_EQ(InTheirWords(other), other);
+  const absl::Status costly =
+      InTheirWords(base::WithReason(rpc::InvalidField("response_format.regex", "too large"), "FORMAT_TOO_COSTLY"));
+  EXPECT_EQ(rpc::FieldOf(costly), "sampling_params.regex");
+  EXPECT_EQ(base::ReasonOf(costly), "FORMAT_TOO_COSTLY");
 }
 
 std::string Repeated(int count, const std::string& field) {
