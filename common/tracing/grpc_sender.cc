@@ -18,7 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
 #include "common/base/version.h"
-#include "common/tracing/credential_files.h"
+#include "common/rpc/tls.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -98,11 +98,8 @@ absl::StatusOr<SendBatch> MakeGrpcSender(const Endpoint& endpoint) {
   absl::ConsumePrefix(&address, "http://");
   address = address.substr(0, address.find('/'));
   address = address.substr(address.rfind('@') + 1);  // a name and a password are not gRPC's way to log in
-  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
-  if (is_secure) {
-    FT_ASSIGN_OR_RETURN(const CredentialFiles files, ReadCredentialFiles(endpoint));
-    credentials = grpc::SslCredentials({files.ca, files.client_key, files.client_certificate});
-  }
+  FT_ASSIGN_OR_RETURN(const auto credentials,
+                      rpc::ChannelCredentials(is_secure ? endpoint.tls : rpc::TlsFiles(), is_secure));
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
   arguments.SetUserAgentPrefix(absl::StrCat("foretoken/", base::Version()));

@@ -7,7 +7,7 @@
 
 namespace foretoken::tracing {
 
-// Connects when the first batch is sent. Errors: a file of the endpoint that cannot be read.
+// Connects when the first batch is sent. Errors: those of rpc::CheckTls.
 absl::StatusOr<SendBatch> MakeGrpcSender(const Endpoint& endpoint);
 
 }  // namespace foretoken::tracing

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/tracing/credential_files.h"
+#include "common/rpc/tls.h"
 #include "kernels/check.h"
 
 namespace foretoken::tracing {
@@ -70,8 +70,7 @@ int EndsNow(void* must_end, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 // One connection that is used again, and the headers of every request.
 class HttpSender {
  public:
-  HttpSender(Endpoint endpoint, const CredentialFiles& files)
-      : endpoint_(std::move(endpoint)), curl_(curl_easy_init()) {
+  explicit HttpSender(Endpoint endpoint) : endpoint_(std::move(endpoint)), curl_(curl_easy_init()) {
     FT_CHECK(curl_ != nullptr);
     AddHeader("Content-Type", "application/x-protobuf");
     AddHeader("Expect", "");  // or curl waits for an answer before it sends a large body
@@ -85,9 +84,11 @@ class HttpSender {
     Set(CURLOPT_XFERINFOFUNCTION, EndsNow);
     Set(CURLOPT_WRITEFUNCTION, TakeBody);
     Set(CURLOPT_HEADERFUNCTION, TakeHeader);
-    SetBlob(CURLOPT_CAINFO_BLOB, files.ca);
-    SetBlob(CURLOPT_SSLKEY_BLOB, files.client_key);
-    SetBlob(CURLOPT_SSLCERT_BLOB, files.client_certificate);
+    // curl reads the files again for each new connection.
+    SetFile(CURLOPT_CAINFO, endpoint_.tls.ca);
+    SetFile(CURLOPT_SSLKEY, endpoint_.tls.key);
+    SetFile(CURLOPT_SSLCERT, endpoint_.tls.certificate);
+    Set(CURLOPT_CA_CACHE_TIMEOUT, 0L);
   }
   HttpSender(const HttpSender&) = delete;
   HttpSender& operator=(const HttpSender&) = delete;
@@ -134,10 +135,8 @@ class HttpSender {
   void Set(CURLoption option, Value value) {
     FT_CHECK(curl_easy_setopt(curl_, option, value) == CURLE_OK);
   }
-  void SetBlob(CURLoption option, const std::string& contents) {
-    if (contents.empty()) return;
-    curl_blob blob = {const_cast<char*>(contents.data()), contents.size(), CURL_BLOB_COPY};
-    Set(option, &blob);
+  void SetFile(CURLoption option, const std::string& path) {
+    if (!path.empty()) Set(option, path.c_str());
   }
   void AddHeader(const std::string& key, const std::string& value) {
     headers_ = curl_slist_append(headers_, absl::StrCat(key, ":", value.empty() ? "" : " ", value).c_str());
@@ -159,8 +158,8 @@ std::optional<absl::Duration> ParseRetryAfter(const std::string& value, absl::Ti
 }
 
 absl::StatusOr<SendBatch> MakeHttpSender(const Endpoint& endpoint) {
-  FT_ASSIGN_OR_RETURN(const CredentialFiles files, ReadCredentialFiles(endpoint));
-  const auto sender = std::make_shared<HttpSender>(endpoint, files);
+  FT_RETURN_IF_ERROR(rpc::CheckTls(endpoint.tls));
+  const auto sender = std::make_shared<HttpSender>(endpoint);
   return [sender](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
     return sender->Send(request, timeout, must_end);
   };

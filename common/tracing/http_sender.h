@@ -11,7 +11,7 @@
 
 namespace foretoken::tracing {
 
-// Connects when the first batch is sent. Errors: a file of the endpoint that cannot be read.
+// Connects when the first batch is sent. Errors: those of rpc::CheckTls.
 absl::StatusOr<SendBatch> MakeHttpSender(const Endpoint& endpoint);
 
 // The time that a Retry-After header says: seconds, or a date of HTTP. Unset if it says neither.

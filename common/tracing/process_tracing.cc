@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
-#include "common/base/status_macros.h"
 #include "common/base/system_random.h"
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
@@ -34,8 +34,11 @@ absl::StatusOr<std::unique_ptr<ProcessTracing>> ProcessTracing::Start(const std:
   std::unique_ptr<ProcessTracing> tracing(new ProcessTracing());
   if (settings.endpoint.url.empty()) return tracing;
   const bool is_grpc = settings.endpoint.protocol == Protocol::kGrpc;
-  FT_ASSIGN_OR_RETURN(SendBatch send, is_grpc ? MakeGrpcSender(settings.endpoint) : MakeHttpSender(settings.endpoint));
-  tracing->exporter_ = std::make_unique<SpanExporter>(settings, std::move(send), base::SystemRandomBits, metrics);
+  absl::StatusOr<SendBatch> send = is_grpc ? MakeGrpcSender(settings.endpoint) : MakeHttpSender(settings.endpoint);
+  if (!send.ok()) {
+    return absl::Status(send.status().code(), absl::StrCat("the exporter of traces: ", send.status().message()));
+  }
+  tracing->exporter_ = std::make_unique<SpanExporter>(settings, *std::move(send), base::SystemRandomBits, metrics);
   tracing->tracer_ = Tracer(settings.sampler, base::SystemRandomBits,
                             [process = tracing.get()](Span span) { process->Export(std::move(span)); });
   spdlog::info("traces go to {}, by {}", base::Quoted(ShownUrl(settings.endpoint.url)), is_grpc ? "gRPC" : "HTTP");

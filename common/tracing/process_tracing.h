@@ -19,7 +19,7 @@ namespace foretoken::tracing {
 class ProcessTracing {
  public:
   // Logs where the spans go, and a warning for each variable that cannot be used. The metrics outlive the object.
-  // Errors: INVALID_ARGUMENT for a certificate or key that cannot be read.
+  // Errors: those of rpc::CheckTls, for the exporter's files.
   static absl::StatusOr<std::unique_ptr<ProcessTracing>> Start(const std::string& service_name,
                                                                telemetry::Metrics& metrics);
 

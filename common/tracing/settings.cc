@@ -154,9 +154,9 @@ Endpoint ReadEndpoint(const Variables& variables) {
     variables.Warn(variables.ExporterName("HEADERS"), "expected names and values that HTTP headers may have", "others");
     endpoint.headers.clear();
   }
-  endpoint.ca_file = variables.ExporterText("CERTIFICATE");
-  endpoint.client_key_file = variables.ExporterText("CLIENT_KEY");
-  endpoint.client_certificate_file = variables.ExporterText("CLIENT_CERTIFICATE");
+  endpoint.tls = {.certificate = variables.ExporterText("CLIENT_CERTIFICATE"),
+                  .key = variables.ExporterText("CLIENT_KEY"),
+                  .ca = variables.ExporterText("CERTIFICATE")};
   const std::string compression = variables.ExporterText("COMPRESSION");
   endpoint.compresses = compression == "gzip";
   if (!compression.empty() && compression != "gzip" && compression != "none") {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/rpc/tls.h"
 #include "common/tracing/sampler.h"
 #include "common/tracing/span.h"
 
@@ -34,8 +35,7 @@ struct Endpoint {
   std::vector<std::pair<std::string, std::string>> headers;  // secret: never logged
   bool compresses = false;                                   // with gzip
   absl::Duration timeout = absl::Seconds(10);                // of one try
-  // Files in PEM; empty: the system's certificates, and none of our own.
-  std::string ca_file, client_key_file, client_certificate_file;
+  rpc::TlsFiles tls;                                         // of https; empty: the system's authorities
 };
 
 // Spans wait in a queue and leave it in batches.

@@ -97,7 +97,7 @@ TEST(GrpcSender, EndsWhenTheProcessEnds) {
 }
 
 TEST(Senders, ACertificateThatCannotBeReadIsAnError) {
-  const Endpoint endpoint = {.url = "https://127.0.0.1:1", .ca_file = "/no/such.pem"};
+  const Endpoint endpoint = {.url = "https://127.0.0.1:1", .tls = {.ca = "/no/such.pem"}};
   EXPECT_THAT(MakeGrpcSender(endpoint).status().message(), HasSubstr("/no/such.pem"));
   EXPECT_THAT(MakeHttpSender(endpoint).status().message(), HasSubstr("/no/such.pem"));
 }

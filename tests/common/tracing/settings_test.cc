@@ -88,9 +88,9 @@ TEST(TraceSettings, ReadsTheRestOfTheExporterAndTheTracesOwnVariableWins) {
   EXPECT_THAT(endpoint.headers, ElementsAre(Pair("authorization", "Bearer x"), Pair("b", "2")));
   EXPECT_TRUE(endpoint.compresses);
   EXPECT_EQ(endpoint.timeout, absl::Seconds(3));
-  EXPECT_EQ(endpoint.ca_file, "/ca.pem");
-  EXPECT_EQ(endpoint.client_key_file, "/key.pem");
-  EXPECT_EQ(endpoint.client_certificate_file, "/cert.pem");
+  EXPECT_EQ(endpoint.tls.ca, "/ca.pem");
+  EXPECT_EQ(endpoint.tls.key, "/key.pem");
+  EXPECT_EQ(endpoint.tls.certificate, "/cert.pem");
   EXPECT_THAT(read.warnings, IsEmpty());
 }
 

@@ -62,9 +62,10 @@ const otlp::AnyValue* CollectedSpan::Find(const std::string& key) const {
   return found == span.attributes().end() ? nullptr : &found->value();
 }
 
-TraceCollector::TraceCollector(Answer answer) : answer_(std::move(answer)), service_(std::make_unique<Service>(*this)) {
+TraceCollector::TraceCollector(Answer answer, const std::shared_ptr<grpc::ServerCredentials>& credentials)
+    : answer_(std::move(answer)), service_(std::make_unique<Service>(*this)) {
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
   builder.RegisterCallbackGenericService(service_.get());
   server_ = builder.BuildAndStart();
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/support/byte_buffer.h>
 
@@ -38,9 +39,11 @@ class TraceCollector {
   // Decides the end of one export. Null: OK.
   using Answer = std::function<grpc::Status(otlp::ExportTraceServiceResponse* response)>;
 
-  explicit TraceCollector(Answer answer = nullptr);
+  explicit TraceCollector(Answer answer = nullptr, const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                                                       grpc::InsecureServerCredentials());
   ~TraceCollector();
 
+  int port() const { return port_; }
   std::string url() const;
   // The spans that were accepted.
   std::vector<CollectedSpan> spans() const;

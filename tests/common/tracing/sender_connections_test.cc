@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections to a collector over days. If this test fails, no span is delivered after a certificate was renewed.
+#include <netinet/in.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/steady_clock.h"
+#include "common/rpc/tls.h"
+#include "common/tracing/grpc_sender.h"
+#include "common/tracing/http_sender.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fakes/trace_collector.h"
+#include "tests/testing/test_authority.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using Outcome = SendResult::Outcome;
+using testing::MountedCertificate;
+using testing::TestAuthority;
+using testing::TraceCollector;
+
+Outcome Send(const SendBatch& send, absl::Duration timeout = absl::Seconds(10)) {
+  otlp::ExportTraceServiceRequest request;
+  request.add_resource_spans()->add_scope_spans()->add_spans()->set_name("a span");
+  return send(request, timeout, [] { return false; }).outcome;
+}
+
+Endpoint EndpointOf(const MountedCertificate& client, int port, const std::string& path = {}) {
+  return {
+      .url = absl::StrCat("https://localhost:", port, path),
+      .tls = {
+          .certificate = client.certificate(), .key = client.key(), .ca = client.ca(), .refresh = absl::Seconds(1)}};
+}
+
+class RenewedCertificate : public ::testing::Test {
+ protected:
+  const TestAuthority authority_, next_authority_;
+  const MountedCertificate server_{next_authority_, {.names = {"DNS:localhost"}}};
+  MountedCertificate client_{authority_, {}};
+};
+
+TEST_F(RenewedCertificate, IsUsedByGrpcWithoutARestart) {
+  const rpc::TlsFiles files = {.certificate = server_.certificate(), .key = server_.key(), .ca = server_.ca()};
+  const TraceCollector collector(nullptr, rpc::ServerCredentials(files).value());
+  const SendBatch send = MakeGrpcSender(EndpointOf(client_, collector.port())).value();
+  EXPECT_EQ(Send(send), Outcome::kTryAgain);
+  client_.Renew(next_authority_, {});
+  const absl::Time give_up = SteadyNow() + absl::Seconds(60);
+  while (Send(send) != Outcome::kDelivered && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_EQ(collector.spans().size(), 1u);
+}
+
+// A collector by HTTPS that takes only clients of its own authority.
+class HttpsCollector {
+ public:
+  explicit HttpsCollector(const MountedCertificate& certificate)
+      : context_(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    SSL_CTX_use_certificate_file(context_.get(), certificate.certificate().c_str(), SSL_FILETYPE_PEM);
+    SSL_CTX_use_PrivateKey_file(context_.get(), certificate.key().c_str(), SSL_FILETYPE_PEM);
+    SSL_CTX_load_verify_locations(context_.get(), certificate.ca().c_str(), nullptr);
+    SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof(address);
+    bind(socket_, reinterpret_cast<sockaddr*>(&address), size);
+    listen(socket_, 1);
+    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~HttpsCollector() {
+    shutdown(socket_, SHUT_RDWR);  // ends accept
+    thread_.join();
+    close(socket_);
+  }
+  int port() const { return port_; }
+
+ private:
+  void Serve() {
+    for (int connection; (connection = accept(socket_, nullptr, nullptr)) >= 0; close(connection)) {
+      const std::unique_ptr<SSL, decltype(&SSL_free)> tls(SSL_new(context_.get()), &SSL_free);
+      SSL_set_fd(tls.get(), connection);
+      if (SSL_accept(tls.get()) != 1) continue;
+      constexpr char kAnswer[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+      char request[4096];  // one read takes a request as small as the test's
+      if (SSL_read(tls.get(), request, sizeof(request)) > 0) SSL_write(tls.get(), kAnswer, sizeof(kAnswer) - 1);
+      SSL_shutdown(tls.get());
+    }
+  }
+
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_;
+  const int socket_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+TEST_F(RenewedCertificate, IsUsedByHttpWithoutARestart) {
+  const HttpsCollector collector(server_);
+  const SendBatch send = MakeHttpSender(EndpointOf(client_, collector.port(), "/v1/traces")).value();
+  EXPECT_EQ(Send(send), Outcome::kTryAgain);
+  client_.Renew(next_authority_, {});
+  EXPECT_EQ(Send(send), Outcome::kDelivered);
+}
+
+}  // namespace
+}  // namespace foretoken::tracing
