@@ -68,27 +68,51 @@ SendResult FailureOf(const grpc::Status& status) {
   return result;
 }
 
-SendResult Send(Stub& stub, const Endpoint& endpoint, const otlp::ExportTraceServiceRequest& request,
-                absl::Duration timeout, const MustEnd& must_end) {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  for (const auto& [key, value] : endpoint.headers) context.AddMetadata(absl::AsciiStrToLower(key), value);
-  if (endpoint.compresses) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
-  otlp::ExportTraceServiceResponse response;
-  const auto end = std::make_shared<std::promise<grpc::Status>>();  // gRPC's thread may still hold it after the wait
-  std::future<grpc::Status> ended = end->get_future();
-  stub.UnaryCall(&context, kMethod, grpc::StubOptions(), &request, &response,
-                 [end](grpc::Status status) { end->set_value(std::move(status)); });
-  const absl::Time give_up = SteadyNow() + timeout;  // gRPC's own deadline may follow the system's clock
-  while (ended.wait_for(kEndPeriod) != std::future_status::ready) {
-    if (must_end() || SteadyNow() >= give_up) context.TryCancel();
+// A channel that lasts as long as the collector answers.
+class GrpcSender {
+ public:
+  GrpcSender(std::string address, std::shared_ptr<grpc::ChannelCredentials> credentials, Endpoint endpoint)
+      : address_(std::move(address)), credentials_(std::move(credentials)), endpoint_(std::move(endpoint)) {}
+
+  SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
+    if (stub_ == nullptr) stub_ = Connect();
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    for (const auto& [key, value] : endpoint_.headers) context.AddMetadata(absl::AsciiStrToLower(key), value);
+    if (endpoint_.compresses) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+    otlp::ExportTraceServiceResponse response;
+    const auto end = std::make_shared<std::promise<grpc::Status>>();  // gRPC's thread may still hold it after the wait
+    std::future<grpc::Status> ended = end->get_future();
+    stub_->UnaryCall(&context, kMethod, grpc::StubOptions(), &request, &response,
+                     [end](grpc::Status status) { end->set_value(std::move(status)); });
+    const absl::Time give_up = SteadyNow() + timeout;  // gRPC's own deadline may follow the system's clock
+    while (ended.wait_for(kEndPeriod) != std::future_status::ready) {
+      if (must_end() || SteadyNow() >= give_up) context.TryCancel();
+    }
+    const grpc::Status status = ended.get();
+    // The collector's host may have vanished, which no connection notices for many minutes. The next try makes a new
+    // one.
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED || SteadyNow() >= give_up) stub_.reset();
+    if (!status.ok()) return FailureOf(status);
+    const otlp::ExportTracePartialSuccess& partial = response.partial_success();
+    return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),
+            .message = partial.error_message()};
   }
-  const grpc::Status status = ended.get();
-  if (!status.ok()) return FailureOf(status);
-  const otlp::ExportTracePartialSuccess& partial = response.partial_success();
-  return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),
-          .message = partial.error_message()};
-}
+
+ private:
+  std::unique_ptr<Stub> Connect() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
+    arguments.SetUserAgentPrefix(absl::StrCat("foretoken/", base::Version()));
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // or a new channel may get the old connection
+    return std::make_unique<Stub>(grpc::CreateCustomChannel(address_, credentials_, arguments));
+  }
+
+  const std::string address_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const Endpoint endpoint_;
+  std::unique_ptr<Stub> stub_;  // null: the next try connects
+};
 
 }  // namespace
 
@@ -100,12 +124,10 @@ absl::StatusOr<SendBatch> MakeGrpcSender(const Endpoint& endpoint) {
   address = address.substr(address.rfind('@') + 1);  // a name and a password are not gRPC's way to log in
   FT_ASSIGN_OR_RETURN(const auto credentials,
                       rpc::ChannelCredentials(is_secure ? endpoint.tls : rpc::TlsFiles(), is_secure));
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
-  arguments.SetUserAgentPrefix(absl::StrCat("foretoken/", base::Version()));
-  const auto stub = std::make_shared<Stub>(grpc::CreateCustomChannel(std::string(address), credentials, arguments));
-  return [stub, endpoint](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout,
-                          const MustEnd& must_end) { return Send(*stub, endpoint, request, timeout, must_end); };
+  const auto sender = std::make_shared<GrpcSender>(std::string(address), credentials, endpoint);
+  return [sender](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
+    return sender->Send(request, timeout, must_end);
+  };
 }
 
 }  // namespace foretoken::tracing

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections to a collector over days. If this test fails, no span is delivered after a certificate was renewed.
+// The connections to a collector over days. If this test fails, no span is delivered after a certificate was renewed,
+// or long after the collector's host has vanished.
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
 #include "gtest/gtest.h"
+#include "tests/testing/fakes/tcp_relay.h"
 #include "tests/testing/fakes/trace_collector.h"
 #include "tests/testing/test_authority.h"
 
@@ -104,6 +106,18 @@ TEST_F(RenewedCertificate, IsUsedByHttpWithoutARestart) {
   EXPECT_EQ(Send(send), Outcome::kTryAgain);
   client_.Renew(next_authority_, {});
   EXPECT_EQ(Send(send), Outcome::kDelivered);
+}
+
+// The collector's host loses its power, and another one takes over its address. Nothing closes the old connection.
+TEST(VanishedCollector, IsFoundAgainAtItsAddress) {
+  const TraceCollector collector;
+  testing::TcpRelay relay(collector.port());
+  const SendBatch send = MakeGrpcSender({.url = "http://" + relay.address()}).value();
+  ASSERT_EQ(Send(send), Outcome::kDelivered);
+  relay.Freeze();
+  EXPECT_EQ(Send(send, absl::Milliseconds(200)), Outcome::kTryAgain);
+  relay.Heal();  // the old connection stays silent
+  EXPECT_EQ(Send(send, absl::Seconds(2)), Outcome::kDelivered);
 }
 
 }  // namespace
