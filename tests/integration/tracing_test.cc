@@ -133,8 +133,9 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
   EXPECT_NEAR(static_cast<double>(nanos), static_cast<double>(decode.nanos()), 0.02 * decode.nanos());
   EXPECT_EQ(tokens, 199);  // the first token ends the prompt
   EXPECT_GT(num_proposals, 0);
-  EXPECT_EQ(decode.Find("foretoken.speculation.accepted_lengths")->array_value().values_size(),
-            static_cast<int>(trace.ChildrenOf(decode, "step").size()));
+  const otlp::AnyValue* const lengths = calls[0].Find("foretoken.speculation.accepted_lengths");
+  ASSERT_NE(lengths, nullptr);
+  EXPECT_EQ(lengths->array_value().values_size(), static_cast<int>(trace.ChildrenOf(decode, "step").size()));
 }
 
 TEST(TracingWithoutACollector, CostsNoRequestAndIsCounted) {

@@ -34,6 +34,7 @@ def main(path: str) -> None:
     assert call["tag"]["rpc.response.status_code"] == "OK"
     assert call["tag"]["gen_ai.usage.output_tokens"] == 200, call["tag"]
     assert call["tag"]["foretoken.speculation.accepted_tokens"] > 0, "no guess was accepted"
+    assert "foretoken.speculation.accepted_lengths" in call["tag"], call["tag"]
     queue, prompt, decode = (one("foretoken-verifier", name, call) for name in ("queue", "prompt", "decode"))
     steps = find("foretoken-verifier", "step", decode)
     in_steps = sum(step["duration"] for step in steps)

@@ -119,11 +119,7 @@ void CallTrace::BeginPhase(Sample& sample, int32_t sample_index, std::string nam
 
 void CallTrace::EndPhase(Sample& sample, absl::Time end) {
   if (!sample.phase.has_value()) return;
-  tracing::Span span = *std::exchange(sample.phase, std::nullopt);
-  if (sample.has_token) {
-    span.attributes.push_back({"foretoken.speculation.accepted_lengths", std::move(sample.accepted_lengths)});
-  }
-  tracer_.End(std::move(span), end);
+  tracer_.End(*std::exchange(sample.phase, std::nullopt), end);
 }
 
 void CallTrace::Observe(const SampleOutput& output) {
@@ -142,8 +138,8 @@ void CallTrace::Observe(const SampleOutput& output) {
       BeginPhase(sample, output.sample_index, "decode", now);
       sample.has_token = true;
       if (!first_token_.has_value()) first_token_ = now;
-    } else if (sample.accepted_lengths.size() < kMaxAcceptedLengths) {
-      sample.accepted_lengths.push_back(std::ranges::count(output.speculated, true));
+    } else if (accepted_lengths_.size() < kMaxAcceptedLengths) {
+      accepted_lengths_.push_back(std::ranges::count(output.speculated, true));
     }
   }
   if (output.completion.has_value()) Complete(*output.completion, sample);
@@ -221,6 +217,7 @@ void CallTrace::End(const absl::Status& status) {
     attributes.push_back(
         {"foretoken.speculation.verified_nodes", static_cast<int64_t>(speculation_.num_verified_nodes)});
     attributes.push_back({"foretoken.speculation.accepted_tokens", NumAccepted(speculation_)});
+    attributes.push_back({"foretoken.speculation.accepted_lengths", std::move(accepted_lengths_)});
   }
   if (first_token_.has_value()) {
     attributes.push_back({"gen_ai.response.time_to_first_chunk", absl::ToDoubleSeconds(*first_token_ - call_.begin)});

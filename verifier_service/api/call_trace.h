@@ -44,7 +44,7 @@ struct TracedCall {
 
 class CallTrace {
  public:
-  // A span holds at most this many accepted lengths; later steps are only counted.
+  // The call's span holds at most this many accepted lengths; later steps are only counted.
   static constexpr size_t kMaxAcceptedLengths = 256;
 
   // The tracer outlives the trace.
@@ -63,7 +63,6 @@ class CallTrace {
     std::optional<tracing::Span> phase;  // prompt or decode
     bool has_token = false;              // the phase is decode
     absl::Time last_output;
-    std::vector<int64_t> accepted_lengths;  // of the steps of the decode
   };
 
   // Engine times follow a steady clock, spans the system's.
@@ -84,6 +83,7 @@ class CallTrace {
   std::vector<std::string> finish_reasons_;
   int64_t num_prompt_tokens_ = 0, num_cached_tokens_ = 0, num_output_tokens_ = 0, num_steps_ = 0;
   SpeculationCounts speculation_;
+  std::vector<int64_t> accepted_lengths_;  // of the decodes' steps
 };
 
 }  // namespace foretoken::verifier

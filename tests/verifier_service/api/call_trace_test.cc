@@ -66,9 +66,8 @@ TEST_F(CallTraceTest, AWholeCallHasItsPhasesOneAfterAnother) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(Named("prompt").begin - Named("queue").end), 0, 1e-3);
   EXPECT_NEAR(Milliseconds(Named("prompt")), 25, 1e-3);
   EXPECT_NEAR(Milliseconds(Named("decode")), 30, 1e-3);
-  EXPECT_THAT(Attribute<std::vector<int64_t>>(Named("decode"), "foretoken.speculation.accepted_lengths"),
-              ElementsAre(3, 1));
   const tracing::Span& call = Named("p.S/M");
+  EXPECT_THAT(Attribute<std::vector<int64_t>>(call, "foretoken.speculation.accepted_lengths"), ElementsAre(3, 1));
   for (const tracing::Span& span : spans_) {
     if (&span == &call) continue;
     EXPECT_EQ(span.parent, call.context.span_id) << span.name;
@@ -198,7 +197,7 @@ TEST_F(CallTraceTest, AcceptedLengthsAreBounded) {
   trace.Observe({.time = At(1), .began = At(0)});
   for (int i = 0; i < 1000; ++i) trace.Observe(Tokens(2 + i, 1));
   trace.End(absl::OkStatus());
-  EXPECT_EQ(Attribute<std::vector<int64_t>>(Named("decode"), "foretoken.speculation.accepted_lengths").size(),
+  EXPECT_EQ(Attribute<std::vector<int64_t>>(Named("p.S/M"), "foretoken.speculation.accepted_lengths").size(),
             CallTrace::kMaxAcceptedLengths);
 }
 
