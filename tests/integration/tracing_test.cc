@@ -106,6 +106,7 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   EXPECT_EQ(call.span.kind(), 2);
   EXPECT_EQ(call.span.parent_span_id(), client.span.span_id());
   EXPECT_EQ(call.Text("rpc.response.status_code"), "OK");
+  EXPECT_EQ(absl::StrCat(call.Text("server.address"), ":", call.Int("server.port")), verifier_.address());
   EXPECT_EQ(call.Int("gen_ai.usage.output_tokens"), 200);
   EXPECT_GT(call.Int("foretoken.speculation.accepted_tokens"), 0);
   const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kSession);
@@ -136,6 +137,20 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
   const otlp::AnyValue* const lengths = calls[0].Find("foretoken.speculation.accepted_lengths");
   ASSERT_NE(lengths, nullptr);
   EXPECT_EQ(lengths->array_value().values_size(), static_cast<int>(trace.ChildrenOf(decode, "step").size()));
+}
+
+TEST_F(Tracing, AChatIsNamedSo) {
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("Hi");
+  request.mutable_stopping()->set_max_tokens(4);
+  ASSERT_TRUE(client_.Generate(request).ok());
+  verifier_.Terminate();
+  const std::vector<CollectedSpan> spans = collector_.spans();
+  const auto call = std::ranges::find_if(spans, [](const auto& span) { return span.span.name() == kGenerate; });
+  ASSERT_NE(call, spans.end());
+  EXPECT_EQ(call->Text("gen_ai.operation.name"), "chat");
 }
 
 TEST(TracingWithoutACollector, CostsNoRequestAndIsCounted) {

@@ -32,6 +32,7 @@ def main(path: str) -> None:
     assert any(r["refType"] == "FOLLOWS_FROM" and r["traceID"] != trace["traceID"] for r in session["references"]), \
         "the session does not link to its stream"
     assert call["tag"]["rpc.response.status_code"] == "OK"
+    assert call["tag"]["server.port"] > 0, call["tag"]
     assert call["tag"]["gen_ai.usage.output_tokens"] == 200, call["tag"]
     assert call["tag"]["foretoken.speculation.accepted_tokens"] > 0, "no guess was accepted"
     assert "foretoken.speculation.accepted_lengths" in call["tag"], call["tag"]

@@ -30,6 +30,8 @@ class CallFormat {
   virtual std::string PeekTenant(const grpc::ByteBuffer&) const { return ""; }
   // INVALID_ARGUMENT if the bytes are not a request of this form, or ask for what our protocol does not have.
   virtual absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) = 0;
+  // After Read: false if the client wants the whole output at once.
+  virtual bool streams() const { return true; }
   // Renames the field in an error of our protocol's request to the field of this form.
   virtual absl::Status Explain(absl::Status error) const { return error; }
   // Called once, before the first Write.

@@ -40,25 +40,43 @@ bool IsServersFault(absl::StatusCode code) {
   }
 }
 
-// "ipv4:10.0.0.1:4711" or "ipv6:%5B::1%5D:4711" -> address and port. Adds nothing for a peer without a port, such as an
-// in-process one.
-void AddPeer(absl::string_view peer, Attributes& attributes) {
-  if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:")) return;
-  const size_t colon = peer.rfind(':');
+struct HostPort {
+  std::string host;
+  std::optional<int64_t> port;
+};
+
+// "10.0.0.1:4711", "%5B::1%5D:4711", "[::1]:4711" or "llm.example" -> host and port.
+HostPort SplitHostPort(absl::string_view address) {
+  const size_t colon = address.rfind(':');
   int64_t port = 0;
-  if (colon == absl::string_view::npos || !absl::SimpleAtoi(peer.substr(colon + 1), &port)) return;
-  absl::string_view host = peer.substr(0, colon);
+  const bool has_port = colon != absl::string_view::npos && absl::SimpleAtoi(address.substr(colon + 1), &port);
+  absl::string_view host = has_port ? address.substr(0, colon) : address;
   if (absl::ConsumePrefix(&host, "%5B") || absl::ConsumePrefix(&host, "[")) {
     if (!absl::ConsumeSuffix(&host, "%5D")) absl::ConsumeSuffix(&host, "]");
   }
-  attributes.push_back({"network.peer.address", std::string(host)});
-  attributes.push_back({"network.peer.port", port});
+  return {.host = std::string(host), .port = has_port ? std::optional(port) : std::nullopt};
+}
+
+void AddServer(absl::string_view authority, Attributes& attributes) {
+  if (authority.empty()) return;
+  HostPort server = SplitHostPort(authority);
+  attributes.push_back({"server.address", std::move(server.host)});
+  if (server.port.has_value()) attributes.push_back({"server.port", *server.port});
+}
+
+// Adds nothing for a peer without a port, such as an in-process one.
+void AddPeer(absl::string_view peer, Attributes& attributes) {
+  if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:")) return;
+  HostPort client = SplitHostPort(peer);
+  if (!client.port.has_value()) return;
+  attributes.push_back({"network.peer.address", std::move(client.host)});
+  attributes.push_back({"network.peer.port", *client.port});
 }
 
 Attributes RequestAttributes(const GenerationRequest& request, absl::string_view model) {
   const kernels::SamplingParams& sampling = request.sampling;
   Attributes attributes = {
-      {"gen_ai.operation.name", "text_completion"},
+      {"gen_ai.operation.name", std::string(request.is_chat ? "chat" : "text_completion")},
       {"gen_ai.provider.name", "foretoken"},
       {"gen_ai.request.model", std::string(model)},
       {"gen_ai.request.max_tokens", int64_t{request.stop.max_tokens}},
@@ -68,7 +86,7 @@ Attributes RequestAttributes(const GenerationRequest& request, absl::string_view
       {"gen_ai.request.frequency_penalty", double{sampling.frequency_penalty}},
       {"gen_ai.request.presence_penalty", double{sampling.presence_penalty}},
       {"gen_ai.request.seed", static_cast<int64_t>(sampling.seed)},
-      {"gen_ai.request.stream", true},
+      {"gen_ai.request.stream", request.is_streamed},
       {"gen_ai.response.id", request.request_id},
       {"gen_ai.response.model", std::string(model)},
       {"foretoken.priority", int64_t{request.priority}},
@@ -95,6 +113,7 @@ CallTrace::CallTrace(const tracing::Tracer& tracer, TracedCall call)
       call_(tracer.Begin({.name = call.method, .kind = tracing::SpanKind::kServer, .remote_parent = call.caller})) {
   if (!is_recorded()) return;
   call_.attributes = {{"rpc.system.name", "grpc"}, {"rpc.method", std::move(call.method)}};
+  AddServer(call.authority, call_.attributes);
   AddPeer(call.peer, call_.attributes);
   queue_ = tracer_.BeginChild(call_, "queue", call_.begin);
 }

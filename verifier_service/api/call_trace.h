@@ -39,6 +39,7 @@ namespace foretoken::verifier {
 struct TracedCall {
   std::string method;                           // PACKAGE.SERVICE/METHOD
   std::optional<tracing::TraceContext> caller;  // from the call's metadata
+  std::string authority = {};                   // the server as the client named it: HOST:PORT, or HOST
   std::string peer = {};                        // as gRPC names it: ipv4:HOST:PORT
 };
 

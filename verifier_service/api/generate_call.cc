@@ -31,9 +31,11 @@ constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 constexpr std::chrono::milliseconds kLinger(250);
 
 TracedCall CallOf(const std::string& method, const grpc::CallbackServerContext& context) {
+  const grpc::string_ref authority = context.ExperimentalGetAuthority();
   return {.method = method,
           .caller = tracing::ParseTraceContext(rpc::MetadataValue(context.client_metadata(), "traceparent"),
                                                rpc::MetadataValue(context.client_metadata(), "tracestate")),
+          .authority = std::string(authority.data(), authority.size()),
           .peer = context.peer()};
 }
 
@@ -146,6 +148,7 @@ absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace plac
   FT_ASSIGN_OR_RETURN(GenerationRequest request, Convert(message));
   request.ticket = ticket_;
   request.deadline = deadline_;
+  request.is_streamed = format_->streams();
   request.traceparent = tracing::FormatTraceparent(trace_context_);
   request.tracestate = trace_context_.state;
   const bool sends_reports = request.speculation.reports_steps;

@@ -93,6 +93,7 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const v1::GenerateRequest& req
 absl::Status ConvertPrompt(const v1::GenerateRequest& request, const ServedModel& model, GenerationRequest& out) {
   const char* field = request.has_tokens() ? "tokens.ids" : request.has_chat() ? "chat" : "text";
   FT_ASSIGN_OR_RETURN(out.prompt, PromptTokens(request, model));
+  out.is_chat = request.has_chat();
   if (out.prompt.empty()) return Invalid(field, "expected a prompt of at least one token, got none");
   if (request.has_truncate_prompt_tokens()) {
     const size_t keep = request.truncate_prompt_tokens();

@@ -69,6 +69,8 @@ struct GenerationRequest {
   int32_t priority = 0;                          // in its tenant; higher goes first, -kMaxPriority to kMaxPriority
   absl::Time deadline = absl::InfiniteFuture();  // on the engine's clock; the client wants nothing after it
   std::vector<int32_t> prompt;
+  bool is_chat = false;     // the prompt is a conversation
+  bool is_streamed = true;  // the client gets output as it comes
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
   kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is always set.
   std::vector<kernels::LogitBias> logit_bias;

@@ -39,6 +39,7 @@ class TranslatedFormat : public CallFormat {
     streams_ = message.stream();
     return ToOurs(std::move(message), model_);
   }
+  bool streams() const override { return streams_; }
   absl::Status Explain(absl::Status error) const override { return InTheirWords(error); }
   void Accept(const GenerationRequest& request) override {
     answers_.emplace(AnswerOptions{.streams = streams_,

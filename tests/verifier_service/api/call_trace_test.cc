@@ -162,6 +162,32 @@ TEST_F(CallTraceTest, APeerMayHaveAnIpv6AddressOrNone) {
   EXPECT_THROW(Attribute<std::string>(spans_.back(), "network.peer.address"), std::out_of_range);
 }
 
+TEST_F(CallTraceTest, TheServerIsAsTheClientNamedIt) {
+  CallTrace(tracer_, {.method = "p.S/M", .authority = "llm.example:50051"}).End(absl::OkStatus());
+  EXPECT_EQ(Attribute<std::string>(spans_.back(), "server.address"), "llm.example");
+  EXPECT_EQ(Attribute<int64_t>(spans_.back(), "server.port"), 50051);
+  CallTrace(tracer_, {.method = "p.S/M", .authority = "[::1]:1"}).End(absl::OkStatus());
+  EXPECT_EQ(Attribute<std::string>(spans_.back(), "server.address"), "::1");
+  CallTrace(tracer_, {.method = "p.S/M", .authority = "llm.example"}).End(absl::OkStatus());
+  EXPECT_EQ(Attribute<std::string>(spans_.back(), "server.address"), "llm.example");
+  EXPECT_THROW(Attribute<int64_t>(spans_.back(), "server.port"), std::out_of_range);
+}
+
+TEST_F(CallTraceTest, TheOperationIsWhatTheClientAsked) {
+  const auto call_of = [this](const GenerationRequest& request) {
+    CallTrace trace = Begin();
+    trace.Submit(request, "llama");
+    trace.End(absl::OkStatus());
+    return spans_.back();
+  };
+  const tracing::Span text = call_of({});
+  EXPECT_EQ(Attribute<std::string>(text, "gen_ai.operation.name"), "text_completion");
+  EXPECT_TRUE(Attribute<bool>(text, "gen_ai.request.stream"));
+  const tracing::Span chat = call_of({.is_chat = true, .is_streamed = false});
+  EXPECT_EQ(Attribute<std::string>(chat, "gen_ai.operation.name"), "chat");
+  EXPECT_FALSE(Attribute<bool>(chat, "gen_ai.request.stream"));
+}
+
 TEST_F(CallTraceTest, AVanishedClientLeavesNoOpenSpan) {
   CallTrace trace = Begin();
   trace.Submit({.num_samples = 2}, "llama");

@@ -68,6 +68,7 @@ std::string Error(const std::string& text) { return Error(Parse(text)); }
 TEST(ChatConversion, MakesTokensOfTheTemplatesSpecialTokens) {
   const auto converted = Convert(Parse(R"(chat { messages { role: "user" content: "Hi" } })"));
   EXPECT_EQ(converted->prompt, Encode("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_TRUE(converted->is_chat);
   const auto without =
       Convert(Parse(R"(chat { messages { role: "user" content: "Hi" } add_generation_prompt: false })"));
   EXPECT_EQ(without->prompt, Encode("<|im_start|>user\nHi<|im_end|>\n"));

@@ -85,6 +85,7 @@ TEST_F(VllmEngineServiceTest, StreamsChunksAndEndsEachSampleWithComplete) {
   const auto reader = vllm_stub_->Generate(&context, request);
   const GenerationRequest received = engine_.WaitForRequest();
   EXPECT_EQ(received.request_id, "one");
+  EXPECT_TRUE(received.is_streamed);
   EXPECT_THAT(received.prompt, ElementsAre(5, 6, 7));
   EXPECT_EQ(received.sampling.temperature, 1) << "not the model's own default";
   engine_.Say(received.ticket, 0, "a");
@@ -110,6 +111,7 @@ TEST_F(VllmEngineServiceTest, StreamsChunksAndEndsEachSampleWithComplete) {
 TEST_F(VllmEngineServiceTest, AWholeAnswerIsHeldAndCountsAsUnread) {
   grpc::ClientContext context;
   const auto reader = vllm_stub_->Generate(&context, Prompt("", false));
+  EXPECT_FALSE(engine_.WaitForRequest().is_streamed);
   const Ticket ticket = engine_.WaitForRequest().ticket;
   engine_.Say(ticket, 0, "a");
   EXPECT_TRUE(Comes([&] { return calls_->unread().totals().num_bytes > 0; }));
