@@ -97,6 +97,34 @@ Attributes RequestAttributes(const GenerationRequest& request, absl::string_view
   return attributes;
 }
 
+Attributes StepAttributes(const StepReport& report) {
+  const StepForecast& forecast = report.step.forecast;
+  const StepTimes& times = report.step.times;
+  return {
+      {"foretoken.step.index", static_cast<int64_t>(report.step.step_idx)},
+      {"foretoken.step.position", int64_t{report.position}},
+      {"foretoken.step.context_rows", int64_t{report.num_context_rows}},
+      {"foretoken.step.node_budget", int64_t{report.node_budget}},
+      {"foretoken.step.tree_nodes", static_cast<int64_t>(report.tree.token_ids.size())},
+      {"foretoken.step.verified_nodes", std::ranges::count(report.tree.planned, true)},
+      {"foretoken.step.accepted", static_cast<int64_t>(report.accepted.size())},
+      {"foretoken.step.tokens", static_cast<int64_t>(report.token_ids.size())},
+      {"foretoken.step.expected_tokens", double{report.expected_tokens}},
+      {"foretoken.step.asked_proposers", report.asked_proposers},
+      {"foretoken.step.resting_proposers", report.resting_proposers},
+      {"foretoken.step.batch.sequences", int64_t{forecast.num_sequences}},
+      {"foretoken.step.batch.row_budget", int64_t{report.step.row_budget}},
+      {"foretoken.step.batch.rows", int64_t{forecast.num_rows}},
+      {"foretoken.step.batch.prompt_rows", int64_t{forecast.num_prompt_rows}},
+      {"foretoken.step.batch.tree_rows", int64_t{forecast.num_tree_rows}},
+      {"foretoken.step.expected_ms", double{forecast.step_ms}},
+      {"foretoken.step.forward_ms", times.forward_ms},
+      {"foretoken.step.draw_ms", times.draw_ms},
+      {"foretoken.step.host_ms", times.host_ms},
+      {"foretoken.step.wait_ms", times.wait_ms},
+  };
+}
+
 int64_t NumAccepted(const SpeculationCounts& counts) {
   int64_t num_accepted = 0;
   for (size_t length = 0; length < counts.accepted_lengths.size(); ++length) {
@@ -179,28 +207,7 @@ void CallTrace::ObserveStep(const StepReport& report, const Sample& sample) {
   const absl::Time end = WallTime(report.step.end);
   const absl::Duration length = absl::Milliseconds(times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms);
   tracing::Span step = tracer_.BeginChild(*sample.phase, "step", std::max(end - length, sample.phase->begin));
-  const StepForecast& forecast = report.step.forecast;
-  step.attributes = {
-      {"foretoken.step.index", static_cast<int64_t>(report.step.step_idx)},
-      {"foretoken.step.position", int64_t{report.position}},
-      {"foretoken.step.context_rows", int64_t{report.num_context_rows}},
-      {"foretoken.step.tree_nodes", static_cast<int64_t>(report.tree.token_ids.size())},
-      {"foretoken.step.verified_nodes", std::ranges::count(report.tree.planned, true)},
-      {"foretoken.step.accepted", static_cast<int64_t>(report.accepted.size())},
-      {"foretoken.step.tokens", static_cast<int64_t>(report.token_ids.size())},
-      {"foretoken.step.expected_tokens", double{report.expected_tokens}},
-      {"foretoken.step.asked_proposers", report.asked_proposers},
-      {"foretoken.step.resting_proposers", report.resting_proposers},
-      {"foretoken.step.batch.sequences", int64_t{forecast.num_sequences}},
-      {"foretoken.step.batch.rows", int64_t{forecast.num_rows}},
-      {"foretoken.step.batch.prompt_rows", int64_t{forecast.num_prompt_rows}},
-      {"foretoken.step.batch.tree_rows", int64_t{forecast.num_tree_rows}},
-      {"foretoken.step.expected_ms", double{forecast.step_ms}},
-      {"foretoken.step.forward_ms", times.forward_ms},
-      {"foretoken.step.draw_ms", times.draw_ms},
-      {"foretoken.step.host_ms", times.host_ms},
-      {"foretoken.step.wait_ms", times.wait_ms},
-  };
+  step.attributes = StepAttributes(report);
   for (const ReportedProposer& proposer : report.proposers) {
     if (!proposer.is_new) continue;
     const absl::Time arrived = WallTime(proposer.arrived);

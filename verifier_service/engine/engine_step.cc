@@ -342,9 +342,12 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
     Sequence& sequence = *planned.sequence;
     if (!sequence.request().speculation.reports_steps) continue;
     if (sequence.is_finished && !sequence.output.completion.has_value()) continue;  // the request failed
-    sequence.output.steps.push_back(
-        ReportOf({.step_idx = own_stats_.num_steps, .forecast = forecast, .times = times, .end = timer_.entered()},
-                 planned, AskedOf(sequence, policy), parts_.proposers->Names()));
+    sequence.output.steps.push_back(ReportOf({.step_idx = own_stats_.num_steps,
+                                              .row_budget = config_.max_step_rows,
+                                              .forecast = forecast,
+                                              .times = times,
+                                              .end = timer_.entered()},
+                                             planned, AskedOf(sequence, policy), parts_.proposers->Names()));
   }
 }
 

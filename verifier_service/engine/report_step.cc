@@ -84,6 +84,7 @@ StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, uin
   StepReport report{.step = step,
                     .position = sequence.size() - static_cast<int32_t>(emitted.size()),
                     .num_context_rows = planned.num_chain,
+                    .node_budget = sequence.active->max_tree_nodes,
                     .token_ids = emitted,
                     .draws = !emitted.empty()};
   ReportTree(planned, report);

@@ -46,7 +46,8 @@ struct StepTimes {
 
 // The whole step, with all its sequences.
 struct StepSummary {
-  uint64_t step_idx = 0;  // counts from 1
+  uint64_t step_idx = 0;   // counts from 1
+  int32_t row_budget = 0;  // the most rows that the planner could take
   StepForecast forecast;
   StepTimes times;  // since the end of the step before
   absl::Time end;   // on the engine's clock
@@ -78,6 +79,7 @@ struct StepReport {
   int32_t position = 0;
   int32_t num_context_rows = 0;
   std::vector<ReportedProposer> proposers;
+  int32_t node_budget = 0;  // the most guesses that the planner could give a row
   ReportedTree tree;
   std::vector<int32_t> accepted;   // node indices of the tree, from the root on
   std::vector<int32_t> token_ids;  // the emitted tokens

@@ -110,6 +110,8 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
   output.began = At(0);
   StepReport step = Step(20, 10);
   step.position = 9;
+  step.node_budget = 16;
+  step.step.row_budget = 64;
   step.proposers = {{.name = "draft", .position = 8, .is_new = true, .asked = At(11), .arrived = At(13)},
                     {.name = "ngram", .position = 9}};
   step.asked_proposers = {"draft"};
@@ -123,6 +125,8 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
   EXPECT_EQ(proposal.parent, Named("step").context.span_id);
   EXPECT_NEAR(Milliseconds(proposal), 2, 1e-3);
   EXPECT_TRUE(Attribute<bool>(proposal, "foretoken.proposal.is_late"));
+  EXPECT_EQ(Attribute<int64_t>(Named("step"), "foretoken.step.node_budget"), 16);
+  EXPECT_EQ(Attribute<int64_t>(Named("step"), "foretoken.step.batch.row_budget"), 64);
   EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.resting_proposers"),
               ElementsAre("ngram"));
 }

@@ -60,6 +60,8 @@ void CheckReport(const StepReport& report) {
   EXPECT_GT(report.step.times.forward_ms, 0);
   EXPECT_GT(report.step.forecast.step_ms, 0);
   EXPECT_LE(report.num_context_rows, report.step.forecast.num_rows);
+  EXPECT_LE(report.step.forecast.num_rows, report.step.row_budget);
+  EXPECT_LE(std::ranges::count(tree.planned, true), report.node_budget);
 }
 
 class ReportStepTest : public testing::EngineFixture {
