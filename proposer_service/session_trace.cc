@@ -51,6 +51,11 @@ SessionTrace::~SessionTrace() {
 void SessionTrace::Ask(uint64_t position, int32_t node_budget, bool is_ready) {
   if (!options_.traces_proposals) return;
   proposal_ = options_.tracer.BeginChild(session_, "proposal");
+  proposal_->kind = tracing::SpanKind::kServer;
+  // The verifier makes its own span of the proposal later, so the link can only name the request's span.
+  tracing::TraceContext request = session_.context;
+  request.span_id = *session_.parent;
+  proposal_->links = {{.context = request, .is_remote = true}};
   proposal_->attributes = {{"foretoken.proposal.position", static_cast<int64_t>(position)},
                            {"foretoken.proposal.node_budget", int64_t{node_budget}},
                            {"foretoken.proposal.was_ready", is_ready}};

@@ -5,7 +5,8 @@
 //   foretoken.v1.ProposalService/Propose   the stream; links to the requests that it served
 //
 //   session                                from its opening to its end, below the request's span; links to the stream
-//     proposal                             a tree, from the verifier's question to the answer; only on request
+//     proposal                             a tree, from the verifier's question to the answer; links to the request's
+//                                          span; only if the options ask for it
 //
 // Threads: one at a time.
 #pragma once

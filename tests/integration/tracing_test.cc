@@ -114,8 +114,13 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   EXPECT_EQ(sessions[0].span.parent_span_id(), call.span.span_id());
   ASSERT_EQ(sessions[0].span.links_size(), 1);
   EXPECT_NE(sessions[0].span.links(0).trace_id(), sessions[0].span.trace_id());  // the stream's own trace
-  EXPECT_EQ(sessions[0].Int("foretoken.session.trees"),
-            static_cast<int64_t>(trace.ChildrenOf(sessions[0], "proposal").size()));
+  const std::vector<CollectedSpan> proposals = trace.ChildrenOf(sessions[0], "proposal");
+  EXPECT_EQ(sessions[0].Int("foretoken.session.trees"), static_cast<int64_t>(proposals.size()));
+  for (const CollectedSpan& proposal : proposals) {
+    EXPECT_EQ(proposal.span.kind(), 2);
+    ASSERT_EQ(proposal.span.links_size(), 1);
+    EXPECT_EQ(proposal.span.links(0).span_id(), call.span.span_id());
+  }
 }
 
 TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
@@ -129,6 +134,8 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
   for (const CollectedSpan& step : trace.ChildrenOf(decode, "step")) {
     nanos += step.nanos();
     tokens += step.Int("foretoken.step.tokens");
+    EXPECT_GE(step.Int("foretoken.step.node_budget"), step.Int("foretoken.step.verified_nodes"));
+    EXPECT_GE(step.Int("foretoken.step.batch.row_budget"), step.Int("foretoken.step.batch.rows"));
     num_proposals += static_cast<int64_t>(trace.ChildrenOf(step, "proposal").size());
   }
   EXPECT_NEAR(static_cast<double>(nanos), static_cast<double>(decode.nanos()), 0.02 * decode.nanos());

@@ -73,6 +73,10 @@ TEST_F(SessionTraceTest, WithDetailEveryTreeIsASpan) {
   const std::vector<tracing::Span> proposals = Named("proposal");
   ASSERT_EQ(proposals.size(), 2u);
   EXPECT_EQ(proposals[0].parent, Named(kSession).at(0).context.span_id);
+  EXPECT_EQ(proposals[0].kind, tracing::SpanKind::kServer);
+  ASSERT_EQ(proposals[0].links.size(), 1u);
+  EXPECT_EQ(tracing::FormatTraceparent(proposals[0].links[0].context), kRequest);
+  EXPECT_TRUE(proposals[0].links[0].is_remote);
   EXPECT_EQ(Int(proposals[0], "foretoken.proposal.position"), 4);
   EXPECT_EQ(Int(proposals[1], "foretoken.proposal.position"), 5);
   EXPECT_EQ(Int(proposals[1], "foretoken.proposal.node_budget"), 1);

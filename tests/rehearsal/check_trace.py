@@ -41,9 +41,14 @@ def main(path: str) -> None:
     in_steps = sum(step["duration"] for step in steps)
     assert abs(in_steps - decode["duration"]) <= 0.02 * decode["duration"], (in_steps, decode["duration"])
     assert sum(step["tag"]["foretoken.step.tokens"] for step in steps) == 199, "the first token ends the prompt"
+    assert all(step["tag"]["foretoken.step.node_budget"] >= step["tag"]["foretoken.step.verified_nodes"] for step in steps)
     asked = [p for step in steps for p in find("foretoken-verifier", "proposal", step)]
     answered = find("foretoken-proposer", "proposal", session)
     assert asked and answered, (len(asked), len(answered))
+    assert all(p["tag"]["span.kind"] == "client" for p in asked), "a proposal of the verifier"
+    assert all(p["tag"]["span.kind"] == "server" for p in answered), "a proposal of the proposer"
+    assert all(any(r["refType"] == "FOLLOWS_FROM" and r["spanID"] == call["spanID"] for r in p["references"])
+               for p in answered), "a proposal of the proposer does not link to the call"
     print(f"{len(spans)} spans of 3 processes; {len(steps)} steps take {in_steps} us of the decode's "
           f"{decode['duration']} us ({in_steps / decode['duration']:.4f}); {len(asked)} trees at the verifier, "
           f"{len(answered)} at the proposer")
