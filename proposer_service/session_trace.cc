@@ -28,8 +28,7 @@ std::optional<tracing::TraceContext> StreamTrace::context() const {
 std::unique_ptr<SessionTrace> SessionTrace::Begin(const TraceOptions& options, const std::string& method,
                                                   const v1::OpenSession& open, StreamTrace& stream) {
   if (open.traceparent().empty()) return nullptr;
-  const std::optional<tracing::TraceContext> request =
-      tracing::ParseTraceContext(open.traceparent(), open.tracestate());
+  const std::optional<tracing::TraceContext> request = options.tracer.Extract(open.traceparent(), open.tracestate());
   if (!request.has_value()) return nullptr;
   tracing::Span session =
       options.tracer.Begin({.name = "session", .kind = tracing::SpanKind::kServer, .remote_parent = request});

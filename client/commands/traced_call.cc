@@ -29,7 +29,10 @@ absl::StatusOr<std::unique_ptr<TracedCall>> TracedCall::FromFlags() {
   return trace;
 }
 
-Metadata TracedCall::metadata() const { return {{"traceparent", tracing::FormatTraceparent(call_.context)}}; }
+Metadata TracedCall::metadata() const {
+  const std::string traceparent = process_->tracer().Inject(call_.context);
+  return traceparent.empty() ? Metadata() : Metadata({{"traceparent", traceparent}});
+}
 
 // A client's convention: every status but OK is an error.
 void TracedCall::End(const absl::Status& status) {

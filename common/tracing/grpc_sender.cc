@@ -17,8 +17,8 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
-#include "common/base/version.h"
 #include "common/rpc/tls.h"
+#include "common/tracing/otlp.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
@@ -103,7 +103,7 @@ class GrpcSender {
   std::unique_ptr<Stub> Connect() const {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
-    arguments.SetUserAgentPrefix(absl::StrCat("foretoken/", base::Version()));
+    arguments.SetUserAgentPrefix(UserAgent());
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // or a new channel may get the old connection
     return std::make_unique<Stub>(grpc::CreateCustomChannel(address_, credentials_, arguments));
   }

@@ -14,8 +14,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/base/version.h"
 #include "common/rpc/tls.h"
+#include "common/tracing/otlp.h"
 #include "kernels/check.h"
 
 namespace foretoken::tracing {
@@ -78,7 +78,7 @@ class HttpSender {
     for (const auto& [key, value] : endpoint_.headers) AddHeader(key, value);
     Set(CURLOPT_URL, endpoint_.url.c_str());
     Set(CURLOPT_HTTPHEADER, headers_);
-    Set(CURLOPT_USERAGENT, absl::StrCat("foretoken/", base::Version()).c_str());
+    Set(CURLOPT_USERAGENT, UserAgent().c_str());
     Set(CURLOPT_NOSIGNAL, 1L);
     Set(CURLOPT_NOPROGRESS, 0L);  // curl then calls EndsNow about once per second
     Set(CURLOPT_XFERINFOFUNCTION, EndsNow);

@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/version.h"
 
 namespace foretoken::tracing {
@@ -15,24 +16,36 @@ constexpr uint32_t kHasIsRemote = 0x100, kIsRemote = 0x200;
 
 uint64_t UnixNanos(absl::Time time) { return static_cast<uint64_t>(absl::ToUnixNanos(time)); }
 
-void Convert(bool value, otlp::AnyValue* out) { out->set_bool_value(value); }
-void Convert(int64_t value, otlp::AnyValue* out) { out->set_int_value(value); }
-void Convert(double value, otlp::AnyValue* out) { out->set_double_value(value); }
-void Convert(const std::string& value, otlp::AnyValue* out) { out->set_string_value(value); }
-template <typename Value>
-void Convert(const std::vector<Value>& values, otlp::AnyValue* out) {
-  otlp::ArrayValue* const array = out->mutable_array_value();  // also set if there are no values
-  for (const Value& value : values) Convert(value, array->add_values());
+// The first characters of a text in UTF-8.
+std::string Cut(const std::string& text, uint32_t max_characters) {
+  uint32_t num_characters = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool begins_character = (static_cast<uint8_t>(text[i]) & 0xC0) != 0x80;
+    if (begins_character && num_characters++ == max_characters) return text.substr(0, i);
+  }
+  return text;
 }
 
-// Returns the number of attributes that the limit leaves out.
-uint32_t Convert(const Attributes& attributes, const SpanLimits& limits,
+void Convert(bool value, const SpanLimits&, otlp::AnyValue* out) { out->set_bool_value(value); }
+void Convert(int64_t value, const SpanLimits&, otlp::AnyValue* out) { out->set_int_value(value); }
+void Convert(double value, const SpanLimits&, otlp::AnyValue* out) { out->set_double_value(value); }
+void Convert(const std::string& value, const SpanLimits& limits, otlp::AnyValue* out) {
+  out->set_string_value(Cut(value, limits.max_value_characters));
+}
+template <typename Value>
+void Convert(const std::vector<Value>& values, const SpanLimits& limits, otlp::AnyValue* out) {
+  otlp::ArrayValue* const array = out->mutable_array_value();  // also set if there are no values
+  for (const Value& value : values) Convert(value, limits, array->add_values());
+}
+
+// Returns the number of attributes that are left out.
+uint32_t Convert(const Attributes& attributes, uint32_t max_attributes, const SpanLimits& limits,
                  google::protobuf::RepeatedPtrField<otlp::KeyValue>* out) {
-  const size_t num_kept = std::min<size_t>(attributes.size(), limits.max_attributes);
+  const size_t num_kept = std::min<size_t>(attributes.size(), max_attributes);
   for (size_t i = 0; i < num_kept; ++i) {
     otlp::KeyValue* const pair = out->Add();
     pair->set_key(attributes[i].key.data(), attributes[i].key.size());
-    std::visit([pair](const auto& value) { Convert(value, pair->mutable_value()); }, attributes[i].value);
+    std::visit([&](const auto& value) { Convert(value, limits, pair->mutable_value()); }, attributes[i].value);
   }
   return static_cast<uint32_t>(attributes.size() - num_kept);
 }
@@ -42,7 +55,8 @@ void Convert(const SpanLink& link, const SpanLimits& limits, otlp::Span::Link* o
   out->set_span_id(link.context.span_id.data(), link.context.span_id.size());
   out->set_trace_state(link.context.state);
   out->set_flags(link.context.flags | kHasIsRemote | (link.is_remote ? kIsRemote : 0));
-  out->set_dropped_attributes_count(Convert(link.attributes, limits, out->mutable_attributes()));
+  out->set_dropped_attributes_count(
+      Convert(link.attributes, limits.max_link_attributes, limits, out->mutable_attributes()));
 }
 
 void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
@@ -55,7 +69,7 @@ void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
   out->set_kind(static_cast<int32_t>(span.kind));
   out->set_start_time_unix_nano(UnixNanos(span.begin));
   out->set_end_time_unix_nano(UnixNanos(std::max(span.begin, span.end)));
-  out->set_dropped_attributes_count(Convert(span.attributes, limits, out->mutable_attributes()));
+  out->set_dropped_attributes_count(Convert(span.attributes, limits.max_attributes, limits, out->mutable_attributes()));
   const size_t num_links = std::min<size_t>(span.links.size(), limits.max_links);
   for (size_t i = 0; i < num_links; ++i) Convert(span.links[i], limits, out->add_links());
   out->set_dropped_links_count(static_cast<uint32_t>(span.links.size() - num_links));
@@ -79,6 +93,10 @@ void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string
   of_scope->mutable_scope()->set_name("foretoken");
   of_scope->mutable_scope()->set_version(base::Version());
   for (const Span& span : spans) Convert(span, limits, of_scope->add_spans());
+}
+
+std::string UserAgent() {
+  return absl::StrCat("foretoken/", base::Version(), " OTel-OTLP-Exporter-Cpp/", base::Version());
 }
 
 }  // namespace foretoken::tracing

@@ -12,8 +12,11 @@
 namespace foretoken::tracing {
 
 // Fills an empty request with the spans of one process; `resource` are the process's own attributes. A span's
-// attributes and links beyond the limits are counted instead.
+// attributes and links beyond the limits are counted instead, and longer texts in attributes are cut.
 void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string>& resource, const SpanLimits& limits,
             otlp::ExportTraceServiceRequest* request);
+
+// What an exporter calls itself.
+std::string UserAgent();
 
 }  // namespace foretoken::tracing

@@ -2,12 +2,15 @@
 #include "common/tracing/process_tracing.h"
 
 #include <cstdlib>
+#include <iostream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
+#include "common/base/status_macros.h"
 #include "common/base/system_random.h"
+#include "common/tracing/console_sender.h"
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
 #include "common/tracing/settings.h"
@@ -24,6 +27,19 @@ std::string ShownUrl(const std::string& url) {
   return at == std::string::npos ? shown : shown.substr(0, host) + shown.substr(at + 1);
 }
 
+// Null: nobody wants the spans.
+absl::StatusOr<SendBatch> MakeSender(const Settings& settings) {
+  if (settings.writes_to_console) return MakeConsoleSender(std::cout);
+  if (settings.endpoint.url.empty()) return SendBatch();
+  const bool is_grpc = settings.endpoint.protocol == Protocol::kGrpc;
+  absl::StatusOr<SendBatch> send = is_grpc ? MakeGrpcSender(settings.endpoint) : MakeHttpSender(settings.endpoint);
+  if (!send.ok()) {
+    return absl::Status(send.status().code(), absl::StrCat("the exporter of traces: ", send.status().message()));
+  }
+  spdlog::info("traces go to {}, by {}", base::Quoted(ShownUrl(settings.endpoint.url)), is_grpc ? "gRPC" : "HTTP");
+  return send;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessTracing>> ProcessTracing::Start(const std::string& service_name,
@@ -32,16 +48,13 @@ absl::StatusOr<std::unique_ptr<ProcessTracing>> ProcessTracing::Start(const std:
   const Settings settings = ReadSettings([](const char* name) { return std::getenv(name); }, service_name, &warnings);
   for (const std::string& warning : warnings) spdlog::warn("{}", warning);
   std::unique_ptr<ProcessTracing> tracing(new ProcessTracing());
-  if (settings.endpoint.url.empty()) return tracing;
-  const bool is_grpc = settings.endpoint.protocol == Protocol::kGrpc;
-  absl::StatusOr<SendBatch> send = is_grpc ? MakeGrpcSender(settings.endpoint) : MakeHttpSender(settings.endpoint);
-  if (!send.ok()) {
-    return absl::Status(send.status().code(), absl::StrCat("the exporter of traces: ", send.status().message()));
+  FT_ASSIGN_OR_RETURN(SendBatch send, MakeSender(settings));
+  if (send != nullptr) {
+    tracing->exporter_ = std::make_unique<SpanExporter>(settings, std::move(send), base::SystemRandomBits, metrics);
+    tracing->tracer_ = Tracer(settings.sampler, base::SystemRandomBits,
+                              [process = tracing.get()](Span span) { process->Export(std::move(span)); });
   }
-  tracing->exporter_ = std::make_unique<SpanExporter>(settings, *std::move(send), base::SystemRandomBits, metrics);
-  tracing->tracer_ = Tracer(settings.sampler, base::SystemRandomBits,
-                            [process = tracing.get()](Span span) { process->Export(std::move(span)); });
-  spdlog::info("traces go to {}, by {}", base::Quoted(ShownUrl(settings.endpoint.url)), is_grpc ? "gRPC" : "HTTP");
+  if (!settings.propagates) tracing->tracer_.StopPropagation();
   return tracing;
 }
 

@@ -25,13 +25,13 @@ class ProcessTracing {
 
   // Lives as long as the object, and nobody may use a copy of it for longer.
   const Tracer& tracer() const { return tracer_; }
-  // Sends a span that another tracer made. Drops it if no variable names a collector.
+  // Sends a span that another tracer made. Drops it if no variable says where spans go.
   void Export(Span span);
 
  private:
   ProcessTracing() = default;
 
-  std::unique_ptr<SpanExporter> exporter_;  // null: no variable names a collector
+  std::unique_ptr<SpanExporter> exporter_;  // null: nobody wants the spans
   Tracer tracer_;
 };
 

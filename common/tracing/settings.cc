@@ -120,9 +120,9 @@ Protocol ReadProtocol(const Variables& variables) {
 
 std::string ReadUrl(const Variables& variables, Protocol protocol) {
   const std::string exporter = variables.Text("OTEL_TRACES_EXPORTER");
-  if (variables.IsTrue("OTEL_SDK_DISABLED") || exporter == "none") return {};
+  if (variables.IsTrue("OTEL_SDK_DISABLED") || exporter == "none" || exporter == "console") return {};
   if (!exporter.empty() && exporter != "otlp") {
-    variables.Warn("OTEL_TRACES_EXPORTER", "expected otlp or none", exporter);
+    variables.Warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none", exporter);
   }
   const std::string own = variables.Text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
   std::string url = own.empty() ? variables.Text("OTEL_EXPORTER_OTLP_ENDPOINT") : own;
@@ -185,14 +185,40 @@ BatchLimits ReadBatchLimits(const Variables& variables) {
           .max_batch_spans = static_cast<size_t>(std::min(max_batch, max_queued))};
 }
 
+bool WritesToConsole(const Variables& variables) {
+  return variables.Text("OTEL_TRACES_EXPORTER") == "console" &&
+         absl::AsciiStrToLower(variables.Text("OTEL_SDK_DISABLED")) != "true";
+}
+
 SpanLimits ReadSpanLimits(const Variables& variables) {
-  int64_t attributes = SpanLimits().max_attributes, links = SpanLimits().max_links;
-  variables.Number("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", 0, &attributes);
-  variables.Number("OTEL_SPAN_LINK_COUNT_LIMIT", 0, &links);
-  const auto bounded = [](int64_t number) {
-    return static_cast<uint32_t>(std::min<int64_t>(number, std::numeric_limits<uint32_t>::max()));
+  SpanLimits limits;
+  const auto read = [&variables](const std::string& name, uint32_t* limit) {
+    int64_t number = *limit;
+    variables.Number(name, 0, &number);
+    *limit = static_cast<uint32_t>(std::min<int64_t>(number, std::numeric_limits<uint32_t>::max()));
   };
-  return {.max_attributes = bounded(attributes), .max_links = bounded(links)};
+  read("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", &limits.max_attributes);
+  read("OTEL_SPAN_LINK_COUNT_LIMIT", &limits.max_links);
+  read("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", &limits.max_link_attributes);
+  read("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", &limits.max_value_characters);
+  read("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", &limits.max_value_characters);
+  return limits;
+}
+
+// Baggage is a known name, but nothing here has any.
+bool ReadPropagates(const Variables& variables) {
+  const std::string text = variables.Text("OTEL_PROPAGATORS");
+  bool propagates = text.empty();
+  for (absl::string_view name : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    name = absl::StripAsciiWhitespace(name);
+    if (name == "tracecontext") {
+      propagates = true;
+    } else if (name != "baggage" && name != "none") {
+      variables.Warn("OTEL_PROPAGATORS", "expected tracecontext, baggage or none", name);
+      return true;
+    }
+  }
+  return propagates;
 }
 
 Sampler ReadSampler(const Variables& variables) {
@@ -237,7 +263,12 @@ std::map<std::string, std::string> ReadResource(const Variables& variables, cons
 
 Settings ReadSettings(const ReadVariable& read, const std::string& service_name, std::vector<std::string>* warnings) {
   const Variables variables(read, warnings);
+  if (const std::string file = variables.Text("OTEL_CONFIG_FILE"); !file.empty()) {
+    variables.Warn("OTEL_CONFIG_FILE", "expected none, because only variables are read", file);
+  }
   return {.endpoint = ReadEndpoint(variables),
+          .writes_to_console = WritesToConsole(variables),
+          .propagates = ReadPropagates(variables),
           .batch = ReadBatchLimits(variables),
           .limits = ReadSpanLimits(variables),
           .sampler = ReadSampler(variables),

@@ -48,6 +48,8 @@ struct BatchLimits {
 
 struct Settings {
   Endpoint endpoint;
+  bool writes_to_console = false;  // instead of an endpoint
+  bool propagates = true;          // takes the callers' trace contexts and passes them on
   BatchLimits batch;
   SpanLimits limits;
   Sampler sampler;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,10 +41,12 @@ struct SpanLink {
   Attributes attributes;
 };
 
-// The bounds of OpenTelemetry's specification. What goes beyond is dropped and counted.
+// The bounds of OpenTelemetry's specification. What goes beyond is dropped and counted; longer texts are cut.
 struct SpanLimits {
-  uint32_t max_attributes = 128;  // of a span or a link
+  uint32_t max_attributes = 128;
   uint32_t max_links = 128;
+  uint32_t max_link_attributes = 128;                                    // of each link
+  uint32_t max_value_characters = std::numeric_limits<uint32_t>::max();  // of each text in an attribute
 };
 
 struct Span {

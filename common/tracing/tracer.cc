@@ -15,6 +15,14 @@ uint64_t NotZero(uint64_t bits) { return bits == 0 ? 1 : bits; }
 Tracer::Tracer(Sampler sampler, std::function<uint64_t()> random_bits, TakeSpan take)
     : sampler_(std::move(sampler)), random_bits_(std::move(random_bits)), take_(std::move(take)) {}
 
+std::optional<TraceContext> Tracer::Extract(absl::string_view traceparent, absl::string_view tracestate) const {
+  return propagates_ ? ParseTraceContext(traceparent, tracestate) : std::nullopt;
+}
+
+std::string Tracer::Inject(const TraceContext& context) const {
+  return propagates_ ? FormatTraceparent(context) : std::string();
+}
+
 SpanId Tracer::NewSpanId() const { return std::bit_cast<SpanId>(NotZero(random_bits_())); }
 
 Span Tracer::Begin(BeginArgs args) const {

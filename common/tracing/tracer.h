@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/tracing/sampler.h"
@@ -42,6 +43,13 @@ class Tracer {
   Tracer() = default;
   Tracer(Sampler sampler, std::function<uint64_t()> random_bits, TakeSpan take);
 
+  // From here on no context comes in from a caller's headers or goes out to other services.
+  void StopPropagation() { propagates_ = false; }
+  // The caller's context, from its two headers.
+  std::optional<TraceContext> Extract(absl::string_view traceparent, absl::string_view tracestate = {}) const;
+  // The traceparent for another service; empty: none.
+  std::string Inject(const TraceContext& context) const;
+
   // False: attributes of the span would be made for nobody.
   bool IsRecorded(const Span& span) const { return is_on() && span.context.is_sampled(); }
 
@@ -53,6 +61,7 @@ class Tracer {
   bool is_on() const { return take_ != nullptr; }
   SpanId NewSpanId() const;
 
+  bool propagates_ = true;
   Sampler sampler_;
   std::function<uint64_t()> random_bits_;
   TakeSpan take_;

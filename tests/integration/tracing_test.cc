@@ -160,6 +160,20 @@ TEST_F(Tracing, AChatIsNamedSo) {
   EXPECT_EQ(call->Text("gen_ai.operation.name"), "chat");
 }
 
+TEST(TracingWithoutPropagation, AServersTraceIsItsOwn) {
+  const TraceCollector collector;
+  std::vector<std::string> environment = Environment(collector);
+  environment.push_back("OTEL_PROPAGATORS=none");
+  ServiceProcess verifier("foretoken_verifier", {}, environment);
+  const std::string trace_id = GenerateTraced(verifier, collector);
+  verifier.Terminate();
+  EXPECT_TRUE(Trace(collector.spans(), trace_id).Find("foretoken-verifier", kGenerate).empty());
+  const std::vector<CollectedSpan> spans = collector.spans();
+  EXPECT_TRUE(std::ranges::any_of(spans, [](const CollectedSpan& span) {
+    return span.service == "foretoken-verifier" && span.span.name() == kGenerate && span.span.parent_span_id().empty();
+  }));
+}
+
 TEST(TracingWithoutACollector, CostsNoRequestAndIsCounted) {
   const std::vector<std::string> nobody = {"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1",
                                            "OTEL_BSP_MAX_QUEUE_SIZE=8", "OTEL_BSP_SCHEDULE_DELAY=1"};

@@ -30,11 +30,12 @@ constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 // most likely read the messages: for longer than a round trip to a client far away.
 constexpr std::chrono::milliseconds kLinger(250);
 
-TracedCall CallOf(const std::string& method, const grpc::CallbackServerContext& context) {
+TracedCall CallOf(const std::string& method, const tracing::Tracer& tracer,
+                  const grpc::CallbackServerContext& context) {
   const grpc::string_ref authority = context.ExperimentalGetAuthority();
   return {.method = method,
-          .caller = tracing::ParseTraceContext(rpc::MetadataValue(context.client_metadata(), "traceparent"),
-                                               rpc::MetadataValue(context.client_metadata(), "tracestate")),
+          .caller = tracer.Extract(rpc::MetadataValue(context.client_metadata(), "traceparent"),
+                                   rpc::MetadataValue(context.client_metadata(), "tracestate")),
           .authority = std::string(authority.data(), authority.size()),
           .peer = context.peer()};
 }
@@ -60,7 +61,7 @@ absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const Ser
 
 std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, GenerateCallArgs args) {
   static const tracing::Tracer no_tracer;
-  CallTrace trace(args.may_be_traced ? context->tracer : no_tracer, CallOf(args.method, *args.rpc));
+  CallTrace trace(args.may_be_traced ? context->tracer : no_tracer, CallOf(args.method, context->tracer, *args.rpc));
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, std::move(args), std::move(trace)));
   call->self_ = call;
   return call;
@@ -149,7 +150,7 @@ absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace plac
   request.ticket = ticket_;
   request.deadline = deadline_;
   request.is_streamed = format_->streams();
-  request.traceparent = tracing::FormatTraceparent(trace_context_);
+  request.traceparent = context_->tracer.Inject(trace_context_);
   request.tracestate = trace_context_.state;
   const bool sends_reports = request.speculation.reports_steps;
   if (is_traced_ && context_->traces_steps) request.speculation.reports_steps = true;

@@ -82,6 +82,19 @@ TEST(Otlp, WhatIsBeyondTheLimitsIsCounted) {
   EXPECT_EQ(cut.dropped_links_count(), 3u);
 }
 
+TEST(Otlp, TextsBeyondTheLimitAreCutBetweenCharacters) {
+  Span span = {.context = Context(1), .attributes = {{"s", "h\u00e9llo"}, {"l", std::vector<std::string>{"abc", "a"}}}};
+  span.links.push_back({.context = Context(2), .attributes = {{"a", "abc"}, {"b", "b"}}});
+  const otlp::Span cut = Convert(span, {.max_link_attributes = 1, .max_value_characters = 2});
+  EXPECT_EQ(cut.attributes(0).value().string_value(), "h\u00e9");
+  EXPECT_EQ(cut.attributes(1).value().array_value().values(0).string_value(), "ab");
+  EXPECT_EQ(cut.attributes(1).value().array_value().values(1).string_value(), "a");
+  ASSERT_EQ(cut.links(0).attributes_size(), 1);
+  EXPECT_EQ(cut.links(0).attributes(0).value().string_value(), "ab");
+  EXPECT_EQ(cut.links(0).dropped_attributes_count(), 1u);
+  EXPECT_EQ(Convert(span).attributes(0).value().string_value(), "h\u00e9llo");
+}
+
 TEST(Otlp, ALinkSaysWhetherItsSpanIsInAnotherProcess) {
   const otlp::Span span = Convert(
       {.context = Context(1), .links = {{.context = Context(2)}, {.context = Context(3), .is_remote = true}}}, {});

@@ -5,10 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/tracing/console_sender.h"
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
 #include "gmock/gmock.h"
@@ -162,6 +165,7 @@ TEST(HttpSender, DeliversABatchWithItsHeaders) {
   EXPECT_THAT(request, HasSubstr("POST /v1/traces HTTP/1.1\r\n"));
   EXPECT_THAT(request, HasSubstr("Content-Type: application/x-protobuf\r\n"));
   EXPECT_THAT(request, HasSubstr("Authorization: Bearer x\r\n"));
+  EXPECT_THAT(request, HasSubstr(" OTel-OTLP-Exporter-Cpp/"));
   EXPECT_THAT(request, Not(HasSubstr("Expect:")));
   otlp::ExportTraceServiceRequest batch;
   ASSERT_TRUE(batch.ParseFromString(request.substr(request.find("\r\n\r\n") + 4)));
@@ -204,6 +208,19 @@ TEST(HttpSender, KnowsWhichStatusesPass) {
 TEST(HttpSender, ABrokenConnectionIsTriedAgain) {
   HttpCollector collector("");
   EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kTryAgain);
+}
+
+TEST(ConsoleSender, WritesABatchAsALineWithReadableIds) {
+  otlp::ExportTraceServiceRequest request = Batch();
+  otlp::Span& span = *request.mutable_resource_spans(0)->mutable_scope_spans(0)->mutable_spans(0);
+  span.set_trace_id(std::string(16, '\x1f'));
+  span.add_links()->set_span_id(std::string(8, '\x2e'));
+  std::ostringstream out;
+  EXPECT_EQ(MakeConsoleSender(out)(request, absl::Seconds(1), [] { return false; }).outcome, Outcome::kDelivered);
+  EXPECT_THAT(out.str(), HasSubstr("\"name\":\"a span\""));
+  EXPECT_THAT(out.str(), HasSubstr("\"traceId\":\"1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f\""));
+  EXPECT_THAT(out.str(), HasSubstr("\"spanId\":\"2e2e2e2e2e2e2e2e\""));
+  EXPECT_EQ(std::ranges::count(out.str(), '\n'), 1);
 }
 
 TEST(RetryAfter, IsSecondsOrADate) {

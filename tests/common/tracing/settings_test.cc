@@ -74,6 +74,33 @@ TEST(TraceSettings, CanBeSwitchedOff) {
             "http://c:1");  // empty is unset
 }
 
+TEST(TraceSettings, TheConsoleNeedsNoEndpoint) {
+  const Read read(Variables{{"OTEL_TRACES_EXPORTER", "console"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"}});
+  EXPECT_TRUE(read.settings.writes_to_console);
+  EXPECT_EQ(read.settings.endpoint.url, "");
+  EXPECT_THAT(read.warnings, IsEmpty());
+  EXPECT_FALSE(
+      Read(Variables{{"OTEL_TRACES_EXPORTER", "console"}, {"OTEL_SDK_DISABLED", "true"}}).settings.writes_to_console);
+}
+
+TEST(TraceSettings, ContextsPropagateUnlessThePropagatorsLeaveThemOut) {
+  const auto propagates = [](const std::string& value) {
+    const Read read(Variables{{"OTEL_PROPAGATORS", value}});
+    EXPECT_THAT(read.warnings, IsEmpty());
+    return read.settings.propagates;
+  };
+  EXPECT_TRUE(propagates(""));
+  EXPECT_TRUE(propagates("tracecontext,baggage"));
+  EXPECT_TRUE(propagates("baggage, tracecontext"));
+  EXPECT_FALSE(propagates("none"));
+  EXPECT_FALSE(propagates("baggage"));
+}
+
+TEST(TraceSettings, AConfigurationFileIsNotReadAndTheWarningSaysSo) {
+  const Read read(Variables{{"OTEL_CONFIG_FILE", "/etc/otel.yaml"}});
+  EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("OTEL_CONFIG_FILE: ")));
+}
+
 TEST(TraceSettings, ReadsTheRestOfTheExporterAndTheTracesOwnVariableWins) {
   const Read read(Variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:1"},
                             {"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, b = 2"},
@@ -108,12 +135,17 @@ TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
                             {"OTEL_BSP_MAX_QUEUE_SIZE", "10"},
                             {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "20"},
                             {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3"},
+                            {"OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "4"},
+                            {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5"},
+                            {"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "6"},
                             {"OTEL_TRACES_SAMPLER", "always_off"}});
   EXPECT_EQ(read.settings.batch.delay, absl::Milliseconds(100));
   EXPECT_EQ(read.settings.batch.export_timeout, absl::Milliseconds(200));
   EXPECT_EQ(read.settings.batch.max_queued_spans, 10u);
   EXPECT_EQ(read.settings.batch.max_batch_spans, 10u);  // a batch is no larger than the queue
   EXPECT_EQ(read.settings.limits.max_attributes, 3u);
+  EXPECT_EQ(read.settings.limits.max_link_attributes, 4u);
+  EXPECT_EQ(read.settings.limits.max_value_characters, 6u);
   TraceId high;
   high.fill(0xff);
   EXPECT_FALSE(read.settings.sampler.Samples(std::nullopt, high));
@@ -137,6 +169,7 @@ TEST_P(BadVariable, IsIgnoredAndNamed) {
   const Settings defaults = Read(Variables{}).settings;
   EXPECT_EQ(read.settings.batch.max_queued_spans, defaults.batch.max_queued_spans);
   EXPECT_EQ(read.settings.endpoint.timeout, defaults.endpoint.timeout);
+  EXPECT_TRUE(read.settings.propagates);
   EXPECT_THAT(read.settings.endpoint.headers, IsEmpty());
   EXPECT_EQ(read.settings.resource.size(), defaults.resource.size());
   EXPECT_EQ(read.Resource("service.name"), "foretoken-verifier");
@@ -153,8 +186,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("OTEL_SERVICE_NAME", "caf\xE9"),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer abc=="),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "key=caf%C3%A9"),
-                      std::pair("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
-                      std::pair("OTEL_TRACES_EXPORTER", "zipkin")));
+                      std::pair("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"), std::pair("OTEL_TRACES_EXPORTER", "zipkin"),
+                      std::pair("OTEL_PROPAGATORS", "b3"), std::pair("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long")));
 
 TEST(TraceSettings, AWarningDoesNotShowHeaders) {
   const Read read(Variables{{"OTEL_EXPORTER_OTLP_HEADERS", "secret"}});
