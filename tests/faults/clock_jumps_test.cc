@@ -7,7 +7,6 @@
 #include <atomic>
 #include <fstream>
 
-#include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
