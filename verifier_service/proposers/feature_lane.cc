@@ -10,7 +10,7 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr size_t kMaxMessageBytes = size_t{1} << 20;  // of one message's features
-constexpr size_t kMaxWaitingBytes = size_t{1} << 20;  // of one session
+constexpr size_t kMaxWaitingBytes = size_t{8} << 20;  // of one session
 
 }  // namespace
 

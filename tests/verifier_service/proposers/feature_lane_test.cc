@@ -130,18 +130,24 @@ TEST_F(FeatureLaneTest, CountsNoMoreCreditThanTheBound) {
 
 TEST_F(FeatureLaneTest, ASessionsWaitingFeaturesAreBounded) {
   lane_.AddCredit(64 << 20);
-  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, (1 << 20) / kBytes);
-  Give(1, 0, 512);
+  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, (8 << 20) / kBytes);
+  Give(1, 0, 4096);
   EXPECT_EQ(lane_.NeedOf(1, 100'000), std::nullopt);
   Write(/*num_told=*/12);
-  EXPECT_EQ(lane_.NeedOf(1, 100'000)->begin, 512);
-  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, 524);
+  EXPECT_EQ(lane_.NeedOf(1, 100'000)->begin, 4096);
+  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, 4108);
+}
+
+// The lane gets features once per step. A step of a prompt computes many hundred positions.
+TEST(WideFeatureLane, AStepsFeaturesOfAPromptFit) {
+  const FeatureLane lane(SourceOf(4096));
+  EXPECT_GE(lane.NeedOf(1, 8000)->end, 1024);
 }
 
 TEST(WideFeatureLane, SendsOnePositionAtATime) {
   FeatureLane lane(SourceOf(rpc::kMaxFeatureWidth));
   lane.AddCredit(1 << 20);
-  ASSERT_EQ(lane.NeedOf(1, 10)->end, 8);
+  ASSERT_EQ(lane.NeedOf(1, 100)->end, 64);
   lane.Give(1, 0, std::vector<uint16_t>(3 * rpc::kMaxFeatureWidth));
   v1::ProposeRequest request;
   lane.Write([](uint64_t) { return 10; }, request);
