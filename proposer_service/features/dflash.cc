@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/json.h"
@@ -35,11 +37,14 @@ using kernels::TensorView;
 using model::JsonFields;
 using tensor::Tensor;
 
+constexpr char kMarkov[] = "markov_head.markov_w1.weight", kConfidence[] = "confidence_head.proj.weight";
+
 struct DflashConfig {
   model::ModelConfig block;  // of the drafter; vocab_size is the target's, as the drafter's file says it
   int64_t draft_vocab_size = 0;
   FeatureLayers layers;
   BlockForm form;
+  bool is_dspark = false;
   int64_t markov_rank = 0;  // 0: there is no Markov head
 };
 
@@ -64,7 +69,7 @@ class Dflash : public BlockDraft {
         blocks_(config.block, std::move(weights.layers), backend(), LimitsOf(limits, config.form)),
         hidden_(backend(), DType::kF32, Shape(limits.max_rows, config.block.hidden_size)),
         normed_(backend(), DType::kBF16, Shape(limits.max_rows, config.block.hidden_size)) {
-    if (config.markov_rank > 0) markov_.emplace(std::move(weights.markov), backend(), limits.max_rows);
+    if (config.is_dspark) markov_.emplace(std::move(weights.markov), backend(), limits.max_rows);
   }
 
   void Synchronize() override {
@@ -162,7 +167,7 @@ absl::Status CheckAttention(const JsonFields& config, const std::optional<JsonFi
   return absl::OkStatus();
 }
 
-absl::StatusOr<BlockForm> ReadForm(const JsonFields& config, const std::optional<JsonFields>& nested, bool is_dspark,
+absl::StatusOr<BlockForm> ReadForm(const JsonFields& config, const std::optional<JsonFields>& nested,
                                    const DflashConfig& read) {
   constexpr int64_t kMaxBlock = 64;
   FT_ASSIGN_OR_RETURN(const auto is_causal, config.Optional<bool>("is_causal"));
@@ -170,8 +175,8 @@ absl::StatusOr<BlockForm> ReadForm(const JsonFields& config, const std::optional
   FT_ASSIGN_OR_RETURN(const auto from_anchor, Either<bool>(nested, config, "sample_from_anchor"));
   FT_ASSIGN_OR_RETURN(const auto block_size, Either<int64_t>(nested, config, "block_size"));
   const bool is_speculators = config.Has("speculators_model_type");
-  const int64_t size = block_size.value_or(is_dspark ? 7 : is_speculators ? 8 : 16);
-  const int64_t first_guess = from_anchor.value_or(is_dspark) ? 0 : 1;
+  const int64_t size = block_size.value_or(read.is_dspark ? 7 : is_speculators ? 8 : 16);
+  const int64_t first_guess = from_anchor.value_or(read.is_dspark) ? 0 : 1;
   if (size <= first_guess || size > kMaxBlock) {
     return config.Error("block_size", "expects ", first_guess + 1, " to ", kMaxBlock, ", got ", size);
   }
@@ -190,7 +195,45 @@ absl::StatusOr<BlockForm> ReadForm(const JsonFields& config, const std::optional
                    .hidden_size = read.block.hidden_size};
 }
 
-absl::StatusOr<DflashConfig> ReadConfig(const DraftOptions& options, const TargetFiles& target, bool is_dspark) {
+// Sets is_dspark and markov_rank. A DSpark drafter may have no Markov head.
+absl::Status ReadDspark(const JsonFields& config, const std::optional<JsonFields>& nested,
+                        const DrafterTensors& tensors, DflashConfig& read) {
+  constexpr int64_t kMaxRank = 65'536;
+  FT_ASSIGN_OR_RETURN(const auto rank, Either<int64_t>(nested, config, "markov_rank"));
+  if (rank.has_value() && (*rank < 0 || *rank > kMaxRank)) {
+    return config.Error("markov_rank", "expects 0 to ", kMaxRank, ", got ", *rank);
+  }
+  if (rank.has_value()) {
+    read.markov_rank = *rank;
+  } else if (tensors.Contains(kMarkov)) {
+    FT_ASSIGN_OR_RETURN(const Shape shape, tensors.ShapeOf(kMarkov, 2));
+    read.markov_rank = shape[1];
+  }
+  FT_ASSIGN_OR_RETURN(auto names, config.OrDefault<std::vector<std::string>>("architectures", {}));
+  FT_ASSIGN_OR_RETURN(names.emplace_back(), config.OrDefault<std::string>("speculators_model_type", ""));
+  const bool is_named = std::ranges::any_of(
+      names, [](const std::string& name) { return absl::StrContains(absl::AsciiStrToLower(name), "dspark"); });
+  read.is_dspark = is_named || rank.has_value() || tensors.Contains(kMarkov) || tensors.Contains(kConfidence);
+  return absl::OkStatus();
+}
+
+absl::Status CheckFit(const JsonFields& config, const std::optional<JsonFields>& nested, const TargetFiles& target,
+                      const DflashConfig& read) {
+  FT_RETURN_IF_ERROR(CheckVocabulary(config, read.block.vocab_size, target));
+  if (read.draft_vocab_size < 1 || read.draft_vocab_size > read.block.vocab_size) {
+    return config.Error("draft_vocab_size", "expects 1 to vocab_size ", read.block.vocab_size, ", got ",
+                        read.draft_vocab_size);
+  }
+  FT_ASSIGN_OR_RETURN(const auto num_layers, Either<int64_t>(nested, config, "num_target_layers"));
+  if (num_layers.value_or(target.config.num_layers) != target.config.num_layers) {
+    return config.Error("num_target_layers", "expects ", target.config.num_layers, ", as the target has, got ",
+                        *num_layers);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DflashConfig> ReadConfig(const DraftOptions& options, const TargetFiles& target,
+                                        const DrafterTensors& tensors) {
   const std::string path = options.model_directory + "/config.json";
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
   FT_ASSIGN_OR_RETURN(const JsonFields config, JsonFields::Parse(text, path));
@@ -203,19 +246,13 @@ absl::StatusOr<DflashConfig> ReadConfig(const DraftOptions& options, const Targe
   if (!object.contains("model_type")) object["model_type"] = "qwen3";
   DflashConfig read;
   FT_ASSIGN_OR_RETURN(read.block, ReadBlockConfig(std::move(object), path, SizesOf(target)));
-  FT_RETURN_IF_ERROR(CheckVocabulary(config, read.block.vocab_size, target));
+  read.block.qk_norm = tensors.Contains("layers.0.self_attn.q_norm.weight");
   FT_ASSIGN_OR_RETURN(read.draft_vocab_size, config.OrDefault<int64_t>("draft_vocab_size", read.block.vocab_size));
-  if (read.draft_vocab_size < 1 || read.draft_vocab_size > read.block.vocab_size) {
-    return config.Error("draft_vocab_size", "expects 1 to vocab_size ", read.block.vocab_size, ", got ",
-                        read.draft_vocab_size);
-  }
+  FT_RETURN_IF_ERROR(CheckFit(config, nested, target, read));
   FT_RETURN_IF_ERROR(CheckAttention(config, nested, read.block));
-  FT_ASSIGN_OR_RETURN(read.form, ReadForm(config, nested, is_dspark, read));
+  FT_RETURN_IF_ERROR(ReadDspark(config, nested, tensors, read));
+  FT_ASSIGN_OR_RETURN(read.form, ReadForm(config, nested, read));
   const int64_t num_target_layers = target.config.num_layers;
-  FT_ASSIGN_OR_RETURN(const int64_t trained_for, config.OrDefault<int64_t>("num_target_layers", num_target_layers));
-  if (trained_for != num_target_layers) {
-    return config.Error("num_target_layers", "expects the target's ", num_target_layers, ", got ", trained_for);
-  }
   FT_ASSIGN_OR_RETURN(read.layers, ResolveFeatureLayers(config, options.feature_layers, num_target_layers,
                                                         DefaultDflashLayers(num_target_layers, read.block.num_layers)));
   return read;
@@ -224,17 +261,17 @@ absl::StatusOr<DflashConfig> ReadConfig(const DraftOptions& options, const Targe
 absl::StatusOr<MarkovHead::Weights> LoadMarkov(const DflashConfig& config, const DrafterTensors& tensors) {
   using kernels::WeightQuantization;
   MarkovHead::Weights markov{.rank = config.markov_rank};
-  if (markov.rank == 0) return markov;
-  FT_ASSIGN_OR_RETURN(markov.by_token,
-                      tensors.Matrix({{"markov_head.markov_w1.weight", Shape(config.block.vocab_size, markov.rank)}},
-                                     WeightQuantization::kNone));
-  FT_ASSIGN_OR_RETURN(markov.to_logits,
-                      tensors.Matrix({{"markov_head.markov_w2.weight", Shape(config.draft_vocab_size, markov.rank)}},
-                                     WeightQuantization::kNone));
-  if (!tensors.Contains("confidence_head.proj.weight")) return markov;
-  FT_ASSIGN_OR_RETURN(const Shape shape, tensors.ShapeOf("confidence_head.proj.weight", 2));
+  if (markov.rank > 0) {
+    FT_ASSIGN_OR_RETURN(markov.by_token, tensors.Matrix({{kMarkov, Shape(config.block.vocab_size, markov.rank)}},
+                                                        WeightQuantization::kNone));
+    FT_ASSIGN_OR_RETURN(markov.to_logits,
+                        tensors.Matrix({{"markov_head.markov_w2.weight", Shape(config.draft_vocab_size, markov.rank)}},
+                                       WeightQuantization::kNone));
+  }
+  if (!tensors.Contains(kConfidence)) return markov;
+  FT_ASSIGN_OR_RETURN(const Shape shape, tensors.ShapeOf(kConfidence, 2));
   const int64_t width = shape[1] == config.block.hidden_size ? shape[1] : config.block.hidden_size + markov.rank;
-  FT_ASSIGN_OR_RETURN(markov.confidence, tensors.Floats({"confidence_head.proj.weight", Shape(1, width)}));
+  FT_ASSIGN_OR_RETURN(markov.confidence, tensors.Floats({kConfidence, Shape(1, width)}));
   FT_ASSIGN_OR_RETURN(const std::vector<float> bias, tensors.Floats({"confidence_head.proj.bias", Shape(1)}));
   markov.confidence_bias = bias[0];
   return markov;
@@ -259,34 +296,16 @@ absl::StatusOr<DflashWeights> LoadWeights(const DflashConfig& config, const Targ
   return weights;
 }
 
-// DSpark drafters count their rows from another one. So a drafter that declares itself as such, and lacks the head by
-// which DSpark is known, would guess at wrong places.
-absl::Status CheckIsPlain(const DraftOptions& options, const DrafterTensors& tensors) {
-  const std::string path = options.model_directory + "/config.json";
-  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
-  FT_ASSIGN_OR_RETURN(const JsonFields config, JsonFields::Parse(text, path));
-  if (!config.Has("markov_rank") && !tensors.Contains("confidence_head.proj.weight")) return absl::OkStatus();
-  return config.Error("markov_rank", "expects a Markov head, got a DSpark drafter without one, which is not supported");
-}
-
 }  // namespace
 
 absl::StatusOr<Drafter> LoadDflash(const DraftOptions& options) {
-  constexpr char kMarkov[] = "markov_head.markov_w1.weight";
   FT_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend, MakeDrafterBackend(options));
   FT_ASSIGN_OR_RETURN(const TargetFiles target, OpenTarget(options.target_directory));
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.model_directory));
   FT_ASSIGN_OR_RETURN(const DrafterTensors tensors,
                       DrafterTensors::Make(std::move(checkpoint), *backend, DescribedName));
   FT_RETURN_IF_ERROR(CheckTensors(tensors, options.model_directory));
-  const bool is_dspark = tensors.Contains(kMarkov);
-  if (!is_dspark) FT_RETURN_IF_ERROR(CheckIsPlain(options, tensors));
-  FT_ASSIGN_OR_RETURN(DflashConfig config, ReadConfig(options, target, is_dspark));
-  config.block.qk_norm = tensors.Contains("layers.0.self_attn.q_norm.weight");
-  if (is_dspark) {
-    FT_ASSIGN_OR_RETURN(const Shape shape, tensors.ShapeOf(kMarkov, 2));
-    config.markov_rank = shape[1];
-  }
+  FT_ASSIGN_OR_RETURN(const DflashConfig config, ReadConfig(options, target, tensors));
   DrafterNeeds needs = {.method = "dflash",
                         .bytes = BytesOf(config.block),
                         .weight_bytes = tensors.num_bytes(),
@@ -298,7 +317,7 @@ absl::StatusOr<Drafter> LoadDflash(const DraftOptions& options) {
   plan.limits.max_steps = config.form.num_guesses();
   FT_ASSIGN_OR_RETURN(DflashWeights weights, LoadWeights(config, target, tensors));
   spdlog::info("dflash: reads {}; {} {} tokens in one pass", Describe(config.layers),
-               is_dspark ? "a DSpark drafter, which guesses" : "guesses", config.form.num_guesses());
+               config.is_dspark ? "a DSpark drafter, which guesses" : "guesses", config.form.num_guesses());
   return Drafter{.model = std::make_unique<Dflash>(std::move(backend), config, std::move(weights), plan.limits),
                  .description = std::move(plan.description)};
 }

@@ -12,26 +12,26 @@ using kernels::DType;
 using kernels::Shape;
 
 MarkovHead::MarkovHead(Weights weights, kernels::Backend& backend, int32_t max_rows)
-    : backend_(backend),
-      weights_(std::move(weights)),
-      embedded_(backend, DType::kF32, Shape(max_rows, weights_.rank)),
-      narrow_(backend, DType::kBF16, Shape(max_rows, weights_.rank)) {}
+    : backend_(backend), weights_(std::move(weights)) {
+  if (weights_.rank == 0) return;
+  embedded_ = tensor::Tensor(backend, DType::kF32, Shape(max_rows, weights_.rank));
+  narrow_ = tensor::Tensor(backend, DType::kBF16, Shape(max_rows, weights_.rank));
+}
 
-DraftHead::Term MarkovHead::Term(const kernels::ConstTensorView& outputs, const int32_t* token_ids) {
-  const int64_t num_rows = outputs.shape[0];
-  const kernels::TensorView narrow = narrow_.rows(num_rows);
-  backend_.Embed({.weight = weights_.by_token.get(), .token_ids = token_ids, .out = embedded_.rows(num_rows)});
-  backend_.CopyRows({.x = embedded_.rows(num_rows), .num_rows = static_cast<int32_t>(num_rows), .out = narrow});
-  num_rows_ = num_rows;
-  if (!weights_.confidence.empty()) {
-    const auto copy = [&](const kernels::ConstTensorView& from, std::vector<uint16_t>& to) {
-      to.resize(static_cast<size_t>(from.shape.num_elements()));
-      backend_.Copy(to.data(), from.data, to.size() * sizeof(uint16_t), kernels::CopyKind::kToHost);
-    };
-    copy(outputs, outputs_);
-    copy(narrow, by_token_);
-  }
-  return {.x = narrow, .weight = weights_.to_logits.get()};
+std::optional<DraftHead::Term> MarkovHead::Term(const kernels::ConstTensorView& outputs, const int32_t* token_ids) {
+  num_rows_ = outputs.shape[0];
+  const auto keep = [&](const kernels::ConstTensorView& from, std::vector<uint16_t>& to) {
+    if (weights_.confidence.empty()) return;
+    to.resize(static_cast<size_t>(from.shape.num_elements()));
+    backend_.Copy(to.data(), from.data, to.size() * sizeof(uint16_t), kernels::CopyKind::kToHost);
+  };
+  keep(outputs, outputs_);
+  if (weights_.rank == 0) return std::nullopt;
+  const kernels::TensorView embedded = embedded_.rows(num_rows_), narrow = narrow_.rows(num_rows_);
+  backend_.Embed({.weight = weights_.by_token.get(), .token_ids = token_ids, .out = embedded});
+  backend_.CopyRows({.x = embedded, .num_rows = static_cast<int32_t>(num_rows_), .out = narrow});
+  keep(narrow, by_token_);
+  return DraftHead::Term{.x = narrow, .weight = weights_.to_logits.get()};
 }
 
 std::vector<float> MarkovHead::Confidences() const {

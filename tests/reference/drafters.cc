@@ -229,9 +229,9 @@ Vector DflashLogits(const Tensors& tensors, const Vector& head, const Vector& ou
 
 double DsparkConfidence(const Tensors& tensors, const Vector& output, int64_t token_id) {
   const Vector& weight = tensors.at("confidence_head.proj.weight");
-  const Vector& by_token = tensors.at("markov_head.markov_w1.weight");
   const auto rank = static_cast<int64_t>(weight.size() - output.size());
-  const Vector input = Joined(output, Slice(by_token, token_id * rank, rank));
+  Vector input = output;
+  if (rank > 0) input = Joined(input, Slice(tensors.at("markov_head.markov_w1.weight"), token_id * rank, rank));
   return 1 / (1 + std::exp(-Times(weight, input)[0] - tensors.at("confidence_head.proj.bias")[0]));
 }
 

@@ -70,13 +70,11 @@ void FeaturePlanes::Supply(ProposerClient& proposers, const std::function<const 
     const auto entry = std::ranges::find(planes_, demand.source, [](const Entry& e) { return e.source.get(); });
     const Sequence* const sequence = find(demand.sequence_id);
     if (entry == planes_.end() || sequence == nullptr) continue;
-    int32_t end = std::min(demand.end, sequence->num_computed);
-    if (end <= demand.begin) continue;
-    int32_t begin = entry->plane->FirstKnown(sequence->blocks, demand.begin, end);
-    if (begin == end) {  // a plane that came late knows none of them, and perhaps later ones
-      begin = entry->plane->FirstKnown(sequence->blocks, end, sequence->num_computed);
-      end = std::min(begin + demand.end - demand.begin, sequence->num_computed);
-    }
+    const int32_t num_computed = sequence->num_computed;
+    if (num_computed <= demand.begin) continue;
+    // Features that the plane does not know never come, so what is given may begin behind the demand's end.
+    const int32_t begin = entry->plane->FirstKnown(sequence->blocks, demand.begin, num_computed);
+    const int32_t end = std::min(begin + (demand.end - demand.begin), num_computed);
     if (begin < end) proposers.GiveFeatures(demand, begin, entry->plane->Read(sequence->blocks, begin, end));
   }
 }

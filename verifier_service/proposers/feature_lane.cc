@@ -9,8 +9,9 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr size_t kMaxMessageBytes = size_t{1} << 17;  // of one message's features: an advance waits for no more
-constexpr size_t kMaxWaitingBytes = size_t{1} << 23;  // of one session; credit bounds all of them
+// Of one message's features. The tokens that come next wait while the message is written.
+constexpr size_t kMaxMessageBytes = size_t{128} << 10;
+constexpr size_t kMaxWaitingBytes = size_t{8} << 20;  // of one session
 
 }  // namespace
 
@@ -24,7 +25,7 @@ void FeatureLane::AddCredit(uint64_t num_bytes) {
 std::optional<FeatureLane::Need> FeatureLane::NeedOf(uint64_t session_id, uint64_t num_positions) const {
   const auto it = sessions_.find(session_id);
   Need need = {.session_id = session_id, .begin = it == sessions_.end() ? 0 : it->second.next, .end = num_positions};
-  const size_t num_waiting_bytes = it == sessions_.end() ? 0 : it->second.waiting.size() * sizeof(uint16_t);
+  const size_t num_waiting_bytes = it == sessions_.end() ? 0 : it->second.num_waiting_bytes();
   const uint64_t num_free = (kMaxWaitingBytes - std::min(num_waiting_bytes, kMaxWaitingBytes)) / position_bytes_;
   // A position may be wider than the bound.
   need.end = std::min(need.end, need.begin + std::max<uint64_t>(num_free, num_waiting_bytes == 0 ? 1 : 0));
@@ -47,21 +48,22 @@ void FeatureLane::Give(uint64_t session_id, uint64_t begin, std::vector<uint16_t
   const uint64_t num_bytes = values.size() * sizeof(uint16_t);
   if (num_bytes == 0 || num_bytes > credit_) return;
   Session& session = sessions_[session_id];
-  if (begin != session.next && !session.waiting.empty()) return;  // what waits is sent first
+  const bool has_waiting = session.num_waiting_bytes() > 0;
+  if (begin != session.next && has_waiting) return;  // what waits is sent first
   credit_ -= num_bytes;
-  if (session.waiting.empty()) {
+  if (!has_waiting) {
     session.begin = begin;
     waiting_.push_back(session_id);
   }
-  session.waiting.insert(session.waiting.end(), values.begin(), values.end());
+  session.values.insert(session.values.end(), values.begin(), values.end());
   session.next = begin + num_bytes / position_bytes_;
 }
 
 void FeatureLane::Forget(uint64_t session_id) {
   const auto it = sessions_.find(session_id);
   if (it == sessions_.end()) return;
-  credit_ += it->second.waiting.size() * sizeof(uint16_t);  // the replica never sees them
-  if (!it->second.waiting.empty()) std::erase(waiting_, session_id);
+  credit_ += it->second.num_waiting_bytes();  // the replica never sees them
+  if (it->second.num_waiting_bytes() > 0) std::erase(waiting_, session_id);
   sessions_.erase(it);
 }
 
@@ -72,7 +74,7 @@ void FeatureLane::Write(const std::function<uint64_t(uint64_t session_id)>& num_
   while (!waiting_.empty()) {
     const uint64_t session_id = waiting_.front();
     Session& session = sessions_.at(session_id);
-    const uint64_t num_waiting = session.waiting.size() * sizeof(uint16_t) / position_bytes_;
+    const uint64_t num_waiting = session.num_waiting_bytes() / position_bytes_;
     const uint64_t told = num_told(session_id);
     const uint64_t num_sendable = std::min(num_waiting, told - std::min(told, session.begin));
     const uint64_t num_now = std::min(num_sendable, max_piece);
@@ -80,7 +82,7 @@ void FeatureLane::Write(const std::function<uint64_t(uint64_t session_id)>& num_
     waiting_.pop_front();
     if (num_now > 0) WriteChunk(session_id, session, num_now, request);
     num_bytes_left -= num_now * position_bytes_;
-    if (session.waiting.empty()) continue;
+    if (session.num_waiting_bytes() == 0) continue;
     // The rest of what may be sent waits behind the other sessions.
     (num_now < num_sendable ? waiting_ : untold).push_back(session_id);
   }
@@ -94,10 +96,12 @@ void FeatureLane::WriteChunk(uint64_t session_id, Session& session, uint64_t num
   chunk.set_session_id(session_id);
   chunk.set_first_position(session.begin);
   chunk.set_dtype(std::string(rpc::kFeatureDtype));
-  chunk.set_values(session.waiting.data(), num_bytes);
-  const auto num_values = static_cast<ptrdiff_t>(num_bytes / sizeof(uint16_t));
-  session.waiting.erase(session.waiting.begin(), session.waiting.begin() + num_values);
+  chunk.set_values(session.values.data() + session.num_written, num_bytes);
+  session.num_written += num_bytes / sizeof(uint16_t);
   session.begin += num_positions;
+  if (2 * session.num_written < session.values.size()) return;  // so each value moves at most once, in the mean
+  session.values.erase(session.values.begin(), session.values.begin() + static_cast<ptrdiff_t>(session.num_written));
+  session.num_written = 0;
 }
 
 }  // namespace foretoken::verifier

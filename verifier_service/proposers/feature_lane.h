@@ -44,14 +44,17 @@ class FeatureLane {
   void Give(uint64_t session_id, uint64_t begin, std::vector<uint16_t> values);
   void Forget(uint64_t session_id);
 
-  // Adds waiting chunks to the request, at most 1 MiB, for positions below what the session has been told.
+  // Adds waiting chunks to the request, at most 128 KiB, for positions below what the session has been told.
   void Write(const std::function<uint64_t(uint64_t session_id)>& num_told, v1::ProposeRequest& request);
 
  private:
   struct Session {
-    uint64_t next = 0;   // the first position whose feature has not been given
-    uint64_t begin = 0;  // the position of the first waiting value
-    std::vector<uint16_t> waiting;
+    uint64_t next = 0;             // the first position whose feature has not been given
+    uint64_t begin = 0;            // the position of the first waiting value
+    std::vector<uint16_t> values;  // written values, then those that wait
+    size_t num_written = 0;
+
+    size_t num_waiting_bytes() const { return (values.size() - num_written) * sizeof(uint16_t); }
   };
 
   void WriteChunk(uint64_t session_id, Session& session, uint64_t num_positions, v1::ProposeRequest& request);

@@ -113,8 +113,8 @@ class ProposerClient {
   virtual std::vector<FeatureSource> FeatureSources() { return {}; }
   // The features that sessions lack, of sources in FeatureSources(). The engine answers those that it can before Flush.
   virtual std::vector<FeatureDemand> FeatureDemands() { return {}; }
-  // Features of positions from `begin` on, [n, width] bf16, at most up to the demand's end. `begin` is beyond the
-  // demand's where the engine does not have the earlier ones.
+  // Features of positions from `begin` on, [n, width] bf16, for at most as many positions as the demand has. `begin` is
+  // beyond the demand's where the engine does not have the earlier ones, and may be beyond the demand's end.
   virtual void GiveFeatures(const FeatureDemand& /*demand*/, int32_t /*begin*/, std::vector<uint16_t> /*values*/) {}
 
   virtual std::vector<ProposerStatus> GetStatus() const = 0;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -94,7 +96,7 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
                                         .head_dim = 16,
                                         .num_layers = 2,
                                         .is_causal = form.is_causal};
-  const size_t first_guess = form.markov_rank > 0 ? 0 : 1;
+  const size_t first_guess = form.is_dspark() ? 0 : 1;
   const size_t num_guesses = static_cast<size_t>(form.block_size) - first_guess;
   ASSERT_EQ(drafter->model->limits().max_steps, num_guesses);
 
@@ -115,19 +117,20 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
       EXPECT_LT(Difference(rows[root + step], expected, form.has_own_ends ? 5 : 1), kTolerance)
           << "root " << root << ", step " << step;
     }
-    if (form.markov_rank == 0 || root + 1 < kNumGiven) continue;
+    if (!form.is_dspark() || root + 1 < kNumGiven) continue;
     ASSERT_EQ(drafter->model->confidences().size(), 1) << "of the last row alone";
     EXPECT_NEAR(drafter->model->confidences()[0],
                 reference::DsparkConfidence(tensors, outputs[first_guess + last_step], context.chain.back()), 0.02);
   }
-  EXPECT_EQ(drafter->model->confidences().empty(), form.markov_rank == 0);
+  EXPECT_EQ(drafter->model->confidences().empty(), !form.is_dspark());
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, DflashFormTest,
                          ::testing::Values(TinyDflash{}, TinyDflash{.block_size = 8, .is_causal = true},
                                            TinyDflash{.layout = testing::Layout::kSpeculators, .has_own_ends = true},
                                            TinyDflash{.markov_rank = 16},
-                                           TinyDflash{.markov_rank = 24, .has_own_ends = true}));
+                                           TinyDflash{.markov_rank = 24, .has_own_ends = true},
+                                           TinyDflash{.has_confidence = true}));
 
 class PEagleFormTest : public ::testing::TestWithParam<TinyEagle3> {};
 
@@ -202,13 +205,12 @@ const BadDflash kBadDflashes[] = {
        it.config["dflash_config"].erase("target_layer_ids");
        it.config["target_layer_ids"] = {1, 3};
      }},
-    {"num_target_layers expects the target's 6, got 7", [](TinyDrafter& it) { it.config["num_target_layers"] = 7; }},
-    {"markov_rank expects a Markov head, got a DSpark drafter without one",
-     [](TinyDrafter& it) { it.config["markov_rank"] = 0; }},
-    {"markov_rank expects a Markov head",
-     [](TinyDrafter& it) {
-       it.Add("confidence_head.proj.weight", {1, kTinyHidden});
-     }},
+    {"num_target_layers expects 6, as the target has, got 36",
+     [](TinyDrafter& it) { it.config["num_target_layers"] = 36; }},
+    {"num_target_layers expects 6, as the target has, got 5",
+     [](TinyDrafter& it) { it.config["dflash_config"]["num_target_layers"] = 5; }},
+    {"markov_rank expects 0 to 65536, got -1", [](TinyDrafter& it) { it.config["markov_rank"] = -1; }},
+    {"tensor markov_head.markov_w1.weight is missing", [](TinyDrafter& it) { it.config["markov_rank"] = 16; }},
     {"vocab_size expects 1206 to 1216", [](TinyDrafter& it) { it.config["vocab_size"] = 1000; }},
     {"tensor hidden_norm.weight is missing", [](TinyDrafter& it) { it.tensors.erase("hidden_norm.weight"); }},
     {"got tensor layers.0.self_attn.attention_sink_bias of attention sinks, which are not supported",
@@ -253,6 +255,21 @@ TEST(Dflash, ADrafterThatDoesNotFitIsRefusedByName) {
   dir.Write("mask_embedding.pt", "PK");
   EXPECT_THAT(std::string(Load("dflash", dir.path(), target.directory()).status().message()),
               HasSubstr("mask_embedding.pt is a pickle"));
+}
+
+// Where neither head is there, a name or a key says that the file is one of DSpark.
+TEST(Dflash, AFileOfDsparkNeedsNoMarkovHead) {
+  const testing::TinyTarget target;
+  for (const auto& [key, value] : std::map<std::string, nlohmann::json>{
+           {"markov_rank", 0}, {"architectures", {"DSparkDraftModel"}}, {"speculators_model_type", "dspark"}}) {
+    const testing::TempDir dir;
+    TinyDrafter drafter = testing::MakeTinyDflash({});
+    drafter.config[key] = value;
+    drafter.Write(dir);
+    const absl::StatusOr<Drafter> loaded = Load("dflash", dir.path(), target.directory());
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->model->limits().max_steps, 5) << key << ": the first of the block's five rows guesses, too";
+  }
 }
 
 TEST(Dflash, WithoutIdsReadsOutputsAtEvenDistances) {

@@ -110,6 +110,8 @@ class InProcessProposers : public verifier::ProposerClient {
 
   // Gives members that read features whatever they lack. While false, features wait.
   void set_gives_features(bool gives_features) { gives_features_ = gives_features; }
+  // A demand is for at most so many positions.
+  void set_max_demand(int32_t num_positions) { max_demand_ = num_positions; }
   std::vector<verifier::FeatureSource> FeatureSources() override {
     std::vector<verifier::FeatureSource> sources;
     for (const Member& member : members_) {
@@ -126,8 +128,11 @@ class InProcessProposers : public verifier::ProposerClient {
         const verifier::FeatureSource& source = members_[i]->Describe().features;
         const int32_t begin = features_given_[{id, i}];
         if (source == nullptr || begin + 1 >= length) continue;
-        demands.push_back(
-            {.sequence_id = id, .source = source.get(), .begin = begin, .end = length - 1, .session_id = i});
+        demands.push_back({.sequence_id = id,
+                           .source = source.get(),
+                           .begin = begin,
+                           .end = begin + std::min(length - 1 - begin, max_demand_),
+                           .session_id = i});
       }
     }
     return demands;
@@ -174,6 +179,7 @@ class InProcessProposers : public verifier::ProposerClient {
   std::map<std::pair<verifier::SequenceId, uint32_t>, int32_t> features_given_;  // positions, by sequence and member
   std::map<std::pair<verifier::SequenceId, uint32_t>, int32_t> asked_drafters_;  // node budgets
   bool gives_features_ = true;
+  int32_t max_demand_ = std::numeric_limits<int32_t>::max();
   std::deque<std::pair<int, verifier::Proposal>> in_flight_;
   int num_takes_ = 0;
   int delay_ = 0;

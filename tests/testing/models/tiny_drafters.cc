@@ -185,6 +185,8 @@ TinyDrafter MakeTinyDflash(const TinyDflash& form) {
   if (form.markov_rank > 0) {
     drafter.Add("markov_head.markov_w1.weight", {kTinyVocabulary, form.markov_rank});
     drafter.Add("markov_head.markov_w2.weight", {num_outputs, form.markov_rank});
+  }
+  if (form.is_dspark()) {
     drafter.Add("confidence_head.proj.weight", {1, kTinyHidden + (form.has_own_ends ? 0 : form.markov_rank)});
     drafter.Add("confidence_head.proj.bias", {1});
   }

@@ -76,8 +76,12 @@ struct TinyDflash {
   Layout layout = Layout::kPlain;  // or kSpeculators
   int64_t block_size = 5;
   bool is_causal = false;
-  int64_t markov_rank = 0;    // above 0: DSpark
+  int64_t markov_rank = 0;    // above 0: DSpark with both of its heads
   bool has_own_ends = false;  // an embedding, and a head for a part of the vocabulary
+  // DSpark with the confidence head alone.
+  bool has_confidence = false;
+
+  bool is_dspark() const { return markov_rank > 0 || has_confidence; }
 };
 inline constexpr int64_t kTinyDraftVocabulary = 200;  // Vd where there are own ends: ids 0, 5, 10, ...
 TinyDrafter MakeTinyDflash(const TinyDflash& form);

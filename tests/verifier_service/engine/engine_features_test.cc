@@ -3,7 +3,6 @@
 // drafters guess from features of other tokens; the tokens of clients stay right.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -169,17 +168,16 @@ TEST_F(EngineFeaturesTest, APreemptedSequenceGetsOn) {
   ExpectRightFeatures(drafter);
 }
 
-// Proposers that connect when the test says so, and take few positions at a time.
+// Its drafters are here while the test says so. They ask for few positions at a time.
 class LateProposers : public InProcessProposers {
  public:
-  using InProcessProposers::InProcessProposers;
+  explicit LateProposers(RecordingDrafter* drafter) : InProcessProposers({drafter}) { set_max_demand(8); }
   std::vector<FeatureSource> FeatureSources() override {
     return is_here ? InProcessProposers::FeatureSources() : std::vector<FeatureSource>();
   }
-  std::vector<FeatureDemand> FeatureDemands() override {
-    std::vector<FeatureDemand> demands = InProcessProposers::FeatureDemands();
-    for (FeatureDemand& demand : demands) demand.end = std::min(demand.end, demand.begin + 8);
-    return demands;
+  void GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) override {
+    EXPECT_LE(values.size(), size_t{kHidden} * static_cast<size_t>(demand.end - demand.begin));
+    InProcessProposers::GiveFeatures(demand, begin, std::move(values));
   }
   bool is_here = false;
 };
@@ -190,30 +188,29 @@ TEST_F(EngineFeaturesTest, ADrafterThatComesLaterGetsLaterFeatures) {
   InProcessProposers none;
   const Results truth = Generate(requests, none);
   RecordingDrafter drafter({8});
-  LateProposers proposers({&drafter});
+  LateProposers proposers(&drafter);
   EXPECT_EQ(Generate(requests, proposers, {}, [&](int step) { proposers.is_here = step >= 20; }), truth);
   ASSERT_EQ(drafter.records.size(), 1);
   EXPECT_GT(drafter.records[0]->begin, 10);
   ExpectRightFeatures(drafter, /*max_begin=*/60);
 }
 
-// The prefix was computed when no drafter was there, so nobody knows its features.
-TEST_F(EngineFeaturesTest, APrefixWithoutFeaturesIsSkipped) {
+// The blocks of a cached prefix are older than the features of a drafter that came later.
+TEST_F(EngineFeaturesTest, APrefixThatWasCachedBeforeTheDrafterCameHasNoFeatures) {
   std::string prompt;
   for (int i = 0; i < 12; ++i) prompt += "value = compute(value)\n";
-  const std::vector<GenerationRequest> requests = {Request(prompt, 0, 40), Request(prompt, 0, 40)};
-  InProcessProposers none;
-  const Results truth = Generate(requests, none);
+  const std::vector<GenerationRequest> requests = {Request(prompt, 0, 4), Request(prompt, 0, 40)};
   RecordingDrafter drafter({4});
-  LateProposers proposers({&drafter});
-  // The drafter comes when the first request has computed the prompt, and the second waits.
-  EXPECT_EQ(Generate(requests, proposers, {.config = {.max_running_samples = 1}},
-                     [&](int step) { proposers.is_here = step >= 10; }),
-            truth);
+  LateProposers proposers(&drafter);
+  EngineOptions options;
+  options.config.max_running_samples = 1;
+  Generate(requests, proposers, options, [&](int) { proposers.is_here |= drafter.records.size() == 2; });
   EXPECT_GT(stats_.num_cached_tokens, 40);
   ASSERT_EQ(drafter.records.size(), 2);
+  EXPECT_EQ(drafter.records[0]->begin, -1);
   EXPECT_GT(drafter.records[1]->begin, 40);
-  ExpectRightFeatures(drafter, /*max_begin=*/200);
+  drafter.records.erase(drafter.records.begin());
+  ExpectRightFeatures(drafter, static_cast<int32_t>(requests[1].prompt.size()) + 2);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class FeatureLaneTest : public ::testing::Test {
   std::map<uint64_t, std::vector<uint64_t>> WriteAll() {
     std::map<uint64_t, std::vector<uint64_t>> positions;
     for (v1::ProposeRequest request = Write(); request.features_size() > 0; request = Write()) {
-      EXPECT_LE(request.ByteSizeLong(), (128 << 10) + 512) << "an advance waits for a message";
+      EXPECT_LE(request.ByteSizeLong(), (128 << 10) + 1024);  // so tokens do not wait long behind it
       for (const v1::FeatureChunk& chunk : request.features()) {
         EXPECT_LE(chunk.values().size(), rpc::kMaxFeatureChunkBytes);
         EXPECT_EQ(chunk.dtype(), "BF16");
@@ -130,13 +130,18 @@ TEST_F(FeatureLaneTest, CountsNoMoreCreditThanTheBound) {
 
 TEST_F(FeatureLaneTest, ASessionsWaitingFeaturesAreBounded) {
   lane_.AddCredit(64 << 20);
-  constexpr uint64_t kMost = (8 << 20) / kBytes;
-  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, kMost);
-  Give(1, 0, kMost);
+  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, (8 << 20) / kBytes);
+  Give(1, 0, 4096);
   EXPECT_EQ(lane_.NeedOf(1, 100'000), std::nullopt);
   Write(/*num_told=*/12);
-  EXPECT_EQ(lane_.NeedOf(1, 100'000)->begin, kMost);
-  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, kMost + 12);
+  EXPECT_EQ(lane_.NeedOf(1, 100'000)->begin, 4096);
+  EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, 4108);
+}
+
+// The lane gets features once per step. A step of a prompt computes many hundred positions.
+TEST(WideFeatureLane, AStepsFeaturesOfAPromptFit) {
+  const FeatureLane lane(SourceOf(4096));
+  EXPECT_GE(lane.NeedOf(1, 8000)->end, 1024);
 }
 
 TEST(WideFeatureLane, SendsOnePositionAtATime) {

@@ -57,10 +57,10 @@ ProposerPoolOptions Options() {
 }
 
 // Answers every demand with features whose first value is the position, like an engine that has computed `end`
-// positions and knows features from `begin` on.
+// positions and knows features from `begin` on. Gives as many positions as the demand has, or all that there are.
 void Supply(ProposerPool& pool, int32_t begin, int32_t end) {
   for (const FeatureDemand& demand : pool.FeatureDemands()) {
-    const int32_t first = std::max(demand.begin, begin), last = std::min(demand.end, end);
+    const int32_t first = std::max(demand.begin, begin), last = std::min(first + demand.end - demand.begin, end);
     if (first >= last) continue;
     std::vector<uint16_t> values(static_cast<size_t>(last - first) * demand.source->width());
     for (int32_t p = first; p < last; ++p) values[(p - first) * demand.source->width()] = static_cast<uint16_t>(p);
@@ -148,6 +148,23 @@ TEST(ProposerFeatures, EverySessionGetsEveryPosition) {
   }));
   for (const auto& [position, value] : drafter.recorder().Features(0)) EXPECT_EQ(position, value);
   EXPECT_EQ(pool->GetCounters()[0].num_feature_bytes, 2004 * 16);
+}
+
+// A demand has room for few positions of such a drafter, and the verifier knows none of the first ones.
+TEST(ProposerFeatures, FeaturesMayBeginBehindTheFirstDemand) {
+  Drafter drafter({.layers = {2}, .target_hidden_size = rpc::kMaxFeatureWidth});
+  ProposerPoolOptions options = Options();
+  options.target = rpc::TargetShape{.hidden_size = rpc::kMaxFeatureWidth, .num_layers = 4};
+  const auto pool = MakePool({drafter.spec()}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 7, /*num_prompt_tokens=*/300);
+  speaker.Step();
+  EXPECT_TRUE(Eventually([&] {
+    Supply(*pool, /*begin=*/200, /*end=*/300);
+    return drafter.recorder().Features(0).size() == 100;
+  }));
+  EXPECT_EQ(drafter.recorder().Features(0).begin()->first, 200);
+  for (const auto& [position, value] : drafter.recorder().Features(0)) EXPECT_EQ(position, value);
 }
 
 // A stream that breaks loses what its session had; the new session gets everything again.
