@@ -8,8 +8,9 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # What another build folder or another clone has compiled is found again: paths are hashed as relative ones. The cache
   # reads what a file includes from the compiler's own list, and does not preprocess every new file once more.
+  # The sloppiness is what it asks for to keep precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-    CCACHE_DEPEND=1 ${CCACHE_PROGRAM})
+    CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 if(FORETOKEN_CUDA)

@@ -48,10 +48,7 @@ const char* __tsan_default_suppressions() {
       // may come from any thread of gRPC. These suppressions hide only accesses of OnDone, OnCancel and the destructors
       // of calls to the calls. AddressSanitizer checks the lifetimes of calls.
       "race:Impl::CallOnDone\n"
-      "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n"
-      "race:ReplicaStream::~ReplicaStream\n"
-      "race:GenerateCall::~GenerateCall\n"
-      "race:GenerateCall::OnCancel\n";
+      "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n";
 }
 
 }  // extern "C"

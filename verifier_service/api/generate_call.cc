@@ -64,6 +64,7 @@ std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, GenerateC
   CallTrace trace(args.may_be_traced ? context->tracer : no_tracer, CallOf(args.method, context->tracer, *args.rpc));
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, std::move(args), std::move(trace)));
   call->self_ = call;
+  call->Name(call->names_.request_id, call->names_.tenant);
   return call;
 }
 
@@ -77,9 +78,7 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
       trace_context_(trace.context()),
       is_traced_(trace.is_recorded()),
       format_(std::move(args.format)),
-      record_(context->metrics, std::move(trace), args.rpc_name) {
-  record_.Name(names_.request_id, names_.tenant);
-}
+      record_(context->metrics, std::move(trace), args.rpc_name) {}
 
 void GenerateCall::Name(const std::string& request_id, const std::string& tenant) {
   absl::MutexLock lock(&mutex_);
