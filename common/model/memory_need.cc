@@ -97,6 +97,7 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
   if (num_ranks > 1 || config.post_norms || config.residual_multiplier != 1 || experts.num_experts > 0) {
     row_bytes += num_ranks * narrow.hidden_size * kF32;
   }
+  if (config.whole_qk_norm) row_bytes += num_ranks * 2 * kF32;
   int64_t logit_row_bytes = narrow.vocab_size * kF32;
   if (num_ranks > 1) {
     logit_row_bytes += num_ranks * VocabularyShare(config, num_ranks) * kF32;

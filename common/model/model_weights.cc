@@ -95,8 +95,11 @@ class Loader {
   // every shard all of them, and Part gives it its part of each.
   absl::StatusOr<tensor::Tensor> Whole(Names names) { return Vector(names, {}); }
   absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
-  // The gain of a norm; empty if the configuration has none.
+  // The gain of a norm; empty if the configuration has none. A norm of every rank's own heads takes a part.
   absl::StatusOr<tensor::Tensor> Gain(const WeightName* name) { return Vector({name}, {}, source_.norm_offset); }
+  absl::StatusOr<tensor::Tensor> PartOfGain(const WeightName* name) {
+    return Vector({name}, shard_, source_.norm_offset);
+  }
 
  private:
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(std::span<const WeightName> names,
@@ -178,20 +181,24 @@ absl::StatusOr<ExpertMatrices> LoadExpert(const ExpertWeightNames& names, const 
   return expert;
 }
 
-absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shard& shard, Loader& loader) {
+absl::StatusOr<LayerWeights> LoadLayer(const ModelConfig& config, const LayerWeightNames& names, const Shard& shard,
+                                       Loader& loader) {
   LayerWeights layer;
-  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Gain(&names.input_norm));
+  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Gain(OrNull(names.input_norm)));
   FT_ASSIGN_OR_RETURN(layer.qkv, loader.ByOutputs(std::array{names.q, names.k, names.v}));
   FT_ASSIGN_OR_RETURN(layer.qkv_bias, loader.Part({OrNull(names.q_bias), OrNull(names.k_bias), OrNull(names.v_bias)}));
-  FT_ASSIGN_OR_RETURN(layer.q_norm, loader.Gain(OrNull(names.q_norm)));
-  FT_ASSIGN_OR_RETURN(layer.k_norm, loader.Gain(OrNull(names.k_norm)));
+  const auto head_gain = [&](const std::optional<WeightName>& name) {
+    return config.whole_qk_norm ? loader.PartOfGain(OrNull(name)) : loader.Gain(OrNull(name));
+  };
+  FT_ASSIGN_OR_RETURN(layer.q_norm, head_gain(names.q_norm));
+  FT_ASSIGN_OR_RETURN(layer.k_norm, head_gain(names.k_norm));
   FT_ASSIGN_OR_RETURN(layer.o, loader.ByInputs(names.o));
   if (shard.rank == 0) {
     FT_ASSIGN_OR_RETURN(layer.o_bias, loader.Whole({OrNull(names.o_bias)}));
   }
   FT_ASSIGN_OR_RETURN(layer.sinks, loader.Part({OrNull(names.sinks)}));
   FT_ASSIGN_OR_RETURN(layer.attention_post_norm, loader.Gain(OrNull(names.attention_post_norm)));
-  FT_ASSIGN_OR_RETURN(layer.mlp_norm, loader.Gain(&names.mlp_norm));
+  FT_ASSIGN_OR_RETURN(layer.mlp_norm, loader.Gain(OrNull(names.mlp_norm)));
   FT_ASSIGN_OR_RETURN(layer.mlp_post_norm, loader.Gain(OrNull(names.mlp_post_norm)));
   if (names.router) {
     FT_ASSIGN_OR_RETURN(layer.router, loader.WholeMatrix(*names.router));
@@ -213,7 +220,7 @@ absl::StatusOr<ModelWeights> LoadAllButExperts(const ModelConfig& config, const 
   ModelWeights weights;
   FT_ASSIGN_OR_RETURN(weights.embed, loader.Vocabulary(names.embed));
   for (const LayerWeightNames& layer : names.layers) {
-    FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(layer, shard, loader));
+    FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(config, layer, shard, loader));
   }
   FT_ASSIGN_OR_RETURN(weights.final_norm, loader.Gain(&names.final_norm));
   if (!config.tie_word_embeddings) {

@@ -24,16 +24,16 @@ namespace foretoken::model {
 // For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias and every down_bias, so that a sum over ranks
 // adds them once. The gains of norms include the configuration's norm_offset.
 struct LayerWeights {
-  tensor::Tensor input_norm;                 // [E] f32
+  tensor::Tensor input_norm;                 // [E] f32, or empty
   std::unique_ptr<kernels::Weight> qkv;      // [(H + 2 K) D, E]
   tensor::Tensor qkv_bias;                   // [(H + 2 K) D] f32, or empty
-  tensor::Tensor q_norm;                     // [D] f32, or empty
-  tensor::Tensor k_norm;                     // [D] f32, or empty
+  tensor::Tensor q_norm;                     // [D] f32, or [H D] of the whole q, or empty
+  tensor::Tensor k_norm;                     // [D] f32, or [K D] of the whole k, or empty
   std::unique_ptr<kernels::Weight> o;        // [E, H D]
   tensor::Tensor o_bias;                     // [E] f32, or empty
   tensor::Tensor sinks;                      // [H] f32, or empty
   tensor::Tensor attention_post_norm;        // [E] f32, or empty
-  tensor::Tensor mlp_norm;                   // [E] f32
+  tensor::Tensor mlp_norm;                   // [E] f32, or empty
   std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
   tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
   std::unique_ptr<kernels::Weight> down;     // [E, F]
