@@ -159,6 +159,17 @@ MODELS = {
                        "tie_word_embeddings": True},
                     rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0)),
         torch.float16, "1GB", {}),
+    "mistral-full": (
+        MistralConfig(**{**COMMON, "intermediate_size": 80, "num_hidden_layers": 3, "num_key_value_heads": 4,
+                         "tie_word_embeddings": True}, sliding_window=None,
+                      rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        torch.float16, "1GB", {}),
+    "qwen3-tied": (
+        Qwen3Config(**{**COMMON, "head_dim": 24, "num_key_value_heads": 4, "vocab_size": 307,
+                       "tie_word_embeddings": True, "num_hidden_layers": 4}, attention_bias=True,
+                    use_sliding_window=True, sliding_window=17, max_window_layers=2,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        torch.float32, "1GB", {}),
 }
 # Prompts that are longer than the model's original length.
 LONG_PROMPTS = {"phi3-longrope": (9, 17, 40, 100)}

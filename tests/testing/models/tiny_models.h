@@ -34,6 +34,8 @@ inline constexpr const char* kTinyModels[] = {
     "gpt-oss-plain",
     "olmo2",
     "olmo2-bias",
+    "mistral-full",
+    "qwen3-tied",
 };
 
 }  // namespace foretoken::testing
