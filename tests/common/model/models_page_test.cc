@@ -62,6 +62,11 @@ TEST(ModelsPage, HasARowForEachFamilyAndATinyModelForEachRow) {
     tested.insert(ModelTypeName(LoadModelConfig(testing::SourcePath("tests/cases/models/") + model)->architecture));
   }
   EXPECT_EQ(tested, known);
+  tested.clear();
+  for (const char* model : testing::kFamilyModels) {  // those of the exactness tests
+    tested.insert(ModelTypeName(LoadModelConfig(testing::SourcePath("tests/cases/models/") + model)->architecture));
+  }
+  EXPECT_EQ(tested, known);
 }
 
 // The row that a format of the tests belongs to.
