@@ -13,7 +13,6 @@
 #include "common/base/status_macros.h"
 #include "common/model/shard.h"
 #include "common/model/weight_names.h"
-#include "common/quantization/find_weight.h"
 #include "kernels/ops.h"
 
 namespace foretoken::model {
@@ -110,19 +109,18 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 }  // namespace
 
 // LoadWeights stacks q, k and v, and gate and up. A stack keeps integers only if one kind of groups holds all of it.
-absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const quantization::OpenedWeights& weights,
                                               const kernels::Backend& backend, int32_t num_ranks) {
   KeptIntegers kept;
   const auto add = [&](std::vector<const WeightName*> stack, const kernels::Quantization& quantization,
                        int64_t first_input) -> absl::Status {
-    std::vector<quantization::FoundWeight> found;
     std::vector<kernels::StoredPart> parts;
     for (const WeightName* name : stack) {
       const WeightName stored = name->stored();
-      FT_ASSIGN_OR_RETURN(found.emplace_back(),
-                          quantization::FindWeight(checkpoint, stored.name, stored.shape, config.quantization));
-      if (found.back().stored == nullptr) return absl::OkStatus();
-      parts.push_back({.matrix = found.back().stored.get()});
+      FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* found,
+                          weights.Find(stored.name, stored.shape, config.quantization));
+      if (found->stored == nullptr) return absl::OkStatus();
+      parts.push_back({.matrix = found->stored.get()});
     }
     const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(parts);
     const bool is_kept = quantization.weights == kernels::WeightQuantization::kNone && groups &&

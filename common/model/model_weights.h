@@ -15,6 +15,7 @@
 #include "common/model/expert_store.h"
 #include "common/model/shard.h"
 #include "common/model/weight_reader.h"
+#include "common/quantization/find_weight.h"
 #include "common/tensor/tensor.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/backend.h"
@@ -57,13 +58,13 @@ struct ModelWeights {
 };
 
 // Checks all names and shapes, before a long copy begins. Errors: as quantization::FindWeight.
-absl::Status CheckWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint);
+absl::Status CheckWeights(const ModelConfig& config, const quantization::OpenedWeights& opened);
 
 // The config is the whole model's. Errors: as CheckWeights.
-absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const quantization::OpenedWeights& opened,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard = {});
 // The same without the experts: it checks them, but their store is null.
-absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const quantization::OpenedWeights& opened,
                                                 kernels::Backend& backend, WeightReader& reader, const Shard& shard);
 
 // Packs single experts of a rank, whose tensors were checked by one of the functions above. The function shares the
