@@ -78,6 +78,7 @@ class Backend {
   virtual void Embed(const EmbedArgs& args) = 0;
   virtual void MatMul(const MatMulArgs& args) = 0;
   virtual void RmsNorm(const RmsNormArgs& args) = 0;
+  virtual void MeanSquares(const MeanSquaresArgs& args) = 0;
   virtual void RopeStoreKv(const RopeStoreKvArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Glu(const GluArgs& args) = 0;

@@ -9,6 +9,7 @@
 // depends on no other row, row count, thread count, slot or block number.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -134,13 +135,21 @@ struct RmsNormArgs {
   TensorView out;  // [T, E] bf16, or f32 where mode is kAdd
 };
 
-// Splits qkv into heads. Normalises q and k per head where gains are given (Qwen3). Rotates the first R dimensions of q
-// and k by the row's position (pairs (i, i + R/2), as Hugging Face does). Stores k and v in the row's slot, rounded to
-// the cache's dtype.
+// out[i][p] = mean(x[i]^2) over the columns of part p; the parts follow each other from column 0 on.
+struct MeanSquaresArgs {
+  ConstTensorView x;                   // [T, at least the sum of widths] f32
+  std::array<int64_t, 2> widths = {};  // of the two parts
+  TensorView out;                      // [T, 2] f32
+};
+
+// Splits qkv into heads. Normalises q and k where gains are given: per head (Qwen3), or, where their mean squares are
+// given, the whole q and the whole k (OLMo 2). Rotates the first R dimensions of q and k by the row's position (pairs
+// (i, i + R/2), as Hugging Face does). Stores k and v in the row's slot, rounded to the cache's dtype.
 struct RopeStoreKvArgs {
-  ConstTensorView qkv;            // [T, (H + 2 K) D] f32
-  const float* q_gain = nullptr;  // [D], or null
-  const float* k_gain = nullptr;  // [D], or null
+  ConstTensorView qkv;                  // [T, (H + 2 K) D] f32
+  const float* q_gain = nullptr;        // [D], of the whole q [H D], or null
+  const float* k_gain = nullptr;        // [D], of the whole k [K D], or null
+  const float* mean_squares = nullptr;  // [T, 2] of q and k, over the heads of all ranks; null: norms are of heads
   float eps = 0;
   std::optional<int32_t> rotary_dim;  // R, even, at most D; 0 rotates nothing; unset: D
   const float* cos = nullptr;         // [max positions, R / 2]

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/commands/offline_flags.h"
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "client/commands/model_flag.h"
@@ -16,12 +19,25 @@ ABSL_FLAG(std::string, activation_quantization, "none",
 ABSL_FLAG(std::string, kv_cache_dtype, "bf16", "Of K and V: bf16, or on cpu int8 or fp8 (e4m3)");
 ABSL_FLAG(int32_t, threads, 0, "Threads of the CPU backend; 0: one per core");
 ABSL_FLAG(int32_t, tensor_parallel, 1, "Ranks that share every layer of the model");
+ABSL_FLAG(std::optional<int64_t>, expert_memory_mb, std::nullopt,
+          "MiB for the packed experts of a model with experts, over all ranks; the others are read from its files when "
+          "tokens choose them; unset: all experts are kept");
 
 namespace foretoken::client {
+namespace {
+
+constexpr int64_t kMaxMegabytes = int64_t{1} << 30;
+
+}  // namespace
 
 absl::StatusOr<OfflineModel> OfflineModelFromFlags() {
   const std::string path = absl::GetFlag(FLAGS_model);
   if (path.empty()) return absl::InvalidArgumentError("--model: expected the directory of a checkpoint");
+  const std::optional<int64_t> expert_memory_mb = absl::GetFlag(FLAGS_expert_memory_mb);
+  if (expert_memory_mb && (*expert_memory_mb < 1 || *expert_memory_mb > kMaxMegabytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--expert_memory_mb: expected 1 to ", kMaxMegabytes, ", got ", *expert_memory_mb));
+  }
   return OfflineModel{.path = path,
                       .backend = {.device = absl::GetFlag(FLAGS_device),
                                   .num_threads = absl::GetFlag(FLAGS_threads),
@@ -31,7 +47,8 @@ absl::StatusOr<OfflineModel> OfflineModelFromFlags() {
                                                    .group_size = absl::GetFlag(FLAGS_weight_group_size),
                                                    .activations = absl::GetFlag(FLAGS_activation_quantization),
                                                    .kv_cache = absl::GetFlag(FLAGS_kv_cache_dtype)}},
-                      .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel)};
+                      .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel),
+                      .expert_memory_mb = expert_memory_mb};
 }
 
 bool QuantizesAtLoad() {

@@ -37,7 +37,10 @@ absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options) {
                       model::PlanContext({.max_context_tokens = max_context_tokens,
                                           .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
                                          opened.config));
-  return model::LoadModel(std::move(opened), {.max_rows = kMaxStepRows, .context = context}, [](size_t, size_t) {});
+  return model::LoadModel(
+      std::move(opened),
+      {.max_rows = kMaxStepRows, .context = context, .max_expert_bytes = model::ExpertBytes(options.expert_memory_mb)},
+      [](size_t, size_t) {});
 }
 
 absl::StatusOr<std::vector<Said>> RunToEnd(model::RunnableModel& model, verifier::ProposerClient& proposer,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct OfflineModel {
   std::string path;
   kernels::BackendOptions backend;
   int32_t tensor_parallel = 1;
+  std::optional<int64_t> expert_memory_mb;  // MiB of packed experts; unset: all of them
 };
 
 // With contexts of at most 4096 tokens.

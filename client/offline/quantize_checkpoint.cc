@@ -223,7 +223,8 @@ bool HoldsWeights(const fs::path& file) {
 
 // config.json comes last: without it nothing opens what an interrupted run has left.
 absl::Status WriteOtherFiles(const QuantizeOptions& options, std::span<const Item> items) {
-  static const std::set<std::string> kReplaced = {"config.json", "quantize_config.json", "quant_config.json"};
+  static const std::set<std::string> kReplaced = {"config.json", "quantize_config.json", "quant_config.json",
+                                                  "quantization_config.json", "hf_quant_config.json"};
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(options.input, error)) {
     const fs::path name = entry.path().filename();

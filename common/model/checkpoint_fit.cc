@@ -12,13 +12,11 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/model/weight_names.h"
-#include "common/quantization/find_weight.h"
 
 namespace foretoken::model {
 namespace {
 
 using kernels::ConstTensorView;
-using quantization::FindWeight;
 using quantization::FoundWeight;
 
 constexpr size_t kPieceBytes = size_t{8} << 20;  // bytes of each tensor between two releases
@@ -44,14 +42,15 @@ WeightName HeadName(ModelConfig config) {
 }
 
 // A line for the log; unset: the model reads every tensor that matters.
-std::optional<std::string> DescribeUnread(const weights::Checkpoint& checkpoint, const ModelConfig& config) {
+std::optional<std::string> DescribeUnread(const quantization::OpenedWeights& opened, const ModelConfig& config) {
+  const weights::Checkpoint& checkpoint = *opened.checkpoint();
   absl::flat_hash_set<std::string> read;
   std::vector<WeightName> weights = ListWeights(NameWeights(config));
   weights.push_back(HeadName(config));  // may stand beside a tied embedding as an equal copy
   for (WeightName& weight : weights) {
     // A weight that is missing or damaged is an error where it is loaded.
-    if (const auto found = FindWeight(checkpoint, weight.name, weight.shape, config.quantization); found.ok()) {
-      for (const quantization::NamedTensor& named : found->tensors) read.insert(named.name);
+    if (const auto found = opened.Find(weight.name, weight.shape, config.quantization); found.ok()) {
+      for (const quantization::NamedTensor& named : (*found)->tensors) read.insert(named.name);
     } else {
       read.insert(std::move(weight.name));
     }
@@ -79,24 +78,24 @@ void FindTextPart(const weights::Checkpoint& checkpoint, ModelConfig& config) {
   config.prefixes = {.body = "model.language_model.", .head = ""};  // as transformers 5 writes it
 }
 
-absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const weights::Checkpoint& checkpoint, ModelConfig& config) {
+absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const quantization::OpenedWeights& opened,
+                                                         ModelConfig& config) {
+  const weights::Checkpoint& checkpoint = *opened.checkpoint();
   FindTextPart(checkpoint, config);
   std::vector<std::string> notes;
   const WeightName head = HeadName(config);
   if (config.tie_word_embeddings && quantization::HasWeight(checkpoint, head.name)) {
     const WeightName embed = NameWeights(config).embed;
-    FT_ASSIGN_OR_RETURN(const FoundWeight found_head,
-                        FindWeight(checkpoint, head.name, head.shape, config.quantization));
-    FT_ASSIGN_OR_RETURN(const FoundWeight found_embed,
-                        FindWeight(checkpoint, embed.name, embed.shape, config.quantization));
-    const bool are_plain = found_head.stored == nullptr && found_embed.stored == nullptr;
-    if (!are_plain || !HoldSameBytes(found_head.floats, found_embed.floats)) {
+    FT_ASSIGN_OR_RETURN(const FoundWeight* found_head, opened.Find(head.name, head.shape, config.quantization));
+    FT_ASSIGN_OR_RETURN(const FoundWeight* found_embed, opened.Find(embed.name, embed.shape, config.quantization));
+    const bool are_plain = found_head->stored == nullptr && found_embed->stored == nullptr;
+    if (!are_plain || !HoldSameBytes(found_head->floats, found_embed->floats)) {
       config.tie_word_embeddings = false;
       notes.push_back(absl::StrCat(checkpoint.directory(), ": config.json ties ", head.name, " to ", embed.name,
                                    ", but the checkpoint holds both, with different values: they are not tied"));
     }
   }
-  if (std::optional<std::string> unread = DescribeUnread(checkpoint, config)) notes.push_back(*std::move(unread));
+  if (std::optional<std::string> unread = DescribeUnread(opened, config)) notes.push_back(*std::move(unread));
   return notes;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
+#include "common/quantization/find_weight.h"
 #include "common/weights/checkpoint.h"
 
 namespace foretoken::model {
@@ -17,7 +18,8 @@ void FindTextPart(const weights::Checkpoint& checkpoint, ModelConfig& config);
 
 // Does the same. Unties the head in `config` if the configuration ties it to the embedding but the checkpoint has a
 // different head. Returns lines about that, and about tensors that the model does not read. Errors: as
-// Checkpoint::Find.
-absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const weights::Checkpoint& checkpoint, ModelConfig& config);
+// quantization::FindWeight.
+absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const quantization::OpenedWeights& opened,
+                                                         ModelConfig& config);
 
 }  // namespace foretoken::model

@@ -11,7 +11,6 @@
 #include "common/base/status_macros.h"
 #include "common/model/model_weights.h"
 #include "common/model/weight_names.h"
-#include "common/quantization/find_weight.h"
 #include "kernels/stored_matrix.h"
 
 namespace foretoken::model {
@@ -24,15 +23,13 @@ constexpr size_t kMiB = size_t{1} << 20;
 // The integers that a stack of matrices could keep, as text; empty: none. All experts have the same shapes, so two
 // experts with the same integers take the same memory.
 absl::StatusOr<std::string> KindOf(std::span<const WeightName> stack, const ModelConfig& config,
-                                   const weights::Checkpoint& checkpoint) {
-  std::vector<FoundWeight> found;
+                                   const quantization::OpenedWeights& opened) {
   std::vector<kernels::StoredPart> parts;
   for (const WeightName& name : stack) {
     const WeightName stored = name.stored();
-    FT_ASSIGN_OR_RETURN(found.emplace_back(),
-                        quantization::FindWeight(checkpoint, stored.name, stored.shape, config.quantization));
-    if (found.back().stored == nullptr) return "";
-    parts.push_back({.matrix = found.back().stored.get()});
+    FT_ASSIGN_OR_RETURN(const FoundWeight* found, opened.Find(stored.name, stored.shape, config.quantization));
+    if (found->stored == nullptr) return "";
+    parts.push_back({.matrix = found->stored.get()});
   }
   const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(parts);
   if (!groups.has_value()) return "";
@@ -42,15 +39,14 @@ absl::StatusOr<std::string> KindOf(std::span<const WeightName> stack, const Mode
 
 absl::StatusOr<ExpertSizes> MeasureExperts(const ExpertSource& source, const Shard& shard) {
   const ExpertStore::Pack pack =
-      ExpertPacker(source.config, source.checkpoint, source.ranks->backend(shard.rank), shard);
+      ExpertPacker(source.config, source.opened.checkpoint(), source.ranks->backend(shard.rank), shard);
   const ModelWeightNames names = NameWeights(source.config);
   ExpertSizes sizes(names.layers.size());
   std::map<std::string, ExpertSize> sizes_by_kind;
   for (size_t layer = 0; layer < names.layers.size(); ++layer) {
     for (const ExpertWeightNames& expert : names.layers[layer].experts) {
-      FT_ASSIGN_OR_RETURN(const std::string gate_up, KindOf(expert.gate_up, source.config, *source.checkpoint));
-      FT_ASSIGN_OR_RETURN(const std::string down,
-                          KindOf(std::span(&expert.down, 1), source.config, *source.checkpoint));
+      FT_ASSIGN_OR_RETURN(const std::string gate_up, KindOf(expert.gate_up, source.config, source.opened));
+      FT_ASSIGN_OR_RETURN(const std::string down, KindOf(std::span(&expert.down, 1), source.config, source.opened));
       const auto [size, is_new] = sizes_by_kind.try_emplace(absl::StrCat(gate_up, "; ", down));
       const auto expert_idx = static_cast<int32_t>(sizes[layer].size());
       if (is_new) size->second = SizeOf(pack(static_cast<int32_t>(layer), expert_idx));
@@ -101,7 +97,7 @@ void ReadRows(const quantization::NamedTensor& named, WeightReader& reader) {
 
 absl::StatusOr<ExpertPlan> PlanExperts(const ExpertSource& source, std::optional<size_t> max_bytes) {
   if (!max_bytes.has_value() || source.config.experts.num_experts == 0) return ExpertPlan();
-  FT_RETURN_IF_ERROR(CheckWeights(source.config, *source.checkpoint));
+  FT_RETURN_IF_ERROR(CheckWeights(source.config, source.opened));
   const int32_t num_ranks = source.ranks->num_ranks();
   std::vector<absl::StatusOr<ExpertSizes>> measured(num_ranks);
   source.ranks->Run([&](int rank) { measured[rank] = MeasureExperts(source, {.rank = rank, .num_ranks = num_ranks}); });
@@ -121,22 +117,21 @@ absl::StatusOr<ExpertPlan> PlanExperts(const ExpertSource& source, std::optional
 
 std::unique_ptr<ExpertStore> MakeExpertStore(const ExpertSource& source, const ExpertPlan& plan, int32_t rank) {
   const Shard shard = {.rank = rank, .num_ranks = source.ranks->num_ranks()};
-  return std::make_unique<ExpertStore>(
-      ExpertStore::Bound{.max_bytes = plan.max_rank_bytes,
-                         .sizes = plan.sizes[rank],
-                         .pack = ExpertPacker(source.config, source.checkpoint, source.ranks->backend(rank), shard)});
+  return std::make_unique<ExpertStore>(ExpertStore::Bound{
+      .max_bytes = plan.max_rank_bytes,
+      .sizes = plan.sizes[rank],
+      .pack = ExpertPacker(source.config, source.opened.checkpoint(), source.ranks->backend(rank), shard)});
 }
 
-absl::Status DigestExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint, WeightReader& reader) {
+absl::Status DigestExperts(const ModelConfig& config, const quantization::OpenedWeights& opened, WeightReader& reader) {
   for (const LayerWeightNames& layer : NameWeights(config).layers) {
     for (const WeightName& name : ListExperts(layer)) {
-      FT_ASSIGN_OR_RETURN(const FoundWeight found,
-                          quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization));
+      FT_ASSIGN_OR_RETURN(const FoundWeight* found, opened.Find(name.name, name.shape, config.quantization));
       if (name.shape.rank == 1) {
-        reader.Count(found.num_bytes());
+        reader.Count(found->num_bytes());
         continue;
       }
-      for (const quantization::NamedTensor& named : found.tensors) ReadRows(named, reader);
+      for (const quantization::NamedTensor& named : found->tensors) ReadRows(named, reader);
     }
   }
   return absl::OkStatus();

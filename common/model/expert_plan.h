@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides at the start which experts a model keeps packed: all of them, or on each rank only as many as a bound holds.
 //
-//   const ExpertSource source = {.config = config, .checkpoint = checkpoint, .ranks = &ranks};
+//   const ExpertSource source = {.config = config, .opened = opened, .ranks = &ranks};
 //   FT_ASSIGN_OR_RETURN(const ExpertPlan plan, PlanExperts(source, max_bytes));
 //   if (!plan.keeps_all()) weights.experts = MakeExpertStore(source, plan, rank);
 #pragma once
@@ -17,15 +17,15 @@
 #include "common/model/expert_store.h"
 #include "common/model/weight_reader.h"
 #include "common/parallel/rank_group.h"
-#include "common/weights/checkpoint.h"
+#include "common/quantization/find_weight.h"
 
 namespace foretoken::model {
 
 // What the experts of all ranks are read from, and where they go. The ranks outlive the stores that are made of it.
 struct ExpertSource {
   const ModelConfig& config;
-  // Shared with the stores, which read its files as long as the model serves.
-  std::shared_ptr<const weights::Checkpoint> checkpoint;
+  // The stores share its checkpoint, whose files they read as long as the model serves.
+  const quantization::OpenedWeights& opened;
   parallel::RankGroup* ranks = nullptr;
 };
 
@@ -46,6 +46,6 @@ absl::StatusOr<ExpertPlan> PlanExperts(const ExpertSource& source, std::optional
 std::unique_ptr<ExpertStore> MakeExpertStore(const ExpertSource& source, const ExpertPlan& plan, int32_t rank);
 
 // Reads all experts for the reader's digest and its count, and packs none.
-absl::Status DigestExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint, WeightReader& reader);
+absl::Status DigestExperts(const ModelConfig& config, const quantization::OpenedWeights& opened, WeightReader& reader);
 
 }  // namespace foretoken::model

@@ -13,7 +13,6 @@
 #include "common/base/status_macros.h"
 #include "common/model/shard.h"
 #include "common/model/weight_names.h"
-#include "common/quantization/find_weight.h"
 #include "kernels/ops.h"
 
 namespace foretoken::model {
@@ -97,6 +96,7 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
   if (num_ranks > 1 || config.post_norms || config.residual_multiplier != 1 || experts.num_experts > 0) {
     row_bytes += num_ranks * narrow.hidden_size * kF32;
   }
+  if (config.whole_qk_norm) row_bytes += num_ranks * 2 * kF32;
   int64_t logit_row_bytes = narrow.vocab_size * kF32;
   if (num_ranks > 1) {
     logit_row_bytes += num_ranks * VocabularyShare(config, num_ranks) * kF32;
@@ -109,19 +109,18 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 }  // namespace
 
 // LoadWeights stacks q, k and v, and gate and up. A stack keeps integers only if one kind of groups holds all of it.
-absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const quantization::OpenedWeights& weights,
                                               const kernels::Backend& backend, int32_t num_ranks) {
   KeptIntegers kept;
   const auto add = [&](std::vector<const WeightName*> stack, const kernels::Quantization& quantization,
                        int64_t first_input) -> absl::Status {
-    std::vector<quantization::FoundWeight> found;
     std::vector<kernels::StoredPart> parts;
     for (const WeightName* name : stack) {
       const WeightName stored = name->stored();
-      FT_ASSIGN_OR_RETURN(found.emplace_back(),
-                          quantization::FindWeight(checkpoint, stored.name, stored.shape, config.quantization));
-      if (found.back().stored == nullptr) return absl::OkStatus();
-      parts.push_back({.matrix = found.back().stored.get()});
+      FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* found,
+                          weights.Find(stored.name, stored.shape, config.quantization));
+      if (found->stored == nullptr) return absl::OkStatus();
+      parts.push_back({.matrix = found->stored.get()});
     }
     const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(parts);
     const bool is_kept = quantization.weights == kernels::WeightQuantization::kNone && groups &&

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
 #include "common/model/transformer_rank.h"
-#include "common/weights/checkpoint.h"
+#include "common/quantization/find_weight.h"
 #include "kernels/backend.h"
 #include "kernels/stored_matrix.h"
 
@@ -18,7 +18,7 @@ namespace foretoken::model {
 
 // The matrices of a checkpoint whose integers every rank's backend keeps as they are, by their names.
 using KeptIntegers = absl::flat_hash_map<std::string, kernels::IntegerGroups>;
-absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const quantization::OpenedWeights& weights,
                                               const kernels::Backend& backend, int32_t num_ranks);
 
 // The need of the rank that needs most: its matrices (bf16; with fp8 a scale per output besides, with integers one per

@@ -8,7 +8,6 @@
 
 #include "common/base/status_macros.h"
 #include "common/model/weight_names.h"
-#include "common/quantization/find_weight.h"
 #include "common/quantization/prepare_matrix.h"
 #include "kernels/check.h"
 
@@ -46,7 +45,7 @@ using Names = std::initializer_list<const WeightName*>;
 class Loader {
  public:
   struct Source {
-    const weights::Checkpoint& checkpoint;
+    const quantization::OpenedWeights& opened;
     const quantization::QuantizationConfig& quantization;
     float norm_offset = 0;
   };
@@ -59,13 +58,13 @@ class Loader {
   }
   // All of a matrix that every shard has, and that no option quantises.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> WholeMatrix(const WeightName& name) {
-    FT_ASSIGN_OR_RETURN(const FoundWeight whole, Find(name));
+    FT_ASSIGN_OR_RETURN(const FoundWeight* whole, Find(name));
     const auto release = [this](const void* begin, size_t num_bytes) {
       const bool is_first = shard_.rank == 0;
       reader_.Release(
           {.begin = begin, .num_bytes = num_bytes, .num_own_bytes = is_first ? num_bytes : 0, .is_digested = is_first});
     };
-    const MatrixPart part = {.weight = &whole, .rows = {.begin = 0, .end = name.shape[0]}};
+    const MatrixPart part = {.weight = whole, .rows = {.begin = 0, .end = name.shape[0]}};
     return Prepare({.parts = std::span(&part, 1), .release = release});
   }
   // The shard's part of the vocabulary.
@@ -76,7 +75,7 @@ class Loader {
   // The shard's part of the matrix's inputs. It also releases pages that hold other ranks' parts; a rank that reads
   // them later gets them from the page cache.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> ByInputs(const WeightName& name) {
-    FT_ASSIGN_OR_RETURN(const FoundWeight whole, Find(name));
+    FT_ASSIGN_OR_RETURN(const FoundWeight* whole, Find(name));
     const IndexRange inputs = ShareOf(name.shape[1], shard_);
     const auto release = [&](const void* begin, size_t num_bytes) {
       reader_.Release({.begin = begin,
@@ -84,7 +83,7 @@ class Loader {
                        .num_own_bytes = num_bytes / name.shape[1] * inputs.size(),
                        .is_digested = shard_.rank == 0});
     };
-    const MatrixPart part = {.weight = &whole, .rows = {.begin = 0, .end = name.shape[0]}};
+    const MatrixPart part = {.weight = whole, .rows = {.begin = 0, .end = name.shape[0]}};
     return Prepare({.parts = std::span(&part, 1),
                     .inputs = inputs,
                     .quantization = backend_.weight_quantization(),
@@ -95,19 +94,20 @@ class Loader {
   // every shard all of them, and Part gives it its part of each.
   absl::StatusOr<tensor::Tensor> Whole(Names names) { return Vector(names, {}); }
   absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
-  // The gain of a norm; empty if the configuration has none.
+  // The gain of a norm; empty if the configuration has none. A norm of every rank's own heads takes a part.
   absl::StatusOr<tensor::Tensor> Gain(const WeightName* name) { return Vector({name}, {}, source_.norm_offset); }
+  absl::StatusOr<tensor::Tensor> PartOfGain(const WeightName* name) {
+    return Vector({name}, shard_, source_.norm_offset);
+  }
 
  private:
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(std::span<const WeightName> names,
                                                            const kernels::Quantization& quantization) {
-    std::vector<FoundWeight> weights(names.size());
     std::vector<MatrixPart> parts;
     for (const WeightName& name : names) {
-      FoundWeight& whole = weights[parts.size()];
-      FT_ASSIGN_OR_RETURN(whole, Find(name));
+      FT_ASSIGN_OR_RETURN(const FoundWeight* whole, Find(name));
       const IndexRange rows = ShareOf(name.shape[0], shard_);
-      parts.push_back({.weight = &whole, .rows = {name.first_row + rows.begin, name.first_row + rows.end}});
+      parts.push_back({.weight = whole, .rows = {name.first_row + rows.begin, name.first_row + rows.end}});
     }
     const auto release = [this](const void* begin, size_t num_bytes) {
       reader_.Release({.begin = begin, .num_bytes = num_bytes, .num_own_bytes = num_bytes});
@@ -135,16 +135,16 @@ class Loader {
     return weight;
   }
 
-  absl::StatusOr<FoundWeight> Find(const WeightName& role) const {
+  absl::StatusOr<const FoundWeight*> Find(const WeightName& role) const {
     const WeightName name = role.stored();
-    return quantization::FindWeight(source_.checkpoint, name.name, name.shape, source_.quantization);
+    return source_.opened.Find(name.name, name.shape, source_.quantization);
   }
 
   absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard, float offset = 0) {
     std::vector<float> values;
     for (const WeightName* name : names) {
       if (name == nullptr) return tensor::Tensor();
-      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, source_.checkpoint.Find(name->name, name->shape));
+      FT_ASSIGN_OR_RETURN(const ConstTensorView whole, source_.opened.checkpoint()->Find(name->name, name->shape));
       const ConstTensorView part = Slice(whole, ShareOf(whole.shape[0], shard));
       for (int64_t i = 0; i < part.shape.num_elements(); ++i) values.push_back(ElementAsFloat(part, i) + offset);
       // Data that all shards have is counted once.
@@ -159,10 +159,8 @@ class Loader {
   const Shard shard_;
 };
 
-Loader::Source SourceOf(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
-  return {.checkpoint = checkpoint,
-          .quantization = config.quantization,
-          .norm_offset = static_cast<float>(config.norm_offset)};
+Loader::Source SourceOf(const ModelConfig& config, const quantization::OpenedWeights& opened) {
+  return {.opened = opened, .quantization = config.quantization, .norm_offset = static_cast<float>(config.norm_offset)};
 }
 
 const WeightName* OrNull(const std::optional<WeightName>& name) { return name.has_value() ? &*name : nullptr; }
@@ -178,20 +176,24 @@ absl::StatusOr<ExpertMatrices> LoadExpert(const ExpertWeightNames& names, const 
   return expert;
 }
 
-absl::StatusOr<LayerWeights> LoadLayer(const LayerWeightNames& names, const Shard& shard, Loader& loader) {
+absl::StatusOr<LayerWeights> LoadLayer(const ModelConfig& config, const LayerWeightNames& names, const Shard& shard,
+                                       Loader& loader) {
   LayerWeights layer;
-  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Gain(&names.input_norm));
+  FT_ASSIGN_OR_RETURN(layer.input_norm, loader.Gain(OrNull(names.input_norm)));
   FT_ASSIGN_OR_RETURN(layer.qkv, loader.ByOutputs(std::array{names.q, names.k, names.v}));
   FT_ASSIGN_OR_RETURN(layer.qkv_bias, loader.Part({OrNull(names.q_bias), OrNull(names.k_bias), OrNull(names.v_bias)}));
-  FT_ASSIGN_OR_RETURN(layer.q_norm, loader.Gain(OrNull(names.q_norm)));
-  FT_ASSIGN_OR_RETURN(layer.k_norm, loader.Gain(OrNull(names.k_norm)));
+  const auto head_gain = [&](const std::optional<WeightName>& name) {
+    return config.whole_qk_norm ? loader.PartOfGain(OrNull(name)) : loader.Gain(OrNull(name));
+  };
+  FT_ASSIGN_OR_RETURN(layer.q_norm, head_gain(names.q_norm));
+  FT_ASSIGN_OR_RETURN(layer.k_norm, head_gain(names.k_norm));
   FT_ASSIGN_OR_RETURN(layer.o, loader.ByInputs(names.o));
   if (shard.rank == 0) {
     FT_ASSIGN_OR_RETURN(layer.o_bias, loader.Whole({OrNull(names.o_bias)}));
   }
   FT_ASSIGN_OR_RETURN(layer.sinks, loader.Part({OrNull(names.sinks)}));
   FT_ASSIGN_OR_RETURN(layer.attention_post_norm, loader.Gain(OrNull(names.attention_post_norm)));
-  FT_ASSIGN_OR_RETURN(layer.mlp_norm, loader.Gain(&names.mlp_norm));
+  FT_ASSIGN_OR_RETURN(layer.mlp_norm, loader.Gain(OrNull(names.mlp_norm)));
   FT_ASSIGN_OR_RETURN(layer.mlp_post_norm, loader.Gain(OrNull(names.mlp_post_norm)));
   if (names.router) {
     FT_ASSIGN_OR_RETURN(layer.router, loader.WholeMatrix(*names.router));
@@ -213,7 +215,7 @@ absl::StatusOr<ModelWeights> LoadAllButExperts(const ModelConfig& config, const 
   ModelWeights weights;
   FT_ASSIGN_OR_RETURN(weights.embed, loader.Vocabulary(names.embed));
   for (const LayerWeightNames& layer : names.layers) {
-    FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(layer, shard, loader));
+    FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadLayer(config, layer, shard, loader));
   }
   FT_ASSIGN_OR_RETURN(weights.final_norm, loader.Gain(&names.final_norm));
   if (!config.tie_word_embeddings) {
@@ -244,18 +246,18 @@ struct ExpertReading {
 
 }  // namespace
 
-absl::Status CheckWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
+absl::Status CheckWeights(const ModelConfig& config, const quantization::OpenedWeights& opened) {
   for (const WeightName& name : ListWeights(NameWeights(config))) {
-    FT_RETURN_IF_ERROR(quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization).status());
+    FT_RETURN_IF_ERROR(opened.Find(name.name, name.shape, config.quantization).status());
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const quantization::OpenedWeights& opened,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
   const ModelWeightNames names = NameWeights(config);
-  FT_RETURN_IF_ERROR(CheckWeights(config, checkpoint));
-  Loader loader(SourceOf(config, checkpoint), backend, reader, shard);
+  FT_RETURN_IF_ERROR(CheckWeights(config, opened));
+  Loader loader(SourceOf(config, opened), backend, reader, shard);
   FT_ASSIGN_OR_RETURN(ModelWeights weights, LoadAllButExperts(config, names, shard, loader));
   if (config.experts.num_experts > 0) {
     FT_ASSIGN_OR_RETURN(weights.experts, LoadExperts(names, shard, loader));
@@ -263,11 +265,11 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weight
   return weights;
 }
 
-absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const quantization::OpenedWeights& opened,
                                                 kernels::Backend& backend, WeightReader& reader, const Shard& shard) {
   const ModelWeightNames names = NameWeights(config);
-  FT_RETURN_IF_ERROR(CheckWeights(config, checkpoint));
-  Loader loader(SourceOf(config, checkpoint), backend, reader, shard);
+  FT_RETURN_IF_ERROR(CheckWeights(config, opened));
+  Loader loader(SourceOf(config, opened), backend, reader, shard);
   return LoadAllButExperts(config, names, shard, loader);
 }
 
@@ -277,7 +279,8 @@ ExpertStore::Pack ExpertPacker(const ModelConfig& config, std::shared_ptr<const 
   std::shared_ptr<ExpertReading> reading(
       new ExpertReading{.config = config, .checkpoint = std::move(checkpoint), .names = NameWeights(config)});
   return [reading = std::move(reading), &backend, shard](int32_t layer_idx, int32_t expert_idx) {
-    Loader loader(SourceOf(reading->config, *reading->checkpoint), backend, reading->reader, shard);
+    const quantization::OpenedWeights opened(*reading->checkpoint);
+    Loader loader(SourceOf(reading->config, opened), backend, reading->reader, shard);
     absl::StatusOr<ExpertMatrices> expert =
         LoadExpert(reading->names.layers[layer_idx].experts[expert_idx], shard, loader);
     FT_CHECK(expert.ok());  // the tensors were checked at the start

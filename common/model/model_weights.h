@@ -15,6 +15,7 @@
 #include "common/model/expert_store.h"
 #include "common/model/shard.h"
 #include "common/model/weight_reader.h"
+#include "common/quantization/find_weight.h"
 #include "common/tensor/tensor.h"
 #include "common/weights/checkpoint.h"
 #include "kernels/backend.h"
@@ -24,16 +25,16 @@ namespace foretoken::model {
 // For a rank, H, K, F and V are its share of them. Only rank 0 has o_bias and every down_bias, so that a sum over ranks
 // adds them once. The gains of norms include the configuration's norm_offset.
 struct LayerWeights {
-  tensor::Tensor input_norm;                 // [E] f32
+  tensor::Tensor input_norm;                 // [E] f32, or empty
   std::unique_ptr<kernels::Weight> qkv;      // [(H + 2 K) D, E]
   tensor::Tensor qkv_bias;                   // [(H + 2 K) D] f32, or empty
-  tensor::Tensor q_norm;                     // [D] f32, or empty
-  tensor::Tensor k_norm;                     // [D] f32, or empty
+  tensor::Tensor q_norm;                     // [D] f32, or [H D] of the whole q, or empty
+  tensor::Tensor k_norm;                     // [D] f32, or [K D] of the whole k, or empty
   std::unique_ptr<kernels::Weight> o;        // [E, H D]
   tensor::Tensor o_bias;                     // [E] f32, or empty
   tensor::Tensor sinks;                      // [H] f32, or empty
   tensor::Tensor attention_post_norm;        // [E] f32, or empty
-  tensor::Tensor mlp_norm;                   // [E] f32
+  tensor::Tensor mlp_norm;                   // [E] f32, or empty
   std::unique_ptr<kernels::Weight> gate_up;  // [2 F, E]
   tensor::Tensor gate_up_bias;               // [2 F] f32, or empty
   std::unique_ptr<kernels::Weight> down;     // [E, F]
@@ -57,13 +58,13 @@ struct ModelWeights {
 };
 
 // Checks all names and shapes, before a long copy begins. Errors: as quantization::FindWeight.
-absl::Status CheckWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint);
+absl::Status CheckWeights(const ModelConfig& config, const quantization::OpenedWeights& opened);
 
 // The config is the whole model's. Errors: as CheckWeights.
-absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const quantization::OpenedWeights& opened,
                                          kernels::Backend& backend, WeightReader& reader, const Shard& shard = {});
 // The same without the experts: it checks them, but their store is null.
-absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<ModelWeights> LoadWithoutExperts(const ModelConfig& config, const quantization::OpenedWeights& opened,
                                                 kernels::Backend& backend, WeightReader& reader, const Shard& shard);
 
 // Packs single experts of a rank, whose tensors were checked by one of the functions above. The function shares the

@@ -16,7 +16,6 @@
 #include "common/model/memory_need.h"
 #include "common/model/weight_digest.h"
 #include "common/model/weight_names.h"
-#include "common/quantization/find_weight.h"
 
 namespace foretoken::model {
 
@@ -38,7 +37,7 @@ absl::Status CheckMemory(const ExpertSource& source, const TransformerOptions& t
                          const LoadOptions& options) {
   const int32_t num_ranks = source.ranks->num_ranks();
   const kernels::Backend& backend = source.ranks->backend(0);
-  FT_ASSIGN_OR_RETURN(const KeptIntegers kept, FindKeptIntegers(source.config, *source.checkpoint, backend, num_ranks));
+  FT_ASSIGN_OR_RETURN(const KeptIntegers kept, FindKeptIntegers(source.config, source.opened, backend, num_ranks));
   std::optional<int64_t> max_expert_bytes;
   if (options.max_expert_bytes) max_expert_bytes = static_cast<int64_t>(*options.max_expert_bytes) / num_ranks;
   const kernels::MemoryNeed need =
@@ -57,8 +56,8 @@ absl::StatusOr<std::vector<ModelWeights>> LoadShards(const ExpertSource& source,
   std::vector<absl::StatusOr<ModelWeights>> shards(num_ranks);
   source.ranks->Run([&](int rank) {
     const auto load = plan.keeps_all() ? LoadWeights : LoadWithoutExperts;
-    shards[rank] = load(source.config, *source.checkpoint, source.ranks->backend(rank), reader,
-                        {.rank = rank, .num_ranks = num_ranks});
+    shards[rank] =
+        load(source.config, source.opened, source.ranks->backend(rank), reader, {.rank = rank, .num_ranks = num_ranks});
     if (shards[rank].ok() && !plan.keeps_all()) shards[rank]->experts = MakeExpertStore(source, plan, rank);
   });
   std::vector<ModelWeights> weights;
@@ -68,7 +67,7 @@ absl::StatusOr<std::vector<ModelWeights>> LoadShards(const ExpertSource& source,
   return weights;
 }
 
-absl::StatusOr<size_t> BytesToRead(const ModelConfig& config, const weights::Checkpoint& checkpoint,
+absl::StatusOr<size_t> BytesToRead(const ModelConfig& config, const quantization::OpenedWeights& opened,
                                    bool reads_experts) {
   size_t num_bytes = 0;
   ModelWeightNames names = NameWeights(config);
@@ -76,22 +75,22 @@ absl::StatusOr<size_t> BytesToRead(const ModelConfig& config, const weights::Che
     if (!reads_experts) layer.experts.clear();
   }
   for (const WeightName& name : ListWeights(names)) {
-    FT_ASSIGN_OR_RETURN(const quantization::FoundWeight weight,
-                        quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization));
-    num_bytes += weight.num_bytes();
+    FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* weight,
+                        opened.Find(name.name, name.shape, config.quantization));
+    num_bytes += weight->num_bytes();
   }
   return num_bytes;
 }
 
 // Each form once, in the layers' order.
 absl::StatusOr<std::vector<std::string>> LayerFormats(const ModelConfig& config,
-                                                      const weights::Checkpoint& checkpoint) {
+                                                      const quantization::OpenedWeights& opened) {
   std::vector<std::string> formats;
   for (const LayerWeightNames& layer : NameWeights(config).layers) {
     for (const WeightName& name : ListMatrices(layer)) {
-      FT_ASSIGN_OR_RETURN(const quantization::FoundWeight weight,
-                          quantization::FindWeight(checkpoint, name.name, name.shape, config.quantization));
-      std::string format = weight.stored == nullptr ? Name(weight.floats.dtype) : weight.format;
+      FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* weight,
+                          opened.Find(name.name, name.shape, config.quantization));
+      std::string format = weight->stored == nullptr ? Name(weight->floats.dtype) : weight->format;
       if (std::ranges::find(formats, format) == formats.end()) formats.push_back(std::move(format));
     }
   }
@@ -168,10 +167,12 @@ absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options) {
   const double tokenizer_seconds = stopwatch.Lap();
   FT_RETURN_IF_ERROR(tokenizer.CheckFits(config.vocab_size));
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.directory));
-  FT_ASSIGN_OR_RETURN(std::vector<std::string> notes, FitToCheckpoint(checkpoint, config));
+  auto weights = std::make_unique<const quantization::OpenedWeights>(
+      std::make_shared<const weights::Checkpoint>(std::move(checkpoint)));
+  FT_ASSIGN_OR_RETURN(std::vector<std::string> notes, FitToCheckpoint(*weights, config));
   return OpenedModel{.config = std::move(config),
                      .tokenizer = std::move(tokenizer),
-                     .checkpoint = std::move(checkpoint),
+                     .weights = std::move(weights),
                      .ranks = std::move(ranks),
                      .notes = std::move(notes),
                      .times = {.tokenizer = tokenizer_seconds}};
@@ -181,22 +182,22 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
   const TransformerOptions transformer_options = {.max_rows = options.max_rows,
                                                   .max_logit_rows = options.max_rows,
                                                   .max_positions = options.context.max_context_tokens};
-  const auto checkpoint = std::make_shared<const weights::Checkpoint>(std::move(opened.checkpoint));
-  const ExpertSource source = {.config = opened.config, .checkpoint = checkpoint, .ranks = opened.ranks.get()};
+  const quantization::OpenedWeights& stored = *opened.weights;
+  const ExpertSource source = {.config = opened.config, .opened = stored, .ranks = opened.ranks.get()};
   FT_RETURN_IF_ERROR(CheckMemory(source, transformer_options, options));
   FT_ASSIGN_OR_RETURN(const ExpertPlan plan, PlanExperts(source, options.max_expert_bytes));
   std::optional<WeightDigest> digest;
   if (options.digest_weights) {
-    FT_ASSIGN_OR_RETURN(digest, WeightDigest::Make(opened.config, *checkpoint));
+    FT_ASSIGN_OR_RETURN(digest, WeightDigest::Make(opened.config, stored));
   }
-  FT_ASSIGN_OR_RETURN(std::vector<std::string> formats, LayerFormats(opened.config, *checkpoint));
+  FT_ASSIGN_OR_RETURN(std::vector<std::string> formats, LayerFormats(opened.config, stored));
   FT_ASSIGN_OR_RETURN(const size_t num_bytes,
-                      BytesToRead(opened.config, *checkpoint, plan.keeps_all() || options.digest_weights));
+                      BytesToRead(opened.config, stored, plan.keeps_all() || options.digest_weights));
   WeightReader reader({.num_bytes = num_bytes, .progress = progress, .digest = digest ? &*digest : nullptr});
   LoadTimes times = opened.times;
   Stopwatch stopwatch;
   if (!plan.keeps_all() && options.digest_weights) {
-    FT_RETURN_IF_ERROR(DigestExperts(opened.config, *checkpoint, reader));
+    FT_RETURN_IF_ERROR(DigestExperts(opened.config, stored, reader));
   }
   FT_ASSIGN_OR_RETURN(std::vector<ModelWeights> weights, LoadShards(source, plan, reader));
   std::string weight_digest = digest ? digest->Finish() : "";

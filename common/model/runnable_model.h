@@ -23,8 +23,8 @@
 #include "common/model/transformer.h"
 #include "common/model/weight_reader.h"
 #include "common/parallel/rank_group.h"
+#include "common/quantization/find_weight.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/weights/checkpoint.h"
 #include "kernels/make_backend.h"
 
 namespace foretoken::model {
@@ -58,7 +58,7 @@ struct WeightUse {
 struct OpenedModel {
   ModelConfig config;
   tokenizer::Tokenizer tokenizer;
-  weights::Checkpoint checkpoint;
+  std::unique_ptr<const quantization::OpenedWeights> weights;
   std::unique_ptr<parallel::RankGroup> ranks;
   std::vector<std::string> notes;  // lines for the log about unexpected decisions for this checkpoint
   LoadTimes times;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a model that a tensor-parallel rank holds. The cut is Megatron's (1909.08053): q, k, v, gate and up by
-// their outputs (of every expert, too), o and down by their inputs, embedding and head by the vocabulary. Norms are
-// whole on every rank. So a rank has whole heads. Its layer is the layer of a narrower model, and the ranks sum up two
-// of its products.
+// their outputs (of every expert, too), o and down by their inputs, embedding and head by the vocabulary. So a rank has
+// whole heads. Norms are whole on every rank, but for norms of all of q and of k, whose gains are cut with the heads.
+// A rank's layer is the layer of a narrower model. The ranks sum up two of its products, and the mean squares of such
+// norms.
 //
 //   FT_RETURN_IF_ERROR(CheckTensorParallel(config, num_ranks));
 //   const IndexRange ids = ShareOf(config.vocab_size, {.rank = 1, .num_ranks = num_ranks});

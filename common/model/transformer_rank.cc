@@ -63,6 +63,7 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
   normed_ = matrix(DType::kBF16, rows, config_.hidden_size);
   qkv_ = matrix(DType::kF32, rows, q_size + 2 * config_.num_kv_heads * config_.head_dim);
   q_ = matrix(DType::kF32, rows, q_size);
+  if (config_.whole_qk_norm) mean_squares_ = matrix(DType::kF32, shard_.num_ranks, 2 * rows);
   attention_ = matrix(DType::kBF16, rows, q_size);
   const int64_t mlp_size = std::max(config_.intermediate_size, config_.experts.shared_size);
   gate_up_ = matrix(DType::kF32, rows, 2 * mlp_size);
@@ -196,6 +197,29 @@ void TransformerRank::EmbedTokens(const kernels::BatchView& batch) {
   SumPieces(T, {.scale = multiplier, .mode = OutputMode::kStore, .out = hidden});
 }
 
+// normed = the norm of the residual stream, or the stream itself if there is no gain.
+void TransformerRank::NormInput(const Tensor& gain, int32_t num_rows) {
+  const TensorView hidden = hidden_.rows(num_rows), normed = normed_.rows(num_rows);
+  if (gain.empty()) return backend_.CopyRows({.x = hidden, .num_rows = num_rows, .out = normed});
+  backend_.RmsNorm({.x = hidden, .gain = gain.f32(), .eps = static_cast<float>(config_.rms_norm_eps), .out = normed});
+}
+
+// Every rank has a part of the heads, and all parts have the same size. [T, 2], or null if no norm needs it.
+const float* TransformerRank::QkMeanSquares(int32_t num_rows) {
+  if (!config_.whole_qk_norm) return nullptr;
+  float* const pieces = mean_squares_.view().as<float>();
+  const Shape shape(num_rows, 2);
+  const TensorView own{pieces + shard_.rank * shape.num_elements(), DType::kF32, shape};
+  const int64_t q_size = config_.num_heads * config_.head_dim, k_size = config_.num_kv_heads * config_.head_dim;
+  backend_.MeanSquares({.x = qkv_.rows(num_rows), .widths = {q_size, k_size}, .out = own});
+  if (communicator_ == nullptr) return pieces;
+  communicator_->AllGather(pieces, own.num_bytes());
+  backend_.SumRanks({.pieces = {pieces, DType::kF32, Shape(shard_.num_ranks, num_rows, 2)},
+                     .scale = 1 / static_cast<float>(shard_.num_ranks),
+                     .out = {pieces, DType::kF32, shape}});
+  return pieces;
+}
+
 void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv) {
   const LayerWeights& layer = weights_.layers[layer_idx];
   const Rotation& rotation = RotationOf(layer_idx);
@@ -203,11 +227,12 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
   const auto eps = static_cast<float>(config_.rms_norm_eps);
   const double scale = config_.attention_scale.value_or(1 / std::sqrt(static_cast<double>(config_.head_dim)));
 
-  backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.input_norm.f32(), .eps = eps, .out = normed_.rows(T)});
+  NormInput(layer.input_norm, T);
   backend_.MatMul({.x = normed_.rows(T), .weight = layer.qkv.get(), .bias = layer.qkv_bias.f32(), .out = qkv_.rows(T)});
   backend_.RopeStoreKv({.qkv = qkv_.rows(T),
                         .q_gain = layer.q_norm.f32(),
                         .k_gain = layer.k_norm.f32(),
+                        .mean_squares = QkMeanSquares(T),
                         .eps = eps,
                         .rotary_dim = static_cast<int32_t>(config_.turned_dims(layer_idx)),
                         .cos = rotation.cos.f32(),
@@ -227,7 +252,7 @@ void TransformerRank::RunLayer(int32_t layer_idx, const kernels::BatchView& batc
                       .out = attention_.rows(T)});
   AddProduct(attention_.rows(T), *layer.o, layer.o_bias.f32(), layer.attention_post_norm.f32());
 
-  backend_.RmsNorm({.x = hidden_.rows(T), .gain = layer.mlp_norm.f32(), .eps = eps, .out = normed_.rows(T)});
+  NormInput(layer.mlp_norm, T);
   if (layer.router != nullptr) RunExperts(layer_idx, T);
   if (layer.gate_up != nullptr) RunMlp(layer_idx, T);
 }

@@ -105,6 +105,8 @@ class TransformerRank {
   void Enqueue(const Pass& pass);
   void KeepResidual(int32_t k, int32_t num_rows);
   void EmbedTokens(const kernels::BatchView& batch);
+  void NormInput(const tensor::Tensor& gain, int32_t num_rows);
+  const float* QkMeanSquares(int32_t num_rows);
   void RunLayer(int32_t layer_idx, const kernels::BatchView& batch, const kernels::KvCacheView& kv);
   void RunMlp(int32_t layer_idx, int32_t num_rows);
   void RunExperts(int32_t layer_idx, int32_t num_rows);
@@ -133,6 +135,7 @@ class TransformerRank {
   tensor::Tensor normed_;         // [T, E] bf16
   tensor::Tensor qkv_;            // [T, (H + 2 K) D] f32
   tensor::Tensor q_;              // [T, H D] f32
+  tensor::Tensor mean_squares_;   // [R, T 2] f32 of the whole q and k, if they are normalised as a whole
   tensor::Tensor attention_;      // [T, H D] bf16
   tensor::Tensor gate_up_;        // [T, 2 F] f32, of the widest MLP
   tensor::Tensor scores_;         // [T, N] f32 of the router

@@ -14,7 +14,6 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/model/weight_names.h"
-#include "common/quantization/find_weight.h"
 #include "kernels/check.h"
 
 namespace foretoken::model {
@@ -26,20 +25,20 @@ absl::string_view AsText(const void* data, size_t num_bytes) { return {static_ca
 
 }  // namespace
 
-absl::StatusOr<WeightDigest> WeightDigest::Make(const ModelConfig& config, const weights::Checkpoint& checkpoint) {
+absl::StatusOr<WeightDigest> WeightDigest::Make(const ModelConfig& config, const quantization::OpenedWeights& weights) {
   WeightDigest digest;
   digest.num_missing_rows_ = std::make_unique<std::atomic<int64_t>>(0);
   for (const WeightName& weight : ListWeights(NameWeights(config))) {
-    FT_ASSIGN_OR_RETURN(const quantization::FoundWeight found,
-                        quantization::FindWeight(checkpoint, weight.name, weight.shape, config.quantization));
-    for (const quantization::NamedTensor& named : found.tensors) {
+    FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* found,
+                        weights.Find(weight.name, weight.shape, config.quantization));
+    for (const quantization::NamedTensor& named : found->tensors) {
       const weights::StoredTensor& tensor = *named.tensor;
       Entry& entry = digest.entries_.emplace_back(Entry{.name = named.name, .bytes = tensor.bytes});
-      if (found.stored == nullptr) {
-        entry.dtype = found.floats.dtype;
+      if (found->stored == nullptr) {
+        entry.dtype = found->floats.dtype;
         if (weight.shape.rank != 2) continue;
       } else {
-        entry.format = absl::StrCat(found.format, "; ", tensor.dtype);
+        entry.format = absl::StrCat(found->format, "; ", tensor.dtype);
       }
       entry.rows.resize(tensor.shape.size() < 2 ? 1 : tensor.shape[0]);
       *digest.num_missing_rows_ += static_cast<int64_t>(entry.rows.size());

@@ -22,16 +22,16 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
-#include "common/weights/checkpoint.h"
+#include "common/quantization/find_weight.h"
 #include "kernels/dtype.h"
 
 namespace foretoken::model {
 
 class WeightDigest {
  public:
-  // The checkpoint must outlive it.
+  // The weights' checkpoint must outlive it.
   // Errors: as quantization::FindWeight.
-  static absl::StatusOr<WeightDigest> Make(const ModelConfig& config, const weights::Checkpoint& checkpoint);
+  static absl::StatusOr<WeightDigest> Make(const ModelConfig& config, const quantization::OpenedWeights& weights);
 
   // Adds whole rows of one matrix, each row once.
   void AddRows(const void* begin, size_t num_bytes);

@@ -64,7 +64,6 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
   const int64_t ffn = config.mlp_size(layer);
   const std::string prefix = absl::StrCat(config.prefixes.body, "layers.", layer, ".");
-  const auto norm = [&](const char* role) { return WeightName{prefix + role + ".weight", Shape(hidden)}; };
   const auto vector_if = [&](bool is_present, const char* role, int64_t size) {
     return is_present ? std::optional(WeightName{prefix + role, Shape(size)}) : std::nullopt;
   };
@@ -76,7 +75,7 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
   const auto gate_up =
       NameProjections(mlp, {{"gate_proj", ffn}, {"up_proj", ffn}}, is_fused ? "gate_up_proj" : nullptr, hidden);
   LayerWeightNames names = {
-      .input_norm = norm("input_layernorm"),
+      .input_norm = vector_if(config.pre_norms, "input_layernorm.weight", hidden),
       .q = qkv[0],
       .k = qkv[1],
       .v = qkv[2],
@@ -85,11 +84,13 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
       .k_bias = vector_if(config.attention_bias, "self_attn.k_proj.bias", kv_size),
       .v_bias = vector_if(config.attention_bias, "self_attn.v_proj.bias", kv_size),
       .o_bias = vector_if(config.attention_output_bias, "self_attn.o_proj.bias", hidden),
-      .q_norm = vector_if(config.qk_norm, "self_attn.q_norm.weight", config.head_dim),
-      .k_norm = vector_if(config.qk_norm, "self_attn.k_norm.weight", config.head_dim),
+      .q_norm = vector_if(config.qk_norm, "self_attn.q_norm.weight", config.whole_qk_norm ? q_size : config.head_dim),
+      .k_norm = vector_if(config.qk_norm, "self_attn.k_norm.weight", config.whole_qk_norm ? kv_size : config.head_dim),
       .sinks = vector_if(config.attention_sinks, "self_attn.sinks", config.num_heads),
       .attention_post_norm = vector_if(config.post_norms, "post_attention_layernorm.weight", hidden),
-      .mlp_norm = norm(config.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"),
+      .mlp_norm =
+          vector_if(config.pre_norms,
+                    config.post_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight", hidden),
       .gate = gate_up[0],
       .up = gate_up[1],
       .down = {mlp + "down_proj.weight", Shape(hidden, ffn)},
@@ -161,9 +162,9 @@ std::vector<WeightName> ListExperts(const LayerWeightNames& layer) {
 std::vector<WeightName> ListWeights(const ModelWeightNames& names) {
   std::vector<WeightName> all = {names.embed};
   for (const LayerWeightNames& layer : names.layers) {
-    all.push_back(layer.input_norm);
+    if (layer.input_norm) all.push_back(*layer.input_norm);
     for (WeightName& matrix : ListMatrices(layer)) all.push_back(std::move(matrix));
-    all.push_back(layer.mlp_norm);
+    if (layer.mlp_norm) all.push_back(*layer.mlp_norm);
     for (const auto* weight :
          {&layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.o_bias, &layer.q_norm, &layer.k_norm, &layer.sinks,
           &layer.attention_post_norm, &layer.router, &layer.router_bias, &layer.choice_bias, &layer.gate_bias,

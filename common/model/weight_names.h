@@ -35,7 +35,7 @@ struct ExpertWeightNames {
 };
 
 struct LayerWeightNames {
-  WeightName input_norm;                          // [E]
+  std::optional<WeightName> input_norm;           // [E] of what enters attention
   WeightName q;                                   // [H D, E]
   WeightName k;                                   // [K D, E]
   WeightName v;                                   // [K D, E]
@@ -44,11 +44,11 @@ struct LayerWeightNames {
   std::optional<WeightName> k_bias;               // [K D]
   std::optional<WeightName> v_bias;               // [K D]
   std::optional<WeightName> o_bias;               // [E]
-  std::optional<WeightName> q_norm;               // [D]
-  std::optional<WeightName> k_norm;               // [D]
+  std::optional<WeightName> q_norm;               // [D], or [H D] of the whole q
+  std::optional<WeightName> k_norm;               // [D], or [K D] of the whole k
   std::optional<WeightName> sinks;                // [H]
   std::optional<WeightName> attention_post_norm;  // [E] of what attention adds to the residual stream
-  WeightName mlp_norm;                            // [E] of what enters the MLP
+  std::optional<WeightName> mlp_norm;             // [E] of what enters the MLP
   WeightName gate;                                // [F, E]
   WeightName up;                                  // [F, E]
   WeightName down;                                // [E, F]

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/quantization/find_weight.h"
 
+#include <span>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/quantization/awq.h"
@@ -53,6 +56,17 @@ absl::StatusOr<FoundWeight> FindWeight(const Checkpoint& checkpoint, const std::
     return OpenGptq(std::move(tensors), shape, config);
   }
   return FindPlain(checkpoint, name, shape);
+}
+
+absl::StatusOr<const FoundWeight*> OpenedWeights::Find(const std::string& name, const kernels::Shape& shape,
+                                                       const QuantizationConfig& config) const {
+  const auto dims = std::span(shape.dims).first(static_cast<size_t>(shape.rank));
+  std::string key = absl::StrCat(name, " ", absl::StrJoin(dims, " "));
+  absl::MutexLock lock(&mutex_);
+  const auto known = found_.find(key);
+  if (known != found_.end()) return &known->second;
+  FT_ASSIGN_OR_RETURN(FoundWeight found, FindWeight(*checkpoint_, name, shape, config));
+  return &found_.emplace(std::move(key), std::move(found)).first->second;
 }
 
 bool HasWeight(const Checkpoint& checkpoint, const std::string& name) {

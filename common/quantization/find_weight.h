@@ -18,9 +18,14 @@
 // Threads: any. What it returns refers to the checkpoint.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/quantization/found_weight.h"
 #include "common/quantization/quantization_config.h"
 #include "common/weights/checkpoint.h"
@@ -29,6 +34,32 @@ namespace foretoken::quantization {
 
 absl::StatusOr<FoundWeight> FindWeight(const weights::Checkpoint& checkpoint, const std::string& name,
                                        const kernels::Shape& shape, const QuantizationConfig& config);
+
+// The weights of a checkpoint, each opened once, however many ask for it: to open a matrix reads its zero points and
+// the groups of its inputs.
+//
+//   const OpenedWeights weights(checkpoint);
+//   FT_ASSIGN_OR_RETURN(const FoundWeight* q, weights.Find(name, shape, config));
+//
+// A function that asks for weights takes one of these. A checkpoint becomes one for a single call.
+// Errors: as FindWeight. Threads: any. What it returns lives as long as it does.
+class OpenedWeights {
+ public:
+  explicit OpenedWeights(std::shared_ptr<const weights::Checkpoint> checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  // The checkpoint outlives it.
+  OpenedWeights(const weights::Checkpoint& checkpoint)  // NOLINT(google-explicit-constructor)
+      : checkpoint_(std::shared_ptr<void>(), &checkpoint) {}
+
+  const std::shared_ptr<const weights::Checkpoint>& checkpoint() const { return checkpoint_; }
+  // The declaration is the same in every call.
+  absl::StatusOr<const FoundWeight*> Find(const std::string& name, const kernels::Shape& shape,
+                                          const QuantizationConfig& config) const;
+
+ private:
+  std::shared_ptr<const weights::Checkpoint> checkpoint_;
+  mutable absl::Mutex mutex_;
+  mutable std::map<std::string, FoundWeight> found_ ABSL_GUARDED_BY(mutex_);  // by name and shape
+};
 
 // Whether the checkpoint has the weight in any form.
 bool HasWeight(const weights::Checkpoint& checkpoint, const std::string& name);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/mapped_file.h"
@@ -87,6 +88,34 @@ absl::Status ReadAwq(const JsonFields& fields, QuantizationConfig& config) {
   return CheckString(fields, "backend", kBackends, "the model is needed in the layout of AutoAWQ");
 }
 
+// AutoRound stores the layout of GPTQ or of AWQ. Single layers may have another group size.
+absl::Status ReadAutoRound(const JsonFields& fields, QuantizationConfig& config) {
+  static constexpr absl::string_view kTypes[] = {"int"};
+  FT_RETURN_IF_ERROR(CheckString(fields, "data_type", kTypes, "the model is needed with integers or in bf16"));
+  static constexpr absl::string_view kPackings[] = {"auto_round:auto_gptq", "auto_gptq", "auto_round:auto_awq",
+                                                    "auto_awq"};
+  FT_RETURN_IF_ERROR(CheckString(fields, "packing_format", kPackings, "the model is needed in one of these layouts"));
+  FT_ASSIGN_OR_RETURN(const auto packing, fields.OrDefault<std::string>("packing_format", "auto_gptq"));
+  const bool is_awq = absl::EndsWith(absl::AsciiStrToLower(packing), "auto_awq");
+  FT_RETURN_IF_ERROR(is_awq ? ReadAwq(fields, config) : ReadGptq(fields, config));
+  FT_ASSIGN_OR_RETURN(const auto layers, fields.Object("extra_config"));
+  if (!layers) return absl::OkStatus();
+  for (const std::string& name : layers->Names()) {
+    FT_ASSIGN_OR_RETURN(const auto layer, layers->Object(name));
+    if (layer) FT_RETURN_IF_ERROR(AddGroupSize(*layer, "group_size", config));
+  }
+  return absl::OkStatus();
+}
+
+// hf_quant_config.json has the keys in an object of its own.
+absl::Status ReadModelOpt(const JsonFields& fields) {
+  FT_ASSIGN_OR_RETURN(const auto inner, fields.Object("quantization"));
+  const JsonFields& keys = inner ? *inner : fields;
+  FT_RETURN_IF_ERROR(keys.Required<std::string>("quant_algo").status());
+  static constexpr absl::string_view kAlgorithms[] = {"fp8", "fp8_per_channel_per_token", "fp8_pb_wo"};
+  return CheckString(keys, "quant_algo", kAlgorithms, "the model is needed in FP8 or in bf16");
+}
+
 absl::Status ReadFp8(const JsonFields& fields, QuantizationConfig& config) {
   static constexpr absl::string_view kFormats[] = {"e4m3", "float8_e4m3fn"};
   FT_RETURN_IF_ERROR(CheckString(fields, "fmt", kFormats, "the model is needed in E4M3 or in bf16"));
@@ -155,12 +184,17 @@ absl::StatusOr<QuantizationConfig> ReadMethod(const JsonFields& fields, const st
     FT_RETURN_IF_ERROR(ReadGptq(fields, config));
   } else if (method == "awq") {
     FT_RETURN_IF_ERROR(ReadAwq(fields, config));
-  } else if (method == "fp8") {
+  } else if (method == "auto-round" || method == "intel/auto-round") {
+    FT_RETURN_IF_ERROR(ReadAutoRound(fields, config));
+  } else if (method == "modelopt") {
+    FT_RETURN_IF_ERROR(ReadModelOpt(fields));
+  } else if (method == "fp8" || method == "fbgemm_fp8") {
     FT_RETURN_IF_ERROR(ReadFp8(fields, config));
   } else if (method == "compressed-tensors") {
     FT_RETURN_IF_ERROR(ReadCompressedTensors(fields, config));
   } else if (method != "mxfp4") {
-    return fields.Error("quant_method", "expects compressed-tensors, gptq, awq, fp8 or mxfp4, got ",
+    return fields.Error("quant_method",
+                        "expects compressed-tensors, gptq, awq, auto-round, fp8, fbgemm_fp8, modelopt or mxfp4, got ",
                         fields.Text("quant_method"), ": the model is needed in one of these formats or in bf16");
   }
   return config;
@@ -177,7 +211,9 @@ absl::StatusOr<QuantizationConfig> ReadQuantizationConfig(const JsonFields& conf
 }
 
 absl::StatusOr<QuantizationConfig> LoadQuantizationFile(const std::string& directory) {
-  for (const auto& [file, method] : {std::pair("quantize_config.json", "gptq"), {"quant_config.json", "awq"}}) {
+  for (const auto& [file, method] : {std::pair("quantize_config.json", "gptq"),
+                                     {"quant_config.json", "awq"},
+                                     {"hf_quant_config.json", "modelopt"}}) {
     const std::string path = absl::StrCat(directory, "/", file);
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) continue;

@@ -4,9 +4,9 @@
 //
 //   FT_ASSIGN_OR_RETURN(const QuantizationConfig quantization, ReadQuantizationConfig(fields_of_config_json));
 //
-// It reads the quant_method values compressed-tensors, gptq, awq, fp8 and mxfp4. Quantised activations, which some
-// files declare, are read over: weights are used as they are stored, and activations stay bf16. Errors:
-// INVALID_ARGUMENT with the file, the key, the value, and what would be needed.
+// It reads the quant_method values compressed-tensors, gptq, awq, auto-round, fp8, fbgemm_fp8, modelopt and mxfp4.
+// Quantised activations, which some files declare, are read over: weights are used as they are stored, and activations
+// stay bf16. Errors: INVALID_ARGUMENT with the file, the key, the value, and what would be needed.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ struct QuantizationConfig {
 // Reads quantization_config of a config.json, or its old name compression_config.
 absl::StatusOr<QuantizationConfig> ReadQuantizationConfig(const model::JsonFields& config);
 
-// Reads the file of old GPTQ or AWQ checkpoints beside config.json: quantize_config.json or quant_config.json. Without
-// such a file nothing is declared.
+// Reads the file beside config.json in which old GPTQ and AWQ checkpoints and those of ModelOpt declare themselves:
+// quantize_config.json, quant_config.json or hf_quant_config.json. Without such a file nothing is declared.
 absl::StatusOr<QuantizationConfig> LoadQuantizationFile(const std::string& directory);
 
 }  // namespace foretoken::quantization

@@ -78,6 +78,7 @@ void CpuBackend::MatMul(const MatMulArgs& args) {
   cpu::MatMul(args, KernelOf(pin_.isa(), AsCpuWeight(args.weight).integers()), matmul_scratch_, pool_);
 }
 void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }
+void CpuBackend::MeanSquares(const MeanSquaresArgs& args) { cpu::MeanSquares(args, pool_); }
 void CpuBackend::RopeStoreKv(const RopeStoreKvArgs& args) { cpu::RopeStoreKv(args, pool_); }
 void CpuBackend::Attention(const AttentionArgs& args) { cpu::Attention(args, pool_); }
 void CpuBackend::Glu(const GluArgs& args) { cpu::Glu(args, pool_); }

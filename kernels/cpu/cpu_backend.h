@@ -46,6 +46,7 @@ class CpuBackend final : public Backend {
   void Embed(const EmbedArgs& args) override;
   void MatMul(const MatMulArgs& args) override;
   void RmsNorm(const RmsNormArgs& args) override;
+  void MeanSquares(const MeanSquaresArgs& args) override;
   void RopeStoreKv(const RopeStoreKvArgs& args) override;
   void Attention(const AttentionArgs& args) override;
   void Glu(const GluArgs& args) override;

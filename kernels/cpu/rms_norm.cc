@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 template <typename Take>
 HWY_ATTR void NormColumns(const RmsNormArgs& args, const float* x, const Take& take) {
   const auto num_columns = static_cast<size_t>(args.out.shape[1]);
-  const FloatVec inverse = hn::Set(kFloat, InverseRms(x, num_columns, args.eps));
+  const FloatVec inverse = hn::Set(kFloat, InverseRms(MeanSquare(x, num_columns), args.eps));
   const size_t lanes = NumLanes();
   size_t c = 0;
   for (; c + lanes <= num_columns; c += lanes) {
@@ -50,6 +50,14 @@ void NormRow(const RmsNormArgs& args, int64_t i) {
   });
 }
 
+void MeanSquaresOfRow(const MeanSquaresArgs& args, int64_t i) {
+  const float* x = args.x.as<float>() + i * args.x.shape[1];
+  float* out = args.out.as<float>() + 2 * i;
+  for (size_t part = 0; part < 2; x += args.widths[part++]) {
+    out[part] = MeanSquare(x, static_cast<size_t>(args.widths[part]));
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace foretoken::kernels::cpu
 HWY_AFTER_NAMESPACE();
@@ -58,12 +66,20 @@ HWY_AFTER_NAMESPACE();
 namespace foretoken::kernels::cpu {
 
 HWY_EXPORT(NormRow);
+HWY_EXPORT(MeanSquaresOfRow);
 
 void RmsNorm(const RmsNormArgs& args, ThreadPool& pool) {
   const int64_t num_columns = args.out.shape[1];
   FT_CHECK(args.x.dtype == DType::kF32 && args.x.shape[1] == num_columns);
   FT_CHECK(args.out.dtype == (args.mode == OutputMode::kAdd ? DType::kF32 : DType::kBF16));
   ParallelForRows(args.out.shape[0], num_columns, pool, [&](int64_t i) { HWY_DYNAMIC_DISPATCH(NormRow)(args, i); });
+}
+
+void MeanSquares(const MeanSquaresArgs& args, ThreadPool& pool) {
+  const int64_t num_rows = args.x.shape[0], num_columns = args.widths[0] + args.widths[1];
+  FT_CHECK(args.x.dtype == DType::kF32 && args.x.shape[1] >= num_columns);
+  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(num_rows, 2));
+  ParallelForRows(num_rows, num_columns, pool, [&](int64_t i) { HWY_DYNAMIC_DISPATCH(MeanSquaresOfRow)(args, i); });
 }
 
 }  // namespace foretoken::kernels::cpu

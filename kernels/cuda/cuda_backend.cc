@@ -140,6 +140,7 @@ class CudaBackend final : public Backend {
     products_.MatMul(args);
   }
   void RmsNorm(const RmsNormArgs& args) override { cuda::RmsNorm(args, stream()); }
+  void MeanSquares(const MeanSquaresArgs& args) override { cuda::MeanSquares(args, stream()); }
   void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
   void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
   void Glu(const GluArgs& args) override { cuda::Glu(args, stream()); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block per output row. Bytes moved: the row twice in (the second time from a cache), half its size out.
+// The norm: one block per output row. Bytes moved: the row twice in (the second time from a cache), half its size out.
+// Mean squares: one block per row and part. Bytes moved: the row once in.
 #include <cmath>
 
 #include "kernels/check.h"
@@ -13,15 +14,18 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void NormRow(RmsNormArgs args) {
+__device__ float MeanSquare(const float* x, int64_t num_columns) {
   __shared__ float scratch[kThreads];
+  float sum = 0;
+  for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) sum = fmaf(x[c], x[c], sum);
+  return BlockSum<kThreads>(sum, scratch) / static_cast<float>(num_columns);
+}
+
+__global__ void NormRow(RmsNormArgs args) {
   const int64_t num_columns = args.out.shape[1];
   const int64_t row = args.rows != nullptr ? args.rows[blockIdx.x] : blockIdx.x;
   const float* x = args.x.as<float>() + row * num_columns;
-  float sum = 0;
-  for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) sum = fmaf(x[c], x[c], sum);
-  const float mean = BlockSum<kThreads>(sum, scratch) / static_cast<float>(num_columns);
-  const float inverse = 1.0f / sqrtf(mean + args.eps);
+  const float inverse = 1.0f / sqrtf(MeanSquare(x, num_columns) + args.eps);
   const int64_t first = blockIdx.x * num_columns;
   for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) {
     const float normed = x[c] * inverse * args.gain[c];
@@ -33,6 +37,13 @@ __global__ void NormRow(RmsNormArgs args) {
   }
 }
 
+__global__ void MeanSquaresOfPart(MeanSquaresArgs args) {
+  const int64_t row = blockIdx.x, part = blockIdx.y;
+  const float* x = args.x.as<float>() + row * args.x.shape[1] + part * args.widths[0];
+  const float mean = MeanSquare(x, args.widths[part]);
+  if (threadIdx.x == 0) args.out.as<float>()[2 * row + part] = mean;
+}
+
 }  // namespace
 
 void RmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
@@ -40,6 +51,14 @@ void RmsNorm(const RmsNormArgs& args, cudaStream_t stream) {
   FT_CHECK(args.out.dtype == (args.mode == OutputMode::kAdd ? DType::kF32 : DType::kBF16));
   const auto num_rows = static_cast<unsigned>(args.out.shape[0]);
   FT_CUDA_CHECK(Launch(NormRow, {.grid = dim3(num_rows), .block = dim3(kThreads), .stream = stream}, args));
+}
+
+void MeanSquares(const MeanSquaresArgs& args, cudaStream_t stream) {
+  const int64_t num_rows = args.x.shape[0];
+  FT_CHECK(args.x.dtype == DType::kF32 && args.x.shape[1] >= args.widths[0] + args.widths[1]);
+  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(num_rows, 2));
+  const dim3 grid(static_cast<unsigned>(num_rows), 2);
+  FT_CUDA_CHECK(Launch(MeanSquaresOfPart, {.grid = grid, .block = dim3(kThreads), .stream = stream}, args));
 }
 
 }  // namespace foretoken::kernels::cuda

@@ -48,6 +48,9 @@ class ProfiledBackend final : public kernels::Backend {
   void RmsNorm(const kernels::RmsNormArgs& args) override {
     Time("norm", [&] { backend_->RmsNorm(args); });
   }
+  void MeanSquares(const kernels::MeanSquaresArgs& args) override {
+    Time("norm", [&] { backend_->MeanSquares(args); });
+  }
   void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override {
     Time("rope", [&] { backend_->RopeStoreKv(args); });
   }

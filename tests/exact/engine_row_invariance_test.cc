@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "tests/testing/fakes/variant_backend.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/exact_models.h"
+#include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
 #include "verifier_service/engine/engine.h"
 
@@ -26,6 +28,14 @@ namespace {
 using testing::InProcessProposers;
 
 constexpr int32_t kVocabulary = 4096;  // of the demo's tokenizer, which the random models use
+
+std::string DirectoryOf(const std::string& model) {
+  return testing::SourcePath(model.starts_with("demo") ? "deploy/demo/target" : "tests/cases/models/" + model);
+}
+
+bool IsTiny(const std::string& model) {
+  return std::ranges::find(testing::kFamilyModels, model) != std::end(testing::kFamilyModels);
+}
 
 // All tokens, and the bits of all log-probabilities.
 struct Generated {
@@ -60,7 +70,8 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
     if (GetParam() == "demo_w4a8_kv_fp8") {
       options.quantization = {.weights = "int4", .activations = "int8", .kv_cache = "fp8"};
     }
-    if (GetParam().starts_with("demo")) return testing::LoadModel(testing::SourcePath("deploy/demo/target"), options);
+    if (GetParam().starts_with("demo") || IsTiny(GetParam()))
+      return testing::LoadModel(DirectoryOf(GetParam()), options);
     const auto models = testing::RandomExactModels(kVocabulary);
     return testing::LoadExactModel(*std::ranges::find(models, GetParam(), &testing::ExactModel::name), options);
   }
@@ -69,15 +80,21 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
     if (GetParam().starts_with("demo_") && testing::TestDevice() != "cpu") GTEST_SKIP() << "only the CPU has integers";
   }
 
+  static int32_t Vocabulary() {
+    if (!IsTiny(GetParam())) return kVocabulary;
+    return static_cast<int32_t>(model::LoadModelConfig(DirectoryOf(GetParam()))->vocab_size);
+  }
+
   // Prompts with a common beginning that is longer than the windows and the original contexts of the scalings.
   static std::vector<GenerationRequest> Requests() {
+    const int32_t vocabulary = Vocabulary();
     std::vector<GenerationRequest> requests;
     for (uint32_t i = 0; i < 5; ++i) {
       GenerationRequest& request = requests.emplace_back();
       request.ticket = i + 1;
       request.request_id = std::to_string(i);
-      request.prompt = testing::RandomTokens(50, kVocabulary, 1);
-      for (const int32_t id : testing::RandomTokens(5 + 20 * i, kVocabulary, 2 + i)) request.prompt.push_back(id);
+      request.prompt = testing::RandomTokens(50, vocabulary, 1);
+      for (const int32_t id : testing::RandomTokens(5 + 20 * i, vocabulary, 2 + i)) request.prompt.push_back(id);
       request.sampling = {.temperature = i == 0 ? 0.0f : 0.8f, .seed = 7 + i};
       request.stop = {.max_tokens = 40, .ignore_eos = true};
       request.output.num_logprobs = 5;
@@ -133,17 +150,27 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
       const std::vector<int32_t>& output = truth.at(request.ticket).token_ids;
       texts.back().insert(texts.back().end(), output.begin(), output.end());
     }
-    return InProcessProposers({{"oracle", testing::Oracle(std::move(texts))}});
+    return InProcessProposers({{"oracle", testing::Oracle(std::move(texts), Vocabulary())}});
   }
 
   const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
   EngineStats stats_;
 };
 
+std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance,
                          ::testing::Values("demo", "demo_w4a16", "demo_w4a8", "demo_kv_int8", "demo_w4a8_kv_fp8",
                                            "windowed", "odd_heads", "wide"),
-                         [](const auto& info) { return info.param; });
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Families, EngineRowInvariance,
+                         ::testing::ValuesIn(std::vector<std::string>(std::begin(testing::kFamilyModels),
+                                                                      std::end(testing::kFamilyModels))),
+                         NameOf);
 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {
   testing::LoadedModel model = Load();

@@ -41,8 +41,9 @@ std::vector<Case> CasesOnBestIsa() {
 }
 
 // Second shapes of families, whose ops are those of the first. They run on the best instruction set only.
-constexpr const char* kSecondShapes[] = {"gemma2-untied",  "gemma3-linear",  "granite-bias",    "phi3",
-                                         "smollm3-listed", "mixtral-window", "qwen3-moe-mixed", "glm4-moe-plain"};
+constexpr const char* kSecondShapes[] = {
+    "mistral-full",   "qwen3-tied", "gemma2-untied",  "gemma3-linear",   "granite-bias",  "phi3",
+    "smollm3-listed", "olmo2-bias", "mixtral-window", "qwen3-moe-mixed", "glm4-moe-plain"};
 
 std::vector<Case> CasesOnEveryIsa() {
   std::vector<Case> cases = CasesOnBestIsa();

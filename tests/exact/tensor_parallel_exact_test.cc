@@ -4,6 +4,9 @@
 // fails, a client's tokens depend on the load of a tensor-parallel server.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -12,21 +15,35 @@
 #include "tests/testing/models/known_sequence.h"
 #include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/models/row_invariance.h"
+#include "tests/testing/models/tiny_models.h"
+#include "tests/testing/paths.h"
 
 namespace foretoken::testing {
 namespace {
 
 constexpr int32_t kNumTokens = 100;
 
+bool IsRandom(const std::string& name) {
+  return std::ranges::find(kRandomCheckpoints, name) != std::end(kRandomCheckpoints);
+}
+
+// The families without a random checkpoint have a tiny model, which two ranks can share.
+std::vector<const char*> OtherFamilies() {
+  std::vector<const char*> names;
+  std::ranges::copy_if(kFamilyModels, std::back_inserter(names), [](const char* name) { return !IsRandom(name); });
+  return names;
+}
+
 class TensorParallelInvariance : public ::testing::TestWithParam<std::tuple<const char*, int>> {
  protected:
   LoadedModel Load(int threads_per_rank = 1) const {
-    const int num_ranks = std::get<1>(GetParam());
-    return LoadModel(checkpoint_.directory(),
+    const auto [name, num_ranks] = GetParam();
+    if (IsRandom(name) && !checkpoint_) checkpoint_.emplace(name);
+    return LoadModel(checkpoint_ ? checkpoint_->directory() : SourcePath("tests/cases/models/") + name,
                      {.num_threads = threads_per_rank * num_ranks, .num_ranks = num_ranks, .num_blocks = kExactBlocks});
   }
 
-  const RandomCheckpoint checkpoint_{std::get<0>(GetParam())};
+  mutable std::optional<RandomCheckpoint> checkpoint_;
 };
 
 class TensorParallelInvarianceLong : public TensorParallelInvariance {};
@@ -34,11 +51,15 @@ class TensorParallelInvarianceLong : public TensorParallelInvariance {};
 const auto kModelsAndDegrees = ::testing::Combine(::testing::ValuesIn(kRandomCheckpoints), ::testing::Values(2, 4));
 
 std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, int>>& info) {
-  return std::get<0>(info.param) + ("_on_" + std::to_string(std::get<1>(info.param)));
+  std::string name = std::get<0>(info.param) + ("_on_" + std::to_string(std::get<1>(info.param)));
+  std::ranges::replace(name, '-', '_');
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvariance, kModelsAndDegrees, NameOf);
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvarianceLong, kModelsAndDegrees, NameOf);
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallelInvariance,
+                         ::testing::Combine(::testing::ValuesIn(OtherFamilies()), ::testing::Values(2)), NameOf);
 
 TEST_P(TensorParallelInvarianceLong, HoldsInBatchesOf1To64Sequences) {
   LoadedModel model = Load();

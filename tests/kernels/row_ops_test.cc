@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -118,6 +119,28 @@ TEST(RmsNorm, DoesNotDependOnOtherRows) {
   });
 }
 
+TEST(MeanSquares, MatchTheReferenceAndDoNotDependOnOtherRows) {
+  ForEachIsa([] {
+    for (const std::array<int64_t, 2> widths : {std::array<int64_t, 2>{1, 1}, {7, 64}, {65, 16}, {576, 100}}) {
+      const int64_t num_rows = 4, num_columns = widths[0] + widths[1] + 3;
+      std::vector<float> x = RandomValues(8).Normals(num_rows * num_columns, 3), out(2 * num_rows), alone(2);
+      ThreadPool pool(2);
+      MeanSquares({.x = View(x, num_rows, num_columns), .widths = widths, .out = View(out, num_rows, 2)}, pool);
+      for (int64_t row = 0; row < num_rows; ++row) {
+        const float* value = x.data() + row * num_columns;
+        for (size_t part = 0; part < 2; ++part) {
+          double mean = 0;
+          for (int64_t i = 0; i < widths[part]; ++i, ++value) mean += double{*value} * *value / widths[part];
+          ASSERT_NEAR(out[2 * row + part], mean, (widths[part] + 1) * kUnit * mean) << row << " " << part;
+        }
+        const TensorView view{x.data() + row * num_columns, DType::kF32, Shape(1, num_columns)};
+        MeanSquares({.x = view, .widths = widths, .out = View(alone, 1, 2)}, pool);
+        ASSERT_TRUE(std::equal(alone.begin(), alone.end(), out.begin() + 2 * row)) << row;
+      }
+    }
+  });
+}
+
 constexpr Gating kGatings[] = {
     {.activation = Activation::kSilu},
     {.activation = Activation::kGeluTanh},
@@ -184,6 +207,7 @@ struct RopeShape {
   bool has_gains;
   KvCacheDtype dtype = KvCacheDtype::kBf16;
   std::optional<int32_t> rotary_dim;
+  bool has_whole_norms = false;
 };
 
 // How far a cached element may be from `value`, which is one of a token's K or V of a head.
@@ -211,7 +235,9 @@ void CheckRope(const RopeShape& shape) {
     cos.push_back(static_cast<float>(std::cos(angle)));
     sin.push_back(static_cast<float>(std::sin(angle)));
   }
-  const std::vector<float> q_gain = random.Normals(shape.head_dim), k_gain = random.Normals(shape.head_dim);
+  const std::vector<float> q_gain = random.Normals(shape.num_heads * shape.head_dim),
+                           k_gain = random.Normals(shape.num_kv_heads * shape.head_dim);
+  const std::vector<float> mean_squares = {0.5f, 2, 1, 1, 3, 0.25f, 1.5f, 0.1f, 2, 2};
   const std::vector<int32_t> positions = {0, 49, 7, 7, 3}, slots = {63, 0, 17, 16, 40};
   KvCacheView kv{.num_layers = 2,
                  .num_blocks = kNumBlocks,
@@ -225,6 +251,7 @@ void CheckRope(const RopeShape& shape) {
   const RopeStoreKvArgs args{.qkv = View(qkv, kNumRows, num_columns),
                              .q_gain = shape.has_gains ? q_gain.data() : nullptr,
                              .k_gain = shape.has_gains ? k_gain.data() : nullptr,
+                             .mean_squares = shape.has_whole_norms ? mean_squares.data() : nullptr,
                              .eps = 1e-6f,
                              .rotary_dim = shape.rotary_dim,
                              .cos = cos.data(),
@@ -268,7 +295,8 @@ TEST(RopeStoreKv, MatchesTheReference) {
           RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}, RopeShape{3, 1, 6, true, KvCacheDtype::kInt8},
           RopeShape{8, 2, 64, false, KvCacheDtype::kInt8}, RopeShape{4, 2, 16, true, KvCacheDtype::kFp8},
           RopeShape{2, 2, 80, true, KvCacheDtype::kFp8}, RopeShape{4, 2, 16, true, KvCacheDtype::kBf16, 12},
-          RopeShape{2, 1, 80, false, KvCacheDtype::kInt8, 2}, RopeShape{4, 2, 16, true, KvCacheDtype::kBf16, 0}}) {
+          RopeShape{2, 1, 80, false, KvCacheDtype::kInt8, 2}, RopeShape{4, 2, 16, true, KvCacheDtype::kBf16, 0},
+          RopeShape{6, 2, 20, true, KvCacheDtype::kBf16, std::nullopt, true}}) {
       CheckRope(shape);
     }
   });

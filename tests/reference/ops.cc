@@ -83,7 +83,11 @@ RotatedRows RopeStoreKv(const kernels::RopeStoreKvArgs& args) {
       const bool is_q = head < num_heads, is_v = head >= num_heads + num_kv_heads;
       const float* gain = is_v ? nullptr : is_q ? args.q_gain : args.k_gain;
       if (gain != nullptr) {
-        const double inverse = InverseRms(x.data(), head_dim, args.eps);
+        double inverse = InverseRms(x.data(), head_dim, args.eps);
+        if (args.mean_squares != nullptr) {
+          inverse = 1 / std::sqrt(args.mean_squares[2 * row + (is_q ? 0 : 1)] + double{args.eps});
+          gain += (is_q ? head : head - num_heads) * head_dim;
+        }
         for (int64_t d = 0; d < head_dim; ++d) x[d] *= inverse * gain[d];
       }
       for (int64_t i = 0; i < half_dim && !is_v; ++i) {

@@ -128,6 +128,7 @@ Transformer::Rows Transformer::Project(const Rows& x, const model::WeightName& w
 }
 
 void Transformer::NormAndRotateHeads(Rows& x, const std::optional<model::WeightName>& gain, size_t layer) const {
+  if (gain && config_.whole_qk_norm) x = AllNormed(x, *gain);
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const auto turned = static_cast<size_t>(config_.turned_dims(static_cast<int64_t>(layer)));
   const bool is_sliding = config_.sliding_rope && config_.sliding_windows[layer];
@@ -137,7 +138,7 @@ void Transformer::NormAndRotateHeads(Rows& x, const std::optional<model::WeightN
   for (size_t position = 0; position < x.size(); ++position) {
     for (size_t begin = 0; begin < x[position].size(); begin += head_dim) {
       Row head(x[position].begin() + begin, x[position].begin() + begin + head_dim);
-      if (gain) head = Normed(head, Values(*gain));
+      if (gain && !config_.whole_qk_norm) head = Normed(head, Values(*gain));
       std::ranges::copy(head, x[position].begin() + begin);
       for (size_t i = 0; i < turned / 2; ++i) {
         const double angle = static_cast<double>(position) * frequencies.inverse[i];
@@ -254,14 +255,15 @@ Transformer::Rows Transformer::Experts(const Rows& x, const model::LayerWeightNa
   return out;
 }
 
-Transformer::Rows Transformer::AllNormed(const Rows& x, const model::WeightName& weight) const {
+Transformer::Rows Transformer::AllNormed(const Rows& x, const std::optional<model::WeightName>& weight) const {
+  if (!weight) return x;
   Rows out;
-  for (const Row& row : x) out.push_back(Normed(row, Values(weight)));
+  for (const Row& row : x) out.push_back(Normed(row, Values(*weight)));
   return out;
 }
 
 void Transformer::AddToResidual(Rows& x, Rows part, const std::optional<model::WeightName>& post_norm) const {
-  if (post_norm) part = AllNormed(part, *post_norm);
+  part = AllNormed(part, post_norm);
   for (Row& row : part) {
     for (double& value : row) value *= config_.residual_multiplier;
   }

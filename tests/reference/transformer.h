@@ -53,7 +53,7 @@ class Transformer {
   double Rounded(double value) const;
   const std::vector<double>& Values(const model::WeightName& weight) const { return weights_.at(weight.name); }
   Row Normed(const Row& x, std::span<const double> weight) const;
-  Rows AllNormed(const Rows& x, const model::WeightName& weight) const;
+  Rows AllNormed(const Rows& x, const std::optional<model::WeightName>& weight) const;  // of no weight: x
   void AddToResidual(Rows& x, Rows part, const std::optional<model::WeightName>& post_norm) const;
   Rows MatMul(const Rows& x, const model::WeightName& weight) const;
   Rows Project(const Rows& x, const model::WeightName& weight, const std::optional<model::WeightName>& bias) const;

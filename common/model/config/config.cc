@@ -274,6 +274,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_ASSIGN_OR_RETURN(config.mlp_bias, fields.OrDefault<bool>("mlp_bias", false));
   FT_ASSIGN_OR_RETURN(const bool use_qk_norm, fields.OrDefault<bool>("use_qk_norm", false));
   config.qk_norm = family.has_qk_norm || use_qk_norm;
+  if (family.has_outer_norms) {
+    config.whole_qk_norm = config.post_norms = true;
+    config.pre_norms = false;
+  }
   config.attention_sinks = family.has_attention_sinks;
   config.fused_projections = family.has_fused_projections;
 

@@ -34,6 +34,7 @@ enum class Architecture {
   kPhi3,
   kGranite,
   kSmolLm3,
+  kOlmo2,
   kMixtral,
   kQwen3Moe,
   kGlm4Moe,
@@ -91,6 +92,7 @@ struct ModelConfig {
   bool attention_bias = false;             // of q, k and v
   bool attention_output_bias = false;      // of o
   bool qk_norm = false;                    // RMSNorm of every q and k head before the rotation
+  bool whole_qk_norm = false;              // if qk_norm: of the whole q and the whole k instead
   // [L] With a window w the row at position p sees positions (p - w, p]; without one all of [0, p].
   std::vector<std::optional<int64_t>> sliding_windows;
   bool attention_sinks = false;           // a head has a learned score that belongs to no position
@@ -98,7 +100,8 @@ struct ModelConfig {
   std::optional<double> attention_cap;    // c: a score s becomes c tanh(s / c)
 
   double norm_offset = 0;          // is added to the stored weight of every norm
-  bool post_norms = false;         // RMSNorm also of what attention and MLP add to the residual stream
+  bool pre_norms = true;           // RMSNorm of what enters attention and MLP
+  bool post_norms = false;         // RMSNorm of what attention and MLP add to the residual stream
   kernels::Gating gating;          // of the MLP and of experts
   bool mlp_bias = false;           // of gate, up and down
   bool fused_projections = false;  // q, k and v are stored as one, and gate and up

@@ -2,6 +2,7 @@
 #include "kernels/cpu/attention/rope_store_kv.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/check.h"
 #include "kernels/cpu/base/parallel_rows.h"
@@ -18,8 +19,24 @@ HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-HWY_ATTR void NormHead(float* head, size_t head_dim, const float* gain, float eps) {
-  const FloatVec inverse = hn::Set(kFloat, InverseRms(head, head_dim, eps));
+// The norms of a row's q (part 0) or k (part 1).
+struct HeadNorms {
+  const float* gain = nullptr;       // [D] or [heads * D]; null: there are none
+  std::optional<float> mean_square;  // of all heads; unset: each head has its own
+  float eps = 0;
+};
+
+HeadNorms NormsOf(const RopeStoreKvArgs& args, int64_t row, int64_t part) {
+  HeadNorms norms = {.gain = part == 0 ? args.q_gain : args.k_gain, .eps = args.eps};
+  if (args.mean_squares != nullptr) norms.mean_square = args.mean_squares[2 * row + part];
+  return norms;
+}
+
+HWY_ATTR void NormHead(const HeadNorms& norms, size_t head_idx, size_t head_dim, float* head) {
+  if (norms.gain == nullptr) return;
+  const float* gain = norms.gain + (norms.mean_square ? head_idx * head_dim : 0);
+  const float mean_square = norms.mean_square ? *norms.mean_square : MeanSquare(head, head_dim);
+  const FloatVec inverse = hn::Set(kFloat, InverseRms(mean_square, norms.eps));
   const size_t lanes = NumLanes();
   size_t d = 0;
   for (; d + lanes <= head_dim; d += lanes) {
@@ -83,15 +100,16 @@ void RopeStoreRow(const RopeStoreKvArgs& args, int64_t row) {
 
   float* q = args.q.as<float>() + row * num_heads * head_dim;
   std::copy_n(qkv, num_heads * head_dim, q);
+  const HeadNorms q_norms = NormsOf(args, row, 0), k_norms = NormsOf(args, row, 1);
   for (size_t head = 0; head < num_heads; ++head, q += head_dim) {
-    if (args.q_gain != nullptr) NormHead(q, head_dim, args.q_gain, args.eps);
+    NormHead(q_norms, head, head_dim, q);
     Rotate(q, q + half_dim, half_dim, cos, sin);
   }
 
   float* k = ThreadWorkspace<float>(head_dim);
   for (size_t head = 0; head < num_kv_heads; ++head) {
     std::copy_n(qkv + (num_heads + head) * head_dim, head_dim, k);
-    if (args.k_gain != nullptr) NormHead(k, head_dim, args.k_gain, args.eps);
+    NormHead(k_norms, head, head_dim, k);
     Rotate(k, k + half_dim, half_dim, cos, sin);
     StoreHead(args, 0, row, head, k);
     StoreHead(args, 1, row, head, qkv + (num_heads + num_kv_heads + head) * head_dim);

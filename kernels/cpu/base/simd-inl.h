@@ -66,7 +66,7 @@ inline HWY_ATTR void StoreBf16Prefix(FloatVec value, uint16_t* to, size_t count)
 }
 
 // 1 / sqrt(mean(x^2) + eps). The order of the sum is a function of `count` alone.
-inline HWY_ATTR float InverseRms(const float* x, size_t count, float eps) {
+inline HWY_ATTR float MeanSquare(const float* x, size_t count) {
   const size_t lanes = NumLanes();
   FloatVec sum0 = hn::Zero(kFloat), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   size_t i = 0;
@@ -83,9 +83,10 @@ inline HWY_ATTR float InverseRms(const float* x, size_t count, float eps) {
     sum0 = hn::MulAdd(x0, x0, sum0);
   }
   const FloatVec sum = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
-  const float mean = hn::GetLane(hn::SumOfLanes(kFloat, sum)) / static_cast<float>(count);
-  return 1.0f / std::sqrt(mean + eps);
+  return hn::GetLane(hn::SumOfLanes(kFloat, sum)) / static_cast<float>(count);
 }
+
+inline float InverseRms(float mean_square, float eps) { return 1.0f / std::sqrt(mean_square + eps); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace foretoken::kernels::cpu

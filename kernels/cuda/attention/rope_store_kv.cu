@@ -14,12 +14,15 @@ namespace {
 
 constexpr int kThreads = 128;
 
-__device__ void NormHead(float* head, int32_t head_dim, const float* gain, float eps) {
+__device__ float MeanSquare(const float* head, int32_t head_dim) {
   __shared__ float scratch[kThreads];
   float sum = 0;
   for (int32_t d = threadIdx.x; d < head_dim; d += kThreads) sum = fmaf(head[d], head[d], sum);
-  const float mean = BlockSum<kThreads>(sum, scratch) / static_cast<float>(head_dim);
-  const float inverse = 1.0f / sqrtf(mean + eps);
+  return BlockSum<kThreads>(sum, scratch) / static_cast<float>(head_dim);
+}
+
+__device__ void NormHead(float* head, int32_t head_dim, const float* gain, float mean_square, float eps) {
+  const float inverse = 1.0f / sqrtf(mean_square + eps);
   for (int32_t d = threadIdx.x; d < head_dim; d += kThreads) head[d] = head[d] * inverse * gain[d];
 }
 
@@ -45,7 +48,13 @@ __global__ void RopeStoreHead(RopeStoreKvArgs args) {
   for (int32_t d = threadIdx.x; d < head_dim; d += kThreads) head[d] = from[d];
 
   const float* gain = is_v ? nullptr : is_q ? args.q_gain : args.k_gain;
-  if (gain != nullptr) NormHead(head, head_dim, gain, args.eps);
+  if (gain != nullptr && args.mean_squares != nullptr) {
+    const int32_t first_head = is_q ? 0 : num_heads;
+    NormHead(head, head_dim, gain + (head_idx - first_head) * head_dim, args.mean_squares[2 * row + (is_q ? 0 : 1)],
+             args.eps);
+  } else if (gain != nullptr) {
+    NormHead(head, head_dim, gain, MeanSquare(head, head_dim), args.eps);
+  }
   __syncthreads();
   if (!is_v) Rotate(head, args, args.batch.positions[row]);
   __syncthreads();

@@ -16,7 +16,8 @@ import shutil
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, Glm4MoeConfig, GptOssConfig, GraniteConfig, LlamaConfig,
-                          MistralConfig, MixtralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
+                          MistralConfig, MixtralConfig, Olmo2Config, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig,
+                          SmolLM3Config)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -148,6 +149,27 @@ MODELS = {
                      rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
                                           beta_slow=1.0, truncate=False, original_max_position_embeddings=32)),
         torch.bfloat16, "1GB", {}),
+    # A model's place in this list is its seed, so new ones come last.
+    "olmo2": (
+        Olmo2Config(**{**COMMON, "num_hidden_layers": 3, "rms_norm_eps": 1e-4},
+                    rope_parameters=dict(rope_type="default", rope_theta=500000.0)),
+        torch.bfloat16, "1GB", {}),
+    "olmo2-bias": (
+        Olmo2Config(**{**COMMON, "num_key_value_heads": None, "vocab_size": 301, "attention_bias": True,
+                       "tie_word_embeddings": True},
+                    rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0)),
+        torch.float16, "1GB", {}),
+    "mistral-full": (
+        MistralConfig(**{**COMMON, "intermediate_size": 80, "num_hidden_layers": 3, "num_key_value_heads": 4,
+                         "tie_word_embeddings": True}, sliding_window=None,
+                      rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        torch.float16, "1GB", {}),
+    "qwen3-tied": (
+        Qwen3Config(**{**COMMON, "head_dim": 24, "num_key_value_heads": 4, "vocab_size": 307,
+                       "tie_word_embeddings": True, "num_hidden_layers": 4}, attention_bias=True,
+                    use_sliding_window=True, sliding_window=17, max_window_layers=2,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        torch.float32, "1GB", {}),
 }
 # Prompts that are longer than the model's original length.
 LONG_PROMPTS = {"phi3-longrope": (9, 17, 40, 100)}

@@ -55,20 +55,22 @@ TEST(OfflineCommands, NameWhatTheyCannotUse) {
     std::string message;
   };
   const std::string model = absl::StrCat("--model=", DemoTarget());
-  for (const Case& c : {Case{"quantize", "expected two arguments"},
-                        {"quantize a b --bits=5", "--bits: expected 4 or 8, got 5"},
-                        {"quantize a b --head_bits=1", "--head_bits: expected 0, 4 or 8, got 1"},
-                        {"quantize a b --group_size=48", "--group_size: expected 32, 64 or 128, got 48"},
-                        {"quantize /nowhere b", "NOT_FOUND"},
-                        {"perplexity", "expected one argument: a file with text"},
-                        {"perplexity x", "--model: expected the directory of a checkpoint"},
-                        {absl::StrCat("perplexity /no/file ", model), "/no/file"},
-                        {absl::StrCat("perplexity - </dev/null ", model), "the text has 0 tokens"},
-                        {"selftest", "--model: expected the directory of a checkpoint"},
-                        {"selftest --model=/nowhere", "NOT_FOUND"},
-                        {absl::StrCat("selftest --max_width=33 ", model), "--max_width: expected 1 to 32, got 33"},
-                        {absl::StrCat("selftest --tokens=0 ", model), "--tokens: expected 1 to 2048, got 0"},
-                        {absl::StrCat("selftest --weight_quantization=int3 ", model), "weight_quantization"}}) {
+  for (const Case& c :
+       {Case{"quantize", "expected two arguments"},
+        {"quantize a b --bits=5", "--bits: expected 4 or 8, got 5"},
+        {"quantize a b --head_bits=1", "--head_bits: expected 0, 4 or 8, got 1"},
+        {"quantize a b --group_size=48", "--group_size: expected 32, 64 or 128, got 48"},
+        {"quantize /nowhere b", "NOT_FOUND"},
+        {"perplexity", "expected one argument: a file with text"},
+        {"perplexity x", "--model: expected the directory of a checkpoint"},
+        {absl::StrCat("perplexity /no/file ", model), "/no/file"},
+        {absl::StrCat("perplexity - </dev/null ", model), "the text has 0 tokens"},
+        {"selftest", "--model: expected the directory of a checkpoint"},
+        {"selftest --model=/nowhere", "NOT_FOUND"},
+        {absl::StrCat("selftest --max_width=33 ", model), "--max_width: expected 1 to 32, got 33"},
+        {absl::StrCat("selftest --expert_memory_mb=0 ", model), "--expert_memory_mb: expected 1 to 1073741824, got 0"},
+        {absl::StrCat("selftest --tokens=0 ", model), "--tokens: expected 1 to 2048, got 0"},
+        {absl::StrCat("selftest --weight_quantization=int3 ", model), "weight_quantization"}}) {
     const Outcome outcome = RunShell(absl::StrCat(c.arguments, " 2>&1"));
     EXPECT_EQ(outcome.exit_code, 1) << c.arguments;
     EXPECT_THAT(outcome.out, HasSubstr(c.message)) << c.arguments;

@@ -6,12 +6,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client/offline/offline_engine.h"
 #include "client/offline/oracle_proposer.h"
+#include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::client {
 namespace {
@@ -54,6 +59,25 @@ TEST(Perplexity, ScoresTheSecondHalfOfEveryWindow) {
   const auto hard = ScoreText(*model, disorder, /*window=*/64);
   ASSERT_TRUE(hard.ok()) << hard.status();
   EXPECT_LT(4 * Summarize(*scores).perplexity, Summarize(*hard).perplexity);
+}
+
+TEST(Perplexity, ScoresAModelWhoseExpertsAreNotAllInMemory) {
+  const testing::TempDir directory;
+  directory.CopyFrom(testing::RandomCheckpoint("qwen3_moe").directory());
+  std::filesystem::copy(testing::SourcePath("deploy/demo/target/tokenizer.json"), directory.path());
+  const std::string text(400, 'a');
+  std::vector<double> perplexities;
+  for (const std::optional<int64_t> megabytes : {std::optional<int64_t>(), std::optional<int64_t>(1)}) {
+    auto model = LoadOffline({.path = directory.path(), .expert_memory_mb = megabytes});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto scores = ScoreText(*model, text, /*window=*/32);
+    ASSERT_TRUE(scores.ok()) << scores.status();
+    perplexities.push_back(Summarize(*scores).perplexity);
+    const model::ExpertUse use = model->transformer->expert_use();
+    EXPECT_EQ(use.num_loads > 0, megabytes.has_value());
+    EXPECT_LE(use.num_bytes, megabytes ? size_t{1} << 20 : SIZE_MAX);
+  }
+  EXPECT_EQ(perplexities[0], perplexities[1]);
 }
 
 TEST(Perplexity, RefusesByName) {

@@ -117,6 +117,21 @@ TEST(QuantizeCheckpoint, QuantisesAQuantisedCheckpointAgain) {
   EXPECT_EQ(Logprobs(four).size(), Logprobs(DemoTarget()).size());
 }
 
+// Other readers would take its word for that of config.json.
+TEST(QuantizeCheckpoint, LeavesNoDeclarationOfTheFirstFormBehind) {
+  const testing::TempDir input, output;
+  input.CopyFrom(DemoTarget());
+  for (const char* name : {"quantize_config.json", "quant_config.json", "quantization_config.json"}) {
+    input.Write(name, R"({"bits":4})");
+  }
+  input.Write("hf_quant_config.json", R"({"quantization":{"quant_algo":"FP8"}})");
+  ASSERT_TRUE(Quantize({.input = input.path(), .output = output.path() + "/new", .bits = 4}).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(output.path() + "/new")) {
+    EXPECT_THAT(entry.path().filename().string(), ::testing::Not(HasSubstr("quant"))) << entry;
+  }
+  EXPECT_TRUE(std::filesystem::exists(output.path() + "/new/tokenizer.json"));
+}
+
 std::string TinyModel(const std::string& name) { return testing::SourcePath("tests/cases/models/" + name); }
 
 // A stored matrix of Phi-3 is three matrices of the layer, and a server digests each stored row once.

@@ -61,6 +61,7 @@ constexpr const char* kGptOss = R"("architectures":["GptOssForCausalLM"],"model_
 constexpr const char* kPhi3 = R"("architectures":["Phi3ForCausalLM"],"model_type":"phi3","eos_token_id":2)";
 constexpr const char* kSmolLm3 =
     R"("architectures":["SmolLM3ForCausalLM"],"model_type":"smollm3","bos_token_id":1,"eos_token_id":2)";
+constexpr const char* kOlmo2 = R"("architectures":["Olmo2ForCausalLM"],"model_type":"olmo2","eos_token_id":2)";
 constexpr const char* kQwen3 = R"("architectures":["Qwen3ForCausalLM"],"model_type":"qwen3")";
 
 std::string With(const char* architecture, const std::string& fields) {
@@ -199,6 +200,17 @@ TEST(ModelConfig, BiasesFollowTheArchitecture) {
 TEST(ModelConfig, OnlyQwen3NormalisesHeads) {
   EXPECT_TRUE(ParseOrDie(With(kQwen3, "")).qk_norm);
   EXPECT_FALSE(ParseOrDie(With(kQwen2, "")).qk_norm);
+}
+
+TEST(ModelConfig, Olmo2HasNormsOfWhatIsAddedAndOfTheWholeQAndK) {
+  const ModelConfig olmo2 = ParseOrDie(With(kOlmo2, ""));
+  EXPECT_TRUE(olmo2.post_norms && olmo2.qk_norm && olmo2.whole_qk_norm);
+  EXPECT_FALSE(olmo2.pre_norms);
+  const ModelWeightNames names = NameWeights(olmo2);
+  EXPECT_FALSE(names.layers[0].input_norm || names.layers[0].mlp_norm);
+  EXPECT_EQ(names.layers[0].q_norm->shape, kernels::Shape(4 * 16));
+  EXPECT_EQ(names.layers[0].k_norm->shape, kernels::Shape(2 * 16));
+  EXPECT_FALSE(ParseOrDie(With(kQwen3, "")).whole_qk_norm);
 }
 
 TEST(ModelConfig, AFieldMayDeclareWhatItsFamilyAlwaysHas) {

@@ -35,19 +35,18 @@ testing::LoadedModel LoadWithTwoExperts(const std::string& directory, const test
   testing::LoadedModel loaded;
   loaded.ranks = testing::MakeRanks(options);
   const ModelConfig config = LoadModelConfig(directory).value();
-  const ExpertSource source = {.config = config, .checkpoint = Open(directory), .ranks = loaded.ranks.get()};
+  const quantization::OpenedWeights opened(Open(directory));
+  const ExpertSource source = {.config = config, .opened = opened, .ranks = loaded.ranks.get()};
   WeightReader reader({});
   const ModelWeights whole =
-      LoadWeights(config, *source.checkpoint, loaded.ranks->backend(0), reader, {.num_ranks = options.num_ranks})
-          .value();
+      LoadWeights(config, opened, loaded.ranks->backend(0), reader, {.num_ranks = options.num_ranks}).value();
   const size_t num_bytes = whole.experts->sizes().back()[0].num_bytes * 2 * options.num_ranks;
   const ExpertPlan plan = PlanExperts(source, num_bytes).value();
   EXPECT_FALSE(plan.keeps_all());
   std::vector<ModelWeights> weights;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     const Shard shard = {.rank = rank, .num_ranks = options.num_ranks};
-    weights.push_back(
-        LoadWithoutExperts(config, *source.checkpoint, loaded.ranks->backend(rank), reader, shard).value());
+    weights.push_back(LoadWithoutExperts(config, opened, loaded.ranks->backend(rank), reader, shard).value());
     weights.back().experts = MakeExpertStore(source, plan, rank);
   }
   loaded.transformer = std::make_unique<Transformer>(config, std::move(weights), *loaded.ranks, options.transformer);
@@ -95,7 +94,7 @@ OpenedModel OpenTiny(const std::string& model, int32_t num_ranks) {
   OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/draft")}).value();
   opened.ranks = testing::MakeRanks({.num_ranks = num_ranks, .device = "cpu"});
   opened.config = LoadModelConfig(DirectoryOf(model)).value();
-  opened.checkpoint = weights::Checkpoint::Open(DirectoryOf(model)).value();
+  opened.weights = std::make_unique<quantization::OpenedWeights>(Open(DirectoryOf(model)));
   return opened;
 }
 

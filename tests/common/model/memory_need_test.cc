@@ -92,8 +92,8 @@ TEST_P(LargestRankNeedTest, EqualsTheMemoryThatTheRanksTake) {
 
 INSTANTIATE_TEST_SUITE_P(Models, LargestRankNeedTest,
                          ::testing::Values(NeedCase{"llama"}, NeedCase{"llama_tied"}, NeedCase{"qwen3"},
-                                           NeedCase{"llama", 2}, NeedCase{"qwen2", 4},
-                                           NeedCase{"llama", 1, WeightQuantization::kFp8},
+                                           NeedCase{"llama", 2}, NeedCase{"qwen2", 4}, NeedCase{"olmo2"},
+                                           NeedCase{"olmo2", 4}, NeedCase{"llama", 1, WeightQuantization::kFp8},
                                            NeedCase{"llama_tied", 2, WeightQuantization::kFp8}));
 
 TEST(LargestRankNeed, CountsExpertsUpToTheirBound) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -61,28 +62,40 @@ TEST(ModelsPage, HasARowForEachFamilyAndATinyModelForEachRow) {
     tested.insert(ModelTypeName(LoadModelConfig(testing::SourcePath("tests/cases/models/") + model)->architecture));
   }
   EXPECT_EQ(tested, known);
+  tested.clear();
+  for (const char* model : testing::kFamilyModels) {  // those of the exactness tests
+    tested.insert(ModelTypeName(LoadModelConfig(testing::SourcePath("tests/cases/models/") + model)->architecture));
+  }
+  EXPECT_EQ(tested, known);
 }
 
 // The row that a format of the tests belongs to.
 std::string RowOf(const json& config) {
   const std::string method = config.at("quant_method"), format = config.value("format", "");
-  if (method == "fp8" || format == "float-quantized") return "FP8";
+  if (method == "fp8" || method == "fbgemm_fp8" || method == "modelopt" || format == "float-quantized") return "FP8";
   if (method == "compressed-tensors") {
     return method + ", " + (absl::StartsWith(format, "mxfp4") ? std::string("MXFP4") : format);
   }
-  return method == "awq" ? "AWQ" : "GPTQ";
+  const bool is_awq = absl::EndsWith(config.value("packing_format", method), "awq");
+  return is_awq ? "AWQ" : "GPTQ";
 }
 
 TEST(ModelsPage, HasARowForEachFormatThatTheTestsRead) {
   // The last is the tiny model gpt-oss's.
   std::set<std::string> on_page, tested = {"plain", "GGUF", "MXFP4 of gpt-oss"};
   std::set<std::string> types;
+  std::map<std::string, std::set<std::string>> methods_on_page, methods = {{"MXFP4 of gpt-oss", {"mxfp4"}}};
   for (const Cells& row : TableBelow("## Formats of weights")) {
     on_page.insert(row[0]);
-    if (row[0] == "GGUF") types = Items(row[2]);
+    if (!row[1].empty()) methods_on_page[row[0]] = Items(row[1]);
+    if (row[0] == "GGUF") types = Items(row[3]);
   }
-  for (const testing::QuantizedFormat& format : testing::QuantizedFormats()) tested.insert(RowOf(format.config));
+  for (const testing::QuantizedFormat& format : testing::QuantizedFormats()) {
+    tested.insert(RowOf(format.config));
+    methods[RowOf(format.config)].insert(format.config.at("quant_method"));
+  }
   EXPECT_EQ(on_page, tested);
+  EXPECT_EQ(methods_on_page, methods);
 
   std::set<std::string> types_in_memory;
   std::set<std::string> tested_types = {"F32", "F16", "BF16"};  // gguf_model_test.cc's
@@ -103,11 +116,17 @@ TEST(ModelsPage, RefusesInOneLineWhatItSaysIsRefused) {
   static constexpr Refused kRefused[] = {
       {"NVFP4, bitsandbytes", R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized"})", "format"},
       {"NVFP4, bitsandbytes", R"({"quant_method":"bitsandbytes","load_in_4bit":true})", "quant_method"},
+      {"NVFP4, bitsandbytes", R"({"quant_method":"modelopt","quant_algo":"NVFP4"})", "quant_algo"},
       {"GPTQ with 2 or 3 bits", R"({"quant_method":"gptq","bits":2})", "bits"},
       {"GPTQ with 2 or 3 bits", R"({"quant_method":"gptq","bits":3})", "bits"},
+      {"GPTQ with 2 or 3 bits", R"({"quant_method":"auto-round","bits":2})", "bits"},
       {"Marlin layouts, AWQ gemv", R"({"quant_method":"gptq","bits":4,"checkpoint_format":"marlin"})",
        "checkpoint_format"},
       {"Marlin layouts, AWQ gemv", R"({"quant_method":"awq","bits":4,"version":"gemv"})", "version"},
+      {"AutoRound in other layouts than GPTQ's and AWQ's",
+       R"({"quant_method":"auto-round","bits":4,"packing_format":"auto_round:llm_compressor"})", "packing_format"},
+      {"AutoRound in other layouts than GPTQ's and AWQ's",
+       R"({"quant_method":"auto-round","bits":4,"data_type":"mx_fp"})", "data_type"},
       {"sparse storage, transforms at run time",
        R"({"quant_method":"compressed-tensors","sparsity_config":{"format":"sparse-24-bitmask"}})", "sparsity_config"},
       {"sparse storage, transforms at run time",

@@ -165,6 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"QuickGelu", "gpt-oss", [](ModelConfig& c) { c.gating.activation = kernels::Activation::kSilu; }},
         {"TruncatedRamp", "gpt-oss",
          [](ModelConfig& c) { std::get<model::YarnScaling>(c.rope.scaling).truncate = true; }},
+        {"NormsOfHeadsInsteadOfTheWhole", "olmo2", [](ModelConfig& c) { c.whole_qk_norm = false; }},
         {"LayersWithoutRotation", "smollm3", [](ModelConfig& c) { c.rotates.clear(); }},
     }),
     [](const auto& info) { return info.param.name; });

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -206,6 +207,25 @@ TEST(FindWeight, KeepsAPlainWeightPlainWhateverIsDeclared) {
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->stored, nullptr);
     EXPECT_EQ(found->floats.dtype, kernels::DType::kBF16);
+  }
+}
+
+TEST(OpenedWeights, OpenEachWeightOnceAndRememberNoError) {
+  testing::RandomValues random(1);
+  testing::RawTensors all;
+  testing::AddLayer("x", FormatOf("gptq_4_index").make(kOutputs, kInputs, random).tensors, all);
+  const testing::TempDir dir;
+  dir.Write("model.safetensors", testing::SafetensorsOf(all));
+  const auto checkpoint = std::make_shared<const weights::Checkpoint>(weights::Checkpoint::Open(dir.path()).value());
+  const OpenedWeights opened(checkpoint);
+  const kernels::Shape shape(kOutputs, kInputs);
+  const FoundWeight* const found = opened.Find("x.weight", shape, {}).value();
+  ASSERT_NE(found->stored, nullptr);
+  EXPECT_EQ(opened.Find("x.weight", shape, {}).value(), found);
+  EXPECT_EQ(opened.checkpoint(), checkpoint);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(opened.Find("x.weight", kernels::Shape(kInputs, kOutputs), {}).ok());
+    EXPECT_FALSE(opened.Find("y.weight", shape, {}).ok());
   }
 }
 

@@ -49,6 +49,23 @@ TEST(QuantizationConfig, ReadsWhatTensorsDoNotSay) {
           .is_declared = true, .bits = {4}, .group_sizes = {128}, .block_sizes = {{.outputs = 128, .inputs = 128}}}));
 }
 
+TEST(QuantizationConfig, OtherWritersOfTheSameLayoutsDeclareThemAsTheirFirstWritersDo) {
+  const auto read = [](const char* declared) { return ReadDeclared(declared).value(); };
+  EXPECT_EQ(read(R"({"quant_method":"auto-round","bits":4,"group_size":128,"packing_format":"auto_round:auto_gptq",
+                     "data_type":"int","extra_config":{"lm_head":{"bits":16},"x":{"bits":8,"group_size":32}}})"),
+            (QuantizationConfig{.is_declared = true, .bits = {4}, .group_sizes = {128, 32}}));
+  EXPECT_EQ(read(R"({"quant_method":"intel/auto-round","bits":8,"group_size":64})"),
+            (QuantizationConfig{.is_declared = true, .bits = {8}, .group_sizes = {64}}));
+  EXPECT_EQ(read(R"({"quant_method":"auto-round","bits":4,"group_size":64,"packing_format":"auto_awq"})"),
+            (QuantizationConfig{.is_declared = true, .bits = {4}, .group_sizes = {64}}));
+  for (const char* declared :
+       {R"({"quant_method":"modelopt","quant_algo":"FP8","kv_cache_scheme":{"num_bits":8},"ignore":["lm_head"]})",
+        R"({"quant_method":"modelopt","quantization":{"quant_algo":"FP8_PER_CHANNEL_PER_TOKEN"}})",
+        R"({"quant_method":"fbgemm_fp8","activation_scale_ub":1200.0,"modules_to_not_convert":["lm_head"]})"}) {
+    EXPECT_EQ(read(declared), QuantizationConfig{.is_declared = true}) << declared;
+  }
+}
+
 TEST(QuantizationConfig, ReadsTheOldNameOfCompressedTensors) {
   const auto config = Read(R"({"compression_config":{"config_groups":{"group_0":{"weights":{"num_bits":4}}}}})");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -62,9 +79,11 @@ struct Refusal {
 
 constexpr Refusal kRefusals[] = {
     {R"({"quant_method":"bitsandbytes","load_in_4bit":true})",
-     "config.json: quantization_config.quant_method expects compressed-tensors, gptq, awq, fp8 or mxfp4, got "
-     "\"bitsandbytes\": the model is needed in one of these formats or in bf16"},
-    {R"({"bits":4})", "quant_method expects compressed-tensors, gptq, awq, fp8 or mxfp4, got null"},
+     "config.json: quantization_config.quant_method expects compressed-tensors, gptq, awq, auto-round, fp8, "
+     "fbgemm_fp8, "
+     "modelopt or mxfp4, got \"bitsandbytes\": the model is needed in one of these formats or in bf16"},
+    {R"({"bits":4})",
+     "quant_method expects compressed-tensors, gptq, awq, auto-round, fp8, fbgemm_fp8, modelopt or mxfp4, got null"},
     {R"({"quant_method":"gptq","bits":3})",
      "quantization_config.bits expects 4 or 8, got 3: the model is needed with GPTQ of 4 or 8 bits"},
     {R"({"quant_method":"gptq","bits":2})", "bits expects 4 or 8, got 2"},
@@ -78,6 +97,19 @@ constexpr Refusal kRefusals[] = {
     {R"({"quant_method":"awq","bits":4,"version":"marlin"})", "version expects gemm, got \"marlin\""},
     {R"({"quant_method":"awq","bits":8})", "bits expects 4, got 8: the model is needed with AWQ of 4 bits"},
     {R"({"quant_method":"awq","bits":4,"backend":"llm-awq"})", "backend expects autoawq, got \"llm-awq\""},
+    {R"({"quant_method":"auto-round","bits":3})", "bits expects 4 or 8, got 3: the model is needed with GPTQ"},
+    {R"({"quant_method":"auto-round","bits":8,"packing_format":"auto_round:auto_awq"})", "bits expects 4, got 8"},
+    {R"({"quant_method":"auto-round","bits":4,"packing_format":"auto_round:llm_compressor"})",
+     "quantization_config.packing_format expects auto_round:auto_gptq, auto_gptq, auto_round:auto_awq, auto_awq, got "
+     "\"auto_round:llm_compressor\": the model is needed in one of these layouts"},
+    {R"({"quant_method":"auto-round","bits":4,"data_type":"mx_fp"})", "data_type expects int, got \"mx_fp\""},
+    {R"({"quant_method":"auto-round","bits":4,"extra_config":{"model.x":{"bits":8,"group_size":0}}})",
+     "extra_config.model.x.group_size expects -1 or an integer from 1"},
+    {R"({"quant_method":"modelopt","quant_algo":"NVFP4"})",
+     "quantization_config.quant_algo expects fp8, fp8_per_channel_per_token, fp8_pb_wo, got \"NVFP4\": the model is "
+     "needed in FP8 or in bf16"},
+    {R"({"quant_method":"modelopt","quantization":{"quant_algo":"W4A8_AWQ"}})", "quantization.quant_algo expects fp8"},
+    {R"({"quant_method":"modelopt"})", "quant_algo"},
     {R"({"quant_method":"fp8","fmt":"e5m2"})", "fmt expects e4m3, float8_e4m3fn, got \"e5m2\""},
     {R"({"quant_method":"fp8","weight_block_size":[0,128]})", "weight_block_size expects two integers from 1"},
     {R"({"quant_method":"fp8","weight_block_size":[128]})", "weight_block_size expects two integers from 1"},

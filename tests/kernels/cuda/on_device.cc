@@ -110,6 +110,15 @@ void OnDevice::RunRmsNorm(RmsNormArgs args) {
   copies.Download(args.out, out);
 }
 
+void OnDevice::RunMeanSquares(MeanSquaresArgs args) {
+  DeviceCopies copies(device());
+  const TensorView out = args.out;
+  args.x = copies.Upload(args.x);
+  args.out = copies.Upload(out);
+  MeanSquares(args, device().stream());
+  copies.Download(args.out, out);
+}
+
 void OnDevice::RunGlu(GluArgs args) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
@@ -125,8 +134,10 @@ void OnDevice::RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions) {
   const KvCacheView kv = args.kv;
   const int32_t num_rows = args.batch.num_rows, half_dim = args.rotary_dim.value_or(kv.head_dim) / 2;
   args.qkv = copies.Upload(args.qkv);
-  args.q_gain = copies.Upload(args.q_gain, kv.head_dim);
-  args.k_gain = copies.Upload(args.k_gain, kv.head_dim);
+  const bool are_whole = args.mean_squares != nullptr;
+  args.q_gain = copies.Upload(args.q_gain, are_whole ? q.shape[1] : kv.head_dim);
+  args.k_gain = copies.Upload(args.k_gain, are_whole ? kv.num_kv_heads * kv.head_dim : kv.head_dim);
+  args.mean_squares = copies.Upload(args.mean_squares, size_t{2} * num_rows);
   args.cos = copies.Upload(args.cos, size_t{1} * num_positions * half_dim);
   args.sin = copies.Upload(args.sin, size_t{1} * num_positions * half_dim);
   args.batch.positions = copies.Upload(args.batch.positions, num_rows);

@@ -34,6 +34,7 @@ class OnDevice : public ::testing::Test {
   void RunEmbed(EmbedArgs args);
   void RunMatMul(MatMulArgs args, void (*matmul)(const MatMulArgs&, cudaStream_t) = MatMul);
   void RunRmsNorm(RmsNormArgs args);
+  void RunMeanSquares(MeanSquaresArgs args);
   void RunGlu(GluArgs args);
   void RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions);
   void RunAttention(AttentionArgs args, SplitWork work);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -35,6 +36,7 @@ TensorView View(std::vector<uint16_t>& values, int64_t rows, int64_t columns) {
 
 using EmbedTest = OnDevice;
 using RmsNormTest = OnDevice;
+using MeanSquaresTest = OnDevice;
 using GluTest = OnDevice;
 
 TEST_F(EmbedTest, TakesTheRowsThatTheIdsName) {
@@ -109,6 +111,25 @@ TEST_F(RmsNormTest, DoesNotDependOnOtherRowsOrOnTheList) {
   }
 }
 
+TEST_F(MeanSquaresTest, MatchTheReferenceAndDoNotDependOnOtherRows) {
+  for (const std::array<int64_t, 2> widths : {std::array<int64_t, 2>{1, 1}, {7, 256}, {600, 100}}) {
+    const int64_t num_rows = 4, num_columns = widths[0] + widths[1] + 3;
+    std::vector<float> x = RandomValues(8).Normals(num_rows * num_columns, 3), out(2 * num_rows), alone(2);
+    RunMeanSquares({.x = View(x, num_rows, num_columns), .widths = widths, .out = View(out, num_rows, 2)});
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const float* value = x.data() + row * num_columns;
+      for (size_t part = 0; part < 2; ++part) {
+        double mean = 0;
+        for (int64_t i = 0; i < widths[part]; ++i, ++value) mean += double{*value} * *value / widths[part];
+        ASSERT_NEAR(out[2 * row + part], mean, (widths[part] + 1) * kUnit * mean) << row << " " << part;
+      }
+      const TensorView view{x.data() + row * num_columns, DType::kF32, Shape(1, num_columns)};
+      RunMeanSquares({.x = view, .widths = widths, .out = View(alone, 1, 2)});
+      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), out.begin() + 2 * row)) << row;
+    }
+  }
+}
+
 constexpr Gating kGatings[] = {
     {.activation = Activation::kSilu},
     {.activation = Activation::kGeluTanh},
@@ -180,6 +201,7 @@ struct RopeShape {
   int32_t head_dim;
   bool has_gains;
   std::optional<int32_t> rotary_dim;
+  bool has_whole_norms = false;
 };
 
 // Rows at random positions, with the tensors that RopeStoreKv reads and writes for them.
@@ -196,8 +218,9 @@ class RopeRows {
       cos_.push_back(static_cast<float>(std::cos(angle)));
       sin_.push_back(static_cast<float>(std::sin(angle)));
     }
-    q_gain_ = random_.Normals(shape.head_dim);
-    k_gain_ = random_.Normals(shape.head_dim);
+    q_gain_ = random_.Normals(shape.num_heads * shape.head_dim);
+    k_gain_ = random_.Normals(shape.num_kv_heads * shape.head_dim);
+    for (size_t i = 0; i < 2 * num_rows; ++i) mean_squares_.push_back(0.25f + static_cast<float>(i));
     q_.resize(num_rows * shape.num_heads * shape.head_dim);
     kv_ = {.num_layers = 2, .num_blocks = 4, .num_kv_heads = shape.num_kv_heads, .head_dim = shape.head_dim};
     cache_.resize(kv_.num_bytes() / 2);
@@ -209,6 +232,7 @@ class RopeRows {
     return {.qkv = View(qkv_, num_rows, num_columns()),
             .q_gain = shape_.has_gains ? q_gain_.data() : nullptr,
             .k_gain = shape_.has_gains ? k_gain_.data() : nullptr,
+            .mean_squares = shape_.has_whole_norms ? mean_squares_.data() : nullptr,
             .eps = 1e-6f,
             .rotary_dim = shape_.rotary_dim,
             .cos = cos_.data(),
@@ -224,6 +248,7 @@ class RopeRows {
     RopeRows alone = *this;
     alone.positions_ = {positions_[row]};
     alone.slots_ = {slots_[row]};
+    alone.mean_squares_ = {mean_squares_[2 * row], mean_squares_[2 * row + 1]};
     alone.qkv_.assign(qkv_.begin() + row * num_columns(), qkv_.begin() + (row + 1) * num_columns());
     alone.q_.assign(shape_.num_heads * shape_.head_dim, 0);
     std::fill(alone.cache_.begin(), alone.cache_.end(), 0);
@@ -254,7 +279,7 @@ class RopeRows {
   RopeShape shape_;
   std::vector<int32_t> positions_, slots_;
   RandomValues random_;
-  std::vector<float> qkv_, cos_, sin_, q_gain_, k_gain_, q_;
+  std::vector<float> qkv_, cos_, sin_, q_gain_, k_gain_, mean_squares_, q_;
   KvCacheView kv_;
   std::vector<uint16_t> cache_;
 };
@@ -291,20 +316,23 @@ TEST_F(RopeStoreKvTest, MatchesTheReference) {
   for (const RopeShape& shape :
        {RopeShape{1, 1, 2, false}, RopeShape{4, 2, 16, true}, RopeShape{3, 1, 6, true}, RopeShape{8, 2, 64, false},
         RopeShape{2, 2, 80, true}, RopeShape{2, 1, 128, true}, RopeShape{2, 1, 256, true},
-        RopeShape{4, 2, 16, true, 12}, RopeShape{2, 1, 80, false, 2}, RopeShape{4, 2, 16, true, 0}}) {
+        RopeShape{4, 2, 16, true, 12}, RopeShape{2, 1, 80, false, 2}, RopeShape{4, 2, 16, true, 0},
+        RopeShape{6, 2, 20, true, std::nullopt, true}}) {
     Check(shape);
   }
 }
 
 TEST_F(RopeStoreKvTest, DoesNotDependOnOtherRows) {
   const std::vector<int32_t> slots = {63, 0, 17, 16, 40};
-  RopeRows rows({4, 2, 80, true}, {0, 49, 7, 7, 3}, slots);
-  RunRopeStoreKv(rows.Args(), RopeRows::kNumPositions);
-  for (int32_t row = 0; row < 5; ++row) {
-    RopeRows alone = rows.Alone(row);
-    RunRopeStoreKv(alone.Args(), RopeRows::kNumPositions);
-    ASSERT_EQ(alone.QOfRow(0), rows.QOfRow(row));
-    ASSERT_EQ(alone.CacheOfSlot(slots[row]), rows.CacheOfSlot(slots[row]));
+  for (const bool has_whole_norms : {false, true}) {
+    RopeRows rows({4, 2, 80, true, std::nullopt, has_whole_norms}, {0, 49, 7, 7, 3}, slots);
+    RunRopeStoreKv(rows.Args(), RopeRows::kNumPositions);
+    for (int32_t row = 0; row < 5; ++row) {
+      RopeRows alone = rows.Alone(row);
+      RunRopeStoreKv(alone.Args(), RopeRows::kNumPositions);
+      ASSERT_EQ(alone.QOfRow(0), rows.QOfRow(row));
+      ASSERT_EQ(alone.CacheOfSlot(slots[row]), rows.CacheOfSlot(slots[row]));
+    }
   }
 }
 

@@ -35,6 +35,7 @@ class ForwardingBackend : public kernels::Backend {
   void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
   void MatMul(const kernels::MatMulArgs& args) override { backend_->MatMul(args); }
   void RmsNorm(const kernels::RmsNormArgs& args) override { backend_->RmsNorm(args); }
+  void MeanSquares(const kernels::MeanSquaresArgs& args) override { backend_->MeanSquares(args); }
   void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
   void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
   void Glu(const kernels::GluArgs& args) override { backend_->Glu(args); }

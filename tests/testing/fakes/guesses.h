@@ -35,15 +35,15 @@ inline int32_t AddGuess(int32_t token_id, int32_t parent, float chance, speculat
   return tree->Append({.token_id = token_id, .parent = parent, .chance = chance});
 }
 
-// Guesses the continuation of the first text that begins with the context, among wrong siblings.
-inline Guess Oracle(std::vector<std::vector<int32_t>> texts) {
-  return [texts = std::move(texts)](std::span<const int32_t> context, int32_t node_budget) {
+// Guesses the continuation of the first text that begins with the context, among wrong siblings below `num_tokens`.
+inline Guess Oracle(std::vector<std::vector<int32_t>> texts, int32_t num_tokens = 4000) {
+  return [texts = std::move(texts), num_tokens](std::span<const int32_t> context, int32_t node_budget) {
     speculation::TokenTree tree;
     const auto text = std::ranges::find_if(texts, [&](const auto& text) { return GoesOn(text, context); });
     if (text == texts.end()) return tree;
     int32_t parent = speculation::kRootParent;
     for (size_t i = context.size(); i < text->size() && tree.num_nodes() + 2 <= node_budget; ++i) {
-      AddGuess(((*text)[i] + 1) % 4000, parent, 0.2f, &tree);
+      AddGuess(((*text)[i] + 1) % num_tokens, parent, 0.2f, &tree);
       parent = AddGuess((*text)[i], parent, 0.7f, &tree);
     }
     return tree;

@@ -112,6 +112,7 @@ QuantizedFormat Int8(const std::string& name, const IntegerOptions& options) {
                      {"format", "int-quantized"},
                      {"config_groups", {{"group_0", group}}}},
           .has_groups = true,
+          .has_unread = true,
           .make = make};
 }
 
@@ -152,6 +153,22 @@ QuantizedFormat Awq() {
           .config = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"version", "gemm"}},
           .has_groups = true,
           .make = make};
+}
+
+// The same layer, as another writer declares it, with what that writer stores beside it.
+QuantizedFormat DeclaredAs(const std::string& name, const json& config, QuantizedFormat format,
+                           const char* activation_part = nullptr, const Dims& activation_dims = {}) {
+  format.name = name;
+  format.config = config;
+  if (activation_part == nullptr) return format;
+  format.has_unread = true;
+  const auto make = format.make;
+  format.make = [=](int64_t outputs, int64_t inputs, RandomValues& random) {
+    QuantizedLayer layer = make(outputs, inputs, random);
+    layer.tensors[activation_part] = Scales("F32", activation_dims, 0.1, random);  // of activations: read over
+    return layer;
+  };
+  return format;
 }
 
 struct Fp8Options {
@@ -226,6 +243,23 @@ std::vector<QuantizedFormat> MakeFormats() {
                               .block_outputs = 128,
                               .block_inputs = 128,
                               .config = blocks}),
+      DeclaredAs("auto_round_gptq",
+                 {{"quant_method", "auto-round"},
+                  {"bits", 4},
+                  {"group_size", 32},
+                  {"sym", true},
+                  {"packing_format", "auto_round:auto_gptq"}},
+                 Gptq("", {.dtype = "F16"}, false)),
+      DeclaredAs("auto_round_awq",
+                 {{"quant_method", "auto-round"},
+                  {"bits", 4},
+                  {"group_size", 32},
+                  {"sym", false},
+                  {"packing_format", "auto_round:auto_awq"}},
+                 Awq()),
+      DeclaredAs("modelopt_fp8", {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}}, Fp8("", {}), "input_scale"),
+      DeclaredAs("fbgemm_fp8", {{"quant_method", "fbgemm_fp8"}, {"activation_scale_ub", 1200.0}},
+                 Fp8("", {.block_outputs = 1}), "input_scale_ub", {1}),
       Mxfp4("U8"),
       Mxfp4("F8_E8M0"),
   };

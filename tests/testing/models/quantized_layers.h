@@ -24,6 +24,7 @@ struct QuantizedFormat {
   std::string name;
   nlohmann::json config;    // its quantization_config
   bool has_groups = false;  // its matrices say their groups
+  bool has_unread = false;  // its files have scales of activations, which nobody reads
   // Makes a layer. Outputs and inputs are multiples of 32.
   std::function<QuantizedLayer(int64_t outputs, int64_t inputs, RandomValues&)> make;
 };

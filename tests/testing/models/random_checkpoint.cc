@@ -23,6 +23,7 @@ json ConfigOf(const std::string& name) {
   if (name == "mistral") config.update({{"model_type", "mistral"}, {"sliding_window", 24}});
   if (name == "qwen2") config.update({{"model_type", "qwen2"}, {"tie_word_embeddings", true}});
   if (name == "qwen3") config.update({{"model_type", "qwen3"}});
+  if (name == "olmo2") config.update({{"model_type", "olmo2"}, {"eos_token_id", nullptr}});
   if (name == "qwen3_moe") {
     config.update({{"model_type", "qwen3_moe"},
                    {"vocab_size", 4096},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoint directories of random weights, one for each architecture. Up to four tensor-parallel ranks can share their
-// heads. Together they have everything that ranks cut in a special way: biases, norms of heads, a tied head, windows.
-// Rounding to bf16 hides most differences of single f32 bits. But the models have thousands of roundings per row, so an
-// order of sums that depends on other rows shows.
+// heads. Together they have everything that ranks cut in a special way: biases, norms of heads and of whole
+// projections, a tied head, windows. Rounding to bf16 hides most differences of single f32 bits. But the models have
+// thousands of roundings per row, so an order of sums that depends on other rows shows.
 //
 //   const RandomCheckpoint checkpoint("qwen3");
 //   LoadedModel model = LoadModel(checkpoint.directory(), {.num_ranks = 4});
@@ -14,7 +14,7 @@
 
 namespace foretoken::testing {
 
-inline constexpr const char* kRandomCheckpoints[] = {"llama", "llama_tied", "mistral", "qwen2", "qwen3"};
+inline constexpr const char* kRandomCheckpoints[] = {"llama", "llama_tied", "mistral", "qwen2", "qwen3", "olmo2"};
 
 class RandomCheckpoint {
  public:

@@ -107,16 +107,16 @@ model::ModelWeights RandomWeights(const model::ModelConfig& config, kernels::Bac
   weights.embed = maker.Matrix(config.vocab_size, config.hidden_size, backend.head_quantization());
   for (int64_t i = 0; i < config.num_layers; ++i) {
     model::LayerWeights& layer = weights.layers.emplace_back();
-    layer.input_norm = maker.Ones(config.hidden_size);
+    if (config.pre_norms) layer.input_norm = maker.Ones(config.hidden_size);
     layer.qkv = maker.LayerMatrix(QkvSize(config), config.hidden_size);
     if (config.attention_bias) layer.qkv_bias = maker.Vector(QkvSize(config));
     if (config.qk_norm) {
-      layer.q_norm = maker.Ones(config.head_dim);
-      layer.k_norm = maker.Ones(config.head_dim);
+      layer.q_norm = maker.Ones(config.head_dim * (config.whole_qk_norm ? config.num_heads : 1));
+      layer.k_norm = maker.Ones(config.head_dim * (config.whole_qk_norm ? config.num_kv_heads : 1));
     }
     layer.o = maker.LayerMatrix(config.hidden_size, config.num_heads * config.head_dim);
     if (config.attention_output_bias) layer.o_bias = maker.Vector(config.hidden_size);
-    layer.mlp_norm = maker.Ones(config.hidden_size);
+    if (config.pre_norms) layer.mlp_norm = maker.Ones(config.hidden_size);
     if (config.post_norms) {
       layer.attention_post_norm = maker.Ones(config.hidden_size);
       layer.mlp_post_norm = maker.Ones(config.hidden_size);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory names of the tiny random models in tests/cases/models, one for each architecture and feature.
+// The directory names of the tiny random models in tests/cases/models: all of them, and one for each architecture.
 #pragma once
 
 namespace foretoken::testing {
 
+// New ones come last, because digests go over them in this order (tests/cases/numerics.txt).
 inline constexpr const char* kTinyModels[] = {
     "llama",
     "llama-llama3-tied",
@@ -31,6 +32,16 @@ inline constexpr const char* kTinyModels[] = {
     "glm4-moe-plain",
     "gpt-oss",
     "gpt-oss-plain",
+    "olmo2",
+    "olmo2-bias",
+    "mistral-full",
+    "qwen3-tied",
+};
+
+// Of these, one for each architecture. Two ranks can share any of them.
+inline constexpr const char* kFamilyModels[] = {
+    "llama",   "mistral-window", "qwen2", "qwen3",   "gemma2",    "gemma3",   "phi3",
+    "granite", "smollm3",        "olmo2", "mixtral", "qwen3-moe", "glm4-moe", "gpt-oss",
 };
 
 }  // namespace foretoken::testing

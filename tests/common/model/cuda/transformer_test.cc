@@ -148,7 +148,8 @@ TEST_P(CudaTransformerOf, ReproducesTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaTransformerOf, ::testing::Values("llama-linear-bias", "mistral-window", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Models, CudaTransformerOf,
+                         ::testing::Values("llama-linear-bias", "mistral-window", "qwen3", "olmo2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
