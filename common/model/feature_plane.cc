@@ -50,6 +50,20 @@ FeaturePlane::FeaturePlane(const speculation::TargetFeatures& features, Transfor
   projected_ = Tensor(backend_, DType::kF32, Shape(max_rows, width_));
 }
 
+kernels::MemoryNeed FeaturePlane::NeedOf(const speculation::TargetFeatures& features, const Transformer& transformer,
+                                         int32_t num_blocks) {
+  constexpr size_t kBf16 = 2, kF32 = 4;
+  const auto E = static_cast<size_t>(transformer.config().hidden_size), H = static_cast<size_t>(features.width());
+  const auto max_rows = static_cast<size_t>(transformer.options().max_rows);
+  const size_t num_layers = std::max<size_t>(features.layers.size(), 1);
+  const bool is_projected = features.projection.has_value();
+  const size_t row_bytes = kF32 * num_layers * E + kBf16 * E +  // captured, and normed
+                           (is_projected ? (kF32 + kBf16) * num_layers * E + kF32 * H : 0);
+  return {.weight_bytes = is_projected ? (kBf16 * H + kF32) * num_layers * E : 0,
+          .kv_bytes = static_cast<size_t>(num_blocks) * kKvBlockSize * H * kBf16,
+          .pass_bytes = max_rows * row_bytes};
+}
+
 void FeaturePlane::Store(std::span<const FeatureRow> rows) {
   if (rows.empty()) return;
   const auto num_rows = static_cast<int32_t>(rows.size());

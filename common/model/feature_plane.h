@@ -36,6 +36,9 @@ class FeaturePlane {
  public:
   // The features fit the model: its hidden size, and layers from 0 to L. The transformer outlives the plane.
   FeaturePlane(const speculation::TargetFeatures& features, Transformer& transformer, int32_t num_blocks);
+  // What such a plane takes of the device, with the layers that the transformer captures for it.
+  static kernels::MemoryNeed NeedOf(const speculation::TargetFeatures& features, const Transformer& transformer,
+                                    int32_t num_blocks);
 
   // The k of the S_k that the transformer must capture.
   std::span<const int32_t> layers() const { return layers_; }

@@ -123,11 +123,11 @@ void DraftForest::Append(SessionId id, std::span<const int32_t> token_ids) {
   free_slots_.insert(free_slots_.end(), advanced.path_slots.begin(), advanced.path_slots.end());
 }
 
-// A model may predict only some steps ahead of the last given feature.
+// A model may predict only some steps ahead of the row that the tree grew from.
 void DraftForest::LimitDepth(Session& session) const {
   const int32_t max_steps = model_.limits().max_steps;
   if (max_steps == std::numeric_limits<int32_t>::max()) return;
-  session.tree.SetMaxDepth(max_steps - session.num_provisional());
+  session.tree.SetMaxDepth(max_steps - session.num_predicted());
 }
 
 void DraftForest::AppendFeatures(SessionId id, uint64_t first_position, std::span<const uint16_t> values) {

@@ -89,8 +89,9 @@ class DraftForest {
     std::vector<int32_t> token_ids;  // the context, without the skipped tokens
     uint64_t num_skipped = 0;        // tokens before them that have no row, because no feature comes before their own
     uint64_t context_hash = 0;
-    int32_t num_computed = 0;             // rows whose K/V is in the blocks; once the root is expanded, all of them
-    int32_t num_settled = 0;              // the first of them, which are not provisional
+    int32_t num_computed = 0;    // rows whose K/V is in the blocks; once the root is expanded, all of them
+    int32_t num_settled = 0;     // the first of them, which are not provisional
+    int32_t grown_from_row = 0;  // the row that was the root when its feature came last; the tree grew below it
     std::optional<FeatureRows> features;  // unset: the model reads none, or the first is still to come
     bool reads_features = false;
     std::vector<int32_t> blocks;
@@ -120,6 +121,9 @@ class DraftForest {
     }
     // The rows between the last row with a given feature and the root, the root included.
     int32_t num_provisional() const { return size() - num_settled; }
+    // The rows that the model predicts before the root's children. More than num_provisional() if features settle rows
+    // before the root, but not the root: its tree still comes from the row that it grew from.
+    int32_t num_predicted() const { return size() - 1 - grown_from_row; }
     // How many of the best nodes the tree aims at; 0: all. The verifier tests sampled children group by group, so the
     // best nodes of a sampled tree are not the nodes that are sent.
     int32_t num_sent() const { return samples ? 0 : tree_request.node_budget; }

@@ -120,6 +120,7 @@ int32_t DraftForest::AddContext(Session& session, int32_t num_rows, Pass& pass) 
   }
   session.num_settled = first + num_rows;
   session.num_computed = std::max(session.num_computed, session.num_settled);
+  if (session.num_settled == session.size()) session.grown_from_row = session.size() - 1;
   LimitDepth(session);
   return last_row;
 }
@@ -170,7 +171,7 @@ void DraftForest::AddSegment(Session& session, std::span<const int32_t> nodes, P
       {.block_table = session.blocks, .chain_len = session.size(), .rows = rows}, &pass.rows.batch);
   for (size_t i = 0; i < nodes.size(); ++i) {
     const int32_t row = first_row + static_cast<int32_t>(i);
-    pass.rows.steps.push_back(session.num_provisional() + session.tree.node(nodes[i]).depth);
+    pass.rows.steps.push_back(session.num_predicted() + session.tree.node(nodes[i]).depth);
     if (session.reads_features) {
       const bool is_below_root = slots[i].size() == 1;
       pass.rows.predicted_rows.push_back(row);

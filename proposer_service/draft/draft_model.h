@@ -34,7 +34,7 @@ struct DraftPass {
   std::vector<uint16_t> given_features;  // [G, W] bf16
   std::vector<int32_t> predicted_rows;   // [P]
   std::vector<int32_t> parent_slots;     // [P] the slot whose output is the feature of the row
-  // [T] the number of rows since the last row with a given feature: 0 for a given row.
+  // [T] the number of rows since the last given row that had logits, on the row's own path: 0 for a given row.
   std::vector<int32_t> steps;
 };
 

@@ -68,6 +68,7 @@ struct DraftOptions {
   std::optional<int64_t> kv_cache_mb;       // MiB of K/V; unset: 8 full contexts, at most 4 GiB
   std::optional<int64_t> expert_memory_mb;  // MiB of packed experts; unset: all of them
   DraftForestOptions forest = {};
+  int64_t max_kept_logit_bytes = int64_t{256} << 20;  // of drafters that guess blocks (features/block_draft.h)
 };
 
 // INVALID_ARGUMENT names the option, expected and got.

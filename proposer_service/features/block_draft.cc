@@ -13,9 +13,10 @@ using kernels::ConstTensorView;
 using kernels::DType;
 using kernels::kKvBlockSize;
 using kernels::Shape;
+using kernels::TensorView;
 
 // Places of lists in the backend's memory.
-enum Place : int32_t { kLastSeen, kFrom, kTo, kKeptFrom, kKeptTo, kTokens, kNumPlaces };
+enum Place : int32_t { kLastSeen, kFrom, kTo, kTokens, kNumPlaces };
 
 int32_t SegmentOf(const model::ForwardBatch& batch, int32_t row) {
   const auto next = std::ranges::upper_bound(batch.segment_begins, row);
@@ -49,6 +50,13 @@ model::ForwardBatch ContextsOf(const DraftPass& pass) {
   return contexts;
 }
 
+// The blocks whose logits are kept. At least those that a pass computes together.
+int64_t NumKeptLogits(const BlockForm& form, const DraftModel::Limits& limits, int64_t draft_vocab_size) {
+  const int64_t block_bytes = form.num_rows * draft_vocab_size * int64_t{sizeof(float)};
+  const int64_t num_fitting = std::min<int64_t>(form.max_kept_logit_bytes / block_bytes, limits.num_blocks);
+  return std::max<int64_t>(num_fitting, limits.max_rows / form.num_rows);
+}
+
 }  // namespace
 
 BlockDraft::BlockDraft(std::unique_ptr<kernels::Backend> backend, const Limits& limits, const BlockForm& form,
@@ -62,6 +70,10 @@ BlockDraft::BlockDraft(std::unique_ptr<kernels::Backend> backend, const Limits& 
           {.vocab_size = limits.vocab_size, .draft_vocab_size = lm_head_->out_features(), .max_rows = limits.max_rows}),
       kept_at_(static_cast<size_t>(limits.num_blocks) * kKvBlockSize, -1),
       kept_(*backend_, DType::kBF16, Shape(int64_t{limits.num_blocks} * form.num_guesses(), form.hidden_size)),
+      logits_at_(static_cast<size_t>(limits.num_blocks), -1),
+      logits_of_(static_cast<size_t>(NumKeptLogits(form, limits, lm_head_->out_features())), -1),
+      kept_logits_(*backend_, DType::kF32,
+                   Shape(static_cast<int64_t>(logits_of_.size()) * form.num_rows, lm_head_->out_features())),
       context_batch_(*backend_, 0),
       block_batch_(*backend_, 0),
       lists_(*backend_, kNumPlaces, limits.max_rows),
@@ -89,34 +101,43 @@ ConstTensorView BlockDraft::Forward(const DraftPass& pass) {
     kept_at_[pass.batch.slots[pass.predicted_rows[i]]] = kept_at_[pass.parent_slots[i]];
   }
   std::vector<Root> roots;
-  std::vector<int32_t> token_ids, from, to;  // kept outputs, and the places of their rows
-  for (size_t place = 0; place < pass.batch.logit_rows.size(); ++place) {
-    const int32_t row = pass.batch.logit_rows[place], step = pass.steps[row];
+  std::vector<TreeRow> tree_rows;
+  std::vector<int32_t> token_ids;
+  for (size_t i = 0; i < pass.batch.logit_rows.size(); ++i) {
+    const int32_t row = pass.batch.logit_rows[i], step = pass.steps[row], place = static_cast<int32_t>(i);
     token_ids.push_back(pass.batch.token_ids[row]);
     if (step == 0) {
-      roots.push_back({.row = row, .place = static_cast<int32_t>(place)});
+      roots.push_back({.row = row, .place = place});
       continue;
     }
-    const int32_t kept_at = kept_at_[pass.batch.slots[row]];
-    FT_CHECK(step < form_.num_guesses() && kept_at >= 0);
-    from.push_back(kept_at * form_.num_guesses() + step);
-    to.push_back(static_cast<int32_t>(place));
+    tree_rows.push_back({.kept_at = kept_at_[pass.batch.slots[row]], .step = step, .place = place});
+    FT_CHECK(step < form_.num_guesses() && tree_rows.back().kept_at >= 0);
   }
+  const auto num_rows = static_cast<int64_t>(token_ids.size());
+  if (num_rows == 0) return {.shape = Shape(0, limits_.vocab_size)};
+  const bool has_logits = TakeKept(tree_rows);  // before new blocks overwrite them
   const size_t most = static_cast<size_t>(limits_.max_rows / form_.num_rows);
   for (size_t begin = 0; begin < roots.size(); begin += most) {
     GuessBlocks(pass, std::span(roots).subspan(begin, std::min(most, roots.size() - begin)));
   }
-  if (!from.empty()) {
-    backend_->CopyRows({.x = kept_.view(),
-                        .from = lists_.Upload(from, kFrom),
-                        .to = lists_.Upload(to, kTo),
-                        .num_rows = static_cast<int32_t>(from.size()),
-                        .out = outputs_.view()});
-  }
-  const auto num_rows = static_cast<int64_t>(token_ids.size());
-  if (num_rows == 0) return {.shape = Shape(0, limits_.vocab_size)};
   const ConstTensorView outputs = outputs_.rows(num_rows);
-  return head_.Logits(outputs, *lm_head_, LogitTerm(outputs, lists_.Upload(token_ids, kTokens)));
+  const std::optional<DraftHead::Term> term = LogitTerm(outputs, lists_.Upload(token_ids, kTokens));
+  return has_logits ? head_.Complete(num_rows, term) : head_.Logits(outputs, *lm_head_, term);
+}
+
+bool BlockDraft::TakeKept(std::span<const TreeRow> rows) {
+  if (rows.empty()) return true;
+  std::vector<int32_t> from, to, logits_from;
+  for (const TreeRow& row : rows) {
+    from.push_back(row.kept_at * form_.num_guesses() + row.step);
+    to.push_back(row.place);
+    const int32_t logits_at = logits_at_[row.kept_at];
+    if (logits_at >= 0) logits_from.push_back(logits_at * form_.num_rows + form_.first_guess + row.step);
+  }
+  CopyRows(kept_.view(), from, to, outputs_.view());
+  if (logits_from.size() < from.size()) return false;
+  CopyRows(kept_logits_.view(), logits_from, to, head_.drafted(limits_.max_rows));
+  return true;
 }
 
 void BlockDraft::ReadContextRows(const DraftPass& pass) {
@@ -131,7 +152,7 @@ void BlockDraft::ReadContextRows(const DraftPass& pass) {
 void BlockDraft::GuessBlocks(const DraftPass& pass, std::span<const Root> roots) {
   const model::ForwardBatch& all = pass.batch;
   model::ForwardBatch batch;
-  std::vector<int32_t> last_seen, from, to, kept_from, kept_to;
+  std::vector<int32_t> last_seen, from, to, kept_from, kept_to, blocks_kept_at;
   std::vector<uint16_t> features;
   for (size_t i = 0; i < roots.size(); ++i) {
     const int32_t row = roots[i].row, first_row = batch.num_rows();
@@ -155,6 +176,7 @@ void BlockDraft::GuessBlocks(const DraftPass& pass, std::span<const Root> roots)
     to.push_back(roots[i].place);
     const int32_t kept_at = all.slots[row] / kKvBlockSize;
     kept_at_[all.slots[row]] = kept_at;
+    blocks_kept_at.push_back(kept_at);
     // The last root of a K/V block is the one that trees grow from.
     const bool is_last = std::ranges::none_of(
         roots.subspan(i + 1), [&](const Root& later) { return all.slots[later.row] / kKvBlockSize == kept_at; });
@@ -166,16 +188,38 @@ void BlockDraft::GuessBlocks(const DraftPass& pass, std::span<const Root> roots)
   const model::DeviceBatch::View view = block_batch_.Upload(batch);
   const ConstTensorView outputs =
       RunBlocks({.batch = view.batch, .last_seen = lists_.Upload(last_seen, kLastSeen), .root_features = features});
-  backend_->CopyRows({.x = outputs,
+  CopyRows(outputs, from, to, outputs_.view());
+  CopyRows(outputs, kept_from, kept_to, kept_.view());
+  const int32_t first_logits = KeepLogits(outputs, blocks_kept_at);
+  for (int32_t& row : from) row += first_logits;
+  CopyRows(kept_logits_.view(), from, to, head_.drafted(limits_.max_rows));
+}
+
+// Computes the logits of blocks and keeps them for the kept outputs that each block belongs to. Returns the first row.
+int32_t BlockDraft::KeepLogits(const ConstTensorView& outputs, std::span<const int32_t> kept_at) {
+  const auto num_blocks = static_cast<int32_t>(kept_at.size());
+  if (next_place_ + num_blocks > static_cast<int32_t>(logits_of_.size())) next_place_ = 0;
+  const int32_t first_row = next_place_ * form_.num_rows;
+  for (const int32_t block : kept_at) {
+    const int32_t evicted = std::exchange(logits_of_[next_place_], block);
+    if (evicted >= 0) logits_at_[evicted] = -1;
+    const int32_t replaced = std::exchange(logits_at_[block], next_place_++);
+    if (replaced >= 0) logits_of_[replaced] = -1;
+  }
+  TensorView out = kept_logits_.view();
+  out.data = out.as<float>() + int64_t{first_row} * out.shape[1];
+  out.shape.dims[0] = outputs.shape[0];
+  backend_->MatMul({.x = outputs, .weight = lm_head_.get(), .out = out});
+  return first_row;
+}
+
+void BlockDraft::CopyRows(const ConstTensorView& x, std::span<const int32_t> from, std::span<const int32_t> to,
+                          const TensorView& out) {
+  backend_->CopyRows({.x = x,
                       .from = lists_.Upload(from, kFrom),
                       .to = lists_.Upload(to, kTo),
-                      .num_rows = static_cast<int32_t>(from.size()),
-                      .out = outputs_.view()});
-  backend_->CopyRows({.x = outputs,
-                      .from = lists_.Upload(kept_from, kKeptFrom),
-                      .to = lists_.Upload(kept_to, kKeptTo),
-                      .num_rows = static_cast<int32_t>(kept_from.size()),
-                      .out = kept_.view()});
+                      .num_rows = static_cast<int32_t>(to.size()),
+                      .out = out});
 }
 
 void BlockDraft::Move(std::span<const kernels::KvMove> moves) {

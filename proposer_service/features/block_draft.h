@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A drafter that guesses a whole block of tokens in one pass. When a root gets its row, the drafter runs a block of B
 // rows behind the context: the root's token, and B - 1 mask tokens. Each row of the block guesses the token of one
-// depth, whatever the tokens above it are. So the rows of a tree need no pass of their own: a row takes the block's
-// output of its depth. A format may still make a row's logits depend on the row's own token (LogitTerm).
+// depth, whatever the tokens above it are. So the rows of a tree need no pass of their own, and no product with the LM
+// head: that of a block's rows is computed at once, and a row takes the logits of its depth. A format may still make a
+// row's logits depend on the row's own token (LogitTerm).
 //
 //   root at position p      block rows: t_p, mask, mask, ...        guesses of depth 1, 2, 3, ...
 //
 // Only the rows of a context have K/V. The K/V of a block lies in scratch blocks behind the cache until the pass ends.
-// The outputs of a block are kept by the K/V block of the root's slot: a session has one root at a time.
+// The outputs of a block are kept by the K/V block of the root's slot: a session has one root at a time. The logits are
+// kept for the latest blocks only, because they are wide. A pass with a row of an older block computes its logits from
+// the outputs.
 // Threads: one.
 #pragma once
 
@@ -34,6 +37,7 @@ struct BlockForm {
   bool is_causal = false;      // false: every row sees the whole block
   int32_t mask_token_id = 0;
   int64_t hidden_size = 0;  // E
+  int64_t max_kept_logit_bytes = 0;
 
   int32_t num_guesses() const { return num_rows - first_guess; }
 };
@@ -76,8 +80,19 @@ class BlockDraft : public DraftModel {
     int32_t row = 0;    // of the pass
     int32_t place = 0;  // among the rows with logits
   };
+  // A row of a tree, and the kept outputs that it takes one of.
+  struct TreeRow {
+    int32_t kept_at = 0;
+    int32_t step = 0;
+    int32_t place = 0;  // among the rows with logits
+  };
   void ReadContextRows(const DraftPass& pass);
+  // False: the logits of a row are no longer kept.
+  bool TakeKept(std::span<const TreeRow> rows);
   void GuessBlocks(const DraftPass& pass, std::span<const Root> roots);
+  int32_t KeepLogits(const kernels::ConstTensorView& outputs, std::span<const int32_t> kept_at);
+  void CopyRows(const kernels::ConstTensorView& x, std::span<const int32_t> from, std::span<const int32_t> to,
+                const kernels::TensorView& out);
 
   const std::unique_ptr<kernels::Backend> backend_;  // outlives the members below, and those of derived classes
   const Limits limits_;
@@ -86,6 +101,11 @@ class BlockDraft : public DraftModel {
   DraftHead head_;
   std::vector<int32_t> kept_at_;  // [slots] the K/V block under which the outputs for the row at this slot are kept
   tensor::Tensor kept_;           // [K/V blocks * guesses, E] bf16
+  // The logits of the latest blocks, block after block, without LogitTerm. The oldest is overwritten.
+  std::vector<int32_t> logits_at_;  // [K/V blocks] the place of the kept outputs' logits; -1: none
+  std::vector<int32_t> logits_of_;  // [places] the K/V block; -1: none
+  tensor::Tensor kept_logits_;      // [places * B, Vd] f32
+  int32_t next_place_ = 0;
   model::DeviceBatch context_batch_;
   model::DeviceBatch block_batch_;
   DeviceLists lists_;

@@ -252,6 +252,7 @@ absl::StatusOr<DflashConfig> ReadConfig(const DraftOptions& options, const Targe
   FT_RETURN_IF_ERROR(CheckAttention(config, nested, read.block));
   FT_RETURN_IF_ERROR(ReadDspark(config, nested, tensors, read));
   FT_ASSIGN_OR_RETURN(read.form, ReadForm(config, nested, read));
+  read.form.max_kept_logit_bytes = options.max_kept_logit_bytes;
   const int64_t num_target_layers = target.config.num_layers;
   FT_ASSIGN_OR_RETURN(read.layers, ResolveFeatureLayers(config, options.feature_layers, num_target_layers,
                                                         DefaultDflashLayers(num_target_layers, read.block.num_layers)));
@@ -309,7 +310,8 @@ absl::StatusOr<Drafter> LoadDflash(const DraftOptions& options) {
   DrafterNeeds needs = {.method = "dflash",
                         .bytes = BytesOf(config.block),
                         .weight_bytes = tensors.num_bytes(),
-                        .vocab_size = config.block.vocab_size};
+                        .vocab_size = config.block.vocab_size,
+                        .pass_bytes = static_cast<size_t>(options.max_kept_logit_bytes)};
   FT_ASSIGN_OR_RETURN(needs.features, ReadProjectedFeatures(config.layers, config.block.hidden_size, target, tensors));
   needs.bytes.output = BlockDraft::OutputBytes(config.form);
   FT_ASSIGN_OR_RETURN(DrafterPlan plan, PlanDrafter(options, target, std::move(needs), *backend));

@@ -66,8 +66,11 @@ DraftHead::DraftHead(std::span<const int32_t> token_ids, kernels::Backend& backe
 
 ConstTensorView DraftHead::Logits(const ConstTensorView& x, const kernels::Weight& weight,
                                   const std::optional<Term>& bias) {
-  const int64_t num_rows = x.shape[0];
-  backend_.MatMul({.x = x, .weight = &weight, .out = drafted_.rows(num_rows)});
+  backend_.MatMul({.x = x, .weight = &weight, .out = drafted(x.shape[0])});
+  return Complete(x.shape[0], bias);
+}
+
+ConstTensorView DraftHead::Complete(int64_t num_rows, const std::optional<Term>& bias) {
   if (bias.has_value()) {
     backend_.MatMul(
         {.x = bias->x, .weight = bias->weight, .mode = kernels::OutputMode::kAdd, .out = drafted_.rows(num_rows)});

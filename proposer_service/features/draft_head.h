@@ -42,6 +42,9 @@ class DraftHead {
   // `x` [n, E] bf16; `weight` [Vd, E]. Returns [n, V] f32, valid until the next call.
   kernels::ConstTensorView Logits(const kernels::ConstTensorView& x, const kernels::Weight& weight,
                                   const std::optional<Term>& bias = std::nullopt);
+  // The same in two parts, for products that the caller has: it puts them into drafted(n), [n, Vd] f32.
+  kernels::TensorView drafted(int64_t num_rows) { return drafted_.rows(num_rows); }
+  kernels::ConstTensorView Complete(int64_t num_rows, const std::optional<Term>& bias);
 
  private:
   kernels::Backend& backend_;

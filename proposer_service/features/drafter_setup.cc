@@ -35,12 +35,12 @@ absl::StatusOr<model::ContextPlan> PlanContexts(const DraftOptions& options, con
       .num_blocks = static_cast<int32_t>(std::max(num_blocks, kMinBlocks))};
 }
 
-// Whether the device has room for these bytes of weights, and for the caches of the plan.
-absl::Status CheckRoom(const model::ContextPlan& plan, const PositionBytes& bytes, size_t weight_bytes,
-                       const kernels::Backend& backend) {
-  const int64_t cache_bytes = plan.num_blocks * (bytes.kv + bytes.output) * kernels::kKvBlockSize;
-  const std::optional<std::string> refusal =
-      backend.MemoryRefusal({.weight_bytes = weight_bytes, .kv_bytes = static_cast<size_t>(cache_bytes)});
+// Whether the device has room for what the drafter needs, and for the caches of the plan.
+absl::Status CheckRoom(const model::ContextPlan& plan, const DrafterNeeds& needs, const kernels::Backend& backend) {
+  const int64_t cache_bytes = plan.num_blocks * (needs.bytes.kv + needs.bytes.output) * kernels::kKvBlockSize;
+  const std::optional<std::string> refusal = backend.MemoryRefusal({.weight_bytes = needs.weight_bytes,
+                                                                    .kv_bytes = static_cast<size_t>(cache_bytes),
+                                                                    .pass_bytes = needs.pass_bytes});
   return refusal.has_value() ? absl::ResourceExhaustedError(*refusal) : absl::OkStatus();
 }
 
@@ -67,7 +67,7 @@ PositionBytes BytesOf(const model::ModelConfig& blocks) {
 absl::StatusOr<DrafterPlan> PlanDrafter(const DraftOptions& options, const TargetFiles& target, DrafterNeeds needs,
                                         const kernels::Backend& backend) {
   FT_ASSIGN_OR_RETURN(const model::ContextPlan contexts, PlanContexts(options, needs.bytes));
-  FT_RETURN_IF_ERROR(CheckRoom(contexts, needs.bytes, needs.weight_bytes, backend));
+  FT_RETURN_IF_ERROR(CheckRoom(contexts, needs, backend));
   DrafterPlan plan{.limits = {.max_rows = MaxRows(options),
                               .max_positions = contexts.max_context_tokens,
                               .num_blocks = contexts.num_blocks,

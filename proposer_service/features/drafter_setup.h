@@ -41,6 +41,7 @@ struct DrafterNeeds {
   size_t weight_bytes = 0;
   speculation::TargetFeatures features;
   int64_t vocab_size = 0;  // of the logits; 0: the caller sets it when it has read the weights
+  size_t pass_bytes = 0;   // that are worth counting
 };
 struct DrafterPlan {
   DraftModel::Limits limits;

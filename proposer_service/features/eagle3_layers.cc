@@ -131,6 +131,7 @@ absl::StatusOr<Eagle3Files> ReadEagle3Files(const DraftOptions& options) {
                         .bytes = BytesOf(config.block),
                         .weight_bytes = tensors.num_bytes(),
                         .vocab_size = config.block.vocab_size};
+  if (!files.mask_state.empty()) needs.pass_bytes = static_cast<size_t>(options.max_kept_logit_bytes);
   FT_ASSIGN_OR_RETURN(needs.features, ReadFeatures(config, target, tensors));
   FT_ASSIGN_OR_RETURN(DrafterPlan plan, PlanDrafter(options, target, std::move(needs), *files.backend));
   files.limits = plan.limits;

@@ -147,7 +147,8 @@ absl::StatusOr<Drafter> MakePEagle(Eagle3Files files, const DraftOptions& option
     return absl::InvalidArgumentError(
         absl::StrCat(options.model_directory, ": use_aux_hidden_state expects true in a head with mask_hidden"));
   }
-  FT_ASSIGN_OR_RETURN(const BlockForm form, ReadForm(options.model_directory, files));
+  FT_ASSIGN_OR_RETURN(BlockForm form, ReadForm(options.model_directory, files));
+  form.max_kept_logit_bytes = options.max_kept_logit_bytes;
   files.limits.max_steps = form.num_guesses();
   const std::vector<float> mask_feature = Project(*features.projection, files.mask_state, features.layers.size());
   spdlog::info("eagle3: a P-EAGLE head, which guesses {} tokens in one pass", form.num_guesses());

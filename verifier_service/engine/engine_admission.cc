@@ -44,7 +44,7 @@ void Engine::ShedExcess() {
 }
 
 void Engine::Admit() {
-  feature_planes_.Follow(parts_.proposers->FeatureSources());  // before the step computes what a new drafter reads
+  feature_planes_.Follow(*parts_.proposers);  // before the step computes what a new drafter reads
   Retire();
   scheduler_.ReserveRoots(timer_.entered());  // before admission, so that a new sample is not preempted at once
   AdmitWaiting();

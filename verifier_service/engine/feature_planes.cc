@@ -2,8 +2,11 @@
 #include "verifier_service/engine/feature_planes.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/model/forward_batch.h"
 
 namespace foretoken::verifier {
@@ -34,25 +37,43 @@ std::vector<model::FeatureRow> CommittedRows(std::span<const PlannedSequence> pl
   return rows;
 }
 
+// A device ends the process when its memory runs out, so it is asked before any is taken.
+std::optional<std::string> Refusal(const speculation::TargetFeatures& features, model::Transformer& transformer,
+                                   int32_t num_blocks) {
+  const kernels::MemoryNeed need = model::FeaturePlane::NeedOf(features, transformer, num_blocks);
+  if (!transformer.backend().MemoryRefusal(need).has_value()) return std::nullopt;
+  const auto mib = [](size_t num_bytes) { return (num_bytes + (1 << 20) - 1) >> 20; };
+  return absl::StrCat("its features: expected room for ", mib(need.weight_bytes + need.kv_bytes + need.pass_bytes),
+                      " MiB on the device, of which ", mib(need.kv_bytes),
+                      " MiB hold a feature for each K/V slot; there is less. Lower --kv_cache_mb");
+}
+
 }  // namespace
 
-void FeaturePlanes::Follow(std::vector<FeatureSource> sources) {
+void FeaturePlanes::Follow(ProposerClient& proposers) {
+  const std::vector<FeatureSource> sources = proposers.FeatureSources();
   const bool is_same = std::ranges::equal(sources, planes_, {}, {}, &Entry::source);
   if (is_same) return;
   std::vector<Entry> planes;
-  for (FeatureSource& source : sources) {
+  for (const FeatureSource& source : sources) {
     const auto known = std::ranges::find(planes_, source, &Entry::source);
     if (known != planes_.end()) {
       planes.push_back(std::move(*known));
+      continue;
+    }
+    planes.push_back({.source = source});
+    if (const std::optional<std::string> refusal = Refusal(*source, transformer_, num_blocks_)) {
+      proposers.RefuseFeatures(source, *refusal);
     } else {
-      auto plane = std::make_unique<model::FeaturePlane>(*source, transformer_, num_blocks_);
-      planes.push_back({.source = std::move(source), .plane = std::move(plane)});
+      planes.back().plane = std::make_unique<model::FeaturePlane>(*source, transformer_, num_blocks_);
     }
   }
   planes_ = std::move(planes);
   std::vector<int32_t> layers;
-  for (const Entry& entry : planes_)
+  for (const Entry& entry : planes_) {
+    if (entry.plane == nullptr) continue;
     layers.insert(layers.end(), entry.plane->layers().begin(), entry.plane->layers().end());
+  }
   std::ranges::sort(layers);
   layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
   transformer_.Capture(layers);
@@ -62,14 +83,16 @@ void FeaturePlanes::Store(std::span<const PlannedSequence> plan, const TreeBatch
                           std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed) {
   if (planes_.empty()) return;
   const std::vector<model::FeatureRow> rows = CommittedRows(plan, batch, paths, num_committed);
-  for (const Entry& entry : planes_) entry.plane->Store(rows);
+  for (const Entry& entry : planes_) {
+    if (entry.plane != nullptr) entry.plane->Store(rows);
+  }
 }
 
 void FeaturePlanes::Supply(ProposerClient& proposers, const std::function<const Sequence*(SequenceId)>& find) const {
   for (const FeatureDemand& demand : proposers.FeatureDemands()) {
     const auto entry = std::ranges::find(planes_, demand.source, [](const Entry& e) { return e.source.get(); });
     const Sequence* const sequence = find(demand.sequence_id);
-    if (entry == planes_.end() || sequence == nullptr) continue;
+    if (entry == planes_.end() || entry->plane == nullptr || sequence == nullptr) continue;
     const int32_t num_computed = sequence->num_computed;
     if (num_computed <= demand.begin) continue;
     // Features that the plane does not know never come, so what is given may begin behind the demand's end.

@@ -3,7 +3,7 @@
 // each kind of features that connected proposers need. Without such a proposer nothing is captured and no memory is
 // taken.
 //
-//   planes.Follow(proposers.FeatureSources());        // when a step begins
+//   planes.Follow(proposers);                         // when a step begins
 //   planes.Store(plan, batch, paths, num_committed);  // in commit
 //   planes.Supply(proposers, find);                   // before Flush: what sessions lack
 //
@@ -29,8 +29,8 @@ class FeaturePlanes {
       : transformer_(transformer), num_blocks_(num_blocks) {}
 
   // Adds planes for new sources and drops those that are no longer needed. A new plane knows no features of positions
-  // that are already computed.
-  void Follow(std::vector<FeatureSource> sources);
+  // that are already computed. Refuses a source that the device has no room for.
+  void Follow(ProposerClient& proposers);
   // Stores the features of a step's committed rows. `num_committed` is by planned sequence.
   void Store(std::span<const PlannedSequence> plan, const TreeBatch& batch,
              std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed);
@@ -41,7 +41,7 @@ class FeaturePlanes {
  private:
   struct Entry {
     FeatureSource source;
-    std::unique_ptr<model::FeaturePlane> plane;
+    std::unique_ptr<model::FeaturePlane> plane;  // null: refused
   };
 
   model::Transformer& transformer_;

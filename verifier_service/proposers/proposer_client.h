@@ -111,6 +111,9 @@ class ProposerClient {
   // The features that connected proposers need. A proposer that has gone still counts for a while, so that it finds the
   // features of running sequences when it comes back.
   virtual std::vector<FeatureSource> FeatureSources() { return {}; }
+  // The engine has no room for what the features take: a source in FeatureSources(). `why` goes on a sentence about the
+  // proposer.
+  virtual void RefuseFeatures(const FeatureSource& /*source*/, const std::string& /*why*/) {}
   // The features that sessions lack, of sources in FeatureSources(). The engine answers those that it can before Flush.
   virtual std::vector<FeatureDemand> FeatureDemands() { return {}; }
   // Features of positions from `begin` on, [n, width] bf16, for at most as many positions as the demand has. `begin` is

@@ -107,6 +107,7 @@ class ProposerPool final : public ProposerClient {
   void Flush(const ComingStep& forecast) override;
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
   std::vector<FeatureSource> FeatureSources() override;
+  void RefuseFeatures(const FeatureSource& source, const std::string& why) override;
   std::vector<FeatureDemand> FeatureDemands() override;
   void GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) override;
   std::vector<ProposerStatus> GetStatus() const override;

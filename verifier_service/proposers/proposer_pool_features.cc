@@ -12,7 +12,8 @@
 namespace foretoken::verifier {
 namespace {
 
-// The engine goes on making features for this long after the last proposer that needs them has gone.
+// The engine goes on making features for this long after the last proposer that needs them has gone. After as long it
+// is asked again for features that it had no room for.
 constexpr absl::Duration kLinger = absl::Minutes(1);
 
 std::string NameOf(const rpc::AnnouncedFeatures& announced) {
@@ -71,18 +72,22 @@ void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProp
 
 bool ProposerPool::Keeper::HasRoomFor(const std::string& name, absl::Time now) {
   DropUnusedSources(now);
-  return sources_.contains(name) || static_cast<int32_t>(sources_.size()) < options.max_feature_sources;
+  const auto num_used = std::ranges::count_if(sources_, [](const auto& entry) { return entry.second.refusal.empty(); });
+  return sources_.contains(name) || num_used < options.max_feature_sources;
 }
 
 void ProposerPool::Keeper::UseFeatures(Link& link, const v1::DescribeProposerResponse& description,
                                        NamedFeatures features, absl::Time now) {
-  if (!HasRoomFor(features.name, now)) {
+  const auto refuse = [&](absl::string_view why) {
     link.num_failures = std::max(link.num_failures, kSeldom);
-    return Fail(link,
-                absl::StrCat("not used: it needs other features than the ", sources_.size(), " kinds that are in use"),
-                now);
+    Fail(link, absl::StrCat("not used: ", why), now);
+  };
+  if (!HasRoomFor(features.name, now)) {
+    return refuse(
+        absl::StrCat("it needs other features than the ", options.max_feature_sources, " kinds that are in use"));
   }
   Source& source = sources_[features.name];
+  if (!source.refusal.empty()) return refuse(source.refusal);
   if (source.source == nullptr) {
     source.source = std::make_shared<const speculation::TargetFeatures>(std::move(features.features));
   }
@@ -103,8 +108,21 @@ void ProposerPool::Keeper::DropUnusedSources(absl::Time now) {
 std::vector<FeatureSource> ProposerPool::Keeper::FeatureSources(absl::Time now) {
   DropUnusedSources(now);
   std::vector<FeatureSource> used;
-  for (const auto& [name, source] : sources_) used.push_back(source.source);
+  for (const auto& [name, source] : sources_) {
+    if (source.refusal.empty()) used.push_back(source.source);
+  }
   return used;
+}
+
+void ProposerPool::Keeper::RefuseFeatures(const FeatureSource& refused, const std::string& why, absl::Time now) {
+  for (auto& [name, source] : sources_) {
+    if (source.source == refused) source.refusal = why;
+  }
+  for (auto& [id, link] : links) {
+    if (link->stream == nullptr || link->features != refused) continue;
+    link->num_failures = std::max(link->num_failures, kSeldom);
+    Drop(*link, absl::StrCat("not used: ", why), now);
+  }
 }
 
 }  // namespace foretoken::verifier

@@ -78,6 +78,8 @@ class ProposerPool::Keeper {
   void Write(Link& link, absl::Time now);
   void WriteAll(absl::Time now);
   std::vector<FeatureSource> FeatureSources(absl::Time now);
+  // Ends the streams that need these features, and starts none until they are forgotten.
+  void RefuseFeatures(const FeatureSource& source, const std::string& why, absl::Time now);
 
   const ProposerPoolOptions options;
   const std::vector<ProposerSpec> specs;  // [proposers]
@@ -145,6 +147,7 @@ class ProposerPool::Keeper {
   struct Source {
     FeatureSource source;
     absl::Time last_used;
+    std::string refusal = {};  // why the engine has refused it; empty: it has not
   };
   absl::btree_map<std::string, Source> sources_;  // by what proposers announce, so that equal ones share one
 

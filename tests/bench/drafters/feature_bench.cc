@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures drafters that read the target's hidden states: tokens per step with the demo target, beside its draft model.
 //
-//   feature_bench [--short] [--json] [--threads=N] [--methods=eagle3,medusa]
+//   feature_bench [--short] [--json] [--threads=N] [--methods=eagle3,medusa,p_eagle]
 //
 // The bench generates the target's own text, greedy and at temperature 0.8, and computes the target's hidden states
 // with the reference transformer. Then it replays the text. At each step the proposer gets the features of the tokens
@@ -19,12 +19,15 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "proposer_service/draft/draft_proposer.h"
 #include "proposer_service/features/load_drafter.h"
 #include "tests/bench/findings.h"
 #include "tests/bench/target_texts.h"
 #include "tests/reference/transformer.h"
+#include "tests/testing/models/demo_drafters.h"
 
 // The prompts of deploy/demo/prompts.jsonl that the bench replays. The head guesses half of the vocabulary, and the
 // first twelve prompts lead to many tokens of the other half.
@@ -37,7 +40,8 @@ ABSL_FLAG(int, prompts, kLastPrompt, "at most");
 ABSL_FLAG(int, skipped_prompts, kFirstPrompt, "the first of them that are left out");
 ABSL_FLAG(int, tokens, 48, "of an output, at most");
 ABSL_FLAG(int, rounds, 1, "replays of all texts; the last counts, so that a proposer can learn from the others");
-ABSL_FLAG(std::string, methods, "eagle3,mlp_speculator,medusa", "with commas");
+ABSL_FLAG(std::string, methods, "eagle3,mlp_speculator,medusa",
+          "with commas; p_eagle, dflash and dspark have no trained weights, so only their times count");
 
 namespace foretoken::bench {
 namespace {
@@ -98,6 +102,7 @@ std::vector<uint16_t> FeaturesOf(const KnownText& text, const speculation::Targe
 struct Replay {
   int64_t num_steps = 0;
   int64_t num_tokens = 0;
+  absl::Duration growing;  // the time of the drafter's passes
 };
 
 enum class Arrival { kInTime, kLate };
@@ -120,7 +125,9 @@ class FeatureReplay {
     SendFeatures(*session, num_known - 1);
     for (;;) {
       session->Want({.node_budget = num_nodes_});
+      const absl::Time begin = absl::Now();
       while (proposer_.Step()) continue;
+      replay.growing += absl::Now() - begin;
       const std::span<const int32_t> rest = std::span(text.token_ids).subspan(num_known);
       const size_t num_emitted = NumEmitted(*session, rest);
       if (num_emitted >= rest.size()) return;
@@ -162,13 +169,15 @@ class FeatureReplay {
 proposer::Drafter Load(const std::string& method) {
   const int threads = absl::GetFlag(FLAGS_threads);
   if (method == "draft") return proposer::MakeTransformerDrafter(LoadDemoModel("draft", threads));
+  if (method == "p_eagle") return testing::DemoPEagle();
+  if (method == "dflash") return testing::RandomDflash();
+  if (method == "dspark") return testing::RandomDspark();
   return proposer::LoadDrafter(
              method, {.model_directory = kDemo + method, .target_directory = kDemo + "target", .num_threads = threads})
       .value();
 }
 
-double TokensPerStep(const std::string& method, const std::vector<KnownText>& texts, int32_t num_nodes,
-                     Arrival arrival) {
+Replay ReplayAll(const std::string& method, const std::vector<KnownText>& texts, int32_t num_nodes, Arrival arrival) {
   telemetry::Metrics metrics;
   DraftProposer proposer(Load(method), {}, metrics);
   FeatureReplay runner(proposer, num_nodes, arrival);
@@ -177,6 +186,10 @@ double TokensPerStep(const std::string& method, const std::vector<KnownText>& te
     replay = {};
     for (const KnownText& text : texts) runner.Run(text, replay);
   }
+  return replay;
+}
+
+double TokensPerStep(const Replay& replay) {
   return static_cast<double>(replay.num_tokens) / static_cast<double>(replay.num_steps);
 }
 
@@ -204,13 +217,17 @@ std::optional<double> PromiseFor(const std::string& method, float temperature, i
 void Measure(const std::string& method, float temperature, const std::vector<KnownText>& texts, Findings& findings) {
   for (const int32_t num_nodes : {8, 16, 32}) {
     const std::string name = absl::StrCat(method, temperature == 0 ? ", greedy, " : ", T=0.8, ", num_nodes, " nodes");
+    const Replay replay = ReplayAll(method, texts, num_nodes, Arrival::kInTime);
     findings.Add({.what = absl::StrCat("tokens per step, ", name),
-                  .value = TokensPerStep(method, texts, num_nodes, Arrival::kInTime),
+                  .value = TokensPerStep(replay),
                   .unit = "tokens",
                   .at_least = PromiseFor(method, temperature, num_nodes)});
+    findings.Add({.what = "  time to grow a tree until it is complete",
+                  .value = absl::ToDoubleMilliseconds(replay.growing) / static_cast<double>(replay.num_steps),
+                  .unit = "ms"});
     if (method == "draft") continue;
     findings.Add({.what = "  with features that come a step late",
-                  .value = TokensPerStep(method, texts, num_nodes, Arrival::kLate),
+                  .value = TokensPerStep(ReplayAll(method, texts, num_nodes, Arrival::kLate)),
                   .unit = "tokens"});
   }
 }

@@ -352,6 +352,43 @@ TEST_P(BlockForestTest, GrowsOnUntilTheBlockEndsAndAnewWithFeatures) {
   EXPECT_EQ(tree.Snapshot(context.size(), 24).nodes, other.Find(whole).tree.Snapshot(context.size(), 24).nodes);
 }
 
+// A drafter that keeps the logits of few blocks computes them again from the blocks' outputs.
+TEST_P(BlockForestTest, ATreeDoesNotDependOnWhatLogitsAreKept) {
+  const testing::TinyTarget target;
+  const testing::TempDir dir;
+  (GetParam() ? testing::MakeTinyPEagle({}) : testing::MakeTinyDflash({.markov_rank = 16})).Write(dir);
+  const auto grow = [&](int64_t max_kept_logit_bytes) {
+    const DraftForestOptions options = {.max_tree_rows = 8, .max_context_rows = 12, .min_path_chance = 0};
+    const Drafter drafter =
+        LoadDrafter(GetParam() ? "eagle3" : "dflash", {.model_directory = dir.path(),
+                                                       .target_directory = target.directory(),
+                                                       .num_threads = 2,
+                                                       .kv_cache_mb = 1,
+                                                       .forest = options,
+                                                       .max_kept_logit_bytes = max_kept_logit_bytes})
+            .value();
+    DraftForest forest(*drafter.model, options);
+    std::vector<DraftForest::SessionId> ids;
+    for (int32_t i = 0; i < 9; ++i) {  // logits of four or two blocks are kept in any case
+      const DraftForest::SessionId id = ids.emplace_back(forest.Open({.seed = 1, .temperature = 0.9f}));
+      forest.Append(id, std::vector<int32_t>{7 * i, 2, 3});
+      std::vector<uint16_t> features;
+      for (const auto& feature : RandomFeatures(2, kTinyHidden, static_cast<uint32_t>(i))) {
+        features.insert(features.end(), feature.begin(), feature.end());
+      }
+      forest.AppendFeatures(id, 0, features);
+      forest.Want(id, {.node_budget = 12});
+    }
+    for (int pass = 0; pass < 60; ++pass) forest.Grow();
+    std::vector<std::vector<speculation::TreeNode>> trees;
+    for (const DraftForest::SessionId id : ids) trees.push_back(forest.Find(id).tree.Snapshot(3, 12).nodes);
+    return trees;
+  };
+  const auto trees = grow(1 << 20);
+  EXPECT_EQ(trees.back().size(), 12);
+  EXPECT_EQ(grow(0), trees);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, BlockForestTest, ::testing::Values(false, true),
                          [](const auto& param) { return param.param ? "PEagle" : "DSpark"; });
 

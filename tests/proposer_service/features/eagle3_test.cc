@@ -7,7 +7,9 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_replace.h"
 #include "common/base/json.h"
+#include "common/base/mapped_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/reference/drafters.h"
@@ -147,12 +149,15 @@ INSTANTIATE_TEST_SUITE_P(
 // The demo head against numbers that another implementation computed in double.
 class DemoEagle3Test : public ::testing::Test {
  protected:
+  // The head in this directory drafts what the reference of the demo head says.
+  void ExpectReference(const std::string& directory) const;
+
   const std::string head_ = SourcePath("deploy/demo/eagle3"), target_ = SourcePath("deploy/demo/target");
   const nlohmann::json cases_ = base::ReadJson(head_ + "/reference.json").value()["cases"];
 };
 
-TEST_F(DemoEagle3Test, DraftsAsItsReference) {
-  absl::StatusOr<Drafter> drafter = LoadEagle3(OptionsFor(head_, target_));
+void DemoEagle3Test::ExpectReference(const std::string& directory) const {
+  absl::StatusOr<Drafter> drafter = LoadEagle3(OptionsFor(directory, target_));
   ASSERT_TRUE(drafter.ok()) << drafter.status();
   EXPECT_EQ(drafter->description.features->layers, std::vector<int32_t>({2, 4, 5}));
   const auto target = reference::Transformer::Load(target_, reference::Rounding::kNone).value();
@@ -192,6 +197,19 @@ TEST_F(DemoEagle3Test, DraftsAsItsReference) {
       EXPECT_NEAR(std::log(total), expected["logsumexp"].get<double>(), 0.04) << "draft " << draft;
     }
   }
+}
+
+TEST_F(DemoEagle3Test, DraftsAsItsReference) { ExpectReference(head_); }
+
+// The names of the layouts have equal lengths, so the header of the file keeps its size.
+TEST_F(DemoEagle3Test, DraftsTheSameInTheLayoutOfSpeculators) {
+  std::string file = base::ReadFile(head_ + "/model.safetensors").value();
+  const int num_renamed = absl::StrReplaceAll({{"\"midlayer.", "\"layers.0."}}, &file);
+  EXPECT_EQ(num_renamed, 10) << "the block's tensors";
+  const testing::TempDir dir;
+  dir.Write("model.safetensors", file);
+  dir.Write("config.json", base::ReadFile(head_ + "/config.speculators.json").value());
+  ExpectReference(dir.path());
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ class DrivenDraft : public proposer::Proposer {
   DrivenDraft(proposer::Drafter drafter, const proposer::DraftForestOptions& options)
       : draft_(std::move(drafter), options, metrics_) {}
 
+  const proposer::DraftForest& forest() const { return draft_.forest(); }
   const proposer::ProposerDescription& Describe() const override { return draft_.Describe(); }
   std::unique_ptr<proposer::Session> Open(const proposer::SessionIntroduction& introduction) override {
     return draft_.Open(introduction);

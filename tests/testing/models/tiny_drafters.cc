@@ -15,27 +15,30 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kFfn = 96, kHeads = 4, kKvHeads = 2, kHeadDim = 16;
-
-json Sizes(int64_t num_layers) {
-  return {{"model_type", "llama"},          {"hidden_size", kTinyHidden},
-          {"intermediate_size", kFfn},      {"num_hidden_layers", num_layers},
-          {"num_attention_heads", kHeads},  {"num_key_value_heads", kKvHeads},
-          {"head_dim", kHeadDim},           {"vocab_size", kTinyVocabulary},
-          {"max_position_embeddings", 512}, {"rms_norm_eps", 1e-5}};
+json BlockConfig(int64_t num_layers, const DrafterSizes& sizes = {}) {
+  return {{"model_type", "llama"},
+          {"hidden_size", sizes.hidden},
+          {"intermediate_size", sizes.ffn},
+          {"num_hidden_layers", num_layers},
+          {"num_attention_heads", sizes.num_heads},
+          {"num_key_value_heads", sizes.num_kv_heads},
+          {"head_dim", sizes.head_dim},
+          {"vocab_size", sizes.vocabulary},
+          {"max_position_embeddings", 512},
+          {"rms_norm_eps", 1e-5}};
 }
 
 std::string Bf16Bytes(uint16_t bits) { return {static_cast<char>(bits & 0xff), static_cast<char>(bits >> 8)}; }
 
-void AddBlock(const std::string& block, int64_t qkv_inputs, TinyDrafter& head) {
-  head.Add(block + "post_attention_layernorm.weight", {kTinyHidden});
-  head.Add(block + "self_attn.q_proj.weight", {kHeads * kHeadDim, qkv_inputs});
-  head.Add(block + "self_attn.k_proj.weight", {kKvHeads * kHeadDim, qkv_inputs});
-  head.Add(block + "self_attn.v_proj.weight", {kKvHeads * kHeadDim, qkv_inputs});
-  head.Add(block + "self_attn.o_proj.weight", {kTinyHidden, kHeads * kHeadDim});
-  head.Add(block + "mlp.gate_proj.weight", {kFfn, kTinyHidden});
-  head.Add(block + "mlp.up_proj.weight", {kFfn, kTinyHidden});
-  head.Add(block + "mlp.down_proj.weight", {kTinyHidden, kFfn});
+void AddBlock(const std::string& block, int64_t qkv_inputs, TinyDrafter& head, const DrafterSizes& sizes = {}) {
+  head.Add(block + "post_attention_layernorm.weight", {sizes.hidden});
+  head.Add(block + "self_attn.q_proj.weight", {sizes.num_heads * sizes.head_dim, qkv_inputs});
+  head.Add(block + "self_attn.k_proj.weight", {sizes.num_kv_heads * sizes.head_dim, qkv_inputs});
+  head.Add(block + "self_attn.v_proj.weight", {sizes.num_kv_heads * sizes.head_dim, qkv_inputs});
+  head.Add(block + "self_attn.o_proj.weight", {sizes.hidden, sizes.num_heads * sizes.head_dim});
+  head.Add(block + "mlp.gate_proj.weight", {sizes.ffn, sizes.hidden});
+  head.Add(block + "mlp.up_proj.weight", {sizes.ffn, sizes.hidden});
+  head.Add(block + "mlp.down_proj.weight", {sizes.hidden, sizes.ffn});
 }
 
 void AddEagle3Block(const TinyEagle3& form, TinyDrafter& head) {
@@ -45,8 +48,8 @@ void AddEagle3Block(const TinyEagle3& form, TinyDrafter& head) {
   }
   AddBlock(block, 2 * kTinyHidden, head);
   if (!form.has_qk_norm) return;
-  head.Add(block + "self_attn.q_norm.weight", {kHeadDim});
-  head.Add(block + "self_attn.k_norm.weight", {kHeadDim});
+  head.Add(block + "self_attn.q_norm.weight", {DrafterSizes().head_dim});
+  head.Add(block + "self_attn.k_norm.weight", {DrafterSizes().head_dim});
 }
 
 json Eagle3Config(const TinyEagle3& form) {
@@ -54,12 +57,12 @@ json Eagle3Config(const TinyEagle3& form) {
   json config;
   if (form.layout == Layout::kSpeculators) {
     config = {{"architectures", {"Eagle3Speculator"}}, {"speculators_model_type", "eagle3"}};
-    config["transformer_layer_config"] = Sizes(1);
+    config["transformer_layer_config"] = BlockConfig(1);
     if (form.has_qk_norm) config["transformer_layer_config"]["model_type"] = "qwen3";
     config["eagle_aux_hidden_state_layer_ids"] = {1, 3, 5};
     config.update(flags);
   } else {
-    config = Sizes(1);
+    config = BlockConfig(1);
     config["architectures"] = {"LlamaForCausalLMEagle3"};
     if (form.layout == Layout::kModelOpt) {
       flags["eagle_aux_hidden_state_layer_ids"] = {0, 2, 4};
@@ -117,7 +120,7 @@ void TinyDrafter::Write(const TempDir& dir) const {
 
 TinyTarget::TinyTarget() {
   TinyDrafter files;
-  files.config = Sizes(kTinyLayers);
+  files.config = BlockConfig(kTinyLayers);
   files.config["architectures"] = {"LlamaForCausalLM"};
   files.Add("model.embed_tokens.weight", {kTinyVocabulary, kTinyHidden});
   files.Add("lm_head.weight", {kTinyVocabulary, kTinyHidden});
@@ -157,13 +160,14 @@ TinyDrafter MakeTinyPEagle(const TinyEagle3& form) {
 
 TinyDrafter MakeTinyDflash(const TinyDflash& form) {
   constexpr int64_t kNumLayers = 2, kCaptured = 3;
-  TinyDrafter drafter{.config = Sizes(kNumLayers)};
+  const DrafterSizes& sizes = form.sizes;
+  TinyDrafter drafter{.config = BlockConfig(kNumLayers, sizes)};
   drafter.config["model_type"] = "qwen3";
   drafter.config["architectures"] = {"DFlashDraftModel"};
   json& config = drafter.config;
   if (form.layout == Layout::kSpeculators) {
     config = {{"speculators_model_type", "dflash"}, {"transformer_layer_config", config},
-              {"vocab_size", kTinyVocabulary},      {"mask_token_id", kTinyMask},
+              {"vocab_size", sizes.vocabulary},     {"mask_token_id", kTinyMask},
               {"block_size", form.block_size},      {"aux_hidden_state_layer_ids", {1, 3, 6}}};
   } else {
     config["dflash_config"] = {{"target_layer_ids", {0, 2, 5}},
@@ -171,29 +175,29 @@ TinyDrafter MakeTinyDflash(const TinyDflash& form) {
                                {"block_size", form.block_size},
                                {"causal", form.is_causal}};
   }
-  drafter.Add("fc.weight", {kTinyHidden, kCaptured * kTinyHidden});
-  drafter.Add("hidden_norm.weight", {kTinyHidden});
-  drafter.Add("norm.weight", {kTinyHidden});
+  drafter.Add("fc.weight", {sizes.hidden, kCaptured * sizes.hidden});
+  drafter.Add("hidden_norm.weight", {sizes.hidden});
+  drafter.Add("norm.weight", {sizes.hidden});
   for (int64_t layer = 0; layer < kNumLayers; ++layer) {
     const std::string block = absl::StrCat("layers.", layer, ".");
-    drafter.Add(block + "input_layernorm.weight", {kTinyHidden});
-    AddBlock(block, kTinyHidden, drafter);
-    drafter.Add(block + "self_attn.q_norm.weight", {kHeadDim});
-    drafter.Add(block + "self_attn.k_norm.weight", {kHeadDim});
+    drafter.Add(block + "input_layernorm.weight", {sizes.hidden});
+    AddBlock(block, sizes.hidden, drafter, sizes);
+    drafter.Add(block + "self_attn.q_norm.weight", {sizes.head_dim});
+    drafter.Add(block + "self_attn.k_norm.weight", {sizes.head_dim});
   }
-  const int64_t num_outputs = form.has_own_ends ? kTinyDraftVocabulary : kTinyVocabulary;
+  const int64_t num_outputs = form.has_own_ends ? kTinyDraftVocabulary : sizes.vocabulary;
   if (form.markov_rank > 0) {
-    drafter.Add("markov_head.markov_w1.weight", {kTinyVocabulary, form.markov_rank});
+    drafter.Add("markov_head.markov_w1.weight", {sizes.vocabulary, form.markov_rank});
     drafter.Add("markov_head.markov_w2.weight", {num_outputs, form.markov_rank});
   }
   if (form.is_dspark()) {
-    drafter.Add("confidence_head.proj.weight", {1, kTinyHidden + (form.has_own_ends ? 0 : form.markov_rank)});
+    drafter.Add("confidence_head.proj.weight", {1, sizes.hidden + (form.has_own_ends ? 0 : form.markov_rank)});
     drafter.Add("confidence_head.proj.bias", {1});
   }
   if (!form.has_own_ends) return drafter;
   drafter.config["draft_vocab_size"] = num_outputs;
-  drafter.Add("embed_tokens.weight", {kTinyVocabulary, kTinyHidden});
-  drafter.Add("lm_head.weight", {num_outputs, kTinyHidden});
+  drafter.Add("embed_tokens.weight", {sizes.vocabulary, sizes.hidden});
+  drafter.Add("lm_head.weight", {num_outputs, sizes.hidden});
   std::vector<int64_t> offsets(static_cast<size_t>(num_outputs));
   for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = 4 * static_cast<int64_t>(i);
   drafter.AddIntegers("d2t", offsets);
@@ -201,12 +205,13 @@ TinyDrafter MakeTinyDflash(const TinyDflash& form) {
 }
 
 TinyDrafter MakeTinyEagle(const TinyEagle& form) {
-  TinyDrafter head{.config = Sizes(1)};
+  const DrafterSizes& sizes = form.sizes;
+  TinyDrafter head{.config = BlockConfig(1, sizes)};
   head.config["architectures"] = {"LlamaForCausalLM"};
-  head.Add("fc.weight", {kTinyHidden, 2 * kTinyHidden});
-  if (form.has_fc_bias) head.Add("fc.bias", {kTinyHidden});
-  if (form.has_embedding) head.Add("embed_tokens.weight", {kTinyVocabulary, kTinyHidden});
-  AddBlock("layers.0.", kTinyHidden, head);
+  head.Add("fc.weight", {sizes.hidden, 2 * sizes.hidden});
+  if (form.has_fc_bias) head.Add("fc.bias", {sizes.hidden});
+  if (form.has_embedding) head.Add("embed_tokens.weight", {sizes.vocabulary, sizes.hidden});
+  AddBlock("layers.0.", sizes.hidden, head, sizes);
   return head;
 }
 

@@ -25,6 +25,13 @@ inline constexpr int64_t kTinyHidden = 64;        // E of the target and of the 
 inline constexpr int64_t kTinyVocabulary = 1216;  // V; the tokenizer has 1,206 ids
 inline constexpr int64_t kTinyLayers = 6;         // L of the target
 
+// The sizes of a drafter and of its target. A test that needs a target that runs gives those of one.
+struct DrafterSizes {
+  int64_t hidden = kTinyHidden, ffn = 96;
+  int64_t num_heads = 4, num_kv_heads = 2, head_dim = 16;
+  int64_t vocabulary = kTinyVocabulary;
+};
+
 // The configuration, the tokenizer, the embedding and the head of a target. It has no layers, so it cannot run.
 class TinyTarget {
  public:
@@ -80,6 +87,7 @@ struct TinyDflash {
   bool has_own_ends = false;  // an embedding, and a head for a part of the vocabulary
   // DSpark with the confidence head alone.
   bool has_confidence = false;
+  DrafterSizes sizes = {};
 
   bool is_dspark() const { return markov_rank > 0 || has_confidence; }
 };
@@ -89,6 +97,7 @@ TinyDrafter MakeTinyDflash(const TinyDflash& form);
 struct TinyEagle {
   bool has_fc_bias = true;
   bool has_embedding = true;
+  DrafterSizes sizes = {};
 };
 TinyDrafter MakeTinyEagle(const TinyEagle& form);
 

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The features that the engine gives to drafters, against features computed position by position. If this test fails,
 // drafters guess from features of other tokens; the tokens of clients stay right.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/model/feature_plane.h"
+#include "kernels/check.h"
 #include "tests/testing/engine_fixture.h"
+#include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/fakes/guesses.h"
 #include "tests/testing/fakes/in_process_proposers.h"
 
@@ -32,10 +37,11 @@ class RecordingDrafter : public testing::GuessingProposer {
     std::vector<uint16_t> values;
   };
 
-  explicit RecordingDrafter(std::vector<int32_t> layers) : GuessingProposer("drafter", Random(5)) {
+  explicit RecordingDrafter(std::vector<int32_t> layers)
+      : RecordingDrafter(speculation::TargetFeatures{.layers = std::move(layers), .target_hidden_size = kHidden}) {}
+  explicit RecordingDrafter(speculation::TargetFeatures features) : GuessingProposer("drafter", Random(5)) {
     description_ = GuessingProposer::Describe();
-    description_.features = std::make_shared<const speculation::TargetFeatures>(
-        speculation::TargetFeatures{.layers = std::move(layers), .target_hidden_size = kHidden});
+    description_.features = std::make_shared<const speculation::TargetFeatures>(std::move(features));
   }
   const proposer::ProposerDescription& Describe() const override { return description_; }
   std::unique_ptr<proposer::Session> Open(const proposer::SessionIntroduction& introduction) override {
@@ -211,6 +217,81 @@ TEST_F(EngineFeaturesTest, APrefixThatWasCachedBeforeTheDrafterCameHasNoFeatures
   EXPECT_GT(drafter.records[1]->begin, 40);
   drafter.records.erase(drafter.records.begin());
   ExpectRightFeatures(drafter, static_cast<int32_t>(requests[1].prompt.size()) + 2);
+}
+
+// A device whose room is known once the model is loaded. Like a GPU, it ends the process when it has none.
+class SmallBackend : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  void set_num_free_bytes(size_t num_bytes) { num_free_bytes_ = num_bytes; }
+  std::optional<std::string> MemoryRefusal(const kernels::MemoryNeed& need) const override {
+    ++num_asked;
+    if (need.weight_bytes + need.kv_bytes + need.pass_bytes <= num_free_bytes_) return std::nullopt;
+    return "device: too little";
+  }
+  kernels::Buffer Allocate(size_t num_bytes) override {
+    FT_CHECK(num_bytes <= num_free_bytes_);
+    if (num_free_bytes_ < kPlenty) num_free_bytes_ -= num_bytes;
+    return ForwardingBackend::Allocate(num_bytes);
+  }
+  std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
+    size_t num_bytes = 0;
+    for (const kernels::ConstTensorView& part : source.parts) num_bytes += part.num_bytes();
+    FT_CHECK(num_bytes <= num_free_bytes_);
+    if (num_free_bytes_ < kPlenty) num_free_bytes_ -= num_bytes;
+    return ForwardingBackend::PrepareWeight(source);
+  }
+
+  static constexpr size_t kPlenty = size_t{1} << 40;
+  mutable int num_asked = 0;
+
+ private:
+  size_t num_free_bytes_ = kPlenty;
+};
+
+class RefusedProposers : public InProcessProposers {
+ public:
+  using InProcessProposers::InProcessProposers;
+  void RefuseFeatures(const FeatureSource& source, const std::string& why) override {
+    refused.emplace_back(source, why);
+  }
+  std::vector<std::pair<FeatureSource, std::string>> refused;
+};
+
+TEST_F(EngineFeaturesTest, FeaturesThatTheDeviceHasNoRoomForAreRefused) {
+  const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0.7f, 40)};
+  InProcessProposers none;
+  const Results truth = Generate(requests, none);
+  speculation::FeatureProjection projection = {.num_outputs = 4 * kHidden};
+  projection.weight.assign(size_t{4} * kHidden * 2 * kHidden, 0);
+  RecordingDrafter large({.layers = {3, 4}, .target_hidden_size = kHidden, .projection = projection}), small({5});
+  RefusedProposers proposers({&large, &small});
+  SmallBackend* backend = nullptr;
+  const testing::LoadedModel loaded = testing::LoadModel(testing::SourcePath("deploy/demo/target"),
+                                                         {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
+                                                           auto made = std::make_unique<SmallBackend>(std::move(real));
+                                                           backend = made.get();
+                                                           return made;
+                                                         }});
+  Use(*loaded.transformer);
+  const size_t num_needed = [&] {
+    const kernels::MemoryNeed need =
+        model::FeaturePlane::NeedOf(*small.Describe().features, *loaded.transformer, EngineOptions().num_blocks);
+    return need.weight_bytes + need.kv_bytes + need.pass_bytes;
+  }();
+  const auto before_step = [&](int step) {
+    if (step == 0) backend->set_num_free_bytes(num_needed + (64 << 10));  // lists of numbers take some, too
+    if (step == 1) backend->set_num_free_bytes(SmallBackend::kPlenty);
+  };
+  EXPECT_EQ(Generate(requests, proposers, {}, before_step), truth);
+  EXPECT_EQ(backend->num_asked, 2);
+  ASSERT_EQ(proposers.refused.size(), 1);
+  EXPECT_EQ(proposers.refused[0].first, large.Describe().features);
+  EXPECT_THAT(proposers.refused[0].second,
+              ::testing::StartsWith("its features: expected room for 14 MiB on the device, of which 8 MiB"));
+  EXPECT_EQ(large.records.at(0)->begin, -1);
+  ExpectRightFeatures(small);
 }
 
 }  // namespace

@@ -209,6 +209,33 @@ TEST(ProposerFeatures, AProposerThatIsGoneStillCountsForAWhile) {
   EXPECT_EQ(pool->FeatureSources().size(), 0);
 }
 
+// The engine has had no room for them. It is asked again after a minute.
+TEST(ProposerFeatures, RefusedFeaturesAreNotUsedForAWhile) {
+  const testing::CapturedLog log;
+  std::atomic<int64_t> seconds = 1000;
+  ProposerPoolOptions options = Options();
+  options.now = [&] { return absl::FromUnixSeconds(seconds); };
+  Drafter drafter(Projected(7));
+  const auto pool = MakePool({drafter.spec()}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  pool->RefuseFeatures(pool->FeatureSources().at(0), "its features: no room");
+  EXPECT_THAT(pool->FeatureSources(), ::testing::IsEmpty());
+  EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
+  const auto num_lines = [&] {
+    return std::ranges::count_if(log.Lines(), [](const std::string& line) {
+      return absl::StrContains(line, "not used: its features: no room");
+    });
+  };
+  EXPECT_TRUE(Eventually([&] { return num_lines() == 1; })) << absl::StrJoin(log.Lines(), " ");
+  seconds += 30;
+  absl::SleepFor(absl::Milliseconds(200));
+  EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
+  seconds += 40;
+  EXPECT_TRUE(Eventually([&] { return pool->GetStatus()[0].num_connected == 1; }));
+  EXPECT_EQ(pool->FeatureSources().size(), 1);
+  EXPECT_EQ(num_lines(), 1);
+}
+
 struct Unfit {
   const char* why;
   TargetFeatures features;
