@@ -12,12 +12,12 @@
 
 #include <cstddef>
 #include <deque>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "foretoken/v1/generation.pb.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "verifier_service/api/request_registry.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
@@ -26,8 +26,8 @@ class CallFormat {
  public:
   virtual ~CallFormat() = default;
 
-  // The tenant that the request names, before anything is parsed; empty: it names none.
-  virtual std::string PeekTenant(const grpc::ByteBuffer&) const { return ""; }
+  // The tenant and the id that the request names, before anything is parsed; empty: it names none.
+  virtual RequestName PeekName(const grpc::ByteBuffer& bytes) const = 0;
   // INVALID_ARGUMENT if the bytes are not a request of this form, or ask for what our protocol does not have.
   virtual absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) = 0;
   // After Read: false if the client wants the whole output at once.

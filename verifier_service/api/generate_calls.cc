@@ -117,7 +117,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
   absl::StatusOr<QueuePlace> place =
       context_.engine.reserve({.num_bytes = static_cast<int64_t>(incoming.request->Length()),
                                .deadline = call->deadline(),
-                               .tenant = call->PeekTenant(*incoming.request)});
+                               .tenant = call->Register(*incoming.request)});
   if (!place.ok()) {
     call->End(place.status());
     return reactor;
@@ -134,10 +134,14 @@ absl::Status GenerateCalls::CheckClient(const grpc::CallbackServerContext& conte
 }
 
 bool GenerateCalls::Abort(const RequestName& name) {
-  const std::optional<Ticket> ticket = context_.requests.Find(name);
-  const std::shared_ptr<GenerateCall> call = ticket ? FindCall(*ticket) : nullptr;
-  if (call != nullptr) call->Abort();
-  return call != nullptr;
+  bool has_found = false;
+  for (const Ticket ticket : context_.requests.Find(name)) {
+    const std::shared_ptr<GenerateCall> call = FindCall(ticket);
+    if (call == nullptr) continue;
+    call->Abort();
+    has_found = true;
+  }
+  return has_found;
 }
 
 }  // namespace foretoken::verifier

@@ -59,7 +59,7 @@ class GenerateCalls {
   explicit GenerateCalls(GenerateCallsParts parts);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(IncomingCall incoming);
-  // Ends the request with FINISH_REASON_ABORT. False if no request has this name.
+  // Ends the requests with this name, running or waiting, with FINISH_REASON_ABORT. False if there is none.
   bool Abort(const RequestName& name);
   // UNAUTHENTICATED if clients need a token and the call has none.
   absl::Status CheckClient(const grpc::CallbackServerContext& context) const;

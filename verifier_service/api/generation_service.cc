@@ -25,8 +25,12 @@ class OwnFormat : public CallFormat {
  public:
   explicit OwnFormat(const RequestBounds& bounds) : bounds_(bounds) {}
 
-  std::string PeekTenant(const grpc::ByteBuffer& bytes) const override {
-    return rpc::PeekString(bytes, {.number = v1::GenerateRequest::kTenantFieldNumber, .max_bytes = kMaxNameBytes});
+  RequestName PeekName(const grpc::ByteBuffer& bytes) const override {
+    const auto peek = [&](int number) {
+      return rpc::PeekString(bytes, {.number = number, .max_bytes = kMaxNameBytes});
+    };
+    return {.tenant = peek(v1::GenerateRequest::kTenantFieldNumber),
+            .request_id = peek(v1::GenerateRequest::kRequestIdFieldNumber)};
   }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     v1::GenerateRequest message;

@@ -14,6 +14,7 @@
 #include "common/base/version.h"
 #include "common/rpc/call_names.h"
 #include "common/rpc/parse_message.h"
+#include "common/rpc/peek_string.h"
 #include "common/rpc/status.h"
 #include "verifier_service/api/unary_answer.h"
 #include "verifier_service/vllm/answer_translation.h"
@@ -33,6 +34,10 @@ class TranslatedFormat : public CallFormat {
  public:
   TranslatedFormat(const EngineApiBounds& bounds, const ServedModel& model) : bounds_(bounds), model_(model) {}
 
+  RequestName PeekName(const grpc::ByteBuffer& bytes) const override {
+    constexpr int kRequestId = engine_api::GenerateRequest::kRequestIdFieldNumber;
+    return {.request_id = rpc::PeekString(bytes, {.number = kRequestId, .max_bytes = kMaxNameBytes})};
+  }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     engine_api::GenerateRequest message;
     FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds_.generate, message));
