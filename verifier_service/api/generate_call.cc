@@ -379,21 +379,21 @@ GenerateCall::NextAction GenerateCall::Next() {
 
 size_t GenerateCall::NumUnreadBytes() const {
   if (is_finished_ || early_end_) return 0;
-  size_t num_bytes = (outbox_ ? outbox_->num_bytes() + format_->num_held_bytes() : 0);
-  for (const grpc::ByteBuffer& message : messages_) num_bytes += message.Length();
+  const size_t num_bytes = outbox_ ? outbox_->num_bytes() + format_->num_held_bytes() : 0;
   return num_bytes + (is_writing_ ? num_message_bytes_ : 0);
 }
 
 // Moves the next message of the output to message_; false without one.
 bool GenerateCall::TakeMessage() {
-  while (messages_.empty()) {
+  for (;;) {
+    if (std::optional<grpc::ByteBuffer> message = format_->Take()) {
+      message_ = *std::move(message);
+      return true;
+    }
     std::optional<v1::GenerateResponse> response = outbox_->Take();
     if (!response) return false;
-    format_->Write(*std::move(response), messages_);
+    format_->Write(*std::move(response));
   }
-  message_ = std::move(messages_.front());
-  messages_.pop_front();
-  return true;
 }
 
 GenerateCall::NextAction GenerateCall::WriteOrFinish() {

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -180,9 +179,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool is_cancelling_ ABSL_GUARDED_BY(mutex_) = false;     // a cancellation of the write is under way and needs rpc_
   bool has_lingered_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);  // that the format made and that are not written yet
-  grpc::Alarm alarm_;                                              // for the next TrySubmit or a lingering status
-  grpc::ByteBuffer message_;                                       // of the write under way
+  grpc::Alarm alarm_;         // for the next TrySubmit or a lingering status
+  grpc::ByteBuffer message_;  // of the write under way
 };
 
 }  // namespace foretoken::verifier

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/api/generation_service.h"
 
-#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -38,12 +38,13 @@ class OwnFormat : public CallFormat {
     return message;
   }
   void Accept(const GenerationRequest&) override {}
-  void Write(v1::GenerateResponse response, std::deque<grpc::ByteBuffer>& messages) override {
-    messages.push_back(rpc::ToBytes(response));
-  }
+  void Write(v1::GenerateResponse response) override { message_ = rpc::ToBytes(response); }
+  std::optional<grpc::ByteBuffer> Take() override { return std::exchange(message_, std::nullopt); }
+  size_t num_held_bytes() const override { return message_ ? message_->Length() : 0; }
 
  private:
   const RequestBounds& bounds_;
+  std::optional<grpc::ByteBuffer> message_;
 };
 
 v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/vllm/vllm_engine_service.h"
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -53,10 +52,10 @@ class TranslatedFormat : public CallFormat {
                                    .has_top_logprobs = request.output.num_logprobs > 0,
                                    .has_prompt_top_logprobs = request.output.num_prompt_logprobs > 0});
   }
-  void Write(v1::GenerateResponse response, std::deque<grpc::ByteBuffer>& messages) override {
-    for (const engine_api::GenerateResponse& message : answers_->Translate(response)) {
-      messages.push_back(rpc::ToBytes(message));
-    }
+  void Write(v1::GenerateResponse response) override { answers_->Add(response); }
+  std::optional<grpc::ByteBuffer> Take() override {
+    const std::optional<engine_api::GenerateResponse> message = answers_->Take();
+    return message ? std::optional(rpc::ToBytes(*message)) : std::nullopt;
   }
   size_t num_held_bytes() const override { return answers_->num_held_bytes(); }
 
