@@ -117,13 +117,15 @@ void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
   });
   if (!goes_on) return;
   if (!must_compile) return TrySubmit(Clock::now() + kIdPatience);
-  const absl::Status queued = context_->compile_queue->Push(
-      name.tenant, ticket_,
-      [call = shared_from_this()](CompileQueue::Place place) { call->CompileForm(std::move(place)); });
-  if (!queued.ok()) End(queued);
+  absl::StatusOr<CompilePlaces::Place> compile_place = context_->compile_places->Take(name.tenant);
+  if (!compile_place.ok()) return End(compile_place.status());
+  context_->compile_queue->Push({.tenant = name.tenant, .ticket = ticket_},
+                                [call = shared_from_this(), place = *std::move(compile_place)]() mutable {
+                                  call->CompileForm(std::move(place));
+                                });
 }
 
-void GenerateCall::CompileForm(CompileQueue::Place place) {
+void GenerateCall::CompileForm(CompilePlaces::Place place) {
   GrammarSource form;
   v1::ResponseFormat format;
   {

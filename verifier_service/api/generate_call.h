@@ -31,7 +31,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/call_record.h"
-#include "verifier_service/api/compile_queue.h"
+#include "verifier_service/api/compile_places.h"
 #include "verifier_service/api/engine_port.h"
 #include "verifier_service/api/outbox.h"
 #include "verifier_service/api/publisher.h"
@@ -40,6 +40,7 @@
 #include "verifier_service/api/request_registry.h"
 #include "verifier_service/api/served_model.h"
 #include "verifier_service/api/service_metrics.h"
+#include "verifier_service/api/tenant_queue.h"
 #include "verifier_service/api/unread_outputs.h"
 #include "verifier_service/grammar/grammar_compiler.h"
 
@@ -56,7 +57,8 @@ struct CallContext {
   tracing::Tracer tracer;
   bool traces_steps = false;  // a recorded call's trace has every step
   GrammarCompiler* grammars = nullptr;
-  CompileQueue* compile_queue = nullptr;
+  CompilePlaces* compile_places = nullptr;
+  TenantQueue* compile_queue = nullptr;
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
@@ -129,7 +131,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Name(const RequestName& name);
   absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
   // Compiles the request's form, then submits the request.
-  void CompileForm(CompileQueue::Place place);
+  void CompileForm(CompilePlaces::Place place);
   // Submits the request as soon as its id is free. Fails the call if the id is still in use at `patience_end`.
   void TrySubmit(Clock::time_point patience_end);
   absl::Status Submit();

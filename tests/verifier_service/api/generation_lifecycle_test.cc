@@ -174,6 +174,27 @@ TEST_F(GenerationServiceTest, ARequestThatIsAbortedBeforeItIsParsedNeverReachesT
   calls_->FailAll(absl::UnavailableError("the test ends"));
 }
 
+TEST_F(GenerationServiceTest, TenantsTakeTurnsToBeParsed) {
+  absl::Notification release;
+  engine_.before_submit = [&] { release.WaitForNotification(); };
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+  const auto send = [&](const std::string& tenant) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub_->Generate(contexts.back().get(), Named(tenant, absl::StrCat(contexts.size()))));
+    ASSERT_TRUE(Comes([&] { return engine_.num_queued() == std::ssize(readers); }));
+  };
+  for (int i = 0; i < 7; ++i) send("flood");  // two of them take the workers
+  send("other");
+  release.Notify();
+  ASSERT_TRUE(Comes([&] { return engine_.num_requests() == 8; }));
+  size_t turn = 0;
+  while (engine_.WaitForRequest(turn).tenant != "other") ++turn;
+  // The workers' requests and two of the flood, which run at the same time, may come before it.
+  EXPECT_LE(turn, 4) << "the other tenant waited for the whole flood";
+  calls_->FailAll(absl::UnavailableError("the test ends"));
+}
+
 TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdNeverReachesTheEngine) {
   Bystander bystander(*stub_, engine_, Named("a", "same"));
   engine_.before_submit = [] { ADD_FAILURE() << "the aborted request was submitted"; };
