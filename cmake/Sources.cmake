@@ -17,6 +17,7 @@ add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
 target_include_directories(xgrammar SYSTEM PUBLIC ${FORETOKEN_SOURCES}/xgrammar/include
   ${FORETOKEN_SOURCES}/xgrammar/3rdparty/picojson ${FORETOKEN_SOURCES}/xgrammar/3rdparty/dlpack/include)
 target_compile_definitions(xgrammar PUBLIC XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+target_compile_definitions(xgrammar PRIVATE XGRAMMAR_LOG_CUSTOMIZE=1)  # verifier_service/grammar/xgrammar_log.cc
 target_compile_options(xgrammar PRIVATE -w)
 if(FORETOKEN_SANITIZER)
   target_compile_options(xgrammar PRIVATE -fsanitize=${FORETOKEN_SANITIZER} -fno-omit-frame-pointer)

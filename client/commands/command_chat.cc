@@ -176,8 +176,10 @@ class ChatCommand {
     request.mutable_speculation()->set_mode(foretoken::v1::SPECULATION_MODE_OFF);
     const Answered plain = Answer(std::move(request), /*prints=*/false);
     FT_RETURN_IF_ERROR(plain.timed.status);
+    const double with_s = last_->stats.wall_s, plain_s = plain.stats.wall_s;
     std::cerr << "without speculation: " << ToLine(plain.stats) << "\n"
-              << absl::StrFormat("speculation was %.2f times as fast; ", plain.stats.wall_s / last_->stats.wall_s)
+              << absl::StrFormat("%.3f s with speculation, %.3f s without: %.2f times as fast; ", with_s, plain_s,
+                                 plain_s / with_s)
               << (plain.timed.generation.samples.at(0).token_ids == with.token_ids ? "the tokens are equal"
                                                                                    : "the tokens DIFFER")
               << std::endl;

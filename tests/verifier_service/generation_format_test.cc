@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -140,6 +141,44 @@ TEST(GenerationFormat, TooManyFormsAtATimeAreRefused) {
   }
   busy.join();
   EXPECT_TRUE(was_full);
+}
+
+TEST(GenerationFormat, ARequestThatIsAbortedWhileItsFormWaitsEndsAtOnce) {
+  Config config = FormatConfig();
+  config.grammars.limits.max_time = absl::Seconds(3);
+  RunningVerifier verifier(config, {});
+  v1::ResponseFormat hostile, good;
+  hostile.set_json_schema(HostileSchema());
+  good.set_regex("[0-9]");
+  std::atomic<bool> is_compiling = true;
+  std::thread busy([&] {
+    verifier.Generate(Formed(hostile));
+    is_compiling = false;
+  });
+  absl::SleepFor(absl::Milliseconds(500));  // until the compiler has begun
+  Output output;
+  std::thread waiting([&] {
+    v1::GenerateRequest request = Formed(good);
+    request.set_request_id("waits");
+    request.mutable_sampling()->set_n(2);
+    output = verifier.Generate(request);
+  });
+  absl::SleepFor(absl::Milliseconds(200));  // until the request is parsed
+  grpc::ClientContext context;
+  v1::AbortRequest abort;
+  abort.set_request_id("waits");
+  v1::AbortResponse response;
+  EXPECT_TRUE(verifier.stub().Abort(&context, abort, &response).ok());
+  EXPECT_TRUE(response.aborted());
+  waiting.join();
+  EXPECT_TRUE(is_compiling) << "the aborted request waited for its form";
+  EXPECT_TRUE(output.status.ok()) << output.status.error_message();
+  for (const testing::Sample& sample : output.samples) {
+    EXPECT_EQ(sample.completion.finish_reason(), v1::FINISH_REASON_ABORT);
+    EXPECT_GT(sample.completion.usage().prompt_tokens(), 0);
+    EXPECT_EQ(sample.completion.usage().completion_tokens(), 0);
+  }
+  busy.join();
 }
 
 TEST(GenerationFormat, AFaultOfTheCompilerIsOursAndPasses) {

@@ -5,19 +5,20 @@
 //
 //   FT_ASSIGN_OR_RETURN(const v1::GenerateRequest message, format.Read(bytes));
 //   format.Accept(request);                        // the message has become a valid request
-//   format.Write(std::move(response), messages);   // for every part of the output, in order
+//   format.Write(std::move(response));             // for every part of the output, in order
+//   while (std::optional<grpc::ByteBuffer> message = format.Take()) ...
 //
 // Threads: one at a time.
 #pragma once
 
 #include <cstddef>
-#include <deque>
-#include <string>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "foretoken/v1/generation.pb.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "verifier_service/api/request_registry.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
@@ -26,8 +27,8 @@ class CallFormat {
  public:
   virtual ~CallFormat() = default;
 
-  // The tenant that the request names, before anything is parsed; empty: it names none.
-  virtual std::string PeekTenant(const grpc::ByteBuffer&) const { return ""; }
+  // The tenant and the id that the request names, before anything is parsed; empty: it names none.
+  virtual RequestName PeekName(const grpc::ByteBuffer& bytes) const = 0;
   // INVALID_ARGUMENT if the bytes are not a request of this form, or ask for what our protocol does not have.
   virtual absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) = 0;
   // After Read: false if the client wants the whole output at once.
@@ -36,10 +37,13 @@ class CallFormat {
   virtual absl::Status Explain(absl::Status error) const { return error; }
   // Called once, before the first Write.
   virtual void Accept(const GenerationRequest& request) = 0;
-  // Appends what becomes of this part of the output: no message, one or a few.
-  virtual void Write(v1::GenerateResponse response, std::deque<grpc::ByteBuffer>& messages) = 0;
-  // Approximate size of the output that Write has taken and not made messages of yet.
-  virtual size_t num_held_bytes() const { return 0; }
+  // Adds a part of the output, once Take has returned all messages of the parts before.
+  virtual void Write(v1::GenerateResponse response) = 0;
+  // Makes the next message; unset if the parts so far give no further one. A message exists only when the client can
+  // take it, because messages may repeat what Write has taken once.
+  virtual std::optional<grpc::ByteBuffer> Take() = 0;
+  // Approximate size of the output that Write has taken and Take has not returned.
+  virtual size_t num_held_bytes() const = 0;
 };
 
 }  // namespace foretoken::verifier

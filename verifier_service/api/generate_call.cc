@@ -12,6 +12,7 @@
 #include "grpc/grpc.h"
 #include "spdlog/spdlog.h"
 #include "verifier_service/api/format_conversion.h"
+#include "verifier_service/engine/commit.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -80,15 +81,21 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
       format_(std::move(args.format)),
       record_(context->metrics, std::move(trace), args.rpc_name) {}
 
-void GenerateCall::Name(const std::string& request_id, const std::string& tenant) {
+void GenerateCall::Name(const RequestName& name) {
   absl::MutexLock lock(&mutex_);
-  record_.Name(request_id, tenant);
+  record_.Name(name.request_id, name.tenant);
 }
 
-std::string GenerateCall::PeekTenant(const grpc::ByteBuffer& request) {
-  const std::string in_message = format_->PeekTenant(request);
-  const std::string& tenant = in_message.empty() ? names_.tenant : in_message;
-  Name(names_.request_id, tenant);
+std::string GenerateCall::Register(const grpc::ByteBuffer& request) {
+  RequestName name = format_->PeekName(request);
+  if (name.tenant.empty()) name.tenant = names_.tenant;
+  if (name.request_id.empty()) name.request_id = names_.request_id;
+  Name(name);
+  std::string tenant = name.tenant;
+  if (!name.request_id.empty()) {
+    absl::MutexLock lock(&mutex_);
+    if (!early_end_) registration_ = context_->requests.Register(std::move(name), ticket_);
+  }
   return tenant;
 }
 
@@ -96,24 +103,33 @@ void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
   absl::StatusOr<CheckedRequest> checked = Check(std::move(place), request);
   if (!checked.ok()) return End(checked.status());  // Check has released the place, so the client may retry at once
   const bool must_compile = checked->form.has_value();
-  const std::string tenant = checked->request.tenant;
-  {
-    absl::MutexLock lock(&mutex_);
+  const RequestName name = {.tenant = checked->request.tenant, .request_id = checked->request.request_id};
+  bool goes_on = false;
+  Update([&] {
     if (early_end_) return;
     checked_ = *std::move(checked);
-  }
+    if (is_unwanted_) return AnswerAborted();
+    if (!registration_ || registration_->name() != name) {
+      registration_ = context_->requests.Register(name, ticket_);
+    }
+    goes_on = true;
+  });
+  if (!goes_on) return;
   if (!must_compile) return TrySubmit(Clock::now() + kIdPatience);
-  const absl::Status queued = context_->compile_queue->Push(
-      tenant, ticket_, [call = shared_from_this()](CompileQueue::Place place) { call->CompileForm(std::move(place)); });
-  if (!queued.ok()) End(queued);
+  absl::StatusOr<CompilePlaces::Place> compile_place = context_->compile_places->Take(name.tenant);
+  if (!compile_place.ok()) return End(compile_place.status());
+  context_->compile_queue->Push({.tenant = name.tenant, .ticket = ticket_},
+                                [call = shared_from_this(), place = *std::move(compile_place)]() mutable {
+                                  call->CompileForm(std::move(place));
+                                });
 }
 
-void GenerateCall::CompileForm(CompileQueue::Place place) {
+void GenerateCall::CompileForm(CompilePlaces::Place place) {
   GrammarSource form;
   v1::ResponseFormat format;
   {
     absl::MutexLock lock(&mutex_);
-    if (early_end_) return;
+    if (!checked_) return;
     form = *std::exchange(checked_->form, std::nullopt);
     format = std::move(checked_->format);
   }
@@ -123,14 +139,15 @@ void GenerateCall::CompileForm(CompileQueue::Place place) {
     if (!absl::IsInvalidArgument(grammar.status())) {
       spdlog::error("the compiler of response formats: {}", std::string(grammar.status().message()));
     }
-    return End(format_->Explain(FormatError(format, grammar.status())));
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    if (early_end_) return;
+  bool goes_on = false;
+  Update([&] {
+    if (!checked_) return;
+    if (!grammar.ok()) return EndLocked(format_->Explain(FormatError(format, grammar.status())));
     checked_->request.grammar = *std::move(grammar);
-  }
-  TrySubmit(Clock::now() + kIdPatience);
+    goes_on = true;
+  });
+  if (goes_on) TrySubmit(Clock::now() + kIdPatience);
 }
 
 absl::StatusOr<GenerationRequest> GenerateCall::Convert(const v1::GenerateRequest& message) const {
@@ -143,7 +160,7 @@ absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace plac
   if (SteadyNow() >= deadline_) return absl::DeadlineExceededError("the call's deadline has passed");
   FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
   const absl::Status filled_in = rpc::FillIn(names_, message);
-  Name(message.request_id(), message.tenant());
+  Name({.tenant = message.tenant(), .request_id = message.request_id()});
   FT_RETURN_IF_ERROR(filled_in);
   FT_ASSIGN_OR_RETURN(GenerationRequest request, Convert(message));
   request.ticket = ticket_;
@@ -197,19 +214,9 @@ absl::Status GenerateCall::Submit() {
   std::optional<CheckedRequest> checked;
   {
     absl::MutexLock lock(&mutex_);
-    if (early_end_) return absl::OkStatus();
-    const GenerationRequest& request = checked_->request;
-    FT_ASSIGN_OR_RETURN(registration_, context_->requests.Register(
-                                           {.tenant = request.tenant, .request_id = request.request_id}, ticket_));
-    outbox_.emplace(OutboxOptions{.request_id = request.request_id,
-                                  .num_samples = request.num_samples,
-                                  .seed = request.sampling.seed,
-                                  .numerics_fingerprint = context_->model.numerics_fingerprint,
-                                  .prompt_text = std::move(checked_->echo_text)});
-    format_->Accept(request);
-    record_.Submit(request, context_->model.name);
-    sends_reports_ = checked_->sends_reports;
-    checked = std::exchange(checked_, std::nullopt);
+    if (!checked_) return absl::OkStatus();  // the call has ended meanwhile
+    FT_RETURN_IF_ERROR(registration_->Claim());
+    checked = OpenOutbox();
   }
   context_->publisher->Subscribe(
       ticket_, [call = shared_from_this()](SampleOutput output) { call->Deliver(std::move(output)); });
@@ -220,6 +227,27 @@ absl::Status GenerateCall::Submit() {
   // After a cancellation OnDone may have run already, so nothing else would unsubscribe.
   if (early_end_ || !is_submitted_) context_->publisher->Unsubscribe(ticket_);
   return status;
+}
+
+GenerateCall::CheckedRequest GenerateCall::OpenOutbox() {
+  CheckedRequest checked = *std::exchange(checked_, std::nullopt);
+  const GenerationRequest& request = checked.request;
+  outbox_.emplace(OutboxOptions{.request_id = request.request_id,
+                                .num_samples = request.num_samples,
+                                .seed = request.sampling.seed,
+                                .numerics_fingerprint = context_->model.numerics_fingerprint,
+                                .prompt_text = std::move(checked.echo_text)});
+  format_->Accept(request);
+  record_.Submit(request, context_->model.name);
+  sends_reports_ = checked.sends_reports;
+  return checked;
+}
+
+void GenerateCall::AnswerAborted() {
+  const CheckedRequest checked = OpenOutbox();
+  for (int32_t i = 0; i < checked.request.num_samples; ++i) {
+    AddOutput(AbortUnbegun(checked.request, checked.request.speculation.mode, i));
+  }
 }
 
 void GenerateCall::Update(absl::FunctionRef<void()> change) {
@@ -284,8 +312,10 @@ void GenerateCall::EndIfStalled(absl::Duration max_write_time) {
 }
 
 void GenerateCall::Abort() {
-  absl::MutexLock lock(&mutex_);
-  EndInEngine();
+  Update([&] {
+    EndInEngine();
+    if (checked_) AnswerAborted();
+  });
 }
 
 void GenerateCall::EndIfNothingGenerated() {
@@ -309,19 +339,18 @@ void GenerateCall::ShutDown() {
 }
 
 void GenerateCall::Deliver(SampleOutput output) {
-  NextAction action;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (is_finished_ || early_end_) return;
-    if (is_shut_down_ && output.completion && output.completion->finish_reason == FinishReason::kAbort) {
-      output.completion->finish_reason = FinishReason::kShutdown;
-    }
-    record_.Observe(output);
-    if (!sends_reports_) output.steps.clear();
-    outbox_->Add(std::move(output));
-    action = Next();
+  Update([&] {
+    if (!is_finished_ && !early_end_) AddOutput(std::move(output));
+  });
+}
+
+void GenerateCall::AddOutput(SampleOutput output) {
+  if (is_shut_down_ && output.completion && output.completion->finish_reason == FinishReason::kAbort) {
+    output.completion->finish_reason = FinishReason::kShutdown;
   }
-  Do(action);
+  record_.Observe(output);
+  if (!sends_reports_) output.steps.clear();
+  outbox_->Add(std::move(output));
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
@@ -351,21 +380,21 @@ GenerateCall::NextAction GenerateCall::Next() {
 
 size_t GenerateCall::NumUnreadBytes() const {
   if (is_finished_ || early_end_) return 0;
-  size_t num_bytes = (outbox_ ? outbox_->num_bytes() + format_->num_held_bytes() : 0);
-  for (const grpc::ByteBuffer& message : messages_) num_bytes += message.Length();
+  const size_t num_bytes = outbox_ ? outbox_->num_bytes() + format_->num_held_bytes() : 0;
   return num_bytes + (is_writing_ ? num_message_bytes_ : 0);
 }
 
 // Moves the next message of the output to message_; false without one.
 bool GenerateCall::TakeMessage() {
-  while (messages_.empty()) {
+  for (;;) {
+    if (std::optional<grpc::ByteBuffer> message = format_->Take()) {
+      message_ = *std::move(message);
+      return true;
+    }
     std::optional<v1::GenerateResponse> response = outbox_->Take();
     if (!response) return false;
-    format_->Write(*std::move(response), messages_);
+    format_->Write(*std::move(response));
   }
-  message_ = std::move(messages_.front());
-  messages_.pop_front();
-  return true;
 }
 
 GenerateCall::NextAction GenerateCall::WriteOrFinish() {

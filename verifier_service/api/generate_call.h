@@ -13,7 +13,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,7 +31,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/call_record.h"
-#include "verifier_service/api/compile_queue.h"
+#include "verifier_service/api/compile_places.h"
 #include "verifier_service/api/engine_port.h"
 #include "verifier_service/api/outbox.h"
 #include "verifier_service/api/publisher.h"
@@ -41,6 +40,7 @@
 #include "verifier_service/api/request_registry.h"
 #include "verifier_service/api/served_model.h"
 #include "verifier_service/api/service_metrics.h"
+#include "verifier_service/api/tenant_queue.h"
 #include "verifier_service/api/unread_outputs.h"
 #include "verifier_service/grammar/grammar_compiler.h"
 
@@ -57,7 +57,8 @@ struct CallContext {
   tracing::Tracer tracer;
   bool traces_steps = false;  // a recorded call's trace has every step
   GrammarCompiler* grammars = nullptr;
-  CompileQueue* compile_queue = nullptr;
+  CompilePlaces* compile_places = nullptr;
+  TenantQueue* compile_queue = nullptr;
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
@@ -81,8 +82,9 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // The client's deadline, on the engine's clock.
   absl::Time deadline() const { return deadline_; }
-  // Returns the tenant that the message or the metadata names, unchecked, and notes it for the log.
-  std::string PeekTenant(const grpc::ByteBuffer& request);
+  // Registers the call by the names in the message or the metadata, unchecked, so that Abort finds it while it waits.
+  // Returns the tenant.
+  std::string Register(const grpc::ByteBuffer& request);
   // Checks, encodes and submits the request.
   void Start(QueuePlace place, const grpc::ByteBuffer& request);
   // Ends the call with RESOURCE_EXHAUSTED because its client does not read. Does not wait for a write under way.
@@ -91,7 +93,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void EndIfStalled(absl::Duration max_write_time);
   // Ends the call with this status now. Unwritten output is dropped, and the engine drops the request.
   void End(const absl::Status& status);
-  // Asks the engine to end the request with FINISH_REASON_ABORT.
+  // Ends the request with FINISH_REASON_ABORT. The engine never gets a request that still waits for it.
   void Abort();
   // Ends the call with UNAVAILABLE if nothing was generated yet.
   void EndIfNothingGenerated();
@@ -126,14 +128,19 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::StatusOr<GenerationRequest> Convert(const v1::GenerateRequest& message) const;
   absl::StatusOr<CheckedRequest> Check(QueuePlace place, const grpc::ByteBuffer& bytes);
   // Notes for the log what the call names. Later names replace earlier ones.
-  void Name(const std::string& request_id, const std::string& tenant);
+  void Name(const RequestName& name);
   absl::Status FindForm(const v1::GenerateRequest& message, CheckedRequest& checked) const;
   // Compiles the request's form, then submits the request.
-  void CompileForm(CompileQueue::Place place);
+  void CompileForm(CompilePlaces::Place place);
   // Submits the request as soon as its id is free. Fails the call if the id is still in use at `patience_end`.
   void TrySubmit(Clock::time_point patience_end);
   absl::Status Submit();
   void Deliver(SampleOutput output);
+  // Takes the checked request, and opens the outbox for its output.
+  CheckedRequest OpenOutbox() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddOutput(SampleOutput output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Answers an aborted request in the engine's place.
+  void AnswerAborted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WhyCancelled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndInEngine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -166,7 +173,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::optional<absl::Status> early_end_ ABSL_GUARDED_BY(mutex_);  // failed or cancelled: unwritten output is dropped
   bool sends_reports_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_submitted_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_unwanted_ ABSL_GUARDED_BY(mutex_) = false;   // the engine ends the request as soon as it has it
+  bool is_unwanted_ ABSL_GUARDED_BY(mutex_) = false;   // the request ends as soon as it is known
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;  // the server's end is the reason for the abort
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point write_began_ ABSL_GUARDED_BY(mutex_);  // while is_writing_
@@ -174,9 +181,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool is_cancelling_ ABSL_GUARDED_BY(mutex_) = false;     // a cancellation of the write is under way and needs rpc_
   bool has_lingered_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<grpc::ByteBuffer> messages_ ABSL_GUARDED_BY(mutex_);  // that the format made and that are not written yet
-  grpc::Alarm alarm_;                                              // for the next TrySubmit or a lingering status
-  grpc::ByteBuffer message_;                                       // of the write under way
+  grpc::Alarm alarm_;         // for the next TrySubmit or a lingering status
+  grpc::ByteBuffer message_;  // of the write under way
 };
 
 }  // namespace foretoken::verifier

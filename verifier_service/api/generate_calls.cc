@@ -15,7 +15,11 @@ namespace {
 constexpr absl::Duration kMaxStallPeriod = absl::Seconds(1);
 
 // With two threads one long text does not delay the next request.
-constexpr int kNumWorkers = 2;
+constexpr int kNumParsers = 2;
+constexpr int kNumCompilers = 1;
+
+// A request without a text takes about as long as this many bytes of text.
+constexpr size_t kBytesOfACall = 1024;
 
 }  // namespace
 
@@ -30,6 +34,7 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                .tracer = std::move(parts.tracer),
                .traces_steps = parts.traces_steps,
                .grammars = parts.grammars,
+               .compile_places = &compile_places_,
                .compile_queue = &compile_queue_,
                .unread = UnreadOutputs(parts.unread.max_bytes),
                .end_unread =
@@ -39,8 +44,9 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                                                     " bytes, and this call has the most"));
                      }
                    }},
-      work_queue_(kNumWorkers),
-      compile_queue_(parts.max_compilations),
+      parse_queue_(kNumParsers),
+      compile_places_(parts.max_compilations),
+      compile_queue_(kNumCompilers),
       stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
                    [this, max_time = parts.unread.max_write_time] {
                      for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
@@ -99,7 +105,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
                                      .may_be_traced = allowed.ok(),
                                      .format = std::move(incoming.format),
                                      .on_done = [this, ticket] {
-                                       work_queue_.Remove(ticket);  // if the call was cancelled before its turn
+                                       parse_queue_.Remove(ticket);  // if the call was cancelled before its turn
                                        compile_queue_.Remove(ticket);
                                        const std::lock_guard lock(mutex_);
                                        calls_.erase(ticket);
@@ -114,17 +120,18 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     call->End(allowed);
     return reactor;
   }
-  absl::StatusOr<QueuePlace> place =
-      context_.engine.reserve({.num_bytes = static_cast<int64_t>(incoming.request->Length()),
-                               .deadline = call->deadline(),
-                               .tenant = call->PeekTenant(*incoming.request)});
+  const std::string tenant = call->Register(*incoming.request);
+  const size_t num_bytes = incoming.request->Length();
+  absl::StatusOr<QueuePlace> place = context_.engine.reserve(
+      {.num_bytes = static_cast<int64_t>(num_bytes), .deadline = call->deadline(), .tenant = tenant});
   if (!place.ok()) {
     call->End(place.status());
     return reactor;
   }
-  work_queue_.Push(ticket, [call = std::move(call), place = *std::move(place), bytes = *incoming.request]() mutable {
-    call->Start(std::move(place), bytes);
-  });
+  parse_queue_.Push({.tenant = tenant, .ticket = ticket, .cost = static_cast<double>(num_bytes + kBytesOfACall)},
+                    [call = std::move(call), place = *std::move(place), bytes = *incoming.request]() mutable {
+                      call->Start(std::move(place), bytes);
+                    });
   return reactor;
 }
 
@@ -134,10 +141,14 @@ absl::Status GenerateCalls::CheckClient(const grpc::CallbackServerContext& conte
 }
 
 bool GenerateCalls::Abort(const RequestName& name) {
-  const std::optional<Ticket> ticket = context_.requests.Find(name);
-  const std::shared_ptr<GenerateCall> call = ticket ? FindCall(*ticket) : nullptr;
-  if (call != nullptr) call->Abort();
-  return call != nullptr;
+  bool has_found = false;
+  for (const Ticket ticket : context_.requests.Find(name)) {
+    const std::shared_ptr<GenerateCall> call = FindCall(ticket);
+    if (call == nullptr) continue;
+    call->Abort();
+    has_found = true;
+  }
+  return has_found;
 }
 
 }  // namespace foretoken::verifier

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All Generate calls of a server, by whichever service they came. They share one queue, one set of request ids, and the
-// limits of unread output. Encoding takes time and runs on two threads of its own, after a call has a place in the
-// engine's queue. One more thread compiles response formats. A call that is cancelled before its turn frees its place
-// at once.
+// limits of unread output. Parsing and encoding take time and run on two threads of their own, after a call has a place
+// in the engine's queue. One more thread compiles response formats. Tenants take turns at both. A call that is
+// cancelled before its turn frees its place at once.
 //
 //   GenerateCalls calls({.model = ..., .engine = ..., .publisher = &publisher, ...});
 //   return calls.Start({.context = context, .request = request, .method = "foretoken.v1.GenerationService/Generate",
@@ -22,12 +22,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/base/work_queue.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/client_tokens.h"
-#include "verifier_service/api/compile_queue.h"
+#include "verifier_service/api/compile_places.h"
 #include "verifier_service/api/generate_call.h"
 #include "verifier_service/api/periodic_task.h"
+#include "verifier_service/api/tenant_queue.h"
 
 namespace foretoken::verifier {
 
@@ -59,7 +59,7 @@ class GenerateCalls {
   explicit GenerateCalls(GenerateCallsParts parts);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(IncomingCall incoming);
-  // Ends the request with FINISH_REASON_ABORT. False if no request has this name.
+  // Ends the requests with this name, running or waiting, with FINISH_REASON_ABORT. False if there is none.
   bool Abort(const RequestName& name);
   // UNAUTHENTICATED if clients need a token and the call has none.
   absl::Status CheckClient(const grpc::CallbackServerContext& context) const;
@@ -92,8 +92,9 @@ class GenerateCalls {
   std::condition_variable call_ended_;
   absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_;  // until they are done
   // Last, because their threads use the members above.
-  base::WorkQueue work_queue_;
-  CompileQueue compile_queue_;
+  TenantQueue parse_queue_;
+  CompilePlaces compile_places_;
+  TenantQueue compile_queue_;
   PeriodicTask stall_watch_;
 };
 

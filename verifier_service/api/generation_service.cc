@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/api/generation_service.h"
 
-#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,8 +25,12 @@ class OwnFormat : public CallFormat {
  public:
   explicit OwnFormat(const RequestBounds& bounds) : bounds_(bounds) {}
 
-  std::string PeekTenant(const grpc::ByteBuffer& bytes) const override {
-    return rpc::PeekString(bytes, {.number = v1::GenerateRequest::kTenantFieldNumber, .max_bytes = kMaxNameBytes});
+  RequestName PeekName(const grpc::ByteBuffer& bytes) const override {
+    const auto peek = [&](int number) {
+      return rpc::PeekString(bytes, {.number = number, .max_bytes = kMaxNameBytes});
+    };
+    return {.tenant = peek(v1::GenerateRequest::kTenantFieldNumber),
+            .request_id = peek(v1::GenerateRequest::kRequestIdFieldNumber)};
   }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     v1::GenerateRequest message;
@@ -34,12 +38,13 @@ class OwnFormat : public CallFormat {
     return message;
   }
   void Accept(const GenerationRequest&) override {}
-  void Write(v1::GenerateResponse response, std::deque<grpc::ByteBuffer>& messages) override {
-    messages.push_back(rpc::ToBytes(response));
-  }
+  void Write(v1::GenerateResponse response) override { message_ = rpc::ToBytes(response); }
+  std::optional<grpc::ByteBuffer> Take() override { return std::exchange(message_, std::nullopt); }
+  size_t num_held_bytes() const override { return message_ ? message_->Length() : 0; }
 
  private:
   const RequestBounds& bounds_;
+  std::optional<grpc::ByteBuffer> message_;
 };
 
 v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {

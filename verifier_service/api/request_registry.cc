@@ -7,26 +7,36 @@
 
 namespace foretoken::verifier {
 
-absl::StatusOr<RequestRegistry::Registration> RequestRegistry::Register(RequestName name, Ticket ticket) {
+RequestRegistry::Registration RequestRegistry::Register(RequestName name, Ticket ticket) {
   absl::MutexLock lock(&mutex_);
-  if (!tickets_.try_emplace(name, ticket).second) {
+  calls_[name].tickets.push_back(ticket);
+  return Registration(this, std::move(name), ticket);
+}
+
+absl::Status RequestRegistry::Claim(const RequestName& name, Ticket ticket) {
+  absl::MutexLock lock(&mutex_);
+  std::optional<Ticket>& in_use_by = calls_.at(name).in_use_by;
+  if (in_use_by.value_or(ticket) != ticket) {
     return base::WithReason(
         absl::AlreadyExistsError(absl::StrCat("request_id: ", base::Quoted(name.request_id), " is in use")),
         "REQUEST_ID_IN_USE");
   }
-  return Registration(this, std::move(name));
+  in_use_by = ticket;
+  return absl::OkStatus();
 }
 
-std::optional<Ticket> RequestRegistry::Find(const RequestName& name) const {
+std::vector<Ticket> RequestRegistry::Find(const RequestName& name) const {
   absl::MutexLock lock(&mutex_);
-  const auto ticket = tickets_.find(name);
-  if (ticket == tickets_.end()) return std::nullopt;
-  return ticket->second;
+  const auto calls = calls_.find(name);
+  return calls == calls_.end() ? std::vector<Ticket>() : calls->second.tickets;
 }
 
-void RequestRegistry::Remove(const RequestName& name) {
+void RequestRegistry::Remove(const RequestName& name, Ticket ticket) {
   absl::MutexLock lock(&mutex_);
-  tickets_.erase(name);
+  const auto calls = calls_.find(name);
+  std::erase(calls->second.tickets, ticket);
+  if (calls->second.in_use_by == ticket) calls->second.in_use_by.reset();
+  if (calls->second.tickets.empty()) calls_.erase(calls);
 }
 
 }  // namespace foretoken::verifier

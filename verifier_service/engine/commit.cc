@@ -48,10 +48,6 @@ void AppendToken(Sequence& sequence, int32_t token_id, bool is_speculated) {
   output.text_ends.push_back(sequence.num_text_bytes + static_cast<uint32_t>(output.text.size()));
 }
 
-SpeculationMode ModeOf(const ActiveRequest& active) {
-  return active.max_tree_nodes > 0 ? active.request->speculation.mode : SpeculationMode::kOff;
-}
-
 void CountProposers(uint32_t bits, uint64_t ProposerCount::*field, Sequence& sequence) {
   for (; bits != 0; bits &= bits - 1) ++(sequence.proposer_counts[std::countr_zero(bits)].*field);
 }
@@ -125,12 +121,15 @@ void FinishSample(Sequence& sequence, FinishReason reason) {
   sequence.output.completion = std::move(usage);
 }
 
-SampleOutput AbortUnbegun(const ActiveRequest& active, int32_t sample_index) {
-  const GenerationRequest& request = *active.request;
+SpeculationMode ModeOf(const ActiveRequest& active) {
+  return active.max_tree_nodes > 0 ? active.request->speculation.mode : SpeculationMode::kOff;
+}
+
+SampleOutput AbortUnbegun(const GenerationRequest& request, SpeculationMode mode, int32_t sample_index) {
   SampleCompletion usage = {.finish_reason = FinishReason::kAbort,
                             .num_prompt_tokens = static_cast<int32_t>(request.prompt.size()),
-                            .mode = ModeOf(active)};
-  if (active.max_tree_nodes > 0) {
+                            .mode = mode};
+  if (mode != SpeculationMode::kOff) {
     usage.speculation.num_rejected_prediction_tokens =
         static_cast<uint64_t>(request.speculation.prediction.num_tokens());
   }

@@ -26,7 +26,10 @@ void ReportPrompt(Sequence& sequence);
 // Ends a sample. Adds the rest of the text and the completion to the sample's output.
 void FinishSample(Sequence& sequence, FinishReason reason);
 
+// Returns the request's mode, or kOff if nothing may be guessed for it.
+SpeculationMode ModeOf(const ActiveRequest& active);
+
 // Returns the only output of a sample that was aborted before it began to run.
-SampleOutput AbortUnbegun(const ActiveRequest& active, int32_t sample_index);
+SampleOutput AbortUnbegun(const GenerationRequest& request, SpeculationMode mode, int32_t sample_index);
 
 }  // namespace foretoken::verifier

@@ -233,7 +233,9 @@ void Engine::End(Ticket ticket) {
   const std::shared_ptr<ActiveRequest> active = requests_.Find(ticket);
   if (active == nullptr) return;  // the request has ended already
   const int32_t num_dropped = DropUnbegun(*active);
-  for (int32_t i = 0; i < num_dropped; ++i) outputs_.push_back(AbortUnbegun(*active, active->num_begun + i));
+  for (int32_t i = 0; i < num_dropped; ++i) {
+    outputs_.push_back(AbortUnbegun(*active->request, ModeOf(*active), active->num_begun + i));
+  }
   for (Sequence* sequence : active->sequences) {
     if (!sequence->is_finished) FinishSample(*sequence, FinishReason::kAbort);
   }

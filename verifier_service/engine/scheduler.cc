@@ -115,9 +115,9 @@ size_t Scheduler::Victim() const {
 void Scheduler::Preempt(size_t running_idx, absl::Time now) {
   std::unique_ptr<Sequence> sequence = std::move(running_[running_idx]);
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(running_idx));
+  line_.Return(*sequence, now);
   ReleaseBlocks(*sequence);
   ++num_preemptions_;
-  line_.Return(*sequence, now);
   preempted_.push_back(std::move(sequence));
 }
 

@@ -36,6 +36,8 @@ struct GuessOrigin {
 struct TokenAdvance {
   int32_t end = 0;       // generated tokens below this number are paid
   bool is_paid = false;  // false: they were free, because no other tenant waited
+  // The prompt rows that were in the cache or computed before a preemption. They were used, although they are lost.
+  int32_t num_prompt_rows = 0;
 };
 
 struct Sequence {

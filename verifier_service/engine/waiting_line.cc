@@ -44,6 +44,7 @@ void WaitingLine::Join(std::shared_ptr<ActiveRequest> active, absl::Time now) {
 
 void WaitingLine::Return(Sequence& preempted, absl::Time now) {
   preempted.active->place.ReturnSample();
+  preempted.advance.num_prompt_rows = std::max(preempted.advance.num_prompt_rows, preempted.num_computed);
   TenantLine& line = LineOf(preempted.request().tenant);
   --line.num_running;
   line.entries.emplace(preempted.line_place, Entry{.active = preempted.active, .preempted = &preempted, .since = now});
@@ -135,7 +136,8 @@ void WaitingLine::GiveBackRest(Sequence& sequence, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
   if (num_generated > 0) usual_tokens_ += kNewestPart * (num_generated - usual_tokens_);
   if (!sequence.advance.is_paid) return;
-  const int32_t num_missing_rows = num_generated == 0 ? sequence.size() - sequence.num_computed : 0;
+  const int32_t num_used_rows = std::max(sequence.advance.num_prompt_rows, sequence.num_computed);
+  const int32_t num_missing_rows = num_generated == 0 ? sequence.size() - num_used_rows : 0;
   turns_.GiveBack(line, num_missing_rows + std::max(0, sequence.advance.end - num_generated));
 }
 

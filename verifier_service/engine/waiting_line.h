@@ -53,7 +53,7 @@ class WaitingLine {
 
   // Adds the request's samples that have not begun.
   void Join(std::shared_ptr<ActiveRequest> active, absl::Time now);
-  // Adds a running sequence that was preempted.
+  // Adds a running sequence that is preempted now. Call it before the sequence loses its K/V.
   void Return(Sequence& preempted, absl::Time now);
   // Begins this sample of an entry, which has the K/V of its cached prefix. Removes the entry, so `next` ends.
   void Begin(const Entries::value_type& next, Sequence& sequence, absl::Time now);

@@ -75,12 +75,13 @@ void AnswerTranslation::HoldPrompt(const v1::PromptOutput& prompt) {
   num_held_bytes_ += prompt.ByteSizeLong();
 }
 
-const engine_api::InputLogProbs* AnswerTranslation::PromptFor(Sample& sample) {
-  if (!is_prompt_whole_ || std::exchange(sample.has_prompt, true)) return nullptr;
-  return &*prompt_;
+template <typename Message>
+void AnswerTranslation::AddPrompt(Message& message) {
+  if (!is_prompt_whole_ || std::exchange(samples_[message.index()].has_prompt, true)) return;
+  *message.mutable_input_logprobs() = *prompt_;
 }
 
-engine_api::GenerateResponse AnswerTranslation::MakeChunk(const v1::GenerateResponse& response, Sample& sample) {
+engine_api::GenerateResponse AnswerTranslation::MakeChunk(const v1::GenerateResponse& response) const {
   engine_api::GenerateResponse made;
   engine_api::GenerateStreamChunk& chunk = *made.mutable_chunk();
   chunk.set_index(response.sample_index());
@@ -91,7 +92,6 @@ engine_api::GenerateResponse AnswerTranslation::MakeChunk(const v1::GenerateResp
   if (response.logprobs_size() > 0) {
     AddLogprobs(response, options_.has_top_logprobs, *chunk.mutable_output_logprobs());
   }
-  if (const engine_api::InputLogProbs* const prompt = PromptFor(sample)) *chunk.mutable_input_logprobs() = *prompt;
   return made;
 }
 
@@ -107,40 +107,37 @@ void AnswerTranslation::Complete(const v1::GenerateResponse& response, Sample& s
   complete.set_index(response.sample_index());
   complete.set_completion_tokens(static_cast<uint32_t>(complete.output_ids_size()));
   AddCompletion(response.completion(), complete);
-  if (const engine_api::InputLogProbs* const prompt = PromptFor(sample)) *complete.mutable_input_logprobs() = *prompt;
 }
 
-std::vector<engine_api::GenerateResponse> AnswerTranslation::TakeAll() {
-  std::vector<engine_api::GenerateResponse> made;
-  for (Sample& sample : samples_) made.push_back(std::move(sample.complete));
-  return made;
-}
-
-std::vector<engine_api::GenerateResponse> AnswerTranslation::Translate(const v1::GenerateResponse& response) {
-  if (response.has_prompt()) {
-    HoldPrompt(response.prompt());
-    return {};
-  }
-  std::vector<engine_api::GenerateResponse> made;
+void AnswerTranslation::Add(const v1::GenerateResponse& response) {
+  FT_CHECK(ready_.empty());
+  if (response.has_prompt()) return HoldPrompt(response.prompt());
   FT_CHECK(response.sample_index() < samples_.size());
   Sample& sample = samples_[response.sample_index()];
   const bool has_end = response.has_completion();
   if (options_.streams) {
-    if (response.token_ids_size() > 0 || has_end) made.push_back(MakeChunk(response, sample));
-    if (has_end) {
-      Complete(response, sample);
-      made.push_back(std::move(sample.complete));
-    }
+    if (response.token_ids_size() > 0 || has_end) ready_.push_back(MakeChunk(response));
+    if (!has_end) return;
+    Complete(response, sample);
+    ready_.push_back(std::move(sample.complete));
   } else {
     Complete(response, sample);
     num_held_bytes_ += response.ByteSizeLong();
-    if (num_ended_ == options_.num_samples) made = TakeAll();
+    if (num_ended_ < options_.num_samples) return;
+    for (Sample& ended : samples_) ready_.push_back(std::move(ended.complete));
   }
-  if (num_ended_ == options_.num_samples) {
+}
+
+std::optional<engine_api::GenerateResponse> AnswerTranslation::Take() {
+  if (ready_.empty()) return std::nullopt;
+  engine_api::GenerateResponse message = std::move(ready_.front());
+  ready_.pop_front();
+  message.has_chunk() ? AddPrompt(*message.mutable_chunk()) : AddPrompt(*message.mutable_complete());
+  if (ready_.empty() && num_ended_ == options_.num_samples) {
     prompt_.reset();
     num_held_bytes_ = 0;
   }
-  return made;
+  return message;
 }
 
 }  // namespace foretoken::verifier

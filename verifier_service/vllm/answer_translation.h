@@ -5,13 +5,18 @@
 // then sends them in the order of their indices, because gateways number samples by their order.
 //
 //   AnswerTranslation answers({.streams = true, .num_samples = 1, .num_prompt_tokens = 3});
-//   for (const engine_api::GenerateResponse& message : answers.Translate(response)) Write(message);
+//   answers.Add(response);
+//   while (std::optional<engine_api::GenerateResponse> message = answers.Take()) Write(*message);
+//
+// The contract repeats the prompt's log-probabilities for every sample. The translation holds them once, and Take puts
+// a copy into the message that it makes. So the caller takes a message when it can write it, and not before.
 //
 // Threads: one at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -34,26 +39,30 @@ class AnswerTranslation {
  public:
   explicit AnswerTranslation(const AnswerOptions& options);
 
-  std::vector<engine_api::GenerateResponse> Translate(const v1::GenerateResponse& response);
+  // Adds a part of the output. Take has returned all messages of the parts before.
+  void Add(const v1::GenerateResponse& response);
+  // Makes the next message; unset if there is none yet.
+  std::optional<engine_api::GenerateResponse> Take();
   // Approximate size of what the translation holds.
   size_t num_held_bytes() const { return num_held_bytes_; }
 
  private:
   struct Sample {
     engine_api::GenerateResponse complete;  // without streaming: the output so far
-    bool has_prompt = false;                // its first message was made
+    bool has_prompt = false;                // a message of it had the prompt's log-probabilities
   };
 
   void HoldPrompt(const v1::PromptOutput& prompt);
-  // The prompt's log-probabilities for the sample's first message; null later, or if none were asked for.
-  const engine_api::InputLogProbs* PromptFor(Sample& sample);
-  engine_api::GenerateResponse MakeChunk(const v1::GenerateResponse& response, Sample& sample);
+  // Adds the prompt's log-probabilities to the first message of the sample, if they were asked for.
+  template <typename Message>
+  void AddPrompt(Message& message);
+  engine_api::GenerateResponse MakeChunk(const v1::GenerateResponse& response) const;
   void Complete(const v1::GenerateResponse& response, Sample& sample);
-  std::vector<engine_api::GenerateResponse> TakeAll();
 
   const AnswerOptions options_;
   std::vector<Sample> samples_;                      // [num_samples]
-  std::optional<engine_api::InputLogProbs> prompt_;  // until every sample has ended
+  std::deque<engine_api::GenerateResponse> ready_;   // without the prompt's log-probabilities
+  std::optional<engine_api::InputLogProbs> prompt_;  // until every message was taken
   bool is_prompt_whole_ = false;
   int32_t num_ended_ = 0;
   size_t num_held_bytes_ = 0;

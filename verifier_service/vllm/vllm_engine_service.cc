@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/vllm/vllm_engine_service.h"
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "common/base/version.h"
 #include "common/rpc/call_names.h"
 #include "common/rpc/parse_message.h"
+#include "common/rpc/peek_string.h"
 #include "common/rpc/status.h"
 #include "verifier_service/api/unary_answer.h"
 #include "verifier_service/vllm/answer_translation.h"
@@ -33,6 +33,10 @@ class TranslatedFormat : public CallFormat {
  public:
   TranslatedFormat(const EngineApiBounds& bounds, const ServedModel& model) : bounds_(bounds), model_(model) {}
 
+  RequestName PeekName(const grpc::ByteBuffer& bytes) const override {
+    constexpr int kRequestId = engine_api::GenerateRequest::kRequestIdFieldNumber;
+    return {.request_id = rpc::PeekString(bytes, {.number = kRequestId, .max_bytes = kMaxNameBytes})};
+  }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     engine_api::GenerateRequest message;
     FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds_.generate, message));
@@ -48,10 +52,10 @@ class TranslatedFormat : public CallFormat {
                                    .has_top_logprobs = request.output.num_logprobs > 0,
                                    .has_prompt_top_logprobs = request.output.num_prompt_logprobs > 0});
   }
-  void Write(v1::GenerateResponse response, std::deque<grpc::ByteBuffer>& messages) override {
-    for (const engine_api::GenerateResponse& message : answers_->Translate(response)) {
-      messages.push_back(rpc::ToBytes(message));
-    }
+  void Write(v1::GenerateResponse response) override { answers_->Add(response); }
+  std::optional<grpc::ByteBuffer> Take() override {
+    const std::optional<engine_api::GenerateResponse> message = answers_->Take();
+    return message ? std::optional(rpc::ToBytes(*message)) : std::nullopt;
   }
   size_t num_held_bytes() const override { return answers_->num_held_bytes(); }
 

@@ -134,6 +134,86 @@ TEST_F(GenerationServiceTest, AbortFindsTheTenantsOwnRequestsOnly) {
   bystander.ExpectToEnd();
 }
 
+TEST_F(GenerationServiceTest, ARequestThatIsAbortedBeforeItIsParsedNeverReachesTheEngine) {
+  absl::Notification release;
+  engine_.before_submit = [&] { release.WaitForNotification(); };
+  grpc::ClientContext contexts[4];
+  const auto first = stub_->Generate(&contexts[0], Request());
+  const auto second = stub_->Generate(&contexts[1], Request());
+  ASSERT_TRUE(Comes([&] { return engine_.num_submits == 2; }));  // all workers are busy
+  v1::GenerateRequest by_message = Named("a", "waits");
+  by_message.mutable_sampling()->set_n(2);
+  const auto waiting = stub_->Generate(&contexts[2], by_message);
+  contexts[3].AddMetadata("x-request-id", "waits");
+  contexts[3].AddMetadata("x-foretoken-tenant", "a");
+  const auto waiting_too = stub_->Generate(&contexts[3], Request());
+  ASSERT_TRUE(Comes([&] { return engine_.num_queued() == 4; }));
+  for (const auto& [tenant, aborted] : {std::pair("b", false), {"a", true}}) {
+    grpc::ClientContext context;
+    v1::AbortRequest abort;
+    abort.set_tenant(tenant);
+    abort.set_request_id("waits");
+    v1::AbortResponse response;
+    EXPECT_TRUE(stub_->Abort(&context, abort, &response).ok());
+    EXPECT_EQ(response.aborted(), aborted) << tenant;
+  }
+  release.Notify();
+  for (auto& [reader, num_samples] : {std::pair(waiting.get(), 2), {waiting_too.get(), 1}}) {
+    v1::GenerateResponse response;
+    for (int i = 0; i < num_samples; ++i) {
+      ASSERT_TRUE(reader->Read(&response));
+      EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_ABORT);
+      EXPECT_EQ(response.sample_index(), i);
+      EXPECT_GT(response.completion().usage().prompt_tokens(), 0);
+    }
+    EXPECT_FALSE(reader->Read(&response));
+    EXPECT_TRUE(reader->Finish().ok());
+  }
+  EXPECT_EQ(engine_.num_submits, 2);
+  EXPECT_EQ(engine_.num_aborts(), 0);
+  calls_->FailAll(absl::UnavailableError("the test ends"));
+}
+
+TEST_F(GenerationServiceTest, TenantsTakeTurnsToBeParsed) {
+  absl::Notification release;
+  engine_.before_submit = [&] { release.WaitForNotification(); };
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> readers;
+  const auto send = [&](const std::string& tenant) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stub_->Generate(contexts.back().get(), Named(tenant, absl::StrCat(contexts.size()))));
+    ASSERT_TRUE(Comes([&] { return engine_.num_queued() == std::ssize(readers); }));
+  };
+  for (int i = 0; i < 7; ++i) send("flood");  // two of them take the workers
+  send("other");
+  release.Notify();
+  ASSERT_TRUE(Comes([&] { return engine_.num_requests() == 8; }));
+  size_t turn = 0;
+  while (engine_.WaitForRequest(turn).tenant != "other") ++turn;
+  // The workers' requests and two of the flood, which run at the same time, may come before it.
+  EXPECT_LE(turn, 4) << "the other tenant waited for the whole flood";
+  calls_->FailAll(absl::UnavailableError("the test ends"));
+}
+
+TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdNeverReachesTheEngine) {
+  Bystander bystander(*stub_, engine_, Named("a", "same"));
+  engine_.before_submit = [] { ADD_FAILURE() << "the aborted request was submitted"; };
+  grpc::ClientContext context, abort_context;
+  const auto waiting = stub_->Generate(&context, Named("a", "same"));
+  ASSERT_TRUE(Comes([&] { return engine_.num_queued() == 1; }));
+  v1::AbortRequest abort;
+  abort.set_tenant("a");
+  abort.set_request_id("same");
+  v1::AbortResponse aborted;
+  EXPECT_TRUE(stub_->Abort(&abort_context, abort, &aborted).ok());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(waiting->Read(&response));
+  EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_ABORT);
+  EXPECT_FALSE(waiting->Read(&response));
+  EXPECT_TRUE(waiting->Finish().ok());
+  bystander.ExpectToEnd();
+}
+
 TEST_F(GenerationServiceTest, ARequestIdIsInUseForItsTenantAlone) {
   Bystander bystander(*stub_, engine_, Named("a", "same"));
   EXPECT_EQ(Generate(Named("a", "same")).error_code(), grpc::StatusCode::ALREADY_EXISTS);

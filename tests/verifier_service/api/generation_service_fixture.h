@@ -110,6 +110,15 @@ class ScriptedEngine {
     output.speculated = {false};
     Publish(std::move(output));
   }
+  // The prompt with log-probabilities, `num_top` at each position.
+  void SayPrompt(Ticket ticket, size_t num_tokens, size_t num_top) {
+    SampleOutput output;
+    output.ticket = ticket;
+    output.prompt =
+        PromptEcho{.token_ids = std::make_shared<const std::vector<int32_t>>(num_tokens, 7),
+                   .logprobs = {num_tokens - 1, {.top = std::vector<kernels::TokenLogprob>(num_top, {.logprob = -1})}}};
+    Publish(std::move(output));
+  }
   void Complete(Ticket ticket, int32_t sample, FinishReason reason = FinishReason::kStop) {
     SampleOutput output;
     output.ticket = ticket;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request ids in use, per tenant. If this test fails, a tenant can see, block or abort another tenant's request, or an
-// id stays in use after its call.
+// Request ids in use, per tenant. If this test fails, a tenant can see, block or abort another tenant's request, a
+// waiting call cannot be aborted, or an id stays in use after its call.
 #include "verifier_service/api/request_registry.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <utility>
 
 #include "common/base/error_text.h"
@@ -13,32 +13,53 @@
 namespace foretoken::verifier {
 namespace {
 
-TEST(RequestRegistry, ANameIsInUseUntilItsRegistrationEnds) {
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(RequestRegistry, AClaimedNameIsInUseUntilItsRegistrationEnds) {
   RequestRegistry registry;
   const RequestName name = {.tenant = "a", .request_id = "1"};
+  RequestRegistry::Registration next = registry.Register(name, 8);
   {
-    absl::StatusOr<RequestRegistry::Registration> held = registry.Register(name, 7);
-    ASSERT_TRUE(held.ok());
-    const RequestRegistry::Registration moved = *std::move(held);
-    EXPECT_EQ(registry.Find(name), 7);
-    const absl::Status refused = registry.Register(name, 8).status();
+    RequestRegistry::Registration held = registry.Register(name, 7);
+    ASSERT_TRUE(held.Claim().ok());
+    RequestRegistry::Registration moved = std::move(held);
+    EXPECT_TRUE(moved.Claim().ok()) << "it has the name already";
+    const absl::Status refused = next.Claim();
     EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
     EXPECT_EQ(refused.message(), "request_id: \"1\" is in use");
     EXPECT_EQ(base::ReasonOf(refused), "REQUEST_ID_IN_USE");
-    EXPECT_EQ(registry.Find(name), 7) << "a refusal changes no registration";
   }
-  EXPECT_EQ(registry.Find(name), std::nullopt);
-  EXPECT_TRUE(registry.Register(name, 9).ok());
+  EXPECT_TRUE(next.Claim().ok());
+}
+
+TEST(RequestRegistry, EveryCallIsFoundFromItsRegistrationOn) {
+  RequestRegistry registry;
+  const RequestName name = {.tenant = "a", .request_id = "1"};
+  EXPECT_THAT(registry.Find(name), IsEmpty());
+  {
+    RequestRegistry::Registration running = registry.Register(name, 7);
+    ASSERT_TRUE(running.Claim().ok());
+    {
+      const RequestRegistry::Registration waiting = registry.Register(name, 8);
+      EXPECT_THAT(registry.Find(name), ElementsAre(7, 8));
+    }
+    EXPECT_THAT(registry.Find(name), ElementsAre(7));
+    RequestRegistry::Registration other = registry.Register(name, 9);
+    EXPECT_FALSE(other.Claim().ok()) << "a waiting call that has gone does not free the id";
+  }
+  EXPECT_THAT(registry.Find(name), IsEmpty());
 }
 
 TEST(RequestRegistry, TenantsDoNotSeeEachOthersIds) {
   RequestRegistry registry;
-  const auto first = registry.Register({.tenant = "a", .request_id = "bc"}, 1);
-  EXPECT_EQ(registry.Find({.tenant = "ab", .request_id = "c"}), std::nullopt);
-  const auto second = registry.Register({.tenant = "b", .request_id = "bc"}, 2);
-  EXPECT_TRUE(second.ok());
-  EXPECT_EQ(registry.Find({.tenant = "a", .request_id = "bc"}), 1);
-  EXPECT_EQ(registry.Find({.tenant = "b", .request_id = "bc"}), 2);
+  RequestRegistry::Registration first = registry.Register({.tenant = "a", .request_id = "bc"}, 1);
+  ASSERT_TRUE(first.Claim().ok());
+  EXPECT_THAT(registry.Find({.tenant = "ab", .request_id = "c"}), IsEmpty());
+  RequestRegistry::Registration second = registry.Register({.tenant = "b", .request_id = "bc"}, 2);
+  EXPECT_TRUE(second.Claim().ok());
+  EXPECT_THAT(registry.Find({.tenant = "a", .request_id = "bc"}), ElementsAre(1));
+  EXPECT_THAT(registry.Find({.tenant = "b", .request_id = "bc"}), ElementsAre(2));
 }
 
 }  // namespace

@@ -177,6 +177,33 @@ TEST_F(WaitingLineTest, ASamplePaysForMoreTokensWhileItRuns) {
   for (int i = 0; i < 9; ++i) EXPECT_EQ(BeginNext(At(1)), "short") << i;
 }
 
+// Both tenants had a prompt computed and no token. One of the samples was preempted, which takes nothing back.
+TEST_F(WaitingLineTest, APreemptionGivesNoWorkBack) {
+  constexpr int kPromptRows = 1000;
+  WaitingLine line(kAging);
+  for (const char* tenant : {"a", "b"}) {
+    line.Join(sequences_.MakeRequest({.request_id = tenant,
+                                      .tenant = tenant,
+                                      .prompt = std::vector<int32_t>(kPromptRows, 1),
+                                      .stop = {.max_tokens = 1000}}),
+              At(0));
+    JoinMany(line, tenant, 20);
+  }
+  Sequence& preempted = Begin(line, At(1));
+  Sequence& other = Begin(line, At(1));
+  ASSERT_NE(preempted.request().tenant, other.request().tenant);
+  preempted.num_computed = kPromptRows;
+  other.num_computed = kPromptRows;
+  line.End(other);
+  line.Return(preempted, At(2));
+  preempted.num_computed = 0;
+  line.Leave(preempted);
+  std::map<std::string, int> num_begun;
+  for (int i = 0; i < 10; ++i) ++num_begun[Begin(line, At(3)).request().tenant];
+  EXPECT_EQ(num_begun["a"], 5);
+  EXPECT_EQ(num_begun["b"], 5);
+}
+
 TEST_F(WaitingLineTest, ATenantAtItsCapLeavesItsTurns) {
   WaitingLine line(kAging, {.max_running_samples = 2});
   JoinMany(line, "capped", 5);

@@ -105,6 +105,26 @@ TEST(CompileProcess, AProcessThatWasKilledIsStartedAgain) {
   EXPECT_TRUE(process.Compile(source).ok());
 }
 
+// XGrammar warns of escapes that it does not know and of anchors inside a pattern, and quotes them.
+TEST(CompileProcess, NothingOfATextGoesToTheLog) {
+  const GrammarSource sources[] = {
+      {.kind = GrammarKind::kRegex, .text = "secret\\Qtext^more"},
+      {.kind = GrammarKind::kJsonSchema, .text = R"({"type": "string", "pattern": "secret\\Qtext"})"},
+      {.kind = GrammarKind::kJsonSchema, .text = R"({"$ref": "#secret"})"},
+      {.kind = GrammarKind::kEbnf, .text = "root ::= secret"},
+  };
+  ::testing::internal::CaptureStderr();
+  {
+    const GrammarVocabulary vocabulary(testing::ByteTokens());
+    CompileProcess process(kProgram, testing::ByteTokens(), {});
+    for (const GrammarSource& source : sources) {
+      EXPECT_NE(process.Compile(source).status().code(), absl::StatusCode::kUnavailable);
+      (void)Grammar::Compile(source, vocabulary);  // in this process
+    }
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 TEST(CompileProcess, AProgramThatIsMissingIsNamed) {
   CompileProcess process("/nowhere/foretoken", testing::ByteTokens(), {});
   const absl::Status status = process.Compile({.kind = GrammarKind::kRegex, .text = "a"}).status();

@@ -3,7 +3,10 @@
 // them wrongly.
 #include "verifier_service/vllm/answer_translation.h"
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -24,6 +27,14 @@ v1::GenerateResponse Ours(const std::string& text) {
   return response;
 }
 
+// The messages that this part gives.
+std::vector<engine_api::GenerateResponse> Translate(AnswerTranslation& answers, const v1::GenerateResponse& response) {
+  answers.Add(response);
+  std::vector<engine_api::GenerateResponse> messages;
+  while (std::optional<engine_api::GenerateResponse> message = answers.Take()) messages.push_back(*std::move(message));
+  return messages;
+}
+
 MATCHER_P(Is, text, "") {
   engine_api::GenerateResponse expected;
   EXPECT_TRUE(TextFormat::ParseFromString(text, &expected)) << text;
@@ -41,10 +52,10 @@ constexpr char kEnd[] =
 
 TEST(AnswerTranslation, AStreamHasDeltasAndRepeatsTheLastOne) {
   AnswerTranslation answers({.streams = true, .num_prompt_tokens = 5});
-  EXPECT_THAT(answers.Translate(Ours("token_ids: [1, 2]")),
+  EXPECT_THAT(Translate(answers, Ours("token_ids: [1, 2]")),
               ElementsAre(Is("chunk { token_ids: [1, 2] prompt_tokens: 5 completion_tokens: 2 }")));
-  EXPECT_THAT(answers.Translate(Ours("text: 'held back until now'")), IsEmpty());
-  EXPECT_THAT(answers.Translate(Ours(std::string("token_ids: 3 ") + kEnd)),
+  EXPECT_THAT(Translate(answers, Ours("text: 'held back until now'")), IsEmpty());
+  EXPECT_THAT(Translate(answers, Ours(std::string("token_ids: 3 ") + kEnd)),
               ElementsAre(Is("chunk { token_ids: 3 prompt_tokens: 5 completion_tokens: 1 cached_tokens: 2 }"),
                           Is("complete { output_ids: 3 finish_reason: 'length' prompt_tokens: 5 completion_tokens: 1 "
                              "cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }")));
@@ -53,10 +64,10 @@ TEST(AnswerTranslation, AStreamHasDeltasAndRepeatsTheLastOne) {
 
 TEST(AnswerTranslation, WithoutAStreamTheSamplesComeInOrderOnceAllHaveEnded) {
   AnswerTranslation answers({.num_samples = 2, .num_prompt_tokens = 5});
-  EXPECT_THAT(answers.Translate(Ours("token_ids: [1, 2]")), IsEmpty());
+  EXPECT_THAT(Translate(answers, Ours("token_ids: [1, 2]")), IsEmpty());
   EXPECT_GT(answers.num_held_bytes(), 0);
-  EXPECT_THAT(answers.Translate(Ours(std::string("sample_index: 1 token_ids: 9 ") + kEnd)), IsEmpty());
-  EXPECT_THAT(answers.Translate(Ours(std::string("token_ids: 3 ") + kEnd)),
+  EXPECT_THAT(Translate(answers, Ours(std::string("sample_index: 1 token_ids: 9 ") + kEnd)), IsEmpty());
+  EXPECT_THAT(Translate(answers, Ours(std::string("token_ids: 3 ") + kEnd)),
               ElementsAre(Is("complete { output_ids: [1, 2, 3] finish_reason: 'length' prompt_tokens: 5 "
                              "completion_tokens: 3 cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }"),
                           Is("complete { index: 1 output_ids: 9 finish_reason: 'length' prompt_tokens: 5 "
@@ -74,7 +85,7 @@ TEST(AnswerTranslation, SaysWhyASampleEnded) {
   };
   for (const auto& [ours, theirs] : ends) {
     AnswerTranslation answers({});
-    EXPECT_THAT(answers.Translate(Ours(absl::StrCat("completion { ", ours, " }"))),
+    EXPECT_THAT(Translate(answers, Ours(absl::StrCat("completion { ", ours, " }"))),
                 ElementsAre(Is(absl::StrCat("complete { ", theirs, " }"))));
   }
 }
@@ -82,7 +93,7 @@ TEST(AnswerTranslation, SaysWhyASampleEnded) {
 TEST(AnswerTranslation, CountsAcceptedGuesses) {
   AnswerTranslation answers({});
   // 2 steps with one accepted guess and 1 with three make 5. Rejection sampling verified fewer rows than that.
-  EXPECT_THAT(answers.Translate(Ours("completion { usage { accepted_lengths: [4, 2, 0, 1] verified_nodes: 3 } }")),
+  EXPECT_THAT(Translate(answers, Ours("completion { usage { accepted_lengths: [4, 2, 0, 1] verified_nodes: 3 } }")),
               ElementsAre(Is("complete { finish_reason: 'abort' spec_accepted_tokens: 5 spec_draft_tokens: 5 }")));
 }
 
@@ -96,12 +107,12 @@ constexpr char kTheirLogprobs[] =
 
 TEST(AnswerTranslation, LogprobsAreParallelArrays) {
   AnswerTranslation stream({.streams = true, .has_top_logprobs = true});
-  EXPECT_THAT(stream.Translate(Ours(absl::StrCat(kLogprobs, "completion { }"))),
+  EXPECT_THAT(Translate(stream, Ours(absl::StrCat(kLogprobs, "completion { }"))),
               ElementsAre(Is(absl::StrCat("chunk { token_ids: [1, 2] completion_tokens: 2 ", kTheirLogprobs, "}")),
                           Is(absl::StrCat("complete { output_ids: [1, 2] finish_reason: 'abort' completion_tokens: 2 ",
                                           kTheirLogprobs, "}"))));
   AnswerTranslation whole({.has_top_logprobs = false});
-  EXPECT_THAT(whole.Translate(Ours(absl::StrCat(kLogprobs, "completion { }"))),
+  EXPECT_THAT(Translate(whole, Ours(absl::StrCat(kLogprobs, "completion { }"))),
               ElementsAre(Is("complete { output_ids: [1, 2] finish_reason: 'abort' completion_tokens: 2 "
                              "output_logprobs { token_ids: [1, 2] token_logprobs: [-1, -2] } }")));
 }
@@ -112,48 +123,80 @@ constexpr char kTheirPrompt[] =
 
 TEST(AnswerTranslation, ThePromptComesInPiecesAndGoesWithTheFirstMessageOfEachSample) {
   const auto feed = [](AnswerTranslation& answers) {
-    EXPECT_THAT(answers.Translate(Ours("prompt { token_ids: [7, 8] awaiting_more: true logprobs { token { token_id: 8 "
-                                       "logprob: -8 } top { token_id: 3 logprob: -1 } } }")),
+    EXPECT_THAT(Translate(answers, Ours("prompt { token_ids: [7, 8] awaiting_more: true logprobs { token { token_id: 8 "
+                                        "logprob: -8 } top { token_id: 3 logprob: -1 } } }")),
                 IsEmpty());
-    EXPECT_THAT(answers.Translate(Ours("prompt { token_ids: 9 logprobs { token { token_id: 9 logprob: -9 } top { "
-                                       "token_id: 9 logprob: -9 } } }")),
+    EXPECT_THAT(Translate(answers, Ours("prompt { token_ids: 9 logprobs { token { token_id: 9 logprob: -9 } top { "
+                                        "token_id: 9 logprob: -9 } } }")),
                 IsEmpty());
     EXPECT_GT(answers.num_held_bytes(), 0);
   };
   AnswerTranslation stream({.streams = true, .num_samples = 2, .has_prompt_top_logprobs = true});
   feed(stream);
-  EXPECT_THAT(stream.Translate(Ours("token_ids: 1")),
+  EXPECT_THAT(Translate(stream, Ours("token_ids: 1")),
               ElementsAre(Is(absl::StrCat("chunk { token_ids: 1 completion_tokens: 1 ", kTheirPrompt, "}"))));
-  EXPECT_THAT(stream.Translate(Ours("token_ids: 2 completion { }")),
+  EXPECT_THAT(Translate(stream, Ours("token_ids: 2 completion { }")),
               ElementsAre(Is("chunk { token_ids: 2 completion_tokens: 1 }"),
                           Is("complete { output_ids: 2 completion_tokens: 1 finish_reason: 'abort' }")));
-  EXPECT_THAT(stream.Translate(Ours("sample_index: 1 token_ids: 3 completion { }")),
+  EXPECT_THAT(Translate(stream, Ours("sample_index: 1 token_ids: 3 completion { }")),
               ElementsAre(Is(absl::StrCat("chunk { index: 1 token_ids: 3 completion_tokens: 1 ", kTheirPrompt, "}")),
                           Is("complete { index: 1 output_ids: 3 completion_tokens: 1 finish_reason: 'abort' }")));
   EXPECT_EQ(stream.num_held_bytes(), 0);
 
   AnswerTranslation whole({.has_prompt_top_logprobs = true});
   feed(whole);
-  EXPECT_THAT(whole.Translate(Ours("token_ids: 1 completion { }")),
+  EXPECT_THAT(Translate(whole, Ours("token_ids: 1 completion { }")),
               ElementsAre(Is(absl::StrCat("complete { output_ids: 1 completion_tokens: 1 finish_reason: 'abort' ",
                                           kTheirPrompt, "}"))));
   EXPECT_EQ(whole.num_held_bytes(), 0);
 }
 
+// Gateways may ask for many samples of a long prompt. If every sample held a copy, one call could take all memory.
+TEST(AnswerTranslation, ThePromptIsHeldOnceForAnyNumberOfSamples) {
+  constexpr int kNumSamples = 64, kNumTokens = 1000;
+  for (const bool streams : {false, true}) {
+    AnswerTranslation answers({.streams = streams, .num_samples = kNumSamples, .has_prompt_top_logprobs = true});
+    v1::GenerateResponse prompt;
+    for (int i = 0; i < kNumTokens; ++i) {
+      prompt.mutable_prompt()->add_token_ids(i);
+      prompt.mutable_prompt()->add_logprobs()->add_top()->set_logprob(-1);
+    }
+    answers.Add(prompt);
+    const size_t num_prompt_bytes = answers.num_held_bytes();
+    EXPECT_GT(num_prompt_bytes, kNumTokens);
+    int num_messages = 0;
+    const auto take_all = [&] {
+      while (const std::optional<engine_api::GenerateResponse> message = answers.Take()) {
+        ++num_messages;
+        const bool has_prompt = message->chunk().has_input_logprobs() || message->complete().has_input_logprobs();
+        EXPECT_EQ(has_prompt, !streams || message->has_chunk());
+        EXPECT_LE(answers.num_held_bytes(), num_prompt_bytes + kNumSamples * 100);
+      }
+    };
+    for (int i = 0; i < kNumSamples; ++i) {
+      answers.Add(Ours(absl::StrCat("sample_index: ", i, " token_ids: 1 completion { }")));
+      // What waits to be taken is counted, and the prompt in it only once.
+      EXPECT_LE(answers.num_held_bytes(), num_prompt_bytes + kNumSamples * 100);
+      EXPECT_GE(answers.num_held_bytes(), num_prompt_bytes);
+      take_all();
+    }
+    EXPECT_EQ(num_messages, streams ? 2 * kNumSamples : kNumSamples);
+    EXPECT_EQ(answers.num_held_bytes(), 0);
+  }
+}
+
 // A sample that is not scored itself may begin before the sample that is.
 TEST(AnswerTranslation, ASampleThatBeginsBeforeThePromptIsKnownGetsItLater) {
   AnswerTranslation stream({.streams = true, .num_samples = 2, .has_prompt_top_logprobs = true});
-  EXPECT_THAT(stream.Translate(Ours("sample_index: 1 token_ids: 3")),
+  EXPECT_THAT(Translate(stream, Ours("sample_index: 1 token_ids: 3")),
               ElementsAre(Is("chunk { index: 1 token_ids: 3 completion_tokens: 1 }")));
-  stream.Translate(
-      Ours("prompt { token_ids: [7, 8] awaiting_more: true logprobs { token { token_id: 8 "
-           "logprob: -8 } top { token_id: 3 logprob: -1 } } }"));
-  EXPECT_THAT(stream.Translate(Ours("sample_index: 1 token_ids: 4")),
+  Translate(stream, Ours("prompt { token_ids: [7, 8] awaiting_more: true logprobs { token { token_id: 8 "
+                         "logprob: -8 } top { token_id: 3 logprob: -1 } } }"));
+  EXPECT_THAT(Translate(stream, Ours("sample_index: 1 token_ids: 4")),
               ElementsAre(Is("chunk { index: 1 token_ids: 4 completion_tokens: 1 }")));
-  stream.Translate(
-      Ours("prompt { token_ids: 9 logprobs { token { token_id: 9 logprob: -9 } top { "
-           "token_id: 9 logprob: -9 } } }"));
-  EXPECT_THAT(stream.Translate(Ours("sample_index: 1 token_ids: 5")),
+  Translate(stream, Ours("prompt { token_ids: 9 logprobs { token { token_id: 9 logprob: -9 } top { "
+                         "token_id: 9 logprob: -9 } } }"));
+  EXPECT_THAT(Translate(stream, Ours("sample_index: 1 token_ids: 5")),
               ElementsAre(Is(absl::StrCat("chunk { index: 1 token_ids: 5 completion_tokens: 1 ", kTheirPrompt, "}"))));
 }
 

@@ -126,6 +126,36 @@ TEST_F(VllmEngineServiceTest, AWholeAnswerIsHeldAndCountsAsUnread) {
   EXPECT_EQ(calls_->unread().totals().num_bytes, 0);
 }
 
+// Every sample's message repeats the prompt's log-probabilities. A client that asks for many samples and does not read
+// must not make the server hold a copy for each.
+TEST_F(VllmEngineServiceTest, MessagesThatRepeatThePromptAreMadeOneAtATime) {
+  constexpr int kNumSamples = 32;
+  for (const bool streams : {false, true}) {
+    engine_api::GenerateRequest request = Prompt("", streams);
+    request.mutable_sampling_params()->set_n(kNumSamples);
+    request.mutable_sampling_params()->set_prompt_logprobs(5);
+    grpc::ClientContext context;
+    const auto reader = vllm_stub_->Generate(&context, request);
+    const Ticket ticket = engine_.WaitForRequest(streams ? 1 : 0).ticket;
+    engine_.SayPrompt(ticket, /*num_tokens=*/10'000, /*num_top=*/5);
+    for (int i = 0; i < kNumSamples; ++i) engine_.Complete(ticket, i);
+    int num_prompts = 0;
+    engine_api::GenerateResponse response;
+    while (reader->Read(&response)) {
+      const bool has_prompt = response.chunk().has_input_logprobs() || response.complete().has_input_logprobs();
+      num_prompts += has_prompt ? 1 : 0;
+      if (!has_prompt) continue;
+      const auto num_bytes = static_cast<int64_t>(response.ByteSizeLong());
+      EXPECT_GT(num_bytes, 300'000);
+      EXPECT_LT(calls_->unread().totals().num_bytes, 6 * num_bytes);
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(num_prompts, kNumSamples);
+  }
+  EXPECT_TRUE(calls_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(calls_->unread().totals().num_bytes, 0);
+}
+
 TEST_F(VllmEngineServiceTest, CancellingACallEndsItsRequest) {
   grpc::ClientContext context;
   const auto reader = vllm_stub_->Generate(&context, Prompt());
