@@ -65,7 +65,7 @@ std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, GenerateC
   CallTrace trace(args.may_be_traced ? context->tracer : no_tracer, CallOf(args.method, context->tracer, *args.rpc));
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, std::move(args), std::move(trace)));
   call->self_ = call;
-  call->Name(call->names_.request_id, call->names_.tenant);
+  call->Name({.tenant = call->names_.tenant, .request_id = call->names_.request_id});
   return call;
 }
 
