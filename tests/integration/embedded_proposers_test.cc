@@ -3,6 +3,7 @@
 // steps, changes tokens, or ignores its options.
 #include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -72,6 +73,20 @@ TEST(EmbeddedSuffix, WritesItsSnapshotWhenTheVerifierEndsAndReadsItAtTheStart) {
   EXPECT_TRUE(std::filesystem::exists(snapshot));
   ServiceProcess verifier("foretoken_verifier", {flag});
   EXPECT_THAT(verifier.Log(), HasSubstr(absl::StrCat(snapshot, ": ", outputs.size(), " outputs")));
+}
+
+TEST(EmbeddedDraft, MayBeAQuantisedCheckpoint) {
+  const testing::TempDir directory;
+  const std::string quantised = directory.path() + "/draft";
+  const std::string command =
+      absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken quantize --bits=8 ", testing::SourcePath("deploy/demo/draft"), " ",
+                   quantised, " >/dev/null 2>&1");
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=" + Draft(quantised)});
+  client::GenerationClient client = Connect(verifier);
+  StreamLoad load(client);
+  EXPECT_TRUE(load.AcceptsMore());
+  load.ExpectTheTokensOfNoSpeculation();
 }
 
 TEST(EmbeddedDraft, OfAnotherVocabularyIsRefusedByNameAndTheVerifierServes) {

@@ -332,7 +332,7 @@ const BadConfig kBadConfigs[] = {
     {"UnknownArchitecture", Patched(R"({"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"})"),
      "architectures expects one of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
      R"(Gemma2ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, )"
-     R"(MixtralForCausalLM, Qwen3MoeForCausalLM, Glm4MoeForCausalLM, GptOssForCausalLM, )"
+     R"(Olmo2ForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM, Glm4MoeForCausalLM, GptOssForCausalLM, )"
      R"(got ["GPT2LMHeadModel"] with model_type "gpt2")"},
     {"TwoArchitectures", Patched(R"({"architectures":["LlamaForCausalLM","Qwen3ForCausalLM"]})"),
      "architectures expects"},
