@@ -23,6 +23,7 @@ template <typename T>
 constexpr absl::string_view TypeInWords() {
   if constexpr (std::is_same_v<T, absl::Duration>) return "a duration as in 90s or 5m";
   if constexpr (std::is_same_v<T, float>) return "a number";
+  if constexpr (std::is_same_v<T, bool>) return "true or false";
   if constexpr (std::is_same_v<T, std::string>) return "a text";
   return "a whole number";
 }

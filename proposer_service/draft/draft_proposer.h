@@ -60,6 +60,7 @@ struct DraftOptions {
   // For methods that read the target's hidden states.
   std::string target_directory;
   std::string feature_layers;  // the k of each S_k that an EAGLE-3 head reads, with commas; empty: as its file says
+  bool try_on_target = false;  // before it serves (drafter_trial.h)
   std::string device = "cpu";
   std::string cpu_isa = "auto";
   kernels::QuantizationOptions quantization;

@@ -30,7 +30,8 @@ std::optional<std::string> DrafterWatch::Observe(uint64_t num_trials, uint64_t n
   if (!layers_.empty()) {
     absl::StrAppend(&line, " It reads the inputs of layers ", absl::StrJoin(layers_, ","),
                     ". If its file means their outputs, start it with --feature_layers=", Shifted(layers_, 1),
-                    "; if the file was taken for that wrongly, with --feature_layers=", Shifted(layers_, -1));
+                    "; if the file was taken for that wrongly, with --feature_layers=", Shifted(layers_, -1),
+                    ". --try_on_target finds out");
   }
   return line;
 }

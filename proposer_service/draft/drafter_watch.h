@@ -2,7 +2,7 @@
 // Watches whether a drafter that reads hidden states guesses as a head that fits its target does. A head that reads
 // other layers than it was trained on raises no error: it only guesses badly. So does a head of another target of the
 // same sizes. Layers that lie next to the right ones may be so alike that the watch sees nothing: in the demo, a head
-// that reads each layer one too late still makes nine tenths of its right guesses.
+// that reads each layer one too late still makes nine tenths of its right guesses. A trial (drafter_trial.h) sees it.
 //
 //   DrafterWatch watch(layers);
 //   if (std::optional<std::string> complaint = watch.Observe(num_trials, num_hits)) spdlog::error("{}", *complaint);
