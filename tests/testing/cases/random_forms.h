@@ -180,9 +180,13 @@ inline RandomSchema MakeObject(int depth, RandomValues& random) {
     schema["properties"][property.name] = property.schema.schema;
     if (property.is_required) schema["required"].push_back(property.name);
   }
-  return {schema, [properties](const nlohmann::json& value) {
+  const size_t least = random.Coin(0.3) ? random.Below(static_cast<int>(properties.size()) + 1) : 0;
+  const size_t most = std::max({least, schema["required"].size(), properties.size() - random.Below(2)});
+  if (random.Coin(0.5) || least > 0) schema["minProperties"] = least;
+  if (random.Coin(0.5) || most < properties.size()) schema["maxProperties"] = most;
+  return {schema, [properties, least, most](const nlohmann::json& value) {
             size_t num_known = 0;
-            if (!value.is_object()) return false;
+            if (!value.is_object() || value.size() < least || value.size() > most) return false;
             for (const Property& property : properties) {
               const auto found = value.find(property.name);
               if (found == value.end() ? property.is_required : !property.schema.accepts(*found)) return false;

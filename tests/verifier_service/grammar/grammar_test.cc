@@ -53,6 +53,10 @@ TEST(Grammar, TakesTextsOfItsFormOnly) {
        {R"({"name": "A", "age": 3})"},
        {R"({"age": 3, "name": "A"})", R"({"name": "A"})", R"({ "name": "A", "age": 3})",
         R"({"name": "A", "age": "3"})"}},
+      {GrammarKind::kJsonSchema,
+       R"({"type":"integer","multipleOf":7})",
+       {"0", "7", "-14", "700", "12345676"},
+       {"1", "-13", "12345675", "7.0", "\"7\""}},
       {GrammarKind::kJsonSchema, "{}", {"1", "\"\"", "[1, {\"a\": null}]", "true"}, {"", "tru", "[1,", "[1}"}},
   };
   for (const Case& c : cases) {
