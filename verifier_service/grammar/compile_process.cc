@@ -29,12 +29,13 @@ namespace foretoken::verifier {
 namespace {
 
 enum FrameKind : uint32_t {
-  kTokens = 1,    // to the process: GrammarTokens
-  kLimits = 2,    // to the process: CompileLimits
-  kText = 100,    // to the process: plus the GrammarKind
-  kGrammar = 3,   // from it: a serialized grammar
-  kRefusal = 4,   // from it: XGrammar's reason
-  kTooCostly = 5  // from it: which limit
+  kTokens = 1,     // to the process: GrammarTokens
+  kLimits = 2,     // to the process: CompileLimits
+  kText = 100,     // to the process: plus the GrammarKind
+  kGrammar = 3,    // from it: a serialized grammar
+  kRefusal = 4,    // from it: XGrammar's reason
+  kTooCostly = 5,  // from it: which limit
+  kFault = 6       // from it: why the machine lets it make no child
 };
 
 // A processor may be shared, so a text gets more time on the clock than of a processor.
@@ -146,18 +147,39 @@ void Limit(const CompileLimits& limits) {
   _exit(WriteFrame(STDIN_FILENO, result.kind, result.bytes).ok() ? 0 : 1);
 }
 
-// Runs the child, and answers for it if it could not.
+// Answers for a child that a signal has ended. The text is to blame for the signals that its own compilation raises:
+// the timer's, a stack that is used up, and the end of a program that finds no memory and cannot throw. The limit of
+// memory kills nobody: it makes allocations fail. So every other signal came from outside, as the one of a kernel
+// without memory for anybody, and the same text may compile the next time. (Where the kernel does not overcommit
+// memory, an allocation may also fail because the machine has no more. A child cannot see the difference.)
+// Nobody knows how much of its answer such a child has sent. So it gets no other, and the process ends.
+absl::Status AnswerForKilled(int signal) {
+  switch (signal) {
+    case SIGPROF:
+      return WriteFrame(STDIN_FILENO, kTooCostly, "time");
+    case SIGSEGV:
+      return WriteFrame(STDIN_FILENO, kTooCostly, "depth");
+    case SIGABRT:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+      return WriteFrame(STDIN_FILENO, kTooCostly, "memory");
+    default:
+      return absl::UnavailableError(absl::StrCat("signal ", signal, " came from outside"));
+  }
+}
+
+// Runs the child, and answers for it if it could not. An error if no answer can be sent.
 absl::Status CompileInChild(const GrammarSource& source, const GrammarVocabulary& vocabulary,
                             const CompileLimits& limits) {
   const pid_t child = fork();
-  if (child < 0) return WriteFrame(STDIN_FILENO, kTooCostly, "processes");
+  if (child < 0) return WriteFrame(STDIN_FILENO, kFault, absl::StrCat("cannot fork: ", std::strerror(errno)));
   if (child == 0) CompileAndExit(source, vocabulary, limits);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status)) return absl::OkStatus();
-  const char* const what = WTERMSIG(status) == SIGPROF ? "time" : WTERMSIG(status) == SIGSEGV ? "depth" : "memory";
-  return WriteFrame(STDIN_FILENO, kTooCostly, what);
+  if (WIFSIGNALED(status)) return AnswerForKilled(WTERMSIG(status));
+  return WEXITSTATUS(status) == 0 ? absl::OkStatus() : absl::UnavailableError("a child could not answer");
 }
 
 }  // namespace
@@ -215,24 +237,26 @@ void CompileProcess::Stop() {
 }
 
 absl::StatusOr<std::string> CompileProcess::Compile(const GrammarSource& source) {
-  absl::StatusOr<std::string> answer = Ask(source);
-  // A process that does not answer is useless, and its next answer would be to the wrong question.
-  if (!answer.ok() && !absl::IsInvalidArgument(answer.status())) Stop();
-  return answer;
-}
-
-absl::StatusOr<std::string> CompileProcess::Ask(const GrammarSource& source) {
-  if (pid_ == 0) FT_RETURN_IF_ERROR(Start());
-  const absl::Time deadline = SteadyNow() + kClockPerProcessorTime * limits_.max_time + kStartTime;
-  FT_RETURN_IF_ERROR(WriteFrame(channel_, kText + static_cast<uint32_t>(source.kind), source.text, deadline));
-  FT_ASSIGN_OR_RETURN(Frame frame, ReadFrame(channel_, deadline));
-  if (frame.kind == kGrammar) return std::move(frame.bytes);
-  if (frame.kind == kRefusal) return absl::InvalidArgumentError(frame.bytes);
+  absl::StatusOr<Frame> answer = Ask(source);
+  if (!answer.ok()) {
+    Stop();  // a process that does not answer is useless, and its next answer would be to the wrong question
+    return answer.status();
+  }
+  if (answer->kind == kGrammar) return std::move(answer->bytes);
+  if (answer->kind == kRefusal) return absl::InvalidArgumentError(answer->bytes);
+  if (answer->kind == kFault) return absl::UnavailableError(answer->bytes);
   return base::WithReason(
       absl::InvalidArgumentError(absl::StrCat(
           "expected a form that compiles in ", absl::FormatDuration(limits_.max_time), " of a processor and ",
-          limits_.max_memory_bytes >> 20, " MiB; got one that takes more ", frame.bytes)),
+          limits_.max_memory_bytes >> 20, " MiB; got one that takes more ", answer->bytes)),
       kFormatTooCostly);
+}
+
+absl::StatusOr<Frame> CompileProcess::Ask(const GrammarSource& source) {
+  if (pid_ == 0) FT_RETURN_IF_ERROR(Start());
+  const absl::Time deadline = SteadyNow() + kClockPerProcessorTime * limits_.max_time + kStartTime;
+  FT_RETURN_IF_ERROR(WriteFrame(channel_, kText + static_cast<uint32_t>(source.kind), source.text, deadline));
+  return ReadFrame(channel_, deadline);
 }
 
 }  // namespace foretoken::verifier

@@ -10,7 +10,8 @@
 //            <----------------------- result, or why there is none
 //
 // Errors: INVALID_ARGUMENT for a text that XGrammar refuses, and, with the reason FORMAT_TOO_COSTLY, for a text beyond
-// the limits. UNAVAILABLE or DEADLINE_EXCEEDED if the process does not start or does not answer.
+// the limits. UNAVAILABLE or DEADLINE_EXCEEDED if the process does not start or does not answer, and UNAVAILABLE if the
+// machine lets it make no child or kills the child. No such error says anything about the text.
 // Threads: one at a time.
 #pragma once
 
@@ -22,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "verifier_service/grammar/frames.h"
 #include "verifier_service/grammar/grammar.h"
 
 namespace foretoken::verifier {
@@ -53,7 +55,7 @@ class CompileProcess {
  private:
   absl::Status Start();
   void Stop();
-  absl::StatusOr<std::string> Ask(const GrammarSource& source);
+  absl::StatusOr<Frame> Ask(const GrammarSource& source);
 
   const std::string program_;
   const GrammarTokens tokens_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/grammar/grammar.h"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "verifier_service/grammar/grammar_parts.h"
 #include "verifier_service/grammar/schema_check.h"
+#include "verifier_service/grammar/special_tokens.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -45,7 +47,9 @@ std::string Quote(const std::string& text) {
   return quoted;
 }
 
-xgrammar::CompiledGrammar CompileWith(const GrammarSource& source, xgrammar::GrammarCompiler& compiler) {
+xgrammar::CompiledGrammar CompileWith(const GrammarSource& source, const GrammarVocabulary& vocabulary) {
+  // One thread: XGrammar cannot report an error from its own threads.
+  xgrammar::GrammarCompiler compiler(vocabulary.parts().info, /*max_threads=*/1, /*cache_enabled=*/false);
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
       return compiler.CompileJSONSchema(source.text, /*any_whitespace=*/false);
@@ -54,7 +58,7 @@ xgrammar::CompiledGrammar CompileWith(const GrammarSource& source, xgrammar::Gra
     case GrammarKind::kEbnf:
       return compiler.CompileGrammar(source.text);
     case GrammarKind::kStructuralTag:
-      return compiler.CompileStructuralTag(source.text);
+      return compiler.CompileStructuralTag(MarkSpecialTokens(source.text, vocabulary.parts().special_spellings));
   }
   throw std::invalid_argument("unknown kind of grammar");
 }
@@ -70,12 +74,15 @@ bool HasRuleAttributes(const xgrammar::CompiledGrammar& compiled) {
   return false;
 }
 
-// What XGrammar would pass over. A text that is no JSON is left to XGrammar, which names the place.
-absl::Status CheckSchemas(const GrammarSource& source) {
-  if (source.kind != GrammarKind::kJsonSchema && source.kind != GrammarKind::kStructuralTag) return absl::OkStatus();
-  const absl::StatusOr<nlohmann::json> parsed = base::ParseJson(source.text, "schema");
-  if (!parsed.ok()) return absl::OkStatus();
-  return source.kind == GrammarKind::kJsonSchema ? CheckSchema(*parsed) : CheckTagSchemas(*parsed);
+// The text as JSON; null if its kind has none.
+absl::StatusOr<nlohmann::json> ParseForm(const GrammarSource& source) {
+  if (source.kind != GrammarKind::kJsonSchema && source.kind != GrammarKind::kStructuralTag) return nullptr;
+  return base::ParseJson(source.text, "schema");
+}
+
+// Refuses what XGrammar would pass over.
+absl::Status CheckSchemas(const nlohmann::json& form, GrammarKind kind) {
+  return kind == GrammarKind::kStructuralTag ? CheckTagSchemas(form) : CheckSchema(form);
 }
 
 }  // namespace
@@ -92,26 +99,37 @@ GrammarTokens TokensOf(const tokenizer::Vocabulary& vocabulary, int32_t num_toke
                           .end_token_ids = {end_token_ids.begin(), end_token_ids.end()}};
   for (int32_t id = 0; id < num_tokens; ++id) {
     const tokenizer::Token* const token = vocabulary.Find(id);
-    if (token != nullptr && !token->special) tokens.bytes[id] = token->bytes;
+    if (token == nullptr || std::ranges::count(end_token_ids, id) > 0) continue;
+    if (token->special) {
+      tokens.bytes[id] = absl::StrCat(std::string(1, kSpecialMark), token->spelling);
+    } else if (!absl::StrContains(token->bytes, kSpecialMark)) {
+      tokens.bytes[id] = token->bytes;
+    }
   }
   return tokens;
 }
 
-GrammarVocabulary::GrammarVocabulary(const GrammarTokens& tokens)
-    : parts_(std::make_shared<Parts>(
-          Parts{.info = xgrammar::TokenizerInfo(tokens.bytes, xgrammar::VocabType::RAW,
-                                                static_cast<int>(tokens.bytes.size()), tokens.end_token_ids)})) {}
+GrammarVocabulary::GrammarVocabulary(const GrammarTokens& tokens) {
+  std::vector<std::string> special_spellings;
+  for (const std::string& bytes : tokens.bytes) {
+    if (bytes.size() > 1 && bytes.front() == kSpecialMark) special_spellings.push_back(bytes.substr(1));
+  }
+  parts_ = std::make_shared<Parts>(
+      Parts{.info = xgrammar::TokenizerInfo(tokens.bytes, xgrammar::VocabType::RAW,
+                                            static_cast<int>(tokens.bytes.size()), tokens.end_token_ids),
+            .special_spellings = std::move(special_spellings)});
+}
 
 Grammar::Grammar(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 Grammar::~Grammar() = default;
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSource& source,
                                                                 const GrammarVocabulary& vocabulary) {
-  FT_RETURN_IF_ERROR(CheckSchemas(source));
+  const absl::StatusOr<nlohmann::json> form = ParseForm(source);
+  if (form.ok()) FT_RETURN_IF_ERROR(CheckSchemas(*form, source.kind));
   try {
-    // One thread: XGrammar cannot report an error from its own threads.
-    xgrammar::GrammarCompiler compiler(vocabulary.parts().info, /*max_threads=*/1, /*cache_enabled=*/false);
-    xgrammar::CompiledGrammar compiled = CompileWith(source, compiler);
+    xgrammar::CompiledGrammar compiled = CompileWith(source, vocabulary);
+    FT_RETURN_IF_ERROR(form.status());  // only now, because XGrammar's own error names the place
     if (HasRuleAttributes(compiled)) {
       return absl::InvalidArgumentError("expected rules without attributes in brackets, such as max_tokens");
     }

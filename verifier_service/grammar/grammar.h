@@ -48,10 +48,11 @@ GrammarSource ChoiceOf(std::span<const std::string> texts);
 
 // What a grammar must know of the tokens. Plain data, so that it can be sent to another process.
 struct GrammarTokens {
-  std::vector<std::string> bytes;      // [V] of each token; empty: never part of a form
+  std::vector<std::string> bytes;      // [V] of each token, with a mark if it is special; empty: never part of a form
   std::vector<int32_t> end_token_ids;  // may come where the form may end
 };
-// The tokens with ids below `num_tokens`. Special tokens and ids without a token are never part of a form.
+// The tokens with ids below `num_tokens`. A special token is no text (special_tokens.h). Ids without a token are never
+// part of a form.
 GrammarTokens TokensOf(const tokenizer::Vocabulary& vocabulary, int32_t num_tokens,
                        std::span<const int32_t> end_token_ids);
 

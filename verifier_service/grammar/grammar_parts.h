@@ -2,6 +2,9 @@
 // XGrammar's objects inside of ours. Only this room's .cc files include it.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "verifier_service/grammar/grammar.h"
 #include "xgrammar/xgrammar.h"
 
@@ -9,6 +12,7 @@ namespace foretoken::verifier {
 
 struct GrammarVocabulary::Parts {
   xgrammar::TokenizerInfo info;
+  std::vector<std::string> special_spellings;
 };
 
 struct Grammar::Parts {

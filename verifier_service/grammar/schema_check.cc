@@ -164,6 +164,8 @@ absl::string_view BadCombination(const Json& schema) {
   if (has("$ref") && schema["$ref"].is_string() && !absl::StartsWith(schema["$ref"].get<std::string>(), "#")) {
     return "$ref: expected a place in this schema, as in #/$defs/name";
   }
+  if (has("propertyNames") && has("patternProperties"))
+    return "propertyNames: is not supported beside patternProperties";
   if (has("minLength") || has("maxLength")) {
     if (has("pattern")) return "pattern: is not supported beside minLength and maxLength";
     if (has("format") && IsBuiltinFormat(schema["format"])) {
@@ -193,6 +195,15 @@ absl::Status Error(const std::string& place, absl::string_view what) {
 
 absl::Status CheckAt(const Json& schema, const std::string& place);
 
+// XGrammar knows that a name is a string.
+Json WithTypeOfNames(Json schema) {
+  const bool has_type = schema.contains("type") || std::ranges::any_of(kFirstKeywords, [&](absl::string_view first) {
+                          return schema.contains(first);
+                        });
+  if (!has_type) schema["type"] = "string";
+  return schema;
+}
+
 absl::Status CheckInside(const Json& schema, const std::string& place) {
   const auto inside = [&](const auto& key) { return absl::StrCat(place, place.empty() ? "" : ".", key); };
   for (const auto& [keyword, value] : schema.items()) {
@@ -212,7 +223,7 @@ absl::Status CheckInside(const Json& schema, const std::string& place) {
         FT_RETURN_IF_ERROR(CheckAt(value[i], absl::StrCat(inside(keyword), ".", i)));
       }
     } else if (value.is_object() && is_in(kSchemas)) {
-      FT_RETURN_IF_ERROR(CheckAt(value, inside(keyword)));
+      FT_RETURN_IF_ERROR(CheckAt(keyword == "propertyNames" ? WithTypeOfNames(value) : value, inside(keyword)));
     }
   }
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 // Outputs of these forms are short: strings and numbers are bounded.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <regex>
 #include <string>
@@ -54,19 +55,102 @@ inline RandomSchema MakeEnum(RandomValues& random) {
   return {{{"enum", values}}, accepts};
 }
 
-inline RandomSchema MakeInteger(RandomValues& random) {
-  const int least = random.Below(200) - 100, most = least + random.Below(300);
-  return {{{"type", "integer"}, {"minimum", least}, {"maximum", most}}, [least, most](const nlohmann::json& value) {
-            return value.is_number_integer() && value.get<int>() >= least && value.get<int>() <= most;
+// An integer, or a number, within bounds that belong to it or not, and perhaps null.
+inline RandomSchema MakeNumber(RandomValues& random) {
+  const bool is_integer = random.Coin(0.7), has_least = random.Coin(0.7), has_most = random.Coin(0.7);
+  const bool may_be_null = random.Coin(0.2);
+  const int least = random.Below(200) - 100, most = least + 2 + random.Below(300);
+  const std::string type = is_integer ? "integer" : "number";
+  nlohmann::json schema = {{has_least ? "minimum" : "exclusiveMinimum", least},
+                           {has_most ? "maximum" : "exclusiveMaximum", most},
+                           {"type", type}};
+  if (may_be_null) schema["type"] = {type, "null"};
+  return {schema, [=](const nlohmann::json& value) {
+            if (value.is_null()) return may_be_null;
+            if (is_integer ? !value.is_number_integer() : !value.is_number()) return false;
+            const auto number = value.get<double>();
+            return (has_least ? number >= least : number > least) && (has_most ? number <= most : number < most);
+          }};
+}
+
+inline RandomSchema MatchedString(nlohmann::json schema, const std::string& pattern) {
+  schema["type"] = "string";
+  return {std::move(schema), [pattern](const nlohmann::json& value) {
+            return value.is_string() && std::regex_match(value.get<std::string>(), std::regex(pattern));
           }};
 }
 
 inline RandomSchema MakeString(RandomValues& random) {
   const int least = random.Below(3), most = 1 + least + random.Below(4);
-  const std::string pattern = "^[a-z0-9]{" + std::to_string(least) + "," + std::to_string(most) + "}$";
-  return {{{"type", "string"}, {"pattern", pattern}}, [pattern](const nlohmann::json& value) {
-            return value.is_string() && std::regex_match(value.get<std::string>(), std::regex(pattern));
+  const std::string bounds = "{" + std::to_string(least) + "," + std::to_string(most) + "}";
+  switch (random.Below(8)) {
+    case 0:
+      return MatchedString({{"format", "date"}}, "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])");
+    case 1:
+      return MatchedString({{"format", "uuid"}}, "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}");
+    case 2:  // zeros may stand in front (RFC 2673, section 3.2)
+      return MatchedString({{"format", "ipv4"}},
+                           "(25[0-5]|2[0-4][0-9]|[01]?[0-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|[01]?[0-9]?[0-9])){3}");
+    case 3:
+    case 4:
+      return {{{"type", "string"}, {"minLength", least}, {"maxLength", most}}, [=](const nlohmann::json& value) {
+                if (!value.is_string()) return false;
+                const auto text = value.get<std::string>();
+                const auto num_characters = std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+                return num_characters >= least && num_characters <= most;
+              }};
+    default:
+      return MatchedString({{"pattern", "^[a-z0-9]" + bounds + "$"}}, "[a-z0-9]" + bounds);
+  }
+}
+
+// A list whose first elements have schemas of their own.
+inline RandomSchema MakeTuple(int depth, RandomValues& random) {
+  std::vector<RandomSchema> elements;
+  nlohmann::json schemas = nlohmann::json::array();
+  for (int i = 1 + random.Below(3); i > 0; --i) {
+    elements.push_back(MakeSchema(depth - 1, random));
+    schemas.push_back(elements.back().schema);
+  }
+  const std::string others = random.Coin(0.5) ? "items" : "unevaluatedItems";
+  return {{{"type", "array"}, {"prefixItems", schemas}, {others, false}, {"minItems", elements.size()}},
+          [elements](const nlohmann::json& value) {
+            if (!value.is_array() || value.size() != elements.size()) return false;
+            for (size_t i = 0; i < elements.size(); ++i) {
+              if (!elements[i].accepts(value[i])) return false;
+            }
+            return true;
           }};
+}
+
+// An object whose names are not known, but for their pattern. Its names may repeat, so it has no least number of them.
+inline RandomSchema MakeMap(int depth, RandomValues& random) {
+  const RandomSchema values = MakeSchema(depth - 1, random);
+  const std::string pattern = "^k[a-z]{0,2}$";
+  const size_t most = 1 + random.Below(3);
+  nlohmann::json schema = {{"type", "object"}, {"maxProperties", most}};
+  if (random.Coin(0.5)) {
+    schema["patternProperties"][pattern] = values.schema;
+    schema[random.Coin(0.5) ? "additionalProperties" : "unevaluatedProperties"] = false;
+  } else {
+    schema["propertyNames"]["pattern"] = pattern;
+    schema["additionalProperties"] = values.schema;
+  }
+  return {schema, [=](const nlohmann::json& value) {
+            if (!value.is_object() || value.size() > most) return false;
+            return std::ranges::all_of(value.items(), [&](const auto& property) {
+              return std::regex_match(property.key(), std::regex("k[a-z]{0,2}")) && values.accepts(property.value());
+            });
+          }};
+}
+
+// One of several schemas, in one of the ways to say so.
+inline RandomSchema MakeCombination(int depth, RandomValues& random) {
+  const RandomSchema a = MakeSchema(depth - 1, random);
+  if (random.Coin(0.2)) return {{{"allOf", nlohmann::json::array({a.schema})}}, a.accepts};
+  const RandomSchema b = MakeSchema(depth - 1, random);
+  return {{{random.Coin(0.5) ? "anyOf" : "oneOf", {a.schema, b.schema}}},
+          [a, b](const nlohmann::json& value) { return a.accepts(value) || b.accepts(value); }};
 }
 
 inline RandomSchema MakeArray(int depth, RandomValues& random) {
@@ -90,14 +174,19 @@ inline RandomSchema MakeObject(int depth, RandomValues& random) {
     properties.push_back({"p" + std::to_string(i) + "_" + std::string(1 + random.Below(6), 'x'),
                           MakeSchema(depth - 1, random), random.Coin(0.7)});
   }
-  nlohmann::json schema = {{"type", "object"}, {"additionalProperties", false}, {"required", nlohmann::json::array()}};
+  nlohmann::json schema = {{"type", "object"}, {"required", nlohmann::json::array()}};
+  schema[random.Coin(0.8) ? "additionalProperties" : "unevaluatedProperties"] = false;
   for (const Property& property : properties) {
     schema["properties"][property.name] = property.schema.schema;
     if (property.is_required) schema["required"].push_back(property.name);
   }
-  return {schema, [properties](const nlohmann::json& value) {
+  const size_t least = random.Coin(0.3) ? random.Below(static_cast<int>(properties.size()) + 1) : 0;
+  const size_t most = std::max({least, schema["required"].size(), properties.size() - random.Below(2)});
+  if (random.Coin(0.5) || least > 0) schema["minProperties"] = least;
+  if (random.Coin(0.5) || most < properties.size()) schema["maxProperties"] = most;
+  return {schema, [properties, least, most](const nlohmann::json& value) {
             size_t num_known = 0;
-            if (!value.is_object()) return false;
+            if (!value.is_object() || value.size() < least || value.size() > most) return false;
             for (const Property& property : properties) {
               const auto found = value.find(property.name);
               if (found == value.end() ? property.is_required : !property.schema.accepts(*found)) return false;
@@ -108,22 +197,34 @@ inline RandomSchema MakeObject(int depth, RandomValues& random) {
 }
 
 inline RandomSchema MakeSchema(int depth, RandomValues& random) {
-  const int kind = random.Below(depth > 0 ? 9 : 4);
+  const int kind = random.Below(depth > 0 ? 11 : 4);
   if (kind == 0) return MakeEnum(random);
-  if (kind == 1) return MakeInteger(random);
+  if (kind == 1) return MakeNumber(random);
   if (kind == 2) return MakeString(random);
   if (kind == 3) return {{{"type", "boolean"}}, [](const nlohmann::json& value) { return value.is_boolean(); }};
   if (kind == 4) return MakeArray(depth, random);
-  if (kind == 5) {
-    RandomSchema a = MakeSchema(depth - 1, random), b = MakeSchema(depth - 1, random);
-    return {{{"anyOf", {a.schema, b.schema}}},
-            [a, b](const nlohmann::json& value) { return a.accepts(value) || b.accepts(value); }};
-  }
+  if (kind == 5) return MakeTuple(depth, random);
+  if (kind == 6) return MakeMap(depth, random);
+  if (kind == 7) return MakeCombination(depth, random);
   return MakeObject(depth, random);
 }
 
+// A list of two values of a schema that stands once.
+inline RandomSchema MakePair(RandomValues& random) {
+  const RandomSchema value = MakeSchema(2, random);
+  const std::string place = random.Coin(0.5) ? "$defs" : "definitions";
+  return {{{place, {{"value", value.schema}}},
+           {"type", "array"},
+           {"items", {{"$ref", "#/" + place + "/value"}}},
+           {"minItems", 2},
+           {"maxItems", 2}},
+          [accepts = value.accepts](const nlohmann::json& pair) {
+            return pair.is_array() && pair.size() == 2 && accepts(pair[0]) && accepts(pair[1]);
+          }};
+}
+
 inline RandomForm RandomSchemaForm(RandomValues& random) {
-  const RandomSchema schema = MakeSchema(3, random);
+  const RandomSchema schema = random.Coin(0.1) ? MakePair(random) : MakeSchema(3, random);
   return {.source = {.kind = verifier::GrammarKind::kJsonSchema, .text = schema.schema.dump()},
           .accepts = [accepts = schema.accepts](const std::string& text) {
             const nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

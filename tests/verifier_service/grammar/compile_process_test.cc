@@ -2,10 +2,16 @@
 #include "verifier_service/grammar/compile_process.h"
 
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <fstream>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/error_text.h"
 #include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
@@ -102,6 +108,59 @@ TEST(CompileProcess, AProcessThatWasKilledIsStartedAgain) {
   ASSERT_EQ(kill(process.pid(), SIGKILL), 0);
   const absl::Status failed = process.Compile(source).status();
   EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_TRUE(process.Compile(source).ok());
+}
+
+// Kills each child of the process, as a kernel without memory does, until the end.
+class ChildKiller {
+ public:
+  explicit ChildKiller(pid_t process)
+      : path_(absl::StrCat("/proc/", process, "/task/", process, "/children")), thread_([this] { Run(); }) {}
+  ~ChildKiller() {
+    must_end_ = true;
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    while (!must_end_) {
+      pid_t child = 0;
+      if (std::ifstream(path_) >> child) kill(child, SIGKILL);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  const std::string path_;
+  std::atomic<bool> must_end_ = false;
+  std::thread thread_;
+};
+
+TEST(CompileProcess, AKillFromOutsideIsNotTheTextsFault) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {.max_time = absl::Seconds(20)});
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(process.Compile(source).ok()) << "after a kill at any point of its work, also of its answer";
+    const ChildKiller killer(process.pid());
+    const absl::Status killed =
+        process.Compile({.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)}).status();
+    EXPECT_EQ(killed.code(), absl::StatusCode::kUnavailable) << killed;
+  }
+  EXPECT_TRUE(process.Compile(source).ok());
+}
+
+TEST(CompileProcess, AMachineWithoutRoomForProcessesIsNotTheTextsFault) {
+  if (geteuid() == 0) GTEST_SKIP() << "the kernel lets root have any number of processes";
+  CompileProcess process(kProgram, testing::ByteTokens(), {});
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  ASSERT_TRUE(process.Compile(source).ok());
+  rlimit before;
+  ASSERT_EQ(prlimit(process.pid(), RLIMIT_NPROC, nullptr, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(prlimit(process.pid(), RLIMIT_NPROC, &none, nullptr), 0);
+  const absl::Status failed = process.Compile(source).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("cannot fork"));
+  ASSERT_EQ(prlimit(process.pid(), RLIMIT_NPROC, &before, nullptr), 0);
   EXPECT_TRUE(process.Compile(source).ok());
 }
 

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/grammar/grammar.h"
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/tokenizer/tokenizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/grammar_tokens.h"
+#include "tests/testing/paths.h"
 #include "verifier_service/grammar/grammar_matcher.h"
+#include "verifier_service/grammar/special_tokens.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -47,6 +53,10 @@ TEST(Grammar, TakesTextsOfItsFormOnly) {
        {R"({"name": "A", "age": 3})"},
        {R"({"age": 3, "name": "A"})", R"({"name": "A"})", R"({ "name": "A", "age": 3})",
         R"({"name": "A", "age": "3"})"}},
+      {GrammarKind::kJsonSchema,
+       R"({"type":"integer","multipleOf":7})",
+       {"0", "7", "-14", "700", "12345676"},
+       {"1", "-13", "12345675", "7.0", "\"7\""}},
       {GrammarKind::kJsonSchema, "{}", {"1", "\"\"", "[1, {\"a\": null}]", "true"}, {"", "tru", "[1,", "[1}"}},
   };
   for (const Case& c : cases) {
@@ -104,7 +114,13 @@ TEST(Grammar, ACopyThatWasSerializedIsEqual) {
   EXPECT_FALSE(Grammar::Parse("{}", GrammarVocabulary(testing::ByteTokens())).ok());
 }
 
-TEST(Grammar, SpecialTokensAndHolesAreNeverPartOfAForm) {
+TEST(Grammar, ASchemaThatCannotBeCheckedIsRefused) {
+  std::string deep = R"({"type": "array", "uniqueItems": true})";
+  for (int i = 0; i < 64; ++i) deep = absl::StrCat(R"({"type": "array", "items": )", deep, "}");
+  EXPECT_THAT(ErrorOf(GrammarKind::kJsonSchema, deep), HasSubstr("at most 64 nested levels"));
+}
+
+TEST(Grammar, HolesAreNeverPartOfAForm) {
   GrammarTokens tokens = testing::ByteTokens();
   tokens.bytes['b'].clear();
   const auto grammar = Grammar::Compile({.kind = GrammarKind::kRegex, .text = "[a-c]"}, GrammarVocabulary(tokens));
@@ -112,6 +128,103 @@ TEST(Grammar, SpecialTokensAndHolesAreNeverPartOfAForm) {
   GrammarMatcher matcher(*grammar);
   EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a', 'c'));
   EXPECT_FALSE(matcher.Accept('b'));
+}
+
+// All bytes of texts, and two special tokens.
+class SpecialTokens : public ::testing::Test {
+ protected:
+  static constexpr int32_t kCall = kEnd + 1, kArgs = kEnd + 2;
+
+  SpecialTokens() {
+    GrammarTokens tokens = testing::ByteTokens();
+    tokens.bytes[0xFF].clear();
+    for (const char* spelling : {"[CALL]", "[ARGS]"}) {
+      tokens.bytes.push_back(absl::StrCat(std::string(1, kSpecialMark), spelling));
+    }
+    vocabulary_.emplace(tokens);
+  }
+  GrammarMatcher Matcher(GrammarKind kind, const std::string& text) {
+    const auto grammar = Grammar::Compile({.kind = kind, .text = text}, *vocabulary_);
+    EXPECT_TRUE(grammar.ok()) << grammar.status();
+    // As it comes to the verifier.
+    return GrammarMatcher(*Grammar::Parse((*grammar)->Serialize(), *vocabulary_));
+  }
+  static std::vector<int32_t> Next(GrammarMatcher& matcher) { return testing::AllowedIds(matcher, kArgs + 1); }
+  static void Say(GrammarMatcher& matcher, const std::string& text) {
+    for (const char c : text) EXPECT_TRUE(matcher.Accept(static_cast<unsigned char>(c))) << text << " at " << c;
+  }
+
+  std::optional<GrammarVocabulary> vocabulary_;
+};
+
+TEST_F(SpecialTokens, AreNotTheTextThatTheySpell) {
+  const std::pair<GrammarKind, std::string> forms[] = {{GrammarKind::kRegex, "\\[CALL\\].*"},
+                                                       {GrammarKind::kEbnf, "root ::= \"[CALL]\" [^x]*"},
+                                                       {GrammarKind::kJsonSchema, R"({"type": "string"})"}};
+  for (const auto& [kind, form] : forms) {
+    GrammarMatcher matcher = Matcher(kind, form);
+    EXPECT_FALSE(matcher.Accept(kCall)) << form;
+    Say(matcher, kind == GrammarKind::kJsonSchema ? "\"[CALL]" : "[CALL]");
+    EXPECT_THAT(Next(matcher), ::testing::AllOf(::testing::Contains('a'), ::testing::Not(::testing::Contains(kCall))));
+    EXPECT_FALSE(matcher.Accept(kArgs)) << form;
+  }
+}
+
+TEST_F(SpecialTokens, ComeWhereATagSpellsThem) {
+  GrammarMatcher matcher = Matcher(GrammarKind::kStructuralTag, R"({"type":"structural_tag","format":{"type":"tag",
+      "begin":"[CALL]f\u005bARGS]","content":{"type":"json_schema","json_schema":{"enum":["[CALL]"]}},"end":"!"}})");
+  EXPECT_THAT(Next(matcher), ElementsAre(kCall));
+  ASSERT_TRUE(matcher.Accept(kCall));
+  EXPECT_THAT(Next(matcher), ElementsAre('f'));
+  Say(matcher, "f");
+  EXPECT_THAT(Next(matcher), ElementsAre(kArgs));
+  ASSERT_TRUE(matcher.Accept(kArgs));
+  Say(matcher, "\"[CALL]\"!");  // a schema's text is text
+  EXPECT_THAT(Next(matcher), ElementsAre(kEnd));
+  matcher.Rollback(12);
+  EXPECT_THAT(Next(matcher), ElementsAre(kCall));
+}
+
+TEST_F(SpecialTokens, TriggerTags) {
+  GrammarMatcher matcher = Matcher(GrammarKind::kStructuralTag, R"({"format":{"type":"triggered_tags",
+      "triggers":["[CALL]"],"tags":[{"begin":"[CALL]f","content":{"type":"const_string","value":"?!"},"end":""}]}})");
+  Say(matcher, "so [CALL]g ");  // the spelling alone calls nobody
+  ASSERT_TRUE(matcher.Accept(kCall));
+  EXPECT_THAT(Next(matcher), ElementsAre('f'));
+  Say(matcher, "f?! and ");
+  EXPECT_TRUE(matcher.Accept(kEnd));
+}
+
+TEST_F(SpecialTokens, ComeWhereAFormNamesTheToken) {
+  const std::pair<GrammarKind, std::string> forms[] = {
+      {GrammarKind::kEbnf, absl::StrCat("root ::= Token(", kCall, ") \"a\"")},
+      {GrammarKind::kStructuralTag, R"({"format":{"type":"sequence","elements":[{"type":"token","token":"[CALL]"},
+                                       {"type":"const_string","value":"a"}]}})"},
+      {GrammarKind::kStructuralTag, absl::StrCat(R"({"format":{"type":"sequence","elements":[{"type":"token","token":)",
+                                                 kCall, R"(},{"type":"const_string","value":"a"}]}})")}};
+  for (const auto& [kind, form] : forms) {
+    GrammarMatcher matcher = Matcher(kind, form);
+    EXPECT_THAT(Next(matcher), ElementsAre(kCall)) << form;
+    ASSERT_TRUE(matcher.Accept(kCall)) << form;
+    EXPECT_THAT(Next(matcher), ElementsAre('a')) << form;
+  }
+}
+
+TEST_F(SpecialTokens, AreMarkedInTheVocabularyAndEndsAreNot) {
+  const auto tokenizer = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const tokenizer::Vocabulary& vocabulary = tokenizer->vocabulary();
+  const std::vector<int32_t> ends = {4092};
+  const GrammarTokens tokens = TokensOf(vocabulary, 4096, ends);
+  int num_special = 0;
+  for (int32_t id = 0; id < 4096; ++id) {
+    const tokenizer::Token* const token = vocabulary.Find(id);
+    const bool is_special = token != nullptr && token->special && id != 4092;
+    num_special += is_special ? 1 : 0;
+    EXPECT_EQ(!tokens.bytes[id].empty() && tokens.bytes[id].front() == kSpecialMark, is_special) << id;
+  }
+  EXPECT_GT(num_special, 0);
+  EXPECT_EQ(tokens.bytes[4092], "");
 }
 
 TEST(GrammarMatcher, TheEndMayComeWhereTheFormMayEnd) {

@@ -32,6 +32,8 @@ TEST(CheckSchema, TakesWhatIsFollowed) {
           R"({"type":"string","pattern":"^(?:a|b)+$"})",
           R"({"type":"object","properties":{"not":{"type":"string"},"if":{"type":"null"}}})",
           R"({"enum":[{"not":1}]})",
+          R"({"type":"object","propertyNames":{"pattern":"^[a-z]+$"},"additionalProperties":{"type":"null"}})",
+          R"({"type":"object","propertyNames":{"$ref":"#/$defs/x"},"$defs":{"x":{"enum":["a"]}}})",
       }) {
     EXPECT_TRUE(Check(schema).ok()) << schema << ": " << Check(schema);
   }
@@ -70,6 +72,10 @@ TEST(CheckSchema, RefusesWhatWouldBePassedOverAndNamesThePlace) {
            Case{R"({"type":"object","dependentRequired":{"a":["b"]}})", "dependentRequired"},
            Case{R"({"type":"array","contains":{"const":1}})", "contains"},
            Case{R"({"$defs":{"x":{"type":"string","minimum":1}}})", "$defs.x: minimum"},
+           Case{R"({"type":"object","propertyNames":{"minimum":1}})",
+                R"(propertyNames: minimum: is not supported beside type "string")"},
+           Case{R"({"type":"object","propertyNames":{"maxLength":3},"patternProperties":{"^a":{}}})",
+                "propertyNames: is not supported beside patternProperties"},
        }) {
     const absl::Status status = Check(c.schema);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.schema;
