@@ -31,7 +31,6 @@
 #include "grpcpp/support/server_callback.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/call_record.h"
-#include "verifier_service/api/compile_places.h"
 #include "verifier_service/api/engine_port.h"
 #include "verifier_service/api/outbox.h"
 #include "verifier_service/api/publisher.h"
@@ -42,6 +41,7 @@
 #include "verifier_service/api/service_metrics.h"
 #include "verifier_service/api/tenant_queue.h"
 #include "verifier_service/api/unread_outputs.h"
+#include "verifier_service/grammar/compile_places.h"
 #include "verifier_service/grammar/grammar_compiler.h"
 
 namespace foretoken::verifier {

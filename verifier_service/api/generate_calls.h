@@ -24,10 +24,10 @@
 #include "absl/time/time.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/client_tokens.h"
-#include "verifier_service/api/compile_places.h"
 #include "verifier_service/api/generate_call.h"
 #include "verifier_service/api/periodic_task.h"
 #include "verifier_service/api/tenant_queue.h"
+#include "verifier_service/grammar/compile_places.h"
 
 namespace foretoken::verifier {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The places for response formats. If this test fails, one tenant takes them all, or a place is lost.
-#include "verifier_service/api/compile_places.h"
+#include "verifier_service/grammar/compile_places.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

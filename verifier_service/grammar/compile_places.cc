@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verifier_service/api/compile_places.h"
+#include "verifier_service/grammar/compile_places.h"
 
 #include <algorithm>
 
