@@ -74,7 +74,7 @@ while read -r rule file script; do
 done <<'STYLE'
 FIELD_LOWER_SNAKE_CASE    token_tree.proto s/token_ids = /tokenIds = /
 ENUM_VALUE_PREFIX         token_tree.proto s/DRAW_METHOD_POINT = 1/POINT = 1/
-COMMENT_RPC               generation.proto /Ends a running request/d
+COMMENT_RPC               generation.proto /Ends a request of the same tenant/,+1d
 STYLE
 
 change generation.proto '/^message AbortRequest/,/^}/ s/}/  string reason = 3;\n}/'
