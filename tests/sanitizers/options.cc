@@ -45,10 +45,11 @@ const char* __tsan_default_suppressions() {
       "race:GrpcMemoryAllocatorImpl::Shutdown\n"
       "race:CallOpClientRecvStatus::FinishOp\n"
       // The last callback of a call, which gRPC orders after the others by an atomic count, and a cancellation, which
-      // may come from any thread of gRPC. These suppressions hide only accesses of OnDone, OnCancel and the destructors
-      // of calls to the calls. AddressSanitizer checks the lifetimes of calls.
+      // may come from any thread of gRPC. These suppressions hide only accesses of OnDone and of the end of a call.
+      // AddressSanitizer checks the lifetimes of calls.
       "race:Impl::CallOnDone\n"
-      "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n";
+      "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n"
+      "race:GenerateCall::~GenerateCall\n";
 }
 
 }  // extern "C"
