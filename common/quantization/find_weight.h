@@ -42,7 +42,7 @@ absl::StatusOr<FoundWeight> FindWeight(const weights::Checkpoint& checkpoint, co
 //   FT_ASSIGN_OR_RETURN(const FoundWeight* q, weights.Find(name, shape, config));
 //
 // A function that asks for weights takes one of these. A checkpoint becomes one for a single call.
-// Errors: as FindWeight. Threads: any. What it returns lives as long as it does.
+// Errors: as FindWeight. Threads: any. What Find returns lives as long as this object.
 class OpenedWeights {
  public:
   explicit OpenedWeights(std::shared_ptr<const weights::Checkpoint> checkpoint) : checkpoint_(std::move(checkpoint)) {}

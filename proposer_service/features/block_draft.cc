@@ -50,7 +50,7 @@ model::ForwardBatch ContextsOf(const DraftPass& pass) {
   return contexts;
 }
 
-// The blocks whose logits are kept. At least those that a pass computes together.
+// The number of blocks whose logits are kept: at least as many as one pass computes.
 int64_t NumKeptLogits(const BlockForm& form, const DraftModel::Limits& limits, int64_t draft_vocab_size) {
   const int64_t block_bytes = form.num_rows * draft_vocab_size * int64_t{sizeof(float)};
   const int64_t num_fitting = std::min<int64_t>(form.max_kept_logit_bytes / block_bytes, limits.num_blocks);

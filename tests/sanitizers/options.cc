@@ -44,8 +44,8 @@ const char* __tsan_default_suppressions() {
       "race:google::protobuf::internal::EpsCopyInputStream::\n"
       "race:GrpcMemoryAllocatorImpl::Shutdown\n"
       "race:CallOpClientRecvStatus::FinishOp\n"
-      // The last callback of a call, which gRPC orders after the others by an atomic count, and a cancellation, which
-      // may come from any thread of gRPC. These suppressions hide only accesses of OnDone and of the end of a call.
+      // The last callback of a call, which gRPC orders after the others by an atomic count. These suppressions hide only
+      // accesses of OnDone and of the destruction of a call.
       // AddressSanitizer checks the lifetimes of calls.
       "race:Impl::CallOnDone\n"
       "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n"

@@ -64,7 +64,7 @@ v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
 class LookupCall : public grpc::ServerUnaryReactor {
  public:
   using FinishWith = std::function<void(const absl::Status& status, grpc::ServerUnaryReactor* reactor)>;
-  LookupCall(base::WorkQueue& queue, uint64_t number, FinishWith finish)
+  LookupCall(TenantQueue& queue, Ticket number, FinishWith finish)
       : queue_(queue), number_(number), finish_(std::move(finish)) {}
 
  private:
@@ -73,8 +73,8 @@ class LookupCall : public grpc::ServerUnaryReactor {
   }
   void OnDone() override { delete this; }
 
-  base::WorkQueue& queue_;
-  const uint64_t number_;
+  TenantQueue& queue_;
+  const Ticket number_;
   const FinishWith finish_;
 };
 
@@ -97,7 +97,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
 
 template <typename Request, typename Handler>
 grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handler handle) {
-  const uint64_t number = next_lookup_.fetch_add(1);
+  const Ticket number = next_lookup_.fetch_add(1);
   const auto finish = [this, call](const absl::Status& status, grpc::ServerUnaryReactor* reactor) {
     FinishUnary(calls_, call, status, reactor);
   };
@@ -114,7 +114,7 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handl
            reactor);
     return reactor;
   }
-  lookup_queue_.Push(number,
+  lookup_queue_.Push({.ticket = number},
                      [call, handle, finish, reactor, bytes = *call.request, place = std::move(place)]() mutable {
                        const absl::Status status = HandleUnary<Request>(call, bytes, handle);
                        place.reset();  // before the client sees the answer, so that it may call again at once

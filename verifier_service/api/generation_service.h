@@ -18,9 +18,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/base/work_queue.h"
+#include "common/base/work_places.h"
 #include "foretoken/v1/generation.grpc.pb.h"
 #include "verifier_service/api/generate_calls.h"
+#include "verifier_service/api/tenant_queue.h"
 #include "verifier_service/api/unary_answer.h"
 
 namespace foretoken::verifier {
@@ -65,8 +66,8 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   GenerateCalls& calls_;
   const std::function<std::vector<ProposerStatus>()> proposers_;
   base::WorkPlaces lookups_;  // that wait or run
-  std::atomic<uint64_t> next_lookup_{1};
-  base::WorkQueue lookup_queue_;  // last, because its thread uses the members above
+  std::atomic<Ticket> next_lookup_{1};
+  TenantQueue lookup_queue_;  // last, because its thread uses the members above
 };
 
 }  // namespace foretoken::verifier

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that requests wait for before the engine has them: they are parsed, and their response formats are compiled.
+// Work that is too slow for gRPC's threads: requests are parsed, and their response formats are compiled, before the
+// engine has them, and texts are looked up. Encoding a megabyte of text must not delay the writes of other calls.
 // Tenants take turns, so a tenant that sends much delays its own requests and not those of others. Every tenant weighs
 // the same.
 //

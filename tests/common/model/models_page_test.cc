@@ -63,7 +63,7 @@ TEST(ModelsPage, HasARowForEachFamilyAndATinyModelForEachRow) {
   }
   EXPECT_EQ(tested, known);
   tested.clear();
-  for (const char* model : testing::kFamilyModels) {  // those of the exactness tests
+  for (const char* model : testing::kFamilyModels) {  // the exactness tests run all of them
     tested.insert(ModelTypeName(LoadModelConfig(testing::SourcePath("tests/cases/models/") + model)->architecture));
   }
   EXPECT_EQ(tested, known);

@@ -25,7 +25,7 @@ inline constexpr int64_t kTinyHidden = 64;        // E of the target and of the 
 inline constexpr int64_t kTinyVocabulary = 1216;  // V; the tokenizer has 1,206 ids
 inline constexpr int64_t kTinyLayers = 6;         // L of the target
 
-// The sizes of a drafter and of its target. A test that needs a target that runs gives those of one.
+// The sizes of a drafter and of its target. A test whose target really runs gives the sizes of that target.
 struct DrafterSizes {
   int64_t hidden = kTinyHidden, ffn = 96;
   int64_t num_heads = 4, num_kv_heads = 2, head_dim = 16;

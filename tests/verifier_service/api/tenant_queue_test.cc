@@ -69,6 +69,16 @@ TEST_F(TenantQueueTest, RemovedWorkNeverRuns) {
   EXPECT_THAT(Finish(), ElementsAre("a"));
 }
 
+TEST_F(TenantQueueTest, RemovedWorkIsGoneAtOnce) {
+  Block();
+  const auto held = std::make_shared<int>(0);
+  queue_->Push({.ticket = 100}, [held] {});
+  EXPECT_EQ(held.use_count(), 2);
+  EXPECT_TRUE(queue_->Remove(100));
+  EXPECT_EQ(held.use_count(), 1);
+  Finish();
+}
+
 TEST_F(TenantQueueTest, SeveralThreadsWorkAtATime) {
   absl::Notification first_runs, second_runs;
   queue_ = std::make_unique<TenantQueue>(2);
