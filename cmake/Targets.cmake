@@ -91,15 +91,18 @@ function(foretoken_binary name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# foretoken_precompile_googletest(NAME OWNER): GoogleTest's headers are a third of what a small test compiles. The target
-# OWNER compiles them once, and the targets that have its options and definitions, and maybe more, read that.
-function(foretoken_precompile_googletest name owner)
+# foretoken_precompile_headers(NAME OWNER): GoogleTest's headers and those of Abseil that nearly every test reads are half
+# of what a small test compiles. The target OWNER compiles them once, and the targets that have its options and
+# definitions, and maybe more, read that.
+function(foretoken_precompile_headers name owner)
   # GCC forgets which of these headers are the system's, and warns of the standard library's strings. ccache asks for
   # -fpch-preprocess.
   target_compile_options(${name} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess;-Wno-array-bounds>"
     "$<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow;-Wno-stringop-overread>")
   if(name STREQUAL owner)
-    target_precompile_headers(${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    target_precompile_headers(${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <filesystem> <thread>
+      <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/synchronization/mutex.h>
+      <absl/time/clock.h>)
   else()
     target_precompile_headers(${name} REUSE_FROM ${owner})
   endif()
@@ -121,7 +124,7 @@ function(foretoken_test name folder)
   add_executable(${name} ${sources})
   target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1>")  # tests compile for longer than they compute
   target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  foretoken_precompile_googletest(${name} base_test)
+  foretoken_precompile_headers(${name} base_test)
   include(GoogleTest)
   gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "-*Long.*" NO_PRETTY_VALUES
     DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")

@@ -107,6 +107,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   foretoken::rpc::BlockTerminationSignals();
+  foretoken::telemetry::EndIfMemoryRunsOut();
   // Linux distributions build Abseil with its deadlock detector on. It takes a global lock around every lock, gRPC's
   // included.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -329,6 +329,7 @@ int main(int argc, char** argv) {
     return foretoken::verifier::ServeGrammars();
   }
   foretoken::rpc::BlockTerminationSignals();
+  foretoken::telemetry::EndIfMemoryRunsOut();
   // Some distributions ship Abseil with its deadlock detector on. It updates a global graph for every lock, also
   // gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/error_text.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 #include "verifier_service/expert_metrics.h"
@@ -124,7 +126,10 @@ void Verifier::MakeServices(VerifierEnvironment& environment) {
   calls_ = std::make_unique<GenerateCalls>(GenerateCallsParts{
       .model = DescribeModel(),
       .engine = {
-          .reserve = [this](const RequestArrival& arrival) { return engine_->Reserve(arrival); },
+          .reserve = [this](const RequestArrival& arrival) -> absl::StatusOr<QueuePlace> {
+            if (is_stalled_->Value() != 0) return EngineStalled();
+            return engine_->Reserve(arrival);
+          },
           .submit = [this](QueuePlace place,
                            GenerationRequest request) { return engine_->Submit(std::move(place), std::move(request)); },
           .abort = [this](Ticket ticket) { engine_->Abort(ticket); }},
@@ -181,21 +186,32 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
     engine_->Drain();
   });
   server_->SetServing(true);
-  stall_watch_ = std::make_unique<PeriodicTask>(
+  stall_watch_ = std::make_unique<base::PeriodicTask>(
       std::clamp(config_.engine_stall_timeout / 4, kMinStallPeriod, kMaxStallPeriod), [this] { LookAfterEngine(); });
   return absl::OkStatus();
 }
 
+absl::Status Verifier::EngineStalled() const {
+  return base::WithReason(
+      absl::UnavailableError(absl::StrCat("a step has taken more than ",
+                                          absl::FormatDuration(config_.engine_stall_timeout), ": try another server")),
+      "ENGINE_STALLED");
+}
+
 void Verifier::LookAfterEngine() {
-  const bool is_stalled = stall_detector_.IsStalled(engine_->pulse(), StallDetector::Clock::now());
-  if (is_stalled == (is_stalled_->Value() != 0)) return;
-  is_stalled_->Set(is_stalled ? 1 : 0);
-  server_->SetServing(!is_stalled);
-  if (is_stalled) {
-    spdlog::error("a step of the engine has taken {} and has not ended: not serving",
-                  absl::FormatDuration(config_.engine_stall_timeout));
-  } else {
-    spdlog::warn("the engine steps again: serving");
+  const EngineState state = stall_detector_.Look(engine_->pulse(), StallDetector::Clock::now());
+  if (state == std::exchange(engine_state_, state)) return;
+  is_stalled_->Set(state == EngineState::kSteps ? 0 : 1);
+  server_->SetServing(state == EngineState::kSteps);
+  switch (state) {
+    case EngineState::kSteps:
+      return spdlog::warn("the engine steps again: serving");
+    case EngineState::kStalled:
+      return spdlog::error("a step of the engine has taken {} and has not ended: not serving",
+                           absl::FormatDuration(config_.engine_stall_timeout));
+    case EngineState::kHangs:
+      spdlog::error("the step has taken twice as long: ending all requests");
+      calls_->EndAll(EngineStalled());
   }
 }
 

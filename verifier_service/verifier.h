@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/periodic_task.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
 #include "common/telemetry/metrics_server.h"
 #include "verifier_service/api/client_tokens.h"
 #include "verifier_service/api/generation_service.h"
-#include "verifier_service/api/periodic_task.h"
 #include "verifier_service/config.h"
 #include "verifier_service/device_failure_guard.h"
 #include "verifier_service/engine/stall_detector.h"
@@ -62,6 +62,7 @@ class Verifier {
   void MakeServices(VerifierEnvironment& environment);
   void MakeVllmService();
   void FinishCalls();
+  absl::Status EngineStalled() const;  // the error of calls meanwhile
   void LookAfterEngine();
 
   const Config config_;
@@ -81,7 +82,8 @@ class Verifier {
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<DeviceFailureGuard> failure_guard_;
   StallDetector stall_detector_;
-  std::unique_ptr<PeriodicTask> stall_watch_;
+  EngineState engine_state_ = EngineState::kSteps;  // as last seen
+  std::unique_ptr<base::PeriodicTask> stall_watch_;
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
 };
 

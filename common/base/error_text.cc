@@ -12,6 +12,7 @@ namespace {
 
 constexpr absl::string_view kReasonUrl = "foretoken/reason";
 constexpr absl::string_view kPassingUrl = "foretoken/passing";
+constexpr absl::string_view kConfidentialUrl = "foretoken/confidential";
 
 }  // namespace
 
@@ -37,5 +38,12 @@ absl::Status Passing(absl::Status status) {
 }
 
 bool IsPassing(const absl::Status& status) { return status.GetPayload(kPassingUrl).has_value(); }
+
+absl::Status Confidential(absl::Status status) {
+  status.SetPayload(kConfidentialUrl, absl::Cord());
+  return status;
+}
+
+bool IsConfidential(const absl::Status& status) { return status.GetPayload(kConfidentialUrl).has_value(); }
 
 }  // namespace foretoken::base

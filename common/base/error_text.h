@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of an error beside our own words: text that others sent, a reason that programs can read, and whether a retry
-// may help.
+// Parts of an error beside our own words: text that others sent, a reason that programs can read, whether a retry may
+// help, and whether a log may have the message.
 //
 //   return WithReason(absl::NotFoundError(absl::StrCat("model: expected \"demo\", got ", Quoted(request.model()))),
 //                     "MODEL_NOT_FOUND");
 //
-// Both are payloads of the status. They travel with the status, and common/rpc/status.h puts them on the wire.
+// All are payloads of the status and travel with it. common/rpc/status.h puts the reason and the retry on the wire.
 #pragma once
 
 #include <cstddef>
@@ -30,5 +30,9 @@ std::string ReasonOf(const absl::Status& status);
 // Says that the same request may succeed a moment later, for example because a queue is full now.
 absl::Status Passing(absl::Status status);
 bool IsPassing(const absl::Status& status);
+
+// Says that the message quotes more of a client's texts than a name. The client gets the message, and no log has it.
+absl::Status Confidential(absl::Status status);
+bool IsConfidential(const absl::Status& status);
 
 }  // namespace foretoken::base

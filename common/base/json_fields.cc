@@ -9,6 +9,7 @@
 
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "nlohmann/json.hpp"
 
 namespace foretoken::model {
 namespace {
@@ -78,12 +79,12 @@ bool Convert(const json& value, std::vector<T>& out) {
 absl::StatusOr<JsonFields> JsonFields::Parse(absl::string_view text, absl::string_view source) {
   FT_ASSIGN_OR_RETURN(json object, base::ParseJson(text, source));
   if (!object.is_object()) return absl::InvalidArgumentError(absl::StrCat(source, ": not a JSON object"));
-  return JsonFields(std::move(object), std::string(source), "");
+  return JsonFields(std::make_shared<const json>(std::move(object)), std::string(source), "");
 }
 
 const json* JsonFields::Get(const std::string& name) const {
-  const auto found = object_.find(name);
-  return found == object_.end() || found->is_null() ? nullptr : &*found;
+  const auto found = object_->find(name);
+  return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
 template <typename T>
@@ -107,20 +108,21 @@ absl::StatusOr<std::optional<JsonFields>> JsonFields::Object(const std::string& 
   const json* value = Get(name);
   if (value == nullptr) return std::optional<JsonFields>();
   if (!value->is_object()) return Error(name, "expects an object, got ", Dump(*value));
-  return std::optional<JsonFields>(JsonFields(*value, source_, absl::StrCat(prefix_, name, ".")));
+  return std::optional<JsonFields>(
+      JsonFields(std::shared_ptr<const json>(object_, value), source_, absl::StrCat(prefix_, name, ".")));
 }
 
 std::vector<std::string> JsonFields::Names() const {
   std::vector<std::string> names;
-  for (const auto& [name, value] : object_.items()) {
+  for (const auto& [name, value] : object_->items()) {
     if (!value.is_null()) names.push_back(name);
   }
   return names;
 }
 
 bool JsonFields::IsNull(const std::string& name) const {
-  const auto found = object_.find(name);
-  return found != object_.end() && found->is_null();
+  const auto found = object_->find(name);
+  return found != object_->end() && found->is_null();
 }
 
 std::string JsonFields::Text(const std::string& name) const {

@@ -10,6 +10,7 @@
 // value.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::model {
 
@@ -65,11 +66,11 @@ class JsonFields {
   }
 
  private:
-  JsonFields(nlohmann::json object, std::string source, std::string prefix)
+  JsonFields(std::shared_ptr<const nlohmann::json> object, std::string source, std::string prefix)
       : object_(std::move(object)), source_(std::move(source)), prefix_(std::move(prefix)) {}
   const nlohmann::json* Get(const std::string& name) const;
 
-  nlohmann::json object_;
+  std::shared_ptr<const nlohmann::json> object_;  // a part of it keeps the whole
   std::string source_;
   std::string prefix_;  // "rope_parameters." for the fields of that object
 };

@@ -22,6 +22,12 @@ absl::Status ParseMessage(const grpc::ByteBuffer& buffer, const MessageBounds& b
   return ParseMessage(absl::string_view(reinterpret_cast<const char*>(bytes.begin()), bytes.size()), bounds, message);
 }
 
+grpc::ByteBuffer TakeBytes(const grpc::ByteBuffer& request) {
+  grpc::ByteBuffer bytes;
+  bytes.Swap(const_cast<grpc::ByteBuffer*>(&request));  // gRPC made it for this call, and only destroys it
+  return bytes;
+}
+
 grpc::ByteBuffer ToBytes(const google::protobuf::Message& message) {
   grpc::ByteBuffer bytes;
   bool owns_buffer;

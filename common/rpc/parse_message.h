@@ -23,6 +23,9 @@ absl::Status ParseMessage(const grpc::ByteBuffer& buffer, const MessageBounds& b
                           google::protobuf::Message& message);
 absl::Status ParseMessage(absl::string_view bytes, const MessageBounds& bounds, google::protobuf::Message& message);
 
+// Takes the bytes of a request from gRPC, which would keep them until the call's end.
+grpc::ByteBuffer TakeBytes(const grpc::ByteBuffer& request);
+
 // The bytes of a message of ours.
 grpc::ByteBuffer ToBytes(const google::protobuf::Message& message);
 

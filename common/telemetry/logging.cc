@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/telemetry/logging.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
+#include <ctime>
 #include <memory>
+#include <new>
 #include <string>
 #include <variant>
 
@@ -57,6 +61,24 @@ std::string Shown(const std::string& text, bool in_json) {
 std::string Shown(int64_t number, bool) { return absl::StrCat(number); }
 std::string Shown(double number, bool) { return absl::StrFormat("%.3f", number); }
 
+// The thread may hold a lock of the logger, and nothing can be allocated: so the line goes to standard error directly.
+[[noreturn]] void EndWithoutMemory() {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm utc = {};
+  gmtime_r(&now.tv_sec, &utc);
+  char time[32] = {};
+  strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &utc);
+  constexpr char kText[] = "no memory is left for an allocation: the process ends";
+  char line[256] = {};
+  const int num_bytes = std::snprintf(
+      line, sizeof(line),
+      writes_json ? "{\"time\":\"%s.%03ldZ\",\"level\":\"critical\",\"message\":\"%s\"}\n" : "%s.%03ldZ critical %s\n",
+      time, now.tv_nsec / 1'000'000, kText);
+  [[maybe_unused]] const ssize_t num_written = write(STDERR_FILENO, line, static_cast<size_t>(num_bytes));
+  _exit(1);
+}
+
 }  // namespace
 
 absl::Status InitLogging(absl::string_view level, absl::string_view format) {
@@ -89,6 +111,8 @@ void ReportLastError(absl::string_view program, const absl::Status& error) {
     std::fprintf(stderr, "%s\n", line.c_str());
   }
 }
+
+void EndIfMemoryRunsOut() { std::set_new_handler(EndWithoutMemory); }
 
 void LogEvent(spdlog::level::level_enum level, absl::string_view message, std::initializer_list<LogField> fields) {
   if (!spdlog::should_log(level)) return;

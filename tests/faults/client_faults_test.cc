@@ -3,6 +3,7 @@
 // delays the outputs of others.
 #include <grpcpp/grpcpp.h>
 
+#include "absl/strings/str_cat.h"
 #include "foretoken/v1/generation.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -87,6 +88,46 @@ TEST_F(ClientFaults, AClientThatDoesNotReadIsEndedByName) {
   EXPECT_TRUE(load.Continues());
   load.ExpectTheTokensOfNoSpeculation();
   levels.ExpectBack();
+}
+
+TEST(WaitingRequests, KeepTheirTokensAndNotTheirBytes) {
+  constexpr int kNumWaiting = 24;
+  constexpr int64_t kBytesEach = 3'000'000;
+  ServiceProcess verifier("foretoken_verifier", {"--max_running_samples=1"});
+  const auto stub =
+      v1::GenerationService::NewStub(grpc::CreateChannel(verifier.address(), grpc::InsecureChannelCredentials()));
+  v1::GenerateRequest request;
+  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+  message.set_role("user");
+  message.set_content("Hello");
+  request.mutable_stopping()->set_ignore_eos(true);
+  request.mutable_stopping()->set_max_tokens(1000);
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
+  };
+  std::vector<std::unique_ptr<Call>> calls;
+  const auto add = [&] {
+    calls.push_back(std::make_unique<Call>());
+    calls.back()->reader = stub->Generate(&calls.back()->context, request);
+  };
+  add();
+  ASSERT_TRUE(WaitUntil([&] { return verifier.Metric("foretoken_samples_running") == 1; }));
+  const int64_t memory = verifier.process().MemoryBytes();
+  for (int i = 0; i < 3; ++i) {  // the template does not read them
+    v1::ChatMessage& large = *request.mutable_chat()->add_messages();
+    large = message;
+    large.set_fields_json(absl::StrCat("{\"unused\":\"", std::string(kBytesEach / 3, 'x'), "\"}"));
+  }
+  for (int i = 0; i < kNumWaiting; ++i) add();
+  ASSERT_TRUE(WaitUntil([&] {
+    return verifier.Metric("foretoken_samples_queued") == kNumWaiting &&
+           verifier.Metric("foretoken_tokens_queued") < kNumWaiting * 1000;
+  })) << "all are parsed";
+  if (!kIsSanitized) {
+    EXPECT_LT(verifier.process().MemoryBytes() - memory, kNumWaiting * kBytesEach / 2);
+  }
+  for (const auto& call : calls) call->context.TryCancel();
 }
 
 }  // namespace

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Too little memory. If this test fails, a service without enough memory crashes instead of naming what is missing, or
-// a small K/V cache changes a client's tokens.
+// Too little memory. If this test fails, a service without enough memory crashes instead of naming what is missing, a
+// call waits forever for a verifier that found none, or a small K/V cache or a machine that takes memory back changes a
+// client's tokens.
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
 #include "gmock/gmock.h"
@@ -50,6 +62,72 @@ TEST(TooLittleMemory, IsNamedAtTheStart) {
       directory.path() + "/log");
   EXPECT_EQ(verifier.Wait(), 1);
   EXPECT_THAT(base::ReadFile(directory.path() + "/log").value_or(""), HasSubstr("of which K/V takes 4000 MiB"));
+}
+
+// Takes from a process what the kernel takes when the machine runs short: its pages of files, such as the weights, and
+// with swap also the others. Returns how many bytes it had in memory less afterwards, or nothing without the right to.
+std::optional<int64_t> PageOut(const testing::ChildProcess& process) {
+  const int fd = pidfd_open(process.pid(), 0);
+  if (fd < 0) return std::nullopt;
+  const int64_t num_bytes_before = process.MemoryBytes();
+  bool is_permitted = false;
+  std::ifstream maps(absl::StrCat("/proc/", process.pid(), "/maps"));
+  for (std::string line; std::getline(maps, line);) {
+    size_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx", &begin, &end) != 2) continue;
+    const iovec range = {.iov_base = reinterpret_cast<void*>(begin), .iov_len = end - begin};
+    is_permitted |= syscall(SYS_process_madvise, fd, &range, 1, MADV_PAGEOUT, 0) > 0;
+  }
+  close(fd);
+  if (!is_permitted) return std::nullopt;
+  return num_bytes_before - process.MemoryBytes();
+}
+
+TEST(MemoryPressure, OnRunningServicesChangesNoToken) {
+  ServiceProcess proposer("foretoken_proposer", {});
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
+  client::GenerationClient client = Connect(verifier);
+  StreamLoad load(client, {.num_streams = 4});
+  ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier, &proposer});
+  int64_t most_taken = 0;
+  for (int i = 0; i < 10; ++i) {
+    for (const ServiceProcess* service : {&verifier, &proposer}) {
+      const std::optional<int64_t> num_bytes = PageOut(service->process());
+      if (!num_bytes) GTEST_SKIP() << "the kernel lets this user take no memory from a process";
+      most_taken = std::max(most_taken, *num_bytes);
+    }
+    EXPECT_TRUE(load.Continues());
+  }
+  EXPECT_GT(most_taken, 1 << 20) << "the test proves nothing: the services lost no memory";
+  load.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
+}
+
+TEST(MemoryPressure, AVerifierThatFindsNoneEndsAndItsCallsAreTold) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer needs more address space than the test allows";
+  ServiceProcess verifier("foretoken_verifier", {});
+  client::GenerationClient client = Connect(verifier);
+  {
+    StreamLoad load(client, {.num_streams = 4});
+    ASSERT_TRUE(load.Continues());
+    const rlimit none = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};  // any growth is more
+    ASSERT_EQ(prlimit(verifier.process().pid(), RLIMIT_AS, &none, nullptr), 0);
+    client::GenerationClient other = Connect(verifier);
+    v1::GenerateRequest request = RepetitiveRequest(0);
+    request.mutable_sampling()->set_n(8);
+    while (request.text().size() < 8'000) request.set_text(request.text() + request.text());
+    // The allocator has some memory in reserve.
+    EXPECT_TRUE(WaitUntil([&] { return absl::IsUnavailable(other.Generate(request).status()); }));
+    load.Finish();
+    EXPECT_EQ(load.errors().size(), 4) << "one for each running call";
+    for (const std::string& error : load.errors()) EXPECT_TRUE(absl::StartsWith(error, "UNAVAILABLE")) << error;
+  }
+  verifier.Restart();
+  EXPECT_TRUE(WaitUntil([&] { return client.GetModelInfo().ok(); }));
+  StreamLoad load(client, {.num_streams = 4});
+  EXPECT_TRUE(load.Continues()) << "with the next verifier";
+  load.ExpectTheTokensOfNoSpeculation();
 }
 
 }  // namespace

@@ -71,6 +71,28 @@ TEST_F(VerifierFaults, AStoppedOneGoesOnWhereItWas) {
   levels.ExpectBack();
 }
 
+// Long enough that the proposers have given its sessions up, or its client its calls, too.
+class VerifierFaultsLong : public VerifierFaults, public ::testing::WithParamInterface<int> {};
+
+TEST_P(VerifierFaultsLong, AStoppedOneServesAgain) {
+  client::GenerationClient client = Connect(verifier_);
+  StreamLoad load(client, {.num_streams = 4});
+  ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_, &ngram_, &suffix_});
+  verifier_.process().Signal(SIGSTOP);
+  absl::SleepFor(absl::Seconds(GetParam()));
+  verifier_.process().Signal(SIGCONT);
+  load.Finish();
+  for (const std::string& error : load.errors()) EXPECT_TRUE(absl::StartsWith(error, "UNAVAILABLE")) << error;
+  EXPECT_TRUE(WaitUntil([&] { return client.GetModelInfo().ok() && NumConnected(client) == 2; }));
+  StreamLoad next(client, {.num_streams = 4});
+  EXPECT_TRUE(next.AcceptsMore()) << "after it continued";
+  next.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seconds, VerifierFaultsLong, ::testing::Values(20, 45));
+
 // The network to a verifier's host is cut, and no end of the connection arrives.
 TEST_F(VerifierFaults, AVanishedOneLeavesNoSession) {
   testing::TcpRelay relay(ngram_.address());

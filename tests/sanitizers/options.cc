@@ -44,12 +44,9 @@ const char* __tsan_default_suppressions() {
       "race:google::protobuf::internal::EpsCopyInputStream::\n"
       "race:GrpcMemoryAllocatorImpl::Shutdown\n"
       "race:CallOpClientRecvStatus::FinishOp\n"
-      // The last callback of a call, which gRPC orders after the others by an atomic count. These suppressions hide only
-      // accesses of OnDone and of the destruction of a call.
-      // AddressSanitizer checks the lifetimes of calls.
+      // gRPC's own parts of a call, which the last of its threads destroys; they count by an atomic.
       "race:Impl::CallOnDone\n"
-      "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n"
-      "race:GenerateCall::~GenerateCall\n";
+      "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n";
 }
 
 }  // extern "C"

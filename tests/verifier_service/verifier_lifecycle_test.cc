@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
+#include "tests/testing/error_details.h"
 #include "tests/testing/health.h"
 #include "tests/testing/running_verifier.h"
 #include "verifier_service/verifier.h"
@@ -237,6 +238,20 @@ TEST(Verifier, IsUnhealthyWhileAStepTakesTooLong) {
   context.TryCancel();
   EXPECT_TRUE(verifier.WaitUntil(IsIdle));
   EXPECT_TRUE(becomes(Health::kServing)) << "an engine without work is healthy";
+}
+
+TEST(Verifier, EndsTheCallsOfAnEngineThatHangs) {
+  Config config = DemoConfig();
+  config.engine_stall_timeout = absl::Milliseconds(1);  // a step with sixteen sequences takes more than twice as long
+  RunningVerifier verifier(config);
+  grpc::ClientContext context;
+  const auto reader = verifier.stub().Generate(&context, Endless());
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) continue;
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(testing::ReasonOf(status), "ENGINE_STALLED");
+  EXPECT_TRUE(verifier.WaitUntil(IsIdle)) << "the engine has ended it when it steps again";
 }
 
 }  // namespace

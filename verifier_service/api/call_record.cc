@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
+#include "common/rpc/status.h"
 #include "common/telemetry/logging.h"
 #include "spdlog/spdlog.h"
 
@@ -98,6 +99,11 @@ void CallRecord::End(const absl::Status& status) {
   trace_.End(status);
 }
 
+std::string CallRecord::ErrorForLog(const absl::Status& status) {
+  if (!base::IsConfidential(status)) return std::string(status.message());
+  return absl::StrCat(rpc::FieldOf(status), ": the client has the message, which quotes its request");
+}
+
 void CallRecord::LogRefusal(const absl::Status& status) const {
   telemetry::LogEvent(spdlog::level::debug, "request refused",
                       {{"request_id", request_id_},
@@ -105,7 +111,7 @@ void CallRecord::LogRefusal(const absl::Status& status) const {
                        {"tenant", tenant_},
                        {"code", absl::StatusCodeToString(status.code())},
                        {"reason", absl::AsciiStrToLower(base::ReasonOf(status))},
-                       {"error", std::string(status.message())},
+                       {"error", ErrorForLog(status)},
                        {"total_ms", kMsPerSecond * SecondsSince(arrival_, Clock::now())}});
 }
 
@@ -115,7 +121,7 @@ void CallRecord::LogEnd(const absl::Status& status) const {
                        {"trace_id", trace_id_},
                        {"tenant", tenant_},
                        {"code", absl::StatusCodeToString(status.code())},
-                       {"error", std::string(status.message())},
+                       {"error", ErrorForLog(status)},
                        {"prompt_tokens", num_prompt_tokens_},
                        {"tokens", static_cast<int64_t>(num_tokens_)},
                        {"accepted", static_cast<int64_t>(num_accepted_)},

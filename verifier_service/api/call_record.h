@@ -49,6 +49,7 @@ class CallRecord {
 
   void LeaveQueue(Clock::time_point now);
   void LogEnd(const absl::Status& status) const;
+  static std::string ErrorForLog(const absl::Status& status);
   void LogRefusal(const absl::Status& status) const;
   void CountSample(const Sample& sample, const SampleCompletion& completion);
 

@@ -79,7 +79,8 @@ absl::StatusOr<std::vector<int32_t>> ChatTokens(const v1::GenerateRequest& reque
   }
   FT_ASSIGN_OR_RETURN(const chat::Conversation conversation, ConvertChat(request.chat()));
   const absl::StatusOr<chat::RenderedChat> rendered = model.chat_template->Render(conversation);
-  if (!rendered.ok()) return Invalid("chat", rendered.status().message());
+  // A template may quote the conversation.
+  if (!rendered.ok()) return base::Confidential(Invalid("chat", rendered.status().message()));
   if (rendered->text.size() > model.max_prompt_bytes) {
     return Invalid("chat", "expected a conversation of at most ", model.max_prompt_bytes,
                    " bytes of text with what the chat template adds, got ", rendered->text.size());

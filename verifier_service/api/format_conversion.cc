@@ -54,7 +54,8 @@ absl::Status FormatError(const v1::ResponseFormat& format, const absl::Status& r
   }
   const google::protobuf::FieldDescriptor* const field =
       format.GetReflection()->GetOneofFieldDescriptor(format, format.GetDescriptor()->oneof_decl(0));
-  absl::Status error = rpc::InvalidField(absl::StrCat("response_format.", field->name()), refusal.message());
+  absl::Status error =
+      base::Confidential(rpc::InvalidField(absl::StrCat("response_format.", field->name()), refusal.message()));
   const bool is_costly = base::ReasonOf(refusal) == kFormatTooCostly;
   return is_costly ? base::WithReason(std::move(error), kFormatTooCostly) : error;
 }

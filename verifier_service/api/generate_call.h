@@ -178,7 +178,6 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point write_began_ ABSL_GUARDED_BY(mutex_);  // while is_writing_
   size_t num_message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // while is_writing_
-  bool is_cancelling_ ABSL_GUARDED_BY(mutex_) = false;     // a cancellation of the write is under way and needs rpc_
   bool has_lingered_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Alarm alarm_;         // for the next TrySubmit or a lingering status

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/steady_clock.h"
 #include "common/rpc/metadata.h"
+#include "common/rpc/parse_message.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -39,9 +40,12 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                .unread = UnreadOutputs(parts.unread.max_bytes),
                .end_unread =
                    [this, max_bytes = parts.unread.max_bytes](Ticket ticket) {
+                     const std::string why =
+                         absl::StrCat("all calls together have over ", max_bytes, " bytes, and this call has the most");
                      if (const std::shared_ptr<GenerateCall> call = FindCall(ticket)) {
-                       call->EndUnread(absl::StrCat("all calls together have over ", max_bytes,
-                                                    " bytes, and this call has the most"));
+                       call->EndUnread(why);
+                     } else {
+                       answers_.Cancel(ticket, why);
                      }
                    }},
       parse_queue_(kNumParsers),
@@ -50,6 +54,7 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
       stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
                    [this, max_time = parts.unread.max_write_time] {
                      for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);
+                     answers_.CancelOlderThan(max_time);
                    }) {}
 
 bool GenerateCalls::WaitUntilIdle(absl::Duration timeout) {
@@ -85,6 +90,10 @@ void GenerateCalls::ShutDownAll() {
   for (const std::shared_ptr<GenerateCall>& call : calls) call->ShutDown();
 }
 
+void GenerateCalls::EndAll(const absl::Status& status) {
+  for (const std::shared_ptr<GenerateCall>& call : Calls()) call->End(status);
+}
+
 void GenerateCalls::FailAll(const absl::Status& status) {
   std::vector<SampleOutput> errors;
   {
@@ -95,7 +104,7 @@ void GenerateCalls::FailAll(const absl::Status& status) {
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall incoming) {
-  const Ticket ticket = next_ticket_.fetch_add(1);
+  const Ticket ticket = NewTicket();
   const absl::Status allowed = CheckClient(*incoming.context);
   std::shared_ptr<GenerateCall> call =
       GenerateCall::Make(&context_, {.rpc = incoming.context,
@@ -121,7 +130,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     return reactor;
   }
   const std::string tenant = call->Register(*incoming.request);
-  const size_t num_bytes = incoming.request->Length();
+  grpc::ByteBuffer bytes = rpc::TakeBytes(*incoming.request);
+  const size_t num_bytes = bytes.Length();
   absl::StatusOr<QueuePlace> place = context_.engine.reserve(
       {.num_bytes = static_cast<int64_t>(num_bytes), .deadline = call->deadline(), .tenant = tenant});
   if (!place.ok()) {
@@ -129,10 +139,16 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     return reactor;
   }
   parse_queue_.Push({.tenant = tenant, .ticket = ticket, .cost = static_cast<double>(num_bytes + kBytesOfACall)},
-                    [call = std::move(call), place = *std::move(place), bytes = *incoming.request]() mutable {
+                    [call = std::move(call), place = *std::move(place), bytes = std::move(bytes)]() mutable {
                       call->Start(std::move(place), bytes);
                     });
   return reactor;
+}
+
+void GenerateCalls::BeginAnswer(Ticket ticket, grpc::CallbackServerContext& context, const grpc::ByteBuffer& message) {
+  if (const std::optional<Ticket> other = answers_.Begin(ticket, context, message.Length())) {
+    context_.end_unread(*other);
+  }
 }
 
 absl::Status GenerateCalls::CheckClient(const grpc::CallbackServerContext& context) const {

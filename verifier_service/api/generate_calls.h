@@ -22,10 +22,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/periodic_task.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/client_tokens.h"
 #include "verifier_service/api/generate_call.h"
-#include "verifier_service/api/periodic_task.h"
 #include "verifier_service/api/tenant_queue.h"
 #include "verifier_service/grammar/compile_places.h"
 
@@ -64,6 +64,12 @@ class GenerateCalls {
   // UNAUTHENTICATED if clients need a token and the call has none.
   absl::Status CheckClient(const grpc::CallbackServerContext& context) const;
 
+  // For calls other than Generate. A message that gRPC sends counts as unread output until the next one or EndAnswer,
+  // and its call ends as a Generate call would that does not read. EndAnswer comes in OnDone.
+  Ticket NewTicket() { return next_ticket_.fetch_add(1); }
+  void BeginAnswer(Ticket ticket, grpc::CallbackServerContext& context, const grpc::ByteBuffer& message);
+  void EndAnswer(Ticket ticket) { answers_.End(ticket); }
+
   // From here on a status follows the last message after a moment, so that clients have read the message before their
   // connections close.
   void BeginDraining() { context_.is_draining = true; }
@@ -71,6 +77,8 @@ class GenerateCalls {
   bool WaitUntilIdle(absl::Duration timeout);
   // Ends every call with FINISH_REASON_SHUTDOWN, or with UNAVAILABLE if it has generated nothing yet.
   void ShutDownAll();
+  // Ends every call with this error, and tells the engine.
+  void EndAll(const absl::Status& status);
   // Ends every request that the engine has with this error, without calling the engine.
   void FailAll(const absl::Status& status);
 
@@ -86,6 +94,7 @@ class GenerateCalls {
 
   ClientTokens* const tokens_;
   CallContext context_;
+  UnreadAnswers answers_{&context_.unread};
   std::atomic<Ticket> next_ticket_{1};
   // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards calls_.
   mutable std::mutex mutex_;
@@ -95,7 +104,7 @@ class GenerateCalls {
   TenantQueue parse_queue_;
   CompilePlaces compile_places_;
   TenantQueue compile_queue_;
-  PeriodicTask stall_watch_;
+  base::PeriodicTask stall_watch_;
 };
 
 }  // namespace foretoken::verifier

@@ -64,17 +64,21 @@ v1::SamplingOptions DefaultSampling(const kernels::SamplingParams& defaults) {
 class LookupCall : public grpc::ServerUnaryReactor {
  public:
   using FinishWith = std::function<void(const absl::Status& status, grpc::ServerUnaryReactor* reactor)>;
-  LookupCall(TenantQueue& queue, Ticket number, FinishWith finish)
-      : queue_(queue), number_(number), finish_(std::move(finish)) {}
+  LookupCall(GenerateCalls& calls, TenantQueue& queue, Ticket ticket, FinishWith finish)
+      : calls_(calls), queue_(queue), ticket_(ticket), finish_(std::move(finish)) {}
 
  private:
   void OnCancel() override {
-    if (queue_.Remove(number_)) finish_(absl::CancelledError("the client has gone"), this);
+    if (queue_.Remove(ticket_)) finish_(absl::CancelledError("the client has gone"), this);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    calls_.EndAnswer(ticket_);
+    delete this;
+  }
 
+  GenerateCalls& calls_;
   TenantQueue& queue_;
-  const Ticket number_;
+  const Ticket ticket_;
   const FinishWith finish_;
 };
 
@@ -97,11 +101,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(grpc::Ca
 
 template <typename Request, typename Handler>
 grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handler handle) {
-  const Ticket number = next_lookup_.fetch_add(1);
+  const Ticket ticket = calls_.NewTicket();
   const auto finish = [this, call](const absl::Status& status, grpc::ServerUnaryReactor* reactor) {
     FinishUnary(calls_, call, status, reactor);
   };
-  auto* const reactor = new LookupCall(lookup_queue_, number, finish);
+  auto* const reactor = new LookupCall(calls_, lookup_queue_, ticket, finish);
   if (const absl::Status allowed = calls_.CheckClient(*call.context); !allowed.ok()) {
     finish(allowed, reactor);
     return reactor;
@@ -114,12 +118,13 @@ grpc::ServerUnaryReactor* GenerationService::LookUp(const UnaryCall& call, Handl
            reactor);
     return reactor;
   }
-  lookup_queue_.Push({.ticket = number},
-                     [call, handle, finish, reactor, bytes = *call.request, place = std::move(place)]() mutable {
-                       const absl::Status status = HandleUnary<Request>(call, bytes, handle);
-                       place.reset();  // before the client sees the answer, so that it may call again at once
-                       finish(status, reactor);
-                     });
+  lookup_queue_.Push({.ticket = ticket}, [this, call, handle, ticket, finish, reactor,
+                                          bytes = rpc::TakeBytes(*call.request), place = std::move(place)]() mutable {
+    const absl::Status status = HandleUnary<Request>(call, bytes, handle);
+    place.reset();  // before the client sees the answer, so that it may call again at once
+    if (status.ok()) calls_.BeginAnswer(ticket, *call.context, *call.response);
+    finish(status, reactor);
+  });
   return reactor;
 }
 

@@ -11,7 +11,6 @@
 // Lifetime: the gRPC server shuts down before the service is destroyed. The calls outlive it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,7 +65,6 @@ class GenerationService : public RawGenerationService<v1::GenerationService::Ser
   GenerateCalls& calls_;
   const std::function<std::vector<ProposerStatus>()> proposers_;
   base::WorkPlaces lookups_;  // that wait or run
-  std::atomic<Ticket> next_lookup_{1};
   TenantQueue lookup_queue_;  // last, because its thread uses the members above
 };
 

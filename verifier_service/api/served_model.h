@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "common/chat/chat_template.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
+
+namespace foretoken::chat {
+class ChatTemplate;
+}
 
 namespace foretoken::verifier {
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Detects an engine that hangs. The engine's thread beats once per step. An engine with work has stalled if it does not
-// beat within the timeout. It has recovered with the next beat. An idle engine never stalls.
+// beat within the timeout, and hangs after twice the timeout. It has recovered with the next beat. An idle engine never
+// stalls.
 //
 //   StallDetector detector(absl::Seconds(30));
-//   if (detector.IsStalled(engine.pulse(), StallDetector::Clock::now())) ...  // called periodically
+//   if (detector.Look(engine.pulse(), StallDetector::Clock::now()) == EngineState::kHangs) ...  // periodically
 //
 // Threads: one at a time.
 #pragma once
@@ -22,6 +23,8 @@ struct Pulse {
   bool is_idle = true;     // waits for requests
 };
 
+enum class EngineState { kSteps, kStalled, kHangs };
+
 class StallDetector {
  public:
   using Clock = std::chrono::steady_clock;
@@ -29,12 +32,14 @@ class StallDetector {
   explicit StallDetector(absl::Duration timeout) : timeout_(absl::ToChronoNanoseconds(timeout)) {}
 
   // `now` does not go back from one call to the next.
-  bool IsStalled(const Pulse& pulse, Clock::time_point now) {
+  EngineState Look(const Pulse& pulse, Clock::time_point now) {
     if (pulse.is_idle || !last_beat_ || pulse.num_beats != num_beats_) {
       num_beats_ = pulse.num_beats;
       last_beat_ = now;
     }
-    return now - *last_beat_ >= timeout_;
+    const Clock::duration silence = now - *last_beat_;
+    if (silence >= 2 * timeout_) return EngineState::kHangs;
+    return silence >= timeout_ ? EngineState::kStalled : EngineState::kSteps;
   }
 
  private:

@@ -3,8 +3,11 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
+#include "spdlog/spdlog.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -43,6 +46,9 @@ GrammarCompiler::Result GrammarCompiler::Get(const GrammarSource& source) {
   if (result.ok() || absl::IsInvalidArgument(result.status())) {
     const int64_t num_bytes = result.ok() ? static_cast<int64_t>((*result)->num_bytes()) : 0;
     Add({.key = key, .result = result, .num_bytes = kEntryBytes + num_bytes});
+  } else if (const std::optional<std::string> line = fault_lines_.Pass(
+                 absl::StrCat("the compiler of response formats: ", result.status().message()), SteadyNow())) {
+    spdlog::error("{}", *line);
   }
   return result;
 }

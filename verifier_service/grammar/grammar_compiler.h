@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/telemetry/line_limit.h"
 #include "verifier_service/grammar/compile_process.h"
 #include "verifier_service/grammar/grammar.h"
 
@@ -60,6 +61,7 @@ class GrammarCompiler {
   GrammarTokens tokens_ ABSL_GUARDED_BY(process_mutex_);                         // until the first compilation
   std::optional<GrammarVocabulary> vocabulary_ ABSL_GUARDED_BY(process_mutex_);  // made for the first compilation
   std::unique_ptr<CompileProcess> process_ ABSL_GUARDED_BY(process_mutex_);
+  telemetry::LineLimit fault_lines_ ABSL_GUARDED_BY(process_mutex_);
 
   mutable absl::Mutex mutex_;
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // the most recently used first

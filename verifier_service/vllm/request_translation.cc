@@ -205,9 +205,10 @@ absl::Status InTheirWords(const absl::Status& error) {
   if (field.empty() || !absl::StartsWith(message, prefix)) return error;
   for (const auto& [ours, theirs] : kNames) {
     if (!absl::StartsWith(field, ours)) continue;
-    return base::WithReason(
+    absl::Status translated = base::WithReason(
         rpc::InvalidField(absl::StrCat(theirs, field.substr(ours.size())), message.substr(prefix.size())),
         base::ReasonOf(error));
+    return base::IsConfidential(error) ? base::Confidential(std::move(translated)) : translated;
   }
   return error;
 }

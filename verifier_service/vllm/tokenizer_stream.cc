@@ -10,35 +10,39 @@
 
 namespace foretoken::verifier {
 
-TokenizerStream::TokenizerStream(absl::StatusOr<const TokenizerArchive*> archive,
-                                 std::function<void(const absl::Status&)> on_end)
-    : archive_(std::move(archive)), on_end_(std::move(on_end)) {
-  if (archive_.ok()) {
+TokenizerStream::TokenizerStream(TokenizerStreamArgs args) : args_(std::move(args)) {
+  if (args_.archive.ok()) {
     WriteNext();
   } else {
-    End(archive_.status());
+    End(args_.archive.status());
   }
 }
 
 void TokenizerStream::WriteNext() {
-  const TokenizerArchive& archive = **archive_;
+  const TokenizerArchive& archive = **args_.archive;
   ::vllm::grpc::engine::GetTokenizerChunk piece;
   piece.set_data(archive.bytes.substr(position_, kPieceBytes));
   position_ = std::min(position_ + kPieceBytes, archive.bytes.size());
   if (position_ == archive.bytes.size()) piece.set_sha256(archive.sha256);
   message_ = rpc::ToBytes(piece);
+  args_.on_write(message_);
   StartWrite(&message_);
 }
 
 void TokenizerStream::OnWriteDone(bool ok) {
   if (!ok) return End(absl::CancelledError("the client has gone"));
-  if (position_ < (*archive_)->bytes.size()) return WriteNext();
+  if (position_ < (*args_.archive)->bytes.size()) return WriteNext();
   End(absl::OkStatus());
 }
 
 void TokenizerStream::End(const absl::Status& status) {
-  on_end_(status);
+  args_.on_end(status);
   Finish(rpc::ToGrpc(status));
+}
+
+void TokenizerStream::OnDone() {
+  args_.on_done();
+  delete this;
 }
 
 }  // namespace foretoken::verifier

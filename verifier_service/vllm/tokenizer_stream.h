@@ -2,7 +2,7 @@
 // One GetTokenizer call of vLLM's contract: sends an archive in pieces, the next one when the client has taken the
 // last.
 //
-//   return new TokenizerStream(&archive, [](const absl::Status& end) { ... });
+//   return new TokenizerStream({.archive = &archive, .on_end = [](const absl::Status& end) { ... }});
 //
 // Threads: gRPC's, one at a time. Lifetime: it deletes itself; the archive outlives it.
 #pragma once
@@ -18,21 +18,26 @@
 
 namespace foretoken::verifier {
 
+struct TokenizerStreamArgs {
+  absl::StatusOr<const TokenizerArchive*> archive;  // an error is the call's status
+  std::function<void(const grpc::ByteBuffer& message)> on_write;
+  std::function<void(const absl::Status&)> on_end;  // once
+  std::function<void()> on_done;                    // last, when gRPC has released the call
+};
+
 class TokenizerStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   static constexpr size_t kPieceBytes = size_t{64} << 10;
 
-  // An error instead of the archive is the call's status. `on_end` gets the status, once.
-  TokenizerStream(absl::StatusOr<const TokenizerArchive*> archive, std::function<void(const absl::Status&)> on_end);
+  explicit TokenizerStream(TokenizerStreamArgs args);
 
  private:
   void OnWriteDone(bool ok) override;
-  void OnDone() override { delete this; }
+  void OnDone() override;
   void WriteNext();
   void End(const absl::Status& status);
 
-  const absl::StatusOr<const TokenizerArchive*> archive_;
-  const std::function<void(const absl::Status&)> on_end_;
+  const TokenizerStreamArgs args_;
   size_t position_ = 0;
   grpc::ByteBuffer message_;  // of the write under way
 };

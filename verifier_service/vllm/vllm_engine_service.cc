@@ -233,10 +233,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::GetTokenizer(grpc
   engine_api::GetTokenizerRequest message;
   if (status.ok()) status = rpc::ParseMessage(*request, bounds_.get_tokenizer, message);
   if (status.ok()) status = parts_.tokenizer.status();
-  const auto count = [this](const absl::Status& end) {
-    calls_.metrics().CountCall({.rpc = "GetTokenizer", .api = kApi}, end);
-  };
-  return new TokenizerStream(status.ok() ? absl::StatusOr<const TokenizerArchive*>(&*parts_.tokenizer) : status, count);
+  const Ticket ticket = calls_.NewTicket();
+  return new TokenizerStream(
+      {.archive = status.ok() ? absl::StatusOr<const TokenizerArchive*>(&*parts_.tokenizer) : status,
+       .on_write = [=, this](const grpc::ByteBuffer& piece) { calls_.BeginAnswer(ticket, *context, piece); },
+       .on_end =
+           [this](const absl::Status& end) { calls_.metrics().CountCall({.rpc = "GetTokenizer", .api = kApi}, end); },
+       .on_done = [this, ticket] { calls_.EndAnswer(ticket); }});
 }
 
 }  // namespace foretoken::verifier

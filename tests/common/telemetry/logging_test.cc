@@ -2,6 +2,7 @@
 // Logs. If this test fails, a wrong log level is not refused, or a text of others breaks the lines.
 #include "common/telemetry/logging.h"
 
+#include <new>
 #include <string>
 
 #include "absl/strings/str_split.h"
@@ -66,6 +67,19 @@ TEST_F(Logging, ALongTextIsCut) {
   LogEvent(spdlog::level::info, "it ended", {{"id", std::string(10'000, 'x')}});
   const std::vector<nlohmann::json> lines = JsonLines(::testing::internal::GetCapturedStderr());
   EXPECT_EQ(lines.at(0)["id"].get<std::string>().size(), 256u);
+}
+
+// As the allocation calls it.
+TEST_F(Logging, TheEndForWantOfMemoryIsALineInTheFormOfTheLog) {
+  const auto end = [](absl::string_view format) {
+    ASSERT_TRUE(InitLogging("info", format).ok());
+    EndIfMemoryRunsOut();
+    std::get_new_handler()();
+  };
+  EXPECT_EXIT(end("text"), ::testing::ExitedWithCode(1), "^[-0-9]+T[:0-9]+[.][0-9]+Z critical no memory is left .*\n$");
+  EXPECT_EXIT(
+      end("json"), ::testing::ExitedWithCode(1),
+      "^.\"time\":\"[-0-9]+T[:0-9]+[.][0-9]+Z\",\"level\":\"critical\",\"message\":\"no memory is left .*\".\n$");
 }
 
 }  // namespace

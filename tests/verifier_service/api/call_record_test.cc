@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/error_text.h"
+#include "common/rpc/status.h"
 #include "tests/testing/captured_log.h"
 
 namespace foretoken::verifier {
@@ -58,6 +59,23 @@ TEST(CallRecord, ItsEventIsOneLineForAnyNames) {
   ASSERT_EQ(log.Lines().size(), 1u);
   EXPECT_THAT(log.Lines()[0], HasSubstr("request_id=\"a\\n2026 error \\\"x\\\"\""));
   EXPECT_THAT(log.Lines()[0], HasSubstr("tenant=\"\\x1b[31m\" code=\"CANCELLED\" error=\"gone\""));
+}
+
+TEST(CallRecord, AnErrorThatQuotesTheRequestIsInNoLog) {
+  testing::CapturedLog log;
+  spdlog::set_level(spdlog::level::debug);
+  telemetry::Metrics registry;
+  CallMetrics metrics(registry);
+  const absl::Status error = base::Confidential(rpc::InvalidField("chat", "the template says: my secret"));
+  CallRecord(&metrics, Untraced()).End(error);
+  CallRecord submitted(&metrics, Untraced());
+  submitted.Submit({.request_id = "mine"}, "model");
+  submitted.End(error);
+  ASSERT_EQ(log.Lines().size(), 2u);
+  for (const std::string& line : log.Lines()) {
+    EXPECT_THAT(line, HasSubstr("error=\"chat: the client has the message"));
+    EXPECT_THAT(line, ::testing::Not(HasSubstr("secret")));
+  }
 }
 
 // Returns how many samples have ended for this reason.

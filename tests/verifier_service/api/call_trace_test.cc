@@ -45,7 +45,7 @@ class CallTraceTest : public ::testing::Test {
   }
   static double Milliseconds(const tracing::Span& span) { return absl::ToDoubleMilliseconds(span.end - span.begin); }
 
-  static inline const absl::Time kStart = SteadyNow() + absl::Seconds(1);
+  static inline const absl::Time kStart = SteadyNow() + absl::Hours(1);  // after each test's own times
   std::vector<tracing::Span> spans_;
   uint64_t next_id_ = 1;
   const tracing::Tracer tracer_{tracing::Sampler(), [this] { return next_id_++; },

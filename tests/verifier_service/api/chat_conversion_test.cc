@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/error_text.h"
+#include "common/chat/chat_template.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -134,12 +136,13 @@ TEST(ChatConversion, SaysThatAModelHasNoTemplate) {
             "chat: expected text or tokens, because the checkpoint of this model has no chat template");
 }
 
-TEST(ChatConversion, PassesOnWhyTheTemplateRefuses) {
+TEST(ChatConversion, PassesOnToTheClientAloneWhyTheTemplateRefuses) {
   const auto strict = chat::ChatTemplate::Parse({.standard = "{{ raise_exception('no system') }}"}, absl::Now);
   ServedModel model = DemoModel();
   model.chat_template = &*strict;
-  EXPECT_EQ(Convert(Parse(R"(chat { messages { role: "system" } })"), model).status().message(),
-            "chat: the chat template says: no system");
+  const absl::Status status = Convert(Parse(R"(chat { messages { role: "system" } })"), model).status();
+  EXPECT_EQ(status.message(), "chat: the chat template says: no system");
+  EXPECT_TRUE(base::IsConfidential(status)) << "a template may quote the conversation";
 }
 
 TEST(ChatConversion, TakesAsManyMessagesAsAllowed) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that wait for a worker: Tokenize and Detokenize beside Generate, and calls that are cancelled while they wait.
-// If this test fails, lookups delay Generate calls, or cancelled calls keep places that others need.
+// If this test fails, lookups delay Generate calls, cancelled calls keep places that others need, or answers that
+// nobody reads fill the server's memory.
 #include "gmock/gmock.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/verifier_service/api/generation_service_fixture.h"
 
@@ -101,6 +103,87 @@ TEST_F(GenerationServiceTest, CancelledLookupsTakeNoTime) {
     return tokenize(short_context, short_request).ok();
   }));
   EXPECT_LT(absl::Now() - cancelled, kMaxLookups / 2 * one_takes) << "the time to tokenize half of the texts";
+}
+
+// A Tokenize call whose client does not read the answer.
+class UnreadLookup {
+ public:
+  UnreadLookup(const std::shared_ptr<grpc::Channel>& channel, int num_words) : stub_(channel) {
+    v1::TokenizeRequest request;
+    for (int i = 0; i < num_words; ++i) request.mutable_text()->append("word ");
+    const grpc::Slice bytes(request.SerializeAsString());
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + kSoon));
+    call_ = stub_.PrepareCall(&context_, "/foretoken.v1.GenerationService/Tokenize", &queue_);
+    call_->StartCall(this);
+    Wait();
+    call_->WriteLast(grpc::ByteBuffer(&bytes, 1), {}, this);
+    Wait();
+  }
+  ~UnreadLookup() { context_.TryCancel(); }
+  // After the server has ended the call. What arrived of the answer must be read before the status.
+  grpc::Status Finish() {
+    grpc::ByteBuffer part;
+    call_->Read(&part, this);
+    Wait();
+    grpc::Status status;
+    call_->Finish(&status, this);
+    Wait();
+    return status;
+  }
+
+ private:
+  void Wait() {
+    void* tag;
+    bool ok;
+    queue_.Next(&tag, &ok);
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+// About ten bytes of an answer for each word, and more than a connection without a reader buffers.
+constexpr int kManyWords = 100'000;
+
+class SlowReaders : public GenerationServiceTest {
+ protected:
+  explicit SlowReaders(UnreadLimits unread = {.max_write_time = absl::Milliseconds(400)})
+      : GenerationServiceTest(/*max_lookups=*/1, unread) {}
+
+  grpc::Status TokenizeOneWord() {
+    grpc::ClientContext context;
+    v1::TokenizeRequest request;
+    request.set_text("def");
+    v1::TokenizeResponse response;
+    return stub_->Tokenize(&context, request, &response);
+  }
+};
+
+TEST_F(SlowReaders, OfALookupAreEndedByName) {
+  UnreadLookup lookup(channel_, kManyWords);
+  ASSERT_TRUE(Comes([&] { return calls_->unread().totals().num_bytes > kManyWords; }));
+  EXPECT_TRUE(TokenizeOneWord().ok()) << "the answer has no place";
+  EXPECT_TRUE(Comes([&] { return calls_->unread().totals().num_calls == 0; }));
+  const grpc::Status status = lookup.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "the output is not read: a message was not taken within 400ms");
+}
+
+class ManySlowReaders : public SlowReaders {
+ protected:
+  ManySlowReaders() : SlowReaders({.max_bytes = 2'000'000, .max_write_time = absl::Hours(1)}) {}
+};
+
+TEST_F(ManySlowReaders, AreEndedWhenAllAnswersTogetherAreTooLarge) {
+  UnreadLookup first(channel_, kManyWords);
+  ASSERT_TRUE(Comes([&] { return calls_->unread().totals().num_calls == 1; }));
+  UnreadLookup second(channel_, 3 * kManyWords);
+  const grpc::Status status = second.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("all calls together have over 2000000 bytes"));
+  EXPECT_TRUE(Comes([&] { return calls_->unread().totals().num_calls == 1; })) << "the smaller answer stays";
 }
 
 class FewLookups : public GenerationServiceTest {

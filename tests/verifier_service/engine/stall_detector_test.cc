@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The detection of a stalled engine. If this test fails, health says SERVING while the engine hangs, or NOT_SERVING
-// while it is idle.
+// while it is idle, or calls wait for a hung one for ever.
 #include "verifier_service/engine/stall_detector.h"
 
 #include <gtest/gtest.h>
@@ -14,26 +14,27 @@ constexpr StallDetector::Clock::time_point kStart{};
 
 TEST(StallDetector, AStallIsWorkWithoutABeat) {
   StallDetector detector(absl::Seconds(30));
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 1, .is_idle = false}, kStart));
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 2, .is_idle = false}, kStart + seconds(20)));
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 2, .is_idle = false}, kStart + seconds(49)));
-  EXPECT_TRUE(detector.IsStalled({.num_beats = 2, .is_idle = false}, kStart + seconds(50)));
-  EXPECT_TRUE(detector.IsStalled({.num_beats = 2, .is_idle = false}, kStart + seconds(90)));
+  EXPECT_EQ(detector.Look({.num_beats = 1, .is_idle = false}, kStart), EngineState::kSteps);
+  EXPECT_EQ(detector.Look({.num_beats = 2, .is_idle = false}, kStart + seconds(20)), EngineState::kSteps);
+  EXPECT_EQ(detector.Look({.num_beats = 2, .is_idle = false}, kStart + seconds(49)), EngineState::kSteps);
+  EXPECT_EQ(detector.Look({.num_beats = 2, .is_idle = false}, kStart + seconds(50)), EngineState::kStalled);
+  EXPECT_EQ(detector.Look({.num_beats = 2, .is_idle = false}, kStart + seconds(79)), EngineState::kStalled);
+  EXPECT_EQ(detector.Look({.num_beats = 2, .is_idle = false}, kStart + seconds(80)), EngineState::kHangs);
 }
 
 TEST(StallDetector, ABeatEndsAStall) {
   StallDetector detector(absl::Seconds(30));
-  detector.IsStalled({.num_beats = 1, .is_idle = false}, kStart);
-  ASSERT_TRUE(detector.IsStalled({.num_beats = 1, .is_idle = false}, kStart + seconds(31)));
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 2, .is_idle = false}, kStart + seconds(32)));
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 2, .is_idle = false}, kStart + seconds(61)));
+  detector.Look({.num_beats = 1, .is_idle = false}, kStart);
+  ASSERT_EQ(detector.Look({.num_beats = 1, .is_idle = false}, kStart + seconds(31)), EngineState::kStalled);
+  EXPECT_EQ(detector.Look({.num_beats = 2, .is_idle = false}, kStart + seconds(32)), EngineState::kSteps);
+  EXPECT_EQ(detector.Look({.num_beats = 2, .is_idle = false}, kStart + seconds(61)), EngineState::kSteps);
 }
 
 TEST(StallDetector, AnIdleEngineNeverStalls) {
   StallDetector detector(absl::Seconds(30));
-  detector.IsStalled({.num_beats = 1, .is_idle = true}, kStart);
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 1, .is_idle = true}, kStart + seconds(1000)));
-  EXPECT_FALSE(detector.IsStalled({.num_beats = 1, .is_idle = false}, kStart + seconds(1001)))
+  detector.Look({.num_beats = 1, .is_idle = true}, kStart);
+  EXPECT_EQ(detector.Look({.num_beats = 1, .is_idle = true}, kStart + seconds(1000)), EngineState::kSteps);
+  EXPECT_EQ(detector.Look({.num_beats = 1, .is_idle = false}, kStart + seconds(1001)), EngineState::kSteps)
       << "the engine has just begun to work";
 }
 

@@ -188,9 +188,10 @@ TEST(InTheirWords, RenamesFields) {
   }
   const absl::Status other = absl::NotFoundError("model: expected \"demo\"");
   EXPECT_EQ(InTheirWords(other), other);
-  const absl::Status costly =
-      InTheirWords(base::WithReason(rpc::InvalidField("response_format.regex", "too large"), "FORMAT_TOO_COSTLY"));
+  const absl::Status costly = InTheirWords(base::Confidential(
+      base::WithReason(rpc::InvalidField("response_format.regex", "too large"), "FORMAT_TOO_COSTLY")));
   EXPECT_EQ(rpc::FieldOf(costly), "sampling_params.regex");
+  EXPECT_TRUE(base::IsConfidential(costly));
   EXPECT_EQ(base::ReasonOf(costly), "FORMAT_TOO_COSTLY");
 }
 

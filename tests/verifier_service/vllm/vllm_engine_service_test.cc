@@ -19,7 +19,7 @@ using ::testing::StartsWith;
 // The calls of the fixture, by a second service.
 class VllmEngineServiceTest : public GenerationServiceTest {
  protected:
-  VllmEngineServiceTest() {
+  explicit VllmEngineServiceTest(const UnreadLimits& unread = {}) : GenerationServiceTest(/*max_lookups=*/16, unread) {
     vllm_ = std::make_unique<VllmEngineService>(
         VllmEngineServiceParts{.calls = calls_.get(),
                                .model_type = "llama",
@@ -38,7 +38,10 @@ class VllmEngineServiceTest : public GenerationServiceTest {
     builder.SetMaxReceiveMessageSize(64 << 20);
     builder.RegisterService(vllm_.get());
     vllm_server_ = builder.BuildAndStart();
-    vllm_channel_ = grpc::CreateChannel(absl::StrCat("localhost:", port), grpc::InsecureChannelCredentials());
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // keeps windows small, so that unread output waits at the server
+    vllm_channel_ =
+        grpc::CreateCustomChannel(absl::StrCat("localhost:", port), grpc::InsecureChannelCredentials(), arguments);
     vllm_stub_ = engine_api::VllmEngine::NewStub(vllm_channel_);
   }
   ~VllmEngineServiceTest() override {
@@ -338,6 +341,21 @@ TEST_F(VllmEngineServiceTest, SendsTheTokenizerInPiecesWithTheDigestOnTheLast) {
   EXPECT_EQ(digests, "digest");
   EXPECT_EQ(num_chunks, 3);
   EXPECT_TRUE(Comes([&] { return ReadMetric("foretoken_rpc_calls_total,rpc=GetTokenizer,code=OK,api=vllm") == 1; }));
+}
+
+class SlowVllmReaders : public VllmEngineServiceTest {
+ protected:
+  SlowVllmReaders() : VllmEngineServiceTest({.max_write_time = absl::Milliseconds(400)}) {}
+};
+
+TEST_F(SlowVllmReaders, OfTheTokenizerAreEndedByName) {
+  grpc::ClientContext context;
+  const auto reader = vllm_stub_->GetTokenizer(&context, {});
+  ASSERT_TRUE(Comes([&] { return calls_->unread().totals().num_calls == 1; }));
+  ASSERT_TRUE(Comes([&] { return calls_->unread().totals().num_calls == 0; }));
+  engine_api::GetTokenizerChunk chunk;
+  while (reader->Read(&chunk)) continue;
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_F(VllmEngineServiceTest, MetadataNamesWhatTheMessageLeavesEmpty) {

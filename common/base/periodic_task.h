@@ -15,7 +15,7 @@
 
 #include "absl/time/time.h"
 
-namespace foretoken::verifier {
+namespace foretoken::base {
 
 class PeriodicTask {
  public:
@@ -49,4 +49,4 @@ class PeriodicTask {
   std::thread thread_;  // last, because it uses the members above
 };
 
-}  // namespace foretoken::verifier
+}  // namespace foretoken::base
