@@ -92,16 +92,12 @@ TEST_F(ClientFaults, AClientThatDoesNotReadIsEndedByName) {
 
 TEST(WaitingRequests, KeepTheirTokensAndNotTheirBytes) {
   constexpr int kNumWaiting = 24;
-  constexpr int64_t kBytesEach = 3'000'000;
+  constexpr size_t kFieldBytes = 1'000'000;
   ServiceProcess verifier("foretoken_verifier", {"--max_running_samples=1"});
   const auto stub =
       v1::GenerationService::NewStub(grpc::CreateChannel(verifier.address(), grpc::InsecureChannelCredentials()));
-  v1::GenerateRequest request;
-  v1::ChatMessage& message = *request.mutable_chat()->add_messages();
-  message.set_role("user");
-  message.set_content("Hello");
-  request.mutable_stopping()->set_ignore_eos(true);
-  request.mutable_stopping()->set_max_tokens(1000);
+  v1::GenerateRequest request = RepetitiveRequest(0);
+  request.mutable_sampling()->set_n(40);  // run one after the other, so no request ends during the test
   struct Call {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
@@ -114,18 +110,21 @@ TEST(WaitingRequests, KeepTheirTokensAndNotTheirBytes) {
   add();
   ASSERT_TRUE(WaitUntil([&] { return verifier.Metric("foretoken_samples_running") == 1; }));
   const int64_t memory = verifier.process().MemoryBytes();
-  for (int i = 0; i < 3; ++i) {  // the template does not read them
-    v1::ChatMessage& large = *request.mutable_chat()->add_messages();
-    large = message;
-    large.set_fields_json(absl::StrCat("{\"unused\":\"", std::string(kBytesEach / 3, 'x'), "\"}"));
+  for (int i = 0; i < 3; ++i) {
+    v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+    message.set_role("user");
+    message.set_content("Hello");
+    message.set_fields_json(absl::StrCat("{\"unused\":\"", std::string(kFieldBytes, 'x'), "\"}"));  // by the template
   }
-  for (int i = 0; i < kNumWaiting; ++i) add();
-  ASSERT_TRUE(WaitUntil([&] {
-    return verifier.Metric("foretoken_samples_queued") == kNumWaiting &&
-           verifier.Metric("foretoken_tokens_queued") < kNumWaiting * 1000;
-  })) << "all are parsed";
+  for (int i = 0; i < kNumWaiting; ++i) {
+    add();
+    ASSERT_TRUE(WaitUntil([&] {
+      return verifier.Metric("foretoken_requests_queued") == i + 2 &&
+             verifier.Metric("foretoken_tokens_queued") < kFieldBytes / 4;
+    })) << "until a request is parsed, each four of its bytes count as a token";
+  }
   if (!kIsSanitized) {
-    EXPECT_LT(verifier.process().MemoryBytes() - memory, kNumWaiting * kBytesEach / 2);
+    EXPECT_LT(verifier.process().MemoryBytes() - memory, 3 * kFieldBytes * kNumWaiting / 2);
   }
   for (const auto& call : calls) call->context.TryCancel();
 }

@@ -74,6 +74,7 @@ TEST_P(ClientNetworkFaults, ChangeNoTokenOrEndTheCallByName) {
   ASSERT_TRUE(load.AcceptsMore());
   const QuietLevels levels({&verifier, &proposer});
   relay.Set(GetParam().conditions);
+  absl::SleepFor(kFaultLength);
   if (GetParam().is_silent) {
     const absl::Time begin = absl::Now();
     load.Finish();
@@ -82,7 +83,6 @@ TEST_P(ClientNetworkFaults, ChangeNoTokenOrEndTheCallByName) {
     for (const std::string& error : load.errors()) EXPECT_TRUE(absl::StartsWith(error, "UNAVAILABLE")) << error;
     relay.Heal();
   } else {
-    absl::SleepFor(kFaultLength);
     EXPECT_TRUE(load.Continues());
     relay.Heal();
     load.ExpectTheTokensOfNoSpeculation();
