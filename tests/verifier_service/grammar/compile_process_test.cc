@@ -101,21 +101,63 @@ TEST(CompileProcess, AGrammarThatIsTooLargeToSendIsRefused) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("more memory"));
 }
 
-TEST(CompileProcess, AProcessThatWasKilledIsStartedAgain) {
+// The kill may come to the process before or after the next text has been sent.
+TEST(CompileProcess, AKillBetweenTwoTextsFailsNeither) {
   CompileProcess process(kProgram, testing::ByteTokens(), {});
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
   ASSERT_TRUE(process.Compile(source).ok());
-  ASSERT_EQ(kill(process.pid(), SIGKILL), 0);
-  const absl::Status failed = process.Compile(source).status();
+  for (int i = 0; i < 20; ++i) {
+    const pid_t killed = process.pid();
+    ASSERT_EQ(kill(killed, SIGKILL), 0);
+    if (i % 2 == 0) absl::SleepFor(absl::Milliseconds(10));
+    const auto result = process.Compile(source);
+    ASSERT_TRUE(result.ok()) << i << ": " << result.status();
+    EXPECT_NE(process.pid(), killed);
+  }
+}
+
+// A process that stands still reads nothing, so its end leaves the text unread for certain.
+TEST(CompileProcess, AnUnreadTextIsSentAgain) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {});
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  ASSERT_TRUE(process.Compile(source).ok());
+  ASSERT_EQ(kill(process.pid(), SIGSTOP), 0);
+  std::thread killer([pid = process.pid()] {
+    absl::SleepFor(absl::Milliseconds(50));
+    kill(pid, SIGKILL);
+  });
+  const auto result = process.Compile(source);
+  killer.join();
+  EXPECT_TRUE(result.ok()) << result.status();
+}
+
+// The first child of the process; 0: none.
+pid_t ChildOf(pid_t process) {
+  pid_t child = 0;
+  std::ifstream(absl::StrCat("/proc/", process, "/task/", process, "/children")) >> child;
+  return child;
+}
+
+// The text may be what ended the process.
+TEST(CompileProcess, ATextThatWasReadIsNotSentAgain) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {.max_time = absl::Seconds(20)});
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  ASSERT_TRUE(process.Compile(source).ok());
+  while (ChildOf(process.pid()) != 0) absl::SleepFor(absl::Milliseconds(1));  // it has answered, and ends
+  std::thread killer([pid = process.pid()] {
+    while (ChildOf(pid) == 0) absl::SleepFor(absl::Milliseconds(1));
+    kill(pid, SIGKILL);
+  });
+  const absl::Status failed = process.Compile({.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)}).status();
+  killer.join();
   EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_EQ(process.pid(), 0);
   EXPECT_TRUE(process.Compile(source).ok());
 }
 
-// Kills each child of the process, as a kernel without memory does, until the end.
+// Kills each child of the compile process, as a kernel without memory does, until the end.
 class ChildKiller {
  public:
-  explicit ChildKiller(pid_t process)
-      : path_(absl::StrCat("/proc/", process, "/task/", process, "/children")), thread_([this] { Run(); }) {}
   ~ChildKiller() {
     must_end_ = true;
     thread_.join();
@@ -124,15 +166,13 @@ class ChildKiller {
  private:
   void Run() {
     while (!must_end_) {
-      pid_t child = 0;
-      if (std::ifstream(path_) >> child) kill(child, SIGKILL);
+      if (const pid_t child = ChildOf(ChildOf(getpid())); child != 0) kill(child, SIGKILL);
       absl::SleepFor(absl::Milliseconds(1));
     }
   }
 
-  const std::string path_;
   std::atomic<bool> must_end_ = false;
-  std::thread thread_;
+  std::thread thread_{[this] { Run(); }};
 };
 
 TEST(CompileProcess, AKillFromOutsideIsNotTheTextsFault) {
@@ -140,7 +180,7 @@ TEST(CompileProcess, AKillFromOutsideIsNotTheTextsFault) {
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(process.Compile(source).ok()) << "after a kill at any point of its work, also of its answer";
-    const ChildKiller killer(process.pid());
+    const ChildKiller killer;
     const absl::Status killed =
         process.Compile({.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)}).status();
     EXPECT_EQ(killed.code(), absl::StatusCode::kUnavailable) << killed;
@@ -182,6 +222,14 @@ TEST(CompileProcess, NothingOfATextGoesToTheLog) {
     }
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(CompileProcess, AProgramThatEndsAtOnceIsUnavailable) {
+  CompileProcess process("/bin/true", testing::ByteTokens(), {});
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = process.Compile({.kind = GrammarKind::kRegex, .text = "a"}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  }
 }
 
 TEST(CompileProcess, AProgramThatIsMissingIsNamed) {
