@@ -57,6 +57,10 @@ TEST(Grammar, TakesTextsOfItsFormOnly) {
        R"({"type":"integer","multipleOf":7})",
        {"0", "7", "-14", "700", "12345676"},
        {"1", "-13", "12345675", "7.0", "\"7\""}},
+      {GrammarKind::kJsonSchema,
+       R"({"type":"integer","multipleOf":7,"minimum":-10,"exclusiveMaximum":14})",
+       {"-7", "0", "7"},
+       {"-14", "1", "14", "-10"}},
       {GrammarKind::kJsonSchema, "{}", {"1", "\"\"", "[1, {\"a\": null}]", "true"}, {"", "tru", "[1,", "[1}"}},
   };
   for (const Case& c : cases) {
