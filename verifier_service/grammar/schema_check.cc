@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "verifier_service/grammar/anchors.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -218,6 +219,12 @@ std::string BadObject(const Json& schema) {
       }
     }
   }
+  if (has("patternProperties") && schema["patternProperties"].is_object()) {
+    const auto has_inner_anchor = [](const auto& one) { return HasInnerAnchor(one.key()); };
+    if (std::ranges::any_of(schema["patternProperties"].items(), has_inner_anchor)) {
+      return "patternProperties: anchors are not supported inside";
+    }
+  }
   if (MayHaveTwoSchemas(schema)) {
     return "patternProperties: expected patterns that begin with other letters than each other and than properties, "
            "as in ^a and ^b";
@@ -272,6 +279,7 @@ absl::string_view BadCombination(const Json& schema) {
     for (const absl::string_view look : {"(?=", "(?!", "(?<=", "(?<!"}) {
       if (absl::StrContains(pattern, look)) return "pattern: lookahead and lookbehind are not supported";
     }
+    if (HasInnerAnchor(pattern)) return "pattern: anchors are not supported inside";
   }
   return has("multipleOf") ? BadMultiple(schema) : "";
 }

@@ -79,6 +79,8 @@ TEST(CheckSchema, RefusesWhatWouldBePassedOverAndNamesThePlace) {
            Case{R"({"type":"string","pattern":"a+","maxLength":3})", "pattern: is not supported beside minLength"},
            Case{R"({"type":"string","format":"uuid","minLength":3})", "format: is not supported beside minLength"},
            Case{R"({"type":"string","pattern":"^(?!a).*$"})", "pattern: lookahead"},
+           Case{R"({"type":"string","pattern":"a^b"})", "pattern: anchors are not supported inside"},
+           Case{R"({"type":"object","patternProperties":{"a$b":{}}})", "patternProperties: anchors are not supported"},
            Case{R"({"$ref":"https://example.com/x.json"})", "$ref: expected a place in this schema"},
            Case{R"({"$ref":"#anchor"})", "$ref: expected a place in this schema"},
            Case{R"({"$ref":"#/shared/x","shared":{"x":{"type":"array","uniqueItems":true}}})",
